@@ -131,6 +131,9 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		src = cachedsource.Open(src, *opt.Cache)
 	}
 	if err == nil {
+		if spec := loc.named(src); len(spec.Kinds) > 0 {
+			views = append([]view.Spec{spec}, views...)
+		}
 		at, err := view.AtResolution(ctx, src, views)
 		if err != nil {
 			_ = src.Close() // the refusal is what counts
@@ -151,6 +154,18 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		src = v
 	}
 	return src, err
+}
+
+// named returns the view that makes labels of the text of src that the user wants as labels. Only
+// formats whose opening reads all values do so themselves.
+func (loc *location) named(src driver.Source) view.Spec {
+	spec := view.Spec{Kinds: map[string]string{}}
+	for _, f := range src.Info().Fields {
+		if f.Kind == driver.KindText && slices.ContainsFunc(loc.opt.columns, func(w column.Want) bool { return w.Name == f.Name && w.Kind == driver.KindLabel }) {
+			spec.Kinds[f.Name] = string(driver.KindLabel)
+		}
+	}
+	return spec
 }
 
 // openOther opens a source that a view is to be like.

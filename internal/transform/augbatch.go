@@ -149,6 +149,20 @@ func contains(list []string, s string) bool {
 	return false
 }
 
+// stateLabel returns what to write if an array of whole numbers, name or else the only one, is the labels.
+func stateLabel(name string, in BatchInfo) string {
+	var numbers []string
+	for _, arr := range in.Arrays {
+		if _, ok := in.Classes[arr.Name]; !ok && arr.DType == item.I64 && arr.Name != "index" && len(arr.Shape) == 0 && (name == "" || arr.Name == name) {
+			numbers = append(numbers, arr.Name)
+		}
+	}
+	if len(numbers) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("; if %[1]q has class numbers, state it with kinds={%[1]q: \"label\"}", numbers[0])
+}
+
 func (m *mixer) findLabels(a *Args, in BatchInfo) error {
 	var there []string
 	for _, arr := range in.Arrays {
@@ -160,12 +174,15 @@ func (m *mixer) findLabels(a *Args, in BatchInfo) error {
 	switch {
 	case m.labels != "":
 		if !contains(there, m.labels) {
+			if hint := stateLabel(m.labels, in); hint != "" {
+				return fmt.Errorf("%q is a number and not a label%s", clip(m.labels), hint)
+			}
 			return fmt.Errorf("the batch has no labels %q%s", clip(m.labels), DidYouMean(m.labels, there))
 		}
 	case len(there) == 1:
 		m.labels = there[0]
 	case len(there) == 0:
-		return fmt.Errorf("the batch has no labels to mix")
+		return fmt.Errorf("the batch has no labels to mix%s", stateLabel("", in))
 	default:
 		return fmt.Errorf("the batch has several labels; say which with labels=, one of %s", strings.Join(there, ", "))
 	}

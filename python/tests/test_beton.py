@@ -17,7 +17,7 @@ import stoker
 Image = pytest.importorskip("PIL.Image")
 
 Make = Callable[..., stoker.Loader]
-DATA = Path(__file__).parents[2] / "source" / "betonsource" / "testdata"
+DATA = Path(__file__).parents[2] / "internal" / "source" / "betonsource" / "testdata"
 
 
 @pytest.mark.parametrize("packed", [False, True])

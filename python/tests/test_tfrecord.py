@@ -65,7 +65,9 @@ def test_images(make: Make) -> None:
 def test_errors(make: Make) -> None:
     with pytest.raises(stoker.ConfigError, match=r'examples.tfrecord: there is no column "x": the columns are "box"'):
         make(f"{FILES}/examples.tfrecord?x", batch_size=2)
-    with pytest.raises(stoker.ConfigError, match=r'"negative" cannot be image: it has numbers; it is read as int'):
+    with pytest.raises(
+        stoker.ConfigError, match=r'column "negative" cannot be image: it has numbers; without :image it is read as int'
+    ):
         make(f"{FILES}/examples.tfrecord?negative:image", batch_size=2)
 
 

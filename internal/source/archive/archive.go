@@ -17,8 +17,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
@@ -85,6 +87,8 @@ type npyField struct {
 	dtype driver.DType
 	shape []int64
 	first string // member that defines them
+	// single is the type of single numbers, 0 for arrays.
+	single dtype.Type
 }
 
 // Open lists the archives of st (or takes the single object that st is) and scans their members. The returned
@@ -234,7 +238,7 @@ func (s *Source) describe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if k := out.Kind; k != driver.KindLabel && k != driver.KindInt && k != driver.KindArray {
+		if k := out.Kind; k != driver.KindLabel && k != driver.KindInt && k != driver.KindFloat && k != driver.KindArray {
 			out.MaxBytes = most
 		}
 		s.info.Fields = append(s.info.Fields, out)
@@ -301,7 +305,7 @@ func (s *Source) describeArray(ctx context.Context, f int, out *driver.Field, sa
 		return nil
 	}
 	out.DType = h.DType
-	s.npys[f] = npyField{h.DType, h.Shape, s.place(0, f)}
+	s.npys[f] = npyField{dtype: h.DType, shape: h.Shape, first: s.place(0, f)}
 	shape := h.Shape
 	if !same {
 		out.Kind, shape = driver.KindRagged, shape[1:]
@@ -313,6 +317,7 @@ func (s *Source) describeArray(ctx context.Context, f int, out *driver.Field, sa
 	if _, err := driver.ArrayBytes(out.DType, out.Shape); err != nil {
 		return s.fail(0, f, err)
 	}
+	s.npys[f].single = column.Single(out)
 	return nil
 }
 
@@ -415,7 +420,7 @@ func (s *Source) Skipped() []driver.Skipped { return s.skipped }
 func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 	f := &s.info.Fields[field]
 	switch f.Kind {
-	case driver.KindLabel, driver.KindInt, driver.KindRagged:
+	case driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindRagged:
 		return false
 	case driver.KindArray:
 		n, _ := driver.ArrayBytes(f.DType, f.Shape) // describe has checked it
@@ -437,7 +442,7 @@ const maxNumber = 64
 // sized returns an error if a value of a field cannot have this size.
 func (s *Source) sized(f int, size int64) error {
 	k := s.info.Fields[f].Kind
-	switch number := k == driver.KindLabel || k == driver.KindInt; {
+	switch number := !s.fields[f].npy && (k == driver.KindLabel || k == driver.KindInt); {
 	case number && size > maxNumber:
 		return fmt.Errorf("expected a number, got %d bytes", size)
 	case size > MaxFileBytes:
@@ -556,7 +561,15 @@ func (s *Source) array(f int, b []byte, v *driver.Value) error {
 	if err := s.fits(f, h, int64(len(b))); err != nil {
 		return err
 	}
-	v.Bytes = b[h.Offset:]
+	return s.npys[f].put(&s.info.Fields[f], v, b[h.Offset:])
+}
+
+// put makes the elements of a .npy file the value of field f.
+func (n *npyField) put(f *driver.Field, v *driver.Value, elements []byte) error {
+	if n.single != 0 {
+		return column.Put(f, v, n.single, elements)
+	}
+	v.Bytes = elements
 	return nil
 }
 

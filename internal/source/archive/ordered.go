@@ -175,11 +175,16 @@ func (o *ordered) readArray(r *inorder.Run, id int64, f int, size int64, v *driv
 	if own != nil {
 		return own, nil
 	}
-	if v.Bytes, own = r.In.Alloc(id, f, h.Bytes); own != nil {
+	var b []byte
+	if o.npys[f].single != 0 {
+		b = make([]byte, h.Bytes)
+	} else if b, own = r.In.Alloc(id, f, h.Bytes); own != nil {
 		return own, nil
 	}
-	_, err = io.ReadFull(r, v.Bytes)
-	return nil, err
+	if _, err = io.ReadFull(r, b); err != nil {
+		return nil, err
+	}
+	return o.npys[f].put(&o.info.Fields[f], v, b), nil
 }
 
 // heads reads the beginnings of members of compressed archives while these are opened. It continues from the

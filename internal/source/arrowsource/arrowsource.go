@@ -97,7 +97,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 type scanned struct {
 	batches []place
 	parts   [][]*part
-	seen    []*columns.Uniform
+	seen    []*column.Seen
 }
 
 // read scans all files.
@@ -136,9 +136,9 @@ func (s *source) read(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	seen := make([]*columns.Uniform, len(s.columns))
+	seen := make([]*column.Seen, len(s.columns))
 	for i, c := range s.columns {
-		seen[i] = columns.NewUniform(c)
+		seen[i] = c.Seen(wants[i])
 	}
 	for f := range out {
 		for i, p := range out[f].batches {
@@ -180,29 +180,21 @@ func (s *source) number() {
 }
 
 // fields sets the fields from the statistics of their columns.
-func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, seen []*columns.Uniform) error {
+func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, seen []*column.Seen) error {
 	for i, c := range s.columns {
 		u := seen[i]
 		if u.Uneven {
 			c.Why = "is not read: the lists within its lists have different lengths or no value"
 			return columns.Refuse(s.list.Store, c, all)
 		}
-		look := driver.KindBytes
-		var err error
-		if c.Elem == nil && (c.Value.Class == columns.Binaries && wants[i].Kind == "" || wants[i].Kind == driver.KindMask) {
-			if look, u.Mask, err = s.look(ctx, i, wants[i].Name); err != nil {
-				return err
-			}
+		if err := s.look(ctx, i, wants[i], u); err != nil {
+			return err
 		}
-		f, err := c.Field(wants[i], u, look)
+		f, err := u.Field(wants[i], s.info.Len)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.list.Store, err)
 		}
-		unit := c.Unit()
-		for _, n := range u.Sides {
-			unit *= max(n, 1)
-		}
-		s.units = append(s.units, unit)
+		s.units = append(s.units, c.Row(u))
 		s.info.Fields = append(s.info.Fields, f)
 	}
 	s.files = columns.NewFiles(len(s.columns), s.opt.Files, s.opt.Folder, s.opt.Outside, s.opt.Threads)
@@ -247,7 +239,7 @@ func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 		return fmt.Errorf("%s has different columns, %.1000s, than %s: %.1000s", s.list.Path(f), w.schema, s.list.Path(0), s.schema)
 	}
 	for _, c := range s.columns {
-		out.seen = append(out.seen, columns.NewUniform(c))
+		out.seen = append(out.seen, c.Seen())
 	}
 	row := int64(0)
 	for n := 0; ; n++ {
@@ -479,7 +471,7 @@ func (s *source) Locate(g *driver.Group) {
 			}
 			if p := s.parts[b][i].packed; p != nil && e.Object < int64(s.list.Len()) {
 				e.Offset, e.Size = p.off, p.size // the whole buffer
-			} else if columns.IsPicture(f.Kind) {
+			} else if column.IsDecoded(f.Kind) {
 				e.Tail = true
 			} else if s.columns[i].Direct(f) && (s.parts[b][i].elems == nil || e.Object >= int64(s.list.Len())) {
 				e.Field = int32(i)

@@ -284,7 +284,7 @@ func TestValues(t *testing.T) {
 				"\nerror, row 2 (record batch 1, row 1): column \"b\": it has no value\nerror, row 3 (record batch 1, row 2): column \"c\": it has no value" +
 				"\nerror, row 4 (record batch 1, row 3): column \"a\": element 1 has no value"},
 		"missing structs": {[]arrow.Field{f("s", arrow.StructOf(f("x", arrow.PrimitiveTypes.Float32)))}, "", nil, []string{`[{"s": {"x": 1}}, {"s": null}, {"s": {"x": null}}]`}, "s.x:float\n1\nNaN\nNaN"},
-		"no class":        {[]arrow.Field{f("label", arrow.PrimitiveTypes.Int64)}, huggingface, nil, []string{`[{"label": 2}, {"label": -1}, {"label": 3}]`}, "label:label[\"cat\" \"dog\" \"eel\"]\n2\nerror, row 1 (record batch 0, row 1): column \"label\": its class is -1, which stands for none: choose the column as numbers, such as ?label:int\nerror, row 2 (record batch 0, row 2): column \"label\": class 3 of 3"},
+		"no class":        {[]arrow.Field{f("label", arrow.PrimitiveTypes.Int64)}, huggingface, nil, []string{`[{"label": 2}, {"label": -1}, {"label": 3}]`}, "label:label[\"cat\" \"dog\" \"eel\"]\n2\nerror, row 1 (record batch 0, row 1): column \"label\": class -1: class numbers begin at 0; write ?label:int to read the column as numbers\nerror, row 2 (record batch 0, row 2): column \"label\": class 3 of 3"},
 		"large numbers":   {[]arrow.Field{f("a", arrow.PrimitiveTypes.Uint64)}, "", nil, []string{`[{"a": 7}, {"a": 9223372036854775808}]`}, "a:int\n7\nerror, row 1 (record batch 0, row 1): column \"a\": 9223372036854775808 does not fit 64 bits with a sign"},
 		"tokens":          {[]arrow.Field{f("a", ints)}, "", []string{"a:tokens", "m:multilabel=a", "r:ragged=a"}, []string{`[{"a": [7, 8]}, {"a": []}, {"a": [-1]}]`}, "a:tokens/uint32[] m:multilabel r:ragged/int32[]\n7;8;|7;8;|7;8;\n||\nerror, row 2 (record batch 0, row 2): column \"a\": element 0 is -1, which is no token"},
 		"lists in lists": {[]arrow.Field{f("a", arrow.ListOf(arrow.ListOf(ints)))}, "", nil,
@@ -361,7 +361,7 @@ func TestOpeningFails(t *testing.T) {
 		"uneven":          {table(t, true, []arrow.Field{{Name: "a", Type: arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Int8))}}, "", []string{`[{"a": [[1], [1, 2]]}]`}), nil, "column \"a\" of the type list<list<int8>> is not read: the lists within its lists have different lengths"},
 		"views":           {table(t, true, []arrow.Field{{Name: "a", Type: arrow.BinaryTypes.StringView}}, "", []string{`[{"a": "x"}]`}), nil, "column \"a\" has the type utf8_view, which is not read"},
 		"no column":       {good, []string{"y"}, "x.arrow: there is no column \"y\": the columns are \"image\", \"label\""},
-		"no tokens":       {good, []string{"score:tokens"}, "column \"score\" cannot be tokens: it has no lists of whole numbers; its type is float, which is read as float"},
+		"no tokens":       {good, []string{"score:tokens"}, "column \"score\" (float) cannot be tokens: it has no lists of whole numbers; without :tokens it is read as float"},
 	} {
 		var before, after runtime.MemStats
 		path := one(t, c.b)

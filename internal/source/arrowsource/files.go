@@ -4,61 +4,58 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store"
 )
 
-// look classifies a column of bytes by its first values: images, masks, sounds or bytes. For masks it also returns
-// the dtype.
-func (s *source) look(ctx context.Context, field int, name string) (driver.Kind, driver.DType, error) {
-	l := columns.NewLooker(s.columns[field], name)
-	left := columns.LookAt
+// look adds what the first values of a column of bytes look like, and the bounds of a column of
+// numbers whose kind depends on them.
+func (s *source) look(ctx context.Context, field int, want column.Want, u *column.Seen) error {
+	c := s.columns[field]
+	bounded := want.Kind == "" && c.Bounded(u)
+	if !bounded && (c.Elem != nil || c.Value.Class != columns.Binaries || want.Kind != "" && want.Kind != driver.KindMask) {
+		return nil
+	}
+	left := column.LookAt
 	for b := 0; b < len(s.batches) && left > 0; b++ {
-		p := s.parts[b][field]
-		var o store.Object
-		var all []byte // the decompressed buffer
-		for row := int64(0); row < s.batches[b].rows && left > 0; row++ {
-			if !columns.Bit(p.valid, row) {
-				continue
-			}
+		p, at := s.parts[b][field], s.batches[b]
+		o, err := s.list.Open(ctx, at.file)
+		if err != nil {
+			return err
+		}
+		var all []byte // of what is compressed, or bounded
+		if bounded {
+			all, err = p.bytes(ctx, o, p.values, p.values+at.rows*c.Unit())
+		} else if p.packed != nil {
+			all, err = p.packed.load(ctx, o)
+		}
+		for row := int64(0); err == nil && row < at.rows && left > 0; row++ {
 			lo, hi := p.at(row), p.at(row+1)
-			if lo == hi {
-				continue
-			}
-			left--
-			var err error
-			if o == nil {
-				if o, err = s.list.Open(ctx, s.batches[b].file); err != nil {
-					return "", "", err
-				}
-			}
-			hi = min(hi, lo+columns.HeadBytes)
-			if p.packed != nil && all == nil {
-				all, err = p.packed.load(ctx, o)
-			}
+			end := min(hi, lo+column.MaskBytes)
 			var head []byte
 			switch {
-			case err != nil:
-			case p.packed != nil:
-				head = all[lo:hi]
+			case !columns.Bit(p.valid, row) || lo == hi:
+				continue
+			case bounded:
+				c.Bound(u, all[row*c.Unit():])
+				continue
+			case all != nil:
+				head = all[lo:end]
 			default:
-				head, err = p.bytes(ctx, o, p.values+lo, p.values+hi)
+				head, err = p.bytes(ctx, o, p.values+lo, p.values+end)
 			}
-			if err != nil {
-				o.Close()
-				return "", "", s.at(s.batches[b].file, fmt.Sprintf(", record batch %d, column %q", s.batches[b].number, s.columns[field].Name), err)
-			}
-			l.Look(head)
+			u.Look(head, hi-lo)
+			left--
 		}
-		if o != nil {
-			if err := o.Close(); err != nil {
-				return "", "", err
-			}
+		if cerr := o.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return s.at(at.file, fmt.Sprintf(", record batch %d, column %q", at.number, c.Name), err)
 		}
 	}
-	kind, mask := l.Found()
-	return kind, mask, nil
+	return nil
 }
 
 // findFiles finds the files of rows whose bytes are not in the table.

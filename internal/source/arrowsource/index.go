@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/store"
 )
@@ -140,7 +141,7 @@ func (x *indexer) strings(ctx context.Context, n *columns.Node, p *part) error {
 }
 
 // column reads the index of a column and adds its values to u.
-func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Uniform) (*part, error) {
+func (x *indexer) column(ctx context.Context, c *columns.Column, u *column.Seen) (*part, error) {
 	rows := x.b.rows
 	p := &part{}
 	for _, n := range append(append([]*columns.Node{}, c.Around...), c.Value) {
@@ -174,21 +175,18 @@ func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Unif
 			return nil, err
 		}
 	}
-	unit := c.Unit()
-	for _, n := range u.Sides {
-		unit *= max(n, 1)
-	}
+	unit := c.Row(u)
 	for i := range rows {
-		if !columns.Bit(p.valid, i) {
-			u.Missing++
-			u.Sizes.Add(0)
-			continue
+		switch n := p.at(i+1) - p.at(i); {
+		case !columns.Bit(p.valid, i):
+			u.Count[column.Missing]++
+		case c.Elem == nil:
+			u.Size.Add(n)
+		case len(c.Levels) > 0:
+			u.Rows(column.List, n, n*unit)
 		}
-		n := p.at(i+1) - p.at(i)
-		u.Least, u.Most = min(u.Least, n), max(u.Most, n)
-		u.Sizes.Add(n * unit)
 	}
-	if c.Paths != nil && u.Missing > 0 {
+	if c.Paths != nil && u.Count[column.Missing] > 0 {
 		p.paths = &part{}
 		if x.b.nodes[c.Paths.At].rows != rows {
 			return nil, damaged("%d paths for %d rows", x.b.nodes[c.Paths.At].rows, rows)
@@ -205,7 +203,7 @@ func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Unif
 
 // lists reads the index of a column of numbers, in lists or not. Nested lists must have equal lengths, so that
 // their offsets are not needed later.
-func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *columns.Uniform) error {
+func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *column.Seen) error {
 	// Outermost list i begins with value mul*i + base of the current level.
 	base, mul := int64(0), int64(1)
 	lo, hi := int64(0), x.b.rows // the values in use

@@ -13,7 +13,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/stokerdata/stoker/internal/source/blockcache"
-	"github.com/stokerdata/stoker/internal/source/columns"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -157,7 +157,7 @@ func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []b
 	raw := e.What.([]byte)[off : off+size : off+size]
 	// The buffer may be evicted before the value is used, so copy it.
 	switch {
-	case columns.IsPicture(f.Kind):
+	case column.IsDecoded(f.Kind):
 		if raw, err = g.Alloc(int(size)); err != nil {
 			return &driver.MemoryError{Err: err}
 		}

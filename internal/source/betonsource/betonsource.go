@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
@@ -213,9 +212,7 @@ func (s *source) field(col int) (driver.Field, error) {
 		f.Kind = driver.KindFloat
 		return f, nil
 	case intType:
-		if f.Kind = driver.KindInt; strings.EqualFold(c.name, "label") {
-			f.Kind = driver.KindLabel
-		}
+		f.Kind = driver.KindInt
 		return f, nil
 	case arrayType, tensorType:
 		f.Kind, f.DType, f.Shape, f.MaxBytes = driver.KindArray, c.dtype, c.shape, c.bytes

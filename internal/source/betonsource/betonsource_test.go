@@ -93,7 +93,7 @@ func TestValues(t *testing.T) {
 	}
 	info := s.Info()
 	kinds := map[string]driver.Kind{
-		"image": driver.KindImage, "label": driver.KindLabel, "weight": driver.KindFloat, "blob": driver.KindBytes, "meta": driver.KindJSON,
+		"image": driver.KindImage, "label": driver.KindInt, "weight": driver.KindFloat, "blob": driver.KindBytes, "meta": driver.KindJSON,
 		"array": driver.KindArray, "tensor": driver.KindArray, "pixels": driver.KindImage,
 	}
 	if info.Len != int64(len(want)) || len(info.Fields) != len(kinds) {
@@ -126,7 +126,7 @@ func TestValues(t *testing.T) {
 				if float64(v.Width) != want[k]["width"] || float64(v.Height) != want[k]["height"] {
 					t.Errorf("record %d: %d x %d", k, v.Width, v.Height)
 				}
-			case driver.KindLabel:
+			case driver.KindInt:
 				got = float64(v.Int)
 			case driver.KindFloat:
 				got = v.Float

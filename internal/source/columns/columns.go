@@ -224,129 +224,61 @@ func (c *Column) Unit() int64 {
 	return size
 }
 
-// inferred is the kind of a column when nobody says it.
-func (c *Column) inferred(u *Uniform, look driver.Kind) driver.Kind {
+// Seen returns what the schema says of the column; none of its values was seen. wants are
+// the fields that become of it.
+func (c *Column) Seen(wants ...column.Want) *column.Seen {
+	s := &column.Seen{Name: c.Name, Type: c.Typ(), Shaped: true, Form: column.Bytes}
+	for _, w := range wants {
+		s.Want(w)
+	}
+	s.Names, s.Tokens = false, false // values are not read when a table is opened
+	class := c.Feature
 	switch {
 	case c.Elem == nil && c.Value.Class == Text:
-		return driver.KindText
+		s.Form = column.Text
+	case c.Elem == nil && class.Is("Image"):
+		s.Files = driver.KindImage
+	case c.Elem == nil && class.Is("Audio"):
+		s.Files = driver.KindAudio
 	case c.Elem == nil:
-		return look
-	case c.Elem.Class == Boolean:
-		return driver.KindArray
-	case len(c.Levels)+len(c.Fixed) == 0 && c.Feature.Is("ClassLabel"):
-		return driver.KindLabel
-	case len(c.Levels)+len(c.Fixed) == 0 && (strings.HasPrefix(string(c.Elem.DType), "float") || u.Missing > 0):
-		return driver.KindFloat
 	case len(c.Levels)+len(c.Fixed) == 0:
-		return driver.KindInt
-	case len(c.Levels) == 1 && len(c.Fixed) == 0 && c.Feature.Of().Is("ClassLabel"):
-		return driver.KindMultiLabel
-	case len(c.Levels) == 0 || u.Missing == 0 && u.Least == u.Most && u.Most > 0:
-		return driver.KindArray
+		s.Form = column.Number
+	case len(c.Levels) == 0:
+		s.Form, s.Fixed, s.Most, s.Inner = column.List, true, int64(c.Fixed[0]), c.Fixed[1:]
+	default:
+		s.Form, class = column.List, class.Of()
+		s.Inner = append(slices.Repeat([]int{-1}, len(c.Levels)-1), c.Fixed...)
 	}
-	return driver.KindRagged
+	if c.Elem != nil {
+		if s.DType = c.Elem.DType; c.Elem.Class == Boolean {
+			s.DType = driver.Bool
+		}
+		if s.Class = class.Is("ClassLabel"); s.Class {
+			s.Classes = class.Names
+		}
+	}
+	return s
 }
 
-// Field makes the field of a column: of the kind that is wanted, or that look and
-// the values say.
-func (c *Column) Field(want column.Want, u *Uniform, look driver.Kind) (driver.Field, error) {
-	f := driver.Field{Name: want.Name, Kind: want.Kind}
-	guess := c.inferred(u, look)
-	if f.Kind == "" {
-		f.Kind = guess
+// Row returns the size in bytes of a row of the outermost lists: of what their offsets count.
+func (c *Column) Row(s *column.Seen) int64 {
+	size := c.Unit()
+	for i := 0; i+1 < len(c.Levels); i++ {
+		size *= int64(max(s.Inner[i], 1))
 	}
-	fail := func(what string) (driver.Field, error) {
-		return f, fmt.Errorf("column %q cannot be %s: %s; its type is %s, which is read as %s", c.Name, f.Kind, what, c.Typ(), guess)
-	}
-	bytes := c.Elem == nil
-	scalar := !bytes && len(c.Levels)+len(c.Fixed) == 0
-	whole := !bytes && c.Elem.Class == Number && !strings.HasPrefix(string(c.Elem.DType), "float")
-	var shape []int // of what the outermost list has
-	if !bytes {
-		for _, n := range u.Sides {
-			shape = append(shape, int(max(n, 1)))
-		}
-		shape = append(shape, c.Fixed...)
-		f.DType = c.Elem.DType
-		if c.Elem.Class == Boolean {
-			f.DType = driver.Bool
-		}
-	}
-	switch f.Kind {
-	case driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindBytes, driver.KindText, driver.KindJSON:
-		if !bytes {
-			return fail("it has numbers")
-		}
-		if f.DType = ""; f.Kind == driver.KindMask {
-			f.DType = u.Mask
-		}
-	case driver.KindInt, driver.KindFloat, driver.KindLabel:
-		if !scalar || c.Elem.Class != Number {
-			return fail("it has no single numbers")
-		}
-		if f.Kind != driver.KindFloat && !whole {
-			return fail("its numbers have fractions")
-		}
-		if f.DType = ""; f.Kind == driver.KindLabel && c.Feature.Is("ClassLabel") {
-			f.Classes = c.Feature.Names
-		}
-		return f, nil
-	case driver.KindArray:
-		switch {
-		case bytes:
-			return fail("it has no numbers")
-		case len(c.Levels) > 0 && u.Least != u.Most:
-			return fail(fmt.Sprintf("its lists have %d to %d elements", u.Least, u.Most))
-		case len(c.Levels) > 0 && u.Most == 0:
-			return fail("its lists are empty")
-		case len(c.Levels) > 0:
-			shape = append([]int{int(u.Most)}, shape...)
-		}
-		f.Shape = shape
-	case driver.KindRagged:
-		if bytes || len(c.Levels) == 0 {
-			return fail("it has no lists of different lengths")
-		}
-		f.Shape = shape
-	case driver.KindMultiLabel, driver.KindTokens:
-		if len(c.Levels) != 1 || len(c.Fixed) > 0 || !whole {
-			return fail("it has no lists of whole numbers")
-		}
-		if f.Kind == driver.KindMultiLabel {
-			if f.DType = ""; c.Feature.Of().Is("ClassLabel") {
-				f.Classes = c.Feature.Of().Names
-			}
-		} else if f.DType = driver.Uint32; c.Elem.DType == driver.Uint8 || c.Elem.DType == driver.Uint16 {
-			f.DType = driver.Uint16
-		}
-	}
-	if f.Kind == driver.KindArray || f.Kind == driver.KindRagged {
-		if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
-			return f, fmt.Errorf("column %q: %w", c.Name, err)
-		}
-		if f.Kind == driver.KindArray {
-			return f, nil
-		}
-	}
-	f.Stats = u.Sizes.Stats()
-	f.MaxBytes = f.Stats.MaxBytes
-	size := int64(0) // of an element where it is not stored as it becomes
-	switch {
-	case f.Kind == driver.KindMultiLabel:
-		size = 8
-	case f.Kind == driver.KindTokens:
-		size = int64(f.DType.Size())
-	}
-	if size > 0 {
-		if stored := int64(c.Elem.DType.Size()); stored != size {
-			f.MaxBytes, f.Stats = f.MaxBytes/stored*size, nil
-		}
-		f.MaxBytes = max(f.MaxBytes, size) // room is never nothing
-	}
-	if f.Kind == driver.KindJSON && u.Missing > 0 {
-		f.MaxBytes = max(f.MaxBytes, int64(len(wordNull)))
-	}
-	return f, nil
+	return size
+}
+
+// Bounded reports whether the values of a column that lacks some have to be read to know
+// whether it becomes a field of floats: 64-bit numbers may be too large for that.
+func (c *Column) Bounded(s *column.Seen) bool {
+	return s.Form == column.Number && s.Count[column.Missing] > 0 && column.Whole(s.DType) && s.DType.Size() == 8
+}
+
+// Bound adds a value of a column that is Bounded.
+func (c *Column) Bound(s *column.Seen, raw []byte) {
+	n := c.typ.Int(raw)
+	s.Bounds(n, n)
 }
 
 // Refuse says that a column cannot be read, and how to read the others.

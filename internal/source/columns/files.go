@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -37,7 +38,7 @@ func NewFiles(fields int, near store.Store, folder string, far store.Store, thre
 // files; only says that all of them do. Its paths are then those of the text of c
 // or of c.Paths.
 func Wanted(c *Column, f *driver.Field) (wanted, only bool) {
-	if c.Elem != nil || !IsPicture(f.Kind) && f.Kind != driver.KindBytes {
+	if c.Elem != nil || !column.IsFile(f.Kind) {
 		return false, false
 	}
 	only = c.Value.Class == Text
@@ -88,7 +89,7 @@ func (f *Files) Fingerprints() []string {
 func (f *Files) Begin(field int) { f.of[field], f.why[field] = map[int64]int64{}, map[int64]error{} }
 
 // None says why a record has no file.
-func (f *Files) None(field int, id int64) { f.why[field][id] = ErrMissing }
+func (f *Files) None(field int, id int64) { f.why[field][id] = column.ErrMissing }
 
 // Check fails when a field that has nothing but paths leads to no file.
 func (f *Files) Check(field int) error {

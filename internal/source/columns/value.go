@@ -9,16 +9,11 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// ErrMissing is the error of a value that is not there.
-var ErrMissing = errors.New("it has no value")
-
 var nan = math.NaN()
-
-// wordNull is missing JSON.
-var wordNull = []byte("null")
 
 // Stored is a value as a file has it.
 type Stored struct {
@@ -44,14 +39,14 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 		return fits(f, len(s.Raw))
 	case driver.KindJSON:
 		if v.Bytes = s.Raw; !s.Valid {
-			v.Bytes = wordNull
+			v.Bytes = column.Null
 		} else if !json.Valid(s.Raw) {
 			return fmt.Errorf("%.40q is no JSON", s.Raw)
 		}
 		return fits(f, len(v.Bytes))
 	case driver.KindImage, driver.KindMask, driver.KindAudio:
 		if !s.Valid {
-			return ErrMissing
+			return column.ErrMissing
 		}
 		if len(s.Raw) == 0 {
 			return errors.New("it has no bytes")
@@ -60,7 +55,7 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 		return nil
 	case driver.KindFloat:
 		if v.Float = nan; s.Valid {
-			return float(v, c.typ, s.Raw)
+			return c.number(f, v, s)
 		}
 		return nil
 	case driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
@@ -71,23 +66,11 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 		return c.elements(g, k, field, f, s)
 	}
 	if !s.Valid {
-		return ErrMissing
+		return column.ErrMissing
 	}
 	switch f.Kind {
 	case driver.KindInt, driver.KindLabel:
-		n, err := whole(c.typ, s.Raw)
-		if err != nil {
-			return err
-		}
-		v.Int = n
-		switch {
-		case f.Kind == driver.KindInt || f.Classes == nil && n >= 0:
-		case n == -1:
-			return errors.New("its class is -1, which stands for none: choose the column as numbers, such as ?label:int")
-		case n < 0 || n >= int64(len(f.Classes)):
-			return fmt.Errorf("class %d of %d", n, len(f.Classes))
-		}
-		return nil
+		return c.number(f, v, s)
 	case driver.KindArray:
 		if c.Elem.Class == Boolean {
 			out, err := g.Take(k, field, 1)
@@ -131,7 +114,7 @@ func (c *Column) Numbers(g *driver.Group, field int, f *driver.Field, held, vali
 		case valid != nil && !Bit(valid, id) && float:
 			v.Float = nan
 		case valid != nil && !Bit(valid, id):
-			rec.Err = wrong(id, ErrMissing)
+			rec.Err = wrong(id, column.ErrMissing)
 		case float:
 			v.Float = c.typ.Float(raw)
 		default:
@@ -182,11 +165,6 @@ func (c *Column) Direct(f *driver.Field) bool {
 	return false
 }
 
-// IsPicture says whether values are given to decoders.
-func IsPicture(k driver.Kind) bool {
-	return k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio
-}
-
 // fits refuses what a batch has no room for. It cannot happen while files stay what
 // they are.
 func fits(f *driver.Field, n int) error {
@@ -196,22 +174,12 @@ func fits(f *driver.Field, n int) error {
 	return nil
 }
 
-// whole reads a whole number.
-func whole(t dtype.Type, raw []byte) (int64, error) {
-	if t == dtype.U64 && t.Bits(raw) > math.MaxInt64 {
-		return 0, fmt.Errorf("%d does not fit 64 bits with a sign", t.Bits(raw))
+// number makes the value of a field of single numbers.
+func (c *Column) number(f *driver.Field, v *driver.Value, s *Stored) error {
+	if c.Elem.Class == Boolean {
+		return column.Put(f, v, dtype.Bool, []byte{s.Raw[0] >> s.Bit & 1})
 	}
-	return t.Int(raw), nil
-}
-
-// float reads a number as one with a point, which has to be the same one.
-func float(v *driver.Value, t dtype.Type, raw []byte) error {
-	v.Float = t.Float(raw)
-	const exact = 1 << 53
-	if t.Size() == 8 && !t.Floating() && (v.Float < -exact || v.Float > exact) {
-		return fmt.Errorf("%.0f is too large for a number with a point", v.Float)
-	}
-	return nil
+	return column.Put(f, v, c.typ, s.Raw)
 }
 
 // elements makes the elements of an array or a list.
@@ -256,10 +224,7 @@ func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Sto
 		return fitsElements(f, len(out))
 	}
 	for i := range int(n) {
-		x, err := whole(t, s.Raw[i*t.Size():])
-		if err != nil {
-			return err
-		}
+		x := t.Int(s.Raw[i*t.Size():])
 		at := out[i*to.Size():]
 		switch to {
 		case dtype.I64:

@@ -2,10 +2,12 @@ package dynvalue
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -16,10 +18,11 @@ import (
 
 // Columns looks at the values of all columns of a source, in one goroutine.
 type Columns struct {
-	all    map[string]*Column
-	wanted []column.Want
-	rest   bool // all columns become fields
-	// Records counts those that were looked at.
+	all     map[string]*column.Seen
+	wanted  []column.Want
+	rest    bool // all columns become fields
+	untyped bool
+	// Records counts the records that were looked at.
 	Records int64
 	err     error
 }
@@ -27,40 +30,34 @@ type Columns struct {
 // maxColumns bounds the columns.
 const maxColumns = 4096
 
-// NewColumns looks for the columns that are wanted, nil for all.
-func NewColumns(wanted []column.Want) *Columns {
-	c := &Columns{all: map[string]*Column{}, wanted: wanted, rest: len(wanted) == 0}
-	for _, w := range wanted {
-		if w.Name == column.Rest {
-			c.rest = true
-		}
-	}
-	return c
+// NewColumns looks for the columns that are wanted, nil for all. untyped says that the source
+// does not tell text from bytes.
+func NewColumns(wanted []column.Want, untyped bool) *Columns {
+	rest := len(wanted) == 0 || slices.ContainsFunc(wanted, func(w column.Want) bool { return w.Name == column.Rest })
+	return &Columns{all: map[string]*column.Seen{}, wanted: wanted, rest: rest, untyped: untyped}
 }
 
-// Of is the column of a name, nil when it is not wanted.
-func (c *Columns) Of(name []byte) *Column {
+// Of returns the column of a name, nil if it is not wanted.
+func (c *Columns) Of(name []byte) *column.Seen {
 	if col, ok := c.all[string(name)]; ok {
 		return col
 	}
-	var col *Column
-	at := slices.IndexFunc(c.wanted, func(w column.Want) bool { return w.From == string(name) && w.Name != column.Rest })
+	var col *column.Seen
 	switch {
 	case len(c.all) >= maxColumns:
 		if c.err == nil {
 			c.err = fmt.Errorf("its records have more than %d different names of values", maxColumns)
 		}
 		return nil
-	case at >= 0:
-		col = &Column{Name: string(name), Want: c.wanted[at].Kind}
-	case c.rest:
-		col = &Column{Name: string(name)}
+	case c.rest || slices.ContainsFunc(c.wanted, func(w column.Want) bool { return w.From == string(name) }):
+		col = column.New(string(name), c.wanted)
+		col.Untyped = c.untyped
 	}
 	c.all[string(name)] = col
 	return col
 }
 
-// Has says whether a column was seen.
+// Has reports whether a column was seen.
 func (c *Columns) Has(name string) bool { return c.all[name] != nil }
 
 // Merge adds what another goroutine has seen.
@@ -77,6 +74,49 @@ func (c *Columns) Merge(o *Columns) {
 			c.all[name] = col
 		}
 	}
+}
+
+// State is what Columns have seen, for package indexcache.
+type State struct {
+	Records int64
+	Columns []*column.Seen
+	// Unwanted are the names of columns that are not wanted.
+	Unwanted []string
+}
+
+// Version is part of the keys of package indexcache for what has a State.
+const Version = "columns 2"
+
+// State returns what was seen, nil if that is a failure, which is to be seen again.
+func (c *Columns) State() *State {
+	if c.err != nil {
+		return nil
+	}
+	s := &State{Records: c.Records}
+	for _, name := range slices.Sorted(maps.Keys(c.all)) {
+		if col := c.all[name]; col != nil {
+			s.Columns = append(s.Columns, col)
+		} else {
+			s.Unwanted = append(s.Unwanted, name)
+		}
+	}
+	return s
+}
+
+// Restore adds what was seen before, by Columns that wanted the same.
+func (c *Columns) Restore(s *State) error {
+	o := &Columns{all: map[string]*column.Seen{}, Records: s.Records}
+	for _, name := range s.Unwanted {
+		o.all[name] = nil
+	}
+	for _, col := range s.Columns {
+		o.all[col.Name] = col
+	}
+	if len(o.all) > maxColumns || s.Records < 0 {
+		return errors.New("what was written down of columns makes no sense")
+	}
+	c.Merge(o)
+	return nil
 }
 
 // Schema is how values become fields.
@@ -103,8 +143,8 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.wanted) == 0 || c.rest {
-		// What comes of itself has names that fields can have.
+	if c.rest {
+		// Columns that the user does not name get names that fields can have.
 		clean := column.Named(names)
 		for i := range chosen {
 			if chosen[i].Kind == "" && chosen[i].Name == names[from[i]] && chosen[i].From == chosen[i].Name {
@@ -113,33 +153,25 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 		}
 	}
 	s := &Schema{Columns: chosen, by: map[string][]int{}}
-	var good, bad []string
-	var why error
+	var good []string
 	for i, want := range chosen {
 		col := c.all[names[from[i]]]
 		if col == nil {
-			col = &Column{Name: names[from[i]]}
+			col = column.New(names[from[i]], nil)
 		}
-		texts := col.forms[Texts] > 0
-		f, err := col.Field(want, c.Records)
-		if err != nil {
-			bad = append(bad, want.From)
-			if why == nil {
-				why = err
-			}
+		f, ferr := col.Field(want, c.Records)
+		if ferr != nil {
+			err = cmp.Or(err, ferr)
 			continue
 		}
 		good = append(good, column.Query(column.Want{Name: want.From, From: want.From}))
-		s.Fields, s.texts = append(s.Fields, f), append(s.texts, texts)
+		s.Fields, s.texts = append(s.Fields, f), append(s.texts, col.Count[column.Texts] > 0)
 		s.by[want.From] = append(s.by[want.From], i)
 	}
-	if len(bad) > 0 {
-		if len(good) > 0 {
-			return nil, fmt.Errorf("%w; choose others, such as ?%s", why, strings.Join(good[:min(len(good), 4)], "&"))
-		}
-		return nil, why
+	if err != nil && len(good) > 0 {
+		err = fmt.Errorf("%w; choose others, such as ?%s", err, strings.Join(good[:min(len(good), 4)], "&"))
 	}
-	return s, nil
+	return s, err
 }
 
 // Of are the fields of a column.
@@ -186,8 +218,6 @@ func (s *Sink) keep(field int, v *Value, b []byte) ([]byte, error) {
 	return p, err
 }
 
-var errMissing = errors.New("it has no value")
-
 // Put makes a value that of a field.
 func (s *Schema) Put(to *Sink, field int, v *Value) error {
 	if err := s.put(to, field, v); err != nil {
@@ -204,9 +234,9 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 	f := &s.Fields[field]
 	out := &to.Rec.Values[field]
 	switch v.Form {
-	case Other:
+	case column.Other:
 		return fmt.Errorf("it %s", v.Why)
-	case Number, List, Array:
+	case column.Number, column.Flat, column.List:
 		switch f.Kind {
 		case driver.KindLabel, driver.KindInt, driver.KindFloat:
 			return scalar(f, out, v)
@@ -214,22 +244,22 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 			return s.elements(to, field, v)
 		}
 		return fmt.Errorf("it has numbers, where %s was expected", f.Kind)
-	case Pixels:
+	case column.Pixels:
 		if f.Kind != driver.KindImage {
 			return fmt.Errorf("it is an image, where %s was expected", f.Kind)
 		}
 		out.Codec, out.Width, out.Height, out.Channels, out.Orientation = driver.CodecRaw, v.Width, v.Height, v.Channels, 1
 		out.Bytes, err = to.keep(field, v, v.Bytes)
 		return err
-	case None:
+	case column.Missing:
 		switch f.Kind {
 		case driver.KindFloat:
 			out.Float = math.NaN()
 		case driver.KindText, driver.KindBytes, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
 		case driver.KindJSON:
-			out.Bytes = wordNull
+			out.Bytes = column.Null
 		default:
-			return errMissing
+			return column.ErrMissing
 		}
 		return nil
 	}
@@ -248,9 +278,9 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 		out.Int = int64(i)
 		return nil
 	case driver.KindJSON:
-		if s.texts[field] && v.Form == Bytes {
+		if s.texts[field] && v.Form == column.Bytes {
 			list := appendTexts(nil, b)
-			v = &Value{Form: Texts, Temp: true}
+			v = &Value{Form: column.Texts, Temp: true}
 			b = list
 		}
 		if !json.Valid(b) {
@@ -259,7 +289,7 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 	default:
 		return fmt.Errorf("it has bytes, where %s was expected", f.Kind)
 	}
-	if v.Form == Texts && f.Kind != driver.KindJSON {
+	if v.Form == column.Texts && f.Kind != driver.KindJSON {
 		return fmt.Errorf("it has several strings, where %s was expected", f.Kind)
 	}
 	if err := fits(f, len(b)); err != nil {
@@ -279,34 +309,21 @@ func fits(f *driver.Field, n int) error {
 
 // scalar makes a number.
 func scalar(f *driver.Field, out *driver.Value, v *Value) error {
-	if v.Form != Number && (len(v.Shape) != 1 || v.Shape[0] > 1 || len(v.Bytes) < v.DType.Size()) {
-		if len(v.Shape) == 1 && v.Shape[0] == 0 {
-			if f.Kind == driver.KindFloat {
-				out.Float = math.NaN()
-				return nil
-			}
-			return errMissing
+	if v.Form != column.Number && len(v.Shape) > 0 {
+		switch {
+		case len(v.Shape) == 1 && v.Shape[0] == 0 && f.Kind == driver.KindFloat:
+			out.Float = math.NaN()
+			return nil
+		case len(v.Shape) == 1 && v.Shape[0] == 0:
+			return column.ErrMissing
+		case len(v.Bytes) > v.DType.Size():
+			return fmt.Errorf("it has the shape %v, one number was expected", v.Shape)
 		}
-		return fmt.Errorf("it has the shape %v, where one number was expected", v.Shape)
 	}
-	n, x := number(v.DType, v.Bytes)
-	if f.Kind == driver.KindFloat {
-		out.Float = x
-		if whole(v.DType) && (n > exact || n < -exact) {
-			return fmt.Errorf("%d is too large for a number with a point", n)
-		}
-		return nil
+	if len(v.Bytes) < v.DType.Size() {
+		return column.ErrMissing
 	}
-	switch {
-	case !whole(v.DType) && v.DType != driver.Bool:
-		return errors.New("it is a number with a point, where a whole one was expected")
-	case v.DType == driver.Uint64 && binary.LittleEndian.Uint64(v.Bytes) > math.MaxInt64:
-		return errors.New("it does not fit 64 bits with a sign")
-	case f.Kind == driver.KindLabel && n < 0:
-		return fmt.Errorf("%d is no class number: choose it as numbers, such as ?%s:int", n, f.Name)
-	}
-	out.Int = n
-	return nil
+	return column.Put(f, out, v.DType.Type(), v.Bytes)
 }
 
 // elements makes an array or a list.
@@ -328,7 +345,7 @@ func (s *Schema) elements(to *Sink, field int, v *Value) error {
 		out.Bytes, err = to.keep(field, v, v.Bytes)
 		return err
 	}
-	if f.Kind == driver.KindArray || f.Kind == driver.KindRagged || !whole(v.DType) {
+	if f.Kind == driver.KindArray || f.Kind == driver.KindRagged || !column.Whole(v.DType) {
 		return fmt.Errorf("its elements are %s, where %s was expected", v.DType, t)
 	}
 	have, size := v.DType.Size(), t.Size()
@@ -341,7 +358,7 @@ func (s *Schema) elements(to *Sink, field int, v *Value) error {
 		return err
 	}
 	for i := range n {
-		x, _ := number(v.DType, v.Bytes[i*have:])
+		x := integer(v.DType, v.Bytes[i*have:])
 		switch t {
 		case driver.Uint16, driver.Uint32:
 			if x < 0 || x>>(8*size) != 0 {

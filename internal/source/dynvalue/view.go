@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -39,7 +40,7 @@ func (v *View) Get(off, n int) ([]byte, error) {
 	if i := off - v.at; i >= 0 && i <= len(v.b) && n <= len(v.b)-i {
 		return v.b[i : i+n : i+n], nil
 	}
-	m := min(max(n, HeadBytes), v.Size-off)
+	m := min(max(n, column.HeadBytes), v.Size-off)
 	if cap(v.buf) < m {
 		v.buf = make([]byte, m)
 	}

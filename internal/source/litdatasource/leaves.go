@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
@@ -28,9 +29,9 @@ func decoder(format string) (offsetshards.Decode, error) {
 	name, config, _ := strings.Cut(format, ":")
 	switch name {
 	case "bytes", "jpeg", "image", "audio", "video", "file", "tifffile", "nifti", "mesh", "pdf":
-		return offsetshards.StringsOf(dynvalue.Bytes), nil
+		return offsetshards.StringsOf(column.Bytes), nil
 	case "str", "text":
-		return offsetshards.StringsOf(dynvalue.Text), nil
+		return offsetshards.StringsOf(column.Text), nil
 	case "int":
 		return offsetshards.Number(driver.Int64), nil
 	case "float":

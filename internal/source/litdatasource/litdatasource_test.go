@@ -122,7 +122,7 @@ func TestValues(t *testing.T) {
 
 func TestSchema(t *testing.T) {
 	for _, c := range []struct{ dir, query, want string }{
-		{"plain", "", "jpeg:image[] pil:image[] label:label[] score:float[] text:text[] raw:bytes[] flag:array/bool[] nest.list:ragged/int64[] " +
+		{"plain", "", "jpeg:image[] pil:image[] label:int[] score:float[] text:text[] raw:bytes[] flag:array/bool[] nest.list:ragged/int64[] " +
 			"nest.tensor:array/float32[2 3] nest.line:ragged/int16[] nest.numpy:array/uint8[2 2]"},
 		{"tokens", "", "data:ragged/int64[]"},
 		{"tokens", "t:tokens=data", "t:tokens/uint16[]"},
@@ -209,8 +209,8 @@ func FuzzItem(f *testing.F) {
 			w.Head = head
 			w.View.All(b)
 			_ = split(columns, false, w, func(i int, v *dynvalue.Value) error {
-				(&dynvalue.Column{Name: "x"}).Add(v)
-				if n := int64(len(v.Bytes)); n > v.Size || !head && v.Form != dynvalue.Other && n != v.Size {
+				dynvalue.Add(column.New("x", nil), v)
+				if n := int64(len(v.Bytes)); n > v.Size || !head && v.Form != column.Other && n != v.Size {
 					t.Fatalf("column %d: %d bytes of %d", i, n, v.Size)
 				}
 				return nil

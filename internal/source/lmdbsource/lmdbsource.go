@@ -181,7 +181,7 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 			return err
 		}
 		l := &blocks[i]
-		l.columns = dynvalue.NewColumns(opt.Columns)
+		l.columns = dynvalue.NewColumns(opt.Columns, true)
 		var big []byte
 		var label [8]byte
 		return f.nodes(n, b, true, func(x node) error {
@@ -202,9 +202,10 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 			}
 			l.places = append(l.places, p)
 			l.columns.Records++
-			err := split(s.form, x.key, data, int64(x.size), &label, func(column int, v *dynvalue.Value) error {
-				if c := l.columns.Of([]byte(names[s.form][column])); c != nil {
-					c.Add(v)
+			err := split(s.form, x.key, data, int64(x.size), &label, func(k int, v *dynvalue.Value) error {
+				if c := l.columns.Of([]byte(names[s.form][k])); c != nil {
+					c.Class = s.form == datum && k == 2
+					dynvalue.Add(c, v)
 				}
 				return nil
 			})
@@ -214,7 +215,7 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 			return nil
 		})
 	}
-	all := dynvalue.NewColumns(opt.Columns)
+	all := dynvalue.NewColumns(opt.Columns, true)
 	if len(leaves) > 0 {
 		if err := leaf(ctx, 0, make([]byte, f.page)); err != nil {
 			return nil, err
@@ -256,7 +257,7 @@ func (f *file) overflow(ctx context.Context, x node, whole bool, buf []byte) (ui
 	}
 	size := int(x.size)
 	if !whole {
-		size = min(size, dynvalue.HeadBytes)
+		size = min(size, column.HeadBytes)
 	}
 	if cap(buf) < size {
 		buf = make([]byte, size)

@@ -198,8 +198,8 @@ func FuzzValue(f *testing.F) {
 		var label [8]byte
 		for _, form := range []form{formOf(b), plain, array, datum} {
 			_ = split(form, b, b, int64(len(b)), &label, func(_ int, v *dynvalue.Value) error {
-				(&dynvalue.Column{Name: "x"}).Add(v)
-				if v.Form != dynvalue.Other && int64(len(v.Bytes)) != v.Size {
+				dynvalue.Add(column.New("x", nil), v)
+				if v.Form != column.Other && int64(len(v.Bytes)) != v.Size {
 					t.Fatalf("%d bytes of %d", len(v.Bytes), v.Size)
 				}
 				return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -53,7 +54,7 @@ func arrayOf(b []byte) (dynvalue.Value, error) {
 	if int64(len(b)) != h.Offset+h.Bytes {
 		return dynvalue.Value{}, fmt.Errorf("%d bytes, but its header needs %d", len(b), h.Offset+h.Bytes)
 	}
-	v := dynvalue.Value{Form: dynvalue.Array, DType: h.DType, Bytes: b[h.Offset:], Size: h.Bytes}
+	v := dynvalue.Value{Form: column.List, DType: h.DType, Bytes: b[h.Offset:], Size: h.Bytes}
 	for _, side := range h.Shape {
 		v.Shape = append(v.Shape, int(side))
 	}
@@ -136,13 +137,13 @@ func parseDatum(b []byte) (d datumValue, err error) {
 // image returns the encoded image of a Datum, or its array of channels, rows and columns.
 func (d *datumValue) image() (dynvalue.Value, error) {
 	if d.encoded {
-		return dynvalue.Strings(dynvalue.Bytes, d.data), nil
+		return dynvalue.Strings(column.Bytes, d.data), nil
 	}
 	const maxSide = 1 << 24
 	if d.channels < 1 || d.height < 1 || d.width < 1 || d.channels > maxSide || d.height > maxSide || d.width > maxSide {
 		return dynvalue.Value{}, fmt.Errorf("a Datum of %d x %d x %d", d.channels, d.height, d.width)
 	}
-	v := dynvalue.Value{Form: dynvalue.Array, DType: driver.Uint8, Bytes: d.data, Shape: []int{int(d.channels), int(d.height), int(d.width)}}
+	v := dynvalue.Value{Form: column.List, DType: driver.Uint8, Bytes: d.data, Shape: []int{int(d.channels), int(d.height), int(d.width)}}
 	n := int64(len(d.data))
 	if len(d.data) == 0 {
 		v.DType, v.Bytes, n = driver.Float32, d.floats, int64(len(d.floats)/4)
@@ -156,14 +157,14 @@ func (d *datumValue) image() (dynvalue.Value, error) {
 // split emits the key and the values of a record. label is memory for the label of a Datum. A plain value has size
 // bytes, but b may only have its beginning.
 func split(f form, key, b []byte, size int64, label *[8]byte, emit func(column int, v *dynvalue.Value) error) error {
-	v := dynvalue.Strings(dynvalue.Bytes, key)
+	v := dynvalue.Strings(column.Bytes, key)
 	if err := emit(0, &v); err != nil {
 		return err
 	}
 	var err error
 	switch f {
 	case plain:
-		v = dynvalue.Value{Form: dynvalue.Bytes, Bytes: b, Size: size}
+		v = dynvalue.Value{Form: column.Bytes, Bytes: b, Size: size}
 	case array:
 		if v, err = arrayOf(b); err != nil {
 			return err
@@ -180,7 +181,7 @@ func split(f form, key, b []byte, size int64, label *[8]byte, emit func(column i
 			return err
 		}
 		binary.LittleEndian.PutUint64(label[:], uint64(d.label))
-		n := dynvalue.Value{Form: dynvalue.Number, DType: driver.Int64, Bytes: label[:], Size: 8}
+		n := dynvalue.Value{Form: column.Number, DType: driver.Int64, Bytes: label[:], Size: 8}
 		return emit(2, &n)
 	}
 	return emit(1, &v)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
@@ -20,11 +21,11 @@ func decoder(encoding string) (offsetshards.Decode, error) {
 	}
 	switch name {
 	case "bytes", "jpeg", "png":
-		return offsetshards.StringsOf(dynvalue.Bytes), nil
+		return offsetshards.StringsOf(column.Bytes), nil
 	case "str", "str_decimal":
-		return offsetshards.StringsOf(dynvalue.Text), nil
+		return offsetshards.StringsOf(column.Text), nil
 	case "json":
-		return offsetshards.StringsOf(dynvalue.JSON), nil
+		return offsetshards.StringsOf(column.JSON), nil
 	case "int":
 		return offsetshards.Number(driver.Int64), nil
 	case "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64":

@@ -122,7 +122,7 @@ func TestSchema(t *testing.T) {
 	s := opener("testdata/all", "train", "")(t)
 	defer s.Close()
 	want := "any:array/float64[2 2] big:int[] f16:float[] f32:float[] f64:float[] fixed:array/float32[2 3] gray:image[] i16:int[] i32:int[] i64:int[] i8:int[] " +
-		"id:int[] jpeg:image[] label:label[] meta:json[] pil:image[] png:image[] price:text[] raw:bytes[] real:float[] rows:ragged/uint16[] text:text[] " +
+		"id:int[] jpeg:image[] label:int[] meta:json[] pil:image[] png:image[] price:text[] raw:bytes[] real:float[] rows:ragged/uint16[] text:text[] " +
 		"typed:ragged/int16[2] u16:int[] u32:int[] u64:int[] u8:int[]"
 	if got := drivertest.Fields(s); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
@@ -215,8 +215,8 @@ func FuzzSample(f *testing.F) {
 			w.Head = head
 			w.View.All(b)
 			_ = split(columns, w, func(i int, v *dynvalue.Value) error {
-				(&dynvalue.Column{Name: "x"}).Add(v)
-				if n := int64(len(v.Bytes)); n > v.Size || !head && v.Form != dynvalue.Other && n != v.Size {
+				dynvalue.Add(column.New("x", nil), v)
+				if n := int64(len(v.Bytes)); n > v.Size || !head && v.Form != column.Other && n != v.Size {
 					t.Fatalf("column %d: %d bytes of %d", i, n, v.Size)
 				}
 				return nil

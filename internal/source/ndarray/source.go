@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
@@ -147,7 +146,7 @@ func (s *Source) open(ctx context.Context, files []*File, read Reader, opt *Opti
 	}
 	for k, w := range wants {
 		if err := s.field(ctx, k, w, chosen[0][k], read); err != nil {
-			return fmt.Errorf("%s: %q: %w", files[0].Path, w.path, err)
+			return fmt.Errorf("%s: %w", files[0].Path, err)
 		}
 		f := &s.info.Fields[k]
 		also = append(also, f.Name, string(f.Kind), w.path)
@@ -246,62 +245,51 @@ func load(ctx context.Context, set *Set, read Reader) (*Array, error) {
 	return &values, err
 }
 
-// lookAt is how many values say what bytes of any length are.
-const lookAt = 8
-
 // field makes field k.
 func (s *Source) field(ctx context.Context, k int, w wanted, set *Set, read Reader) error {
+	a := s.files[0].arrays[k]
 	f := &field{name: w.column.Name, typ: set.Type}
-	kind := w.column.Kind
-	longest := int64(0)
-	mask := driver.Uint8
-	var stats *driver.FieldStats
+	if err := f.shaped(a.Dims[1:], a.Elem); err != nil {
+		return fmt.Errorf("column %q: %w", w.path, err)
+	}
+	want := w.column
+	want.From = w.path
+	u := f.seen(want)
 	if set.Type.ends() {
-		stats = &driver.FieldStats{MinBytes: 1 << 62, Sizes: map[int64]int64{}}
+		row := int64(max(f.dtype.Size(), 1))
+		for _, side := range f.shape {
+			row *= int64(side)
+		}
 		for i := range s.files {
 			a := s.files[i].arrays[k]
 			for r := range a.records() {
 				n := a.valueBytes(r, &set.Type)
-				longest = max(longest, n)
-				stats.Count++
-				stats.Bytes += n
-				stats.MinBytes = min(stats.MinBytes, n)
-				stats.Sizes[driver.SizeBound(n)]++
+				if u.Form == column.List {
+					u.Rows(u.Form, n/row, n)
+				} else {
+					u.Size.Add(n)
+				}
 			}
 		}
-		stats.MaxBytes = longest
-		guess, depth, err := s.look(ctx, k, f.name, &set.Type, read)
-		if err != nil {
+		if err := s.look(ctx, k, u, &set.Type, read); err != nil {
 			return err
 		}
-		if mask = depth; kind == "" {
-			kind = guess
-		}
 	}
-	a := s.files[0].arrays[k]
-	info, err := f.describe(kind, a.Dims[1:], a.Elem, longest)
+	info, err := f.describe(want, u, s.info.Len)
 	if err != nil {
 		return err
-	}
-	if info.Kind == driver.KindMask && info.Width == 0 {
-		info.DType = mask
-	}
-	if stats != nil && f.made() == f.dtype {
-		info.Stats = stats
 	}
 	s.fields = append(s.fields, f)
 	s.info.Fields = append(s.info.Fields, info)
 	return nil
 }
 
-// look says what the first values of a field of bytes are, "" for what their type
-// says; and, of masks, whether they need two bytes.
-func (s *Source) look(ctx context.Context, k int, name string, t *Type, read Reader) (driver.Kind, driver.DType, error) {
-	kind, mask := driver.Kind(""), driver.Uint8
+// look adds what the first values of a field of bytes look like.
+func (s *Source) look(ctx context.Context, k int, u *column.Seen, t *Type, read Reader) error {
 	if t.Class == VarText || t.Class == VarList && t.DType != driver.Uint8 || t.Rows && t.Size > 1 {
-		return kind, mask, nil
+		return nil
 	}
-	left := lookAt
+	left := column.LookAt
 	for i := range s.files {
 		a := s.files[i].arrays[k]
 		for row := int64(0); row < a.records() && left > 0; row++ {
@@ -310,19 +298,14 @@ func (s *Source) look(ctx context.Context, k int, name string, t *Type, read Rea
 				continue
 			}
 			left--
-			head, err := a.head(ctx, read, row, min(size, 64<<10))
+			head, err := a.head(ctx, read, row, min(size, column.MaskBytes))
 			if err != nil {
-				return "", "", err
+				return err
 			}
-			if info, err := imagefile.Probe(head); err == nil && info.Precision > 8 {
-				mask = driver.Uint16
-			}
-			if kind == "" && imagefile.IsPicture(head, size <= int64(len(head))) {
-				kind = filelist.KindOf(name, "x.png") // a mask by the field's name
-			}
+			u.Look(head, size)
 		}
 	}
-	return kind, mask, nil
+	return nil
 }
 
 // keepBytes is the largest field that is decoded when it is opened, and kept.

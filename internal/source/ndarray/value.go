@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -61,6 +62,9 @@ func (t *Type) String() string {
 	return "bytes"
 }
 
+// number reports whether values are numbers or lists of numbers.
+func (t *Type) number() bool { return t.Class == Number || t.Class == VarList }
+
 // ends says whether values have any length.
 func (t *Type) ends() bool { return t.Class >= VarText }
 
@@ -83,18 +87,11 @@ type field struct {
 	planes bool // an image whose channels come first
 }
 
-var (
-	errNumbers = errors.New("it has no numbers")
-	errOne     = errors.New("it has no single numbers")
-	errWhole   = errors.New("its numbers have fractions")
-)
-
-// describe makes the field of an array of rows of a shape: of the kind that is
-// wanted, or of that which its type suggests.
-func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int64) (driver.Field, error) {
+// shaped works out the shape of a value from the axes of a row and the bytes of a stored
+// element.
+func (f *field) shaped(dims []int64, elem int64) error {
 	t := &f.typ
-	out := driver.Field{Name: f.name}
-	f.elem, f.count, f.n = elem, 1, 1
+	f.elem, f.count = elem, 1
 	for _, side := range dims {
 		f.count *= side
 	}
@@ -104,136 +101,104 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 	}
 	for _, side := range append(append([]int64{}, dims...), t.Dims...) {
 		if side < 1 || side > math.MaxInt32 {
-			return out, fmt.Errorf("its rows have the shape %v, which is out of range", dims)
+			return fmt.Errorf("its rows have the shape %v, which is out of range", dims)
 		}
 		f.shape = append(f.shape, int(side))
 	}
 	for _, side := range t.Dims {
 		f.n *= side
 	}
-	number := t.Class == Number || t.Class == VarList
-	if number {
+	switch {
+	case t.number():
 		f.dtype = t.DType.Type()
-	} else if f.n != 1 {
-		return out, fmt.Errorf("it has %d values of %s in a row: only one can be read", f.n, t)
+	case f.n != 1:
+		return fmt.Errorf("it has %d values of %s in a row: only one can be read", f.n, t)
 	}
 	if t.refers() && f.count != 1 {
-		return out, fmt.Errorf("it has %d values of any length in a row: only one can be read", f.count)
+		return fmt.Errorf("it has %d values of any length in a row: only one can be read", f.count)
 	}
 	if !t.ends() {
 		if f.count > driver.MaxArrayBytes/t.Size {
-			return out, fmt.Errorf("its rows have more than %d bytes", int64(driver.MaxArrayBytes))
+			return fmt.Errorf("its rows have more than %d bytes", int64(driver.MaxArrayBytes))
 		}
 		f.out = f.count * t.Size
 	}
-	whole := number && !f.dtype.Floating()
-	guess := driver.KindArray
-	switch t.Class {
-	case Number:
-		if len(t.Names) > 0 && f.n == 1 {
-			guess = driver.KindLabel
-		}
-	case Text, UCS4, VarText:
-		guess = driver.KindText
-	case Opaque, VarBytes:
-		guess = driver.KindBytes
-	case VarList:
-		guess = driver.KindRagged
-	}
-	if f.kind = want; want == "" {
-		f.kind = guess
-	}
-	out.Kind = f.kind
-	fail := func(err error) (driver.Field, error) {
-		return out, fmt.Errorf("it cannot be %s: %w; its type is %s of shape %v, which is read as %s", f.kind, err, t, f.shape, guess)
-	}
-	// Bytes of any length are those of a file: an image, a sound.
-	blob := !number || t.Class == VarList && f.dtype == dtype.U8 && len(f.shape) == 0 || t.Class == Number && f.dtype == dtype.U8 && f.n > 1
-	switch f.kind {
-	case driver.KindArray, driver.KindRagged:
-		if !number {
-			return fail(errNumbers)
-		}
-		if (f.kind == driver.KindArray) == (t.Class == VarList) {
-			if f.kind == driver.KindArray {
-				return fail(errors.New("its lists differ in length"))
-			}
-			if len(f.shape) == 0 {
-				return fail(errors.New("it has no lists"))
-			}
-		}
-		out.DType, out.Shape = t.DType, f.shape
-		if f.kind == driver.KindRagged {
-			if t.Class == Number {
-				out.Shape = f.shape[1:] // all are equally long
-			}
-		}
-	case driver.KindInt, driver.KindFloat, driver.KindLabel:
-		switch {
-		case t.Class != Number || f.n != 1:
-			return fail(errOne)
-		case f.kind != driver.KindFloat && !whole:
-			return fail(errWhole)
-		}
-		if f.kind == driver.KindLabel {
-			out.Classes = t.Names
-		}
-		return out, nil
-	case driver.KindMultiLabel, driver.KindTokens:
-		if axes := len(f.shape); !whole || axes != 1 && t.Class == Number || axes > 0 && t.Class == VarList {
-			return fail(errors.New("it has no lists of whole numbers"))
-		}
-		if f.kind == driver.KindMultiLabel {
-			out.Classes = t.Names
-		} else if out.DType = driver.Uint32; f.dtype == dtype.U8 || f.dtype == dtype.U16 {
-			out.DType = driver.Uint16
-		}
-	case driver.KindText, driver.KindJSON:
-		if number && !(blob && t.Class == VarList) {
-			return fail(errors.New("it has numbers"))
-		}
-	case driver.KindBytes, driver.KindAudio:
-		if !blob || t.Class == UCS4 {
-			return fail(errors.New("it has no bytes"))
-		}
-	case driver.KindImage, driver.KindMask:
-		if t.Class == Number && len(f.shape) > 1 {
-			if err := f.picture(&out); err != nil {
-				return fail(err)
-			}
-		} else if !blob || t.Class == UCS4 {
-			return fail(errors.New("it has no bytes of image files, and no rows of pixels"))
-		} else if f.kind == driver.KindMask {
-			out.DType = driver.Uint8
-		}
-	default:
-		return out, fmt.Errorf("it cannot be %s", f.kind)
-	}
-	if !t.ends() {
-		if out.MaxBytes = f.out; f.kind == driver.KindArray {
-			out.MaxBytes = 0
-		}
-	} else {
-		out.MaxBytes = longest
-	}
-	if number && f.n > 0 && (f.kind == driver.KindMultiLabel || f.kind == driver.KindTokens) {
-		size := f.made().Size()
-		out.MaxBytes = max(out.MaxBytes/int64(f.dtype.Size())*int64(size), int64(size)) // room is never nothing
-	}
-	out.MaxBytes = max(out.MaxBytes, boundary(f.kind))
-	order := !t.Big || !number || f.dtype.Size() == 1
-	converted := f.kind == driver.KindMultiLabel || f.kind == driver.KindTokens
-	converted = converted && f.made() != f.dtype
-	f.direct = order && !converted && !f.planes && t.Class != UCS4 && t.Class != Text && (t.refers() || t.At == 0 && t.Size == elem)
-	return out, nil
+	return nil
 }
 
-// boundary is the least room of a field of a kind whose values may be empty.
-func boundary(k driver.Kind) int64 {
-	if k == driver.KindArray {
-		return 0
+// seen returns what the type says of the values, of which none was seen.
+func (f *field) seen(want column.Want) *column.Seen {
+	t := &f.typ
+	u := &column.Seen{Name: want.From, Type: t.String(), Shaped: true, DType: t.DType, Class: len(t.Names) > 0, Classes: t.Names}
+	u.Want(want)
+	u.Names, u.Tokens = false, false // values are not read when a file is opened
+	switch {
+	case t.Class == VarList:
+		u.Form, u.Inner = column.List, f.shape
+	case t.Class == Opaque || t.Class == VarBytes:
+		u.Form = column.Bytes
+	case t.Class != Number:
+		u.Form = column.Text
+	case len(f.shape) == 0 || u.Class && f.n == 1:
+		u.Form = column.Number
+	default:
+		u.Form, u.Fixed, u.Least, u.Most, u.Inner = column.List, true, int64(f.shape[0]), int64(f.shape[0]), f.shape[1:]
+		u.Type += fmt.Sprintf(" of shape %v", f.shape)
 	}
-	return 1
+	return u
+}
+
+// describe makes the field of what was seen of the values of all records.
+func (f *field) describe(want column.Want, u *column.Seen, records int64) (driver.Field, error) {
+	t := &f.typ
+	// Bytes of any length are those of a file: an image, a sound.
+	blob := t.Class == VarList && f.dtype == dtype.U8 && len(f.shape) == 0
+	asBytes := func() *column.Seen {
+		b := *u
+		b.Form, b.Size = column.Bytes, u.Elements
+		return &b
+	}
+	if want.Kind == "" && blob {
+		if kind := asBytes().Decide(want.Name, records); column.IsDecoded(kind) {
+			want.Kind = kind
+		}
+	}
+	file := column.IsFile(want.Kind)
+	refuse := func(why string) (driver.Field, error) { return driver.Field{}, u.Refuse(want, why, records) }
+	switch picture := want.Kind == driver.KindImage || want.Kind == driver.KindMask; {
+	case picture && t.Class == Number && len(f.shape) > 1:
+		out := driver.Field{Name: want.Name, Kind: want.Kind, MaxBytes: f.out}
+		f.kind = out.Kind
+		if err := f.picture(&out); err != nil {
+			return refuse(err.Error())
+		}
+		return f.finish(out), nil
+	case picture && (t.Class == UCS4 || t.number() && !blob && (f.dtype != dtype.U8 || f.n == 1)):
+		return refuse("it has no bytes of image files, and no rows of pixels")
+	case file && t.Class == UCS4:
+		return refuse("it has no bytes")
+	case blob && (file || want.Kind == driver.KindText || want.Kind == driver.KindJSON), file && t.Class == Number && f.dtype == dtype.U8 && f.n > 1:
+		u = asBytes()
+	}
+	out, err := u.Field(want, records)
+	if err != nil {
+		return out, err
+	}
+	if f.kind = out.Kind; !t.ends() && u.Form != column.List && u.Form != column.Number {
+		out.MaxBytes, out.Stats = f.out, nil
+	}
+	return f.finish(out), nil
+}
+
+// finish notes how values are made.
+func (f *field) finish(out driver.Field) driver.Field {
+	t := &f.typ
+	if out.Kind != driver.KindArray && out.Kind != driver.KindInt && out.Kind != driver.KindFloat && out.Kind != driver.KindLabel {
+		out.MaxBytes = max(out.MaxBytes, 1) // a batch always has memory for a value
+	}
+	order := !t.Big || !t.number() || f.dtype.Size() == 1
+	f.direct = order && (!t.number() || f.made() == f.dtype) && !f.planes && t.Class != UCS4 && t.Class != Text && (t.refers() || t.At == 0 && t.Size == f.elem)
+	return out
 }
 
 // made is the type of the elements of values.
@@ -302,8 +267,7 @@ func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error 
 		}
 		raw, fresh = b, true
 	}
-	number := t.Class == Number || t.Class == VarList
-	if number && t.Big && f.dtype.Size() > 1 {
+	if t.number() && t.Big && f.dtype.Size() > 1 {
 		if !fresh {
 			b, err := s.take(g, k, i, int64(len(raw)), f.plain())
 			if err != nil {
@@ -315,18 +279,8 @@ func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error 
 		swap(raw, f.dtype.Size())
 	}
 	switch f.kind {
-	case driver.KindInt, driver.KindLabel:
-		if f.dtype == dtype.U64 && f.dtype.Bits(raw) > math.MaxInt64 {
-			return fmt.Errorf("%d does not fit 64 bits with a sign", f.dtype.Bits(raw))
-		}
-		v.Int = f.dtype.Int(raw)
-		if f.kind == driver.KindLabel && t.Names != nil && (v.Int < 0 || v.Int >= int64(len(t.Names))) {
-			return fmt.Errorf("class %d of %d", v.Int, len(t.Names))
-		}
-		return nil
-	case driver.KindFloat:
-		v.Float = f.dtype.Float(raw)
-		return nil
+	case driver.KindInt, driver.KindLabel, driver.KindFloat:
+		return column.Put(&s.info.Fields[i], v, f.dtype, raw)
 	case driver.KindText, driver.KindJSON:
 		if t.Class == UCS4 {
 			b, err := s.take(g, k, i, int64(len(raw)), false)

@@ -12,7 +12,9 @@ import (
 	"path"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -29,8 +31,9 @@ type Options struct {
 }
 
 type file struct {
-	offset int64 // of row 0
-	row    int64 // bytes of a row
+	offset int64      // of row 0
+	row    int64      // bytes of a row
+	single dtype.Type // of a field of single numbers, else 0
 }
 
 type source struct {
@@ -110,8 +113,8 @@ func (s *source) open(ctx context.Context, i int, window int64) error {
 		return fmt.Errorf("%s: its rows: %w", name, err)
 	}
 	s.info.Len = rows
+	s.files = append(s.files, file{offset: h.Offset, row: row, single: column.Single(&f)})
 	s.info.Fields = append(s.info.Fields, f)
-	s.files = append(s.files, file{offset: h.Offset, row: row})
 	return nil
 }
 
@@ -173,8 +176,11 @@ func (s *source) Locate(g *driver.Group) {
 				if !g.Wants(i) {
 					continue
 				}
-				f := &s.files[i]
-				g.Extents = append(g.Extents, driver.Extent{Object: int64(i), Offset: f.offset + id*f.row, Size: f.row, Field: int32(i)})
+				f, field := &s.files[i], int32(i)
+				if f.single != 0 {
+					field = -1
+				}
+				g.Extents = append(g.Extents, driver.Extent{Object: int64(i), Offset: f.offset + id*f.row, Size: f.row, Field: field})
 			}
 		}
 		g.Next()
@@ -182,17 +188,23 @@ func (s *source) Locate(g *driver.Group) {
 }
 
 func (s *source) Parse(g *driver.Group) error {
-	for k := range g.IDs {
+	for k, id := range g.IDs {
 		rec := &g.Records[k]
 		if rec.Err != nil {
 			continue
 		}
 		at := g.First[k]
 		for i := range s.files {
-			if g.Wants(i) {
-				rec.Values[i].Bytes = g.Bytes[at]
-				at++
+			if !g.Wants(i) {
+				continue
 			}
+			if t := s.files[i].single; t == 0 {
+				rec.Values[i].Bytes = g.Bytes[at]
+			} else if err := column.Put(&s.info.Fields[i], &rec.Values[i], t, g.Bytes[at]); err != nil {
+				rec.Err = fmt.Errorf("%s: field %q: %w", s.Name(id), s.info.Fields[i].Name, err)
+				break
+			}
+			at++
 		}
 	}
 	return nil

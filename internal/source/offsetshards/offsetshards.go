@@ -104,7 +104,7 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	if s.info.Len == 0 {
 		return nil, fmt.Errorf("%s has no records", set.List.Store)
 	}
-	known := indexcache.New(set.List, slices.Concat([]string{set.Format, column.Query(set.Wanted...)}, set.Columns)...)
+	known := indexcache.New(set.List, slices.Concat([]string{set.Format, dynvalue.Version, column.Query(set.Wanted...)}, set.Columns)...)
 	threads := runtime.GOMAXPROCS(0)
 	looks := make(chan *looker, threads)
 	for range threads {
@@ -123,7 +123,7 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all := dynvalue.NewColumns(set.Wanted)
+	all := dynvalue.NewColumns(set.Wanted, false)
 	for range threads {
 		l := <-looks
 		all.Merge(l.columns)
@@ -147,12 +147,12 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 type looker struct {
 	s       *source
 	columns *dynvalue.Columns
-	by      []*dynvalue.Column
+	by      []*column.Seen
 	w       Work
 }
 
 func (s *source) newLooker() *looker {
-	l := &looker{s: s, columns: dynvalue.NewColumns(s.set.Wanted)}
+	l := &looker{s: s, columns: dynvalue.NewColumns(s.set.Wanted, false)}
 	l.w.Head = true
 	for _, name := range s.set.Columns {
 		c := l.columns.Of([]byte(name))
@@ -166,7 +166,7 @@ func (s *source) newLooker() *looker {
 func (l *looker) look(i, k int) error {
 	l.columns.Records++
 	err := l.s.set.Split(&l.w, func(column int, v *dynvalue.Value) error {
-		l.by[column].Add(v)
+		dynvalue.Add(l.by[column], v)
 		return nil
 	})
 	var failed *dynvalue.ReadError

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -13,7 +14,7 @@ func Elements(t driver.DType, b []byte) (dynvalue.Value, error) {
 	if len(b) != t.Size() {
 		return dynvalue.Value{}, fmt.Errorf("expected a %[2]s, got %[1]d bytes", len(b), t)
 	}
-	return dynvalue.Value{Form: dynvalue.Number, DType: t, Bytes: b, Size: int64(len(b))}, nil
+	return dynvalue.Value{Form: column.Number, DType: t, Bytes: b, Size: int64(len(b))}, nil
 }
 
 // Array returns the value of an array whose elements are size bytes from off on. The elements are not read if they
@@ -29,20 +30,20 @@ func (w *Work) Array(t driver.DType, shape []int, off, size int) (dynvalue.Value
 	if n != int64(size) {
 		return dynvalue.Value{}, fmt.Errorf("expected a %[2]s array of shape %[3]v, got %[1]d bytes", size, t, shape)
 	}
-	v := dynvalue.Value{Form: dynvalue.Array, DType: t, Shape: shape, Size: n}
+	v := dynvalue.Value{Form: column.List, DType: t, Shape: shape, Size: n}
 	var err error
 	// The maximum of a list of integers is needed, because it may be a list of tokens.
-	if !w.Head || size <= dynvalue.HeadBytes || len(shape) == 1 && !t.Type().Floating() {
+	if !w.Head || size <= column.HeadBytes || len(shape) == 1 && !t.Type().Floating() {
 		v.Bytes, err = w.View.Get(off, size)
 	}
 	return v, err
 }
 
 // Strings returns a string of size bytes from off on, or its beginning if w.Head is set.
-func (w *Work) Strings(f dynvalue.Form, off, size int) (dynvalue.Value, error) {
+func (w *Work) Strings(f column.Form, off, size int) (dynvalue.Value, error) {
 	n := size
 	if w.Head {
-		n = min(n, dynvalue.HeadBytes)
+		n = min(n, column.HeadBytes)
 	}
 	b, err := w.View.Get(off, n)
 	return dynvalue.Value{Form: f, Bytes: b, Size: int64(size)}, err
@@ -63,13 +64,13 @@ func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
 	if n < 0 || n > len(b)-12 {
 		return dynvalue.Value{}, fmt.Errorf("an image whose mode has %d letters", n)
 	}
-	v := dynvalue.Value{Form: dynvalue.Pixels, Width: int32(width), Height: int32(height), Channels: 1}
+	v := dynvalue.Value{Form: column.Pixels, Width: int32(width), Height: int32(height), Channels: 1}
 	switch mode := string(b[12 : 12+n]); mode {
 	case "L":
 	case "RGB":
 		v.Channels = 3
 	default:
-		return dynvalue.Value{Form: dynvalue.Other, Why: fmt.Sprintf("has images of Pillow's mode %.8q (supported: L, RGB)", mode)}, nil
+		return dynvalue.Value{Form: column.Other, Why: fmt.Sprintf("has images of Pillow's mode %.8q (supported: L, RGB)", mode)}, nil
 	}
 	const maxSide = 1 << 24
 	if width == 0 || height == 0 || width > maxSide || height > maxSide || int64(width)*int64(height)*int64(v.Channels) != int64(size-12-n) {
@@ -85,14 +86,14 @@ func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
 type Decode = func(w *Work, off, size int) (dynvalue.Value, error)
 
 // StringsOf decodes bytes unchanged.
-func StringsOf(f dynvalue.Form) Decode {
+func StringsOf(f column.Form) Decode {
 	return func(w *Work, off, size int) (dynvalue.Value, error) { return w.Strings(f, off, size) }
 }
 
 // Unread decodes nothing. why is the reason for messages.
 func Unread(why string) Decode {
 	return func(*Work, int, int) (dynvalue.Value, error) {
-		return dynvalue.Value{Form: dynvalue.Other, Why: why}, nil
+		return dynvalue.Value{Form: column.Other, Why: why}, nil
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/internal/source/parquet"
-	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -152,7 +152,7 @@ func (s *source) all(ctx context.Context, t *track, f func(u *unit, p *parquet.P
 }
 
 // facts collects the statistics of a column. It holds the column in memory if it has single numbers.
-func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns.Uniform) error {
+func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *column.Seen) error {
 	t := s.tracks[n]
 	single := t.leaf.MaxRep == 0 && t.leaf.Width > 0
 	if single {
@@ -173,10 +173,10 @@ func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns
 			return nil
 		}
 	}
-	sides, stored := int64(1), true
+	stored := true
 	var mu sync.Mutex
 	err := s.all(ctx, t, func(unit *unit, p *parquet.Page) error {
-		of := columns.NewUniform(c)
+		of := c.Seen()
 		of.Uneven = p.Uneven
 		for i, side := range p.Sides {
 			of.Side(i, side)
@@ -186,11 +186,16 @@ func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns
 		case single:
 			for row := range int64(p.Rows) {
 				if !p.Has(row) {
-					of.Missing++
+					of.Count[column.Missing]++
+				}
+			}
+			if c.Bounded(of) {
+				for b := p.Values; len(b) >= t.leaf.Width; b = b[t.leaf.Width:] {
+					c.Bound(of, b)
 				}
 			}
 		default:
-			count(of, t.leaf, p)
+			count(of, c, t.leaf, p)
 		}
 		if t.held != nil {
 			w := int64(t.leaf.Width)
@@ -213,56 +218,48 @@ func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns
 		return err
 	}
 	t.parts = t.parts && stored
-	for _, n := range u.Sides {
-		sides *= max(n, 1)
-	}
-	if t.leaf.MaxRep > 0 { // so far in numbers
-		u.Least, u.Most = u.Least/sides, u.Most/sides
+	if t.leaf.MaxRep > 0 { // counted in numbers so far
+		row := c.Row(u) / c.Unit()
+		u.Least, u.Most = u.Least/row, u.Most/row
 	}
 	return nil
 }
 
 // count counts the values of a page.
-func count(u *columns.Uniform, l *parquet.Leaf, p *parquet.Page) {
+func count(u *column.Seen, c *columns.Column, l *parquet.Leaf, p *parquet.Page) {
 	w := int64(max(l.Width, 1))
 	for row := range int64(p.Rows) {
-		if !p.Has(row) {
-			u.Missing++
-			u.Sizes.Add(0)
-			continue
-		}
 		_, lo, hi := p.Range(row)
-		n := (hi - lo) / w
-		u.Least, u.Most = min(u.Least, n), max(u.Most, n)
-		u.Sizes.Add(hi - lo)
+		switch {
+		case !p.Has(row):
+			u.Count[column.Missing]++
+		case c.Elem == nil:
+			u.Size.Add(hi - lo)
+		default:
+			u.Rows(column.List, (hi-lo)/w, hi-lo)
+		}
 	}
 }
 
-// lookAt classifies a column of bytes by its first values: images, masks, sounds or bytes. For masks it also
-// returns the dtype.
-func (s *source) lookAt(ctx context.Context, field int, name string) (driver.Kind, driver.DType, error) {
-	l := columns.NewLooker(s.columns[field], name)
+// lookAt adds what the first values of a column of bytes look like.
+func (s *source) lookAt(ctx context.Context, field int, u *column.Seen) error {
 	t := s.tracks[s.track[field]]
-	left, units := columns.LookAt, t.units
-	if s.columns[field].Value.Class == columns.Text {
-		left = 0
-	}
+	left, units := column.LookAt, t.units
 	for ; left > 0 && len(units) > 0; units = units[1:] {
 		err := s.each(ctx, t, units[:1], func(_ *unit, p *parquet.Page) error {
 			for row := int64(0); row < int64(p.Rows) && left > 0; row++ {
 				if in, lo, hi := p.Range(row); lo < hi {
-					l.Look(in.Values[lo:min(hi, lo+columns.HeadBytes)])
+					u.Look(in.Values[lo:min(hi, lo+column.MaskBytes)], hi-lo)
 					left--
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return "", "", err
+			return err
 		}
 	}
-	kind, mask := l.Found()
-	return kind, mask, nil
+	return nil
 }
 
 // findFiles finds the files of rows whose bytes are not in the table.

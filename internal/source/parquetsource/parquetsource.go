@@ -174,40 +174,45 @@ func (s *source) trackOf(leaf int) int {
 
 // fields sets the fields from the metadata, and scans columns if it does not suffice.
 func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, paths []int) error {
-	seen := make([]*columns.Uniform, len(s.tracks))
+	seen := make([]*column.Seen, len(s.tracks))
+	looked, counted := make([]bool, len(s.tracks)), make([]bool, len(s.tracks))
 	unknown := make([]bool, len(wants))
 	for i, c := range s.columns {
 		n := s.track[i]
 		t := s.tracks[n]
-		look := driver.KindBytes
-		mask := driver.Uint8
-		var err error
-		if c.Elem == nil && (c.Value.Class == columns.Binaries && wants[i].Kind == "" || wants[i].Kind == driver.KindMask) {
-			if look, mask, err = s.lookAt(ctx, i, wants[i].Name); err != nil {
+		if seen[n] == nil {
+			var of []column.Want
+			for k := range wants {
+				if s.track[k] == n {
+					of = append(of, wants[k])
+				}
+			}
+			seen[n] = c.Seen(of...)
+		}
+		u, kind := seen[n], wants[i].Kind
+		if !looked[n] && c.Elem == nil && c.Value.Class == columns.Binaries && (kind == "" || kind == driver.KindMask) {
+			looked[n] = true
+			if err := s.lookAt(ctx, i, u); err != nil {
 				return err
 			}
 		}
-		picture := columns.IsPicture(wants[i].Kind) || wants[i].Kind == "" && columns.IsPicture(look)
+		if kind == "" && c.Elem == nil {
+			kind = u.Decide(wants[i].Name, s.info.Len)
+		}
+		picture := column.IsDecoded(kind)
 		t.parts = t.parts || t.splits(picture, s.info.Len)
 		unknown[i] = c.Elem == nil && picture
-		u := seen[n]
-		if u == nil && !unknown[i] {
-			u = columns.NewUniform(c)
+		if !counted[n] && !unknown[i] {
+			counted[n] = true
 			if err := s.facts(ctx, n, c, u); err != nil {
 				return err
 			}
-			seen[n] = u
-		}
-		if u == nil {
-			u = columns.NewUniform(c)
 		}
 		if u.Uneven {
 			c.Why = "is not read: the lists within its lists have different lengths or no value"
 			return columns.Refuse(s.list.Store, c, all)
 		}
-		of := *u
-		of.Mask = mask
-		f, err := c.Field(wants[i], &of, look)
+		f, err := u.Field(wants[i], s.info.Len)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.list.Store, err)
 		}

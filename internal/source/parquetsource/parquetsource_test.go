@@ -192,7 +192,7 @@ func TestOpeningFails(t *testing.T) {
 		"page header":  {patched(good, 4, 0xFF, 0xFF, 0xFF), nil, "x.parquet, row group 0, column \"image.bytes\": page at byte 4: damaged: metadata, byte "},
 		"page size":    {patched(good, 4, 0x15, 0x00, 0x15, 0xFE, 0xFF, 0xFF, 0xFF, 0x0F), nil, "x.parquet, row group 0, column \"image.bytes\": page at byte 4: "},
 		"no column":    {good, []string{"y"}, "x.parquet: there is no column \"y\": the columns are \"image\", \"label\""},
-		"no tokens":    {good, []string{"score:tokens"}, "column \"score\" cannot be tokens: it has no lists of whole numbers; its type is float, which is read as float"},
+		"no tokens":    {good, []string{"score:tokens"}, "column \"score\" (float) cannot be tokens: it has no lists of whole numbers; without :tokens it is read as float"},
 	} {
 		var before, after runtime.MemStats
 		path := write(t, filepath.Join(t.TempDir(), "x.parquet"), c.b)

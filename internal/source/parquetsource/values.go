@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/parquet"
@@ -111,7 +112,7 @@ func (s *source) locate(g *driver.Group, k, i int, id int64) error {
 		if err != nil || size == 0 {
 			return err
 		}
-		e := driver.Extent{Object: n + int64(s.list.Len()), Size: size, Field: -1, Tail: columns.IsPicture(f.Kind)}
+		e := driver.Extent{Object: n + int64(s.list.Len()), Size: size, Field: -1, Tail: column.IsDecoded(f.Kind)}
 		if !e.Tail && s.columns[i].Direct(f) {
 			e.Field = int32(i)
 		}
@@ -146,7 +147,7 @@ func (s *source) locate(g *driver.Group, k, i int, id int64) error {
 		from, to := at.parts.Range(at.lo, at.hi)
 		e := driver.Extent{Object: object, Offset: at.off + from, Size: to - from, Field: -1}
 		if at.parts.At == nil {
-			if e.Tail = columns.IsPicture(f.Kind); !e.Tail && s.columns[i].Direct(f) {
+			if e.Tail = column.IsDecoded(f.Kind); !e.Tail && s.columns[i].Direct(f) {
 				e.Field = int32(i)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
@@ -229,7 +230,7 @@ func (s *source) lookAtRows(ctx context.Context, o bytesOf, table int, lo, hi in
 				to.err = err
 				continue
 			case c.form == absent || len(c.b) == 0:
-				to.err = fmt.Errorf("column %q: %w", s.columns[i].From, errMissing)
+				to.err = fmt.Errorf("column %q: %w", s.columns[i].From, column.ErrMissing)
 				continue
 			}
 			name, far := s.name(table, string(c.appendText(nil)), f.far)

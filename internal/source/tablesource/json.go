@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+
+	"github.com/stokerdata/stoker/internal/source/column"
 )
 
 // jsonReader reads rows that are a JSON object each, on a line of its own.
@@ -143,7 +145,7 @@ func readValue(b []byte, at int) (cell, int, error) {
 	}
 	c := cell{b[at:end], number}
 	switch word := c.b; {
-	case bytes.Equal(word, wordNull):
+	case bytes.Equal(word, column.Null):
 		c = cell{}
 	case bytes.Equal(word, wordTrue) || bytes.Equal(word, wordFalse):
 		c.form = truth
@@ -155,7 +157,6 @@ func readValue(b []byte, at int) (cell, int, error) {
 }
 
 var (
-	wordNull  = []byte("null")
 	wordTrue  = []byte("true")
 	wordFalse = []byte("false")
 )

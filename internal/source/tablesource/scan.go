@@ -146,14 +146,9 @@ type looks struct {
 
 // fresh returns an inference that has seen nothing.
 func (l *looks) fresh() *inference {
-	in := &inference{csv: l.s.format != JSONL, byName: map[string]*seen{}, wanted: map[string]bool{}}
-	for _, c := range l.s.opt.Columns {
-		if c.Kind == "label" || c.Kind == "multilabel" {
-			in.wanted[c.From] = true
-		}
-	}
+	in := &inference{csv: l.s.format != JSONL, byName: map[string]*seen{}, wanted: l.s.opt.Columns}
 	for i, name := range l.s.names {
-		in.columns = append(in.columns, &seen{name: name, first: int64(i)})
+		in.columns = append(in.columns, in.newSeen(name, int64(i)))
 		in.byName[name] = in.columns[i]
 	}
 	in.cells = make([]cell, len(in.columns))

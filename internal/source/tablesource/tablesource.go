@@ -216,7 +216,7 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 		slices.SortFunc(in.columns, func(a, b *seen) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.nth, b.nth)) })
 		var keys []string
 		for _, c := range in.columns {
-			keys = append(keys, c.name)
+			keys = append(keys, c.Name)
 		}
 		s.names = column.Named(keys)
 	}
@@ -230,7 +230,7 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 		// Only the columns that are used have a place.
 		keys := map[string]int{}
 		for i, p := range places {
-			key := in.columns[p].name
+			key := in.columns[p].Name
 			if _, ok := keys[key]; !ok {
 				keys[key] = len(keys)
 			}
@@ -247,13 +247,11 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 		switch {
 		case column.IsFile(want.Kind):
 			f = driver.Field{Kind: want.Kind}
-		case want.Kind != "":
-			if f, err = c.as(want.Kind, csv, in.good); err != nil {
+		default:
+			if f, err = c.Field(want, in.good); err != nil {
 				return fmt.Errorf("%s: %w", s.list.Store, err)
 			}
-		default:
-			f = c.field(csv, in.good)
-			if f.Kind == driver.KindText {
+			if f.Kind == driver.KindText && want.Kind == "" {
 				kind, err := s.lead(ctx, want.Name, c)
 				if err != nil {
 					return err
@@ -268,11 +266,6 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 			}
 		}
 		f.Name = want.Name
-		if f.Kind == driver.KindArray || f.Kind == driver.KindRagged {
-			if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
-				return fmt.Errorf("%s: column %q: %w", s.list.Store, want.From, err)
-			}
-		}
 		s.inRow[i] = !column.IsFile(f.Kind)
 		if !s.inRow[i] {
 			s.files[i], s.ordinal[i] = &files{}, withFiles

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
-
-var errMissing = errors.New("it has no value")
 
 // value makes the value of a field of record k from its cell.
 func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
@@ -36,25 +35,28 @@ func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
 		return s.fits(f, v, err)
 	case driver.KindJSON:
 		return s.json(g, k, field, c, b)
-	case driver.KindInt:
-		if missing {
-			return errMissing
-		}
-		v.Int, err = parseInt(b)
-		return err
 	case driver.KindFloat:
-		if v.Float = nan; !missing {
-			v.Float, err = parseFloat(b)
+		if v.Float = nan; missing {
+			return nil
+		}
+		if v.Float, err = parseFloat(b); err != nil {
+			if n, ok := truthOf(b); ok {
+				v.Float, err = float64(n), nil
+			}
 		}
 		return err
-	case driver.KindLabel:
-		if len(b) == 0 || c.form == absent {
-			return errMissing
-		}
-		if f.Classes == nil {
-			v.Int, err = parseInt(b)
-		} else {
+	case driver.KindInt, driver.KindLabel:
+		if f.Classes != nil {
 			v.Int, err = class(f, b)
+		} else if v.Int, err = parseInt(b); err == nil {
+			return column.Label(f, v.Int)
+		}
+		switch n, ok := truthOf(b); {
+		case err == nil: // a class may have the name "None"
+		case missing:
+			return column.ErrMissing
+		case ok && (f.Classes == nil || slices.Equal(f.Classes, column.Truths)):
+			v.Int, err = n, nil
 		}
 		return err
 	}
@@ -68,7 +70,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 	v := &g.Records[k].Values[field]
 	switch c.form {
 	case absent:
-		v.Bytes = wordNull
+		v.Bytes = column.Null
 		return nil
 	case number, truth, list, object:
 		v.Bytes = b
@@ -88,7 +90,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 		return s.fits(f, v, nil)
 	}
 	if isMissing(b) {
-		v.Bytes = wordNull
+		v.Bytes = column.Null
 		return nil
 	}
 	if !json.Valid(b) {
@@ -109,17 +111,21 @@ func (s *source) elements(g *driver.Group, k, field int, missing bool, b []byte,
 	var out []byte
 	switch {
 	case missing && f.Kind == driver.KindArray:
-		return errMissing
+		return column.ErrMissing
 	case missing:
 		v.Bytes = nil
 		return nil
 	case f.Kind == driver.KindArray && f.DType == driver.Bool:
-		t, ok := isTruth(b)
+		t, ok := truthOf(b)
 		if !ok {
 			return fmt.Errorf("%s is neither true nor false", cell{b: b}.short())
 		}
-		if out = append(out, 0); t {
-			out[0] = 1
+		out = append(out, byte(t))
+	case f.Kind == driver.KindArray && len(f.Shape) == 0:
+		w.numbers.text = append(w.numbers.text[:0], b)
+		var err error
+		if out, err = w.numbers.appendTo(nil, f.DType); err != nil {
+			return err
 		}
 	case f.Kind == driver.KindMultiLabel && f.Classes != nil:
 		var bad error
@@ -172,7 +178,16 @@ func (s *source) fits(f *driver.Field, v *driver.Value, err error) error {
 	return err
 }
 
-// class is the number of a class.
+// truthOf returns 1 for true and 0 for false.
+func truthOf(b []byte) (n int64, ok bool) {
+	t, ok := isTruth(b)
+	if t {
+		n = 1
+	}
+	return n, ok
+}
+
+// class returns the number of a class.
 func class(f *driver.Field, name []byte) (int64, error) {
 	i, ok := slices.BinarySearchFunc(f.Classes, name, func(c string, name []byte) int { return bytes.Compare([]byte(c), name) })
 	if !ok {

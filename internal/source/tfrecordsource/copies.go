@@ -106,7 +106,7 @@ func newSizes(columns []column.Want, records int64) sizes {
 
 // set notes the size of a value. It may be called concurrently for different records.
 func (s sizes) set(name string, id int64, v *dynvalue.Value) {
-	if of := s[name]; id < int64(len(of)) && v.Form == dynvalue.Bytes && v.Size <= math.MaxUint32 {
+	if of := s[name]; id < int64(len(of)) && v.Form == column.Bytes && v.Size <= math.MaxUint32 {
 		of[id] = uint32(v.Size)
 	}
 }

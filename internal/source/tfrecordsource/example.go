@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -218,7 +219,7 @@ func (w *scratch) value(f feature, head bool) (dynvalue.Value, error) {
 			return dynvalue.Value{}, err
 		}
 		out := w.array(kind, n)
-		out.Form, out.Shape = dynvalue.List, out.Shape[:1]
+		out.Form, out.Shape = column.Flat, out.Shape[:1]
 		out.Bytes, out.Min, out.Max = b, lo, hi
 		out.Temp = kind == int64List || len(w.elems) > 0
 		return out, nil
@@ -229,7 +230,7 @@ func (w *scratch) value(f feature, head bool) (dynvalue.Value, error) {
 // array returns an array of n numbers without its elements.
 func (w *scratch) array(kind, n int) dynvalue.Value {
 	w.shape = [2]int{n, 1}
-	out := dynvalue.Value{Form: dynvalue.Array, DType: driver.Float32, Size: 4 * int64(n), Shape: w.shape[:]}
+	out := dynvalue.Value{Form: column.List, DType: driver.Float32, Size: 4 * int64(n), Shape: w.shape[:]}
 	if kind == int64List {
 		out.DType, out.Size = driver.Int64, 8*int64(n)
 	}
@@ -260,15 +261,15 @@ func (w *scratch) strings(list span, head bool) (dynvalue.Value, error) {
 		size := first.size()
 		m := size
 		if head {
-			m = min(m, dynvalue.HeadBytes)
+			m = min(m, column.HeadBytes)
 		}
 		b, err := v.Get(first.off, m)
 		w.at = first.off
-		return dynvalue.Value{Form: dynvalue.Bytes, Bytes: b, Size: int64(size)}, err
+		return dynvalue.Value{Form: column.Bytes, Bytes: b, Size: int64(size)}, err
 	}
 	// Several strings: the whole list is needed.
 	if whole.size() > maxTexts {
-		return dynvalue.Value{Form: dynvalue.Other, Why: "has several byte strings per record"}, nil
+		return dynvalue.Value{Form: column.Other, Why: "has several byte strings per record"}, nil
 	}
 	b, err := v.Get(whole.off, whole.size())
 	if err != nil {
@@ -291,12 +292,12 @@ const maxTexts = 16 << 20
 // list returns w.texts as a value.
 func (w *scratch) list() dynvalue.Value {
 	for _, t := range w.texts {
-		if !dynvalue.IsText(t, int64(len(t))) {
-			return dynvalue.Value{Form: dynvalue.Other, Why: "has several byte strings per record"}
+		if !column.IsText(t, int64(len(t))) {
+			return dynvalue.Value{Form: column.Other, Why: "has several byte strings per record"}
 		}
 	}
 	w.text = dynvalue.AppendTexts(w.text[:0], w.texts...)
-	return dynvalue.Value{Form: dynvalue.Texts, Bytes: w.text, Size: int64(len(w.text)), Temp: true}
+	return dynvalue.Value{Form: column.Texts, Bytes: w.text, Size: int64(len(w.text)), Temp: true}
 }
 
 // numbers parses a FloatList or an Int64List: the number of elements, and the elements, which are in the record or
@@ -357,7 +358,7 @@ func (w *scratch) steps(list span, head bool) (dynvalue.Value, error) {
 	v := &w.view
 	w.elems, w.texts, w.text = w.elems[:0], w.texts[:0], w.text[:0]
 	rows, each, kind := 0, 0, 0
-	other := func(why string) (dynvalue.Value, error) { return dynvalue.Value{Form: dynvalue.Other, Why: why}, nil }
+	other := func(why string) (dynvalue.Value, error) { return dynvalue.Value{Form: column.Other, Why: why}, nil }
 	for whole := list; list.off < list.end; rows++ {
 		field, wire, step, err := v.next(&list)
 		if err != nil {
@@ -444,16 +445,16 @@ func (w *scratch) stepStrings(rows, each int) (dynvalue.Value, error) {
 		s := w.elems[at : at+n]
 		at += n
 		w.texts = append(w.texts, s)
-		text = text && dynvalue.IsText(s, int64(n))
+		text = text && column.IsText(s, int64(n))
 	}
 	switch {
 	case text:
 		return w.list(), nil
 	case each <= 0:
-		return dynvalue.Value{Form: dynvalue.Other, Why: "has byte strings of different lengths in its steps, such as encoded images"}, nil
+		return dynvalue.Value{Form: column.Other, Why: "has byte strings of different lengths in its steps, such as encoded images"}, nil
 	}
 	w.shape = [2]int{rows, each}
 	return dynvalue.Value{
-		Form: dynvalue.Array, DType: driver.Uint8, Bytes: w.elems, Size: int64(len(w.elems)), Temp: true, Shape: w.shape[:], Steps: true,
+		Form: column.List, DType: driver.Uint8, Bytes: w.elems, Size: int64(len(w.elems)), Temp: true, Shape: w.shape[:], Steps: true,
 	}, nil
 }

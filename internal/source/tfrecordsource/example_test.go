@@ -188,7 +188,7 @@ func TestExamples(t *testing.T) {
 // The kinds of features without a choice by the user.
 func TestExampleSchema(t *testing.T) {
 	for query, want := range map[string]string{
-		"": "box:array/float32[4] boxes:ragged/float32[] image/class/label:label[] image/class/text:text[] image/encoded:image[] negative:int[] " +
+		"": "box:array/float32[4] boxes:ragged/float32[] image/class/label:int[] image/class/text:text[] image/encoded:image[] negative:int[] " +
 			"pair:array/int64[2] raw:bytes[] score:float[] tokens:ragged/int64[] weight:float[] words:json[]",
 		"image:image=image/encoded&label:label=image/class/label":                     "image:image[] label:label[]",
 		"label:label=image/class/text&t:tokens=tokens&m:multilabel=pair&p:array=pair": "label:label[] t:tokens/uint32[] m:multilabel[] p:array/int64[2]",
@@ -204,7 +204,7 @@ func TestExampleSchema(t *testing.T) {
 	}
 	s := openWith(t, "testdata/sequences.tfrecord", "")(t)
 	defer s.Close()
-	if got, want := drivertest.Fields(s), "at:ragged/int64[] id:text[] label:label[] rgb:ragged/uint8[6] said:json[] xy:ragged/float32[2]"; got != want {
+	if got, want := drivertest.Fields(s), "at:ragged/int64[] id:text[] label:int[] rgb:ragged/uint8[6] said:json[] xy:ragged/float32[2]"; got != want {
 		t.Errorf("%s, want\n%s", got, want)
 	}
 }
@@ -296,8 +296,8 @@ func TestExampleErrors(t *testing.T) {
 	}
 	pictures := exampleOf([]byte("p"), message(bytesList, message(1, []byte("\xff\xd8\xff\xe0")), message(1, []byte("\xff\xd8\xff\xe0"))), []byte("n"), ints(3))
 	for _, c := range []struct{ path, query, want string }{
-		{file("b.tfrecord", pictures), "", `b.tfrecord: "p" has several byte strings per record, which is not read; choose others, such as ?n; ?data:bytes gives the records as bytes`},
-		{file("c.tfrecord", one), "n:image", `"n" cannot be image: it has numbers; it is read as int`},
+		{file("b.tfrecord", pictures), "", `column "p" has several byte strings per record, which is not read; choose others, such as ?n; ?data:bytes gives the records as bytes`},
+		{file("c.tfrecord", one), "n:image", `"n" cannot be image: it has numbers; without :image it is read as int`},
 		{file("d.tfrecord", one), "x", `there is no column "x": the columns are "image", "n"`},
 		{file("e.tfrecord", []byte("something else")), "x", "e.tfrecord, record 0 (byte 0): not a tf.train.Example: there are no features to choose"},
 	} {
@@ -319,7 +319,7 @@ func TestLargeExamples(t *testing.T) {
 	write(t, filepath.Join(dir, "x.tfrecord"), b)
 	s := openWith(t, dir, "")(t)
 	defer s.Close()
-	if got := drivertest.Fields(s); got != "image:image[] label:label[]" {
+	if got := drivertest.Fields(s); got != "image:image[] label:int[]" {
 		t.Fatal(got)
 	}
 	for i, rec := range drivertest.Records(t, s, 0, 1, 2, 3) {

@@ -28,7 +28,7 @@ type seen struct {
 	id    int64
 }
 
-func newSeen(columns []column.Want) *seen { return &seen{columns: dynvalue.NewColumns(columns)} }
+func newSeen(columns []column.Want) *seen { return &seen{columns: dynvalue.NewColumns(columns, true)} }
 
 // enough is the number of records that are not Examples after which scanning stops.
 const enough = 64
@@ -51,8 +51,8 @@ func (s *seen) record(place func() string) error {
 		}
 		v, err := s.w.value(f, true)
 		if err == nil {
-			c.Add(&v)
-			if c.Want == driver.KindBytes {
+			dynvalue.Add(c, &v)
+			if len(s.sizes) > 0 {
 				s.sizes.set(c.Name, s.id, &v) // name may be overwritten
 			}
 		}

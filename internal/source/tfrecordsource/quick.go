@@ -5,6 +5,7 @@ import (
 	"math"
 	"unicode/utf8"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -132,7 +133,7 @@ func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, 
 	switch tag {
 	case bytesField(bytesList):
 		w.at = at
-		v = dynvalue.Value{Form: dynvalue.Bytes, Bytes: b[:len(b):len(b)], Size: int64(len(b))}
+		v = dynvalue.Value{Form: column.Bytes, Bytes: b[:len(b):len(b)], Size: int64(len(b))}
 	case bytesField(floatList):
 		if kind == driver.KindFloat && len(b) == 4 {
 			out.Float = float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
@@ -143,7 +144,7 @@ func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, 
 		}
 		w.at = at
 		v = w.array(floatList, len(b)/4)
-		v.Form, v.Shape, v.Bytes = dynvalue.List, v.Shape[:1], b[:len(b):len(b)]
+		v.Form, v.Shape, v.Bytes = column.Flat, v.Shape[:1], b[:len(b):len(b)]
 	case bytesField(int64List):
 		if kind == driver.KindInt || kind == driver.KindLabel {
 			x, n := binary.Uvarint(b)
@@ -158,7 +159,7 @@ func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, 
 			return false, nil
 		}
 		v = w.array(int64List, n)
-		v.Form, v.Shape, v.Bytes, v.Temp = dynvalue.List, v.Shape[:1], w.elems, true
+		v.Form, v.Shape, v.Bytes, v.Temp = column.Flat, v.Shape[:1], w.elems, true
 	default:
 		return false, nil
 	}

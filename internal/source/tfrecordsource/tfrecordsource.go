@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/column"
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
@@ -165,7 +166,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		columns = opt.Columns
 	}
-	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: indexcache.New(list, "tfrecord", column.Query(columns...))}
+	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: indexcache.New(list, "tfrecord", dynvalue.Version, column.Query(columns...))}
 	err = parallel(ctx, threads, len(files), func(ctx context.Context, i int) (err error) {
 		files[i], err = l.file(ctx, i)
 		return err
