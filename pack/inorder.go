@@ -7,20 +7,25 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// lookInOrder notes how large the records of a source are that gives them in
-// order: as it says itself, or the mean of what its objects take.
+// lookInOrder notes how large the records of a source in order are: the sizes that the source
+// knows, or the mean of its objects if it does not know the sizes of all fields.
 func (in *sourceInput) lookInOrder() {
 	const together = 4096 // records
 
-	sizer, _ := in.s.(driver.Sizer)
+	sizer, ok := driver.As[driver.Sizer](in.s)
 	ids, sizes := make([]int64, together), make([]int64, together)
-	for at := int64(0); sizer != nil && at < in.info.Len; at += together {
+	for at := int64(0); ok && at < in.info.Len; at += together {
 		n := min(together, in.info.Len-at)
 		for k := range n {
 			ids[k] = at + k
 		}
 		for f := range in.info.Fields {
 			if !sizer.Sizes(f, ids[:n], sizes[:n]) {
+				switch in.info.Fields[f].Kind {
+				case driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindRagged:
+				default:
+					ok = false
+				}
 				continue
 			}
 			for k := range n {
@@ -28,7 +33,7 @@ func (in *sourceInput) lookInOrder() {
 			}
 		}
 	}
-	if sizer != nil {
+	if ok {
 		return
 	}
 	total := int64(0)
@@ -43,7 +48,7 @@ func (in *sourceInput) lookInOrder() {
 // feed implements input. Records that are read in order are read here, once, and
 // loaded by the workers.
 func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, size int64) (*job, error), send func(*job) error) error {
-	src, ok := in.s.(driver.Sequential)
+	src, ok := driver.As[driver.Sequential](in.s)
 	if !ok {
 		for i := from; i < to; i++ {
 			j, err := begin(i, in.sizes[i])

@@ -120,7 +120,7 @@ type sourceInput struct {
 func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	in := &sourceInput{s: s, obj: direct.NewObjects(s, nil), info: s.Info(), opt: opt}
 	in.pack, _ = s.(*Reader)
-	in.paths, _ = s.(driver.Pather)
+	in.paths, _ = driver.As[driver.Pather](s)
 	pictures := false
 	var fields []Field
 	for i := range in.info.Fields {
@@ -162,7 +162,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	if err := in.look(); err != nil {
 		return nil, err
 	}
-	if sk, ok := s.(driver.Skipper); ok {
+	if sk, ok := driver.As[driver.Skipper](s); ok {
 		for _, l := range sk.Skipped() {
 			if !l.Beside {
 				in.left = append(in.left, Skipped{Path: strings.ToValidUTF8(l.Path, "\uFFFD"), Reason: l.Reason})

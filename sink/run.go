@@ -81,7 +81,7 @@ func (c *conversion) choose() error {
 		under, _, _ := c.origin(0, 0)
 		c.pack, _ = under.(*pack.Reader)
 	}
-	c.paths, _ = c.src.(driver.Pather)
+	c.paths, _ = driver.As[driver.Pather](c.src)
 	seen := map[string]bool{}
 	for _, p := range picks {
 		i := slices.IndexFunc(c.info.Fields, func(f driver.Field) bool { return f.Name == p.From })
@@ -147,7 +147,7 @@ var known = []driver.Kind{
 func (c *conversion) origin(id int64, field int) (driver.Source, int64, int) {
 	src := c.src
 	for {
-		d, ok := src.(driver.Deriver)
+		d, ok := driver.As[driver.Deriver](src)
 		if !ok {
 			return src, id, field
 		}
@@ -254,7 +254,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 	c.room = semaphore.NewWeighted(c.budget)
 	c.obj = direct.NewObjects(c.src, nil)
 	defer c.obj.Close()
-	if sk, ok := c.src.(driver.Skipper); ok {
+	if sk, ok := driver.As[driver.Skipper](c.src); ok {
 		c.skip(slices.DeleteFunc(slices.Clone(sk.Skipped()), func(s Skipped) bool { return s.Beside })...)
 	}
 
@@ -264,7 +264,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 	err = (&copyall.Copy[group]{
 		Threads: c.threads(), Ahead: 2 * c.threads(), Stage: "convert",
 		Feed: func(ctx context.Context, q *copyall.Queue[group]) error {
-			if s, ok := c.src.(driver.Sequential); ok {
+			if s, ok := driver.As[driver.Sequential](c.src); ok {
 				return c.inOrder(ctx, s, q)
 			}
 			return c.located(ctx, q)

@@ -100,7 +100,8 @@ func TestPackEqualsFolder(t *testing.T) {
 		if string(x.Values[0].Bytes) != string(y.Values[0].Bytes) || x.Values[1].Int != y.Values[1].Int {
 			t.Errorf("record %d differs", id)
 		}
-		if path, _, _ := strings.Cut(b.(driver.Finder).Find(t.Context(), id), " ("); !strings.HasSuffix(a.Name(id), path) {
+		f, _ := driver.As[driver.Finder](b)
+		if path, _, _ := strings.Cut(f.Find(t.Context(), id), " ("); !strings.HasSuffix(a.Name(id), path) {
 			t.Errorf("record %d is %s and %s", id, a.Name(id), b.Name(id))
 		}
 	}

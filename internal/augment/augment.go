@@ -67,7 +67,7 @@ type kept struct{ from, place int }
 
 // Source has the records of another one, transformed.
 type Source struct {
-	src    driver.Source
+	driver.Mapped
 	in     *driver.Info
 	info   driver.Info
 	opt    Options
@@ -89,7 +89,10 @@ type Source struct {
 
 // Open makes a source of src, which it then owns. When it fails, src is left open.
 func Open(src driver.Source, opt *Options) (driver.Source, error) {
-	s := &Source{src: src, in: src.Info(), opt: *opt}
+	s := &Source{in: src.Info(), opt: *opt}
+	s.Base = src
+	s.Field = func(field int) (int, bool) { return s.from[field], s.place[s.from[field]] == field }
+	s.Without = []any{(*driver.Cutter)(nil)} // transforms are of whole volumes
 	if s.in.Sequential {
 		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: pack it without transforms first, and then that pack with them", s.in.URL)
 	}
@@ -110,9 +113,6 @@ func Open(src driver.Source, opt *Options) (driver.Source, error) {
 	}
 	if err := s.share(); err != nil {
 		return nil, err
-	}
-	if p, ok := src.(driver.Pather); ok {
-		return pathed{s, p}, nil
 	}
 	return s, nil
 }
@@ -156,7 +156,7 @@ func (s *Source) plan() error {
 		}
 	}
 	var err error
-	s.set, err = kind.Open(&kind.Planner{Source: s.src, Info: s.in, BatchSize: s.opt.Variants, Seed: s.opt.Seed}, req)
+	s.set, err = kind.Open(&kind.Planner{Source: s.Base, Info: s.in, BatchSize: s.opt.Variants, Seed: s.opt.Seed}, req)
 	if err != nil {
 		return err
 	}
@@ -336,14 +336,8 @@ func (s *Source) share() error {
 
 // Held implements driver.Holder.
 func (s *Source) Held() int64 {
-	return driver.Held(s.src) + s.large.Total() + int64(s.opt.Threads)*(2*s.memory+s.layout.Bytes)
+	return driver.Held(s.Base) + s.large.Total() + int64(s.opt.Threads)*(2*s.memory+s.layout.Bytes)
 }
-
-// Useful implements driver.Cacher.
-func (s *Source) Useful() int64 { return driver.Useful(s.src) }
-
-// Keep implements driver.Cacher.
-func (s *Source) Keep(n int64) { driver.Keep(s.src, n) }
 
 // worker makes the rows of one record at a time.
 type worker struct {
@@ -411,7 +405,7 @@ func (s *Source) Close() error {
 		w.close()
 	}
 	s.idle = nil
-	return s.src.Close()
+	return s.Base.Close()
 }
 
 func (w *worker) close() {

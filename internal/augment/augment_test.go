@@ -377,3 +377,17 @@ func TestPlannedFor(t *testing.T) {
 		t.Errorf("%d records of %.0f bytes, %d in all", d.Records, d.RecordBytes, d.Bytes)
 	}
 }
+
+func TestWrapped(t *testing.T) {
+	drivertest.Wrapped(t, drivertest.Wrapping{
+		Open: func(testing.TB) driver.Source { return detection().Copied() },
+		Wrap: func(t testing.TB, base driver.Source) driver.Source {
+			s, err := augment.Open(base, &augment.Options{Outputs: outputs(), Variants: 2, Seed: seed, Threads: 2, Memory: 64 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Lacks: map[string]string{"Cutter": "transforms get whole volumes"},
+	})
+}

@@ -1,9 +1,7 @@
 package augment
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
@@ -40,9 +38,6 @@ func (s *Source) begin(w *worker, g *driver.Group) *driver.Group {
 // Info implements driver.Source.
 func (s *Source) Info() *driver.Info { return &s.info }
 
-// Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object { return s.src.Object(n) }
-
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
 	w, err := s.worker()
@@ -57,7 +52,7 @@ func (s *Source) Locate(g *driver.Group) {
 	}
 	defer s.giveBack(w)
 	in := s.begin(w, g)
-	s.src.Locate(in)
+	s.Base.Locate(in)
 	at := 0
 	for k := range g.IDs {
 		for ; at < int(in.First[k+1]); at++ {
@@ -94,7 +89,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	}
 	in.Bytes = append(in.Bytes[:0], g.Bytes...)
 	in.Alloc = g.Alloc
-	if err := s.src.Parse(in); err != nil {
+	if err := s.Base.Parse(in); err != nil {
 		return err
 	}
 	for k := range g.Records {
@@ -225,40 +220,3 @@ func (w *worker) row(s *Source, m *made, v int) []byte {
 	}
 	return w.slot[a.Offset+offset(v) : a.Offset+offset(v+1)]
 }
-
-// Learn implements driver.Indexer, for sources that learn.
-func (s *Source) Learn(e driver.Extent, b []byte) error {
-	x, ok := s.src.(driver.Indexer)
-	if !ok {
-		return fmt.Errorf("internal error: %s has no index", s.in.Format)
-	}
-	return x.Learn(e, b)
-}
-
-// Name implements driver.Source.
-func (s *Source) Name(id int64) string { return s.src.Name(id) }
-
-// Find implements driver.Finder.
-func (s *Source) Find(ctx context.Context, id int64) string {
-	if f, ok := s.src.(driver.Finder); ok {
-		return f.Find(ctx, id)
-	}
-	return s.src.Name(id)
-}
-
-// Skipped implements driver.Skipper.
-func (s *Source) Skipped() []driver.Skipped {
-	if x, ok := s.src.(driver.Skipper); ok {
-		return x.Skipped()
-	}
-	return nil
-}
-
-// pathed is a source whose records have paths.
-type pathed struct {
-	*Source
-	paths driver.Pather
-}
-
-// Path implements driver.Pather.
-func (p pathed) Path(id int64, field int) string { return p.paths.Path(id, p.from[field]) }

@@ -4,7 +4,7 @@ import "github.com/stokerdata/stoker/source/driver"
 
 // left lists what lies beside the fields of a source, and why it is no field.
 func left(p *page, src driver.Source) {
-	l, ok := src.(driver.Leaver)
+	l, ok := driver.As[driver.Leaver](src)
 	if !ok || len(l.Left()) == 0 {
 		return
 	}

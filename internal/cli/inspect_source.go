@@ -38,7 +38,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	for i := range info.Objects {
 		bytes += src.Object(i).Entry.Size
 	}
-	seen, isView := src.(view.Viewer)
+	seen, isView := driver.As[view.Viewer](src)
 	if asJSON {
 		return app.sourceJSON(url, src, info, bytes, seen)
 	}
@@ -78,11 +78,11 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 			}
 		}
 	}
-	videos, ofVideos := src.(videosource.Videos)
+	videos, ofVideos := driver.As[videosource.Videos](src)
 	if ofVideos {
 		p.f("  %s\n", videosource.Describe(videos.Videos()))
 	}
-	if c, ok := src.(clips.Describer); ok {
+	if c, ok := driver.As[clips.Describer](src); ok {
 		for _, line := range c.DescribeClips() {
 			p.f("  %s\n", clean(line))
 		}
@@ -165,7 +165,7 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 	if groups := driver.GroupSkipped(src); groups != nil {
 		out["skipped"] = groups
 	}
-	if l, ok := src.(driver.Leaver); ok && len(l.Left()) > 0 {
+	if l, ok := driver.As[driver.Leaver](src); ok && len(l.Left()) > 0 {
 		var more []map[string]string
 		for _, s := range l.Left() {
 			more = append(more, map[string]string{"path": s.Path, "reason": s.Reason})

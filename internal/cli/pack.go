@@ -133,10 +133,10 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	if err != nil {
 		return nil, err
 	}
-	if v, ok := s.(view.Viewer); ok && v.Repeated() > 0 {
+	if v, ok := driver.As[view.Viewer](s); ok && v.Repeated() > 0 {
 		fmt.Fprintf(app.Stderr, "%s of %s are as one before and left out (--dedupe)\n", units.Int(v.Repeated()), units.Plural(int(v.Matched()), "record"))
 	}
-	if v, ok := s.(view.Viewer); ok && v.Alike() > 0 {
+	if v, ok := driver.As[view.Viewer](s); ok && v.Alike() > 0 {
 		fmt.Fprintf(app.Stderr, "%s of %s look like one before and are left out (--drop-similar)\n", units.Int(v.Alike()), units.Plural(int(v.Matched()), "record"))
 	}
 	if variants.similar.what != "" {

@@ -65,7 +65,7 @@ func (app *App) removeRecords(out, where string, asJSON bool) error {
 		return err
 	}
 	defer src.Close()
-	d, ok := src.(driver.Deriver)
+	d, ok := driver.As[driver.Deriver](src)
 	if !ok {
 		return fmt.Errorf("internal error: %s is no view", out)
 	}

@@ -69,7 +69,7 @@ func (app *App) findSimilar(src driver.Source, f *similarFlags, threads, listed 
 		Records: found.Records, Total: found.Total, Pairs: []alikePair{},
 	}
 	name := func(id int64) string {
-		if f, ok := src.(driver.Finder); ok {
+		if f, ok := driver.As[driver.Finder](src); ok {
 			return f.Find(app.Context, id)
 		}
 		return src.Name(id)

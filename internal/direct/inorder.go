@@ -120,8 +120,8 @@ func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 // Good reads the first good one of n records from an id on, of a source that gives
 // them in order; with the error of the last one when none is.
 func (r *Reader) Good(ctx context.Context, id, n int64) ([]driver.Record, error) {
-	src, ok := r.src.(driver.Sequential)
-	if !ok || n < 1 {
+	src := r.seq
+	if src == nil || n < 1 {
 		return nil, fmt.Errorf("internal error: %d records of %s in order", n, r.src.Info().Format)
 	}
 	g, end := &r.g, src.Info().Len

@@ -25,6 +25,7 @@ type Reader struct {
 	Want []bool
 
 	src driver.Source
+	seq driver.Sequential // src, if it can only be read in order
 	obj *Objects
 	g   driver.Group
 }
@@ -32,7 +33,8 @@ type Reader struct {
 // NewReader returns a reader that takes memory from the Go heap, unless its
 // Alloc is set.
 func NewReader(src driver.Source, obj *Objects) *Reader {
-	return &Reader{src: src, obj: obj, Alloc: func(n int) ([]byte, error) { return make([]byte, n+Tail)[:n], nil }}
+	seq, _ := driver.As[driver.Sequential](src)
+	return &Reader{src: src, seq: seq, obj: obj, Alloc: func(n int) ([]byte, error) { return make([]byte, n+Tail)[:n], nil }}
 }
 
 // Read reads records. What concerns one record is in its Err; Read itself fails
@@ -45,8 +47,8 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 	g := &r.g
 	g.Alloc, g.Place, g.Want = r.Alloc, r.Place, r.Want
 	g.Begin(ids, len(r.src.Info().Fields))
-	if s, ok := r.src.(driver.Sequential); ok {
-		return g.Records, r.inOrder(ctx, s)
+	if r.seq != nil {
+		return g.Records, r.inOrder(ctx, r.seq)
 	}
 	if err := Locate(ctx, r.src, g, r.learn); err != nil {
 		return nil, err
@@ -176,7 +178,7 @@ func Sizes(src driver.Source, want []bool, each func(id, size int64) error) erro
 func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard("reading the index", &err)
-	x, ok := src.(driver.Indexer)
+	x, ok := driver.As[driver.Indexer](src)
 	if !ok {
 		return fmt.Errorf("internal error: %s has an index and does not read it", src.Info().Format)
 	}

@@ -427,7 +427,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 			r.f.Wake()
 			return false
 		}
-		if _, ok := r.f.src.(driver.Indexer); ok && h.u.Records[0].Err == nil {
+		if _, ok := driver.As[driver.Indexer](r.f.src); ok && h.u.Records[0].Err == nil {
 			h.err = direct.Learn(r.f.src, h.u.Extents[0], h.u.Bytes[0])
 		}
 		h.learnt = true

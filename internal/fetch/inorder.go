@@ -49,7 +49,8 @@ type orderedRead struct {
 // the source anew. Next is called from the goroutine that reads. That ends with
 // ctx, and Close waits for it; of several, one reads at a time.
 func (f *Fetcher) InOrder(ctx context.Context, group int, next func(ids []int64) (order int64, n int)) *InOrder {
-	r := &InOrder{f: f, src: f.src.(driver.Sequential), ctx: ctx, next: next, ids: make([]int64, 0, group)}
+	src, _ := driver.As[driver.Sequential](f.src)
+	r := &InOrder{f: f, src: src, ctx: ctx, next: next, ids: make([]int64, 0, group)}
 	f.wg.Go(r.run)
 	return r
 }

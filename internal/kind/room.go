@@ -20,7 +20,7 @@ func largestBatch(p *Planner, field int) int64 {
 	if f.Stats != nil && len(f.Stats.Sizes) > 0 {
 		return min(most, largestCounted(f.Stats, rows))
 	}
-	if sizer, ok := p.Source.(driver.Sizer); ok && most > exactCapacity {
+	if sizer, ok := driver.As[driver.Sizer](p.Source); ok && most > exactCapacity {
 		if n, ok := largestAsked(sizer, field, p.Info.Len, p.BatchSize); ok {
 			return min(most, n)
 		}

@@ -62,7 +62,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 	}
 	p.Wants = wants
 	s := &Set{p: p, wants: wants, labels: map[string]int{}, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
-	s.sizer, _ = p.Source.(driver.Sizer)
+	s.sizer, _ = driver.As[driver.Sizer](p.Source)
 	for i := range kinds {
 		var mine []Want
 		for _, w := range wants {

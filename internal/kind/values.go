@@ -54,7 +54,7 @@ func ofBytes(*Want) (item.DType, []int, error) { return item.U8, nil, nil }
 // room works out how much room a batch has for the values of a column.
 func (c *valueColumn) room(p *Planner, w *Want) error {
 	f, rows := w.F, int64(p.BatchSize)
-	_, sized := p.Source.(driver.Sizer)
+	_, sized := driver.As[driver.Sizer](p.Source)
 	switch {
 	case f.MaxBytes < 0 || f.MaxBytes == 0 && !sized && f.Stats == nil:
 		return fmt.Errorf("field %q: %s does not say how large its values can get, so that there is no room for them in a batch; "+

@@ -205,8 +205,8 @@ func (w *volumeWorker) Close() {}
 // that is to be used from then on.
 func CutVolumes(src driver.Source, r *Request, seed uint64) (driver.Source, map[int]bool) {
 	info := src.Info()
-	cutter, ok := src.(driver.Cutter)
-	if _, epochs := src.(driver.Epochs); !ok || epochs || info.Sequential {
+	cutter, ok := driver.As[driver.Cutter](src)
+	if !ok || info.Sequential || driver.EpochsOf(src) || driver.VariantsOf(src) > 1 {
 		return src, nil
 	}
 	fields, of := map[int]crop.Field{}, map[string]int{}

@@ -130,6 +130,63 @@ func TestStagesDoNotImportEachOther(t *testing.T) {
 	}
 }
 
+// Wrappers hide what a source can do from a type assertion: driver.As finds it. Every wrapper is
+// tested for what it passes on.
+func TestAbilities(t *testing.T) {
+	const driver, suite = "source/driver", "source/drivertest"
+	abilities, wrappers := map[string]bool{}, map[string]bool{}
+	files := parseAll(t)
+	for _, f := range files {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				if _, ok := n.Type.(*ast.InterfaceType); ok && f.dir == driver && n.Name.Name != "Source" {
+					abilities[n.Name.Name] = true
+				}
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					if name := ofDriver(field.Type); len(field.Names) == 0 && (name == "Mapped" || name == "Wrapper") {
+						wrappers[f.dir] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	for _, f := range files {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if x, ok := n.(*ast.TypeAssertExpr); ok && f.dir != suite && abilities[ofDriver(x.Type)] {
+				t.Errorf("%s: a type assertion does not see what wrapped sources can do: use driver.As[driver.%s]", position(x), ofDriver(x.Type))
+			}
+			return true
+		})
+	}
+	for _, f := range parseTests(t) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if x, ok := n.(*ast.SelectorExpr); ok && x.Sel.Name == "Wrapped" {
+				delete(wrappers, f.dir)
+			}
+			return true
+		})
+	}
+	for dir := range wrappers {
+		t.Errorf("%s has a wrapper of sources and does not test it: call drivertest.Wrapped", dir)
+	}
+	if len(abilities) < 15 {
+		t.Errorf("found %d abilities: this test looks in the wrong place", len(abilities))
+	}
+}
+
+// ofDriver is the name of a type of source/driver, "" for other types.
+func ofDriver(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if x, ok := s.X.(*ast.Ident); ok && x.Name == "driver" {
+			return s.Sel.Name
+		}
+	}
+	return ""
+}
+
 // leaves import nothing of the project but each other, so that anything may use
 // them.
 var leaves = []string{"internal/dtype", "internal/item", "internal/pread", "internal/proc", "internal/units"}

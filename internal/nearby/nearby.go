@@ -50,9 +50,9 @@ func Of(src driver.Source) bool {
 // Chunks are the pieces that the objects of a source are best cut into, nil where the
 // source has no chunks.
 func Chunks(src driver.Source) (list []disk.Piece) {
-	starts := driver.ChunksOf(src)
+	starts, own := driver.ChunksOf(src)
 	for c := range len(starts) - 1 {
-		e := src.(driver.Chunker).Chunk(c)
+		e := own.Chunk(c)
 		ob := src.Object(e.Object)
 		list = append(list, disk.Piece{Path: ob.Store.Path(ob.Entry.Name), Off: e.Offset, Size: e.Size})
 	}
@@ -245,9 +245,9 @@ func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) er
 // Uses says when chunks of the source come first, in an epoch and in the one behind it;
 // first gives that of a chunk, -1 for never. It is nil where chunks are cut.
 func (c *Cache) Uses(first func(chunk int) (now, next int64)) (uses []cache.Use) {
-	starts := driver.ChunksOf(c.src)
+	starts, own := driver.ChunksOf(c.src)
 	for n := range len(starts) - 1 {
-		e := c.src.(driver.Chunker).Chunk(n)
+		e := own.Chunk(n)
 		if e.Size > disk.MaxPiece {
 			return nil
 		}

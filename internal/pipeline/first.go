@@ -25,7 +25,7 @@ func (p *Pipeline) firstSize(ctx context.Context) func(field int) (transform.Fir
 		}
 		first := transform.First{Name: p.find(ctx, id)}
 		first.W, first.H = p.sizeOf(s)
-		shaper, _ := p.src.(driver.Shaper)
+		shaper, _ := driver.As[driver.Shaper](p.src)
 		var ids [scan.Group]int64
 		var shapes [scan.Group]driver.Shape
 		for at := int64(0); shaper != nil && at < p.split.Len; at += scan.Group {

@@ -16,7 +16,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Together: cost.Together,
 	}
-	if src, ok := p.src.(driver.Sequential); ok {
+	if src, ok := driver.As[driver.Sequential](p.src); ok {
 		r.InOrder = src.Memory()
 	}
 	if r.Memory == 0 {

@@ -121,8 +121,8 @@ func (p *Pipeline) useWindow(starts []int64, own driver.Chunker) error {
 // chunks are those of the source, or runs of its records of about the same size, as
 // many in each.
 func (p *Pipeline) chunks(info *driver.Info) (starts []int64, own driver.Chunker) {
-	if starts = driver.ChunksOf(p.src); starts != nil {
-		return starts, p.src.(driver.Chunker)
+	if starts, own = driver.ChunksOf(p.src); own != nil {
+		return starts, own
 	}
 	n := int64(guessedRecords)
 	if size := p.recordBytes(info); size > 0 {
@@ -147,7 +147,7 @@ func (p *Pipeline) recordBytes(info *driver.Info) float64 {
 	if known && total > 0 {
 		return total
 	}
-	if _, learns := p.src.(driver.Indexer); !learns {
+	if _, learns := driver.As[driver.Indexer](p.src); !learns {
 		var g driver.Group
 		ids := make([]int64, min(info.Len, sampled))
 		for i := range ids {

@@ -442,7 +442,7 @@ func (p *Pipeline) name(id int64) (name string) {
 
 // find is name with what the source has to read to know.
 func (p *Pipeline) find(ctx context.Context, id int64) (name string) {
-	f, ok := p.src.(driver.Finder)
+	f, ok := driver.As[driver.Finder](p.src)
 	if !ok {
 		return p.name(id)
 	}

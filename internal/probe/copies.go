@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -142,7 +143,7 @@ func (c *copies) Learn(e driver.Extent, b []byte) error {
 	each := c.packs[0].Info().Objects
 	p := e.Object / each
 	e.Object %= each
-	return c.packs[p].(driver.Indexer).Learn(e, b)
+	return direct.Learn(c.packs[p], e, b)
 }
 
 // Parse has each record parsed by its copy.

@@ -197,8 +197,8 @@ type wants struct {
 
 func newWorker(src driver.Source, obj *direct.Objects, req *Request) *worker {
 	w := &worker{src: src, info: src.Info(), obj: obj, req: req}
-	w.sizer, _ = src.(driver.Sizer)
-	w.shape, _ = src.(driver.Shaper)
+	w.sizer, _ = driver.As[driver.Sizer](src)
+	w.shape, _ = driver.As[driver.Shaper](src)
 	w.rows = newRows(req)
 	w.values.want = make([]bool, len(w.info.Fields))
 	for _, f := range req.Values {
@@ -519,7 +519,7 @@ func (s *slab) take(n int) ([]byte, error) {
 
 // inOrder reads a source that cannot locate its records.
 func inOrder(ctx context.Context, src driver.Source, req *Request, progress *progress, each func(r *Rows) error) error {
-	seq, ok := src.(driver.Sequential)
+	seq, ok := driver.As[driver.Sequential](src)
 	if !ok {
 		return errors.New("internal error: a source that can neither locate its records nor read them in order")
 	}

@@ -11,10 +11,12 @@ type Chunker interface {
 	Chunk(n int) Extent
 }
 
-// ChunksOf are the chunks of a source, nil where it has none.
-func ChunksOf(s Source) []int64 {
-	if c, ok := s.(Chunker); ok {
-		return c.Chunks()
+// ChunksOf returns the chunks of a source, and nil if it has none.
+func ChunksOf(s Source) ([]int64, Chunker) {
+	if c, ok := As[Chunker](s); ok {
+		if starts := c.Chunks(); len(starts) > 0 {
+			return starts, c
+		}
 	}
-	return nil
+	return nil, nil
 }

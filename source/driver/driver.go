@@ -335,7 +335,7 @@ type Holder interface {
 
 // Held is what a source holds of its records in memory.
 func Held(s Source) int64 {
-	if h, ok := s.(Holder); ok {
+	if h, ok := As[Holder](s); ok {
 		return h.Held()
 	}
 	return 0
@@ -353,7 +353,7 @@ type Cacher interface {
 
 // Useful is how many bytes a source could keep of what it unpacks.
 func Useful(s Source) int64 {
-	if c, ok := s.(Cacher); ok {
+	if c, ok := As[Cacher](s); ok {
 		return c.Useful()
 	}
 	return 0
@@ -361,7 +361,7 @@ func Useful(s Source) int64 {
 
 // Keep tells a source how much it may keep of what it unpacks.
 func Keep(s Source, n int64) {
-	if c, ok := s.(Cacher); ok {
+	if c, ok := As[Cacher](s); ok {
 		c.Keep(min(n, c.Useful()))
 	}
 }

@@ -4,7 +4,6 @@ package driver
 // always Info.Len of them, such as sequences cut out of documents whose order
 // changes. Their records are asked for by numbers that InEpoch makes.
 type Epochs interface {
-	Source
 	// EpochRecords has no other purpose than to say so.
 	EpochRecords()
 }
@@ -23,25 +22,22 @@ func InEpoch(epoch, id int64) int64 { return (epoch&epochMask)<<epochShift | id 
 // is 0.
 func OfEpoch(n int64) (epoch, id int64) { return n >> epochShift, n & (1<<epochShift - 1) }
 
-// EpochsOf says whether records of a source are others in each epoch: whether it is an
-// Epochs, or one of those that have its records, such as a view of one.
+// EpochsOf reports whether the records of a source differ per epoch.
 func EpochsOf(s Source) bool {
-	if e, ok := s.(interface{ InEpochs() bool }); ok {
-		return e.InEpochs()
-	}
-	_, ok := s.(Epochs)
+	_, ok := As[Epochs](s)
 	return ok
 }
 
-// Seeded is implemented by sources that draw what their records are in an epoch.
+// Seeded is implemented by sources that draw random numbers for what their records are in an
+// epoch.
 type Seeded interface {
-	// Seed is called before anything is read. Without it the seed is 0.
+	// Seed is called before anything is read. Without a call the seed is 0.
 	Seed(seed uint64)
 }
 
-// SeedOf gives a source its seed, where it takes one.
+// SeedOf passes the seed to a source, if the source is Seeded.
 func SeedOf(s Source, seed uint64) {
-	if x, ok := s.(Seeded); ok {
+	if x, ok := As[Seeded](s); ok {
 		x.Seed(seed)
 	}
 }

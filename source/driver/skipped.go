@@ -35,7 +35,7 @@ const MaxExamples = 3
 // GroupSkipped returns what a source skipped, by reason, in the order in which the
 // reasons come. It is nil for a source that skipped nothing.
 func GroupSkipped(s Source) []SkippedGroup {
-	sk, ok := s.(Skipper)
+	sk, ok := As[Skipper](s)
 	if !ok {
 		return nil
 	}

@@ -22,7 +22,7 @@ type Varied interface {
 
 // VariantsOf is in how many variants a source has each record.
 func VariantsOf(s Source) int {
-	if v, ok := s.(Varied); ok {
+	if v, ok := As[Varied](s); ok {
 		return v.Variants()
 	}
 	return 1
@@ -30,7 +30,7 @@ func VariantsOf(s Source) int {
 
 // Varies says whether a field of a source has other values in each variant of a record.
 func Varies(s Source, field int) bool {
-	v, ok := s.(Varied)
+	v, ok := As[Varied](s)
 	return ok && v.Variants() > 1 && v.Varies(field)
 }
 

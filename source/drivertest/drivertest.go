@@ -566,7 +566,7 @@ func testPlaces(t *testing.T, open Open) {
 func testSizes(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
-	sizer, ok := s.Source.(driver.Sizer)
+	sizer, ok := driver.As[driver.Sizer](s.Source)
 	if !ok {
 		t.Skip("the source is no Sizer")
 	}

@@ -17,7 +17,7 @@ import (
 func testInOrder(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
-	src, ok := s.Source.(driver.Sequential)
+	src, ok := driver.As[driver.Sequential](s.Source)
 	if ok != s.Info().Sequential {
 		t.Fatalf("Info.Sequential is %v, the source says otherwise", s.Info().Sequential)
 	}

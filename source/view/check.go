@@ -49,7 +49,7 @@ type columns struct {
 
 func newColumns(src driver.Source) *columns {
 	c := &columns{src: src, info: src.Info()}
-	c.paths, _ = src.(driver.Pather)
+	c.paths, _ = driver.As[driver.Pather](src)
 	return c
 }
 

@@ -7,7 +7,8 @@ import "github.com/stokerdata/stoker/source/driver"
 // be read for nothing.
 func (v *view) Chunks() []int64 {
 	v.chunksOnce.Do(func() {
-		theirs := driver.ChunksOf(v.src)
+		theirs, own := driver.ChunksOf(v.Base)
+		v.chunker = own
 		switch {
 		case len(theirs) == 0 || v.info.Len < v.in.Len/2:
 		case v.keep == nil:
@@ -30,5 +31,5 @@ func (v *view) Chunk(n int) driver.Extent {
 	if v.chunkOf != nil {
 		n = v.chunkOf[n]
 	}
-	return v.src.(driver.Chunker).Chunk(n)
+	return v.chunker.Chunk(n)
 }

@@ -42,8 +42,9 @@ func TestDedupe(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ids []int64
+		d, _ := driver.As[driver.Deriver](s)
 		for i := range s.Info().Len {
-			_, id, _ := s.(driver.Deriver).Origin(i, 0)
+			_, id, _ := d.Origin(i, 0)
 			ids = append(ids, id)
 		}
 		if s.Info().Len != test.n || !slices.IsSorted(ids) {

@@ -146,7 +146,7 @@ func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error)
 	v.all = slices.Clone(v.in.Fields)
 	v.kinds = make([]func(*driver.Value) error, len(v.all))
 	if len(v.spec.Kinds) == 0 {
-		return v.src, nil
+		return v.Base, nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.spec.Kinds)) {
 		i, err := v.field("kinds", name)
@@ -163,20 +163,21 @@ func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error)
 			return nil, fmt.Errorf("kinds: the field %q of %s: %w", name, v.in.URL, err)
 		}
 	}
-	t := &view{src: v.src, in: v.in, info: *v.in, all: v.all, converts: v.kinds}
+	t := &view{in: v.in, info: *v.in, all: v.all, converts: v.kinds}
+	t.Base = v.Base
 	t.info.Fields = v.all
 	for i := range v.all {
 		t.from, t.place, t.made = append(t.from, i), append(t.place, i), append(t.made, nil)
 	}
 	t.able()
-	return t.withAbilities(), nil
+	return t.asSource(), nil
 }
 
 // classes makes labels of texts: the classes are all different ones, in their order.
 func (v *view) classes(ctx context.Context, field int, opt *Options) (func(v *driver.Value) error, error) {
 	f := &v.all[field]
-	find := &finder{v: v, src: v.src, opt: opt}
-	c := newColumns(v.src)
+	find := &finder{v: v, src: v.Base, opt: opt}
+	c := newColumns(v.Base)
 	place(&c.req.Values, field)
 	key := find.key(c, "classes", f.Name)
 	var names []string

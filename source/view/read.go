@@ -120,7 +120,7 @@ func (w *work) boxOf(k, field int) (driver.Box, bool) {
 func (v *view) Locate(g *driver.Group) {
 	w := v.spare.Get().(*work)
 	in := w.begin(g)
-	v.src.Locate(in)
+	v.Base.Locate(in)
 	at := 0
 	for k := range g.IDs {
 		for ; at < int(in.First[k+1]); at++ {
@@ -160,7 +160,7 @@ func (v *view) Parse(g *driver.Group) error {
 	if g.Place != nil {
 		in.Place = w.where
 	}
-	err := v.src.Parse(in)
+	err := v.Base.Parse(in)
 	if err == nil {
 		for k := range g.Records {
 			rec := &in.Records[k]
@@ -206,21 +206,4 @@ func (w *work) make(g *driver.Group, k, field int, values []driver.Value) error 
 	}
 	g.Records[k].Values[field] = driver.Value{Bytes: out}
 	return nil
-}
-
-// Learn implements driver.Indexer.
-func (v *view) Learn(e driver.Extent, b []byte) error {
-	x, ok := v.src.(driver.Indexer)
-	if !ok {
-		return fmt.Errorf("internal error: %s has an index and does not read it", v.in.Format)
-	}
-	return x.Learn(e, b)
-}
-
-func (w *work) translate(ids []int64) []int64 {
-	w.ids = w.ids[:0]
-	for _, id := range ids {
-		w.ids = append(w.ids, w.v.id(id))
-	}
-	return w.ids
 }

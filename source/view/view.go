@@ -114,7 +114,8 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 	if opt == nil {
 		opt = &Options{}
 	}
-	v := &view{src: src, in: src.Info(), spec: *spec}
+	v := &view{in: src.Info(), spec: *spec}
+	v.Base = src
 	if err := v.check(); err != nil {
 		return nil, err
 	}
@@ -134,12 +135,12 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 		return nil, err
 	}
 	v.describe()
-	return v.withAbilities(), nil
+	return v.asSource(), nil
 }
 
 // view is a source that has some records and fields of another one.
 type view struct {
-	src  driver.Source
+	driver.Mapped
 	in   *driver.Info
 	spec Spec
 	info driver.Info
@@ -167,12 +168,10 @@ type view struct {
 	alike    int64
 	parts    []Part
 	spare    sync.Pool
-	sizer    driver.Sizer
-	shaper   driver.Shaper
-	paths    driver.Pather
 	// chunks are what Chunks returns, chunkOf the source's number of each, nil where it
 	// is the same.
 	chunksOnce sync.Once
+	chunker    driver.Chunker
 	chunks     []int64
 	chunkOf    []int
 }
@@ -324,10 +323,14 @@ func (v *view) describe() {
 
 // able notes what the source can, and makes the view ready to be read.
 func (v *view) able() {
-	v.sizer, _ = v.src.(driver.Sizer)
-	v.shaper, _ = v.src.(driver.Shaper)
-	v.paths, _ = v.src.(driver.Pather)
-	v.varied = driver.VariantsOf(v.src) > 1 || driver.EpochsOf(v.src)
+	v.Record, v.Field = v.id, func(field int) (int, bool) { return v.from[field], !v.changed(field) }
+	if _, ok := driver.As[driver.Chunker](v.Base); !ok {
+		v.Without = append(v.Without, (*driver.Chunker)(nil))
+	}
+	if _, ok := driver.As[driver.Varied](v.Base); !ok {
+		v.Without = append(v.Without, (*driver.Varied)(nil))
+	}
+	v.varied = driver.VariantsOf(v.Base) > 1 || driver.EpochsOf(v.Base)
 	v.spare.New = func() any {
 		w := &work{v: v}
 		w.where, w.box = w.placed, w.boxOf
@@ -361,12 +364,6 @@ func canonical(spec *Spec) string {
 
 // Info implements driver.Source.
 func (v *view) Info() *driver.Info { return &v.info }
-
-// Object implements driver.Source.
-func (v *view) Object(n int64) driver.Object { return v.src.Object(n) }
-
-// Close implements driver.Source.
-func (v *view) Close() error { return v.src.Close() }
 
 // Spec implements Viewer.
 func (v *view) Spec() Spec { return v.spec }

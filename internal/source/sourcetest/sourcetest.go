@@ -4,6 +4,7 @@
 package sourcetest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -74,6 +75,27 @@ func Raw(n int64, w, h, c, classes int) *Memory {
 	})
 	m.free = block.Free
 	return m
+}
+
+// Mixed returns a source of n records with fields of several kinds: image (raw, 4 x 3 pixels), label,
+// n (the number of the record), caption, tokens and volume.
+func Mixed(n int64) *Memory {
+	fields := []driver.Field{
+		{Name: "image", Kind: driver.KindImage, MaxBytes: 36, Width: 4, Height: 3, Channels: 3},
+		{Name: "label", Kind: driver.KindLabel, Classes: []string{"a", "b", "c"}},
+		{Name: "n", Kind: driver.KindInt},
+		{Name: "caption", Kind: driver.KindText, MaxBytes: 32},
+		{Name: "tokens", Kind: driver.KindTokens, DType: driver.Uint16, MaxBytes: 64},
+		{Name: "volume", Kind: driver.KindVolume, DType: driver.Uint8, Shape: []int{4, 6, 8}, MaxBytes: 192},
+	}
+	fill := func(id int64, size int64) []byte { return bytes.Repeat([]byte{byte(id + 1)}, int(size)) }
+	return NewMemory(n, fields, func(id int64, v []driver.Value) error {
+		v[0] = driver.Value{Bytes: fill(id, 36), Codec: driver.CodecRaw, Width: 4, Height: 3, Channels: 3, Orientation: 1}
+		v[1], v[2] = driver.Value{Int: id % 3}, driver.Value{Int: id}
+		v[3] = driver.Value{Bytes: fmt.Appendf(nil, "w%d of %d", id%7, id)}
+		v[4], v[5] = driver.Value{Bytes: fill(id, 2*(1+id%9))}, driver.Value{Bytes: fill(id, 192)}
+		return nil
+	})
 }
 
 // Info describes the source.

@@ -51,8 +51,9 @@ type Options struct {
 
 // Source is a source with a cache.
 type Source struct {
-	driver.Source
+	driver.Mapped
 	info  driver.Info
+	sizer driver.Sizer
 	field int
 	set   *cache.Set
 	opt   Options
@@ -95,7 +96,8 @@ func Open(src driver.Source, opt Options) driver.Source {
 }
 
 func open(src driver.Source, opt Options) (*Source, error) {
-	s := &Source{Source: src, info: *src.Info(), field: -1, opt: opt}
+	s := &Source{info: *src.Info(), field: -1, opt: opt}
+	s.Base = src
 	for i := range s.info.Fields {
 		if s.info.Fields[i].Kind == driver.KindImage && s.field < 0 {
 			s.field = i
@@ -104,8 +106,16 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	if s.field < 0 || s.info.Len == 0 || s.info.Objects == 0 || s.info.Sequential {
 		return nil, nil
 	}
+	if driver.EpochsOf(src) || driver.VariantsOf(src) > 1 {
+		return nil, nil
+	}
 	if opt.Formats != nil && !slices.Contains(opt.Formats, s.info.Format) {
 		return nil, nil
+	}
+	// What is in the cache no longer lies in the chunks of the source.
+	s.Without = []any{(*driver.Chunker)(nil)}
+	if s.sizer, _ = driver.As[driver.Sizer](src); s.sizer == nil {
+		s.Without = append(s.Without, (*driver.Sizer)(nil))
 	}
 	s.under = src.Object(0).Store
 	id, ok := store.As[store.Identifier](s.under)
@@ -142,7 +152,7 @@ func (s *Source) Data() store.Store { return s.under }
 // Object implements driver.Source.
 func (s *Source) Object(n int64) driver.Object {
 	if n >= segments {
-		return s.Source.Object(n - segments)
+		return s.Base.Object(n - segments)
 	}
 	name := s.set.SegmentName(int(n))
 	return driver.Object{Store: files{s.set.Path()}, Entry: store.Entry{Name: name}, Keep: true}
@@ -151,19 +161,22 @@ func (s *Source) Object(n int64) driver.Object {
 // Sizes implements driver.Sizer: those of the source, but of images, which are given in
 // either form.
 func (s *Source) Sizes(field int, ids, sizes []int64) bool {
-	b, ok := s.Source.(driver.Sizer)
-	return ok && field != s.field && b.Sizes(field, ids, sizes)
+	return field != s.field && s.sizer.Sizes(field, ids, sizes)
 }
 
 // Useful implements driver.Cacher: what is kept waits in memory until it is written.
-// Twice as much is for encoding.
-func (s *Source) Useful() int64 { return 3 * cache.MaxWaiting }
+// Twice as much is for encoding. The source gets the rest.
+func (s *Source) Useful() int64 { return 3*cache.MaxWaiting + driver.Useful(s.Base) }
 
 // Keep implements driver.Cacher.
-func (s *Source) Keep(n int64) { s.set.SetWaiting(n / 3) }
+func (s *Source) Keep(n int64) {
+	own := min(n, 3*cache.MaxWaiting)
+	s.set.SetWaiting(own / 3)
+	driver.Keep(s.Base, n-own)
+}
 
 // Held implements driver.Holder.
-func (s *Source) Held() int64 { return 3*s.set.Waiting() + driver.Held(s.Source) }
+func (s *Source) Held() int64 { return 3*s.set.Waiting() + driver.Held(s.Base) }
 
 // maxPixels is the largest image that is encoded.
 const maxPixels = 64 << 20
@@ -185,25 +198,9 @@ func (s *Source) encode(enc *cdec.DCTEncoder, jpeg []byte, info *imagefile.Info)
 	return dct, err
 }
 
-// Path implements driver.Pather.
-func (s *Source) Path(id int64, field int) string {
-	if p, ok := s.Source.(driver.Pather); ok {
-		return p.Path(id, field)
-	}
-	return ""
-}
-
-// Skipped implements driver.Skipper.
-func (s *Source) Skipped() []driver.Skipped {
-	if p, ok := s.Source.(driver.Skipper); ok {
-		return p.Skipped()
-	}
-	return nil
-}
-
 // key is what a record is known by.
 func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
-	o := s.Source.Object(e.Object)
+	o := s.Base.Object(e.Object)
 	var space [512]byte
 	b := binary.LittleEndian.AppendUint64(space[:0], uint64(e.Offset))
 	b = binary.LittleEndian.AppendUint64(b, uint64(e.Size))
@@ -235,7 +232,7 @@ func (s *Source) find(id int64, e *driver.Extent) int32 {
 
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
-	s.Source.Locate(g)
+	s.Base.Locate(g)
 	for k := range g.Missing {
 		g.Missing[k].Object += segments
 	}
@@ -259,7 +256,7 @@ func (s *Source) Locate(g *driver.Group) {
 // Learn implements driver.Indexer.
 func (s *Source) Learn(e driver.Extent, b []byte) error {
 	e.Object -= segments
-	return direct.Learn(s.Source, e, b)
+	return direct.Learn(s.Base, e, b)
 }
 
 // Parse implements driver.Source. Of records that are not in the cache it makes what
@@ -270,7 +267,7 @@ func (s *Source) Parse(g *driver.Group) error {
 			s.again(g, k)
 		}
 	}
-	if err := s.Source.Parse(g); err != nil {
+	if err := s.Base.Parse(g); err != nil {
 		return err
 	}
 	hits, misses, unknown := 0, 0, false
@@ -325,7 +322,7 @@ func (s *Source) again(g *driver.Group, k int) {
 	if n := s.at[id].Swap(0); n > 0 {
 		s.set.Drop(n - 1)
 	}
-	rd := direct.NewReader(s.Source, s.objects)
+	rd := direct.NewReader(s.Base, s.objects)
 	recs, err := rd.Read(context.Background(), []int64{id})
 	rec := &g.Records[k]
 	if err == nil {
@@ -399,7 +396,7 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 	v := &g.Records[k].Values[s.field]
 	var located driver.Group
 	located.Begin(g.IDs[k:k+1], len(s.info.Fields))
-	s.Source.Locate(&located) // where it lies in the source, whatever became of g
+	s.Base.Locate(&located) // where it lies in the source, whatever became of g
 	if len(located.Extents) != 1 {
 		return false
 	}
@@ -460,7 +457,8 @@ type Stats struct {
 // Cached is how many records of a source are in the cache at dir, of those for which
 // there is one. It makes nothing.
 func Cached(src driver.Source, dir *cache.Dir) (n int64) {
-	s := &Source{Source: src, info: *src.Info()}
+	s := &Source{info: *src.Info()}
+	s.Base = src
 	if s.info.Objects == 0 || s.info.Sequential {
 		return 0
 	}
@@ -510,7 +508,7 @@ func (s *Source) Close() error {
 	if cerr := s.objects.Close(); err == nil {
 		err = cerr
 	}
-	if cerr := s.Source.Close(); err == nil {
+	if cerr := s.Base.Close(); err == nil {
 		err = cerr
 	}
 	return err

@@ -291,3 +291,18 @@ func TestLargeGroup(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+func TestWrapped(t *testing.T) {
+	root := t.TempDir()
+	for i := range 6 { // that are not damaged
+		write(t, root, i, 0)
+	}
+	drivertest.Wrapped(t, drivertest.Wrapping{
+		Open: func(t testing.TB) driver.Source { return folder(t, root) },
+		Wrap: func(t testing.TB, base driver.Source) driver.Source {
+			return Open(base, Options{Dir: t.TempDir(), Wait: true, Say: func(s string) { t.Errorf("said: %s", s) }})
+		},
+		Lacks:   map[string]string{"Chunker": "cached records are not in the chunks of the source"},
+		Refuses: []string{"Epochs", "Varied", "Cutter"}, // a record in the cache never differs, and is an image
+	})
+}

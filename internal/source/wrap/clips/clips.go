@@ -57,7 +57,7 @@ type clipColumn struct {
 }
 
 type source struct {
-	base   driver.Source
+	driver.Mapped
 	info   driver.Info
 	from   []int         // by field, its place in the table
 	place  []int         // the reverse, -1 for columns that are no field
@@ -86,9 +86,12 @@ func open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) 
 	if in.Sequential {
 		return nil, fmt.Errorf("%s: clips of video need a table that is read at random", in.URL)
 	}
-	s := &source{base: base, info: *in, place: slices.Repeat([]int{-1}, len(in.Fields)), of: make([]*clipColumn, 0, len(in.Fields))}
+	s := &source{info: *in, place: slices.Repeat([]int{-1}, len(in.Fields)), of: make([]*clipColumn, 0, len(in.Fields))}
+	s.Base = base
+	s.Record = func(n int64) int64 { _, id := s.split(n); return id }
+	s.Field = func(field int) (int, bool) { return s.from[field], s.of[field] == nil }
 	s.spare.New = func() any { return newWork(s) }
-	s.paths, _ = base.(driver.Pather)
+	s.paths, _ = driver.As[driver.Pather](base)
 	s.info.Fields = nil
 	byPath, hidden := map[int]*clipColumn{}, map[int]bool{}
 	for _, w := range wanted {
@@ -125,6 +128,11 @@ func open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) 
 		}
 		s.from, s.of, s.info.Fields = append(s.from, i), append(s.of, c), append(s.info.Fields, f)
 	}
+	// Videos lie outside of the chunks of the table. Tables have no variants, and no volumes.
+	s.Without = []any{(*driver.Chunker)(nil), (*driver.Varied)(nil), (*driver.Cutter)(nil)}
+	if !s.random {
+		s.Without = append(s.Without, (*driver.Epochs)(nil))
+	}
 	threads := opt.Threads
 	if threads <= 0 {
 		threads = 4 * runtime.GOMAXPROCS(0)
@@ -151,12 +159,12 @@ func (s *source) Info() *driver.Info { return &s.info }
 
 // Object implements driver.Source: the videos are behind the objects of the table.
 func (s *source) Object(n int64) driver.Object {
-	if mine := n - s.base.Info().Objects; mine >= 0 {
+	if mine := n - s.Base.Info().Objects; mine >= 0 {
 		o := s.files.Object(mine)
 		o.Keep = true
 		return o
 	}
-	return s.base.Object(n)
+	return s.Base.Object(n)
 }
 
 // split is the epoch and the row that the number of a record stands for.
@@ -165,12 +173,6 @@ func (s *source) split(n int64) (epoch, id int64) {
 		return driver.OfEpoch(n)
 	}
 	return 0, n
-}
-
-// Name implements driver.Source.
-func (s *source) Name(n int64) string {
-	_, id := s.split(n)
-	return s.base.Name(id)
 }
 
 // Path implements driver.Pather. A field without a path of its own has that of the first
@@ -196,24 +198,19 @@ func (s *source) file(c *clipColumn, v int32) driver.Object {
 	return s.files.Object(n)
 }
 
-// InEpochs says whether clips begin somewhere else in each epoch (driver.EpochsOf).
-func (s *source) InEpochs() bool { return s.random }
+// EpochRecords implements driver.Epochs: random clips begin elsewhere in each epoch.
+func (s *source) EpochRecords() {}
 
 // Seed implements driver.Seeded.
-func (s *source) Seed(seed uint64) { s.seed = seed }
-
-// Learn implements driver.Indexer.
-func (s *source) Learn(e driver.Extent, b []byte) error {
-	if x, ok := s.base.(driver.Indexer); ok {
-		return x.Learn(e, b)
-	}
-	return fmt.Errorf("internal error: %s has an index and does not read it", s.info.Format)
+func (s *source) Seed(seed uint64) {
+	s.seed = seed
+	driver.SeedOf(s.Base, seed)
 }
 
 // Held implements driver.Holder: what the table holds, the rows and the indexes of the
 // videos.
 func (s *source) Held() int64 {
-	n := driver.Held(s.base)
+	n := driver.Held(s.Base)
 	for _, c := range s.clips {
 		n += int64(len(c.rows)) * rowBytes
 		for _, x := range c.videos {
@@ -223,28 +220,6 @@ func (s *source) Held() int64 {
 		}
 	}
 	return n
-}
-
-// Useful implements driver.Cacher.
-func (s *source) Useful() int64 { return driver.Useful(s.base) }
-
-// Keep implements driver.Cacher.
-func (s *source) Keep(n int64) { driver.Keep(s.base, n) }
-
-// Skipped implements driver.Skipper.
-func (s *source) Skipped() []driver.Skipped {
-	if x, ok := s.base.(driver.Skipper); ok {
-		return x.Skipped()
-	}
-	return nil
-}
-
-// Left implements driver.Leaver.
-func (s *source) Left() []driver.Skipped {
-	if x, ok := s.base.(driver.Leaver); ok {
-		return x.Left()
-	}
-	return nil
 }
 
 // Videos implements videosource.Videos.
@@ -286,6 +261,3 @@ func (s *source) DescribeClips() []string {
 	}
 	return out
 }
-
-// Close implements driver.Source.
-func (s *source) Close() error { return s.base.Close() }

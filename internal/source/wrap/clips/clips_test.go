@@ -294,3 +294,30 @@ func FuzzCut(f *testing.F) {
 		}
 	})
 }
+
+func TestWrapped(t *testing.T) {
+	dir := list(t, many(20)...)
+	for start, lacks := range map[string]map[string]string{
+		"begin": {"Epochs": "only random clips differ per epoch"}, "random": {},
+	} {
+		lacks["Chunker"] = "the videos are not in the chunks of the table"
+		lacks["Varied"] = "tables have no variants"
+		lacks["Cutter"] = "tables have no volumes"
+		t.Run(start, func(t *testing.T) {
+			st := localstore.New(dir)
+			drivertest.Wrapped(t, drivertest.Wrapping{
+				Open: drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+					return tablesource.Open(ctx, "list.csv", tablesource.CSV, st, &tablesource.Options{Folder: dir})
+				}),
+				Wrap: func(t testing.TB, base driver.Source) driver.Source {
+					s, err := Open(t.Context(), base, []Clip{{Name: "video", Column: "video", Frames: 3, Start: Start(start)}}, &Options{Files: st, Folder: dir})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
+				},
+				Lacks: lacks,
+			})
+		})
+	}
+}

@@ -75,7 +75,7 @@ func (s *source) Locate(g *driver.Group) {
 	w := s.spare.Get().(*work)
 	defer w.end()
 	in := w.begin(g)
-	s.base.Locate(in)
+	s.Base.Locate(in)
 	w.missing = append(w.missing[:0], make([]bool, len(g.IDs))...)
 	for _, m := range in.Missing {
 		w.missing[m.K] = true
@@ -113,7 +113,7 @@ func (w *work) locate(g *driver.Group, k int) {
 		}
 		n, _, _ := s.files.Locate(i, int64(v))
 		for _, p := range w.plan.Pieces {
-			g.Extents = append(g.Extents, driver.Extent{Object: s.base.Info().Objects + n, Offset: p.Offset, Size: p.Size, Field: -1})
+			g.Extents = append(g.Extents, driver.Extent{Object: s.Base.Info().Objects + n, Offset: p.Offset, Size: p.Size, Field: -1})
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (s *source) Parse(g *driver.Group) error {
 	if g.Place != nil {
 		in.Place = w.where
 	}
-	if err := s.base.Parse(in); err != nil {
+	if err := s.Base.Parse(in); err != nil {
 		return err
 	}
 	for k := range g.IDs {

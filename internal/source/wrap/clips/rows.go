@@ -76,7 +76,7 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 	if c.to >= 0 {
 		ends = ends[:rows]
 	}
-	placed, _ := s.base.(Placed)
+	placed, _ := s.Base.(Placed)
 	all := found{number: map[string]int32{}}
 	var mu sync.Mutex // of c.wrong
 	req := scan.Request{Values: []int{c.path}, Lenient: true}
@@ -85,7 +85,7 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 			req.Values = append(req.Values, i)
 		}
 	}
-	err := scan.Run(ctx, s.base, &req, func(r *scan.Rows) error {
+	err := scan.Run(ctx, s.Base, &req, func(r *scan.Rows) error {
 		for k := range r.N {
 			id, err := r.First+int64(k), r.Errs[k]
 			to := &c.rows[id]

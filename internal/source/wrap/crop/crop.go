@@ -4,8 +4,6 @@
 package crop
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -22,7 +20,7 @@ type Field struct {
 
 // Source is a source of parts.
 type Source struct {
-	base   driver.Source
+	driver.Mapped
 	cutter driver.Cutter
 	fields map[int]Field
 	info   driver.Info
@@ -32,8 +30,13 @@ type Source struct {
 // Open makes a source of the parts of fields, by their place, of base, which it then
 // owns. base must be a driver.Cutter that cuts them.
 func Open(base driver.Source, fields map[int]Field) *Source {
-	s := &Source{base: base, fields: fields, info: *base.Info()}
-	s.cutter = base.(driver.Cutter)
+	s := &Source{fields: fields, info: *base.Info()}
+	s.Base = base
+	s.Record = func(id int64) int64 { _, n := driver.OfEpoch(id); return n }
+	s.Field = func(field int) (int, bool) { _, cut := fields[field]; return field, !cut }
+	// A part is cut once, chunks are read as a whole, and the epoch takes the bits of the variant.
+	s.Without = []any{(*driver.Cutter)(nil), (*driver.Chunker)(nil), (*driver.Varied)(nil)}
+	s.cutter, _ = driver.As[driver.Cutter](base)
 	s.info.Fields = slices.Clone(s.info.Fields)
 	for i, of := range fields {
 		f := &s.info.Fields[i]
@@ -105,13 +108,10 @@ func (s *Source) Info() *driver.Info { return &s.info }
 // EpochRecords implements driver.Epochs.
 func (s *Source) EpochRecords() {}
 
-// Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
-
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
 	w := s.begin(g)
-	s.base.Locate(&w.inner)
+	s.Base.Locate(&w.inner)
 	g.Hand(&w.inner)
 	s.end(w)
 }
@@ -123,7 +123,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	in.First = append(in.First[:0], g.First...)
 	in.Extents, in.Bytes = append(in.Extents[:0], g.Extents...), append(in.Bytes[:0], g.Bytes...)
 	in.Alloc, in.Place = g.Alloc, g.Place
-	err := s.base.Parse(in)
+	err := s.Base.Parse(in)
 	if err == nil {
 		for k := range g.Records {
 			g.Records[k].Err = in.Records[k].Err
@@ -133,39 +133,3 @@ func (s *Source) Parse(g *driver.Group) error {
 	s.end(w)
 	return err
 }
-
-// Learn implements driver.Indexer, for sources that learn.
-func (s *Source) Learn(e driver.Extent, b []byte) error {
-	x, ok := s.base.(driver.Indexer)
-	if !ok {
-		return fmt.Errorf("internal error: %s has no index", s.info.Format)
-	}
-	return x.Learn(e, b)
-}
-
-// Name implements driver.Source.
-func (s *Source) Name(id int64) string {
-	_, n := driver.OfEpoch(id)
-	return s.base.Name(n)
-}
-
-// Find implements driver.Finder.
-func (s *Source) Find(ctx context.Context, id int64) string {
-	_, n := driver.OfEpoch(id)
-	if f, ok := s.base.(driver.Finder); ok {
-		return f.Find(ctx, n)
-	}
-	return s.base.Name(n)
-}
-
-// Held implements driver.Holder.
-func (s *Source) Held() int64 { return driver.Held(s.base) }
-
-// Useful implements driver.Cacher.
-func (s *Source) Useful() int64 { return driver.Useful(s.base) }
-
-// Keep implements driver.Cacher.
-func (s *Source) Keep(n int64) { driver.Keep(s.base, n) }
-
-// Close implements driver.Source.
-func (s *Source) Close() error { return s.base.Close() }

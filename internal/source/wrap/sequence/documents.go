@@ -51,7 +51,7 @@ func measure(ctx context.Context, base driver.Source) (*documents, error) {
 	}
 	m := &measurer{base: base, d: d, obj: direct.NewObjects(base, nil)}
 	defer m.obj.Close()
-	sizer, _ := base.(driver.Sizer)
+	sizer, _ := driver.As[driver.Sizer](base)
 	ids, sizes := make([]int64, 0, measuring), make([]int64, measuring)
 	total := int64(0)
 	for at := int64(0); at < info.Len; at += measuring {

@@ -66,7 +66,7 @@ func (s *Source) locate(c *scratch, id int64) error {
 	g := &c.g
 	g.Want = s.want
 	g.Begin(c.ids, len(s.want))
-	if err := direct.LocateOnce(s.base, g); err != nil || len(g.Missing) > 0 {
+	if err := direct.LocateOnce(s.Base, g); err != nil || len(g.Missing) > 0 {
 		return err
 	}
 	for i, p := range c.pieces {
@@ -81,7 +81,7 @@ func (s *Source) locate(c *scratch, id int64) error {
 		}
 		e := of[0]
 		if whole := s.docs.length(p.doc) * s.unit; e.Size != whole {
-			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.base.Name(p.doc), e.Size, whole)
+			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.Base.Name(p.doc), e.Size, whole)
 		}
 		e.Offset += p.from * s.unit
 		e.Size = (p.n + p.extra) * s.unit
@@ -147,7 +147,7 @@ func (s *Source) read(c *scratch, g *driver.Group, b [][]byte) (bad, err error) 
 		w.Extents = append(w.Extents, c.extents[part.first:part.last]...)
 		w.Bytes = append(w.Bytes, b[part.first:part.last]...)
 		w.Next()
-		if err := s.base.Parse(w); err != nil {
+		if err := s.Base.Parse(w); err != nil {
 			return nil, err
 		}
 		if err := w.Records[0].Err; err != nil {
@@ -155,7 +155,7 @@ func (s *Source) read(c *scratch, g *driver.Group, b [][]byte) (bad, err error) 
 		}
 		v := w.Records[0].Values[s.docs.field].Bytes
 		if whole := s.docs.length(p.doc) * s.unit; int64(len(v)) != whole {
-			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.base.Name(p.doc), len(v), whole), nil
+			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.Base.Name(p.doc), len(v), whole), nil
 		}
 		c.tokens = append(c.tokens, v[p.from*s.unit:][:n])
 	}
@@ -289,7 +289,7 @@ func (s *Source) makeTokens(c *scratch, g *driver.Group, k int) error {
 	for i, p := range c.pieces {
 		b, n := c.tokens[i], int(p.n)
 		if in != nil && !convert(s.to, in[at*size:], s.from, b[:p.n*s.unit]) {
-			rec.Err = fmt.Errorf("%s has a token that does not fit %s", s.base.Name(p.doc), s.to)
+			rec.Err = fmt.Errorf("%s has a token that does not fit %s", s.Base.Name(p.doc), s.to)
 			return nil
 		}
 		if out != nil {
@@ -300,7 +300,7 @@ func (s *Source) makeTokens(c *scratch, g *driver.Group, k int) error {
 				skip = 0
 			}
 			if from := min(int64(skip)*s.unit, int64(len(b))); !convert(s.to, out[(at-1+skip)*size:], s.from, b[from:]) {
-				rec.Err = fmt.Errorf("%s has a token that does not fit %s", s.base.Name(p.doc), s.to)
+				rec.Err = fmt.Errorf("%s has a token that does not fit %s", s.Base.Name(p.doc), s.to)
 				return nil
 			}
 			if s.opt.Packing == BestFit && p.extra == 0 {

@@ -120,7 +120,7 @@ type Plan struct {
 // Source is a driver.Source of sequences. The records of an epoch are those of
 // driver.InEpoch.
 type Source struct {
-	base  driver.Source
+	driver.Wrapper
 	docs  *documents
 	info  driver.Info
 	plan  Plan
@@ -160,7 +160,7 @@ func Open(ctx context.Context, base driver.Source, opt *Options) (*Source, error
 		return nil, err
 	}
 	f := &base.Info().Fields[docs.field]
-	s := &Source{base: base, docs: docs, opt: o, unit: docs.unit, from: f.DType.Type()}
+	s := &Source{Wrapper: driver.Wrapper{Base: base}, docs: docs, opt: o, unit: docs.unit, from: f.DType.Type()}
 	if s.to = s.from; o.DType != "" {
 		s.to = o.DType.Type()
 	}
@@ -200,7 +200,7 @@ const epochBits = 40
 
 // describe makes the Info.
 func (s *Source) describe(f *driver.Field) {
-	base := s.base.Info()
+	base := s.Base.Info()
 	h := xxh3.New()
 	_, _ = h.WriteString(fmt.Sprint(base.Fingerprint, s.opt.Length, s.opt.Packing, s.opt.NoShift, s.opt.Shuffle, f.Name))
 	s.info = driver.Info{URL: base.URL, Format: base.Format, Len: s.plan.Sequences, Objects: base.Objects, Fingerprint: filelist.Sum(h)}
@@ -243,27 +243,6 @@ func (s *Source) Info() *driver.Info { return &s.info }
 // EpochRecords implements driver.Epochs.
 func (s *Source) EpochRecords() {}
 
-// Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
-
-// Learn implements driver.Indexer, for sources that learn.
-func (s *Source) Learn(e driver.Extent, b []byte) error {
-	x, ok := s.base.(driver.Indexer)
-	if !ok {
-		return fmt.Errorf("internal error: %s has no index", s.info.Format)
-	}
-	return x.Learn(e, b)
-}
-
-// Held implements driver.Holder.
-func (s *Source) Held() int64 { return driver.Held(s.base) }
-
-// Useful implements driver.Cacher.
-func (s *Source) Useful() int64 { return driver.Useful(s.base) }
-
-// Keep implements driver.Cacher.
-func (s *Source) Keep(n int64) { driver.Keep(s.base, n) }
-
 // Name implements driver.Source.
 func (s *Source) Name(id int64) string {
 	epoch, n := driver.OfEpoch(id)
@@ -271,8 +250,5 @@ func (s *Source) Name(id int64) string {
 		return fmt.Sprintf("%s, sequence %d", s.info.URL, id)
 	}
 	p := s.index.pieces(nil, epoch, n)[0]
-	return fmt.Sprintf("sequence %d of epoch %d, from token %d of %s", n, epoch, p.from, s.base.Name(p.doc))
+	return fmt.Sprintf("sequence %d of epoch %d, from token %d of %s", n, epoch, p.from, s.Base.Name(p.doc))
 }
-
-// Close implements driver.Source.
-func (s *Source) Close() error { return s.base.Close() }

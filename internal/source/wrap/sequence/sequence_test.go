@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/source/packsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
@@ -399,4 +400,19 @@ func BenchmarkStream(b *testing.B) {
 			})
 		}
 	}
+}
+
+func TestWrapped(t *testing.T) {
+	own := "sequences are not records of the base"
+	drivertest.Wrapped(t, drivertest.Wrapping{
+		Open: func(testing.TB) driver.Source { return sourcetest.Mixed(60).Copied() },
+		Wrap: func(t testing.TB, base driver.Source) driver.Source {
+			s, err := Open(t.Context(), base, &Options{Length: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Lacks: map[string]string{"Sizer": own, "Shaper": own, "Pather": own, "Finder": own, "Cutter": own, "Varied": own, "Chunker": own},
+	})
 }

@@ -37,7 +37,7 @@ type Options struct {
 
 // source is the other source with tokens in the place of text.
 type source struct {
-	base  driver.Source
+	driver.Mapped
 	info  driver.Info
 	opt   Options
 	text  int   // the field, of base
@@ -57,12 +57,17 @@ type work struct {
 type ordered struct {
 	*source
 	driver.InOrderOnly
+	seq driver.Sequential
 }
 
 // Open makes tokens of the texts of base. When it fails, base is still the caller's; else
 // Close closes it.
 func Open(base driver.Source, opt *Options) (driver.Source, error) {
-	s := &source{base: base, opt: *opt}
+	s := &source{opt: *opt}
+	s.Base = base
+	s.Field = func(field int) (int, bool) { return s.field[field], s.field[field] != s.text }
+	// Packs of tokens have no paths, and parts of volumes are not asked for.
+	s.Without = []any{(*driver.Pather)(nil), (*driver.Cutter)(nil)}
 	of := base.Info()
 	var err error
 	if s.text, err = textOf(of, opt.Text); err != nil {
@@ -90,8 +95,8 @@ func Open(base driver.Source, opt *Options) (driver.Source, error) {
 	_, _ = h.WriteString(fmt.Sprintf("%s\x00%s\x00%s\x00%v\x00%d", of.Fingerprint, opt.Hash, of.Fields[s.text].Name, opt.Keep, opt.End))
 	s.info.Fingerprint = filelist.Sum(h)
 	s.works.New = func() any { return new(work) }
-	if _, ok := base.(driver.Sequential); ok {
-		return &ordered{source: s}, nil
+	if seq, ok := driver.As[driver.Sequential](base); ok {
+		return &ordered{source: s, seq: seq}, nil
 	}
 	return s, nil
 }
@@ -125,36 +130,14 @@ func textOf(info *driver.Info, name string) (int, error) {
 	return 0, fmt.Errorf("%s has %s: its fields are %s; say which one it is with --text-field", info.URL, what, strings.Join(all, ", "))
 }
 
-func (s *source) Info() *driver.Info           { return &s.info }
-func (s *source) Object(n int64) driver.Object { return s.base.Object(n) }
-func (s *source) Name(id int64) string         { return s.base.Name(id) }
-func (s *source) Close() error                 { return s.base.Close() }
-
-// Held implements driver.Holder.
-func (s *source) Held() int64 { return driver.Held(s.base) }
-
-// Skipped implements driver.Skipper.
-func (s *source) Skipped() []driver.Skipped {
-	if k, ok := s.base.(driver.Skipper); ok {
-		return k.Skipped()
-	}
-	return nil
-}
-
-// Learn implements driver.Indexer, for sources that learn.
-func (s *source) Learn(e driver.Extent, b []byte) error {
-	x, ok := s.base.(driver.Indexer)
-	if !ok {
-		return fmt.Errorf("internal error: %s has no index", s.info.Format)
-	}
-	return x.Learn(e, b)
-}
+// Info implements driver.Source.
+func (s *source) Info() *driver.Info { return &s.info }
 
 // locate has the other source locate the records of g.
 func (s *source) locate(w *work, g *driver.Group) error {
 	w.g.Want, w.g.Alloc, w.g.Place = s.want, g.Alloc, nil
 	w.g.Begin(g.IDs, len(s.want))
-	return direct.LocateOnce(s.base, &w.g)
+	return direct.LocateOnce(s.Base, &w.g)
 }
 
 // Locate implements driver.Source.
@@ -200,12 +183,12 @@ func (s *source) Parse(g *driver.Group) error {
 		case rec.Err != nil: // it could not be read
 			w.g.Records[k].Err = rec.Err
 		case len(b) != len(of):
-			return fmt.Errorf("internal error: %s is located in %d extents and then in %d", s.base.Name(rec.ID), len(b), len(of))
+			return fmt.Errorf("internal error: %s is located in %d extents and then in %d", s.Base.Name(rec.ID), len(b), len(of))
 		default:
 			copy(of, b)
 		}
 	}
-	err := s.base.Parse(&w.g)
+	err := s.Base.Parse(&w.g)
 	clear(w.g.Bytes)
 	if err != nil {
 		return err
@@ -264,10 +247,10 @@ func (s *ordered) Locate(g *driver.Group) { s.InOrderOnly.Locate(g) }
 func (s *ordered) Parse(g *driver.Group) error { return s.InOrderOnly.Parse(g) }
 
 // Token implements driver.Sequential.
-func (s *ordered) Token(id int64) string { return s.base.(driver.Sequential).Token(id) }
+func (s *ordered) Token(id int64) string { return s.seq.Token(id) }
 
 // Memory implements driver.Sequential.
-func (s *ordered) Memory() int64 { return s.base.(driver.Sequential).Memory() }
+func (s *ordered) Memory() int64 { return s.seq.Memory() }
 
 // Records implements driver.Sequential.
 func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder) error {
@@ -282,7 +265,7 @@ func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder)
 			place[of] = i
 		}
 	}
-	return s.base.(driver.Sequential).Records(ctx, token, &driver.InOrder{
+	return s.seq.Records(ctx, token, &driver.InOrder{
 		Read: in.Read,
 		Alloc: func(id int64, field int, n int64) ([]byte, error) {
 			if place[field] < 0 { // text, or what is not kept

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filesource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/tokenizer"
@@ -149,8 +150,32 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(s.(*source).base, &Options{Tokenizer: words(t, ""), Text: field, End: -1}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open(s.(*source).Base, &Options{Tokenizer: words(t, ""), Text: field, End: -1}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+func TestWrapped(t *testing.T) {
+	drivertest.Wrapped(t, drivertest.Wrapping{
+		Open: func(testing.TB) driver.Source {
+			return sourcetest.NewMemory(40, []driver.Field{
+				{Name: "n", Kind: driver.KindInt}, {Name: "note", Kind: driver.KindBytes, MaxBytes: 20}, {Name: "text", Kind: driver.KindText, MaxBytes: 20},
+			}, func(id int64, v []driver.Value) error {
+				v[0], v[1], v[2] = driver.Value{Int: id}, driver.Value{Bytes: fmt.Appendf(nil, "note %d", id)}, driver.Value{Bytes: []byte(text(int(id)))}
+				return nil
+			}).Copied()
+		},
+		Wrap: func(t testing.TB, base driver.Source) driver.Source {
+			s, err := Open(base, &Options{Tokenizer: words(t, ""), Hash: "x", Keep: true, End: 7})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Lacks: map[string]string{
+			"Pather": "packs of tokens have no paths",
+			"Cutter": "packs have whole volumes",
+		},
+	})
 }

@@ -25,9 +25,11 @@ type Base interface {
 
 // Source has one of the variants of each record.
 type Source struct {
-	base Base
-	n    int
-	info driver.Info
+	driver.Wrapper
+	driver.Chunker // of the base: all variants lie in a chunk
+	base           Base
+	n              int
+	info           driver.Info
 	// of are the places in the base of the fields, by variant; place the reverse of it,
 	// -1 for the fields of other variants.
 	of, place [][]int
@@ -37,7 +39,7 @@ type Source struct {
 // Open makes a source of the n variants of base, which it then owns. merge adds the
 // statistics of a field to those of another one.
 func Open(base Base, n int, merge func(to, from *driver.FieldStats, named bool)) (*Source, error) {
-	s := &Source{base: base, n: n, info: *base.Info()}
+	s := &Source{Wrapper: driver.Wrapper{Base: base}, Chunker: base, base: base, n: n, info: *base.Info()}
 	in := base.Info().Fields
 	s.info.Fields = nil
 	names, err := Fields(in, n)
@@ -142,7 +144,7 @@ type work struct {
 }
 
 func (s *Source) newWork() *work {
-	w := &work{s: s, want: make([]bool, len(s.base.Info().Fields))}
+	w := &work{s: s, want: make([]bool, len(s.Base.Info().Fields))}
 	w.where = func(_, field int, n int64) []byte {
 		if to := s.place[w.v][field]; to >= 0 {
 			return w.outer.Place(w.k, to, n)
@@ -201,15 +203,12 @@ func (s *Source) Variants() int { return s.n }
 // Varies implements driver.Varied.
 func (s *Source) Varies(field int) bool { return s.of[0][field] != s.of[1][field] }
 
-// Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
-
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
 	w := s.spare.Get().(*work)
 	for k := range g.IDs {
 		in := w.begin(g, k)
-		s.base.Locate(in)
+		s.Base.Locate(in)
 		for _, e := range in.Extents {
 			if e.Field >= 0 {
 				e.Field = int32(s.place[w.v][e.Field])
@@ -245,7 +244,7 @@ func (s *Source) Parse(g *driver.Group) error {
 		if g.Place != nil {
 			in.Place = w.where
 		}
-		if err := s.base.Parse(in); err != nil {
+		if err := s.Base.Parse(in); err != nil {
 			return err
 		}
 		rec := &g.Records[k]
@@ -258,9 +257,6 @@ func (s *Source) Parse(g *driver.Group) error {
 	}
 	return nil
 }
-
-// Learn implements driver.Indexer.
-func (s *Source) Learn(e driver.Extent, b []byte) error { return s.base.Learn(e, b) }
 
 // Sizes implements driver.Sizer.
 func (s *Source) Sizes(field int, ids, sizes []int64) bool {
@@ -286,16 +282,10 @@ func (s *Source) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
 	return true
 }
 
-// Chunks implements driver.Chunker.
-func (s *Source) Chunks() []int64 { return s.base.Chunks() }
-
-// Chunk implements driver.Chunker. All variants lie in it.
-func (s *Source) Chunk(n int) driver.Extent { return s.base.Chunk(n) }
-
 // Name implements driver.Source.
 func (s *Source) Name(n int64) string {
 	_, id := s.split(n)
-	return s.base.Name(id)
+	return s.Base.Name(id)
 }
 
 // Find implements driver.Finder.
@@ -311,8 +301,5 @@ func (s *Source) Find(ctx context.Context, n int64) string {
 // Origin implements driver.Deriver.
 func (s *Source) Origin(n int64, field int) (driver.Source, int64, int) {
 	v, id := s.split(n)
-	return s.base, id, s.of[v][field]
+	return s.Base, id, s.of[v][field]
 }
-
-// Close implements driver.Source.
-func (s *Source) Close() error { return s.base.Close() }

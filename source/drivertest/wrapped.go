@@ -1,0 +1,476 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Wrapping describes a wrapper, for Wrapped. Abilities have the names of their interfaces in package
+// driver, such as "Sizer".
+type Wrapping struct {
+	// Open opens a source that the wrapper accepts. Wrapped adds all abilities to it.
+	Open Open
+	// Wrap puts the wrapper around base. The wrapper owns base.
+	Wrap func(t testing.TB, base driver.Source) driver.Source
+	// Lacks lists the abilities that the wrapper does not pass on, each with the reason.
+	Lacks map[string]string
+	// Refuses lists the abilities that the base must not have for the wrapper to accept it.
+	Refuses []string
+}
+
+// Wrapped tests that a wrapper passes on the abilities of its base (driver.As), and that sizes, paths
+// and the other answers belong to the same records and fields as the values do. It fails if the
+// wrapper loses an ability that Lacks does not name.
+func Wrapped(t *testing.T, w Wrapping) {
+	base := newAble(t, w.Open, w.Refuses)
+	src := w.Wrap(t, base.source())
+	s := &opened{src, direct.NewObjects(src, nil)}
+	defer s.Close()
+	for _, what := range w.lost(base.source(), src) {
+		t.Error(what)
+	}
+	for _, a := range abilities {
+		if a.of(base.source()) && a.of(src) && a.check != nil {
+			t.Run(a.name, func(t *testing.T) { a.check(t, base, s) })
+		}
+	}
+}
+
+// lost says what is wrong with the abilities of src, which wraps base.
+func (w *Wrapping) lost(base, src driver.Source) (all []string) {
+	names := slices.Sorted(maps.Keys(w.Lacks))
+	for _, a := range abilities {
+		why, lacks := w.Lacks[a.name]
+		names = slices.DeleteFunc(names, func(n string) bool { return n == a.name })
+		switch has := a.of(src); {
+		case a.of(base) && !has && !lacks:
+			all = append(all, fmt.Sprintf("the wrapper loses %s of its base: embed driver.Mapped or driver.Wrapper, or name the ability in Lacks with the reason", a.name))
+		case lacks && (has || why == "" || !a.of(base)):
+			all = append(all, fmt.Sprintf("Lacks[%q] is %q: the wrapper has the ability: %v, the base has it: %v", a.name, why, has, a.of(base)))
+		}
+	}
+	if len(names) > 0 {
+		all = append(all, fmt.Sprintf("Lacks has names that are not abilities: %q", names))
+	}
+	return all
+}
+
+type ability struct {
+	name string
+	// of reports whether a source has it, check compares the answers of a wrapper with the base.
+	of    func(driver.Source) bool
+	check func(t *testing.T, base *able, s *opened)
+}
+
+func has[T any](s driver.Source) bool {
+	_, ok := driver.As[T](s)
+	return ok
+}
+
+func as[T any](s *opened) T {
+	t, _ := driver.As[T](s.Source)
+	return t
+}
+
+var abilities = []ability{
+	{"Skipper", has[driver.Skipper], func(t *testing.T, base *able, s *opened) {
+		if got := as[driver.Skipper](s).Skipped(); !reflect.DeepEqual(got, base.Skipped()) {
+			t.Errorf("Skipped returned %v, the base has %v", got, base.Skipped())
+		}
+	}},
+	{"Leaver", has[driver.Leaver], func(t *testing.T, base *able, s *opened) {
+		if got := as[driver.Leaver](s).Left(); !reflect.DeepEqual(got, base.Left()) {
+			t.Errorf("Left returned %v, the base has %v", got, base.Left())
+		}
+	}},
+	{"Holder", has[driver.Holder], func(t *testing.T, base *able, s *opened) {
+		if n := driver.Held(s.Source); n < base.Held() {
+			t.Errorf("Held returned %d, the base holds %d", n, base.Held())
+		}
+	}},
+	{"Cacher", has[driver.Cacher], func(t *testing.T, base *able, s *opened) {
+		driver.Keep(s.Source, 1<<50)
+		if n := driver.Useful(s.Source); n < base.Useful() || base.kept != base.Useful() {
+			t.Errorf("Useful returned %d, the base has %d; after Keep without a limit the base keeps %d", n, base.Useful(), base.kept)
+		}
+	}},
+	{"Seeded", has[driver.Seeded], func(t *testing.T, base *able, s *opened) {
+		if driver.SeedOf(s.Source, 42); base.seed != 42 {
+			t.Errorf("after Seed(42) the base has the seed %d", base.seed)
+		}
+	}},
+	{"Indexer", has[driver.Indexer], func(t *testing.T, base *able, s *opened) {
+		base.forget()
+		read(t, s, []int64{0})
+		if !base.learnt() {
+			t.Error("a record was read, and the base did not get its index")
+		}
+	}},
+	{"Sizer", has[driver.Sizer], checkSizes},
+	{"Shaper", has[driver.Shaper], func(t *testing.T, base *able, s *opened) {
+		values(s, func(id int64, field int) {
+			var got, want [1]driver.Shape
+			if as[driver.Shaper](s).Shapes(field, []int64{id}, got[:]) {
+				if n, of := origin(s, id, field); !base.Shapes(of, []int64{n}, want[:]) || got != want {
+					t.Errorf("the shape of field %d of record %d is %v, the base has %v", field, id, got, want)
+				}
+			}
+		})
+	}},
+	{"Pather", has[driver.Pather], func(t *testing.T, base *able, s *opened) {
+		if _, own := s.Source.(driver.Pather); own {
+			return
+		}
+		values(s, func(id int64, field int) {
+			n, of := origin(s, id, field)
+			if got, want := as[driver.Pather](s).Path(id, field), base.Path(n, of); got != want {
+				t.Errorf("the path of field %d of record %d is %q, the base has %q", field, id, got, want)
+			}
+		})
+	}},
+	{"Finder", has[driver.Finder], func(t *testing.T, base *able, s *opened) {
+		values(s, func(id int64, field int) {
+			n, _ := origin(s, id, field)
+			if got, want := as[driver.Finder](s).Find(t.Context(), id), base.Find(t.Context(), n); !strings.Contains(got, want) {
+				t.Errorf("record %d was found at %q, the base finds %q", id, got, want)
+			}
+		})
+	}},
+	{"Cutter", has[driver.Cutter], func(t *testing.T, base *able, s *opened) {
+		some := false
+		values(s, func(id int64, field int) {
+			if !as[driver.Cutter](s).Cuts(field) {
+				return
+			}
+			some = true
+			n, of := origin(s, id, field)
+			if got, want := as[driver.Cutter](s).Sides(id, field), base.Sides(n, of); got != want {
+				t.Errorf("the sides of field %d of record %d are %v, the base has %v", field, id, got, want)
+			}
+			var asked [][2]int
+			g := driver.Group{Box: func(k, field int) (driver.Box, bool) {
+				asked = append(asked, [2]int{k, field})
+				return driver.Box{}, false
+			}}
+			g.Begin([]int64{id}, len(s.Info().Fields))
+			if s.Locate(&g); !slices.Contains(asked, [2]int{0, field}) {
+				t.Errorf("Cuts is true for field %d, and Locate did not ask Group.Box about it", field)
+			}
+		})
+		if !some {
+			t.Error("Cuts is false for all fields")
+		}
+	}},
+	{"Varied", has[driver.Varied], func(t *testing.T, base *able, s *opened) {
+		if _, own := s.Source.(driver.Varied); own {
+			return
+		}
+		checkEpoch(t, base, s)
+		values(s, func(id int64, field int) {
+			_, of := origin(s, id, field)
+			if got := driver.Varies(s.Source, field); got != base.Varies(of) {
+				t.Errorf("Varies(%d) is %v, the base has %v", field, got, base.Varies(of))
+			}
+		})
+	}},
+	{"Epochs", has[driver.Epochs], func(t *testing.T, base *able, s *opened) {
+		if _, own := s.Source.(driver.Epochs); !own {
+			checkEpoch(t, base, s)
+		}
+	}},
+	{"Chunker", has[driver.Chunker], func(t *testing.T, base *able, s *opened) {
+		starts, c := driver.ChunksOf(s.Source)
+		if n := len(starts); n < 2 || starts[0] != 0 || starts[n-1] != s.Info().Len || !slices.IsSorted(starts) {
+			t.Fatalf("the chunks of %d records begin at %v", s.Info().Len, starts)
+		}
+		for n := range len(starts) - 1 {
+			if e := c.Chunk(n); s.Object(e.Object) != base.Object(base.Chunk(0).Object) {
+				t.Errorf("chunk %d is in object %d, which is not the object of the base", n, e.Object)
+			}
+		}
+	}},
+	{"Sequential", has[driver.Sequential], nil}, // Run tests these
+}
+
+// checkSizes compares sizes with the values that are read, and these with the values of the base.
+func checkSizes(t *testing.T, base *able, s *opened) {
+	some := false
+	values(s, func(id int64, field int) {
+		var size [1]int64
+		if !as[driver.Sizer](s).Sizes(field, []int64{id}, size[:]) {
+			return
+		}
+		some = true
+		v := read(t, s, []int64{id}).Records[0].Values[field]
+		if int64(len(v.Bytes)) != size[0] {
+			t.Errorf("field %d of record %d has %d bytes, Sizes returned %d", field, id, len(v.Bytes), size[0])
+		}
+		if !has[driver.Deriver](s.Source) {
+			return
+		}
+		n, of := origin(s, id, field)
+		if !same(copied{v}, copied{base.values[n][of]}) {
+			t.Errorf("field %d of record %d differs from field %d of record %d of the base, which Origin says it is", field, id, of, n)
+		}
+	})
+	if !some {
+		t.Error("the base knows the sizes of all fields, and the wrapper of none")
+	}
+}
+
+// checkEpoch checks that numbers of InEpoch reach the base as such.
+func checkEpoch(t *testing.T, base *able, s *opened) {
+	if s.Info().Sequential {
+		return
+	}
+	var g driver.Group
+	g.Begin([]int64{driver.InEpoch(1, 0)}, len(s.Info().Fields))
+	if s.Locate(&g); g.Records[0].Err != nil || base.epoch != 1 {
+		t.Errorf("record 0 of epoch 1 was located in epoch %d of the base: %v", base.epoch, g.Records[0].Err)
+	}
+}
+
+// values calls f for all fields of the first and of the last records.
+func values(s *opened, f func(id int64, field int)) {
+	info := s.Info()
+	for _, id := range []int64{0, info.Len / 2, info.Len - 1} {
+		for field := range info.Fields {
+			f(id, field)
+		}
+	}
+}
+
+// origin returns the record and the field of the base that a value comes from.
+func origin(s *opened, id int64, field int) (int64, int) {
+	if d, ok := driver.As[driver.Deriver](s.Source); ok {
+		_, id, field = d.Origin(id, field)
+	}
+	return id, field
+}
+
+// able is a source with all abilities. Variants and epochs have the same records.
+type able struct {
+	driver.Source
+	refuses []string
+	values  map[int64]copied
+	seed    uint64
+	kept    int64
+
+	mu      sync.Mutex
+	unknown bool  // Locate lists Missing
+	epoch   int64 // of the record that was located last
+}
+
+func newAble(t testing.TB, open Open, refuses []string) *able {
+	s := start(t, open)
+	ids := make([]int64, s.Info().Len)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	a := &able{Source: s.Source, refuses: refuses, values: map[int64]copied{}}
+	b := read(t, s, ids)
+	for i := range b.Records {
+		a.values[int64(i)] = copyRecord(&b.Records[i])
+	}
+	if err := s.obj.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// source returns a as the type that reads it.
+func (a *able) source() driver.Source {
+	if s, ok := a.Source.(driver.Sequential); ok {
+		return ableInOrder{a, s}
+	}
+	return a
+}
+
+type inOrder interface {
+	Token(id int64) string
+	Memory() int64
+	Records(ctx context.Context, token string, in *driver.InOrder) error
+}
+
+type ableInOrder struct {
+	*able
+	inOrder
+}
+
+// Hides leaves out the abilities that a wrapper refuses.
+func (a *able) Hides(ability any) bool {
+	return slices.Contains(a.refuses, strings.TrimPrefix(fmt.Sprintf("%T", ability), "*driver."))
+}
+
+// index is what Locate has to learn after forget.
+var index = driver.Extent{Size: 1, Field: -1}
+
+func (a *able) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unknown = a.Info().Objects > 0 && !a.Info().Sequential
+}
+
+func (a *able) learnt() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.unknown
+}
+
+// plain calls f while the numbers of g are those of records without an epoch.
+func (a *able) plain(g *driver.Group, f func(g *driver.Group)) {
+	ids := g.IDs
+	g.IDs = make([]int64, len(ids))
+	for k, id := range ids {
+		if g.IDs[k] = id; id >= 0 {
+			_, g.IDs[k] = driver.OfEpoch(id)
+		}
+	}
+	f(g)
+	g.IDs = ids
+}
+
+// Locate implements driver.Source.
+func (a *able) Locate(g *driver.Group) {
+	a.mu.Lock()
+	unknown := a.unknown
+	for _, id := range g.IDs {
+		a.epoch, _ = driver.OfEpoch(id)
+	}
+	a.mu.Unlock()
+	for k := range g.IDs {
+		for field := range a.Info().Fields {
+			if g.Box != nil && a.Cuts(field) {
+				g.Box(k, field)
+			}
+		}
+		if unknown {
+			g.Missing = append(g.Missing, driver.Missing{K: k, Extent: index})
+			g.Next()
+		}
+	}
+	if !unknown {
+		a.plain(g, a.Source.Locate)
+	}
+}
+
+// Parse implements driver.Source.
+func (a *able) Parse(g *driver.Group) (err error) {
+	a.plain(g, func(g *driver.Group) { err = a.Source.Parse(g) })
+	for k := range g.Records {
+		for field := range a.Info().Fields {
+			if v := &g.Records[k].Values[field]; err == nil && g.Box != nil && a.Cuts(field) && g.Records[k].Err == nil {
+				if box, ok := g.Box(k, field); ok {
+					v.Bytes = cut(v.Bytes, a.Info().Fields[field].Shape, box)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// cut returns a part of a volume.
+func cut(b []byte, shape []int, box driver.Box) (part []byte) {
+	unit := len(b) / (shape[0] * shape[1] * shape[2])
+	for z := range box.Size[0] {
+		for y := range box.Size[1] {
+			at := unit * (((box.At[0]+z)*shape[1]+box.At[1]+y)*shape[2] + box.At[2])
+			part = append(part, b[at:at+unit*box.Size[2]]...)
+		}
+	}
+	return part
+}
+
+// Learn implements driver.Indexer.
+func (a *able) Learn(e driver.Extent, b []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e != index || int64(len(b)) != e.Size {
+		return fmt.Errorf("Learn of %+v with %d bytes, Locate asked for %+v", e, len(b), index)
+	}
+	a.unknown = false
+	return nil
+}
+
+func (a *able) value(id int64, field int) *driver.Value {
+	_, id = driver.OfEpoch(id)
+	return &a.values[id][field]
+}
+
+// Sizes implements driver.Sizer.
+func (a *able) Sizes(field int, ids, sizes []int64) bool {
+	for i, id := range ids {
+		sizes[i] = int64(len(a.value(id, field).Bytes))
+	}
+	return true
+}
+
+// Shapes implements driver.Shaper.
+func (a *able) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
+	for i, id := range ids {
+		v := a.value(id, field)
+		shapes[i] = driver.Shape{Width: v.Width, Height: v.Height, Channels: v.Channels, Orientation: 1}
+	}
+	return a.Info().Fields[field].Kind == driver.KindImage
+}
+
+// Path implements driver.Pather.
+func (a *able) Path(id int64, field int) string { return fmt.Sprintf("folder/%d/%d", id, field) }
+
+// Find implements driver.Finder.
+func (a *able) Find(_ context.Context, id int64) string { return fmt.Sprintf("record <%d>", id) }
+
+// Cuts implements driver.Cutter.
+func (a *able) Cuts(field int) bool {
+	f := &a.Info().Fields[field]
+	return f.Kind == driver.KindVolume && len(f.Shape) == 3
+}
+
+// Sides implements driver.Cutter.
+func (a *able) Sides(_ int64, field int) [3]int { return [3]int(a.Info().Fields[field].Shape) }
+
+// Variants implements driver.Varied.
+func (a *able) Variants() int { return 2 }
+
+// Varies implements driver.Varied.
+func (a *able) Varies(field int) bool { return field%2 == 0 }
+
+// EpochRecords implements driver.Epochs.
+func (a *able) EpochRecords() {}
+
+// Chunks implements driver.Chunker.
+func (a *able) Chunks() []int64 { return []int64{0, a.Info().Len / 2, a.Info().Len} }
+
+// Chunk implements driver.Chunker.
+func (a *able) Chunk(int) driver.Extent { return driver.Extent{Size: 1, Field: -1} }
+
+// Skipped implements driver.Skipper.
+func (a *able) Skipped() []driver.Skipped {
+	return []driver.Skipped{{Path: "notes.txt", Reason: "text"}}
+}
+
+// Left implements driver.Leaver.
+func (a *able) Left() []driver.Skipped {
+	return []driver.Skipped{{Path: "scale", Reason: "one number"}}
+}
+
+// Held implements driver.Holder.
+func (a *able) Held() int64 { return 1000 }
+
+// Useful implements driver.Cacher.
+func (a *able) Useful() int64 { return 5000 }
+
+// Keep implements driver.Cacher.
+func (a *able) Keep(n int64) { a.kept = n }
+
+// Seed implements driver.Seeded.
+func (a *able) Seed(seed uint64) { a.seed = seed }
