@@ -1,5 +1,5 @@
-// Package counttest counts what goes through a store: requests, bytes, time and
-// errors, what is out at this moment, and which of it for longest.
+// Package counttest counts the requests of a store, with bytes, time and errors, and knows which requests are in
+// progress and which is the oldest of these.
 package counttest
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Store counts what is read through it. Memory that is mapped is passed on and not
-// counted: it is no request.
+// Store counts what is read through it. Mapped memory is passed on without counting: reading it is not a request.
 type Store struct {
 	store.Store
 	now func() time.Time
@@ -26,11 +25,10 @@ type Store struct {
 	out  [slots]slot
 }
 
-// slots bounds the requests of which it is known what they are. More than that
-// are still counted.
+// slots is the number of requests in progress whose details are kept. Others are only counted.
 const slots = 512
 
-// slot is one request that is out. seq is odd while it is, and changes with each.
+// slot is a request in progress. seq is odd during a request, and changes with each one.
 type slot struct {
 	seq   atomic.Uint64
 	since atomic.Int64 // nanoseconds since 1970
@@ -49,17 +47,17 @@ func New(s store.Store, now func() time.Time) *Store {
 	return &Store{Store: s, now: now}
 }
 
-// Stats are what was done since the beginning.
+// Stats are the counters since the beginning.
 type Stats struct {
-	// Requests are calls of Open, List, Stat and reads that have ended.
+	// Requests is the number of finished calls of Open, List, Stat and reads.
 	Requests int64
-	// Bytes are those of reads that succeeded.
+	// Bytes is the number of bytes of successful reads.
 	Bytes int64
-	// Errors are requests that failed.
+	// Errors is the number of failed requests.
 	Errors int64
-	// Busy is the time of all requests together.
+	// Busy is the total time of all requests.
 	Busy time.Duration
-	// InFlight are requests that are out.
+	// InFlight is the number of requests in progress.
 	InFlight int64
 }
 
@@ -71,19 +69,18 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// Request is a request that is out.
+// Request is a request in progress.
 type Request struct {
 	// Op is "open", "list", "stat" or "read".
 	Op string
-	// Path is the object, as Store.Path names it.
+	// Path is the object, as in Store.Path.
 	Path string
-	// Off and Len are the bytes of a read.
+	// Off and Len are the range of a read.
 	Off, Len int64
 	Since    time.Time
 }
 
-// Oldest returns the request that is out for longest, false when none is. It does
-// no I/O and waits for nothing.
+// Oldest returns the oldest request in progress, false if there is none. It does no I/O and never waits.
 func (s *Store) Oldest() (Request, bool) {
 	var r Request
 	found := false
@@ -96,7 +93,7 @@ func (s *Store) Oldest() (Request, bool) {
 		}
 		since, w, off, n := o.since.Load(), o.what.Load(), o.off.Load(), o.n.Load()
 		if o.seq.Load() != seq || w == nil || since == 0 || found && since >= oldest {
-			continue // it ended while we looked, or is younger
+			continue // it ended in the meantime, or is younger
 		}
 		found, oldest = true, since
 		r = Request{Op: w.op, Path: w.name, Off: off, Len: n, Since: time.Unix(0, since)}
@@ -107,7 +104,7 @@ func (s *Store) Oldest() (Request, bool) {
 	return r, found
 }
 
-// begin notes a request.
+// begin counts the start of a request.
 func (s *Store) begin(w *what, off, n int64) (o *slot, start time.Time) {
 	start = s.now()
 	s.inFlight.Add(1)
@@ -118,7 +115,7 @@ func (s *Store) begin(w *what, off, n int64) (o *slot, start time.Time) {
 		if seq&1 != 0 {
 			continue
 		}
-		// since is 0 until all is written, so that nobody takes half of it.
+		// since is 0 until the other fields are written, so that Oldest never sees half of them.
 		if c.seq.CompareAndSwap(seq, seq+1) {
 			c.what.Store(w)
 			c.off.Store(off)
@@ -130,7 +127,7 @@ func (s *Store) begin(w *what, off, n int64) (o *slot, start time.Time) {
 	return nil, start
 }
 
-// end counts it.
+// end counts the end of a request.
 func (s *Store) end(o *slot, start time.Time, n int64, err error) {
 	if o != nil {
 		o.since.Store(0)
@@ -147,7 +144,7 @@ func (s *Store) end(o *slot, start time.Time, n int64, err error) {
 	s.bytes.Add(n)
 }
 
-// Unwrap finds the abilities of the store below.
+// Unwrap returns the store inside.
 func (s *Store) Unwrap() store.Store { return s.Store }
 
 // Open opens an object whose reads are counted.
@@ -155,7 +152,7 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	return s.open(name, func() (store.Object, error) { return s.Store.Open(ctx, name) })
 }
 
-// OpenEntry opens an object that was described, as the store below does.
+// OpenEntry opens an object from its listing entry, like the store inside.
 func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
 	return s.open(e.Name, func() (store.Object, error) { return store.OpenEntry(ctx, s.Store, e) })
 }
@@ -176,7 +173,7 @@ func (s *Store) open(name string, open func() (store.Object, error)) (store.Obje
 	}), nil
 }
 
-// List lists. What f takes is not the store's time, but is not told apart.
+// List lists. The time of f is counted as well, though it is not the store's.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	slot, start := s.begin(&what{"list", dir}, 0, 0)
 	var stop error
@@ -192,7 +189,6 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	return err
 }
 
-// Stat describes an object.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	slot, start := s.begin(&what{"stat", name}, 0, 0)
 	e, err := s.Store.Stat(ctx, name)

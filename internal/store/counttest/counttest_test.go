@@ -46,7 +46,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Oldest names what is out for longest, without I/O, for each kind of request.
+// Oldest names the oldest request without I/O, for each kind of request.
 func TestOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory(map[string][]byte{"a": make([]byte, 100), "b": make([]byte, 100)})
@@ -86,8 +86,7 @@ func TestOldest(t *testing.T) {
 	})
 }
 
-// More requests than are known by name are counted all the same, and what Oldest
-// says fits together while requests come and go.
+// More requests than slots are all counted, and the fields of Oldest belong together while requests come and go.
 func TestManyRequests(t *testing.T) {
 	objects := map[string][]byte{}
 	for i := range 10 {

@@ -1,10 +1,9 @@
-// Package disk holds a part of what a store has on a disk of this machine: what is read
-// of a store far away is kept in chunks, and read from the disk from then on, in this
-// process and in all others that share the disk.
+// Package disk caches parts of remote objects on a local disk. Data is kept in chunks, and this process and all
+// others that share the disk read it from there.
 //
-// A chunk is kept when the first part of it is read, as a whole, as long as there is
-// room. What the disk does is a Shelf's business; what belongs to a chunk, who reads it
-// from the store, and what is said of it, is this package's.
+// A chunk is stored whole, the first time a part of it is read, as long as there is space. A Shelf works with the
+// disk. This package decides how objects are cut into chunks, which chunks are kept and who reads them from the
+// store.
 package disk
 
 import (
@@ -26,23 +25,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Piece is a range of an object that is kept as a whole, or not.
+// Piece is a range of an object that is kept as a whole or not at all.
 type Piece = pieces.Piece
 
 const (
-	// PieceBytes is how large the pieces are of objects of which nobody says where they
-	// are best cut.
+	// PieceBytes is the default size of pieces, for objects without given pieces.
 	PieceBytes = 8 << 20
-	// MaxPiece is the largest piece that there is: a larger one is cut.
+	// MaxPiece is the maximum size of a piece: larger ones are cut.
 	MaxPiece = 16 << 20
 )
 
-// Key is what a chunk is known by: bytes of one version of an object.
+// Key identifies a chunk: a range of bytes of one version of an object.
 type Key struct {
-	// Object is a hash of the object's path, Version one of path and version.
+	// Object is a hash of the object's path, Version a hash of path and version.
 	Object  uint64
 	Version [16]byte
-	// Off and Size are the bytes.
+	// Off and Size are the range of bytes.
 	Off, Size int64
 }
 
@@ -52,15 +50,15 @@ func KeyOf(path, version string, off, size int64) Key {
 	return Key{Object: xxh3.HashString(path), Version: xxh3.Hash128(b).Bytes(), Off: off, Size: size}
 }
 
-// String is the name of a chunk.
+// String returns the name of the chunk, see ParseKey.
 func (k Key) String() string {
 	return fmt.Sprintf("%016x-%x-%x-%x", k.Object, k.Version[:], k.Off, k.Size)
 }
 
-// MaxChunk is the largest chunk that has a name.
+// MaxChunk is the maximum size of a chunk that ParseKey accepts.
 const MaxChunk = 1 << 28
 
-// ParseKey is the chunk that has a name.
+// ParseKey returns the key with this name.
 func ParseKey(name string) (k Key, ok bool) {
 	f := strings.Split(name, "-")
 	if len(f) != 4 || len(f[0]) != 16 {
@@ -78,68 +76,66 @@ func ParseKey(name string) (k Key, ok bool) {
 	return k, k.String() == name
 }
 
-// Hash of a key.
+// Hash returns a hash of the key.
 func (k Key) Hash() uint64 {
 	h := binary.LittleEndian.Uint64(k.Version[:])
 	return pieces.Mix(h ^ pieces.Mix(uint64(k.Off)))
 }
 
-// Shelf is where chunks are kept. Its methods may be called from any goroutine.
+// Shelf stores chunks. Its methods may be called from any goroutine.
 type Shelf interface {
-	// Read fills p from an offset of a chunk. It says false where that is not there, or
-	// is not what was kept: it is then gone.
+	// Read fills p from an offset of a chunk. It returns false if the chunk is missing or damaged. A damaged chunk
+	// is removed.
 	Read(k Key, p []byte, off int64) bool
-	// Begin says that somebody is about to read a chunk of the store to keep it. There
-	// are three answers: a Fill, that it is there by now, and neither, since there is no
-	// room. It waits while somebody else, in this process or another, is at it. What is
-	// for messages.
+	// Begin announces that the caller is about to read a chunk from the store to keep it. It returns a Fill, or
+	// there = true if the chunk has been stored in the meantime, or neither if there is no space. It waits while
+	// another caller, in this process or another, stores the same chunk. What names the object in messages.
 	Begin(ctx context.Context, k Key, what string) (f Fill, there bool, err error)
 }
 
-// Lender is a Shelf that has chunks in memory, too.
+// Lender is a Shelf that also has chunks in memory.
 type Lender interface {
-	// Lend returns n bytes from an offset of a chunk, as store.Lender does, until the Shelf
-	// is closed.
+	// Lend returns n bytes from an offset of a chunk, like store.Lender, until the Shelf is closed.
 	Lend(k Key, off, n, tail int64, now time.Time) []byte
 }
 
-// Fill is a chunk that somebody has said to keep. One of its methods is called, once.
+// Fill is a chunk that Begin has reserved. Exactly one of its methods is called, once.
 type Fill interface {
-	// Keep keeps the chunk, whose bytes these are, where that can be.
+	// Keep stores the chunk with the bytes b, if possible.
 	Keep(b []byte)
-	// Drop gives it up.
+	// Drop gives up the reservation.
 	Drop()
 }
 
-// Peers are other nodes that keep a part each. Its methods may be called from any
+// Peers are the other nodes, each of which keeps a part of the chunks. Its methods may be called from any
 // goroutine.
 type Peers interface {
-	// Mine says whether this node keeps a chunk, by its hash.
+	// Mine reports whether this node keeps a chunk, by its hash.
 	Mine(hash uint64) bool
-	// Read fills p from an offset of a chunk, from the node that keeps it, or says false.
+	// Read fills p from an offset of a chunk, from the node that keeps it. It returns false if that fails.
 	Read(ctx context.Context, name string, hash uint64, p []byte, off int64) bool
 }
 
-// Options say what is kept, and where.
+// Options are the settings of a Disk.
 type Options struct {
 	Shelf Shelf
-	// Cut says into which pieces objects are cut, nil for every PieceBytes.
+	// Cut has the pieces of objects. With nil they are cut every PieceBytes.
 	Cut *Cut
-	// Far says which stores are worth it, nil for all.
+	// Far reports whether a store is worth caching. nil means that all are.
 	Far func(store.Store) bool
-	// Not says which pieces are not to be kept, though what is there of them is used;
-	// nil for none.
+	// Not reports whether a piece must not be added. Pieces that are already on the disk are used nevertheless. It
+	// may be nil.
 	Not func(Piece) bool
-	// Peers are the nodes that keep a part each, nil where this one keeps all.
+	// Peers are the nodes that share the chunks. With nil this node keeps all of them.
 	Peers Peers
-	// Buffers is how many chunks may be read at once of which only a part was asked for,
-	// and Largest the largest of them. They take Buffers x Largest bytes.
+	// Buffers is the number of chunks that can be read at the same time when only a part of them is needed, Largest
+	// the maximum size of these chunks. They take Buffers x Largest bytes.
 	Buffers int
 	Largest int64
 }
 
-// Disk is what is kept of some stores. Its methods may be called from any goroutine,
-// except Close, which is called when nobody reads any more.
+// Disk is the cache for some stores. Its methods may be called from any goroutine, except Close, which must come
+// after the last read.
 type Disk struct {
 	opt   Options
 	lend  Lender // nil for none
@@ -149,7 +145,7 @@ type Disk struct {
 	hits, hitBytes, missBytes atomic.Int64
 }
 
-// New makes the cache. The memory of its buffers is taken as they are used.
+// New makes the cache. The memory of its buffers is only taken when they are used.
 func New(opt Options) (*Disk, error) {
 	opt.Buffers = max(opt.Buffers, 1)
 	opt.Largest = min(max(opt.Largest, PieceBytes), MaxPiece)
@@ -168,10 +164,10 @@ func New(opt Options) (*Disk, error) {
 	return d, nil
 }
 
-// Stats are what was kept and what that has saved.
+// Stats are the counters of the cache.
 type Stats struct {
-	// Hits are reads of which a part at least came from the disk, HitBytes those bytes;
-	// MissBytes were read of the store.
+	// Hits is the number of reads with at least a part from the disk, HitBytes the bytes from the disk, MissBytes
+	// the bytes from the store.
 	Hits      int64 `json:"hits"`
 	HitBytes  int64 `json:"hit_bytes"`
 	MissBytes int64 `json:"miss_bytes"`
@@ -182,10 +178,10 @@ func (d *Disk) Stats() Stats {
 	return Stats{Hits: d.hits.Load(), HitBytes: d.hitBytes.Load(), MissBytes: d.missBytes.Load()}
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (d *Disk) Close() { d.block.Free() }
 
-// Store is s with what is kept in front of it.
+// Store returns s with the cache around it.
 func (d *Disk) Store(s store.Store) store.Store {
 	if d.opt.Far != nil && !d.opt.Far(s) {
 		return s
@@ -193,7 +189,7 @@ func (d *Disk) Store(s store.Store) store.Store {
 	return &cached{s, d, false}
 }
 
-// Alone is Store without other nodes: what they read is read through it.
+// Alone is Store without peers. Reads for peers use it.
 func (d *Disk) Alone(s store.Store) store.Store {
 	if d.opt.Far != nil && !d.opt.Far(s) {
 		return s
@@ -207,10 +203,10 @@ type cached struct {
 	alone bool
 }
 
-// Unwrap finds the abilities of the store below.
+// Unwrap returns the store inside.
 func (s *cached) Unwrap() store.Store { return s.Store }
 
-// Open opens an object.
+// Open opens an object whose reads use the cache.
 func (s *cached) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.Store.Open(ctx, name)
 	if err != nil {
@@ -219,8 +215,7 @@ func (s *cached) Open(ctx context.Context, name string) (store.Object, error) {
 	return s.around(name, o), nil
 }
 
-// OpenEntry opens an object that was described, without asking the store where it need
-// not be asked.
+// OpenEntry opens an object from its listing entry, without a request to the store if possible.
 func (s *cached) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
 	o, err := store.OpenEntry(ctx, s.Store, e)
 	if err != nil {
@@ -230,7 +225,7 @@ func (s *cached) OpenEntry(ctx context.Context, e store.Entry) (store.Object, er
 }
 
 func (s *cached) around(name string, o store.Object) store.Object {
-	if o.Version() == "" { // nobody could tell whether it is the same object
+	if o.Version() == "" { // without a version a change cannot be noticed
 		return o
 	}
 	path := s.Path(name)
@@ -242,13 +237,11 @@ func (s *cached) around(name string, o store.Object) store.Object {
 	return o
 }
 
-// Cut says into which pieces objects are cut: into given ones, or, those of which none
-// are given, every PieceBytes.
+// Cut has the pieces of objects. Objects without given pieces are cut every PieceBytes.
 type Cut struct{ objects map[string][]Piece }
 
-// NewCut makes a Cut of pieces, in any order. They must not overlap. Pieces that are too
-// large are cut, and with whole what lies between them is pieces, too; size says how
-// large an object is.
+// NewCut makes a Cut from pieces in any order, which must not overlap. Pieces above MaxPiece are cut. With whole,
+// the gaps between pieces become pieces as well. Size returns the size of an object.
 func NewCut(list []Piece, whole bool, size func(path string) int64) *Cut {
 	c := &Cut{objects: pieces.ByObject(slices.Clone(list))}
 	for path, of := range c.objects {
@@ -285,7 +278,7 @@ func (c *Cut) of(path string) []Piece {
 	return c.objects[path]
 }
 
-// Keys are those of all pieces of an object.
+// Keys returns the keys of all pieces of an object.
 func (c *Cut) Keys(path, version string, size int64) []Key {
 	o := &object{path: path, key: KeyOf(path, version, 0, 0), size: size, pieces: c.of(path)}
 	keys := make([]Key, o.count())
@@ -300,9 +293,9 @@ type object struct {
 	d      *Disk
 	alone  bool
 	path   string
-	key    Key // without a place
+	key    Key // without Off and Size
 	size   int64
-	pieces []Piece // nil: a grid of PieceBytes
+	pieces []Piece // nil: cut every PieceBytes
 }
 
 func (o *object) count() int {
@@ -326,10 +319,10 @@ func (o *object) keyOf(i int) Key {
 	return k
 }
 
-// read takes what is kept from there, and reads the rest.
+// read takes cached pieces from the disk and reads the rest.
 func (o *object) read(ctx context.Context, next store.Next, p []byte, off int64) error {
 	if off < 0 || off > o.size || int64(len(p)) > o.size-off || ctx.Err() != nil {
-		return next.Read(ctx, p, off) // which says what is wrong
+		return next.Read(ctx, p, off) // returns the right error
 	}
 	hit, start := int64(0), off
 	err := pieces.Cut(o.count(), o.at, off, int64(len(p)), func(i int, off, n int64) error {
@@ -368,7 +361,7 @@ func (o *object) Lend(off, n, tail int64, now time.Time) []byte {
 	return b
 }
 
-// past reads what is not kept.
+// past reads bytes that are not cached.
 func (o *object) past(ctx context.Context, next store.Next, p []byte, off int64) error {
 	err := next.Read(ctx, p, off)
 	if err == nil {
@@ -377,7 +370,7 @@ func (o *object) past(ctx context.Context, next store.Next, p []byte, off int64)
 	return err
 }
 
-// part reads a part of piece i, and says whether it came from the disk.
+// part reads a part of piece i and reports whether it came from the disk.
 func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off int64) (had bool, err error) {
 	k := o.keyOf(i)
 	at, size := k.Off, k.Size
@@ -391,11 +384,11 @@ func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off
 		if peers.Read(ctx, k.String(), k.Hash(), p, off-at) {
 			return false, nil
 		}
-		if !peers.Mine(k.Hash()) { // it has no room, or too much to do
+		if !peers.Mine(k.Hash()) { // the peer has no space or is overloaded
 			return false, o.past(ctx, next, p, off)
 		}
 	}
-	for range 3 { // it may be damaged as soon as it is there
+	for range 3 { // the chunk may be damaged right after it was stored
 		fill, there, err := o.d.opt.Shelf.Begin(ctx, k, o.path)
 		switch {
 		case err != nil:
@@ -411,10 +404,10 @@ func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off
 	return false, o.past(ctx, next, p, off)
 }
 
-// fill reads a piece of the store to keep it, and gives the part that was asked for.
+// fill reads a piece from the store to keep it, and copies the wanted part to p.
 func (o *object) fill(ctx context.Context, next store.Next, fill Fill, at, size int64, p []byte, off int64) error {
 	kept := false
-	defer func() { // also when the store panics
+	defer func() { // also if the store panics
 		if !kept {
 			fill.Drop()
 		}

@@ -20,7 +20,7 @@ import (
 
 const size, each = 200_500, 10_000
 
-// data is an object, and the pieces of it.
+// data returns an object and its pieces.
 func data() (store.Store, []byte, []disk.Piece) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, size)
@@ -66,8 +66,8 @@ func open(t testing.TB, s store.Store, root string, limit int64, opt disk.Option
 	return d, chunks, o
 }
 
-// Whatever is kept, reads give the bytes of the object; what is kept is read once, and as
-// much is kept as there is room for; the next one begins with it.
+// Reads return the bytes of the object whatever is cached. Each piece is read once, as many are kept as there is
+// space for, and the next Disk finds them.
 func TestReads(t *testing.T) {
 	s, b, list := data()
 	for _, limit := range []int64{1, 30_000, 100_000, 1 << 20} {
@@ -106,8 +106,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// Several that want the same at once have it read once, also those that have a cache of
-// their own in the same folder; who gives up does not take it from the others.
+// Concurrent readers of one piece cause one read, even with different caches in the same folder. A reader that is
+// cancelled does not stop the others.
 func TestOneReads(t *testing.T) {
 	s, b, list := data()
 	counted := counttest.New(s, nil)
@@ -137,8 +137,8 @@ func TestOneReads(t *testing.T) {
 	}
 }
 
-// What could not be read is read again by the next one, and is never taken for whole;
-// chunks that are damaged, or gone, on the disk are read of the store again.
+// A piece that failed is read again by the next reader and never counts as complete. Damaged or missing chunks on
+// the disk are read from the store again.
 func TestFaults(t *testing.T) {
 	s, b, list := data()
 	broken := errors.New("it is broken")
@@ -183,8 +183,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Pieces that are not to be kept are read where they are, and those that are large are
-// cut; an object of which nobody says how is cut every so often.
+// Pieces with Not are read directly and large pieces are cut. Objects without given pieces are cut every
+// PieceBytes.
 func TestPieces(t *testing.T) {
 	large := make([]byte, 2*disk.MaxPiece+100_000)
 	for i := range large {
@@ -214,7 +214,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// With what lies between the pieces, all of an object is pieces.
+// With whole, the pieces cover all of an object.
 func TestWholeCut(t *testing.T) {
 	list := []disk.Piece{{Path: "x", Off: 5000, Size: 2000}, {Path: "x", Off: 100, Size: 50}, {Path: "y", Off: 0, Size: 9}}
 	size := map[string]int64{"x": 3*disk.MaxPiece + 7, "y": 9, "z": disk.PieceBytes + 1}
@@ -223,7 +223,7 @@ func TestWholeCut(t *testing.T) {
 		end := int64(0)
 		for _, k := range c.Keys(path, "1", n) {
 			if k.Off != end || k.Size <= 0 || k.Size > disk.MaxPiece {
-				t.Errorf("%s: %d bytes from %d on, behind %d", path, k.Size, k.Off, end)
+				t.Errorf("%s: %d bytes at %d, the last piece ends at %d", path, k.Size, k.Off, end)
 			}
 			end = k.Off + k.Size
 		}

@@ -1,5 +1,5 @@
-// Package faulttest is for tests: a store around another one in which chosen
-// operations are slow, hang, fail, end early, or give other bytes.
+// Package faulttest is for tests: it wraps a store so that chosen operations are slow, hang, fail, end early or
+// return wrong bytes.
 //
 //	s := faulttest.New(localstore.New(dir), 1,
 //		faulttest.Delay(2*time.Second).On(faulttest.Read).Chance(0.01),
@@ -25,7 +25,7 @@ import (
 // Op is a kind of operation.
 type Op string
 
-// The operations. Those from Create on are of stores that can be written to.
+// The operations. Those from Create on need a store that can be written to.
 const (
 	Open   Op = "open"
 	List   Op = "list"
@@ -53,9 +53,8 @@ const (
 	kindChanged
 )
 
-// Fault is something that happens to operations: to all of those that it is for,
-// if nothing says otherwise. The methods narrow it down and return it. It
-// belongs to one store, and is not changed when that is in use.
+// Fault is a fault and the operations that it happens to: by default all that can have it. Its methods limit these
+// operations and return the fault. A fault belongs to one store and must not be changed once the store is in use.
 type Fault struct {
 	kind  kind
 	text  string
@@ -74,73 +73,69 @@ type Fault struct {
 	seen, hits atomic.Int64
 }
 
-// Delay makes operations take longer, until ctx is done.
+// Delay makes operations take d longer, or less if ctx ends.
 func Delay(d time.Duration) *Fault {
 	return &Fault{kind: kindDelay, delay: d, text: "delay of " + d.String()}
 }
 
-// Hang makes operations last until ctx is done.
+// Hang makes operations wait until ctx is done.
 func Hang() *Fault { return &Fault{kind: kindHang, text: "hang"} }
 
 // Error makes operations fail with err.
 func Error(err error) *Fault { return &Fault{kind: kindError, err: err, text: fmt.Sprint(err)} }
 
-// Short makes reads give half of the bytes and fail with store.ErrShort, and
-// writes take half of them and fail.
+// Short makes reads return half of the bytes with store.ErrShort, and writes take half of the bytes and fail.
 func Short() *Fault {
 	return &Fault{kind: kindShort, ops: []Op{Read, Write}, text: "short"}
 }
 
-// Truncate makes objects end at size while they are open: reads of what is behind
-// fail, and so does a check.
+// Truncate makes objects end at size while they are open: reads after it and checks fail.
 func Truncate(size int64) *Fault {
 	return &Fault{kind: kindTruncate, at: size, ops: []Op{Read, Check}, text: fmt.Sprintf("truncated at %d", size)}
 }
 
-// Flip inverts a bit of the byte at off, counted from the end when it is negative.
+// Flip inverts a bit of the byte at off. A negative off counts from the end.
 func Flip(off int64) *Fault {
 	return &Fault{kind: kindFlip, at: off, ops: []Op{Read}, text: fmt.Sprintf("bit flipped at %d", off)}
 }
 
-// Changed makes objects have another version than that of their listing, and
-// makes checks fail.
+// Changed makes objects have a different version than in their listing, and makes checks fail.
 func Changed() *Fault {
 	return &Fault{kind: kindChanged, ops: []Op{Open, Check}, text: "changed"}
 }
 
-// On limits it to kinds of operations.
+// On limits the fault to kinds of operations.
 func (f *Fault) On(ops ...Op) *Fault { f.ops = ops; return f }
 
-// Named limits it to objects whose name, or its last part where the pattern has no
-// slash, matches a pattern of path.Match.
+// Named limits the fault to objects whose name matches a pattern of path.Match. A pattern without a slash is for
+// the last part of the name.
 func (f *Fault) Named(pattern string) *Fault { f.pattern = pattern; return f }
 
-// Bytes limits it to reads that touch bytes [from, to).
+// Bytes limits the fault to reads that touch the bytes [from, to).
 func (f *Fault) Bytes(from, to int64) *Fault { f.from, f.to = from, to; return f }
 
-// Chance makes it happen with a probability.
+// Chance makes the fault happen with a probability.
 func (f *Fault) Chance(p float64) *Fault { f.chance = p; return f }
 
-// After leaves the first n operations that it would happen to alone.
+// After skips the first n operations that the fault would happen to.
 func (f *Fault) After(n int64) *Fault { f.after = n; return f }
 
-// Times bounds how often it happens.
+// Times limits how often the fault happens.
 func (f *Fault) Times(n int64) *Fault { f.times = n; return f }
 
-// While limits it to the time in which on says so, such as the Load of an
-// atomic.Bool.
+// While limits the fault to the time in which on returns true. An example is the Load of an atomic.Bool.
 func (f *Fault) While(on func() bool) *Fault { f.while = on; return f }
 
-// Hits says how often it has happened.
+// Hits returns how often the fault has happened.
 func (f *Fault) Hits() int64 { return f.hits.Load() }
 
-// String says what happens.
+// String describes the fault.
 func (f *Fault) String() string { return f.text }
 
-// Matches says whether it is for an operation on an object, without chance.
+// Matches reports whether the fault is for an operation on an object, ignoring chance.
 func (f *Fault) Matches(op Op, name string) bool { return f.matches(op, name, 0, 0) }
 
-// matches says whether it is for an operation, without chance.
+// matches reports whether the fault is for an operation, ignoring chance.
 func (f *Fault) matches(op Op, name string, off, n int64) bool {
 	if f.ops != nil && !slices.Contains(f.ops, op) {
 		return false
@@ -171,10 +166,9 @@ type Store struct {
 	rng *rand.Rand
 }
 
-// New returns s with faults, which happen in their order: delays add up, and the
-// first one that fails ends the operation. Chances are drawn from seed. Memory
-// that is mapped is hidden, so that every read is seen. Where s can be written
-// to, so can the store that is returned.
+// New returns s with faults, in their order: delays add up, and the first failure ends the operation. The random
+// numbers for Chance come from seed. Memory mappings are hidden, so that every read is seen. The result can be
+// written to if s can.
 func New(s store.Store, seed uint64, faults ...*Fault) store.Store {
 	f := &Store{Store: s, faults: faults, rng: rand.New(rand.NewPCG(seed, 0))}
 	w, ok := store.As[store.WriteStore](s)
@@ -188,7 +182,7 @@ func New(s store.Store, seed uint64, faults ...*Fault) store.Store {
 	return &resumable{writable{f, w}, r}
 }
 
-// happening are the faults of one operation.
+// happening returns the faults of one operation.
 func (s *Store) happening(op Op, name string, off, n int64) []*Fault {
 	var out []*Fault
 	for _, f := range s.faults {
@@ -209,7 +203,7 @@ func (s *Store) happening(op Op, name string, off, n int64) []*Fault {
 	return out
 }
 
-// wait does what happens before an operation, and returns what fails it.
+// wait does the delays before an operation and returns the error of the first fault that fails it.
 func wait(ctx context.Context, faults []*Fault) error {
 	for _, f := range faults {
 		switch f.kind {
@@ -258,7 +252,7 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	return o, nil
 }
 
-// List lists. Entries have other versions where the listing is changed.
+// List lists. With Changed, entries have different versions.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	faults, err := s.begin(ctx, List, "list", dir)
 	if err != nil {
@@ -273,7 +267,6 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	})
 }
 
-// Stat describes an object.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	faults, err := s.begin(ctx, Stat, "look at", name)
 	if err != nil {
@@ -286,10 +279,10 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	return e, err
 }
 
-// otherVersion is behind the version of what has changed.
+// otherVersion is added to the version of an object with Changed.
 const otherVersion = " (changed)"
 
-// object is an object with faults. What it embeds hides mappings.
+// object is an object with faults. It hides the mappings of the object inside.
 type object struct {
 	store.Object
 	s       *Store
@@ -297,7 +290,7 @@ type object struct {
 	changed bool
 }
 
-// Unwrap finds what the embedded object passes on.
+// Unwrap returns the object inside.
 func (o *object) Unwrap() store.Object { return o.Object }
 
 func (o *object) Version() string {
@@ -354,13 +347,12 @@ func (o *object) read(ctx context.Context, next store.Next, p []byte, off int64)
 	return nil
 }
 
-// writable is a store that can be written to.
+// writable is a Store that can be written to.
 type writable struct {
 	*Store
 	w store.WriteStore
 }
 
-// Create begins an object.
 func (s *writable) Create(ctx context.Context, name string) (store.Upload, error) {
 	if _, err := s.begin(ctx, Create, "create", name); err != nil {
 		return nil, err
@@ -372,7 +364,6 @@ func (s *writable) Create(ctx context.Context, name string) (store.Upload, error
 	return &upload{Upload: u, s: s.Store, name: name}, nil
 }
 
-// Remove removes an object.
 func (s *writable) Remove(ctx context.Context, name string) error {
 	if _, err := s.begin(ctx, Remove, "remove", name); err != nil {
 		return err
@@ -380,13 +371,13 @@ func (s *writable) Remove(ctx context.Context, name string) error {
 	return s.w.Remove(ctx, name)
 }
 
-// resumable is a store whose uploads can be gone on with.
+// resumable is a Store whose uploads can be continued.
 type resumable struct {
 	writable
 	r store.Resumer
 }
 
-// Resume goes on with an upload.
+// Resume continues an upload.
 func (s *resumable) Resume(ctx context.Context, name string) (store.Partial, error) {
 	if _, err := s.begin(ctx, Resume, "go on with", name); err != nil {
 		return nil, err
@@ -398,7 +389,7 @@ func (s *resumable) Resume(ctx context.Context, name string) (store.Partial, err
 	return &partial{upload{Upload: p, s: s.Store, name: name}, p}, nil
 }
 
-// upload is an upload with faults. After one that failed it stays failed.
+// upload is an upload with faults. After a failure it stays failed.
 type upload struct {
 	store.Upload
 	s    *Store
@@ -406,7 +397,7 @@ type upload struct {
 	err  error
 }
 
-// before is what happens before an operation.
+// before returns the faults of an operation, after their delays, or why it fails.
 func (u *upload) before(ctx context.Context, op Op, verb string) ([]*Fault, error) {
 	if u.err != nil {
 		return nil, u.err
@@ -471,7 +462,7 @@ func (p *partial) Truncate(size int64) error {
 	return p.p.Truncate(size)
 }
 
-// Suspend keeps what there is, as the store below does.
+// Suspend keeps what was written, like the store inside.
 func (p *partial) Suspend(ctx context.Context) error {
 	if _, err := p.before(ctx, Sync, "write"); err != nil {
 		_ = p.p.Suspend(ctx)

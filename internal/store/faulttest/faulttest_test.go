@@ -104,7 +104,7 @@ func TestBytes(t *testing.T) {
 		t.Errorf("flipped: %q, %v", b, err)
 	}
 	if b, err := read(t, s, "a.npy", 0, 5); err != nil || string(b) != "01234" {
-		t.Errorf("beside what is flipped: %q, %v", b, err)
+		t.Errorf("bytes without a flipped bit: %q, %v", b, err)
 	}
 	if b, err := read(t, s, "d/b.npy", 2, 4); err != nil || string(b) != "cdef" {
 		t.Errorf("before the end: %q, %v", b, err)
@@ -174,7 +174,7 @@ func TestTime(t *testing.T) {
 	})
 }
 
-// Faults of writing leave what was there before, and stay.
+// Faults of writing keep the old object, and the upload stays failed.
 func TestWriting(t *testing.T) {
 	for _, c := range []struct {
 		fault *faulttest.Fault

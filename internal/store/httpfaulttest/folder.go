@@ -16,28 +16,24 @@ import (
 	"sync"
 )
 
-// Folder is a server of S3 that has the files of a folder, in path style, and only
-// reads. It counts what it is asked.
+// Folder is a read-only S3 server with path-style URLs for the files of a folder. It counts its requests.
 type Folder struct {
 	// Dir has a folder for each bucket.
 	Dir string
-	// Refuse says why a request is refused, with a status and a code of S3; 0 for not.
-	// It may be nil.
+	// Refuse returns the status and the S3 error code for a request that fails, or 0. It may be nil.
 	Refuse func(r *http.Request) (status int, code string)
 
 	mu    sync.Mutex
 	asked map[string]int
 }
 
-// Asked says how often what was asked for: "LIST", or a method and the name of an
-// object.
+// Asked returns the number of requests by kind: "LIST", or a method and the name of an object.
 func (f *Folder) Asked() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.asked)
 }
 
-// ServeHTTP answers a request.
 func (f *Folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := path.Clean("/" + r.URL.Path)
 	listing := r.Method == http.MethodGet && r.URL.Query().Has("list-type")
@@ -87,13 +83,13 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", html.EscapeString(code))
 }
 
-// tag is the entity tag of a file.
+// tag returns the entity tag of a file.
 func tag(st fs.FileInfo) string {
 	sum := md5.Sum(fmt.Append(nil, st.Name(), st.Size(), st.ModTime().UnixNano()))
 	return `"` + hex.EncodeToString(sum[:]) + `"`
 }
 
-// list answers a listing, all of it at once, but at most as much as is asked for.
+// list answers a listing in one response, with at most max-keys objects.
 func (f *Folder) list(w http.ResponseWriter, r *http.Request, bucket string) {
 	q := r.URL.Query()
 	root := filepath.Join(f.Dir, filepath.FromSlash(bucket))
@@ -129,7 +125,7 @@ func (f *Folder) list(w http.ResponseWriter, r *http.Request, bucket string) {
 	}
 	names := slices.Sorted(maps.Keys(found))
 	limit, next := 1000, ""
-	_, _ = fmt.Sscan(q.Get("max-keys"), &limit) // as it is without
+	_, _ = fmt.Sscan(q.Get("max-keys"), &limit) // 1000 if it is missing or not a number
 	if at := q.Get("continuation-token"); at != "" {
 		i, _ := slices.BinarySearch(names, at)
 		names = names[i:]

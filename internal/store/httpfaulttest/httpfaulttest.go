@@ -1,6 +1,5 @@
-// Package httpfaulttest is for tests: a proxy in front of a web server or a bucket whose
-// answers are sometimes wrong in a way that was chosen. It knows HTTP; what goes wrong
-// below it is for other tools.
+// Package httpfaulttest is for tests: a proxy for a web server or a bucket that sometimes changes a response in a
+// chosen way. It works at the level of HTTP, not below.
 package httpfaulttest
 
 import (
@@ -16,37 +15,36 @@ import (
 	"sync"
 )
 
-// Kind is something that goes wrong.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds.
 const (
-	Unavailable Kind = "503"      // it is too much, says the server
+	Unavailable Kind = "503"      // the server is overloaded
 	Failure     Kind = "500"      // the server has failed
-	Truncate    Kind = "truncate" // the answer ends early
-	Whole       Kind = "whole"    // the whole object in the place of a range
-	Version     Kind = "version"  // the entity tag of another version
-	Stall       Kind = "stall"    // the answer stops in the middle, and does not end
-	Flip        Kind = "flip"     // one bit is another one
-	Reset       Kind = "reset"    // the connection is reset in the middle of the answer
-	Shift       Kind = "shift"    // another range of the same length
+	Truncate    Kind = "truncate" // the response ends early
+	Whole       Kind = "whole"    // the whole object instead of a range
+	Version     Kind = "version"  // the entity tag of a different version
+	Stall       Kind = "stall"    // the response stops in the middle and does not end
+	Flip        Kind = "flip"     // one bit is inverted
+	Reset       Kind = "reset"    // the connection is reset in the middle of the response
+	Shift       Kind = "shift"    // a different range of the same length
 )
 
-// Kinds are all of them.
+// Kinds are all kinds.
 var Kinds = []Kind{Unavailable, Failure, Truncate, Whole, Version, Stall, Flip, Reset, Shift}
 
-// Proxy hands requests on. Its fields are not changed once it is in use.
+// Proxy forwards requests. Its fields must not be changed once it is in use.
 type Proxy struct {
 	// Target is the server, scheme://host.
 	Target string
-	// Kinds are what goes wrong, each as often as the others; one kind may be there
-	// twice. Chance is how often, from 0 to 1, of GET requests with a range.
+	// Kinds are the faults, with equal probability each: a kind may be in it twice. Chance, from 0 to 1, is the
+	// probability of a fault, for GET requests with a range.
 	Kinds  []Kind
 	Chance float64
-	// Digest adds a checksum of the right bytes to ranges (Content-Digest), as some
-	// servers do.
+	// Digest adds a checksum of the right bytes to ranges (Content-Digest), like some servers.
 	Digest bool
-	// Client asks the target, nil for the usual one.
+	// Client sends requests to the target. nil means the default client.
 	Client *http.Client
 
 	mu   sync.Mutex
@@ -54,7 +52,7 @@ type Proxy struct {
 	done map[Kind]int
 }
 
-// Done says what went wrong how often so far.
+// Done returns the number of faults so far, by kind.
 func (p *Proxy) Done() map[Kind]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +63,7 @@ func (p *Proxy) Done() map[Kind]int {
 	return out
 }
 
-// choose draws what goes wrong, "" for nothing.
+// choose draws the fault of a request, "" for none.
 func (p *Proxy) choose() (k Kind, at float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +79,6 @@ func (p *Proxy) choose() (k Kind, at float64) {
 	return k, at
 }
 
-// ServeHTTP hands a request on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var k Kind
 	at := 0.0
@@ -149,7 +146,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// ask has the target answer, all of it.
+// ask sends the request to the target and reads all of the response.
 func (p *Proxy) ask(r *http.Request, k Kind) (*http.Response, []byte, error) {
 	to, err := url.Parse(p.Target)
 	if err != nil {

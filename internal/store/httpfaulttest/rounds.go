@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// Rounds has a handler answer late, and counts how many ways there and back were made one
-// after the other, whatever each of them takes: a request is of the round behind the last
-// one of which an answer was there when it came.
+// Rounds wraps a handler: responses come late, and it counts the round trips that clients must have made one after
+// the other. A request counts for the round after the last one that had a response when the request arrived.
 type Rounds struct {
 	Handler http.Handler
-	// Latency is how late answers are: long enough for those who ask at once to do so.
+	// Latency is the delay of responses. It must be long enough for concurrent requests to arrive together.
 	Latency time.Duration
 
 	mu       sync.Mutex
@@ -27,7 +26,6 @@ type asked struct {
 	what  string
 }
 
-// ServeHTTP answers a request.
 func (c *Rounds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	round := c.answered + 1
@@ -38,7 +36,7 @@ func (c *Rounds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-timer.C:
 	case <-r.Context().Done():
-		return // nobody has heard of it
+		return // the client has gone
 	}
 	c.mu.Lock()
 	c.answered = max(c.answered, round)
@@ -46,15 +44,14 @@ func (c *Rounds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Handler.ServeHTTP(w, r)
 }
 
-// Answered is how many rounds there were so far.
+// Answered returns the number of rounds so far.
 func (c *Rounds) Answered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.answered
 }
 
-// Answering is how many requests of those that match were made in rounds of which there is an
-// answer.
+// Answering returns the number of matching requests in rounds that have a response.
 func (c *Rounds) Answering(match func(what string) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +63,7 @@ func (c *Rounds) Answering(match func(what string) bool) (n int) {
 	return n
 }
 
-// String says what was asked in each round; of many requests how many there were.
+// String lists the requests of each round, at most six per round.
 func (c *Rounds) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

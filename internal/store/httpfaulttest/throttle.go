@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// Throttle has a handler answer late, and all its answers together be sent at most at a
-// rate.
+// Throttle wraps a handler: responses come late, and all of them together have a limited rate.
 type Throttle struct {
 	Handler http.Handler
-	// Latency is how long each answer waits, and Jitter how much longer at most, drawn
-	// each time. BytesPerSecond what all bodies get together,
-	// 0 for all there is.
+	// Latency is the delay of each response, plus a random time up to Jitter. BytesPerSecond is the limit for all
+	// bodies together, 0 for none.
 	Latency        time.Duration
 	Jitter         time.Duration
 	BytesPerSecond float64
@@ -22,10 +20,9 @@ type Throttle struct {
 	next time.Time // when the next piece may be sent
 }
 
-// pieceBytes is what is sent at once.
+// pieceBytes is the size of the pieces that are sent.
 const pieceBytes = 64 << 10
 
-// ServeHTTP answers a request.
 func (t *Throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wait := t.Latency
 	if t.Jitter > 0 {
@@ -44,11 +41,11 @@ func (t *Throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.Handler.ServeHTTP(w, r)
 }
 
-// turn takes room for n bytes and says when they may be sent.
+// turn reserves n bytes and returns when they may be sent.
 func (t *Throttle) turn(n int) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// What a sleep was late is made up, and no more.
+	// A sleep may end late: up to 10 ms of that are made up.
 	if least := time.Now().Add(-10 * time.Millisecond); t.next.Before(least) {
 		t.next = least
 	}

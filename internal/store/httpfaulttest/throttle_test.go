@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What is late and slow is the same otherwise, and what is listed is what is there.
+// A Throttle changes the timing but not the data, and the listing matches the folder.
 func TestThrottledFolder(t *testing.T) {
 	dir := t.TempDir()
 	want := bytes.Repeat([]byte("0123456789abcdef"), 40_000)

@@ -12,15 +12,13 @@ import (
 	"strings"
 )
 
-// Web is a web server that has the files of a folder, with nginx's entity tags.
+// Web is a web server for the files of a folder, with entity tags like nginx.
 type Web struct {
 	Dir string
-	// Lists are how it shows what is in a folder: in nginx's JSON with "json", as a page
-	// with "html", and not at all with "".
+	// Lists is the format of folder listings: "json" for nginx's JSON, "html" for a page, "" for none.
 	Lists string
 }
 
-// ServeHTTP answers a request.
 func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := filepath.Join(s.Dir, filepath.FromSlash(path.Clean("/"+r.URL.Path)))
 	st, err := os.Stat(at)
@@ -76,7 +74,7 @@ func (s *Web) list(w http.ResponseWriter, dir string) {
 	for _, e := range entries {
 		st, err := e.Info()
 		if err != nil {
-			continue // it is gone
+			continue // it was removed
 		}
 		it := item{Name: e.Name(), Type: "directory", MTime: st.ModTime().UTC().Format(http.TimeFormat)}
 		if size := st.Size(); !st.IsDir() {
@@ -85,5 +83,5 @@ func (s *Web) list(w http.ResponseWriter, dir string) {
 		items = append(items, it)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(items) // who asked sees that it ends early
+	_ = json.NewEncoder(w).Encode(items) // the client notices if it ends early
 }

@@ -1,11 +1,10 @@
-// Package keep holds a part of what a store has in memory, for good: what is read of
-// the part is there from then on, and nothing makes room for anything else.
+// Package keep caches a fixed part of a store in memory, for good: this part is kept after its first read, and
+// never replaced.
 //
-// That is the best that can be done for who reads all there is again and again, each
-// time in another order: any byte is as far from its next use as any other on
-// average, so to give one up for another gains nothing, and a cache that does (the
-// least recently used) hits less often. What belongs to the part is decided before
-// anything is read, by a hash, so that it depends on nothing but the data.
+// This is best for a job that reads all data again and again in a different order each time. On average each byte
+// is equally far from its next use, so there is no gain in replacing one by another, and a cache that does (such as
+// least recently used) has fewer hits. A hash decides which pieces belong to the part before anything is read, so
+// that it depends only on the data.
 package keep
 
 import (
@@ -21,21 +20,21 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Piece is a range of an object that is kept as a whole, or not.
+// Piece is a range of an object that is kept as a whole or not at all.
 type Piece = pieces.Piece
 
-// Kept is what is kept of some stores. Its methods may be called from any goroutine,
-// except Close, which is called when nobody reads any more.
+// Kept is the cache for some stores. Its methods may be called from any goroutine, except Close, which must come
+// after the last read.
 type Kept struct {
 	limit   int64
 	block   *arena.Block
 	mem     []byte
-	objects map[string][]piece // by Piece.Path, in the order of their offsets, as in mem
+	objects map[string][]piece // by Piece.Path, ordered by offset, in the same order as in mem
 
 	hits, hitBytes, fillBytes, pastBytes atomic.Int64
 }
 
-// piece is one that is kept.
+// piece is a piece that is kept.
 type piece struct {
 	off int64
 	mem []byte
@@ -45,15 +44,15 @@ type piece struct {
 
 func (c *piece) end() int64 { return c.off + int64(len(c.mem)) }
 
-// state is how far a piece has come.
+// state is the progress of a piece.
 type state struct {
 	mu   sync.Mutex
 	full atomic.Bool
-	busy chan struct{} // closed when who fills it is done
+	busy chan struct{} // closed when the goroutine that fills it has finished
 }
 
-// New chooses what is kept: as many pieces as fit limit bytes, those whose hashes are
-// the smallest, and of the next one as much as is left. Memory is taken as it is filled.
+// New chooses the pieces to keep: those with the smallest hashes that fit into limit bytes, and a part of the next
+// one. Memory is only taken when it is filled.
 func New(limit int64, list []Piece) (*Kept, error) {
 	k := &Kept{block: arena.NewBlock(arena.NewBudget(limit+2<<20), arena.PurposeRead), objects: map[string][]piece{}}
 	type ranked struct {
@@ -89,13 +88,13 @@ func New(limit int64, list []Piece) (*Kept, error) {
 	return k, nil
 }
 
-// Stats are what was kept and what that has saved.
+// Stats are the counters of the cache.
 type Stats struct {
-	// Limit is how many bytes are kept once all of them were read, Bytes how many are.
+	// Limit is the number of bytes once all pieces are filled, Bytes the number that is filled now.
 	Limit int64 `json:"limit"`
 	Bytes int64 `json:"bytes"`
-	// Hits are reads of which a part at least came from here, HitBytes those bytes;
-	// MissBytes were read of the store: those that are not kept, and each one that is, once.
+	// Hits is the number of reads with at least a part from the cache, HitBytes these bytes. MissBytes is the
+	// number of bytes from the store: pieces that are not kept, and kept pieces once each.
 	Hits      int64 `json:"hits"`
 	HitBytes  int64 `json:"hit_bytes"`
 	MissBytes int64 `json:"miss_bytes"`
@@ -109,10 +108,10 @@ func (k *Kept) Stats() Stats {
 	}
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (k *Kept) Close() { k.block.Free() }
 
-// Store is s with what is kept in front of it.
+// Store returns s with the cache around it.
 func (k *Kept) Store(s store.Store) store.Store { return &kept{s, k} }
 
 type kept struct {
@@ -120,10 +119,9 @@ type kept struct {
 	k *Kept
 }
 
-// Unwrap finds the abilities of the store below.
+// Unwrap returns the store inside.
 func (s *kept) Unwrap() store.Store { return s.Store }
 
-// Open opens an object.
 func (s *kept) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.Store.Open(ctx, name)
 	if err != nil {
@@ -132,8 +130,7 @@ func (s *kept) Open(ctx context.Context, name string) (store.Object, error) {
 	return s.around(name, o), nil
 }
 
-// OpenEntry opens an object that was described, without asking the store where it need
-// not be asked.
+// OpenEntry opens an object from its listing entry, without a request to the store if possible.
 func (s *kept) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
 	o, err := store.OpenEntry(ctx, s.Store, e)
 	if err != nil {
@@ -147,20 +144,20 @@ func (s *kept) around(name string, o store.Object) store.Object {
 	below, _ := store.As[store.Lender](o)
 	return store.Lending(store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
 		if off < 0 || off > size || int64(len(p)) > size-off {
-			return next.Read(ctx, p, off) // which says what is wrong
+			return next.Read(ctx, p, off) // returns the right error
 		}
 		return s.k.read(ctx, next, of, p, off)
 	}), &lender{s.k, of, below})
 }
 
-// lender lends what is kept of an object, and what the store below lends.
+// lender lends kept pieces of an object, and memory that the store inside lends.
 type lender struct {
 	k     *Kept
 	of    []piece
 	below store.Lender // nil for none
 }
 
-// Lend implements store.Lender. Pieces that follow each other in the object do so in memory.
+// Lend implements store.Lender. Adjacent pieces of an object are also adjacent in memory.
 func (l *lender) Lend(off, n, tail int64, now time.Time) []byte {
 	i, _ := slices.BinarySearchFunc(l.of, off, func(c piece, off int64) int { return cmp.Compare(c.end()-1, off) })
 	if i == len(l.of) || l.of[i].off > off {
@@ -183,7 +180,7 @@ func (l *lender) Lend(off, n, tail int64, now time.Time) []byte {
 	return l.k.mem[from : from+n : from+n]
 }
 
-// past reads what is not kept.
+// past reads bytes that are not kept.
 func (k *Kept) past(ctx context.Context, next store.Next, p []byte, off int64) error {
 	err := next.Read(ctx, p, off)
 	if err == nil {
@@ -192,7 +189,7 @@ func (k *Kept) past(ctx context.Context, next store.Next, p []byte, off int64) e
 	return err
 }
 
-// read takes what is kept from there, and reads the rest.
+// read takes kept pieces from memory and reads the rest.
 func (k *Kept) read(ctx context.Context, next store.Next, of []piece, p []byte, off int64) error {
 	hit, start := int64(0), off
 	at := func(i int) (off, size int64) { return of[i].off, int64(len(of[i].mem)) }
@@ -218,7 +215,7 @@ func (k *Kept) read(ctx context.Context, next store.Next, of []piece, p []byte, 
 	return err
 }
 
-// fill makes a piece be there, and says whether it was before. One reads, the others wait.
+// fill makes sure that a piece is filled, and reports whether it was before. One goroutine reads, the others wait.
 func (k *Kept) fill(ctx context.Context, next store.Next, c *piece) (had bool, err error) {
 	for !c.full.Load() {
 		c.mu.Lock()
@@ -243,10 +240,10 @@ func (k *Kept) fill(ctx context.Context, next store.Next, c *piece) (had bool, e
 	return true, nil
 }
 
-// readPiece fills a piece. Where it fails, the next one to ask tries again.
+// readPiece fills a piece. After a failure the next caller tries again.
 func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err error) {
 	done := false
-	defer func() { // also when the store panics
+	defer func() { // also if the store panics
 		if done {
 			k.fillBytes.Add(int64(len(c.mem)))
 			c.full.Store(true)
@@ -261,14 +258,14 @@ func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err er
 	return err
 }
 
-// Has says whether all of a piece is kept, once it was read.
+// Has reports whether all of a piece is kept after its first read.
 func (k *Kept) Has(p Piece) bool {
 	of := k.objects[p.Path]
 	i, _ := slices.BinarySearchFunc(of, p.Off, func(c piece, off int64) int { return cmp.Compare(c.end()-1, off) })
 	return i < len(of) && of[i].off <= p.Off && p.Off+p.Size <= of[i].end()
 }
 
-// Pieces are those of an object that are kept, or part of which is.
+// Pieces returns the pieces of an object that are kept, including one that is kept in part.
 func (k *Kept) Pieces(path string) []Piece {
 	var out []Piece
 	for _, c := range k.objects[path] {

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// data is an object, and the pieces of a thousand bytes that it has.
+// data returns an object and its pieces of 1000 bytes.
 func data(t testing.TB, size int) (store.Store, []byte, []keep.Piece) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -51,8 +51,8 @@ func open(t testing.TB, s store.Store, limit int64, pieces []keep.Piece) (*keep.
 	return k, o
 }
 
-// Whatever is kept, reads give the bytes of the object; what is kept is read once, and
-// as much is kept as there is room for.
+// Reads return the bytes of the object whatever is cached. Each kept piece is read once, and as many are kept as
+// there is space for.
 func TestReads(t *testing.T) {
 	s, b, pieces := data(t, 100_500)
 	for _, limit := range []int64{1, 999, 25_125, 50_250, 100_500, 1 << 20} {
@@ -74,7 +74,7 @@ func TestReads(t *testing.T) {
 		if st := k.Stats(); st.Bytes != min(limit, int64(len(b))) || st.Limit != st.Bytes || st.MissBytes != counted.Stats().Bytes || st.HitBytes+st.MissBytes < 3*int64(len(b)) || st.HitBytes > 3*int64(len(b)) {
 			t.Errorf("limit %d: %+v", limit, st)
 		}
-		// What is kept of what follows each other is lent where it lies, and nothing else.
+		// Ranges inside adjacent kept pieces are lent without a copy, other ranges are not lent.
 		l, ok := store.As[store.Lender](o)
 		if !ok {
 			t.Fatal("it lends nothing")
@@ -104,8 +104,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// Several that want the same at once have it read once; who gives up does not take it
-// from the others.
+// Concurrent readers of one piece cause one read. A reader that is cancelled does not stop the others.
 func TestOneReads(t *testing.T) {
 	s, b, pieces := data(t, 5000)
 	counted := counttest.New(s, nil)
@@ -133,7 +132,7 @@ func TestOneReads(t *testing.T) {
 	}
 }
 
-// What could not be read is read again by the next one, and is never taken for whole.
+// A piece that failed is read again by the next reader and never counts as complete.
 func TestFaults(t *testing.T) {
 	s, b, pieces := data(t, 5000)
 	broken := errors.New("it is broken")

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// maxFile bounds what is read of a file for a key.
+// maxFile is the maximum number of bytes of a file that go into a key.
 const maxFile = 1 << 20
 
-// Key is a key for Shared: everything that decides which credentials are found. These
-// are words of any kind, the variables of the environment that begin in one of some
-// ways, and the content of files, as far as they are there. It may have secrets in it.
+// Key returns a key for Shared, with everything that decides which credentials are found. These are some words, the
+// environment variables that start with a prefix in variables, and the content of files that exist. The key may
+// contain secrets.
 func Key(kind string, words, variables, files []string) string {
 	all := append([]string{kind}, words...)
 	env := os.Environ()
@@ -28,7 +28,7 @@ func Key(kind string, words, variables, files []string) string {
 	return strings.Join(all, "\x01")
 }
 
-// content is that of a small file, "" of what cannot be read.
+// content returns the content of a small file, "" if it cannot be read.
 func content(name string) string {
 	f, err := os.Open(name)
 	if err != nil {

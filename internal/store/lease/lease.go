@@ -1,5 +1,5 @@
-// Package lease keeps what ends, such as credentials: fetched once however many need
-// it, and again a little before it ends.
+// Package lease is for things that expire, such as credentials: they are fetched once for all users, and again a
+// little before they expire.
 package lease
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/stokerdata/stoker/internal/store/node"
 )
 
-// Lease is what ends. It is fetched by one who needs it; while there is one that has
-// not ended nobody waits for the next.
+// Lease is a value that expires. One caller fetches it, and as long as the old value is valid the others do not
+// wait for the new one.
 type Lease[T any] struct {
 	fetch func(ctx context.Context) (T, time.Time, error)
-	// key says who shares it, "" for nobody. It is nil where nobody ever does.
+	// key identifies who shares the value. "" means that it is not shared.
 	key func() string
 
 	mu    sync.Mutex
@@ -24,9 +24,9 @@ type Lease[T any] struct {
 	ends  time.Time // zero for never
 	got   time.Time
 	known bool
-	wait  chan struct{} // open while somebody fetches
+	wait  chan struct{} // open during a fetch
 	err   error         // of the last fetch
-	after time.Time     // when to try again behind a failure
+	after time.Time     // when to try again after a failure
 }
 
 // Shared returns a lease that all processes of the user on this machine with the same key
@@ -38,24 +38,22 @@ func Shared[T any](key func() string, fetch func(ctx context.Context) (T, time.T
 }
 
 const (
-	// early is how long before its end it is fetched again, but not before nine tenths
-	// of its time are over.
+	// early is the time before its end when a value is fetched again, but not before 90% of its time are over.
 	early = 5 * time.Minute
-	// fetchTakes bounds a fetch.
+	// fetchTakes is the time limit of a fetch.
 	fetchTakes = time.Minute
-	// fetchAgain is how long a failure to fetch is not tried again while the old one
-	// still serves.
+	// fetchAgain is the pause after a failed fetch while the old value is still valid.
 	fetchAgain = 5 * time.Second
-	// tellFor is how long others are told of a failure that may pass, which is enough for
-	// those who wait; of one that will not they are for fetchAgain.
+	// tellFor is the time in which other processes get a transient error: enough for those that wait. They get a
+	// permanent error for fetchAgain.
 	tellFor = 200 * time.Millisecond
-	// waitFor is how long another process is waited for that fetches.
+	// waitFor is the maximum wait for another process that fetches.
 	waitFor = 15 * time.Second
 )
 
-var errEnded = errors.New("what was fetched has ended already")
+var errEnded = errors.New("it had already expired when it was fetched")
 
-// state says whether it serves, and whether it is time for another. The lock is held.
+// state reports whether the value is valid, and whether to fetch a new one. The lock is held.
 func (l *Lease[T]) state(now time.Time) (good, due bool) {
 	switch {
 	case !l.known:
@@ -71,7 +69,7 @@ func stateOf(got, ends, now time.Time) (good, due bool) {
 	return left > 0, left <= min(early, ends.Sub(got)/10)
 }
 
-// Get returns one that serves.
+// Get returns a valid value.
 func (l *Lease[T]) Get(ctx context.Context) (T, error) {
 	var none T
 	for {
@@ -116,28 +114,28 @@ func (l *Lease[T]) renew(ctx context.Context) {
 	l.wait = nil
 }
 
-// record is what is shared.
+// record is the content of the shared file.
 type record[T any] struct {
 	Have      T
 	Ends, Got time.Time
-	// Failure is why it could not be fetched at Failed, Passing that it may go better later.
+	// Failure is the error of the last fetch, at the time Failed. Passing means that it may go away.
 	Failure string    `json:",omitempty"`
 	Passing bool      `json:",omitempty"`
 	Failed  time.Time `json:",omitzero"`
 }
 
-// told is the failure of another process.
+// told is an error of another process.
 type told struct {
 	text    string
 	passing bool
 }
 
 func (e *told) Error() string {
-	return e.text + " (as another process on this machine was told just now)"
+	return e.text + " (the error of another process on this machine a moment ago)"
 }
 func (e *told) Transient() bool { return e.passing }
 
-// failure is that of another process a moment ago.
+// failure returns the error of another process if it is recent.
 func (r *record[T]) failure(now time.Time) error {
 	tell := fetchAgain
 	if r.Passing {
@@ -149,22 +147,21 @@ func (r *record[T]) failure(now time.Time) error {
 	return &told{r.Failure, r.Passing}
 }
 
-// fail notes why it could not be fetched.
+// fail records an error of a fetch.
 func (r *record[T]) fail(err error) {
 	var says interface{ Transient() bool }
 	r.Failure, r.Failed = err.Error(), time.Now().Round(0)
 	r.Passing = errors.As(err, &says) && says.Transient()
 }
 
-// next is another one than that which is known: what another process has got since, or
-// what is fetched now.
+// next returns a new value: the one that another process has fetched in the meantime, or one that it fetches.
 func (l *Lease[T]) next(ctx context.Context) (r record[T], err error) {
 	l.mu.Lock()
 	last := l.got
 	l.mu.Unlock()
 	var f *node.File
 	if key := l.key(); key != "" {
-		f, err = node.Open("keys", key) // where there is none, nothing is shared
+		f, err = node.Open("keys", key) // without a runtime folder nothing is shared
 	}
 	var old record[T]
 	if f != nil && err == nil {
@@ -194,13 +191,13 @@ func (l *Lease[T]) next(ctx context.Context) (r record[T], err error) {
 	}
 	if f != nil && (err != nil || !r.Ends.IsZero()) {
 		if text, merr := json.Marshal(share); merr == nil {
-			_ = f.Write(text) // without it others fetch for themselves
+			_ = f.Write(text) // without it other processes fetch for themselves
 		}
 	}
 	return r, err
 }
 
-// taken is what another process has got since a time, where it serves for a while.
+// taken returns a value that another process has fetched after since, if it is valid for a while.
 func taken[T any](f *node.File, since time.Time) (r record[T], ok bool) {
 	if json.Unmarshal(f.Read(), &r) != nil {
 		return record[T]{}, false
@@ -213,8 +210,8 @@ func taken[T any](f *node.File, since time.Time) (r record[T], ok bool) {
 	return r, good && !due && !r.Got.After(now.Add(time.Minute))
 }
 
-// Refused says that somebody took it for one that has ended. Where there may be another
-// that is fetched for the next attempt, once for all who were refused.
+// Refused reports that a server treats the value as expired, and returns whether there may be a new one. If so, the
+// next attempt fetches it, once for all callers.
 func (l *Lease[T]) Refused() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,17 +19,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server gives what ends, another one each time.
+// server provides values that expire, a different one each time.
 type server struct {
 	n    atomic.Int64
 	ends time.Duration // 0 for never
 	fail atomic.Bool
-	// pass says that a failure may pass, tries counts them.
+	// pass makes failures transient, tries counts them.
 	pass  bool
 	tries atomic.Int64
 }
 
-// noAnswer is a failure.
 type noAnswer struct{ pass bool }
 
 func (e noAnswer) Error() string   { return "no answer" }
@@ -60,8 +59,7 @@ func get(t *testing.T, l *Lease[int64]) int64 {
 	return n
 }
 
-// However many leases there are of a key, as in as many processes, it is fetched once;
-// and once again when it was refused.
+// All leases with one key, as in many processes, cause one fetch, and one more after Refused.
 func TestShared(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	t.Setenv(node.Env, dir)
@@ -82,17 +80,17 @@ func TestShared(t *testing.T) {
 	}
 	for i, l := range all {
 		l.mu.Lock()
-		l.got = l.got.Add(-2 * fetchAgain) // refused at once it would be kept
+		l.got = l.got.Add(-2 * fetchAgain) // Refused keeps a value that is new
 		l.mu.Unlock()
 		if i > 0 {
 			l.mu.Lock()
-			l.known = false // what Refused does
+			l.known = false // like Refused
 			l.mu.Unlock()
 		} else if !l.Refused() {
 			t.Error("there is no other one")
 		}
 	}
-	// The record is that which was refused, but for the time that was changed.
+	// The record has the refused value with an older time.
 	f, err := node.Open("keys", "a")
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +103,7 @@ func TestShared(t *testing.T) {
 			t.Errorf("%d after it was refused", n)
 		}
 	}
-	// What is damaged is fetched.
+	// A damaged record is fetched again.
 	if err := f.Write([]byte(`{"Have":"x"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +113,7 @@ func TestShared(t *testing.T) {
 	if n := get(t, s.lease("a")); n != 6 {
 		t.Errorf("%d", n)
 	}
-	// What is there still serves where another one could not be had.
+	// The old value is used while a new one cannot be fetched.
 	s.fail.Store(true)
 	if n := get(t, s.lease("a")); n != 6 {
 		t.Errorf("%d", n)
@@ -125,8 +123,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// That there are no credentials is found out by one, and told to those who ask in the next
-// seconds; where it may pass, in the next moment only.
+// One process finds out that there are no credentials and tells those that ask in the next seconds. A transient
+// error is only told for a moment.
 func TestSharedFailure(t *testing.T) {
 	for _, pass := range []bool{false, true} {
 		t.Setenv(node.Env, filepath.Join(t.TempDir(), "run"))
@@ -167,7 +165,7 @@ func TestSharedFailure(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// It goes well again, and who asks is told of the failure as long as that is fresh.
+		// Fetching works again, but a recent error is still told.
 		s.fail.Store(false)
 		age(fetchAgain / 2)
 		if _, err := s.lease("a").Get(t.Context()); (err == nil) != pass {
@@ -184,7 +182,7 @@ func TestSharedFailure(t *testing.T) {
 	}
 }
 
-// What does not end stands in no file.
+// A value that never expires is not in a file.
 func TestEndless(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	t.Setenv(node.Env, dir)
@@ -203,7 +201,7 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// Where nothing can be shared each process fetches for itself.
+// If nothing can be shared, each process fetches for itself.
 func TestAlone(t *testing.T) {
 	t.Setenv(node.Env, "off")
 	s := &server{ends: time.Hour}
@@ -212,7 +210,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// A key is another one for other variables and other files.
+// Different variables and different files make different keys.
 func TestKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	key := func() string { return Key("x", []string{"profile"}, []string{"STOKER_TEST_"}, []string{file}) }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// alignment suits direct reads of all common devices.
+	// alignment is enough for direct reads on all common devices.
 	alignment = 4096
-	// bounceBytes is read at once where the memory or the place does not suit.
+	// bounceBytes is the size of reads through a buffer, when the memory or the offset is not aligned.
 	bounceBytes = 256 << 10
 )
 
@@ -24,8 +24,8 @@ var bounces = sync.Pool{New: func() any {
 	return &b
 }}
 
-// ReadDirect implements store.DirectReader. What is aligned to 4 KiB, in the file
-// and in memory, is read where it belongs, the rest through a small buffer.
+// ReadDirect implements store.DirectReader. Parts that are aligned to 4 KiB, in the file and in memory, are read in
+// place, others through a small buffer.
 func (o *object) ReadDirect(ctx context.Context, p []byte, off int64) error {
 	if err := o.inside(p, off); err != nil {
 		return err
@@ -73,8 +73,7 @@ func (o *object) readDirect(fd int, p []byte, off int64) (int, error) {
 	return copy(p, (*buf)[skip:n]), nil
 }
 
-// preadOnce reads once. The end of the file is an error: there was more when it
-// was opened.
+// preadOnce reads once. The end of the file is an error: the file was longer when it was opened.
 func (o *object) preadOnce(fd int, b []byte, off int64) (n int, err error) {
 	for {
 		err = o.fresh(fd, unix.O_DIRECT, func() (err error) {
@@ -93,7 +92,7 @@ func (o *object) preadOnce(fd int, b []byte, off int64) (n int, err error) {
 	}
 }
 
-// directFD opens the same file once more, for direct reads.
+// directFD opens the same file again, for direct reads.
 func (o *object) directFD() (int, error) {
 	if fd := o.direct.Load(); fd > 0 {
 		return int(fd), nil

@@ -50,8 +50,7 @@ func TestLinksAreFollowed(t *testing.T) {
 	}
 }
 
-// What cannot be looked at fails the listing, or goes to Bad; what is not wanted
-// does not matter.
+// Entries that cannot be read fail the listing or go to Bad. Errors of entries that are not listed do not matter.
 func TestListBad(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "a", nil)
@@ -108,7 +107,7 @@ func TestListBad(t *testing.T) {
 	}
 }
 
-// A pipe without a writer does not keep whoever opens it.
+// Opening a pipe without a writer does not block.
 func TestPipe(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	if err := unix.Mkfifo(s.Path("pipe"), 0o644); err != nil {
@@ -148,7 +147,7 @@ func TestManyFolders(t *testing.T) {
 	}
 }
 
-// A file that is cut while it is open is said to be so, with the bytes.
+// A file that was cut while it is open is reported, with the range.
 func TestCutFile(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "x", make([]byte, 10_000))
@@ -180,7 +179,7 @@ func TestCutFile(t *testing.T) {
 	}
 }
 
-// Files of 1970 are files like others.
+// Files with a modification time in 1970 work.
 func TestOldFile(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "x", []byte("one"))
@@ -201,7 +200,7 @@ func TestOldFile(t *testing.T) {
 	}
 }
 
-// A change that keeps the size is noticed by its time.
+// A change that keeps the size is noticed by the modification time.
 func TestChangedTime(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "x", []byte("one"))
@@ -257,7 +256,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// Many that want to write one object: one at a time does.
+// Of many writers of one object, one at a time writes.
 func TestOneWriter(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -275,7 +274,7 @@ func TestOneWriter(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				// Nobody else may come in between these.
+				// No other writer may come between these.
 				if err := p.Truncate(0); err != nil {
 					t.Error(err)
 				}
@@ -307,7 +306,7 @@ func TestOneWriter(t *testing.T) {
 	}
 }
 
-// A listing of names alone does not look at files; links have to be.
+// A listing of names alone does not stat files, except symbolic links.
 func TestListNames(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "a", []byte("1"))

@@ -17,11 +17,11 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxDepth bounds the nesting of folders; it only ever ends a loop of symbolic
-// links that the look at the parents cannot see.
+// maxDepth is the maximum nesting of folders. It only ends loops of symbolic links that the comparison with the
+// parents cannot see.
 const maxDepth = 64
 
-// List lists a folder. The folders in it are read ahead, several at once.
+// List lists a folder. It reads the folders in it ahead, several at the same time.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	if err := s.check(ctx, dir); err != nil {
 		return s.failed("list", dir, err)
@@ -38,7 +38,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	l.slots = make(chan struct{}, threads)
 	var cancel context.CancelFunc
 	ctx, cancel = context.WithCancel(ctx)
-	defer l.wg.Wait() // behind cancel
+	defer l.wg.Wait() // after cancel
 	defer cancel()
 	if dir == "" {
 		e, err := s.Stat(ctx, "")
@@ -69,14 +69,14 @@ type lister struct {
 	wg    sync.WaitGroup
 }
 
-// folder is what was read of one folder.
+// folder is the content of one folder.
 type folder struct {
 	id    fileID
 	items []item
 	err   error
 }
 
-// item is one thing in a folder, of which there may be millions.
+// item is an entry of a folder. There may be millions.
 type item struct {
 	own         string // its name in the folder
 	dir         bool
@@ -86,8 +86,7 @@ type item struct {
 	err         error
 }
 
-// compare orders items as the paths of the objects that they are, or that lie
-// below them: of a folder, as if its name ended in a slash.
+// compare orders items by the paths of their objects: a folder is compared as if its name ended in a slash.
 func compare(a, b item) int {
 	n := min(len(a.own), len(b.own))
 	if c := strings.Compare(a.own[:n], b.own[:n]); c != 0 {
@@ -96,7 +95,7 @@ func compare(a, b item) int {
 	return a.at(n) - b.at(n)
 }
 
-// at is byte n of the name, -1 behind its end.
+// at returns byte n of the name, -1 after its end.
 func (it *item) at(n int) int {
 	switch {
 	case n < len(it.own):
@@ -107,7 +106,7 @@ func (it *item) at(n int) int {
 	return -1
 }
 
-// below is the name of what is called own in the folder dir.
+// below returns the name of the entry own of the folder dir.
 func below(dir, own string) string {
 	if dir == "" {
 		return own
@@ -115,7 +114,7 @@ func below(dir, own string) string {
 	return dir + "/" + own
 }
 
-// fileID tells whether two paths are one folder.
+// fileID tells whether two paths are the same folder.
 type fileID struct{ dev, ino uint64 }
 
 // start reads a folder in the background.
@@ -133,14 +132,14 @@ func (l *lister) start(ctx context.Context, dir string) <-chan folder {
 	return out
 }
 
-// walk gives what is in a folder to f.
+// walk passes the content of a folder to f.
 func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileID) error {
 	if slices.Contains(parents, r.id) {
 		return nil // a link back to a parent: its objects are listed there
 	}
 	parents = append(parents, r.id)
 	ahead := map[int]<-chan folder{}
-	next := 0 // the first item that was not looked at for reading ahead
+	next := 0 // the first item that was not considered for reading ahead
 	for i := range r.items {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -177,7 +176,7 @@ func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileI
 		if err != nil {
 			return err
 		}
-		*it = item{} // not needed any more
+		*it = item{} // free its memory
 	}
 	return nil
 }
@@ -196,8 +195,7 @@ func (l *lister) bad(e store.Entry, err error) error {
 	return l.opt.Bad(e, err)
 }
 
-// read reads one folder, in the order of the keys; from the beginning where its handle is
-// stale.
+// read reads one folder, ordered by key. If its handle is stale it starts again.
 func (l *lister) read(ctx context.Context, dir string) (r folder) {
 	for range 1 + staleTries {
 		if r = l.readOnce(ctx, dir); !errors.Is(r.err, unix.ESTALE) {
@@ -207,8 +205,8 @@ func (l *lister) read(ctx context.Context, dir string) (r folder) {
 	return r
 }
 
-// atOnce is how many files of a folder one goroutine looks at: in large folders several do
-// so at a time, since each look may wait for a disk or a server.
+// atOnce is the number of files of a folder that one goroutine stats. Large folders use several goroutines, since
+// each stat may wait for a disk or a server.
 const atOnce = 1024
 
 func (l *lister) readOnce(ctx context.Context, dir string) (r folder) {
@@ -247,7 +245,7 @@ func (l *lister) readOnce(ctx context.Context, dir string) (r folder) {
 					defer func() { <-l.slots }()
 					*part = l.lookAll(fd, dir, list)
 				})
-			default: // as many are under way as there may be
+			default: // all slots are in use
 				*part = l.lookAll(fd, dir, list)
 			}
 		}
@@ -272,7 +270,7 @@ func (l *lister) readOnce(ctx context.Context, dir string) (r folder) {
 	return r
 }
 
-// lookAll looks at some entries of the folder fd.
+// lookAll stats some entries of the folder fd.
 func (l *lister) lookAll(fd int, dir string, list []fs.DirEntry) []item {
 	items := make([]item, 0, len(list))
 	for _, e := range list {
@@ -283,7 +281,7 @@ func (l *lister) lookAll(fd int, dir string, list []fs.DirEntry) []item {
 	return items
 }
 
-// look finds out what an entry of the folder fd is, and whether it is listed.
+// look stats an entry of the folder fd, and reports whether it is listed.
 func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	own := e.Name()
 	if !l.opt.Hidden && strings.HasPrefix(own, ".") {

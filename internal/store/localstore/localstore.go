@@ -1,6 +1,5 @@
-// Package localstore is a store of local files: those below a folder, or one
-// file. Symbolic links are followed, also out of the folder: data sets are made
-// of them.
+// Package localstore is a store of local files: a folder or one file. Symbolic links are followed, also out of the
+// folder, since data sets are often made of them.
 package localstore
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Store is a folder of files, or one file. It holds nothing open.
+// Store is a folder of files, or one file. It holds no open files.
 type Store struct {
 	root string
-	// disks says of the file systems of files that were open whether they are on a disk.
+	// disks caches, by file system, whether it is on a disk.
 	disks sync.Map
-	// fault, of tests, is asked before each call of the system; what it answers counts.
+	// fault, for tests, is called before each system call and may return an error for it.
 	fault func() error
 }
 
@@ -34,17 +33,16 @@ var (
 	_ store.Neighbour  = (*Store)(nil)
 )
 
-// New returns the store of the folder or the file at path, which need not be
-// there yet. It does no I/O.
+// New returns the store of the folder or the file at path, which does not have to exist yet. It does no I/O.
 func New(path string) *Store { return &Store{root: filepath.Clean(path)} }
 
-// String is the path of the store.
+// String returns the path of the store.
 func (s *Store) String() string { return s.root }
 
 // At implements store.Neighbour.
 func (s *Store) At(path string) store.Store { return New(path) }
 
-// Path is the path of an object.
+// Path returns the path of an object.
 func (s *Store) Path(name string) string {
 	switch {
 	case name == "":
@@ -87,13 +85,13 @@ func (s *Store) Identity() (name string, fixed bool) {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real
 	}
-	// FUSE makes up another number for a file each time.
+	// FUSE gives a file a different inode number each time.
 	var st unix.Statfs_t
 	return name, unix.Statfs(name, &st) == nil && st.Type != unix.FUSE_SUPER_MAGIC
 }
 
-// version is size and time of change. The number of the inode is not in it:
-// FUSE and some network file systems make up another one each time.
+// version is made of size and modification time. It does not contain the inode number, which differs each time with
+// FUSE and some network file systems.
 func version(size, mtime int64) string {
 	var b [40]byte
 	v := strconv.AppendInt(b[:0], size, 36)
@@ -108,15 +106,13 @@ func (s *Store) check(ctx context.Context, name string) error {
 	return store.CheckName(name)
 }
 
-// failed makes the error of an operation.
 func (s *Store) failed(op, name string, err error) error {
 	return &store.Error{Op: op, Path: s.Path(name), Err: explained(err)}
 }
 
-// explained puts an error of the system into its class, and says what to do
-// where that is known.
+// explained adds the class of a system error, and a hint for some of them.
 func explained(err error) error {
-	err = store.Cause(err) // the path is named already
+	err = store.Cause(err) // the path is already in the error
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w: %w", store.ErrNotExist, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// put writes a file in a store's folder.
+// put writes a file into a store's folder.
 func put(t *testing.T, s store.Store, name string, data []byte) {
 	t.Helper()
 	path := s.Path(name)
@@ -42,7 +42,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Random trees are listed as a store that only has names lists them.
+// Random trees are listed in the same order as by a store that only has names.
 func TestListOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
@@ -59,7 +59,7 @@ func TestListOrder(t *testing.T) {
 			}
 			n := name.String()
 			if store.CheckName(n) != nil || os.MkdirAll(filepath.Dir(local.Path(n)), 0o755) != nil || os.WriteFile(local.Path(n), nil, 0o644) != nil {
-				continue // a file where a folder is, or a folder where a file is
+				continue // a file with the name of a folder, or the reverse
 			}
 			memory.Put(n, nil)
 		}

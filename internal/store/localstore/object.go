@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// piece is how much is read between two looks at whether anybody still wants it.
+// piece is the maximum size of a read before the context is checked again.
 const piece = 32 << 20
 
 // object is an open file.
@@ -26,8 +26,8 @@ type object struct {
 	mtime int64
 	dev   uint64 // the file system
 
-	directMu sync.Mutex   // of opening
-	direct   atomic.Int32 // descriptor for direct reads, 0 before the first, -1 where there are none
+	directMu sync.Mutex   // for opening
+	direct   atomic.Int32 // descriptor for direct reads, 0 before the first, -1 if not supported
 }
 
 var (
@@ -39,7 +39,6 @@ var (
 	_ store.Checker      = (*object)(nil)
 )
 
-// Open opens a file.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.open(ctx, name)
 	if err != nil {
@@ -55,7 +54,7 @@ func (s *Store) open(ctx context.Context, name string) (*object, error) {
 	fd := -1
 	var st unix.Stat_t
 	err := s.again(func() (err error) {
-		// Without waiting: a pipe without a writer would keep us for ever.
+		// O_NONBLOCK: opening a pipe without a writer would block forever.
 		if fd, err = unix.Open(s.Path(name), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 			return err
 		}
@@ -112,7 +111,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// inside refuses reads of what the file did not have when it was opened.
+// inside refuses reads after the end that the file had when it was opened.
 func (o *object) inside(p []byte, off int64) error {
 	if off < 0 || off > o.size || int64(len(p)) > o.size-off {
 		return o.failedAt(p, off, fmt.Errorf("%w: it has %d bytes", store.ErrShort, o.size))
@@ -184,7 +183,7 @@ func (o *object) Start(off, n int64) bool {
 	return off >= 0 && n > 0 && o.s.disk(o) && unix.Fadvise(o.fd, off, n, unix.FADV_WILLNEED) == nil
 }
 
-// disk says whether a file lies on a disk of this machine, as far as its file system tells.
+// disk reports whether a file is on a disk of this machine, according to the type of its file system.
 func (s *Store) disk(o *object) bool {
 	if is, ok := s.disks.Load(o.dev); ok {
 		return is.(bool)

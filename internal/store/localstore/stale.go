@@ -8,15 +8,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A file system over a network answers ESTALE where the server does not know a handle any
-// more: it was started again, or somebody has put another file in the place of the one that
-// was looked up. What goes by a name is looked up again then; a file that is open is opened
-// again, and must be the one that it was.
+// A network file system returns ESTALE if the server no longer knows a handle: it was restarted, or the file was
+// replaced after the lookup. Operations by name are then repeated. An open file is opened again and must be
+// unchanged.
 
-// staleTries is how often in a row that is done.
+// staleTries is the maximum number of retries in a row for ESTALE.
 const staleTries = 4
 
-// again calls f again when a signal has interrupted it, or a handle was stale.
+// again calls f again when a signal has interrupted it or a handle was stale.
 func (s *Store) again(f func() error) error {
 	for tries := 0; ; {
 		err := s.sys(f)
@@ -39,7 +38,7 @@ func uninterrupted(f func() error) error {
 	}
 }
 
-// sys calls the system, or what a test has in its place.
+// sys makes a system call, or fails if a test asks for it.
 func (s *Store) sys(f func() error) error {
 	if s.fault != nil {
 		if err := s.fault(); err != nil {
@@ -49,8 +48,8 @@ func (s *Store) sys(f func() error) error {
 	return f()
 }
 
-// reopen opens the file of a descriptor once more. The descriptor stays: reads that are out
-// in other goroutines are of the one or of the other.
+// reopen opens the file of a descriptor again and keeps the number of the descriptor, so that reads in other
+// goroutines use either the old or the new file.
 func (o *object) reopen(fd, flags int) error {
 	var now int
 	err := o.s.again(func() (err error) {
@@ -74,8 +73,7 @@ func (o *object) reopen(fd, flags int) error {
 	return unix.Dup3(now, fd, unix.O_CLOEXEC)
 }
 
-// fresh calls f, which is about descriptor fd, and again with the file opened once more
-// where its handle is stale.
+// fresh calls f, which uses descriptor fd. If its handle is stale, it opens the file again and calls f again.
 func (o *object) fresh(fd, flags int, f func() error) error {
 	for tries := 0; ; tries++ {
 		err := o.s.sys(f)

@@ -21,7 +21,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// stale makes a share of the calls of the system find a stale handle.
+// stale makes a share of the system calls return ESTALE.
 func stale(s *Store, share float64) (count *atomic.Int64) {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(1, 5))
@@ -49,8 +49,7 @@ func names(t *testing.T, s *Store) (out []string) {
 	return out
 }
 
-// Handles that have become stale are of no consequence to listing, looking, opening and
-// reading, as long as the files are those that they were.
+// Stale handles do not disturb listing, stat, opening and reading, as long as the files are unchanged.
 func TestStaleHandles(t *testing.T) {
 	root := t.TempDir()
 	data := map[string][]byte{}
@@ -92,8 +91,8 @@ func TestStaleHandles(t *testing.T) {
 			t.Errorf("%s: directly: %v", name, err)
 		}
 	}
-	// One after the other many may be stale, for the same calls are each time; several at a
-	// time few, lest one of them is so unlucky that it gives up.
+	// A sequence of calls can bear many stale handles, since its calls are the same each time. With concurrent
+	// calls only a few are stale, because otherwise one of the calls could fail too often in a row.
 	s := New(root)
 	count := stale(s, 0.15)
 	for _, line := range want {
@@ -117,7 +116,7 @@ func TestStaleHandles(t *testing.T) {
 	}
 }
 
-// once makes the next call of the system find a stale handle.
+// once makes the next system call return ESTALE.
 func once(s *Store) {
 	var done atomic.Bool
 	s.fault = func() error {
@@ -128,8 +127,8 @@ func once(s *Store) {
 	}
 }
 
-// A file that is not the one that it was, and one that is gone, say so; nothing of another
-// one is read. A handle that stays stale is an error after a while.
+// A file that was changed or removed is reported, and no byte of another file is read. A handle that stays stale
+// becomes an error.
 func TestStaleAndChanged(t *testing.T) {
 	s := New(filepath.Join(t.TempDir(), "file"))
 	const size = 3 * 4096
@@ -155,7 +154,7 @@ func TestStaleAndChanged(t *testing.T) {
 	defer o.Close()
 	got := arena.Aligned(size, alignment)
 	read := func() error { once(s); return o.ReadAt(t.Context(), got, 0) }
-	// The same file under the same name: what is read is of it, and by its new handle.
+	// The same file under the same name is read, with its new handle.
 	write('a', now)
 	if err := read(); err != nil || !bytes.Equal(got, bytes.Repeat([]byte("a"), size)) {
 		t.Error(err)

@@ -11,10 +11,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// WriteFile writes a file that appears whole or not at all, and durably: it is
-// written beside path and gets its name at the end. Links are followed, and what is
-// no regular file, such as /dev/stdout or a pipe, is written to as it is. Errors are
-// *fs.PathError, as those of package os.
+// WriteFile writes a file that appears durably and either complete or not at all: it is written in the same folder
+// under a different name and renamed at the end. Links are followed. If path is not a regular file, such as
+// /dev/stdout or a pipe, it is written to directly. Errors are *fs.PathError, as in package os.
 func WriteFile(path string, write func(io.Writer) error) error {
 	mode := fs.FileMode(0o666)
 	st, err := os.Stat(path)
@@ -28,7 +27,7 @@ func WriteFile(path string, write func(io.Writer) error) error {
 		}
 	case errors.Is(err, store.ErrNotExist):
 		if _, err := os.Lstat(path); err == nil {
-			return writeInto(path, write) // a link to what is not there yet
+			return writeInto(path, write) // a link to a missing file
 		}
 	default:
 		return err
@@ -55,7 +54,7 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	}
 	_ = os.Remove(f.Name())
 	if pe := new(fs.PathError); errors.As(err, &pe) && pe.Path == f.Name() {
-		pe.Path = path // the other name would tell nobody anything
+		pe.Path = path // the temporary name would be confusing
 	}
 	return err
 }

@@ -36,7 +36,7 @@ func TestWriteFile(t *testing.T) {
 	if err := localstore.WriteFile(path, text("one")); err != nil || content(t, path) != "one" {
 		t.Fatal(err)
 	}
-	// The mode of what was there stays.
+	// The mode of an old file is kept.
 	if err := os.Chmod(path, 0o606); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestWriteFile(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode() != 0o606 {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
-	// A failure leaves what was there.
+	// A failure keeps the old file.
 	bad := errors.New("bad")
 	if err := localstore.WriteFile(path, func(w io.Writer) error { return errors.Join(text("half")(w), bad) }); !errors.Is(err, bad) {
 		t.Errorf("error is %v", err)
@@ -54,7 +54,7 @@ func TestWriteFile(t *testing.T) {
 	if content(t, path) != "two" {
 		t.Error("a failure has changed the file")
 	}
-	// Links are followed, also to what is not there yet.
+	// Links are followed, also to a missing file.
 	for _, target := range []string{"x", "y"} {
 		link := filepath.Join(dir, "link-"+target)
 		if err := os.Symlink(target, link); err != nil {
@@ -73,7 +73,7 @@ func TestWriteFile(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	if got := strings.Join(names, " "); err != nil || got != "link-x link-y x y" {
-		t.Errorf("left behind are %q, %v", got, err)
+		t.Errorf("the folder has %q, %v", got, err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWriteFileErrors(t *testing.T) {
 	}
 }
 
-// What is no regular file is written to.
+// A file that is not a regular file is written to directly.
 func TestWriteFileIntoPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o644); err != nil {

@@ -13,19 +13,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// writebackBytes is how much is written before the system is asked to begin with
-// bringing it to the disk, so that a sync has little left to wait for.
+// writebackBytes is how many bytes are written before the system is asked to start writing them to the disk, so
+// that a sync does not have to wait long.
 const writebackBytes = 8 << 20
 
-// upload is a file that is being written, under its name with
-// store.PartialSuffix. Whoever writes it holds its lock.
+// upload is a file that is being written, under its name plus store.PartialSuffix. The writer holds its lock.
 type upload struct {
 	s    *Store
 	name string
-	f    *os.File // nil when it has ended
+	f    *os.File // nil after the end
 	at   int64
-	sent int64 // up to where the system was asked to write
-	err  error // what made it useless
+	sent int64 // the offset up to which the system was asked to write
+	err  error // the error that made it useless
 }
 
 // Create begins a file.
@@ -89,15 +88,15 @@ func (s *Store) begin(ctx context.Context, name string, resume bool) (*upload, e
 	}
 }
 
-// lock takes the lock of a partial file, and says false when the file is not the
-// one at path any more: who had it before may have ended between the two calls.
+// lock takes the lock of a partial file. It returns false if the file is no longer the one at path, because its
+// previous writer ended between open and lock.
 func lock(f *os.File, path string, must bool) (mine bool, err error) {
 	err = uninterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	switch {
 	case err == unix.EWOULDBLOCK:
 		return false, store.ErrLocked
 	case err != nil && must:
-		return false, fmt.Errorf("it cannot be locked: %w", err)
+		return false, fmt.Errorf("cannot lock it: %w", err)
 	}
 	have, err := f.Stat()
 	if err != nil {
@@ -110,7 +109,7 @@ func lock(f *os.File, path string, must bool) (mine bool, err error) {
 	return err == nil && os.SameFile(have, now), err
 }
 
-// adopt goes on with what there is: the partial file, or the file in place.
+// adopt continues an existing file: the partial file, or the finished one.
 func (u *upload) adopt() error {
 	st, err := u.f.Stat()
 	if err != nil {
@@ -123,15 +122,15 @@ func (u *upload) adopt() error {
 	whole, partial := u.s.Path(u.name), u.s.partial(u.name)
 	f, err := os.OpenFile(whole, os.O_RDWR, 0)
 	if errors.Is(err, store.ErrNotExist) {
-		return nil // it begins
+		return nil // a new file
 	}
 	if err != nil {
 		return err
 	}
-	// Locked before it gets the name, so that nobody can come in between.
+	// It is locked before it gets the name, so that no other writer can take it.
 	mine, err := lock(f, whole, true)
 	if err == nil && !mine {
-		err = store.ErrLocked // another one was put in place at this moment
+		err = store.ErrLocked // another writer put a new file in place at this moment
 	}
 	if err == nil {
 		err = os.Rename(whole, partial)
@@ -143,7 +142,7 @@ func (u *upload) adopt() error {
 		f.Close()
 		return err
 	}
-	_ = u.f.Close() // the empty file that is gone now
+	_ = u.f.Close() // the empty file, which the rename replaced
 	u.f, u.at, u.sent = f, st.Size(), st.Size()
 	return nil
 }
@@ -155,7 +154,7 @@ func (u *upload) failed(op string, err error) error {
 	return u.s.failed(op, u.name, err)
 }
 
-// usable says why nothing more can be done with the upload.
+// usable returns an error if the upload has ended or failed.
 func (u *upload) usable(op string) error {
 	switch {
 	case u.f == nil:
@@ -177,7 +176,7 @@ func (u *upload) Write(p []byte) (int, error) {
 		return n, u.failed("write", err)
 	}
 	if u.at-u.sent >= writebackBytes {
-		// A hint: errors do not matter.
+		// This is a hint: errors do not matter.
 		_ = unix.SyncFileRange(int(u.f.Fd()), u.sent, u.at-u.sent, unix.SYNC_FILE_RANGE_WRITE)
 		u.sent = u.at
 	}
@@ -244,7 +243,7 @@ func (u *upload) Suspend(ctx context.Context) error {
 	return err
 }
 
-// end closes the file and so ends its lock.
+// end closes the file, which ends its lock.
 func (u *upload) end() error {
 	f := u.f
 	u.f = nil
@@ -282,7 +281,7 @@ func (u *upload) Truncate(size int64) error {
 		return err
 	}
 	if size < 0 || size > u.at {
-		return u.s.failed("cut", u.name, fmt.Errorf("to %d bytes: it has %d", size, u.at))
+		return u.s.failed("cut", u.name, fmt.Errorf("to %d bytes: it has only %d", size, u.at))
 	}
 	if err := u.f.Truncate(size); err != nil {
 		return u.failed("cut", err)
@@ -291,7 +290,6 @@ func (u *upload) Truncate(size int64) error {
 	return nil
 }
 
-// Remove removes a file.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	err := s.check(ctx, name)
 	if err == nil {
@@ -328,7 +326,7 @@ func syncFolder(dir string) error {
 	defer d.Close()
 	err = d.Sync()
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // a file system without it
+		return nil // the file system does not support it
 	}
 	return err
 }

@@ -1,7 +1,6 @@
-// Package node is what the processes of a user on this machine know together, such as
-// the ranks of a job: small files that end with the machine, in a folder that nobody
-// else may look into. A lock on one is held by the process, so that one that is killed
-// holds none.
+// Package node shares small files between the processes of a user on this machine, such as the ranks of a job. The
+// files do not survive a restart, and their folder is closed to other users. A process holds the lock of a file, so
+// that a killed process holds none.
 package node
 
 import (
@@ -21,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Env names the folder; "off" for none.
+// Env names the folder, "off" for none.
 const Env = "STOKER_RUNTIME_DIR"
 
-// ErrNone is the failure of a machine or a user where nothing is shared.
-var ErrNone = errors.New("processes of this user share nothing on this machine")
+// ErrNone means that this machine or user has no folder for sharing.
+var ErrNone = errors.New("there is no runtime folder that only this user can read: set STOKER_RUNTIME_DIR")
 
-// folders are those that may be there, the best one first: in memory, and gone when the
-// user has logged out or the machine has been started again.
+// folders returns the possible folders, the best one first: in memory, and removed when the user logs out or the
+// machine restarts.
 func folders() []string {
 	uid := os.Getuid()
 	if at := os.Getenv(Env); at != "" {
@@ -41,8 +40,8 @@ func folders() []string {
 	return append(all, filepath.Join(fmt.Sprintf("/run/user/%d", uid), "stoker"), filepath.Join(os.TempDir(), fmt.Sprintf("stoker-%d", uid)))
 }
 
-// folder finds the folder that is used, or makes it. One that others may write to or look into is
-// none: somebody may have made it to be told secrets.
+// folder finds the folder, or makes it. A folder that other users may write to or read is not used: an attacker may
+// have made it to get secrets.
 func folder(create bool) (string, error) {
 	if os.Getenv(Env) == "off" {
 		return "", ErrNone
@@ -61,19 +60,19 @@ func folder(create bool) (string, error) {
 	return "", ErrNone
 }
 
-// File is a file that is shared. It is used by one goroutine at a time.
+// File is a shared file. One goroutine at a time may use it.
 type File struct {
 	f *os.File
 }
 
-// keepFor is how long a file of a kind is kept that nobody writes to.
+// keepFor is how long files without writes are kept.
 const keepFor = 36 * time.Hour
 
-// Open opens the file of a kind, a short word, that is shared by all who know the key.
-// The key stands nowhere.
+// Open opens the shared file of a kind, a short word, and a key. All processes with the same key share it. The key
+// itself is not stored.
 func Open(kind, key string) (*File, error) { return open(kind, key, os.O_CREATE) }
 
-// Find is Open of a file that another process may have made; it makes none.
+// Find is Open for a file that another process may have made: it does not make one.
 func Find(kind, key string) (*File, error) { return open(kind, key, 0) }
 
 func open(kind, key string, create int) (*File, error) {
@@ -98,7 +97,7 @@ func open(kind, key string, create int) (*File, error) {
 	return &File{f: f}, nil
 }
 
-// sweep removes files of a kind that nobody has written to for long.
+// sweep removes old files of a kind.
 func sweep(dir, kind string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -111,10 +110,10 @@ func sweep(dir, kind string) {
 	}
 }
 
-// Close closes the file, and ends its lock.
+// Close closes the file and ends its lock.
 func (f *File) Close() error { return f.f.Close() }
 
-// TryLock takes the lock where nobody has it.
+// TryLock takes the lock if it is free.
 func (f *File) TryLock() bool {
 	return unix.Flock(int(f.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
@@ -122,11 +121,11 @@ func (f *File) TryLock() bool {
 // Unlock gives the lock back.
 func (f *File) Unlock() { _ = unix.Flock(int(f.f.Fd()), unix.LOCK_UN) }
 
-// lockEvery is how often it is looked whether a lock is free.
+// lockEvery is the interval for checking whether a lock is free.
 const lockEvery = 5 * time.Millisecond
 
-// Lock waits for the lock until ctx is done, for patience at most: who holds it may have
-// been stopped. It returns false when it does not have it.
+// Lock waits for the lock until ctx is done, but not longer than patience: the process that holds it may be
+// stopped. It returns false if it does not get the lock.
 func (f *File) Lock(ctx context.Context, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -144,12 +143,11 @@ func (f *File) Lock(ctx context.Context, patience time.Duration) bool {
 
 const (
 	headBytes = 8
-	// maxBytes bounds what is shared.
+	// maxBytes is the maximum size of the content.
 	maxBytes = 64 << 10
 )
 
-// Read returns what was written last, nil where there is nothing, or something that
-// was not written to its end.
+// Read returns the last content, nil if there is none or if it was not written completely.
 func (f *File) Read() []byte {
 	var head [headBytes]byte
 	if n, err := f.f.ReadAt(head[:], 0); err != nil || n < headBytes {
@@ -166,10 +164,10 @@ func (f *File) Read() []byte {
 	return b
 }
 
-// Write puts b in the place of what was there. The lock is held.
+// Write replaces the content. The lock must be held.
 func (f *File) Write(b []byte) error {
 	if len(b) > maxBytes {
-		return fmt.Errorf("%d bytes are more than is shared", len(b))
+		return fmt.Errorf("cannot share %d bytes: the maximum is %d", len(b), maxBytes)
 	}
 	out := binary.LittleEndian.AppendUint32(nil, uint32(len(b)))
 	out = binary.LittleEndian.AppendUint32(out, crc32.ChecksumIEEE(b))

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What was written is read by all who know the key, and by nobody else; what was
-// written in part is nothing.
+// All processes with the key read the content, others do not. Incomplete content is ignored.
 func TestFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	t.Setenv(Env, dir)
@@ -90,7 +89,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A folder that others may look into is not used, nor a link, nor a file that is one.
+// A folder that other users may read is not used, nor a link, nor a file in its place.
 func TestFolders(t *testing.T) {
 	open := func(dir string) error {
 		t.Helper()
@@ -138,7 +137,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// Whoever is killed holds no lock.
+// A killed process holds no lock.
 func TestKilled(t *testing.T) {
 	t.Setenv(Env, filepath.Join(t.TempDir(), "run"))
 	exe, err := os.Executable()

@@ -1,20 +1,17 @@
-// Package peer has the nodes of a job read from each other what they keep of data far
-// away. Which node keeps a chunk follows from its hash and the nodes' addresses alone
-// (rendezvous hashing), so that nobody has to be asked where something is, and little
-// moves when a node goes.
+// Package peer lets the nodes of a job read cached remote data from each other. The hash of a chunk and the
+// addresses of the nodes decide which node keeps it (rendezvous hashing). No node has to be asked where a chunk is,
+// and little moves when a node goes away.
 //
-// A node is asked over HTTP/1.1:
+// Nodes use HTTP/1.1:
 //
 //	GET /v1/chunk/NAME?from=FROM&n=N
 //	Stoker-Proof: HMAC-SHA256, in hex, of "ask\n" and path with query, keyed with the token
 //
-// It answers 200 with N bytes of the chunk from FROM on, and two trailers: Stoker-Sum,
-// the XXH3 of these bytes in hex, and Stoker-Proof, the HMAC of "answer\n", path with
-// query, "\n" and that sum; where it takes longer than a second until it has them, first 102.
-// It answers 401 where the proof is not that of its own token,
-// 404 where it does not have the chunk and has no room for it, and 503 where it is asked
-// too much. Whoever asks takes anything else than 200, and everything that takes too
-// long, for no answer, and reads the data where it comes from.
+// The response 200 has N bytes of the chunk from FROM on, and two trailers: Stoker-Sum is the XXH3 of these bytes
+// in hex, and Stoker-Proof is the HMAC of "answer\n", path with query, "\n" and that sum. If it takes longer than a
+// second to find the chunk, 102 is sent first. Errors are 401 for a wrong proof, 404 if the node does not have the
+// chunk and has no space for it, and 503 if it has too many requests. For a client, any other response and one that
+// takes too long are failures: it then reads the data from the store.
 package peer
 
 import (
@@ -44,20 +41,20 @@ import (
 
 const (
 	prefix = "/v1/chunk/"
-	// maxName is the longest name of a chunk, maxBytes the most that one request gives.
+	// maxName is the maximum length of a chunk's name, maxBytes the maximum size of a response.
 	maxName  = 256
 	maxBytes = 64 << 20
-	// pieceBytes is sent at once; a node has this much memory for each request.
+	// pieceBytes is the size of the buffer for each request.
 	pieceBytes = 256 << 10
-	// maxServed is how many requests a node answers at once, maxAsked how many it makes.
+	// maxServed is the maximum number of concurrent requests that a node answers, maxAsked of those that it sends.
 	maxServed, maxAsked = 32, 32
-	// leastToken is the shortest token.
+	// leastToken is the minimum length of a token.
 	leastToken = 16
 
 	sumHeader, proofHeader = "Stoker-Sum", "Stoker-Proof"
 )
 
-// The times that are waited. A node that does not answer is left alone for a while.
+// Time limits. A node that does not answer gets no requests for a while.
 const (
 	dialTime   = time.Second
 	totalTime  = time.Minute
@@ -65,9 +62,8 @@ const (
 	lastPause  = time.Minute
 )
 
-// waits are the times that are waited for an answer: for any sign of the node, for the
-// beginning of what it has to read of the store first, for more of it, and for all of it,
-// which must come at some rate.
+// waits are the time limits for a response: for the first sign of the node, for the first byte if the node reads
+// from the store first, for more bytes, and for all of it at a minimum rate.
 type waits struct {
 	sign, answer, stall time.Duration
 	leastRate           float64 // bytes per second
@@ -75,52 +71,51 @@ type waits struct {
 
 var usualWaits = waits{sign: 3 * time.Second, answer: 15 * time.Second, stall: 5 * time.Second, leastRate: 1 << 20}
 
-// signTime is how long a node looks for a chunk until it says that it is there.
+// signTime is how long a node searches for a chunk before it sends 102.
 const signTime = time.Second
 
 func (w *waits) total(n int) time.Duration {
 	return w.answer + time.Duration(float64(n)/w.leastRate*float64(time.Second))
 }
 
-// proof shows that somebody knows the token.
+// proof shows that the sender knows the token.
 func proof(token, what string) string {
 	m := hmac.New(sha256.New, []byte(token))
 	_, _ = io.WriteString(m, what)
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Options say who the nodes are.
+// Options are the nodes of a job.
 type Options struct {
-	// Nodes are the addresses of all nodes, host:port, the same on each of them, and
-	// Self is that of this one.
+	// Nodes are the addresses of all nodes, host:port, the same on each node. Self is the address of this node.
 	Nodes []string
 	Self  string
-	// Token is what all of them share, and nobody else has.
+	// Token is a secret that all nodes share.
 	Token string
 }
 
-// Check says what is wrong with options.
+// Check returns an error for invalid options.
 func (o *Options) Check() error {
 	seen := map[string]bool{}
 	for _, n := range o.Nodes {
 		if _, port, err := net.SplitHostPort(n); err != nil || port == "" {
-			return fmt.Errorf("peers: %q is no address, host:port", n)
+			return fmt.Errorf("peers: invalid address %q: expected host:port", n)
 		}
 		if seen[n] {
-			return fmt.Errorf("peers: %s is there twice", n)
+			return fmt.Errorf("peers: %s is listed twice", n)
 		}
 		seen[n] = true
 	}
 	if !seen[o.Self] {
-		return fmt.Errorf("peers: %q, which is this node, is none of them", o.Self)
+		return fmt.Errorf("peers: the address of this node, %q, is not listed", o.Self)
 	}
 	if len(o.Token) < leastToken {
-		return fmt.Errorf("peers: the token they share has %d characters, it must have %d at least", len(o.Token), leastToken)
+		return fmt.Errorf("peers: the shared token has %d characters: it must have at least %d", len(o.Token), leastToken)
 	}
 	return nil
 }
 
-// Peers are the nodes, as one of them sees them. Methods may be called from any goroutine.
+// Peers are the nodes, from the view of one of them. Methods may be called from any goroutine.
 type Peers struct {
 	opt   Options
 	nodes []*node
@@ -128,7 +123,7 @@ type Peers struct {
 	http  *http.Client
 	rt    *http.Transport
 	waits waits
-	// signed, of tests, is called when a node has said that it is there.
+	// signed, for tests, is called when a node has sent 102.
 	signed func()
 
 	hits, bytes, failed atomic.Int64
@@ -140,11 +135,11 @@ type node struct {
 	self    bool
 
 	mu    sync.Mutex
-	until time.Time // it is left alone
+	until time.Time // no requests before this time
 	pause time.Duration
 }
 
-// New makes the view of the nodes. It asks nobody.
+// New makes the view of the nodes. It sends no requests.
 func New(opt Options) (*Peers, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
@@ -162,8 +157,8 @@ func New(opt Options) (*Peers, error) {
 	return p, nil
 }
 
-// Owner is the node that keeps a chunk: the one of those that answer with which the
-// chunk's hash makes the largest number.
+// owner returns the node that keeps a chunk: among those that answer, the one with the largest combined hash of
+// chunk and node.
 func (p *Peers) owner(hash uint64) *node {
 	var best *node
 	most := uint64(0)
@@ -176,7 +171,7 @@ func (p *Peers) owner(hash uint64) *node {
 	return best
 }
 
-// Mine says whether this node keeps a chunk.
+// Mine reports whether this node keeps a chunk.
 func (p *Peers) Mine(hash uint64) bool { return p.owner(hash).self }
 
 func (n *node) answers(now time.Time) bool {
@@ -198,19 +193,19 @@ func (n *node) answered(ok bool) {
 }
 
 var (
-	errNot  = errors.New("it does not have it")
-	errBusy = errors.New("it is asked too much")
+	errNot  = errors.New("the node does not have it")
+	errBusy = errors.New("the node has too many requests")
 )
 
-// Read fills p with bytes of a chunk from the node that keeps it, and says whether it
-// has. It never fails: whoever cannot get it here reads it where it comes from.
+// Read fills p with bytes of a chunk from the node that keeps it, and reports whether that worked. If not, the
+// caller reads the bytes from the store.
 func (p *Peers) Read(ctx context.Context, name string, hash uint64, b []byte, off int64) bool {
 	n := p.owner(hash)
 	if n.self || len(b) == 0 || len(b) > maxBytes {
 		return false
 	}
 	select {
-	case p.asked <- struct{}{}: // each of those that are out ends in time
+	case p.asked <- struct{}{}: // requests in progress have time limits, so this ends
 	case <-ctx.Done():
 		return false
 	}
@@ -236,7 +231,7 @@ func (p *Peers) ask(ctx context.Context, n *node, name string, b []byte, off int
 	patience := time.AfterFunc(p.waits.sign, cancel)
 	defer patience.Stop()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
-		patience.Reset(p.waits.answer) // it has to read of the store first
+		patience.Reset(p.waits.answer) // it has to read from the store first
 		if p.signed != nil {
 			p.signed()
 		}
@@ -268,21 +263,21 @@ func (p *Peers) ask(ctx context.Context, n *node, name string, b []byte, off int
 			return err
 		}
 	}
-	// What follows are the trailers, and nothing else.
+	// Only the trailers may follow.
 	if k, err := resp.Body.Read(make([]byte, 1)); k != 0 || err != io.EOF {
-		return errors.New("there is more than was asked for")
+		return errors.New("the response is too long")
 	}
 	sum := fmt.Sprintf("%016x", xxh3.Hash(b))
 	if !hmac.Equal([]byte(resp.Trailer.Get(proofHeader)), []byte(proof(p.opt.Token, "answer\n"+path+"\n"+sum))) || resp.Trailer.Get(sumHeader) != sum {
-		return errors.New("the answer is not what was sent")
+		return errors.New("the checksum of the response is wrong")
 	}
 	return nil
 }
 
-// Stats say what came from other nodes.
+// Stats are the counters of exchanges with other nodes.
 type Stats struct {
-	// Hits are reads that another node answered, HitBytes those bytes, and Failed those
-	// that it should have; Served and ServedBytes were given to others.
+	// Hits is the number of reads that another node answered, HitBytes their bytes, Failed the number of reads that
+	// failed. Served and ServedBytes count what this node sent to others.
 	Hits        int64 `json:"hits"`
 	HitBytes    int64 `json:"hit_bytes"`
 	Failed      int64 `json:"failed"`
@@ -298,14 +293,13 @@ func (p *Peers) Stats() Stats {
 // Close closes the connections.
 func (p *Peers) Close() { p.rt.CloseIdleConnections() }
 
-// Chunk is a chunk that a node gives to others.
+// Chunk is a chunk that a node sends to others.
 type Chunk interface {
-	// Size is its size, ReadAt reads a part of it.
 	Size() int64
 	ReadAt(ctx context.Context, p []byte, off int64) error
 }
 
-// Server gives other nodes what this one keeps.
+// Server sends chunks of this node to other nodes.
 type Server struct {
 	token  string
 	find   func(ctx context.Context, name string) (Chunk, bool)
@@ -316,8 +310,8 @@ type Server struct {
 	count, bytes atomic.Int64
 }
 
-// Serve answers other nodes at an address, until Close. Find finds a chunk that this node
-// keeps, or is to keep; it may be slow. The error is that of listening.
+// Serve answers other nodes at an address until Close. Find finds a chunk that this node keeps or should keep, and
+// may be slow. The error is that of listening.
 func Serve(address, token string, find func(ctx context.Context, name string) (Chunk, bool)) (*Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -325,7 +319,7 @@ func Serve(address, token string, find func(ctx context.Context, name string) (C
 	}
 	s := &Server{token: token, find: find, served: make(chan struct{}, maxServed), done: make(chan struct{})}
 	s.http = &http.Server{
-		ErrorLog: log.New(io.Discard, "", 0), // who asks wrongly is told so
+		ErrorLog: log.New(io.Discard, "", 0), // clients get their errors in responses
 		Handler:  http.HandlerFunc(s.answer), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: totalTime,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
@@ -339,21 +333,21 @@ func Serve(address, token string, find func(ctx context.Context, name string) (C
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.RequestURI()
 	if !hmac.Equal([]byte(r.Header.Get(proofHeader)), []byte(proof(s.token, "ask\n"+path))) {
-		http.Error(w, "the proof is not that of this node's token", http.StatusUnauthorized)
+		http.Error(w, "wrong token", http.StatusUnauthorized)
 		return
 	}
 	name, ok := strings.CutPrefix(r.URL.Path, prefix)
 	from, err1 := strconv.ParseInt(r.URL.Query().Get("from"), 10, 64)
 	n, err2 := strconv.ParseInt(r.URL.Query().Get("n"), 10, 64)
 	if r.Method != http.MethodGet || !ok || len(name) > maxName || err1 != nil || err2 != nil || from < 0 || n <= 0 || n > maxBytes {
-		http.Error(w, "that is no request for a chunk", http.StatusBadRequest)
+		http.Error(w, "this is not a request for a chunk", http.StatusBadRequest)
 		return
 	}
 	select {
 	case s.served <- struct{}{}:
 		defer func() { <-s.served }()
 	default:
-		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		http.Error(w, "too many requests", http.StatusServiceUnavailable)
 		return
 	}
 	c, ok := s.look(w, r, name)
@@ -362,7 +356,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if from > c.Size() || n > c.Size()-from {
-		http.Error(w, "the chunk has fewer bytes", http.StatusBadRequest)
+		http.Error(w, "the range is outside the chunk", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Trailer", sumHeader+", "+proofHeader)
@@ -372,7 +366,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	for at := int64(0); at < n; at += int64(len(b)) {
 		b = b[:min(n-at, pieceBytes)]
 		if err := c.ReadAt(r.Context(), b, from+at); err != nil {
-			panic(http.ErrAbortHandler) // the connection ends, and with it the answer
+			panic(http.ErrAbortHandler) // the connection ends, and with it the response
 		}
 		_, _ = h.Write(b)
 		if _, err := w.Write(b); err != nil {
@@ -386,7 +380,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.bytes.Add(n)
 }
 
-// look finds a chunk. Where that takes long, who asks is told that somebody is there.
+// look finds a chunk. If that takes long, the client is told that the node is there.
 func (s *Server) look(w http.ResponseWriter, r *http.Request, name string) (c Chunk, ok bool) {
 	done := make(chan struct{})
 	var sign sync.WaitGroup
@@ -399,19 +393,19 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request, name string) (c Ch
 		case <-done:
 		}
 	})
-	defer sign.Wait() // nobody else writes meanwhile
+	defer sign.Wait() // no concurrent write of the response
 	defer close(done)
 	return s.find(r.Context(), name)
 }
 
-// Served says how much was given to others.
+// Served returns how much was sent to other nodes.
 func (s *Server) Served() (requests, bytes int64) { return s.count.Load(), s.bytes.Load() }
 
-// Close stops answering: what is on its way is cut off.
+// Close stops the server: responses in progress are cut off.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	<-s.done
-	for range maxServed { // those that answer are gone when each has given back its place
+	for range maxServed { // each handler has returned when it has freed its slot
 		s.served <- struct{}{}
 	}
 	return err

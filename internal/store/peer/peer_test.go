@@ -42,7 +42,7 @@ func find(_ context.Context, name string) (Chunk, bool) {
 	return nil, false
 }
 
-// serve starts a node at an address of its own.
+// serve starts a node at its own address.
 func serve(t *testing.T, find func(context.Context, string) (Chunk, bool)) (string, *Server) {
 	t.Helper()
 	for range 100 {
@@ -56,7 +56,7 @@ func serve(t *testing.T, find func(context.Context, string) (Chunk, bool)) (stri
 		}
 		s, err := Serve(address, token, find)
 		if err != nil {
-			continue // somebody else was faster
+			continue // another process took the port
 		}
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
@@ -69,7 +69,7 @@ func serve(t *testing.T, find func(context.Context, string) (Chunk, bool)) (stri
 	return "", nil
 }
 
-// asks is a node that has no server, beside one that has.
+// asks returns a node without a server that knows one with a server.
 func asks(t *testing.T, address, token string) *Peers {
 	t.Helper()
 	p, err := New(Options{Nodes: []string{"self:1", address}, Self: "self:1", Token: token})
@@ -77,12 +77,12 @@ func asks(t *testing.T, address, token string) *Peers {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	// However busy this machine is, a node that answers is not taken for one that is gone.
+	// On a busy machine a node that answers late must not count as gone.
 	p.waits = waits{sign: time.Minute, answer: time.Minute, stall: time.Minute, leastRate: 1 << 10}
 	return p
 }
 
-// theirs is a hash of a chunk that the other node keeps.
+// theirs returns a hash of a chunk that the other node keeps.
 func theirs(p *Peers) uint64 {
 	for h := uint64(0); ; h++ {
 		if !p.Mine(h) {
@@ -104,7 +104,7 @@ func TestRead(t *testing.T) {
 	if n, bytes := s.Served(); n != 6 || bytes != p.Stats().HitBytes || p.Stats().Hits != 6 || p.Stats().Failed != 0 {
 		t.Errorf("%d, %d, %+v", n, bytes, p.Stats())
 	}
-	// What is not there is no failure of the node; what is behind the end is one of who asks.
+	// A missing chunk is not a failure of the node, and a range outside the chunk is a failure of the caller.
 	if p.Read(t.Context(), "none", h, make([]byte, 5), 0) || p.Mine(h) || p.Stats().Failed != 0 {
 		t.Error("what is not there")
 	}
@@ -112,7 +112,7 @@ func TestRead(t *testing.T) {
 		t.Error("bytes behind the end are given")
 	}
 	var wg sync.WaitGroup
-	for range 100 { // more than are answered at once: they fail or are right
+	for range 100 { // more than the maximum: they fail or are right
 		wg.Go(func() {
 			b := make([]byte, 100)
 			if p.Read(t.Context(), "large", h, b, 16) && !bytes.Equal(b, large[16:116]) {
@@ -123,7 +123,7 @@ func TestRead(t *testing.T) {
 	wg.Wait()
 }
 
-// Who does not know the token gets nothing, and what somebody else answers is not taken.
+// A client without the token gets nothing, and a response without the token is refused.
 func TestToken(t *testing.T) {
 	found := false
 	address, _ := serve(t, func(ctx context.Context, name string) (Chunk, bool) {
@@ -146,7 +146,7 @@ func TestToken(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// Requests that are none are refused without being looked up.
+// Invalid requests are refused without a lookup.
 func TestBadRequests(t *testing.T) {
 	s := &Server{token: token, served: make(chan struct{}, 1), find: find}
 	for _, path := range []string{
@@ -177,8 +177,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// A node that lies, breaks off or is gone gives no wrong byte, and is left alone for a while:
-// others then keep its part.
+// A node that lies, breaks off or is gone causes no wrong byte and gets no requests for a while: other nodes then
+// keep its part.
 func TestFaults(t *testing.T) {
 	good := func(w http.ResponseWriter, r *http.Request, body []byte) {
 		path := r.URL.RequestURI()
@@ -213,7 +213,7 @@ func TestFaults(t *testing.T) {
 		p.Close()
 		server.Close()
 	}
-	// It is gone.
+	// The node is gone.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestFaults(t *testing.T) {
 	if p.Read(t.Context(), "large", h, make([]byte, 5), 0) || !p.Mine(h) {
 		t.Error("who is gone answers")
 	}
-	// Who gives up says nothing of the node.
+	// A cancelled request says nothing about the node.
 	address, _ := serve(t, find)
 	p = asks(t, address, token)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -234,8 +234,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A node that says one thing and does another, as no HTTP server would, or nothing at all,
-// gives no wrong byte, and is not waited for for ever.
+// A node with invalid HTTP, or with no response at all, causes no wrong byte, and the wait for it ends.
 func TestRawFaults(t *testing.T) {
 	sum := fmt.Sprintf("%016x", xxh3.Hash(large[:5]))
 	for name, answer := range map[string]string{
@@ -271,7 +270,7 @@ func TestRawFaults(t *testing.T) {
 					wg.Go(func() {
 						defer c.Close()
 						_, _ = io.WriteString(c, answer)
-						_, _ = io.Copy(io.Discard, c) // until who asks has had enough
+						_, _ = io.Copy(io.Discard, c) // until the client gives up
 					})
 				}
 			})
@@ -288,11 +287,11 @@ func TestRawFaults(t *testing.T) {
 	}
 }
 
-// A node that has to read of the store first says so, and is waited for.
+// A node that has to read from the store first sends 102, and the client waits for it.
 func TestSign(t *testing.T) {
 	gone := make(chan struct{})
 	address, _ := serve(t, func(ctx context.Context, name string) (Chunk, bool) {
-		<-gone // longer than somebody is waited for who says nothing
+		<-gone // longer than the wait for a node that sends nothing
 		return find(ctx, name)
 	})
 	p := asks(t, address, token)
@@ -303,7 +302,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// A node that sends a byte now and then is not waited for longer than all of it may take.
+// A node that sends single bytes slowly is not waited for longer than the limit for all of it.
 func TestSlowNode(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
@@ -325,8 +324,8 @@ func TestSlowNode(t *testing.T) {
 	p.Close()
 }
 
-// Each node comes to the same; each keeps about as much; without one the others keep what
-// they had, and its part.
+// All nodes find the same owners, with about the same number of chunks each. Without one node the others keep their
+// chunks and share its part.
 func TestOwners(t *testing.T) {
 	nodes := []string{"a:1", "b:1", "c:1", "d:1"}
 	var all []*Peers

@@ -1,5 +1,5 @@
-// Package pieces cuts objects into pieces that are kept as a whole, or not: what the
-// caches in memory and on a disk have in common.
+// Package pieces cuts objects into pieces that are kept as a whole or not at all. The caches in memory and on a
+// disk use it.
 package pieces
 
 import (
@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Piece is a range of an object that is kept as a whole, or not.
+// Piece is a range of an object that is kept as a whole or not at all.
 type Piece struct {
-	// Path is what the store calls the object in messages (store.Store.Path).
+	// Path is the object's path, as in store.Store.Path.
 	Path      string
 	Off, Size int64
 }
 
-// Hash of a piece, the same on all machines.
+// Hash returns a hash of a piece, the same on all machines.
 func Hash(p Piece) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(p.Path))
@@ -24,17 +24,17 @@ func Hash(p Piece) uint64 {
 		b[i] = byte(p.Off >> (8 * i))
 	}
 	_, _ = h.Write(b[:])
-	return Mix(h.Sum64()) // whose upper bits differ little for offsets that do
+	return Mix(h.Sum64()) // the upper bits of FNV differ little for similar offsets
 }
 
-// Mix makes all bits of a hash depend on all of them.
+// Mix makes each bit of a hash depend on all bits.
 func Mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// ByObject sorts pieces by their objects, and those of an object by their place.
+// ByObject groups pieces by object and sorts those of an object by offset.
 func ByObject(list []Piece) map[string][]Piece {
 	slices.SortFunc(list, func(a, b Piece) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Off, b.Off)) })
 	of := map[string][]Piece{}
@@ -49,11 +49,11 @@ func ByObject(list []Piece) map[string][]Piece {
 	return of
 }
 
-// Cut calls f for the parts of n bytes from off on: those of piece i, and with i = -1
-// those that are in none. There are count pieces in the order of their offsets, and at
-// says where one is; they do not overlap. It stops with the error of f.
+// Cut calls f for the parts of the range of n bytes from off on: parts of piece i, and with i = -1 parts that are
+// in no piece. There are count pieces, ordered by offset and without overlap, and at returns the range of one. It
+// stops at an error of f.
 func Cut(count int, at func(i int) (off, size int64), off, n int64, f func(i int, off, n int64) error) error {
-	i, lo := 0, count // the first that ends behind off
+	i, lo := 0, count // the first piece that ends after off
 	for i < lo {
 		m := int(uint(i+lo) >> 1)
 		if o, size := at(m); o+size > off {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The parts of a range are all of it, in order, each of the piece that has it.
+// The parts of a range cover it in order, each with the right piece.
 func TestCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {

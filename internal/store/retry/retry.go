@@ -1,5 +1,5 @@
-// Package retry repeats what failed for a reason that may pass: an I/O error of a
-// network file system, a connection that was reset, too many open files.
+// Package retry repeats operations that failed for a reason that may go away: an I/O error of a network file
+// system, a reset connection, too many open files.
 package retry
 
 import (
@@ -12,24 +12,21 @@ import (
 	"time"
 )
 
-// Options say how often and how fast something is tried again. Nil means the
-// defaults.
+// Options are the settings for retries. nil means the defaults.
 type Options struct {
-	// Attempts is how often it is tried at most, 0 for 5.
+	// Attempts is the maximum number of attempts, 0 for 5.
 	Attempts int
-	// Backoff is the wait before the first repetition, 0 for 20 ms. It doubles
-	// each time, up to MaxBackoff.
+	// Backoff is the wait before the first retry, 0 for 20 ms. It doubles each time, up to MaxBackoff.
 	Backoff time.Duration
 	// MaxBackoff is the longest wait, 0 for 5 s.
 	MaxBackoff time.Duration
-	// Jitter, from 0 to below 1, says which part of a wait is waited, so that many who
-	// fail at once do not come back at once; nil means all of it.
+	// Jitter returns the fraction of a wait to use, from 0 to below 1, so that many callers that fail together do
+	// not retry together. nil means the full wait.
 	Jitter func() float64
-	// Sleep waits, for tests; nil waits for real. It ends early, with the cause,
-	// when ctx is done.
+	// Sleep is for tests, nil waits for real. It ends early, with the cause, when ctx is done.
 	Sleep func(ctx context.Context, d time.Duration) error
-	// Retried is called before each repetition with the error that made it
-	// necessary, from the goroutine that waits. It may be nil.
+	// Retried is called before each retry with the error that caused it, from the goroutine that waits. It may be
+	// nil.
 	Retried func(err error)
 }
 
@@ -64,9 +61,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Do calls f until it succeeds, fails for good, or has failed often enough. It
-// does not begin, or go on, when ctx is done: the error then has both what ended
-// ctx and how f failed last.
+// Do calls f until it succeeds, fails with a permanent error, or has failed Attempts times. It does not start or
+// continue when ctx is done: the error then contains the cause of ctx and the last error of f.
 func Do(ctx context.Context, opt *Options, f func() error) error {
 	o := opt.withDefaults()
 	if ctx.Err() != nil {
@@ -96,7 +92,7 @@ func Do(ctx context.Context, opt *Options, f func() error) error {
 		}
 		var least interface{ Wait() time.Duration }
 		if errors.As(err, &least) {
-			pause += least.Wait() // and not all at that moment
+			pause += least.Wait() // plus the jitter, so that not all retry at that moment
 		}
 		if serr := o.Sleep(ctx, pause); serr != nil {
 			return both(serr, err)
@@ -105,7 +101,7 @@ func Do(ctx context.Context, opt *Options, f func() error) error {
 	}
 }
 
-// both is the error of something that was given up while it was failing.
+// both is the error of an operation that was cancelled while it failed.
 func both(ended, err error) error {
 	if errors.Is(err, ended) {
 		return err
@@ -113,9 +109,8 @@ func both(ended, err error) error {
 	return fmt.Errorf("%w (given up: %w)", err, ended)
 }
 
-// Transient says whether an error may go away when the same is tried again.
-// Errors can say so themselves, with a method Transient() bool, and how long to wait
-// at least, with a method Wait() time.Duration.
+// Transient reports whether an error may go away on a retry. Errors can decide this themselves with a method
+// Transient() bool, and set a minimum wait with a method Wait() time.Duration.
 func Transient(err error) bool {
 	var says interface{ Transient() bool }
 	if errors.As(err, &says) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// waits returns options whose waits are noted instead of waited for.
+// waits returns options that record waits instead of sleeping.
 func waits() (*retry.Options, *[]time.Duration) {
 	var list []time.Duration
 	return &retry.Options{MaxBackoff: 100 * time.Millisecond, Sleep: func(ctx context.Context, d time.Duration) error {
@@ -64,7 +64,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// An error of something that was given up has both causes.
+// An error of a cancelled operation has both causes.
 func TestCancelled(t *testing.T) {
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())

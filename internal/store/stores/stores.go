@@ -1,5 +1,4 @@
-// Package stores opens the store that a path or a URL means: local files, a bucket, or
-// what a web server has.
+// Package stores opens the store of a path or a URL: local files, a bucket or a web server.
 package stores
 
 import (
@@ -17,14 +16,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// scheme is one kind of store that URLs lead to.
+// scheme is a URL scheme with a store.
 type scheme struct {
 	name string
-	// params are the options that a URL may have behind its question mark.
+	// params are the options that a URL may have after "?".
 	params []string
 	open   func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error)
-	// web opens URLs whose path, user and query belong to a server: what stands behind
-	// their question mark is no option of ours. Options are behind #?.
+	// web opens URLs whose path, user and query belong to a server: their query has no options of Stoker. Such
+	// options come after #?.
 	web func(rawURL string) (store.Store, error)
 }
 
@@ -63,7 +62,7 @@ func schemes() []scheme {
 	}
 }
 
-// find says which scheme a URL has.
+// find returns the scheme of a URL.
 func find(rawURL string) (s scheme, rest string, ok bool) {
 	name, rest, ok := strings.Cut(rawURL, "://")
 	if !ok {
@@ -77,17 +76,17 @@ func find(rawURL string) (s scheme, rest string, ok bool) {
 	return s, "", false
 }
 
-// IsURL says whether a text is the URL of a store that is not of local files.
+// IsURL reports whether a text is the URL of a store that is not for local files.
 func IsURL(rawURL string) bool {
 	_, _, ok := find(rawURL)
 	return ok
 }
 
-// webOptions stands in front of what a URL of a web server says of the data.
+// webOptions comes before the options of Stoker in the URL of a web server.
 const webOptions = "#?"
 
-// Ask adds what a URL says of the data, such as columns of a table, to a path or a URL,
-// with the name of a format in front or not.
+// Ask adds an option about the data, such as columns of a table, to a path or a URL, with or without the name of a
+// format before it.
 func Ask(place, what string) string {
 	mark := "?"
 	if IsWeb(place) {
@@ -99,7 +98,7 @@ func Ask(place, what string) string {
 	return place + mark + what
 }
 
-// IsWeb says whether a URL is one of a web server, to which its question mark belongs.
+// IsWeb reports whether a URL is one of a web server, which owns the query.
 func IsWeb(place string) bool {
 	if at := strings.Index(place, "://"); at >= 0 {
 		s, _, ok := find(place[strings.LastIndexByte(place[:at], ':')+1:])
@@ -108,8 +107,8 @@ func IsWeb(place string) bool {
 	return false
 }
 
-// Cut takes from what stands behind the question mark of a URL what is about the store,
-// with its question mark: base is the URL without it.
+// Cut separates the options for the store from the other options in the query of a URL: base is the URL without
+// them, options has a "?" at its start.
 func Cut(rawURL string) (base, options string) {
 	s, _, ok := find(rawURL)
 	if ok && s.web != nil {
@@ -144,7 +143,7 @@ func Cut(rawURL string) (base, options string) {
 	return before, options
 }
 
-// Open opens the store of a path or a URL. Of local files it does no I/O.
+// Open opens the store of a path or a URL. For local files it does no I/O.
 func Open(ctx context.Context, place string) (store.Store, error) {
 	s, rest, ok := find(place)
 	if !ok {
@@ -165,17 +164,17 @@ func Open(ctx context.Context, place string) (store.Store, error) {
 		}
 		name, text, _ := strings.Cut(part, "=")
 		if !slices.Contains(s.params, name) {
-			return nil, fmt.Errorf("cannot open %s: %q is not known; there are %s", public(place), name, strings.Join(s.params, ", "))
+			return nil, fmt.Errorf("cannot open %s: unknown option %q: use %s", public(place), name, strings.Join(s.params, ", "))
 		}
 		value, err := url.QueryUnescape(text)
 		if err != nil || value == "" {
-			return nil, fmt.Errorf("cannot open %s: %s has no value that can be read", public(place), name)
+			return nil, fmt.Errorf("cannot open %s: the option %s has no valid value", public(place), name)
 		}
 		set = append(set, [2]string{name, value})
 	}
 	bucket, path, _ := strings.Cut(rest, "/")
 	if strings.Contains(bucket, "@") {
-		return nil, fmt.Errorf("cannot open a URL of the scheme %s: credentials do not belong into it", s.name)
+		return nil, fmt.Errorf("cannot open a URL of the scheme %s: it must not contain credentials", s.name)
 	}
 	if err := store.CheckName(strings.TrimSuffix(path, "/")); err != nil {
 		return nil, fmt.Errorf("cannot open %s: %w", public(place), err)
@@ -183,7 +182,7 @@ func Open(ctx context.Context, place string) (store.Store, error) {
 	return s.open(ctx, bucket, path, set)
 }
 
-// local is a path, or that of a URL of the scheme file.
+// local returns a path as it is, and the path of a URL of the scheme file.
 func local(place string) (string, error) {
 	if len(place) < 7 || !strings.EqualFold(place[:7], "file://") {
 		return place, nil
@@ -191,11 +190,11 @@ func local(place string) (string, error) {
 	u, err := url.Parse(place)
 	switch {
 	case err != nil || u.Path == "":
-		return "", fmt.Errorf("cannot open %s: it is no URL of a file", place)
+		return "", fmt.Errorf("cannot open %s: it is not a URL of a file", place)
 	case u.Host != "" && !strings.EqualFold(u.Host, "localhost"):
-		return "", fmt.Errorf("cannot open %s: it names the machine %s; write file:///path with three slashes", place, u.Host)
+		return "", fmt.Errorf("cannot open %s: it names the machine %s. Write file:///path with three slashes", place, u.Host)
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", fmt.Errorf("cannot open %s: file: URLs take no parameters", place)
+		return "", fmt.Errorf("cannot open %s: file: URLs have no parameters", place)
 	}
 	return u.Path, nil
 }
@@ -208,20 +207,20 @@ func OpenWrite(ctx context.Context, place string) (store.WriteStore, error) {
 	}
 	w, ok := store.As[store.WriteStore](st)
 	if !ok {
-		_ = st.Close() // it was only looked at
+		_ = st.Close() // nothing was written
 		return nil, fmt.Errorf("%s cannot be written to", public(place))
 	}
 	return w, nil
 }
 
-// public is a URL without what stands behind its question mark, which may be secret.
+// public is a URL without its query, which may be secret.
 func public(place string) string {
 	before, _, _ := strings.Cut(Public(place), "?")
 	return before
 }
 
-// Public is a path or a URL, with the name of a format in front or not and a fragment
-// behind it, without what is between a web server and us: user, and query.
+// Public is a path or a URL without user and query, which may be secret. It may have the name of a format before it
+// and a fragment after it.
 func Public(place string) string {
 	if !IsWeb(place) {
 		return place

@@ -30,7 +30,7 @@ func TestFileURLs(t *testing.T) {
 	}
 }
 
-// A web server has its question mark; what is for us stands behind another one.
+// The query belongs to the web server. Options of Stoker come after "#?".
 func TestWebOptions(t *testing.T) {
 	for in, want := range map[string][2]string{
 		"https://h/x.npy?sig=1#?window=5": {"https://h/x.npy?window=5", "?sig=1"},

@@ -1,7 +1,5 @@
-// Package traffic counts what the process asks of servers, by endpoint: requests,
-// bytes, what had to be tried again, what a server refused because it was too
-// much, and how long answers took. Stores that reach over a network count here;
-// whoever shows figures reads them.
+// Package traffic counts the requests of this process to servers, by endpoint: requests, bytes, retries, throttled
+// requests and latency. Network stores count here, and the commands and metrics that show these numbers read them.
 package traffic
 
 import (
@@ -13,7 +11,7 @@ import (
 	"time"
 )
 
-// Endpoint counts for one server. Its methods may be called from any goroutine.
+// Endpoint has the counters of one server. Its methods may be called from any goroutine.
 type Endpoint struct {
 	name string
 
@@ -26,8 +24,7 @@ var (
 	all = map[string]*Endpoint{}
 )
 
-// Of returns the counters of an endpoint, such as "https://example.org": the same
-// ones for the whole process.
+// Of returns the counters of an endpoint, such as "https://example.org". The whole process shares them.
 func Of(name string) *Endpoint {
 	mu.Lock()
 	defer mu.Unlock()
@@ -42,24 +39,24 @@ func Of(name string) *Endpoint {
 // Stats are the counters of an endpoint at one moment.
 type Stats struct {
 	Endpoint string `json:"endpoint"`
-	// Requests are those that were sent, with what was tried again.
+	// Requests is the number of sent requests, including retries.
 	Requests int64 `json:"requests"`
-	// Bytes are those of bodies that were asked for and came.
+	// Bytes is the number of received bytes of bodies that were wanted.
 	Bytes int64 `json:"bytes"`
-	// Retries are requests that were sent because one before failed.
+	// Retries is the number of requests that were sent because an earlier one failed.
 	Retries int64 `json:"retries"`
-	// Throttled are answers that said that it was too much.
+	// Throttled is the number of responses that said that there are too many requests.
 	Throttled int64 `json:"throttled"`
-	// Errors are requests that failed, throttled ones among them.
+	// Errors is the number of failed requests, including throttled ones.
 	Errors int64 `json:"errors"`
-	// InFlight are requests that are out.
+	// InFlight is the number of requests in progress.
 	InFlight int64 `json:"in_flight"`
-	// P50 and P99 are how long requests took that succeeded, to about a tenth.
+	// P50 and P99 are percentiles of the duration of successful requests, to about 10%.
 	P50 time.Duration `json:"p50_ns"`
 	P99 time.Duration `json:"p99_ns"`
 }
 
-// All returns the counters of all endpoints that were asked for something, by name.
+// All returns the counters of all endpoints with requests, by name.
 func All() []Stats {
 	mu.Lock()
 	defer mu.Unlock()
@@ -73,7 +70,7 @@ func All() []Stats {
 	return out
 }
 
-// Begin counts a request that is sent; again says that one before it failed.
+// Begin counts a request that is sent. Again means that it is a retry.
 func (e *Endpoint) Begin(again bool) {
 	e.requests.Add(1)
 	e.inFlight.Add(1)
@@ -82,7 +79,7 @@ func (e *Endpoint) Begin(again bool) {
 	}
 }
 
-// End counts how it ended.
+// End counts the end of a request.
 func (e *Endpoint) End(took time.Duration, bytes int64, err error, throttled bool) {
 	e.inFlight.Add(-1)
 	e.bytes.Add(bytes)
@@ -109,7 +106,7 @@ func (e *Endpoint) Stats() Stats {
 	}
 }
 
-// Times are counted in buckets that are eight to a doubling, from 16 µs on.
+// Durations are counted in buckets, eight per doubling, from 16 µs on.
 const (
 	perDouble = 8
 	unit      = 2 * time.Microsecond
@@ -125,7 +122,7 @@ func bucket(d time.Duration) int {
 	return min(shift*perDouble+int(n>>shift)-perDouble+1, buckets-1)
 }
 
-// lower is where a bucket begins.
+// lower returns where a bucket begins.
 func lower(i int) time.Duration {
 	if i == 0 {
 		return 0

@@ -27,7 +27,7 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	name := "test://" + t.TempDir() // counters are the process's
+	name := "test://" + t.TempDir() // the counters are those of the process
 	e := Of(name)
 	if Of(name) != e {
 		t.Error("another one")
