@@ -189,6 +189,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	return err
 }
 
+// Stat describes an object.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	slot, start := s.begin(&what{"stat", name}, 0, 0)
 	e, err := s.Store.Stat(ctx, name)

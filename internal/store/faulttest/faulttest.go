@@ -267,6 +267,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	})
 }
 
+// Stat describes an object. With Changed it has a different version.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	faults, err := s.begin(ctx, Stat, "look at", name)
 	if err != nil {

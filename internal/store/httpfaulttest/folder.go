@@ -34,6 +34,7 @@ func (f *Folder) Asked() map[string]int {
 	return maps.Clone(f.asked)
 }
 
+// ServeHTTP answers a request.
 func (f *Folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := path.Clean("/" + r.URL.Path)
 	listing := r.Method == http.MethodGet && r.URL.Query().Has("list-type")

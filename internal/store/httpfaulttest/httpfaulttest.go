@@ -79,6 +79,7 @@ func (p *Proxy) choose() (k Kind, at float64) {
 	return k, at
 }
 
+// ServeHTTP forwards a request, maybe with a fault.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var k Kind
 	at := 0.0

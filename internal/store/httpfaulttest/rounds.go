@@ -26,6 +26,7 @@ type asked struct {
 	what  string
 }
 
+// ServeHTTP answers a request after the delay.
 func (c *Rounds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	round := c.answered + 1

@@ -23,6 +23,7 @@ type Throttle struct {
 // pieceBytes is the size of the pieces that are sent.
 const pieceBytes = 64 << 10
 
+// ServeHTTP answers a request slowly.
 func (t *Throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wait := t.Latency
 	if t.Jitter > 0 {

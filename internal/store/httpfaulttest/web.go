@@ -19,6 +19,7 @@ type Web struct {
 	Lists string
 }
 
+// ServeHTTP answers a request.
 func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := filepath.Join(s.Dir, filepath.FromSlash(path.Clean("/"+r.URL.Path)))
 	st, err := os.Stat(at)

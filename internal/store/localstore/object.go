@@ -39,6 +39,7 @@ var (
 	_ store.Checker      = (*object)(nil)
 )
 
+// Open opens a file.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.open(ctx, name)
 	if err != nil {

@@ -290,6 +290,7 @@ func (u *upload) Truncate(size int64) error {
 	return nil
 }
 
+// Remove removes a file.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	err := s.check(ctx, name)
 	if err == nil {
