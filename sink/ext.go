@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// soundExt is the extension of a file of sound, by its content, else that of its
+// soundExt returns the extension for an audio file: by its content if that is known, else by its
 // path.
 func soundExt(b []byte, name string) string {
 	switch {

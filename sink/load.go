@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// load reads the records of a group and makes of them what the format wants.
+// load reads the records of a group and converts them to the values that the format needs.
 func (c *conversion) load(ctx context.Context, w *worker, j *group) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	recs := j.raw
@@ -55,7 +55,7 @@ func (c *conversion) load(ctx context.Context, w *worker, j *group) (err error) 
 		spans = append(spans, span{from, len(j.enc)})
 		j.recs = append(j.recs, out)
 	}
-	// Only now do values and bytes stay where they are.
+	// Appending can move values and bytes, so records get their slices only now.
 	for i := range j.recs {
 		n := len(c.fields)
 		j.recs[i].Values = j.values[i*n : (i+1)*n : (i+1)*n]
@@ -73,7 +73,7 @@ func (c *conversion) encode(b []byte, rec *sinkdriver.Record) (out []byte, err e
 	return c.encoder.Encode(b, rec)
 }
 
-// record appends the values of a record to those of its group.
+// record appends the values of a record to the values of its group.
 func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *driver.Record) (err error) {
 	defer guard(&err)
 	var extra *pack.Record
@@ -115,7 +115,7 @@ func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *drive
 		switch {
 		case f.Pixels:
 			if want := int64(f.Width) * int64(f.Height) * int64(f.Channels); v.Codec != driver.CodecRaw || int64(len(v.Bytes)) != want {
-				return fmt.Errorf("field %q: %d bytes where all others are %d x %d raw pixels of %d channels", f.Name, len(v.Bytes), f.Width, f.Height, f.Channels)
+				return fmt.Errorf("field %q: the image has %d bytes: expected raw pixels of %d x %d with %d channels", f.Name, len(v.Bytes), f.Width, f.Height, f.Channels)
 			}
 		case f.Picture():
 			if v.Codec == driver.CodecUnknown {
@@ -137,7 +137,7 @@ func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *drive
 	return nil
 }
 
-// check looks at what formats rely on.
+// check fails if an array does not have the size that its field declares. Formats rely on it.
 func check(f *sinkdriver.Field, v *driver.Value) error {
 	t, shape, ragged, ok := f.Elements()
 	if !ok {
@@ -149,7 +149,7 @@ func check(f *sinkdriver.Field, v *driver.Value) error {
 	}
 	n := int64(len(v.Bytes))
 	if !ragged && n != row || n%row != 0 {
-		return fmt.Errorf("field %q: %d bytes where an array has %d", f.Name, n, row)
+		return fmt.Errorf("field %q: the array has %d bytes: expected %d", f.Name, n, row)
 	}
 	return nil
 }

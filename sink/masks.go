@@ -12,29 +12,29 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A field of masks, [n, H, W] in each record and H and W others in each, is written as two:
-// their pixels one behind the other, uint8, and how many there are of which size.
+// A field of masks is [n, H, W], and n, H and W differ per record. It is written as two fields: the
+// uint8 pixels of all masks, one mask after the other, and the shape [n, H, W].
 
-// part says which of the two a field that is written is.
+// part reports which half of a masks field an output field holds.
 type part uint8
 
 const (
-	whole  part = iota // of another kind
-	pixels             // of masks
+	whole  part = iota // any other kind of field
+	pixels             // the pixels of masks
 	shape
 )
 
-// shapeName is the name of the second one.
+// shapeName returns the name of the field with the shapes.
 func shapeName(name string) string { return name + "_shape" }
 
-// split makes the two fields of one of masks.
+// split returns the two output fields of a masks field.
 func split(f sinkdriver.Field) (values, shapes sinkdriver.Field) {
 	values = sinkdriver.Field{Field: driver.Field{Name: f.Name, Kind: driver.KindRagged, DType: driver.Uint8}, Masks: true}
 	shapes = sinkdriver.Field{Field: driver.Field{Name: shapeName(f.Name), Kind: driver.KindArray, DType: driver.Int64, Shape: []int{3}}}
 	return values, shapes
 }
 
-// stack takes the masks of a record apart, into memory of its group.
+// stack unpacks the masks of a record into memory of its group.
 func (j *group) stack(f *sinkdriver.Field, v *driver.Value) (values, shapes []byte, err error) {
 	fail := func(err error) ([]byte, []byte, error) { return nil, nil, fmt.Errorf("field %q: %w", f.Name, err) }
 	masks, w, h, err := mask.Stack(v.Bytes, nil)
@@ -63,9 +63,9 @@ func (j *group) stack(f *sinkdriver.Field, v *driver.Value) (values, shapes []by
 	return values, shapes, nil
 }
 
-// mostStacked bounds the pixels of the masks of a record: all that there may be, in the
-// size of the largest image. Where that is not known they take all the memory that there
-// is, so that one record is worked on at a time.
+// mostStacked returns the most bytes that the masks of one record can take, computed from the size
+// of the largest image. If the size is not known it returns the whole budget, so that one record is
+// processed at a time.
 func (c *conversion) mostStacked(f *driver.Field) int64 {
 	if len(f.Most) != 1 {
 		return math.MaxInt32

@@ -18,16 +18,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// place is the folder that is written into.
+// place is the folder that a run writes into.
 type place struct {
 	target *Target
 	dir    string
 	lock   *os.File
 	done   bool
-	to     store.WriteStore // nil for a local one
+	to     store.WriteStore // nil for a local target
 }
 
-// newPlace makes the folder that is written into, beside its target.
+// newPlace makes the folder next to the target that the run writes into.
 func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error) {
 	if t.remote {
 		return remotePlace(ctx, t, src)
@@ -36,9 +36,9 @@ func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error)
 		return nil, err
 	}
 	if fi, err := os.Lstat(t.Path); err == nil {
-		// An empty folder that is there already is somebody's wish.
+		// An empty folder may have been made by the user for this purpose: it is replaced.
 		if !fi.IsDir() || t.File || os.Remove(t.Path) != nil {
-			return nil, fmt.Errorf("%s is there already: choose another name or delete it first", t.Path)
+			return nil, fmt.Errorf("%s already exists: choose another name or delete it first", t.Path)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -58,7 +58,7 @@ func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error)
 		_ = p.lock.Close()
 		return nil, fmt.Errorf("%s is being written by another process", t.Path)
 	}
-	// What a run that was killed has left is of no use.
+	// Leftovers of a run that was killed cannot be used.
 	if err := empty(p.dir); err != nil {
 		_ = p.lock.Close()
 		return nil, err
@@ -66,7 +66,7 @@ func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error)
 	return p, nil
 }
 
-// empty removes everything in a folder that a run that was killed has left.
+// empty removes the leftovers of a killed run from a folder.
 func empty(dir string) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func empty(dir string) error {
 	return nil
 }
 
-// finish makes everything durable and gives it its name.
+// finish makes everything durable and renames the folder to its target.
 func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
 	if p.to != nil {
 		if files, bytes, err = upload.Tree(ctx, p.dir, p.to); err == nil {
@@ -90,7 +90,7 @@ func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
 		}
 		return files, bytes, err
 	}
-	var few []string // one by one; many files are made durable with all that there is
+	var few []string // A few files are synced one by one. For many files the whole file system is synced once.
 	err = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
 		if len(few) <= manyFiles {
 			few = append(few, path)
@@ -118,15 +118,15 @@ func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
 		}
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("%s: what was written cannot be made durable: %w", p.dir, err)
+		return 0, 0, fmt.Errorf("sync %s: %w", p.dir, err)
 	}
 	from := p.dir
 	if p.target.File {
 		from = filepath.Join(p.dir, filepath.Base(p.target.Path))
 	}
-	// A file or folder that has come to be meanwhile is not written over.
+	// A file or folder that another process made in the meantime is not overwritten.
 	err = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, p.target.Path, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system that knows no such way
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // The file system does not support RENAME_NOREPLACE.
 		if _, serr := os.Lstat(p.target.Path); serr == nil {
 			err = unix.EEXIST
 		} else {
@@ -134,10 +134,10 @@ func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
 		}
 	}
 	if errors.Is(err, unix.EEXIST) {
-		return 0, 0, fmt.Errorf("%s has come to be meanwhile: it is not written over", p.target.Path)
+		return 0, 0, fmt.Errorf("%s was created by another process in the meantime: it is not overwritten; choose another name", p.target.Path)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("%s cannot get its name: %w", p.target.Path, err)
+		return 0, 0, fmt.Errorf("rename to %s: %w", p.target.Path, err)
 	}
 	if p.target.File {
 		_ = os.RemoveAll(p.dir)
@@ -148,7 +148,7 @@ func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
 	return files, bytes, nil
 }
 
-// manyFiles is how many files are made durable one by one.
+// manyFiles is the number of files above which the whole file system is synced.
 const manyFiles = 16
 
 // syncFile makes a file or folder durable.
@@ -164,7 +164,7 @@ func syncFile(path string) error {
 	return err
 }
 
-// abort removes everything, unless it is finished.
+// abort removes everything, unless finish has succeeded.
 func (p *place) abort() {
 	if p.done {
 		return
@@ -177,12 +177,11 @@ func (p *place) abort() {
 	}
 }
 
-// remotePlace makes a folder for temporary files, from which everything goes into a
-// store.
+// remotePlace makes a folder for temporary files, which are uploaded to a store at the end.
 func remotePlace(ctx context.Context, t *Target, src driver.Source) (*place, error) {
 	if info := src.Info(); info.Objects > 0 {
 		if root := src.Object(0).Store.Path(""); t.Path == root || strings.HasPrefix(t.Path, root+"/") {
-			return nil, fmt.Errorf("%s lies inside of %s: choose another place, or it would become a part of its own source", t.Path, root)
+			return nil, fmt.Errorf("%s is inside %s, its own source: choose a folder outside", t.Path, root)
 		}
 	}
 	whole, err := stores.OpenWrite(ctx, t.Path+t.options)
@@ -207,7 +206,7 @@ func remotePlace(ctx context.Context, t *Target, src driver.Source) (*place, err
 	return p, nil
 }
 
-// apart fails where the target lies in a folder all of whose files are its source.
+// apart fails if the target is in a folder whose files all belong to the source.
 func apart(path string, src driver.Source) error {
 	info := src.Info()
 	if info.Objects == 0 || !slices.Contains([]string{"pack", "folder", "files", "pairs"}, info.Format) {
@@ -222,7 +221,7 @@ func apart(path string, src driver.Source) error {
 		return err
 	}
 	if rel, err := filepath.Rel(root, at); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-		return fmt.Errorf("%s lies inside of %s: choose another place, or it would become a part of its own source", path, root)
+		return fmt.Errorf("%s is inside %s, its own source: choose a folder outside", path, root)
 	}
 	return nil
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Records go through in groups: one goroutine says which, several read them and
-// make of them what the format wants, one writes them in order.
+// Records are processed in groups. One goroutine makes groups, several read and convert them, and
+// one writes them in order.
 const (
 	groupBytes   = 2 << 20
 	groupRecords = 1024
-	// around is what a record takes beside its values.
+	// around is the memory that a record takes in addition to its values.
 	around = 256
-	// times is how often a record's bytes are there at once: as they were read, as
-	// a file, as the format has them.
+	// times is the number of copies of a record's bytes that can exist at the same time: as read,
+	// as a file, and as the format encodes them.
 	times = 3
 
 	minMemory = 64 << 20
@@ -35,21 +35,21 @@ const (
 	maxKept   = 1000 // skipped records that are listed
 )
 
-// conversion is one run.
+// conversion is one run of Write.
 type conversion struct {
 	src    driver.Source
 	info   *driver.Info
 	opt    *Options
 	format *sinkdriver.Format
 
-	pack   *pack.Reader // when it is one, or a part of one
+	pack   *pack.Reader // set if the source is a pack or a part of a pack
 	paths  driver.Pather
-	extras bool // the pack holds paths or metadata that are wanted
+	extras bool // the pack holds paths or metadata that the format needs
 	from   []int
-	parts  []part // of fields of masks
+	parts  []part // of masks fields
 	want   []bool
 	fields []sinkdriver.Field
-	files  []pack.Field // as package pack makes files of values
+	files  []pack.Field // field descriptions that package pack needs to turn values into files
 
 	obj     *direct.Objects
 	sink    sinkdriver.Sink
@@ -58,7 +58,7 @@ type conversion struct {
 	room    *semaphore.Weighted
 	done    int64
 	skipped []Skipped
-	bad     int64 // all that are skipped
+	bad     int64 // count of all skipped records
 }
 
 func (c *conversion) threads() int {
@@ -68,7 +68,7 @@ func (c *conversion) threads() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// choose finds the fields that are written.
+// choose sets the fields to write.
 func (c *conversion) choose() error {
 	picks := c.opt.Fields
 	if picks == nil {
@@ -98,11 +98,11 @@ func (c *conversion) choose() error {
 		seen[p.Name] = true
 		src := &c.info.Fields[i]
 		if !slices.Contains(known, src.Kind) {
-			return fmt.Errorf("field %q is of the kind %s, which is not written: leave it out", src.Name, src.Kind)
+			return fmt.Errorf("field %q has kind %s, which no format can hold: choose other fields with --field", src.Name, src.Kind)
 		}
 		f := sinkdriver.Field{Field: *src}
 		f.Name = p.Name
-		if f.Kind == driver.KindVolume { // to others an array like any
+		if f.Kind == driver.KindVolume { // other volumes are arrays
 			if f.Kind = driver.KindArray; len(f.Shape) == 0 {
 				return fmt.Errorf("the volumes of field %q have different sizes: convert patches of them, ?patch=64x64x64", f.Name)
 			}
@@ -111,7 +111,7 @@ func (c *conversion) choose() error {
 		if f.Kind == driver.KindMasks {
 			values, shapes := split(f)
 			if seen[shapes.Name] {
-				return fmt.Errorf("two fields would have the name %q: that of the sizes of %q, and another one", shapes.Name, f.Name)
+				return fmt.Errorf("two fields would have the name %q: the field with the sizes of %q, and another one", shapes.Name, f.Name)
 			}
 			seen[shapes.Name] = true
 			c.from, c.parts, c.fields = append(c.from, i), append(c.parts, pixels), append(c.fields, values)
@@ -137,13 +137,13 @@ func (c *conversion) choose() error {
 	return nil
 }
 
-// known are the kinds that all formats have an answer to.
+// known lists the kinds that a sink can be asked to write.
 var known = []driver.Kind{
 	driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
 	driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints, driver.KindMasks,
 }
 
-// origin is where a value comes from: the source, or what that is a part of.
+// origin returns the source that a value originally comes from, with the record and field there.
 func (c *conversion) origin(id int64, field int) (driver.Source, int64, int) {
 	src := c.src
 	for {
@@ -155,12 +155,12 @@ func (c *conversion) origin(id int64, field int) (driver.Source, int64, int) {
 	}
 }
 
-// raw says whether all values of a field are raw pixels of one size.
+// raw reports whether all values of a field are raw pixels of one size.
 func raw(f *driver.Field) bool {
 	return f.Kind == driver.KindImage && f.Width > 0 && f.Height > 0 && f.Channels > 0
 }
 
-// others adds to the error of a field how to leave it out.
+// others adds a hint to the error of a field: the --field flags that leave the field out.
 func (c *conversion) others(err *sinkdriver.FieldError) error {
 	var rest []string
 	for i := range c.fields {
@@ -174,20 +174,20 @@ func (c *conversion) others(err *sinkdriver.FieldError) error {
 	return fmt.Errorf("%w; or leave it out: %s", err, strings.Join(rest, " "))
 }
 
-// group is a number of records that are worked on together.
+// group is a number of records that are processed together.
 type group struct {
 	ids    []int64
 	weight int64
 	recs   []sinkdriver.Record
 	values []sinkdriver.Value
-	raw    []driver.Record // read already, of a source that is read in order
+	raw    []driver.Record // already read, from a sequential source
 	mem    arena
 	enc    []byte
 	bytes  int64
 	bad    []Skipped
 }
 
-// arena is memory for what is read of a group, used again for the next one.
+// arena is the memory for the values of a group. The next group reuses it.
 type arena struct {
 	all  [][]byte
 	at   int
@@ -213,7 +213,7 @@ func (a *arena) take(n int) ([]byte, error) {
 	return p, nil
 }
 
-// reset takes everything back, and gives up what one large group has taken.
+// reset makes all memory free for reuse, and releases it if one large group has made it grow.
 func (a *arena) reset() {
 	size := 0
 	for _, b := range a.all {
@@ -225,7 +225,7 @@ func (a *arena) reset() {
 	a.at, a.free = 0, nil
 }
 
-// worker is what one goroutine that reads records keeps.
+// worker holds the state of one reading goroutine.
 type worker struct {
 	reader *direct.Reader
 	extras *pack.Extras
@@ -319,20 +319,20 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 	return sum, nil
 }
 
-// skip lists what is left out, as far as that can be read.
+// skip adds to the list of skipped records, up to maxKept.
 func (c *conversion) skip(s ...Skipped) {
 	c.bad += int64(len(s))
 	c.skipped = append(c.skipped, s[:min(len(s), max(0, maxKept-len(c.skipped)))]...)
 }
 
-// write gives a group to the sink. What is written may lie in a file that is mapped.
+// write passes a group to the sink. Its values may be in a mapped file.
 func (c *conversion) write(ctx context.Context, j *group) (err error) {
 	defer guard(&err)
 	return c.sink.Write(ctx, j.recs)
 }
 
-// guard makes an error of what happens when a file that is mapped cannot be read, or
-// of a mistake in a format.
+// guard turns a panic into an error: a fault on a mapped file that cannot be read, or a bug in a
+// format.
 func guard(err *error) {
 	if p := recover(); p != nil {
 		if *err = direct.Unreadable(p); *err == nil {
@@ -341,13 +341,13 @@ func guard(err *error) {
 	}
 }
 
-// admit waits until there is room for a group of about n bytes.
+// admit waits until the budget has n bytes free for a group.
 func (c *conversion) admit(ctx context.Context, j *group, n int64) error {
 	j.weight = min(times*n, c.budget)
 	return c.room.Acquire(ctx, j.weight)
 }
 
-// begin begins a group, with the memory of one that is written.
+// begin returns an empty group, with the memory of a written one if there is one.
 func begin(q *copyall.Queue[group]) *group {
 	j := q.Begin()
 	*j = group{ids: j.ids[:0], recs: j.recs[:0], values: j.values[:0], raw: j.raw[:0], mem: j.mem, enc: j.enc[:0]}
@@ -355,7 +355,7 @@ func begin(q *copyall.Queue[group]) *group {
 	return j
 }
 
-// located makes groups of a source whose records can be located.
+// located makes groups from a source that can locate its records.
 func (c *conversion) located(ctx context.Context, q *copyall.Queue[group]) error {
 	j, size, least := begin(q), int64(0), c.least()
 	flush := func() error {
@@ -386,7 +386,7 @@ func (c *conversion) located(ctx context.Context, q *copyall.Queue[group]) error
 	return flush()
 }
 
-// least is about how large a record is of which nothing else is known.
+// least returns an estimate of the size of a record if nothing else is known.
 func (c *conversion) least() (n int64) {
 	for i, w := range c.want {
 		if !w {
@@ -406,7 +406,7 @@ func (c *conversion) least() (n int64) {
 	return n
 }
 
-// inOrder makes groups of a source that gives its records in order.
+// inOrder makes groups from a sequential source.
 func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copyall.Queue[group]) error {
 	var j *group
 	taken := int64(0)
@@ -422,7 +422,7 @@ func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copy
 			return nil, err
 		}
 		if taken += n; times*taken > j.weight && j.weight < c.budget {
-			// The groups before this one end by themselves.
+			// The groups before this one release their memory without waiting for it.
 			more := min(times*taken, c.budget) - j.weight
 			if err := c.room.Acquire(ctx, more); err != nil {
 				return nil, err
@@ -435,7 +435,7 @@ func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copy
 		if err := open(); err != nil {
 			return err
 		}
-		if cap(j.raw) > len(j.raw) { // its values have room already
+		if cap(j.raw) > len(j.raw) { // its values already have memory
 			j.raw = j.raw[:len(j.raw)+1]
 		} else {
 			j.raw = append(j.raw, driver.Record{})

@@ -1,11 +1,10 @@
-// Package sink writes datasets in other people's forms: everything that package
-// source opens becomes a folder of images, shards of webdataset, a table, a file of
-// arrays. What it knows is listed in Formats.
+// Package sink writes datasets in the formats of other tools. Everything that package source opens
+// can become a folder of images, webdataset shards, a table or a file of arrays. Formats lists the
+// formats.
 //
-// A destination has all of its records or is not there: everything is written into
-// a folder beside it, DST.partial, which gets its name at the end; of a bucket into one
-// for temporary files, from which it goes there when all of it is made. Nothing that
-// exists is written over.
+// A destination has all of its records or does not exist. A run writes into the folder DST.partial,
+// next to the destination, and renames it at the end. For a bucket it writes into a temporary
+// folder and uploads that when it is complete. Existing files are never overwritten.
 package sink
 
 import (
@@ -34,7 +33,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Formats lists everything that can be written.
+// Formats returns all formats that can be written.
 func Formats() []*sinkdriver.Format {
 	return []*sinkdriver.Format{
 		foldersink.Format(),
@@ -54,7 +53,7 @@ func Formats() []*sinkdriver.Format {
 	}
 }
 
-// Find returns the format of a name, nil when there is none.
+// Find returns the format with a name, nil if there is none.
 func Find(name string) *sinkdriver.Format {
 	for _, f := range Formats() {
 		if f.Name == name {
@@ -64,7 +63,7 @@ func Find(name string) *sinkdriver.Format {
 	return nil
 }
 
-// Names are those of all formats.
+// Names returns the names of all formats.
 func Names() []string {
 	var all []string
 	for _, f := range Formats() {
@@ -73,20 +72,20 @@ func Names() []string {
 	return all
 }
 
-// Target is where something is written.
+// Target is a destination and its format.
 type Target struct {
 	Format *sinkdriver.Format
-	// Path is where, File whether that is one file.
+	// Path is the destination. File reports whether it is a single file.
 	Path string
 	File bool
-	// options are those of the store behind a URL, which Path is then without them.
+	// options are the store options of a URL. Path is the URL without them.
 	options string
 	remote  bool
 }
 
-// ParseTarget says what dst means: "tar:out/", "out.parquet", "out/". The format to
-// is the one that is asked for, "" when dst is to say it: a name in front of the
-// path, then the extension; a path without one is a folder of images.
+// ParseTarget parses a destination: "tar:out/", "out.parquet", "out/". If to is not empty it names
+// the format. Otherwise the format comes from the prefix of dst, then from its extension. A path
+// with neither is a folder of images.
 func ParseTarget(dst, to string) (*Target, error) {
 	t := &Target{Path: dst}
 	if name, rest, ok := strings.Cut(dst, ":"); ok && Find(name) != nil {
@@ -99,7 +98,7 @@ func ParseTarget(dst, to string) (*Target, error) {
 		}
 	}
 	if t.Path == "" {
-		return nil, fmt.Errorf("%q is no path to write to", dst)
+		return nil, fmt.Errorf("%q has no path: give a destination such as tar:out/", dst)
 	}
 	if t.remote = stores.IsURL(t.Path); t.remote {
 		t.Path, t.options = stores.Cut(t.Path)
@@ -112,10 +111,10 @@ func ParseTarget(dst, to string) (*Target, error) {
 			t.Format = Find(foldersink.Name)
 		}
 		if t.Format == nil {
-			return nil, fmt.Errorf("what is to be written to %s cannot be told by its name: say it with --to, or in front: %s:%s", dst, "tar", t.Path)
+			return nil, fmt.Errorf("the name of %s does not tell its format: set --to, or write %s:%s", dst, "tar", t.Path)
 		}
 	} else if t.Format = Find(to); t.Format == nil {
-		return nil, fmt.Errorf("%q is no format that can be written: %s", to, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("%q is not a format that can be written: choose %s", to, strings.Join(Names(), ", "))
 	}
 	f := t.Format
 	t.File = f.File && (slices.Contains(f.Ext, ext) || !f.Folder) && !strings.HasSuffix(t.Path, "/")
@@ -147,11 +146,10 @@ func byExtension(path string) (*sinkdriver.Format, string) {
 	return best, ext
 }
 
-// Pick is a field that is written: Name is what it is called there, From what the
-// source calls it.
+// Pick is a field to write. Name is its name in the output, From its name in the source.
 type Pick struct{ Name, From string }
 
-// ParsePick reads NAME, or NAME=FIELD.
+// ParsePick parses NAME or NAME=FIELD.
 func ParsePick(text string) (Pick, error) {
 	name, from, ok := strings.Cut(text, "=")
 	if !ok {
@@ -165,28 +163,28 @@ func ParsePick(text string) (Pick, error) {
 
 // Options change how Write works. Nil means the defaults.
 type Options struct {
-	// Fields are those that are written, nil for all.
+	// Fields are the fields to write, nil for all.
 	Fields []Pick
-	// ShardBytes is the size of files to aim at, 0 for the format's own.
+	// ShardBytes is the target size of shards, 0 for the default of the format.
 	ShardBytes int64
-	// Compress is the compression, "" for the format's own.
+	// Compress is the compression, "" for the default of the format.
 	Compress string
-	// Threads is the number of records worked on at once, 0 for one per core.
+	// Threads is the number of records processed at the same time, 0 for one per core.
 	Threads int
-	// Memory bounds what records may take on their way, 0 for a quarter of the free
-	// memory, at most 1 GiB.
+	// Memory limits the memory for records in flight. 0 means a quarter of the free memory, at most
+	// 1 GiB.
 	Memory int64
-	// Progress is called from time to time, by one goroutine.
+	// Progress is called from time to time, always by the same goroutine.
 	Progress func(Progress)
 }
 
-// Progress says how far a run is.
+// Progress counts the records and bytes written so far.
 type Progress struct{ Records, Total, Bytes int64 }
 
 // Skipped is a record that was left out.
 type Skipped = driver.Skipped
 
-// Summary says what was written.
+// Summary describes what Write has written.
 type Summary struct {
 	Format  string   `json:"format"`
 	Path    string   `json:"path"`
@@ -194,15 +192,15 @@ type Summary struct {
 	Files   int64    `json:"files"`
 	Bytes   int64    `json:"bytes"`
 	Fields  []string `json:"fields"`
-	// Skipped are the first of the records that were left out, Bad is how many
-	// those are.
+	// Skipped lists the first records that were left out. Bad counts all of them.
 	Skipped []Skipped `json:"skipped,omitempty"`
 	Bad     int64     `json:"bad"`
-	// Beside counts files of the source that are of another kind than the records.
+	// Beside counts files of the source that have another kind than the records.
 	Beside []driver.SkippedGroup `json:"beside,omitempty"`
 }
 
-// ErrInterrupted is in the error of a run that was cancelled. Nothing of it stays.
+// ErrInterrupted is wrapped by the error of a run that was cancelled. Nothing of its output
+// remains.
 var ErrInterrupted = errors.New("interrupted")
 
 // Write writes the records of src to t, in their order.
@@ -234,19 +232,19 @@ func Write(ctx context.Context, src driver.Source, t *Target, opt *Options) (*Su
 		}
 		return nil, fmt.Errorf("--shard-size: %s is written as one (%s)", t.Path, hint)
 	case o.ShardBytes < 0:
-		return nil, fmt.Errorf("--shard-size: %d bytes", o.ShardBytes)
+		return nil, fmt.Errorf("--shard-size: %d bytes is not a positive size", o.ShardBytes)
 	case o.Compress == "" && len(t.Format.Compress) > 0:
 		out.Compress = t.Format.Compress[0]
 	case o.Compress != "" && !slices.Contains(t.Format.Compress, o.Compress):
 		if len(t.Format.Compress) == 0 {
-			return nil, fmt.Errorf("--compress %s: %s is not compressed here", o.Compress, t.Format.Name)
+			return nil, fmt.Errorf("--compress %s: %s has no compression", o.Compress, t.Format.Name)
 		}
 		return nil, fmt.Errorf("--compress %s: for %s there is %s", o.Compress, t.Format.Name, strings.Join(t.Format.Compress, ", "))
 	}
 	sum, err := c.run(ctx, out)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w after %s of %s records: nothing of %s was kept, the same command begins anew", ErrInterrupted, units.Int(c.done), units.Int(c.info.Len), t.Path)
+			return nil, fmt.Errorf("%w after %s of %s records: nothing was kept in %s, the same command starts from the beginning", ErrInterrupted, units.Int(c.done), units.Int(c.info.Len), t.Path)
 		}
 		var field *sinkdriver.FieldError
 		if errors.As(err, &field) {

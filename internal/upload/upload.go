@@ -133,7 +133,7 @@ func one(ctx context.Context, file string, st store.WriteStore, name string) err
 
 // Empty fails when there is anything at the root of a store, which lies at a place.
 func Empty(ctx context.Context, st store.Store, place string) error {
-	some := fmt.Errorf("%s is there already: choose another name or delete it first", place)
+	some := fmt.Errorf("%s already exists: choose another name or delete it first", place)
 	err := st.List(ctx, "", &store.ListOptions{Hidden: true, Names: true, Threads: 1}, func(store.Entry) error { return some })
 	if errors.Is(err, store.ErrNotExist) {
 		return nil

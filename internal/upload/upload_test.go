@@ -70,7 +70,7 @@ func TestTree(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
-	if err := Empty(t.Context(), st, "it"); err == nil || !strings.Contains(err.Error(), "it is there already") {
+	if err := Empty(t.Context(), st, "it"); err == nil || !strings.Contains(err.Error(), "it already exists") {
 		t.Errorf("error is %v", err)
 	}
 	// Of what fails nothing stays.

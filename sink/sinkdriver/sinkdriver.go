@@ -1,5 +1,5 @@
-// Package sinkdriver is what a format that Stoker writes implements. Users call
-// package sink; authors of formats implement Sink here and pass sink/sinktest.
+// Package sinkdriver is the interface between package sink and the formats that it writes. Users
+// call package sink. Authors of formats implement Sink here and pass the tests in sink/sinktest.
 package sinkdriver
 
 import (
@@ -11,21 +11,21 @@ import (
 
 // Field is a field that is written.
 type Field struct {
-	// Field describes it, under the name that it is written with.
+	// Field is its description. The name is the one in the output.
 	driver.Field
-	// Pixels says that its values are raw pixels of one size, Height x Width x
-	// Channels, for a format that asks for them (Format.Pixels).
+	// Pixels reports that all values are raw pixels of one size, Height x Width x Channels. Only
+	// formats with Format.Pixels get them.
 	Pixels bool
-	// Masks says that it has the pixels of masks, all that belong to an image: of uint8,
-	// one behind the other. How many there are of which size is in the field behind it.
+	// Masks reports that a value holds the pixels of all masks of an image, as uint8, one mask
+	// after the other. The next field has their shape.
 	Masks bool
 }
 
-// Picture says whether a value is the file of an image or a mask.
+// Picture reports whether a value is an image or mask file.
 func (f *Field) Picture() bool { return f.Kind == driver.KindImage || f.Kind == driver.KindMask }
 
-// Elements are the type and the shape of what is an array: without the first axis
-// where that differs from record to record (ragged). ok is false for what is none.
+// Elements returns the type and shape of an array field. If the first axis differs per record,
+// ragged is true and shape does not include it. If the field does not hold arrays, ok is false.
 func (f *Field) Elements() (t driver.DType, shape []int, ragged, ok bool) {
 	switch f.Kind {
 	case driver.KindArray:
@@ -44,114 +44,110 @@ func (f *Field) Elements() (t driver.DType, shape []int, ragged, ok bool) {
 	return "", nil, false, false
 }
 
-// Number says whether a value is one number: an int64, or a float64.
+// Number reports whether a value is a single number: an int64 or a float64.
 func (f *Field) Number() bool {
 	return f.Kind == driver.KindLabel || f.Kind == driver.KindInt || f.Kind == driver.KindFloat
 }
 
-// Value is a field of a record.
+// Value is one value of a record.
 type Value struct {
-	// Value is as the source has it, but that the bytes of an image or a mask are
-	// those of a file, unless Field.Pixels says that they are pixels.
+	// Value is the value from the source. The bytes of an image or a mask are a complete file,
+	// unless Field.Pixels is set.
 	driver.Value
-	// Ext is the usual extension of what is a file: ".jpg".
+	// Ext is the usual extension of a value that is a file: ".jpg".
 	Ext string
-	// Path is where it came from, "" where that is not known. It is not to be
-	// trusted: it may be anything.
+	// Path is the path that the value was read from, "" if not known. It can be any string: do not
+	// trust it.
 	Path string
 }
 
 // Record is a record that is written.
 type Record struct {
-	// ID is its number in the source.
+	// ID is the number of the record in the source.
 	ID int64
-	// Values are those of the fields that are written, in their order.
+	// Values has one value per field of Out.Fields.
 	Values []Value
-	// Encoded is what Encode of an Encoder has made of it.
+	// Encoded is the result of Encoder.Encode.
 	Encoded []byte
 }
 
-// Sink writes records. Its methods are called by one goroutine, except those of
-// Encoder and Unordered.
+// Sink writes records. One goroutine calls its methods, except for sinks that implement Encoder or
+// Unordered.
 type Sink interface {
-	// Write takes the next records, in their order. They are valid until it
-	// returns.
+	// Write takes the next records, in order. They are valid until Write returns.
 	Write(ctx context.Context, recs []Record) error
-	// Finish writes what is left and closes everything. It is called once, last,
-	// and not after a failure.
+	// Finish writes the rest and closes everything. It is the last call, and is not called after a
+	// failure.
 	Finish(ctx context.Context) error
-	// Abort closes everything after a failure. The files are removed by who has
-	// made their folder.
+	// Abort closes everything after a failure. The caller removes the files.
 	Abort()
 }
 
-// Encoder is a Sink that makes bytes of each record by itself. That is done by
-// several goroutines at once; Write then finds them in Record.Encoded.
+// Encoder is a Sink that can encode each record independently. Several goroutines call Encode at
+// the same time. Write gets the result in Record.Encoded.
 type Encoder interface {
-	// Encode appends a record to b. An error is about this record, which is then
-	// left out.
+	// Encode appends a record to b. An error means that this record is skipped.
 	Encode(b []byte, rec *Record) ([]byte, error)
 }
 
-// Unordered is a Sink whose Write may be called by several goroutines at once, and
-// in any order.
+// Unordered is a Sink whose Write may be called in any order and by several goroutines at the same
+// time.
 type Unordered interface {
-	// Unordered does nothing.
+	// Unordered does nothing. It marks the type.
 	Unordered()
 }
 
-// Out is where and how records are written.
+// Out is the destination and the settings of a Sink.
 type Out struct {
-	// Dir is a new, empty folder. It gets its name when all is finished.
+	// Dir is a new, empty folder. It is renamed when everything is finished.
 	Dir string
-	// File is the name of the one file in Dir that is wanted, "" for a folder with
-	// names of the format's own choice.
+	// File is the name of the one file to write in Dir. If it is "", the sink writes a folder and
+	// chooses the names.
 	File string
-	// Fields are what is written.
+	// Fields are the fields to write.
 	Fields []Field
-	// Len is the number of records, which may become fewer: those that cannot be
-	// read are left out.
+	// Len is the number of records. Fewer may arrive, since records that cannot be read are
+	// skipped.
 	Len int64
-	// ShardBytes is the size of files to aim at where there are several of them.
+	// ShardBytes is the target size of shards.
 	ShardBytes int64
-	// Compress is the compression that is asked for, one of Format.Compress, or "".
+	// Compress is the requested compression, one of Format.Compress, or "".
 	Compress string
-	// Threads is how many goroutines a sink may use by itself.
+	// Threads is the number of goroutines that the sink may start.
 	Threads int
 }
 
 // Format is a format that can be written.
 type Format struct {
-	// Name stands in front of a path: tar:out/.
+	// Name is the prefix that selects the format: "tar" in tar:out/.
 	Name string
-	// About says in a few words what it is, for help.
+	// About is a short description for help texts.
 	About string
-	// Ext are the extensions by which a path is known, with their dots.
+	// Ext are the extensions that select the format, with their dots.
 	Ext []string
-	// File says that a path with such an extension is one file; otherwise it is a
-	// folder. Folder says that a folder can be written.
+	// File reports that a path with such an extension is a single file. Folder reports that the
+	// format can write a folder.
 	File, Folder bool
-	// Sharded says that a folder has files of about Out.ShardBytes; ShardBytes is
-	// the default.
+	// Sharded reports that a folder has shards of about Out.ShardBytes. ShardBytes is the default.
 	Sharded    bool
 	ShardBytes int64
-	// Compress are the compressions that can be chosen, the default first.
+	// Compress are the available compressions, the default first.
 	Compress []string
-	// Paths says that the sink uses Value.Path.
+	// Paths reports that the sink uses Value.Path.
 	Paths bool
-	// Pixels says that raw images of one size are wanted as pixels.
+	// Pixels reports that the sink takes raw images of one size as pixels.
 	Pixels bool
-	// Open begins. It fails for fields that the format has no place for (Cannot).
+	// Open returns a new sink. It fails for fields that the format cannot hold (see Cannot).
 	Open func(ctx context.Context, out *Out) (Sink, error)
 }
 
-// Cannot is the error of a field that a format has no place for; why ends the
-// sentence and may say what to do.
+// Cannot returns the error for a field that a format cannot hold. The text in why is the reason,
+// and may end with a hint.
 func Cannot(format string, f *Field, why string, a ...any) error {
 	return &FieldError{Field: f.Name, msg: fmt.Sprintf("%s cannot hold field %q (%s): %s", format, f.Name, f.Kind, fmt.Sprintf(why, a...))}
 }
 
-// FieldError is the error of a field that a format has no place for.
+// FieldError is the error for a field that a format cannot hold.
 type FieldError struct{ Field, msg string }
 
 func (e *FieldError) Error() string { return e.msg }

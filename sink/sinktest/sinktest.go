@@ -1,5 +1,4 @@
-// Package sinktest is the suite that every format that is written passes. The test
-// of one is a few lines:
+// Package sinktest is the test suite that every sink passes:
 //
 //	func TestConformance(t *testing.T) {
 //		sinktest.Run(t, &sinktest.Suite{Target: "tar:out", Kinds: []driver.Kind{driver.KindImage, driver.KindLabel}})
@@ -35,19 +34,19 @@ var Kinds = []driver.Kind{
 	driver.KindBoxes,
 }
 
-// Suite says what a format holds.
+// Suite describes a format to the tests.
 type Suite struct {
-	// Target is where it is written, below a folder of the test: "tar:out", "out.npz".
+	// Target is the destination, relative to a folder of the test: "tar:out", "out.npz".
 	Target string
-	// Kinds are those that it holds. All others it refuses, with the field's name.
+	// Kinds are the kinds that the format holds. It must refuse all others with an error that names
+	// the field.
 	Kinds []driver.Kind
-	// Read is what is opened to read it back, below Target, such as "?split=train"
-	// or "/shard-00000.csv"; "-" when Stoker does not read it.
+	// Read is appended to the path of the target to open the output as a source, for example
+	// "?split=train" or "/shard-00000.csv". It is "-" if Stoker does not read the format.
 	Read string
-	// Same says whether what was read is what was written, where it is not the same
-	// value of the same kind.
+	// Same reports whether a value was read back correctly. It is called if kind or value differ.
 	Same func(want, got *driver.Field, w, g *driver.Value) bool
-	// Names are those that fields have when they are read, where they are others.
+	// Names maps field names to the names they have when read back, if these differ.
 	Names map[string]string
 }
 
@@ -62,7 +61,7 @@ func Run(t *testing.T, s *Suite) {
 	t.Run("Shards", s.shards)
 }
 
-// target is where something is written in a new folder.
+// target returns a target in a new folder, and its path.
 func (s *Suite) target(t testing.TB) (*sink.Target, string) {
 	t.Helper()
 	name, path, ok := strings.Cut(s.Target, ":")
@@ -90,8 +89,8 @@ func (s *Suite) write(t testing.TB, opt *sink.Options) string {
 	return path
 }
 
-// Equal writes and reads back: the part of the suite for a format that differs little
-// from one that has passed all of it.
+// Equal writes a dataset, reads it back and compares. A variant of a format that passes the whole
+// suite needs only this test.
 func (s *Suite) Equal(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	path := s.write(t, &sink.Options{Threads: 3})
@@ -101,7 +100,7 @@ func (s *Suite) Equal(t *testing.T) {
 	s.compare(t, path, Source(t, s.Kinds...), nil)
 }
 
-// compare reads path and compares its records with those of src that are not bad.
+// compare opens path and compares its records with the records of src, except the bad ones.
 func (s *Suite) compare(t *testing.T, path string, src driver.Source, bad map[int64]error) {
 	t.Helper()
 	got, err := source.Open(t.Context(), path+s.Read, nil)
@@ -159,7 +158,7 @@ func short(v *driver.Value) string {
 	return fmt.Sprintf("%d %v %.60q", v.Int, v.Float, v.Bytes)
 }
 
-// equal compares two values of one kind.
+// equal reports whether two values of the same kind are equal.
 func equal(f, g *driver.Field, w, b *driver.Value) bool {
 	switch f.Kind {
 	case driver.KindLabel:
@@ -179,7 +178,7 @@ func equal(f, g *driver.Field, w, b *driver.Value) bool {
 	return string(w.Bytes) == string(b.Bytes)
 }
 
-// File is an image or a mask as a file.
+// File returns an image or a mask as the bytes of a file.
 func File(f *driver.Field, v *driver.Value) string {
 	pv := pack.Value{Field: &pack.Field{Name: f.Name, Kind: f.Kind, DType: f.DType}, Value: *v, Depth: 8}
 	b, _, err := pv.File()
@@ -205,7 +204,7 @@ func read(t testing.TB, src driver.Source, ids ...int64) []driver.Record {
 	return recs
 }
 
-// What a format cannot hold is refused by name, and nothing is left of it.
+// refused checks that the error for an unsupported kind names the field, and that no file is left.
 func (s *Suite) refused(t *testing.T) {
 	for _, k := range Kinds {
 		if slices.Contains(s.Kinds, k) {
@@ -234,7 +233,7 @@ func (s *Suite) refused(t *testing.T) {
 	nothing(t, path)
 }
 
-// nothing fails where a run that failed has left something.
+// nothing fails if a failed run has left files.
 func nothing(t testing.TB, path string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))
@@ -243,7 +242,7 @@ func nothing(t testing.TB, path string) {
 	}
 }
 
-// tree is the content of all files below a path.
+// tree returns a checksum of each file below a path.
 func tree(t testing.TB, path string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -262,7 +261,7 @@ func tree(t testing.TB, path string) map[string]string {
 	return out
 }
 
-// However many goroutines work, the files are the same.
+// threads checks that the files do not depend on the number of goroutines.
 func (s *Suite) threads(t *testing.T) {
 	one, more := tree(t, s.write(t, &sink.Options{Threads: 1})), tree(t, s.write(t, &sink.Options{Threads: 4}))
 	if !maps.Equal(one, more) {
@@ -281,7 +280,7 @@ func (s *Suite) overwrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = sink.Write(t.Context(), Source(t, s.Kinds...), to, nil)
-	if err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Error(err)
 	}
 	if after := tree(t, path); !maps.Equal(before, after) {
@@ -300,7 +299,8 @@ func (s *Suite) cancelled(t *testing.T) {
 	nothing(t, path)
 }
 
-// Records that cannot be read are left out and listed; all others are there.
+// badRecords checks that records that cannot be read are skipped and listed, and that all others
+// are written.
 func (s *Suite) badRecords(t *testing.T) {
 	to, path := s.target(t)
 	src := Source(t, s.Kinds...).(*dataset)
@@ -325,7 +325,7 @@ func (s *Suite) badRecords(t *testing.T) {
 	nothing(t, path)
 }
 
-// Files are of about the size that is asked for.
+// shards checks that shards have about the requested size.
 func (s *Suite) shards(t *testing.T) {
 	to, path := s.target(t)
 	const size = 16 << 10

@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// dataset is one in memory.
+// dataset is a dataset in memory.
 type dataset struct {
 	driver.InMemory
 	info driver.Info
@@ -51,14 +51,14 @@ func (s *dataset) Path(id int64, field int) string {
 // Close implements driver.Source.
 func (s *dataset) Close() error { return nil }
 
-// Classes are those of the label.
+// Classes are the classes of the label field.
 var Classes = []string{"ant", "bee, \"large\"", "cät"}
 
 // Rows is the number of records of Source.
 const Rows = 40
 
-// Source returns a data set with a field of each of the kinds, which has their name.
-// KindArray stands for fields of all element types, named as those are.
+// Source returns a dataset with one field per kind, named after the kind. For KindArray it has one
+// field per element type, named after the type.
 func Source(t testing.TB, kinds ...driver.Kind) driver.Source {
 	t.Helper()
 	s := &dataset{info: driver.Info{URL: "test", Format: "test", Len: Rows, Fingerprint: "test"}, rows: make([][]driver.Value, Rows)}
@@ -138,7 +138,7 @@ func Source(t testing.TB, kinds ...driver.Kind) driver.Source {
 	return s
 }
 
-// elements are n numbers that every format can hold.
+// elements returns n numbers that every format can hold.
 func elements(t driver.DType, n, seed int) []byte {
 	var b []byte
 	for k := range n {
@@ -162,7 +162,7 @@ func elements(t driver.DType, n, seed int) []byte {
 	return b
 }
 
-// photo is a small JPEG.
+// photo returns a small JPEG.
 func photo(t testing.TB, w, h, seed int) []byte {
 	t.Helper()
 	m := image.NewRGBA(image.Rect(0, 0, w, h))

@@ -1,5 +1,5 @@
-// Package arrowsink writes Arrow IPC files as Hugging Face datasets has them: images
-// and sounds as structs of bytes and path, classes with their names.
+// Package arrowsink writes Arrow IPC files in the layout of Hugging Face datasets: images and
+// sounds are structs of bytes and path, and classes have their names.
 package arrowsink
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A record batch has about as many bytes, and at most as many rows.
+// A record batch has about batchBytes bytes and at most batchRows rows.
 const (
 	batchBytes = 8 << 20
 	batchRows  = 1 << 16
 )
 
-// Format describes it.
+// Format returns the Arrow format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "arrow", About: "Arrow IPC files, with the features of Hugging Face datasets", Ext: []string{".arrow", ".feather"},
@@ -34,11 +34,11 @@ type sink struct {
 	fields []sinkdriver.Field
 	cols   []arrowipc.Column
 	meta   []arrowipc.KeyValue
-	first  []int // leaf of each field
+	first  []int // first leaf of each field
 	leaves []arrowipc.LeafData
-	widths []int64 // of what offsets count, 0 for leaves without
+	widths []int64 // bytes per unit that offsets count, 0 for leaves without offsets
 	zones  []arrowipc.Zone
-	most   int64 // bytes of a batch
+	most   int64 // most bytes of a batch
 	rows   int
 	size   int64
 	blocks []arrowipc.Block
@@ -65,7 +65,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 		}
 	}
 	s.leaves = make([]arrowipc.LeafData, len(s.widths))
-	s.zones = make([]arrowipc.Zone, len(s.widths)) // all in one
+	s.zones = make([]arrowipc.Zone, len(s.widths)) // one allocation for all
 	s.reset()
 	return s, nil
 }
@@ -89,7 +89,7 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 			n += int64(len(recs[i].Values[k].Bytes)) + 16
 		}
 		if n > math.MaxInt32 {
-			return fmt.Errorf("record %d has %d bytes; a batch of an Arrow file has at most 2 GiB here", recs[i].ID, n)
+			return fmt.Errorf("record %d has %d bytes: the limit for a batch of an Arrow file is 2 GiB", recs[i].ID, n)
 		}
 		if s.rows > 0 && s.size+n > s.most || s.rows == batchRows {
 			if err := s.flush(); err != nil {

@@ -1,5 +1,5 @@
-// Package binsink writes tokens as nanoGPT has them: numbers of 16 or 32 bits and
-// nothing else, one document behind the other.
+// Package binsink writes tokens in the layout of nanoGPT: uint16 or uint32 numbers and nothing
+// else, one document after the other.
 package binsink
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format describes it.
+// Format returns the .bin format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "bin", About: "nanoGPT's tokens: uint16 or uint32 and nothing else", Ext: []string{".bin"}, File: true, Folder: true, Sharded: true,
@@ -25,18 +25,18 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	if len(out.Fields) != 1 {
 		for i := range out.Fields {
 			if f := &out.Fields[i]; f.Kind != driver.KindTokens {
-				return nil, sinkdriver.Cannot("a .bin file", f, "there are tokens in it and nothing else")
+				return nil, sinkdriver.Cannot("a .bin file", f, "it holds tokens and nothing else")
 			}
 		}
-		return nil, sinkdriver.Cannot("a .bin file", &out.Fields[1], "it is the second field of tokens")
+		return nil, sinkdriver.Cannot("a .bin file", &out.Fields[1], "it holds one field of tokens")
 	}
 	f := &out.Fields[0]
 	t, shape, ragged, ok := f.Elements()
 	if !ok || f.Pixels || ragged && len(shape) > 0 || len(shape) > 1 {
-		return nil, sinkdriver.Cannot("a .bin file", f, "there are tokens in it and nothing else")
+		return nil, sinkdriver.Cannot("a .bin file", f, "it holds tokens and nothing else")
 	}
 	if t != driver.Uint16 && t != driver.Uint32 {
-		return nil, sinkdriver.Cannot("a .bin file", f, "its elements are %s, tokens are uint16 or uint32", t)
+		return nil, sinkdriver.Cannot("a .bin file", f, "its elements are %s, tokens must be uint16 or uint32", t)
 	}
 	return s, nil
 }

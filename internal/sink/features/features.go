@@ -1,5 +1,5 @@
-// Package features says of fields what Hugging Face datasets calls their features,
-// and which Arrow columns hold them: sinks of Arrow and of Parquet share it.
+// Package features maps fields to the features of Hugging Face datasets and to the Arrow columns
+// that hold them. The Arrow and Parquet sinks share it.
 package features
 
 import (
@@ -20,10 +20,10 @@ var types = map[driver.DType]arrowipc.Type{
 	driver.Float16: arrowipc.Float16, driver.Float32: arrowipc.Float32, driver.Float64: arrowipc.Float64,
 }
 
-// IsFile says whether values are files, which lie in a struct with their path.
+// IsFile reports whether values are files. A file is stored in a struct with its path.
 func IsFile(f *sinkdriver.Field) bool { return f.Picture() || f.Kind == driver.KindAudio }
 
-// Column is the Arrow column of a field.
+// Column returns the Arrow column of a field.
 func Column(f *sinkdriver.Field) arrowipc.Column {
 	c := arrowipc.Column{Name: f.Name}
 	if t, shape, ragged, ok := f.Elements(); ok {
@@ -53,14 +53,14 @@ func Column(f *sinkdriver.Field) arrowipc.Column {
 	return c
 }
 
-// feature is a feature as datasets describes it.
+// feature is the JSON description of a feature in datasets.
 type feature struct {
 	Names   []string `json:"names,omitempty"`
 	Feature *feature `json:"feature,omitempty"`
 	Type    string   `json:"_type"`
 }
 
-// Meta is the metadata of a schema: what cannot be seen from the columns.
+// Meta returns the metadata of a schema: the properties of fields that the columns do not show.
 func Meta(fields []sinkdriver.Field) []arrowipc.KeyValue {
 	all := map[string]*feature{}
 	for i := range fields {
@@ -88,8 +88,8 @@ func Meta(fields []sinkdriver.Field) []arrowipc.KeyValue {
 	return []arrowipc.KeyValue{{Key: "huggingface", Value: strings.TrimSpace(b.String())}}
 }
 
-// Path is what stands beside a file: the name that it had, with the extension of
-// what it is now.
+// Path returns the path to store with a file: its name in the source, with the extension of its
+// current format.
 func Path(v *sinkdriver.Value) string {
 	if v.Path == "" {
 		return ""
@@ -103,5 +103,5 @@ func Path(v *sinkdriver.Value) string {
 	return p + v.Ext
 }
 
-// Text is text that is UTF-8.
+// Text returns b as valid UTF-8.
 func Text(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }

@@ -1,5 +1,5 @@
-// Package files is what sinks write files with: a buffer in front of a file whose
-// writing to the device begins early, and files of about one size.
+// Package files writes the files of sinks. It has a buffered file that starts writing to the device
+// early, and shards of about one size.
 package files
 
 import (
@@ -13,16 +13,16 @@ import (
 
 const (
 	buffered = 256 << 10
-	// early is how much is written before the system is asked to begin with it:
-	// otherwise it lets hundreds of megabytes come together, and the end waits.
+	// early is the number of bytes after which the system is asked to start writing to the device.
+	// Without this hundreds of megabytes collect, and the sync at the end waits for them.
 	early = 32 << 20
 )
 
-// File is a file that is written from its beginning to its end.
+// File is a file that is written from start to end.
 type File struct {
 	f    *os.File
 	buf  []byte
-	at   int64 // what was written, with what is in buf
+	at   int64 // bytes written, including buf
 	sent int64
 	err  error
 }
@@ -36,10 +36,10 @@ func Create(path string) (*File, error) {
 	return &File{f: f, buf: make([]byte, 0, buffered)}, nil
 }
 
-// Size is how much was written.
+// Size returns the number of bytes written.
 func (f *File) Size() int64 { return f.at }
 
-// Path is the name of the file.
+// Path returns the name of the file.
 func (f *File) Path() string { return f.f.Name() }
 
 // Write appends p.
@@ -68,7 +68,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush hands everything to the system.
+// Flush passes the buffered bytes to the system.
 func (f *File) Flush() error {
 	if f.err == nil && len(f.buf) > 0 {
 		_, f.err = f.f.Write(f.buf)
@@ -78,7 +78,7 @@ func (f *File) Flush() error {
 	return f.err
 }
 
-// begin asks the system to write to the device what it has.
+// begin asks the system to start writing its cached bytes to the device.
 func (f *File) begin() {
 	if n := f.at - f.sent; n >= early {
 		_ = unix.SyncFileRange(int(f.f.Fd()), f.sent, n, unix.SYNC_FILE_RANGE_WRITE) // only a hint
@@ -86,7 +86,7 @@ func (f *File) begin() {
 	}
 }
 
-// WriteAt writes over what is there; Write goes on at the end.
+// WriteAt overwrites earlier bytes. Write continues at the end.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.Flush(); err != nil {
 		return 0, err
@@ -96,7 +96,7 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return n, f.err
 }
 
-// ReadAt reads what was written.
+// ReadAt reads bytes that were written.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.Flush(); err != nil {
 		return 0, err
@@ -104,7 +104,7 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return f.f.ReadAt(p, off)
 }
 
-// Zeros appends n of them.
+// Zeros appends n zeros.
 func (f *File) Zeros(n int64) error {
 	for n > 0 && f.err == nil {
 		k := min(n, int64(len(zeros)))
@@ -116,7 +116,7 @@ func (f *File) Zeros(n int64) error {
 
 var zeros [4096]byte
 
-// Skip leaves n bytes out, which WriteAt fills later.
+// Skip leaves a gap of n bytes, which WriteAt fills later.
 func (f *File) Skip(n int64) error {
 	if err := f.Flush(); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (f *File) Skip(n int64) error {
 // Align appends zeros up to a multiple of n.
 func (f *File) Align(n int64) error { return f.Zeros((n - f.at%n) % n) }
 
-// Append appends the content of another file, which the system does by itself
-// where it can.
+// Append appends the content of another file. The system copies it without passing it through
+// memory if it can.
 func (f *File) Append(from *File) error {
 	if err := from.Flush(); err != nil {
 		return err
@@ -145,13 +145,13 @@ func (f *File) Append(from *File) error {
 	f.at += n
 	f.err = err
 	if err == nil && n != from.at {
-		f.err = fmt.Errorf("%s: %d of its %d bytes could be read again", from.Path(), n, from.at)
+		f.err = fmt.Errorf("copy %s: only %d of its %d bytes could be read", from.Path(), n, from.at)
 	}
 	f.begin()
 	return f.err
 }
 
-// Close ends the file. What is on the device is who has made the folder's concern.
+// Close ends the file without syncing it. The owner of the folder makes files durable.
 func (f *File) Close() error {
 	err := f.Flush()
 	if cerr := f.f.Close(); err == nil {
@@ -160,21 +160,21 @@ func (f *File) Close() error {
 	return err
 }
 
-// Abort closes it after a failure.
+// Abort closes the file after a failure.
 func (f *File) Abort() {
 	if f != nil {
 		_ = f.f.Close()
 	}
 }
 
-// Remove closes a file that was only for the time being, and removes it.
+// Remove closes and removes a temporary file.
 func (f *File) Remove() error {
 	f.Abort()
 	return os.Remove(f.Path())
 }
 
-// Shards are files of about one size: Dir/Name, or Dir/shard-00000.EXT and on, with
-// Stem in the place of "shard-" where that is not empty.
+// Shards are files of about one size. They are named Dir/Name, or Dir/shard-00000.EXT,
+// Dir/shard-00001.EXT, ... Stem replaces "shard-" if it is not empty.
 type Shards struct {
 	Dir, Name, Stem, Ext string
 	Max                  int64
@@ -183,8 +183,8 @@ type Shards struct {
 	n   int
 }
 
-// Next returns the file that n more bytes go to, and whether it is a new one. What
-// the one before it needs at its end is written by end.
+// Next returns the file for n more bytes, and whether it is new. It calls end to complete the file
+// before it.
 func (s *Shards) Next(n int64, end func(*File) error) (f *File, fresh bool, err error) {
 	if s.cur != nil && s.Name == "" && s.cur.Size() > 0 && s.cur.Size()+n > s.Max {
 		if err := s.Finish(end); err != nil {
@@ -203,10 +203,10 @@ func (s *Shards) Next(n int64, end func(*File) error) (f *File, fresh bool, err 
 	return s.cur, true, err
 }
 
-// Count is how many files there are.
+// Count returns the number of files.
 func (s *Shards) Count() int { return s.n }
 
-// Finish ends the file that is written to.
+// Finish completes and closes the current file.
 func (s *Shards) Finish(end func(*File) error) error {
 	if s.cur == nil {
 		return nil
@@ -221,5 +221,5 @@ func (s *Shards) Finish(end func(*File) error) error {
 	return err
 }
 
-// Abort closes the file that is written to.
+// Abort closes the current file after a failure.
 func (s *Shards) Abort() { s.cur.Abort() }

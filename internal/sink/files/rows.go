@@ -6,11 +6,11 @@ import (
 	"github.com/stokerdata/stoker/sink/sinkdriver"
 )
 
-// Rows is a sink of a format whose files are records one behind the other. It is
-// embedded by a type that has Encode.
+// Rows is a sink whose files are encoded records, one after the other. A type that has Encode
+// embeds it.
 type Rows struct {
 	Shards
-	// Begin and End, where they are set, stand at both ends of every file.
+	// Begin and End are written at the start and the end of every file.
 	Begin, End []byte
 }
 
@@ -48,7 +48,7 @@ func (r *Rows) end(f *File) error {
 	return err
 }
 
-// Finish implements sinkdriver.Sink. There is a file even where no record is.
+// Finish implements sinkdriver.Sink. It makes a file even if there are no records.
 func (r *Rows) Finish(context.Context) error {
 	if r.Count() == 0 {
 		if err := r.put(nil); err != nil {

@@ -1,5 +1,5 @@
-// Package foldersink writes folders of images: a folder for each class, files
-// under the names that they had.
+// Package foldersink writes folders of images: one folder per class, with the file names of the
+// source.
 package foldersink
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Name is the format's.
+// Name is the name of the format.
 const Name = "folder"
 
-// Format describes it.
+// Format returns the folder format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: Name, About: "images, in a folder for each class, under the names that they had", Folder: true, Paths: true, Open: open,
@@ -30,9 +30,9 @@ func Format() *sinkdriver.Format {
 
 type sink struct {
 	dir          string
-	image, label int // their places; label is -1 when there is none
+	image, label int // indexes of the fields; label is -1 if there is none
 	classes      []string
-	made         sync.Map // folders
+	made         sync.Map // folders that exist
 }
 
 func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
@@ -48,23 +48,23 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 				return nil, err
 			}
 		case f.Kind == driver.KindImage || f.Kind == driver.KindLabel:
-			return nil, sinkdriver.Cannot("a folder of images", f, "it has one image and one label for each record")
+			return nil, sinkdriver.Cannot("a folder of images", f, "it holds one image and one label per record")
 		default:
-			return nil, sinkdriver.Cannot("a folder of images", f, "it has an image and a label for each record; tar: holds other fields, too")
+			return nil, sinkdriver.Cannot("a folder of images", f, "it holds one image and one label per record; tar: also holds other fields")
 		}
 	}
 	if s.image < 0 {
-		return nil, fmt.Errorf("a folder of images cannot be made of records without images: say what is to be written with --to (tar, npy, jsonl, ...)")
+		return nil, fmt.Errorf("a folder of images needs a field of images, and there is none: choose another format with --to (tar, npy, jsonl, ...)")
 	}
 	return s, nil
 }
 
-// names takes the names of classes for those of folders. Folders are made when an
-// image comes: torchvision refuses those without any.
+// names checks that classes can be names of folders. Write makes a folder when its first image
+// arrives, since torchvision refuses empty ones.
 func (s *sink) names(f *sinkdriver.Field) error {
 	for _, name := range f.Classes {
 		if name == "" || name == "." || name == ".." || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") || len(name) > 255 {
-			return sinkdriver.Cannot("a folder of images", f, "class %q is no name of a folder", name)
+			return sinkdriver.Cannot("a folder of images", f, "class %q is not a valid folder name", name)
 		}
 	}
 	s.classes = f.Classes
@@ -93,7 +93,7 @@ func (s *sink) put(rec *sinkdriver.Record) error {
 		if s.classes == nil {
 			class = fmt.Sprintf("%05d", n) // sorted as the numbers are
 		} else if n < 0 || n >= int64(len(s.classes)) {
-			return fmt.Errorf("record %d has class number %d of %d", rec.ID, n, len(s.classes))
+			return fmt.Errorf("record %d has class number %d: there are %d classes", rec.ID, n, len(s.classes))
 		} else {
 			class = s.classes[n]
 		}
@@ -108,7 +108,7 @@ func (s *sink) put(rec *sinkdriver.Record) error {
 	}
 	err := s.create(name, v.Bytes)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) || tooLong(err) {
-		// A second one of this name: its number makes it another.
+		// The name is taken: the record number makes it unique.
 		dir, _ := path.Split(name)
 		err = s.create(dir+number(rec, v), v.Bytes)
 	}
@@ -123,8 +123,8 @@ func number(rec *sinkdriver.Record, v *sinkdriver.Value) string {
 	return fmt.Sprintf("%09d%s", rec.ID, v.Ext)
 }
 
-// plainName is the path that an image had, below the folder that is written, with
-// the extension of what it is now; "" where it had none that can be one.
+// plainName returns the path of an image in the source, relative to the output folder, with the
+// extension of its current format. It returns "" if the path is not known or not safe.
 func plainName(v *sinkdriver.Value) string {
 	p := path.Clean(v.Path)
 	if v.Path == "" || strings.ContainsRune(p, 0) {
@@ -155,7 +155,7 @@ func plainName(v *sinkdriver.Value) string {
 	return p
 }
 
-// create writes a file that is not there yet.
+// create writes a file that must not exist yet.
 func (s *sink) create(name string, b []byte) error {
 	dir, _ := path.Split(name)
 	if dir = strings.TrimSuffix(dir, "/"); dir != "" {

@@ -7,12 +7,12 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// What the parts of a file look like, in the oldest versions of the format, which
-// everything reads: superblock 0, object headers 1, groups as symbol tables.
+// The encoders below write the oldest versions of the format, which every reader supports:
+// superblock 0, object headers 1, and groups as symbol tables.
 
 var le = binary.LittleEndian
 
-// undefined is the address of what is not there.
+// undefined is the address of a part that does not exist.
 const undefined = math.MaxUint64
 
 // message is a message of an object header.
@@ -21,7 +21,7 @@ type message struct {
 	data []byte
 }
 
-// The kinds of messages.
+// Message types.
 const (
 	msgDataspace   = 0x01
 	msgDatatype    = 0x03
@@ -32,13 +32,13 @@ const (
 	msgSymbolTable = 0x11
 )
 
-// maxMessage is the largest message: its size has 16 bits.
+// maxMessage is the largest message: its size is a uint16.
 const maxMessage = 1<<16 - 8
 
 // pad appends zeros up to a multiple of 8.
 func pad(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...) }
 
-// objectHeader is the header of an object with such messages.
+// objectHeader returns an object header with the given messages.
 func objectHeader(all ...message) []byte {
 	var body []byte
 	for _, m := range all {
@@ -51,7 +51,7 @@ func objectHeader(all ...message) []byte {
 	return append(pad(b), body...)
 }
 
-// dataspace says how many elements there are; without sides it is one.
+// dataspace returns the shape of a dataset; without sides it is a scalar.
 func dataspace(sides ...int64) []byte {
 	b := []byte{1, byte(len(sides)), 0, 0, 0, 0, 0, 0}
 	for _, n := range sides {
@@ -60,7 +60,7 @@ func dataspace(sides ...int64) []byte {
 	return b
 }
 
-// The classes of datatypes, version 1.
+// Classes of datatypes, version 1.
 const (
 	classInteger  = 0x10
 	classFloat    = 0x11
@@ -69,7 +69,7 @@ const (
 	classVariable = 0x19
 )
 
-// integer is the type of whole numbers.
+// integer returns the type of integers.
 func integer(size int, signed bool) []byte {
 	bits := byte(0)
 	if signed {
@@ -79,8 +79,8 @@ func integer(size int, signed bool) []byte {
 	return le.AppendUint16(le.AppendUint16(b, 0), uint16(8*size))
 }
 
-// float is the type of numbers with a point: where sign, exponent and mantissa are,
-// and what is added to the exponent.
+// float returns the type of IEEE floats: the positions of sign, exponent and mantissa, and the
+// exponent bias.
 func float(size int) []byte {
 	exponent := map[int]int{2: 5, 4: 8, 8: 11}[size]
 	mantissa := 8*size - 1 - exponent
@@ -90,10 +90,10 @@ func float(size int) []byte {
 	return le.AppendUint32(b, 1<<(exponent-1)-1)
 }
 
-// text is the type of UTF-8 of so many bytes, with zeros behind it.
+// text returns the type of UTF-8 strings of a fixed size, padded with zeros.
 func text(size int) []byte { return le.AppendUint32([]byte{classString, 0x11, 0, 0}, uint32(size)) }
 
-// boolean is the enumeration that h5py takes for numpy's bool.
+// boolean returns the enumeration that h5py uses for bool of NumPy.
 func boolean() []byte {
 	b := le.AppendUint32([]byte{classEnum, 2, 0, 0}, 1)
 	b = append(b, integer(1, true)...)
@@ -101,7 +101,7 @@ func boolean() []byte {
 	return append(b, 0, 1)
 }
 
-// element is the type of the elements of arrays.
+// element returns the type of array elements.
 func element(t dtype.Type) []byte {
 	switch {
 	case t == dtype.Bool:
@@ -112,21 +112,21 @@ func element(t dtype.Type) []byte {
 	return integer(t.Size(), t == dtype.I8 || t == dtype.I16 || t == dtype.I32 || t == dtype.I64)
 }
 
-// variable is the type of any number of elements.
+// variable returns the type of variable-length sequences.
 func variable(of []byte) []byte {
 	return append(le.AppendUint32([]byte{classVariable, 0, 0, 0}, 16), of...)
 }
 
-// variableText is the type of UTF-8 of any length.
+// variableText returns the type of variable-length UTF-8 strings.
 func variableText() []byte {
 	b := le.AppendUint32([]byte{classVariable, 1, 1, 0}, 16)
 	return le.AppendUint32(append(b, classString, 0x10, 0, 0), 1)
 }
 
-// fill is the message that what is not written is zero.
+// fill returns the message for the fill value zero.
 func fill() []byte { return []byte{2, 2, 2, 1, 0, 0, 0, 0} }
 
-// contiguous is the layout of elements that lie together.
+// contiguous returns the layout of a contiguous dataset.
 func contiguous(at, size int64) []byte {
 	address := uint64(at)
 	if size == 0 {
@@ -135,7 +135,7 @@ func contiguous(at, size int64) []byte {
 	return le.AppendUint64(le.AppendUint64([]byte{3, 1}, address), uint64(size))
 }
 
-// chunked is the layout of chunks that a tree leads to.
+// chunked returns the layout of a chunked dataset; tree is the address of its B-tree.
 func chunked(tree uint64, sides []int64, size int) []byte {
 	b := le.AppendUint64([]byte{3, 2, byte(len(sides) + 1)}, tree)
 	for _, n := range sides {
@@ -144,15 +144,15 @@ func chunked(tree uint64, sides []int64, size int) []byte {
 	return le.AppendUint32(b, uint32(size))
 }
 
-// deflated is the pipeline of filters with gzip in it.
+// deflated returns the filter pipeline for gzip.
 func deflated(level uint32) []byte {
 	b := []byte{1, 1, 0, 0, 0, 0, 0, 0}
 	b = le.AppendUint16(le.AppendUint16(b, 1), 0)        // gzip, without a name
 	b = le.AppendUint16(le.AppendUint16(b, 1), 1)        // optional, one parameter
-	return le.AppendUint32(le.AppendUint32(b, level), 0) // and a place for a second one
+	return le.AppendUint32(le.AppendUint32(b, level), 0) // and padding
 }
 
-// attribute is a value beside a data set.
+// attribute returns an attribute message.
 func attribute(name string, datatype, space, data []byte) []byte {
 	b := le.AppendUint16([]byte{1, 0}, uint16(len(name)+1))
 	b = le.AppendUint16(le.AppendUint16(b, uint16(len(datatype))), uint16(len(space)))
@@ -165,18 +165,19 @@ func attribute(name string, datatype, space, data []byte) []byte {
 // link is an entry of a group.
 type link struct {
 	name string
-	at   int64 // of its object header
+	at   int64 // address of its object header
 }
 
-// internalK is half of the most children of a node of a group's tree, chunkK that of
-// a tree of chunks: what version 0 of the superblock says.
+// The superblock of version 0 declares both: a node of a group's tree has at most 2*internalK
+// children, a node of a chunk tree 2*chunkK.
 const (
 	internalK = 16
 	chunkK    = 32
 )
 
-// group lays a group out whose first byte is at: links are sorted by name. It returns
-// its bytes, where its object header is, and half the number of places in the table.
+// group lays out a group that starts at the address at. The links must be sorted by name. It
+// returns the bytes, the addresses of header, tree and heap, and half the capacity of the symbol
+// table.
 func group(at int64, links []link) (b []byte, header, tree, heap int64, leafK int) {
 	leafK = max(4, (len(links)+1)/2)
 	names := make([]byte, 8)
@@ -185,12 +186,12 @@ func group(at int64, links []link) (b []byte, header, tree, heap int64, leafK in
 		offsets[i] = uint64(len(names))
 		names = pad(append(append(names, l.name...), 0))
 	}
-	// The names.
+	// The heap with the names.
 	heap = at
 	b = le.AppendUint64([]byte("HEAP\x00\x00\x00\x00"), uint64(len(names)))
-	b = le.AppendUint64(le.AppendUint64(b, 1), uint64(heap+32)) // nothing is free
+	b = le.AppendUint64(le.AppendUint64(b, 1), uint64(heap+32)) // no free space
 	b = append(b, names...)
-	// The table.
+	// The symbol table.
 	table := at + int64(len(b))
 	t := le.AppendUint16([]byte("SNOD\x01\x00"), uint16(len(links)))
 	for i, l := range links {
@@ -198,7 +199,7 @@ func group(at int64, links []link) (b []byte, header, tree, heap int64, leafK in
 		t = append(t, make([]byte, 24)...)
 	}
 	b = append(append(b, t...), make([]byte, 8+2*leafK*40-len(t))...)
-	// The tree with the one table.
+	// The tree with one leaf: the table.
 	tree = at + int64(len(b))
 	n := []byte("TREE\x00\x00")
 	last := uint64(0)
@@ -213,13 +214,14 @@ func group(at int64, links []link) (b []byte, header, tree, heap int64, leafK in
 	return b, header, tree, heap, leafK
 }
 
-// superblock begins a file whose root group has its header, tree and heap there.
+// superblock returns the start of a file. The arguments are the addresses in its root group and the
+// size of the file.
 func superblock(header, tree, heap, end int64, leafK int) []byte {
 	b := []byte("\x89HDF\r\n\x1a\n\x00\x00\x00\x00\x00\x08\x08\x00")
 	b = le.AppendUint16(le.AppendUint16(b, uint16(leafK)), internalK)
 	b = le.AppendUint64(le.AppendUint32(b, 0), 0)
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, undefined), uint64(end)), undefined)
 	b = le.AppendUint64(le.AppendUint64(b, 0), uint64(header)) // the root group's entry
-	b = le.AppendUint64(b, 1)                                  // which says where these are, too
+	b = le.AppendUint64(b, 1)                                  // the entry caches tree and heap
 	return le.AppendUint64(le.AppendUint64(b, uint64(tree)), uint64(heap))
 }

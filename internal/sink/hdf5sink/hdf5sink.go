@@ -1,6 +1,6 @@
-// Package hdf5sink writes HDF5 files: a data set for each field, whose first axis is
-// the records. Numbers and arrays lie together (or in chunks that are compressed with
-// gzip); text, bytes, images and lists are of variable length, in heaps.
+// Package hdf5sink writes HDF5 files: one dataset per field, with records along the first axis.
+// Numbers and arrays are contiguous, or chunked if they are compressed with gzip. Text, bytes,
+// images and lists have variable length and are stored in global heaps.
 package hdf5sink
 
 import (
@@ -22,19 +22,18 @@ import (
 )
 
 const (
-	// buffered is what is collected of a data set before it is written.
+	// buffered is the number of bytes of a dataset that are collected before they are written.
 	buffered = 1 << 20
-	// chunkBytes is the size of chunks to aim at, before they are compressed.
+	// chunkBytes is the target size of chunks before compression.
 	chunkBytes = 256 << 10
-	// heapBytes is the size of heaps to aim at. Readers load one as a whole for any
-	// value in it.
+	// heapBytes is the target size of heaps. Readers load a whole heap for any value in it.
 	heapBytes = 64 << 10
 	heapMin   = 4096
-	// level is what gzip is told by default everywhere else, too.
+	// level is the usual default of gzip.
 	level = 4
 )
 
-// Format describes it.
+// Format returns the HDF5 format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "hdf5", About: "an HDF5 file, a data set for each field", Ext: []string{".h5", ".hdf5"}, File: true, Pixels: true,
@@ -49,7 +48,7 @@ type sink struct {
 	threads int
 }
 
-// column is the data set of a field.
+// column is the dataset of a field.
 type column struct {
 	field    *sinkdriver.Field
 	datatype []byte
@@ -58,26 +57,25 @@ type column struct {
 	row      int64   // bytes of a row
 	attrs    []message
 	variable bool
-	unit     int64 // bytes of what lengths count, of variable ones
+	unit     int64 // bytes of the unit that lengths count, for variable-length columns
 
-	// Of what lies together: where, and what is not written yet.
+	// Contiguous columns: the address, and the bytes not written yet.
 	at   int64
 	buf  []byte
 	done int64
 
-	// Of chunks: rows in each, those that are full, and where they are.
+	// Chunked columns: rows per chunk, full chunks that wait, and the chunks written.
 	chunkRows int64
 	full      [][]byte
 	chunks    []chunk
 
-	// Of variable ones: the heap that is being filled, and the places in buf that
-	// wait for its address.
+	// Variable-length columns: the current heap, and the offsets in buf that need its address.
 	heap  []byte
 	index uint16
 	waits []int
 }
 
-// chunk is a chunk that is written.
+// chunk is a chunk that was written.
 type chunk struct {
 	at   int64
 	size uint32
@@ -88,7 +86,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		if f.Name == "" || f.Name == "." || strings.ContainsAny(f.Name, "/\x00") {
-			return nil, sinkdriver.Cannot("an HDF5 file", f, "its name is no name of a data set")
+			return nil, sinkdriver.Cannot("an HDF5 file", f, "its name is not a valid dataset name")
 		}
 		c, err := newColumn(f)
 		if err != nil {
@@ -103,7 +101,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	if s.f, err = files.Create(filepath.Join(out.Dir, out.File)); err != nil {
 		return nil, err
 	}
-	// What lies together has its place from the beginning.
+	// Contiguous columns get their space before anything is written.
 	if err = s.f.Skip(4096); err != nil {
 		return nil, err
 	}
@@ -114,7 +112,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 		}
 		c.at = s.f.Size()
 		if c.row > 0 && out.Len > (math.MaxInt64/2)/c.row {
-			return nil, fmt.Errorf("%d records of %d bytes are more than a file can have", out.Len, c.row)
+			return nil, fmt.Errorf("%d records of %d bytes are more than an HDF5 file can hold", out.Len, c.row)
 		}
 		if err := s.f.Skip((out.Len*c.row + 63) &^ 63); err != nil {
 			return nil, err
@@ -129,13 +127,13 @@ func newColumn(f *sinkdriver.Field) (*column, error) {
 	switch {
 	case ok:
 		if len(shape) > 31 {
-			return nil, sinkdriver.Cannot("an HDF5 file", f, "%d axes", len(shape))
+			return nil, sinkdriver.Cannot("an HDF5 file", f, "its arrays have %d axes, more than HDF5 supports", len(shape))
 		}
 		c.datatype, c.size = element(t.Type()), t.Size()
 		if ragged {
 			c.variable, c.unit = true, int64(c.size)
 			c.datatype = variable(c.datatype)
-			if len(shape) > 0 { // values have one axis: the others are said beside them
+			if len(shape) > 0 { // values are one-dimensional: the attribute "shape" has the other axes
 				var sides []byte
 				for _, n := range append([]int{-1}, shape...) {
 					sides = le.AppendUint64(sides, uint64(n))
@@ -192,7 +190,7 @@ func (s *sink) Write(ctx context.Context, recs []sinkdriver.Record) error {
 					b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
 				}
 				if int64(len(b))/c.unit > math.MaxUint32 {
-					return fmt.Errorf("record %d, field %q: %d bytes are more than a value of HDF5 can have", recs[k].ID, c.field.Name, len(b))
+					return fmt.Errorf("record %d, field %q: %d bytes are more than an HDF5 value can have", recs[k].ID, c.field.Name, len(b))
 				}
 				if err := s.variable(c, b); err != nil {
 					return err
@@ -213,11 +211,11 @@ func (s *sink) Write(ctx context.Context, recs []sinkdriver.Record) error {
 	return nil
 }
 
-// flush writes what was collected when it is much, or all of it.
+// flush writes the collected bytes if there are enough, or if all is true.
 func (s *sink) flush(ctx context.Context, c *column, all bool) error {
 	if c.chunkRows > 0 {
 		if size := int(c.chunkRows * c.row); len(c.buf) >= size || all && len(c.buf) > 0 {
-			// The last one is as large as all others.
+			// All chunks have the same size, so the last one is padded.
 			c.full = append(c.full, append(c.buf, make([]byte, max(0, size-len(c.buf)))...))
 			c.buf = make([]byte, 0, size)
 		}
@@ -242,7 +240,7 @@ func (s *sink) flush(ctx context.Context, c *column, all bool) error {
 	return nil
 }
 
-// compress writes the chunks that are full.
+// compress compresses and writes the full chunks.
 func (s *sink) compress(ctx context.Context, c *column) error {
 	packed := make([]bytes.Buffer, len(c.full))
 	g, gctx := errgroup.WithContext(ctx)
@@ -273,7 +271,7 @@ func (s *sink) compress(ctx context.Context, c *column) error {
 	return nil
 }
 
-// variable puts a value into a heap, and what leads to it into the column.
+// variable puts a value into a heap, and a reference to it into the column.
 func (s *sink) variable(c *column, b []byte) error {
 	if len(b) == 0 {
 		c.buf = append(c.buf, make([]byte, 16)...)
@@ -298,13 +296,13 @@ func (s *sink) variable(c *column, b []byte) error {
 	return nil
 }
 
-// endHeap writes the heap that is being filled.
+// endHeap writes the current heap.
 func (s *sink) endHeap(c *column) error {
 	if len(c.heap) == 0 {
 		return nil
 	}
 	if left := heapMin - len(c.heap); left > 0 {
-		if left >= 16 { // what is free is said
+		if left >= 16 { // the free space needs an object of its own
 			c.heap = le.AppendUint64(append(c.heap, make([]byte, 8)...), uint64(left))
 		}
 		c.heap = append(c.heap, make([]byte, max(0, heapMin-len(c.heap)))...)
@@ -367,15 +365,15 @@ func (s *sink) Finish(ctx context.Context) error {
 	return s.f.Close()
 }
 
-// tree writes the tree that leads to the chunks of a column, and returns where it is.
-// A key has the size of a chunk and where it lies among the elements; the key behind
-// the last one of a node is that of the next node, or the end of all.
+// tree writes the B-tree of the chunks of a column and returns its address. A key holds the size of
+// a chunk and its first element. The last key of a node is the first key of the next node, or the
+// end of the dataset.
 func (s *sink) tree(c *column, axes int) (uint64, error) {
 	if len(c.chunks) == 0 {
 		return undefined, nil
 	}
 	type node struct {
-		first int // chunk
+		first int // first chunk
 		at    int64
 	}
 	level := make([]node, len(c.chunks))

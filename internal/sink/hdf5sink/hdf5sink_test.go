@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 				return g.Int == w.Int || string(g.Bytes) == string(binary.LittleEndian.AppendUint64(nil, uint64(w.Int)))
 			case driver.KindFloat:
 				return g.Float == w.Float || string(g.Bytes) == string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(w.Float)))
-			case driver.KindMask: // raw pixels come back as a file
+			case driver.KindMask: // raw pixels are read back as a file
 				return sinktest.File(want, w) == string(g.Bytes)
 			}
 			return string(g.Bytes) == string(w.Bytes)

@@ -1,5 +1,5 @@
-// Package lmdbsink writes LMDB databases: a B+ tree over sorted keys, built from its
-// leaves up, since records come in the order of their keys.
+// Package lmdbsink writes LMDB databases. The B+ tree is built from its leaves up, since records
+// arrive in the order of their keys.
 package lmdbsink
 
 import (
@@ -17,13 +17,12 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// The format, for processors of 64 bits.
+// Constants of the 64-bit format.
 const (
 	page       = 4096
 	pageHeader = 16
 	nodeHeader = 8
-	// nodeMax is the largest node that lies in a leaf; larger values have pages of
-	// their own.
+	// nodeMax is the largest node that fits into a leaf. Larger values get pages of their own.
 	nodeMax = (page-pageHeader)/2&^1 - 2
 
 	magic   = 0xBEEFC0DE
@@ -36,7 +35,7 @@ const (
 	integerKey = 8
 )
 
-// Format describes it.
+// Format returns the LMDB format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "lmdb", About: "an LMDB database, a key for each value", Ext: []string{".lmdb"}, Folder: true, Open: open,
@@ -47,10 +46,10 @@ type sink struct {
 	f      *files.File
 	fields []sinkdriver.Field
 	ends   []string
-	datum  bool // image and label in one value
+	datum  bool // image and label are one value
 	digits int
 
-	leaf    []byte // nodes of the leaf that is being filled
+	leaf    []byte // nodes of the current leaf
 	at      []uint16
 	first   string
 	pages   uint64
@@ -60,7 +59,7 @@ type sink struct {
 	keyMost int
 }
 
-// child is a page of a level of the tree, and its first key.
+// child is a page of a level of the tree, with its first key.
 type child struct {
 	page uint64
 	key  string
@@ -82,7 +81,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	if s.f, err = files.Create(filepath.Join(out.Dir, "data.mdb")); err != nil {
 		return nil, err
 	}
-	return s, s.f.Zeros(2 * page) // of the two pages of metadata
+	return s, s.f.Zeros(2 * page) // for the two metadata pages
 }
 
 // entry is a key and its value, in two parts.
@@ -126,19 +125,19 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 	return nil
 }
 
-// datum is the beginning of Caffe's Datum of an image file: data and label, and that
-// it is encoded. Data comes last, so that it need not be moved.
+// datum returns the start of Caffe's Datum message for an image file: the data, the label and the
+// flag "encoded". The data is last so that it need not be copied.
 func datum(image []byte, label int64) (head, data []byte) {
 	head = binary.AppendUvarint([]byte{5 << 3}, uint64(label))
 	head = append(head, 7<<3, 1)
 	return binary.AppendUvarint(append(head, 4<<3|2), uint64(len(image))), image
 }
 
-// put adds an entry, whose key comes behind all others.
+// put adds an entry. Its key must be greater than all keys before it.
 func (s *sink) put(e *entry) error {
 	size := len(e.head) + len(e.data)
 	if int64(size) > math.MaxUint32 {
-		return fmt.Errorf("%s has %d bytes, more than a value of LMDB can have", e.key, size)
+		return fmt.Errorf("%s has %d bytes, more than an LMDB value can have", e.key, size)
 	}
 	inline, flags := size, uint16(0)
 	if nodeHeader+len(e.key)+size > nodeMax {
@@ -183,7 +182,7 @@ func (s *sink) put(e *entry) error {
 	return s.f.Align(page)
 }
 
-// header begins a page.
+// header returns the header of a page.
 func header(number uint64, flags uint16) []byte {
 	b := make([]byte, pageHeader)
 	binary.LittleEndian.PutUint64(b, number)
@@ -191,7 +190,8 @@ func header(number uint64, flags uint16) []byte {
 	return b
 }
 
-// nodes writes a page of nodes, which lie at its end: at are their places among them.
+// nodes writes a page of nodes, which are stored at its end. The offsets in at are relative to the
+// first node.
 func (s *sink) nodes(flags uint16, at []uint16, nodes []byte) error {
 	b := header(s.pages, flags)
 	s.pages++
@@ -218,8 +218,8 @@ func (s *sink) endLeaf() error {
 	return err
 }
 
-// branches writes the level above pages, each with two or more of them, and returns
-// it.
+// branches writes the level above the given pages and returns it. Each branch page has two or more
+// children.
 func (s *sink) branches(below []child) ([]child, error) {
 	most := (page - pageHeader) / ((nodeHeader+s.keyMost+1)&^1 + 2)
 	n := (len(below) + most - 1) / most
@@ -277,14 +277,14 @@ func (s *sink) Finish(context.Context) error {
 	return s.f.Close()
 }
 
-// meta is one of the two pages of metadata; the one with the higher number of a
-// transaction counts.
+// meta returns one of the two metadata pages. Readers use the one with the higher transaction
+// number.
 func (s *sink) meta(number, root uint64) []byte {
 	le := binary.LittleEndian
 	b := header(number, isMeta)
 	b = le.AppendUint32(le.AppendUint32(b, magic), version)
 	b = le.AppendUint64(le.AppendUint64(b, 0), s.pages*page) // address, size of the map
-	// The list of free pages, which is empty, and the data.
+	// The database of free pages, which is empty, and the main database.
 	b = le.AppendUint16(le.AppendUint16(le.AppendUint32(b, page), integerKey), 0)
 	for range 4 {
 		b = le.AppendUint64(b, 0)

@@ -1,4 +1,4 @@
-// Package mdssink writes MosaicML's MDS: shards of samples, and an index.
+// Package mdssink writes MDS, the format of MosaicML Streaming: shards of samples, and an index.
 package mdssink
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// maxShard is the largest size of a shard that may be asked for: one is held in
-// memory until it is written, since its index stands in front.
+// maxShard is the largest allowed shard size. A shard is held in memory until it is complete, since
+// it starts with its index.
 const maxShard = 1 << 30
 
-// Format describes it.
+// Format returns the MDS format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "mds", About: "MosaicML's MDS", Ext: []string{".mds"}, Folder: true, Sharded: true, ShardBytes: 64 << 20,
@@ -36,18 +36,18 @@ type sink struct {
 	max    int64
 	cols   []column
 	config []byte
-	pack   *zstd.Encoder // nil where nothing is compressed
+	pack   *zstd.Encoder // nil without compression
 	name   any           // of the compression
 	data   []byte
-	ends   []uint32 // of samples in data
+	ends   []uint32 // end offsets of samples in data
 	shards []shard
 }
 
 type column struct {
 	field    *sinkdriver.Field
-	at       int // in the record
+	at       int // index of the value in the record
 	encoding string
-	size     int // 0 where it differs
+	size     int // 0 if it differs
 }
 
 // shard is an entry of index.json.
@@ -74,7 +74,7 @@ type info struct {
 func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	s := &sink{dir: out.Dir, max: out.ShardBytes}
 	if s.max > maxShard {
-		return nil, fmt.Errorf("--shard-size: shards of MDS have at most 1 GiB here, since they are put together in memory")
+		return nil, fmt.Errorf("--shard-size: MDS shards are built in memory, so the limit is 1 GiB")
 	}
 	for i := range out.Fields {
 		f := &out.Fields[i]
@@ -85,7 +85,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 		}
 		s.cols = append(s.cols, c)
 	}
-	// The format has columns in the order of their names.
+	// The format requires columns sorted by name.
 	slices.SortFunc(s.cols, func(a, b column) int { return strings.Compare(a.field.Name, b.field.Name) })
 	if out.Compress == "zstd" {
 		var err error
@@ -99,8 +99,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	return s, err
 }
 
-// encoding is how a field is stored: the name, and the size where all values have
-// the same.
+// encoding returns the MDS encoding of a field, and the size of a value if all have the same.
 func encoding(f *sinkdriver.Field) (string, int, error) {
 	if t, shape, ragged, ok := f.Elements(); ok {
 		name := string(t)
@@ -109,7 +108,7 @@ func encoding(f *sinkdriver.Field) (string, int, error) {
 		}
 		switch {
 		case len(shape)+1 >= 64:
-			return "", 0, sinkdriver.Cannot("MDS", f, "%d axes", len(shape))
+			return "", 0, sinkdriver.Cannot("MDS", f, "its arrays have %d axes, more than MDS supports", len(shape))
 		case ragged:
 			return "ndarray:" + name, 0, nil
 		case len(shape) == 0:
@@ -124,7 +123,7 @@ func encoding(f *sinkdriver.Field) (string, int, error) {
 	case driver.KindFloat:
 		return "float64", 8, nil
 	case driver.KindImage:
-		// Either way Pillow opens what there is, by its content.
+		// With either encoding Pillow detects the format from the content.
 		if f.Channels > 0 && f.Width > 0 {
 			return "png", 0, nil
 		}
@@ -139,7 +138,7 @@ func encoding(f *sinkdriver.Field) (string, int, error) {
 	return "bytes", 0, nil
 }
 
-// shard is the entry of a shard of n samples, without its files.
+// shard returns the index entry of a shard of n samples, without its files.
 func (s *sink) shard(n int) shard {
 	e := shard{Compression: s.name, Format: "mds", Hashes: []string{}, Samples: n, Limit: s.max, Version: 2}
 	for i := range s.cols {
@@ -154,8 +153,8 @@ func (s *sink) shard(n int) shard {
 	return e
 }
 
-// Encode implements sinkdriver.Encoder: the sizes of what has no size of its own,
-// then all values.
+// Encode implements sinkdriver.Encoder: first the sizes of the values without a fixed size, then
+// all values.
 func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 	at := len(b)
 	for i := range s.cols {
@@ -183,7 +182,7 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 		}
 		n := len(b) - from
 		if n > math.MaxUint32 {
-			return nil, fmt.Errorf("field %q has %d bytes, more than MDS can count", c.field.Name, n)
+			return nil, fmt.Errorf("field %q has %d bytes, more than an MDS value can have", c.field.Name, n)
 		}
 		binary.LittleEndian.PutUint32(b[at:], uint32(n))
 		at += 4
@@ -191,8 +190,8 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 	return b, nil
 }
 
-// appendShape appends a shape as arrays have it in front of them that differ: how
-// many axes there are and the width of a side, then the sides.
+// appendShape appends the shape that precedes each array of a field with differing shapes: the
+// number of axes, the width of a side, then the sides.
 func appendShape(b []byte, rows int64, shape []int) []byte {
 	most := rows
 	for _, n := range shape {
@@ -221,9 +220,9 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 			}
 		}
 		if s.size(1, len(b)) > math.MaxUint32 {
-			return fmt.Errorf("record %d has %d bytes, more than a shard of MDS can have", recs[i].ID, len(b))
+			return fmt.Errorf("record %d has %d bytes, more than an MDS shard can have", recs[i].ID, len(b))
 		}
-		if s.data == nil { // once: it does not grow in steps, each with a copy
+		if s.data == nil { // allocated once, since growing would copy it several times
 			s.data = make([]byte, 0, max(s.max, int64(len(b))))
 		}
 		s.data = append(s.data, b...)
@@ -232,7 +231,7 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 	return nil
 }
 
-// size is that of the shard with n more samples of so many bytes.
+// size returns the size of the shard with n more samples of the given total bytes.
 func (s *sink) size(n, bytes int) int64 {
 	return 4 + 4*int64(len(s.ends)+n+1) + int64(len(s.config)) + int64(len(s.data)+bytes)
 }

@@ -1,6 +1,5 @@
-// Package members gives the fields of a record names and bytes of their own, as
-// webdataset has them: an ending that says what the bytes are. Sinks of tar files
-// and of LMDB share it.
+// Package members names and encodes the fields of a record in the convention of webdataset, in
+// which the ending of a name gives the type of the bytes. The tar and LMDB sinks share it.
 package members
 
 import (
@@ -14,9 +13,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Ending is the ending of a field's names, without the extension of images, masks
-// and sounds, which differs: "", ".caption.txt". ok is false where the field's name
-// cannot be a part of names.
+// Ending returns the ending of a field's names, for example "" or ".caption.txt". The extension of
+// images, masks and sounds differs per value and is not included. ok is false if the field's name
+// cannot be part of a file name.
 func Ending(f *sinkdriver.Field) (end string, ok bool) {
 	if f.Name != strings.ToLower(f.Name) || strings.ContainsAny(f.Name, "./\\\x00") || f.Name == "" || len(f.Name) > 60 {
 		return "", false
@@ -27,7 +26,7 @@ func Ending(f *sinkdriver.Field) (end string, ok bool) {
 		usual = "image"
 	case driver.KindAudio:
 		usual = "audio"
-	case driver.KindMask: // its name says that it is one
+	case driver.KindMask: // the name of the field already says that it is a mask
 	case driver.KindLabel:
 		usual, ext = "label", ".cls"
 	case driver.KindInt:
@@ -47,7 +46,7 @@ func Ending(f *sinkdriver.Field) (end string, ok bool) {
 	return "." + f.Name + ext, true
 }
 
-// Bytes are those of a value: head, then data. Space is used for small ones.
+// Bytes returns the bytes of a value: head, then data. Small values are written to space.
 func Bytes(f *sinkdriver.Field, v *sinkdriver.Value, space []byte) (head, data []byte) {
 	switch f.Kind {
 	case driver.KindLabel, driver.KindInt:

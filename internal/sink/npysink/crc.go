@@ -1,8 +1,8 @@
 package npysink
 
-// combine is the CRC-32 of two strings of bytes, one behind the other, of which the
-// second one is n bytes long. A checksum is a polynomial over bits, and n zero bytes
-// behind the first one multiply it by x to the power of 8n.
+// combine returns the CRC-32 of two byte strings joined together, from their checksums and the
+// length n of the second. A checksum is a polynomial over bits, and n zero bytes after the first
+// string multiply it by x to the power of 8n.
 func combine(first, second uint32, n int64) uint32 {
 	square := make([]uint32, 32) // multiplies by x, then by x^2, x^4, ...
 	square[0] = 0xEDB88320
@@ -21,7 +21,7 @@ func combine(first, second uint32, n int64) uint32 {
 	return first ^ second
 }
 
-// apply multiplies a matrix of bits with a vector.
+// apply returns the product of a bit matrix and a vector.
 func apply(m []uint32, v uint32) (out uint32) {
 	for i := 0; v != 0; i++ {
 		if v&1 != 0 {
@@ -32,7 +32,7 @@ func apply(m []uint32, v uint32) (out uint32) {
 	return out
 }
 
-// times is the square of a matrix.
+// times returns the square of a matrix.
 func times(m []uint32) []uint32 {
 	out := make([]uint32, len(m))
 	for i := range m {

@@ -1,5 +1,5 @@
-// Package npysink writes arrays as NumPy does: a .npy file for each field, with a
-// row for each record, or all of them in one .npz file.
+// Package npysink writes NumPy arrays: one .npy file per field, with one row per record, or all
+// arrays in one .npz file.
 package npysink
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// NPY describes the format of .npy files.
+// NPY returns the format of .npy files.
 func NPY() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "npy", About: "NumPy's .npy files: an array for each field, a row for each record", Ext: []string{".npy"},
@@ -28,7 +28,7 @@ func NPY() *sinkdriver.Format {
 	}
 }
 
-// NPZ describes the format of .npz files.
+// NPZ returns the format of .npz files.
 func NPZ() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "npz", About: "the same in one .npz file; lists as their values and offsets", Ext: []string{".npz"}, File: true, Pixels: true,
@@ -55,16 +55,16 @@ type column struct {
 	sum   uint32
 	buf   []byte
 
-	// Of values that differ in length: the bytes of a row of them, how many there are, and
-	// where in offsets the ends of records go.
+	// For values that differ in length: the bytes of a row, the number of rows, and the column that
+	// gets the end offset of each record.
 	row     int64
 	count   int64
 	offsets *column
-	// place is that of the field in records, -1 of offsets.
+	// place is the index of the field in records, -1 for offsets.
 	place int
 }
 
-// offsetsName is the name of the array that says where the values of each record begin.
+// offsetsName returns the name of the array with the start offset of each record's values.
 func offsetsName(field string) string { return field + "_offsets" }
 
 func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
@@ -96,7 +96,7 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 			c.row = size
 			c.offsets = &column{field: f, name: offsetsName(f.Name) + ".npy", place: -1, t: driver.Int64, shape: []int64{out.Len + 1}}
 		case ragged:
-			return nil, sinkdriver.Cannot(format, f, "its values differ in length, an array has rows of one shape; .npz holds them with their offsets")
+			return nil, sinkdriver.Cannot(format, f, "its values differ in length, and all rows of an array have one shape; write .npz, which stores offsets")
 		case f.Kind == driver.KindImage:
 			if !ok {
 				return nil, sinkdriver.Cannot(format, f, "its images are not raw pixels of one size; make a pack with --images raw --resize WxH first")
@@ -130,7 +130,7 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 		}
 		head := npy.AppendHeader(nil, c.t, c.shape)
 		c.head = len(head)
-		if !s.zip { // its number of rows is put right in the end
+		if !s.zip { // Finish corrects its number of rows
 			_, _ = c.file.Write(head)
 		}
 		if c.place < 0 {
@@ -148,7 +148,7 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 	s.rows += int64(len(recs))
 	for _, c := range s.cols {
 		if c.place < 0 {
-			continue // with the values
+			continue // written together with the values
 		}
 		if c.field.Number() {
 			c.buf = c.buf[:0]
@@ -189,8 +189,8 @@ func (s *sink) put(c *column, b []byte) error {
 	return err
 }
 
-// header is that of an array with as many rows as there are now, as long as the one
-// for all records.
+// header returns the header of an array with its current number of rows, padded to the length of
+// the header for all records.
 func (s *sink) header(c *column) []byte {
 	switch c.shape[0] = s.rows; {
 	case c.offsets != nil:
@@ -223,8 +223,8 @@ func (s *sink) Finish(context.Context) error {
 	return nil
 }
 
-// finishZip puts the arrays into a zip file, stored, with sizes of 64 bits as NumPy
-// writes them. Their elements begin at multiples of 64.
+// finishZip joins the arrays to a zip file. They are stored uncompressed, with 64-bit sizes as
+// NumPy writes them. The elements of each array start at a multiple of 64 bytes.
 func (s *sink) finishZip() error {
 	z, err := files.Create(filepath.Join(s.out.Dir, s.out.File))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// The physical types, compressions and repetitions of Parquet, by their numbers.
+// Numbers of the physical types, compressions and repetitions in Parquet.
 const (
 	physInt32  = 1
 	physInt64  = 2
@@ -25,7 +25,7 @@ const (
 	repeated = 2
 )
 
-// logical is what values mean beyond their physical type.
+// logical is the meaning of values beyond their physical type.
 type logical uint8
 
 const (
@@ -48,20 +48,20 @@ type node struct {
 	signed     bool
 }
 
-// column holds the values of a leaf of the schema until a row group is full.
+// column collects the values of a leaf of the schema until a row group is full.
 type column struct {
 	path     []string
 	node     node
 	codec    int32
-	t        dtype.Type // of elements, 0 for what is none
-	lists    int        // how deep values lie in lists
+	t        dtype.Type // of elements, 0 if not an array
+	lists    int        // nesting depth of the lists
 	maxDef   int
-	shape    []int // sides of the lists; the first one is 0 where it differs
-	width    int   // bytes of a value as it comes
+	shape    []int // sides of the lists; the first one is 0 if it differs per record
+	width    int   // bytes of an input value
 	stats    bool
-	page     page   // that is being filled
-	done     []page // full ones of this row group
-	rowStart int64  // of the page that is being filled, in the row group
+	page     page   // current page
+	done     []page // full pages of this row group
+	rowStart int64  // first row of the current page, in the row group
 }
 
 // page is a data page.
@@ -71,18 +71,18 @@ type page struct {
 	data         []byte
 	min, max     uint64
 	floats, any  bool
-	unordered    bool // there are values without an order
+	unordered    bool // some values have no order (NaN)
 
 	first int64 // row
-	raw   int   // bytes before they were compressed
+	raw   int   // bytes before compression
 	head  []byte
 	body  []byte
 }
 
-// pageBytes is the size of pages to aim at.
+// pageBytes is the target size of pages.
 const pageBytes = 1 << 20
 
-// levels are small numbers, as runs of equal ones.
+// levels are small numbers, run-length encoded.
 type levels struct {
 	b   []byte
 	cur byte
@@ -107,20 +107,20 @@ func (l *levels) flush() {
 	}
 }
 
-// append appends the runs with their size in front of them.
+// append appends the runs, preceded by their size.
 func (l *levels) append(b []byte) []byte {
 	l.flush()
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(l.b))), l.b...)
 }
 
-// bytes adds a string of bytes.
+// bytes adds a byte string.
 func (c *column) bytes(v []byte) {
 	p := &c.page
 	p.data = append(binary.LittleEndian.AppendUint32(p.data, uint32(len(v))), v...)
 	c.one(p)
 }
 
-// int adds a number, and float one with a point.
+// int adds an integer.
 func (c *column) int(x int64) {
 	p := &c.page
 	if !p.any || x < int64(p.min) {
@@ -161,7 +161,7 @@ func (c *column) one(p *page) {
 func (c *column) array(v []byte) {
 	p := &c.page
 	n := int64(len(v) / c.width)
-	if n == 0 { // a list that is there and has nothing in it
+	if n == 0 { // a list that exists and is empty
 		p.rep.add(0, 1)
 		p.def.add(1, 1)
 		p.values++
@@ -175,7 +175,7 @@ func (c *column) array(v []byte) {
 	c.endRow(p)
 }
 
-// repetitions adds, for each of n elements, how many of its lists go on.
+// repetitions adds the repetition level of n elements: the number of enclosing lists that continue.
 func (c *column) repetitions(p *page, n int64) {
 	d := c.lists
 	if d == 1 {
@@ -200,10 +200,10 @@ func (c *column) repetitions(p *page, n int64) {
 	}
 }
 
-// elements appends elements as PLAIN has them: small integers have 32 bits.
+// elements appends elements in the PLAIN encoding, in which small integers have 32 bits.
 func (c *column) elements(p *page, v []byte) {
 	switch c.t {
-	case dtype.U16: // of tokens there are many
+	case dtype.U16: // a fast path, since there are many tokens
 		at := len(p.data)
 		p.data = slices.Grow(p.data, 2*len(v))[:at+2*len(v)]
 		for out := p.data[at:]; len(v) >= 2 && len(out) >= 4; v, out = v[2:], out[4:] {
@@ -218,7 +218,7 @@ func (c *column) elements(p *page, v []byte) {
 	}
 }
 
-// endRow counts a row and begins a new page when this one is full.
+// endRow counts a row and starts a new page if this one is full.
 func (c *column) endRow(p *page) {
 	p.rows++
 	if len(p.data) >= pageBytes || p.rows >= 20000 {
@@ -236,7 +236,7 @@ func (c *column) cut() {
 	c.page = page{}
 }
 
-// bounds are the least and the largest value of pages, false where there are none.
+// bounds returns the smallest and largest value of pages. ok is false if there are none.
 func bounds(pages []page) (low, high []byte, ok bool) {
 	var all page
 	for i := range pages {
@@ -258,7 +258,7 @@ func bounds(pages []page) (low, high []byte, ok bool) {
 		}
 		all.floats = p.floats
 	}
-	if all.floats { // zeros of either sign are equal
+	if all.floats { // 0 and -0 are equal
 		if math.Float64frombits(all.min) == 0 {
 			all.min = math.Float64bits(math.Copysign(0, -1))
 		}

@@ -1,7 +1,6 @@
-// Package parquetsink writes Parquet files as Hugging Face datasets has them: images
-// and sounds as structs of bytes and path, classes with their names. Values are
-// plain, pages compressed on their own; each file has the indexes of pages, and
-// bounds of numbers.
+// Package parquetsink writes Parquet files in the layout of Hugging Face datasets: images and
+// sounds are structs of bytes and path, and classes have their names. Values have the PLAIN
+// encoding and pages are compressed separately. Each file has page indexes, and bounds of numbers.
 package parquetsink
 
 import (
@@ -26,14 +25,14 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A row group has about as many bytes, and at most as many rows. It is what is held
-// in memory, and what readers load at once.
+// A row group has about groupBytes bytes and at most groupRows rows. The sink holds one in memory,
+// and readers load one at a time.
 const (
 	groupBytes = 32 << 20
 	groupRows  = 1 << 20
 )
 
-// Format describes it.
+// Format returns the Parquet format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "parquet", About: "Parquet, with the features of Hugging Face datasets", Ext: []string{".parquet"},
@@ -47,17 +46,17 @@ type sink struct {
 	schema  []node
 	meta    []arrowipc.KeyValue
 	cols    []column
-	first   []int // column of each field
+	first   []int // first column of each field
 	threads int
-	most    int64 // bytes of a row group
+	most    int64 // most bytes of a row group
 	size    int64
 	rows    int64
-	groups  []group // of the file that is written
-	total   int64   // rows of that
+	groups  []group // of the current file
+	total   int64   // rows of the current file
 	zstd    sync.Pool
 }
 
-// group is a row group that is written.
+// group is a row group that was written.
 type group struct {
 	rows, bytes, packed, at int64
 	cols                    []chunk
@@ -84,7 +83,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	s.zstd.New = func() any {
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
-			panic(err) // the options are right
+			panic(err) // cannot happen: the options are valid
 		}
 		return e
 	}
@@ -93,7 +92,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		if len(f.Shape) > 14 {
-			return nil, sinkdriver.Cannot("a Parquet file", f, "%d axes", len(f.Shape))
+			return nil, sinkdriver.Cannot("a Parquet file", f, "its arrays have %d axes, more than this format supports", len(f.Shape))
 		}
 		s.first = append(s.first, len(s.cols))
 		s.add(f, codec)
@@ -125,7 +124,7 @@ func (s *sink) add(f *sinkdriver.Field, codec int32) {
 			name = "element"
 			path = append(path, "list", "element")
 		}
-		if t == driver.Bool { // bytes, as Arrow files have them: a list of bits is what few things read
+		if t == driver.Bool { // stored as uint8, as in Arrow files: few readers support lists of bits
 			t = driver.Uint8
 		}
 		n := element(t.Type())
@@ -147,7 +146,7 @@ func (s *sink) add(f *sinkdriver.Field, codec int32) {
 	}
 }
 
-// element is how the elements of arrays are stored.
+// element returns the schema node of array elements.
 func element(t dtype.Type) node {
 	whole := func(physical int32, signed bool) node {
 		return node{physical: physical, logical: integer, bits: int8(8 * t.Size()), signed: signed}
@@ -180,7 +179,7 @@ func (s *sink) Write(ctx context.Context, recs []sinkdriver.Record) error {
 			n += int64(len(rec.Values[k].Bytes)) + 16
 		}
 		if n > math.MaxInt32 {
-			return fmt.Errorf("record %d has %d bytes; a page of a Parquet file has at most 2 GiB", rec.ID, n)
+			return fmt.Errorf("record %d has %d bytes: the limit for a page of a Parquet file is 2 GiB", rec.ID, n)
 		}
 		if s.rows > 0 && (s.size+n > s.most || s.rows == groupRows) {
 			if err := s.flush(ctx); err != nil {
@@ -214,7 +213,7 @@ func (s *sink) Write(ctx context.Context, recs []sinkdriver.Record) error {
 	return nil
 }
 
-// flush writes a row group. Its pages are compressed by several goroutines.
+// flush writes a row group. Several goroutines compress its pages.
 func (s *sink) flush(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(s.threads, 1))
@@ -275,7 +274,7 @@ func (s *sink) flush(ctx context.Context) error {
 	return nil
 }
 
-// compress makes a page of what was collected for it.
+// compress encodes and compresses a page.
 func (s *sink) compress(c *column, p *page) {
 	raw := make([]byte, 0, len(p.data)+len(p.rep.b)+len(p.def.b)+32)
 	if c.lists > 0 {
@@ -311,7 +310,8 @@ func (s *sink) compress(c *column, p *page) {
 	p.head = h.b
 }
 
-// columnIndex says what each page has; nil where one has numbers without an order.
+// columnIndex returns the index of the pages of a column. It returns nil if a page has numbers
+// without an order.
 func columnIndex(pages []page) []byte {
 	lows, highs := make([][]byte, len(pages)), make([][]byte, len(pages))
 	for i := range pages {
@@ -324,7 +324,7 @@ func columnIndex(pages []page) []byte {
 	x.begin()
 	x.list(1, len(pages), typeTrue)
 	for range pages {
-		x.b = append(x.b, typeFalse) // is it nothing but nulls
+		x.b = append(x.b, typeFalse) // whether the page has only nulls: no
 	}
 	for id, all := range [][][]byte{lows, highs} {
 		x.list(int16(2+id), len(pages), typeBinary)
@@ -346,7 +346,7 @@ func (s *sink) next(n int64) (*files.File, error) {
 	return f, err
 }
 
-// end writes the indexes of pages, and the metadata.
+// end writes the page indexes and the metadata.
 func (s *sink) end(f *files.File) error {
 	type place struct {
 		at   int64
@@ -433,7 +433,7 @@ func (n *node) write(m *compact) {
 	if n.children > 0 || n.repetition < 0 {
 		m.i32(5, n.children)
 	}
-	// The older form of what it means, and the newer one.
+	// The format has an older and a newer way to declare the logical type. Both are written.
 	switch n.logical {
 	case text:
 		m.i32(6, 0)

@@ -11,7 +11,7 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, &sinktest.Suite{
 		Target: "parquet:out", Kinds: sinktest.Kinds,
 		Same: func(want, got *driver.Field, w, g *driver.Value) bool {
-			if want.Kind == driver.KindMask { // raw pixels come back as a file
+			if want.Kind == driver.KindMask { // raw pixels are read back as a file
 				return sinktest.File(want, w) == string(g.Bytes)
 			}
 			return string(g.Bytes) == string(w.Bytes)

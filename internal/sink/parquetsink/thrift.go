@@ -2,14 +2,14 @@ package parquetsink
 
 import "encoding/binary"
 
-// compact writes structures of Thrift's compact protocol, in which Parquet has its
-// metadata. Fields are written in the order of their numbers.
+// compact writes structures in Thrift's compact protocol, which Parquet uses for its metadata.
+// Fields must be written in the order of their numbers.
 type compact struct {
 	b    []byte
 	last []int16 // number of the last field, by depth
 }
 
-// The types of the protocol.
+// Types of the protocol.
 const (
 	typeTrue   = 1
 	typeFalse  = 2
@@ -32,8 +32,8 @@ func (c *compact) field(id int16, typ byte) {
 	c.last[d] = id
 }
 
-// begin and end are the bounds of a structure that is no field: the first one, and
-// elements of lists.
+// begin and end enclose a structure that is not a field: the outermost one, or an element of a
+// list.
 func (c *compact) begin() { c.last = append(c.last, 0) }
 
 func (c *compact) end() {
@@ -83,7 +83,7 @@ func (c *compact) binary(id int16, v []byte) {
 
 func (c *compact) string(id int16, v string) { c.binary(id, []byte(v)) }
 
-// list begins a list of n elements, which are written behind it.
+// list starts a list of n elements. The caller writes the elements next.
 func (c *compact) list(id int16, n int, typ byte) {
 	c.field(id, typeList)
 	if n < 15 {
@@ -102,7 +102,7 @@ func (c *compact) structures(id int16, n int, element func(i int)) {
 	}
 }
 
-// blob is a string or bytes as an element of a list.
+// blob writes a string or bytes as an element of a list.
 func (c *compact) blob(v []byte) {
 	c.b = append(binary.AppendUvarint(c.b, uint64(len(v))), v...)
 }

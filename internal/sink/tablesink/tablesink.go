@@ -1,5 +1,5 @@
-// Package tablesink writes tables of text: a line for each record, as JSON, CSV or
-// TSV. Images, sounds and bytes are files beside the table, whose paths stand in it.
+// Package tablesink writes text tables with one line per record: JSON Lines, CSV or TSV. Images,
+// sounds and bytes are files next to the table, and the table has their paths.
 package tablesink
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// JSONL describes the format of a JSON object on each line.
+// JSONL returns the format with one JSON object per line.
 func JSONL() *sinkdriver.Format {
 	return format("jsonl", "a JSON object on each line", ".jsonl", ".ndjson")
 }
 
-// CSV describes the format of comma-separated values.
+// CSV returns the format of comma-separated values.
 func CSV() *sinkdriver.Format { return format("csv", "comma-separated values", ".csv") }
 
-// TSV describes the format of values between tabs.
+// TSV returns the format of tab-separated values.
 func TSV() *sinkdriver.Format { return format("tsv", "values between tabs", ".tsv") }
 
 func format(name, about string, ext ...string) *sinkdriver.Format {
@@ -50,7 +50,7 @@ type field struct {
 	sinkdriver.Field
 	key   []byte // "name":
 	t     dtype.Type
-	shape []int // with 0 in place of a first axis that differs
+	shape []int // with 0 for a first axis that differs per record
 	file  bool
 }
 
@@ -65,17 +65,17 @@ func open(out *sinkdriver.Out, name, ext string) (sinkdriver.Sink, error) {
 		f.file = f.Picture() || f.Kind == driver.KindAudio || f.Kind == driver.KindBytes
 		if f.file {
 			if out.File != "" {
-				return nil, sinkdriver.Cannot("a table", &f.Field, "its values are files: write a folder, %s:%s/, where they lie beside the table", name, strings.TrimSuffix(out.File, filepath.Ext(out.File)))
+				return nil, sinkdriver.Cannot("a table", &f.Field, "its values are files: write a folder, %s:%s/", name, strings.TrimSuffix(out.File, filepath.Ext(out.File)))
 			}
 			if strings.ContainsAny(f.Name, "/\\\x00") || strings.HasPrefix(f.Name, ".") || strings.HasSuffix(f.Name, ext) {
-				return nil, sinkdriver.Cannot("a table", &f.Field, "its name is that of a folder: give another one with --field NEWNAME=%s", f.Name)
+				return nil, sinkdriver.Cannot("a table", &f.Field, "its name is the name of a folder: give another one with --field NEWNAME=%s", f.Name)
 			}
 			if err := os.Mkdir(filepath.Join(out.Dir, f.Name), 0o777); err != nil {
 				return nil, err
 			}
 		}
 		if f.Masks {
-			return nil, sinkdriver.Cannot("a table", &f.Field, "the pixels of masks are no cells of text; Parquet, HDF5, npz and others hold them")
+			return nil, sinkdriver.Cannot("a table", &f.Field, "the pixels of masks do not fit into cells of text; write .parquet, .h5 or .npz")
 		}
 		if t, shape, ragged, ok := f.Elements(); ok {
 			f.t = t.Type()
@@ -97,7 +97,7 @@ func open(out *sinkdriver.Out, name, ext string) (sinkdriver.Sink, error) {
 	return s, nil
 }
 
-// Encode implements sinkdriver.Encoder. It writes the files of a record, too.
+// Encode implements sinkdriver.Encoder. It also writes the files of the record.
 func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 	if s.json {
 		b = append(b, '{')
@@ -127,7 +127,7 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 		case f.Kind == driver.KindJSON && s.json:
 			var err error
 			if b, err = appendCompact(b, v.Bytes); err != nil {
-				return nil, fmt.Errorf("field %q is no JSON: %w", f.Name, err)
+				return nil, fmt.Errorf("field %q is not valid JSON: %w", f.Name, err)
 			}
 		case f.Kind == driver.KindJSON:
 			b = s.text(b, v.Bytes)
@@ -139,7 +139,7 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 			b = s.float(b, v.Float, 64)
 		case s.json:
 			b, _ = s.array(b, f, v.Bytes, f.shape)
-		default: // of a table: as JSON has them
+		default: // CSV and TSV cells: the JSON text
 			text, _ = s.array(text[:0], f, v.Bytes, f.shape)
 			b = s.cell(b, text)
 		}
@@ -153,7 +153,7 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// file writes a value beside the table.
+// file writes a value to a file next to the table and returns its path.
 func (s *sink) file(f *field, rec *sinkdriver.Record, v *sinkdriver.Value) (string, error) {
 	ext := v.Ext
 	if f.Kind == driver.KindBytes {
@@ -163,7 +163,7 @@ func (s *sink) file(f *field, rec *sinkdriver.Record, v *sinkdriver.Value) (stri
 	return name, os.WriteFile(filepath.Join(s.dir, name), v.Bytes, 0o666)
 }
 
-// text appends text, with quotes where they are needed.
+// text appends text, with quotes if they are needed.
 func (s *sink) text(b, text []byte) []byte {
 	if s.json {
 		return appendString(b, text)
@@ -171,7 +171,7 @@ func (s *sink) text(b, text []byte) []byte {
 	return s.cell(b, text)
 }
 
-// class appends a class by its name, where it has one.
+// class appends the name of a class, or its number if it has no name.
 func (s *sink) class(b []byte, f *field, n int64) []byte {
 	if n >= 0 && n < int64(len(f.Classes)) {
 		return s.text(b, []byte(f.Classes[n]))
@@ -179,7 +179,7 @@ func (s *sink) class(b []byte, f *field, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// float appends a number. JSON has none that is not finite.
+// float appends a number. Numbers that are not finite become null in JSON.
 func (s *sink) float(b []byte, x float64, bits int) []byte {
 	if s.json && (math.IsNaN(x) || math.IsInf(x, 0)) {
 		return append(b, "null"...)
@@ -190,8 +190,8 @@ func (s *sink) float(b []byte, x float64, bits int) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, bits)
 }
 
-// array appends elements as lists in lists, and returns what is behind them. A side
-// of 0 stands for as many rows as there are.
+// array appends elements as nested lists, and returns the bytes after them. A side of 0 stands for
+// all remaining rows.
 func (s *sink) array(b []byte, f *field, p []byte, shape []int) ([]byte, []byte) {
 	if len(shape) == 0 {
 		return s.element(b, f, p), p[f.t.Size():]
@@ -226,7 +226,7 @@ func (s *sink) element(b []byte, f *field, p []byte) []byte {
 	return strconv.AppendInt(b, f.t.Int(p), 10)
 }
 
-// finite is float for elements, which are JSON in tables, too.
+// finite appends an array element. Arrays are JSON in every format.
 func (s *sink) finite(b []byte, x float64, bits int) []byte {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return append(b, "null"...)
@@ -234,7 +234,7 @@ func (s *sink) finite(b []byte, x float64, bits int) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, bits)
 }
 
-// cell appends a cell of a table, in quotes where it needs them.
+// cell appends a cell of CSV or TSV, with quotes if they are needed.
 func (s *sink) cell(b, text []byte) []byte {
 	if !bytes.ContainsAny(text, "\"\r\n") && bytes.IndexByte(text, s.comma) < 0 &&
 		(len(text) == 0 || text[0] != ' ' && text[len(text)-1] != ' ') {
@@ -250,7 +250,7 @@ func (s *sink) cell(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// appendString appends text as a string of JSON. What is no UTF-8 becomes U+FFFD.
+// appendString appends text as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(b, text []byte) []byte {
 	b = append(b, '"')
 	for len(text) > 0 {
@@ -266,7 +266,7 @@ func appendString(b, text []byte) []byte {
 			b = append(b, c)
 		default:
 			r, n := utf8.DecodeRune(text)
-			if r == '\u2028' || r == '\u2029' { // ends of lines, for some readers
+			if r == '\u2028' || r == '\u2029' { // some readers treat these as the end of a line
 				b = fmt.Appendf(b, "\\u%04x", r)
 			} else {
 				b = utf8.AppendRune(b, r)
@@ -279,7 +279,7 @@ func appendString(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// appendCompact appends JSON without the ends of lines in it.
+// appendCompact appends JSON without line breaks.
 func appendCompact(b, text []byte) ([]byte, error) {
 	buf := bytes.NewBuffer(b)
 	if err := json.Compact(buf, text); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// values are the elements of what is an array as JSON has them.
+// values returns the elements of an array as JSON decodes them.
 func values(f *driver.Field, v *driver.Value) (out []any) {
 	t := f.DType
 	if f.Kind == driver.KindMultiLabel {

@@ -1,5 +1,5 @@
-// Package tarsink writes tar files as the webdataset library reads them: the files
-// of a record have a name in common, and an ending that says what they are.
+// Package tarsink writes tar files for the webdataset library. The files of a record share a name,
+// and the ending gives the type of each:
 //
 //	000000017.jpg  000000017.cls  000000017.caption.txt
 package tarsink
@@ -18,7 +18,7 @@ import (
 
 const block = 512
 
-// Format describes it.
+// Format returns the tar format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "tar", About: "shards of webdataset", Ext: []string{".tar"}, File: true, Folder: true, Sharded: true, ShardBytes: 256 << 20, Open: open,
@@ -61,8 +61,8 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 
 var zeros [block]byte
 
-// appendHeader appends the header of a member. It is that of a ustar file, but for
-// sizes that have no room in it.
+// appendHeader appends the header of a member. It is a ustar header, except for sizes that do not
+// fit into one.
 func appendHeader(b []byte, name string, size int64) []byte {
 	if size > 0o77777777777 {
 		var buf bytes.Buffer
@@ -87,7 +87,7 @@ func appendHeader(b []byte, name string, size int64) []byte {
 	return b
 }
 
-// octal fills p with the digits of n.
+// octal fills p with the octal digits of n.
 func octal(p []byte, n int64) {
 	for i := len(p) - 1; i >= 0; i-- {
 		p[i] = byte('0' + n&7)

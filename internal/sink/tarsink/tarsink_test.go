@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 				return got.Kind == driver.KindArray && string(g.Bytes) == string(le(w.Float))
 			case got.Kind == driver.KindRagged && (want.Kind == driver.KindTokens || want.Kind == driver.KindBoxes || want.Kind == driver.KindMultiLabel):
 				return string(g.Bytes) == string(w.Bytes)
-			case want.Kind == driver.KindMask: // raw pixels come back as a file
+			case want.Kind == driver.KindMask: // raw pixels are read back as a file
 				return got.Kind == want.Kind && sinktest.File(want, w) == string(g.Bytes)
 			}
 			return false

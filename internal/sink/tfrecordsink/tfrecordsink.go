@@ -1,5 +1,4 @@
-// Package tfrecordsink writes TFRecord files whose records are messages of
-// tf.train.Example.
+// Package tfrecordsink writes TFRecord files of tf.train.Example messages.
 package tfrecordsink
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format describes it.
+// Format returns the TFRecord format.
 func Format() *sinkdriver.Format {
 	return &sinkdriver.Format{
 		Name: "tfrecord", About: "TFRecord files with tf.train.Example", Ext: []string{".tfrecord", ".tfrecords"},
@@ -23,7 +22,7 @@ func Format() *sinkdriver.Format {
 	}
 }
 
-// The lists that a feature may be, by their numbers in tf.train.Feature.
+// Field numbers of the list types in tf.train.Feature.
 const (
 	bytesList = 1
 	floatList = 2
@@ -38,7 +37,7 @@ type sink struct {
 type field struct {
 	sinkdriver.Field
 	list  int
-	shape []byte // the feature NAME/shape of an array of several axes, nil for none
+	shape []byte // the feature NAME/shape of an array of several axes, else nil
 	t     dtype.Type
 }
 
@@ -62,10 +61,10 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 				f.list = int64List
 			}
 			if len(shape) > 1 || ragged && len(shape) > 0 || t == driver.Uint8 && (ragged || len(shape) > 0) {
-				// Lists have one axis: the others are said beside them.
+				// Lists have one axis: NAME/shape has the others.
 				var sides []byte
 				if ragged {
-					sides = binary.AppendUvarint(sides, math.MaxUint64) // -1: as many as there are
+					sides = binary.AppendUvarint(sides, math.MaxUint64) // -1: any length
 				}
 				for _, n := range shape {
 					sides = binary.AppendUvarint(sides, uint64(n))
@@ -78,12 +77,12 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	return s, nil
 }
 
-// Encode implements sinkdriver.Encoder: the length of a record, its checksum, the
-// record, its checksum.
+// Encode implements sinkdriver.Encoder: the length of a record, its checksum, the record, its
+// checksum.
 func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 	at := len(b)
 	b = append(b, make([]byte, 12)...)
-	// Example has one member, Features, which is as long as all of its entries.
+	// Example has one member, Features: the size of that is the sum of all entries.
 	size := 0
 	for i := range s.fields {
 		n, err := s.fields[i].size(&rec.Values[i])
@@ -105,13 +104,13 @@ func (s *sink) Encode(b []byte, rec *sinkdriver.Record) ([]byte, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum as TFRecord has it: rotated, and a constant added.
+// masked returns the checksum of TFRecord: a CRC-32C, rotated, plus a constant.
 func masked(p []byte) uint32 {
 	crc := crc32.Checksum(p, castagnoli)
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
 
-// listSize is the size of the values of a field, as its list has them.
+// listSize returns the size of the values of a field in their list.
 func (f *field) listSize(v *sinkdriver.Value) (int, error) {
 	switch {
 	case f.list == bytesList:
@@ -124,7 +123,7 @@ func (f *field) listSize(v *sinkdriver.Value) (int, error) {
 		return len(v.Bytes) / f.t.Size() * 4, nil
 	}
 	n := 0
-	if f.t == dtype.U16 { // tokens, of which there are many
+	if f.t == dtype.U16 { // a fast path, since there are many tokens
 		for p := v.Bytes; len(p) >= 2; p = p[2:] {
 			n++
 			if p[1] != 0 || p[0] >= 0x80 {
@@ -145,7 +144,7 @@ func (f *field) listSize(v *sinkdriver.Value) (int, error) {
 	return n, nil
 }
 
-// size is that of the entry of a field.
+// size returns the size of the entry of a field.
 func (f *field) size(v *sinkdriver.Value) (int, error) {
 	n, err := f.listSize(v)
 	if err != nil {
@@ -155,8 +154,8 @@ func (f *field) size(v *sinkdriver.Value) (int, error) {
 	return all + uvarint(uint64(all)) + 1 + len(f.shape), nil
 }
 
-// sizes are those of a list, of a Feature with it, and of an entry of the map, each
-// without what stands in front of it.
+// sizes returns the sizes of a list, of the Feature around it, and of the entry of the map. Each
+// size excludes its own prefix.
 func (f *field) sizes(n int) (list, feature, all int) {
 	list = 1 + uvarint(uint64(n)) + n
 	if n == 0 && f.list != bytesList {
@@ -216,7 +215,7 @@ func (f *field) values(b []byte, v *sinkdriver.Value) []byte {
 	return b
 }
 
-// packed is a list of numbers.
+// packed returns a list of numbers in the packed encoding.
 func packed(values []byte) []byte {
 	return append(binary.AppendUvarint([]byte{1<<3 | 2}, uint64(len(values))), values...)
 }
@@ -230,7 +229,7 @@ func entry(b []byte, name string, list int, values []byte) []byte {
 	return append(binary.AppendUvarint(append(b, 1<<3|2), uint64(len(e))), e...)
 }
 
-// uvarint is the size of a number as protocol buffers have it.
+// uvarint returns the size of a number as a varint.
 func uvarint(x uint64) (n int) {
 	for n = 1; x >= 0x80; n++ {
 		x >>= 7

@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// elements are those of what is an array.
+// elements returns the element type and shape of an array field.
 func elements(f *driver.Field) (driver.DType, []int, bool, bool) {
 	switch f.Kind {
 	case driver.KindMultiLabel:
@@ -39,7 +39,7 @@ func elements(f *driver.Field) (driver.DType, []int, bool, bool) {
 	return "", nil, false, false
 }
 
-// same says whether numbers of two types are equal, those with a point as float32.
+// same reports whether numbers of two types are equal. Floats are compared as float32.
 func same(a driver.DType, x []byte, b driver.DType, y []byte) bool {
 	if b == "" {
 		b = driver.Int64
