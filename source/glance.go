@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
@@ -180,7 +181,7 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 			opt.Guess = pack.ManifestName
 		}
 		err := g.Store.List(ctx, key.dir, opt, func(e store.Entry) error {
-			if len(l.entries) == lookAt {
+			if len(l.entries) == format.MaxNames {
 				l.whole = false
 				return enough
 			}

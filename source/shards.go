@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/place"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
 )
@@ -25,11 +26,11 @@ func isPattern(p string) bool { return strings.ContainsAny(p, "{*?[") }
 // expand finds the files that the path stands for: those of braces in the order in
 // which they are written, those of stars sorted by their names.
 func (loc *location) expand(ctx context.Context) error {
-	place := loc.path
-	if stores.IsURL(place) {
-		place = loc.store.Path("") // as names are, without a user
+	at := loc.path
+	if stores.IsURL(at) {
+		at = loc.store.Path("") // as names are, without a user
 	}
-	scheme, rest := origin(place)
+	scheme, rest := place.Split(at)
 	all, err := expandBraces(rest)
 	if err != nil {
 		return err
@@ -38,23 +39,23 @@ func (loc *location) expand(ctx context.Context) error {
 	if scheme != "" && base == "." {
 		return errors.New("the name of a bucket cannot be a pattern")
 	}
-	st := beside(loc.store, scheme+base)
+	st := place.At(loc.store, scheme+base)
 	for _, p := range all {
 		name := strings.TrimPrefix(strings.TrimPrefix(path.Clean(p), base), "/")
 		if base == "." {
 			name = path.Clean(p)
 		}
 		if !strings.ContainsAny(name, "*?[") {
-			loc.opt.shards = append(loc.opt.shards, name)
+			loc.names = append(loc.names, name)
 			continue
 		}
 		found, err := glob(ctx, st, name)
 		if err != nil {
 			return err
 		}
-		loc.opt.shards = append(loc.opt.shards, found...)
+		loc.names = append(loc.names, found...)
 	}
-	if len(loc.opt.shards) == 0 {
+	if len(loc.names) == 0 {
 		return errors.New("no file has such a name")
 	}
 	loc.path, loc.store = scheme+base, st

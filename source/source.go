@@ -1,23 +1,20 @@
-// Package source opens datasets by URL: packs, folders of images, of sound and of video, NumPy's .npy
-// and .npz files, files of tokens, optical flow and float maps, TFRecords, the files of MNIST, CIFAR, STL-10 and SVHN, tar and zip
-// files (those of webdataset, too), HDF5, Zarr and Parquet files, Arrow files (those of `datasets`, too), tables of
-// text, volumes, any files as bytes, and files that belong together. What it knows is listed
-// in formats.
+// Package source opens datasets by URL, in any of the formats that Formats lists.
 package source
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/source/column"
-	"github.com/stokerdata/stoker/internal/source/pairsource"
-	"github.com/stokerdata/stoker/internal/source/tokensource"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store"
 )
 
 // Options change how a source is opened. Nil means the defaults.
@@ -51,33 +48,44 @@ type Options struct {
 	// Connections is how many reads there will be at once as soon as it is open: connections
 	// for those are opened meanwhile, where it lies far away.
 	Connections int
-
-	// looked is the store, with what was seen of it already.
-	looked store.Store
-	// file is the one that the URL names, where the store is its folder.
-	file    string
-	pairs   []pairsource.Field   // from the URL
-	params  map[string]string    // from the URL, of formats that have some
-	columns []column.Want        // from the URL, of tables
-	shards  []string             // the files that a pattern in the URL stands for
-	tokens  *tokensource.Options // from the URL, of tokens
 }
 
-// IsTable says whether a format is one of tables, whose columns a URL may choose:
-// train.csv?image:image=path&label:label=class.
-func IsTable(name string) bool {
-	return slices.ContainsFunc(formats(), func(f format) bool { return f.name == name && f.columns })
-}
-
-// Formats returns the names that may stand in front of a path: npy:PATH.
-func Formats() []string {
-	var all []string
-	for _, f := range formats() {
-		if !f.own {
-			all = append(all, f.name)
+// Formats returns the formats, in the order in which they are tried. They must not be
+// changed.
+func Formats() []*format.Format {
+	var all []*format.Format
+	for _, f := range formats {
+		if !f.Internal {
+			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// IsTable reports whether the URL of a format may choose columns:
+// train.csv?image:image=path&label:label=class.
+func IsTable(name string) bool {
+	f := find(name)
+	return f != nil && f.Has(format.Columns)
+}
+
+// find returns the format of a name, nil if there is none.
+func find(name string) *format.Format {
+	if i := slices.IndexFunc(formats, func(f *format.Format) bool { return f.Name == name }); i >= 0 {
+		return formats[i]
+	}
+	return nil
+}
+
+// namesOf lists the formats that some function accepts, for messages.
+func namesOf(is func(f *format.Format) bool) string {
+	var names []string
+	for _, f := range Formats() {
+		if is(f) {
+			names = append(names, f.Name)
+		}
+	}
+	return units.List(names, "and")
 }
 
 // FormatFolder is the format of folders of images, as Format and driver.Info have
@@ -85,7 +93,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of sound or of video, of .npy, .npz, .flo, .pfm, TFRecord, tokens (.bin), tar, zip, HDF5, Zarr, Parquet, Arrow, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "'stoker formats' lists the formats; a format's name before the path chooses it, such as files:PATH for any file"
 
 // HasView says whether a URL or the options ask for a view of the data.
 func HasView(rawURL string, opt *Options) bool {
@@ -93,9 +101,8 @@ func HasView(rawURL string, opt *Options) bool {
 	return err == nil && len(views) > 0
 }
 
-// Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord", "mds", "lmdb", "litdata", "idx", "cifar", "stl10", "mat", "tar", "zip", "hdf5", "zarr", "parquet", "arrow",
-// "coco", "voc", "yolo", "nifti", "dicom", "volumes", "megatron", "tokens", "flo", "pfm", "csv", "tsv", "jsonl", "audio", "video", "files" or "pairs"; and at which path.
+// Format returns the name of the format at rawURL, such as FormatFolder, and its path. It
+// does not open the data.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	base, _, opt, err := cutView(ctx, rawURL, opt)
 	if err != nil {
@@ -105,7 +112,7 @@ func Format(ctx context.Context, rawURL string, opt *Options) (name, path string
 	if err != nil {
 		return "", "", err
 	}
-	return loc.format.name, loc.path + loc.options, nil
+	return loc.format.Name, loc.path + loc.options, nil
 }
 
 // Open opens the dataset at rawURL: a path, a URL of the scheme file, or the name
@@ -120,14 +127,11 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	if err != nil {
 		return nil, err
 	}
-	if loc.format.columns && len(views) > 0 {
+	if loc.format.Has(format.Columns) && len(views) > 0 {
 		loc.kinds(&views[0])
 	}
-	if err := loc.noClips(stores.Public(base)); err != nil {
-		return nil, err
-	}
-	src, err := loc.format.open(ctx, stores.Public(base), loc.store, &loc.opt)
-	if err == nil && opt.Cache != nil && loc.format.cached && !slices.ContainsFunc(views, func(v view.Spec) bool { return len(v.Kinds) > 0 }) {
+	src, err := loc.open(ctx, stores.Public(base))
+	if err == nil && opt.Cache != nil && loc.format.Cached && !slices.ContainsFunc(views, func(v view.Spec) bool { return len(v.Kinds) > 0 }) {
 		src = cachedsource.Open(src, *opt.Cache)
 	}
 	if err == nil {
@@ -161,11 +165,29 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 func (loc *location) named(src driver.Source) view.Spec {
 	spec := view.Spec{Kinds: map[string]string{}}
 	for _, f := range src.Info().Fields {
-		if f.Kind == driver.KindText && slices.ContainsFunc(loc.opt.columns, func(w column.Want) bool { return w.Name == f.Name && w.Kind == driver.KindLabel }) {
+		if f.Kind == driver.KindText && slices.ContainsFunc(loc.values.Columns, func(w column.Want) bool { return w.Name == f.Name && w.Kind == driver.KindLabel }) {
 			spec.Kinds[f.Name] = string(driver.KindLabel)
 		}
 	}
 	return spec
+}
+
+// open opens what lies there, without views.
+func (loc *location) open(ctx context.Context, url string) (driver.Source, error) {
+	r := &format.Request{
+		URL: url, Store: loc.store, Dir: loc.dir, Names: loc.names, Values: loc.values, Threads: loc.opt.Threads,
+		Documents: loc.opt.Documents, VerifyChunks: loc.opt.VerifyChunks, Probed: loc.probed,
+	}
+	if loc.format.Has(format.Clips) {
+		return clips.OpenTable(ctx, loc.format, r)
+	}
+	for _, c := range r.Columns {
+		if c.Kind == driver.KindFrames {
+			return nil, r.Fail(fmt.Errorf("field %q: %s has no clips of video: formats that have some are %s", c.Name, loc.format.Name,
+				namesOf(func(f *format.Format) bool { return f.Has(format.Clips) })))
+		}
+	}
+	return loc.format.Open(ctx, r)
 }
 
 // openOther opens a source that a view is to be like.
@@ -177,7 +199,7 @@ func (loc *location) kinds(spec *view.Spec) {
 	if len(spec.Kinds) == 0 {
 		return
 	}
-	columns := slices.Clone(loc.opt.columns)
+	columns := slices.Clone(loc.values.Columns)
 	if columns == nil {
 		columns = []column.Want{{Name: column.Rest}}
 	}
@@ -192,6 +214,6 @@ func (loc *location) kinds(spec *view.Spec) {
 			return // the view says what is wrong with it
 		}
 	}
-	loc.opt.columns = append(first, columns...)
+	loc.values.Columns = append(first, columns...)
 	spec.Kinds = nil
 }

@@ -132,11 +132,11 @@ func TestOpenURLs(t *testing.T) {
 	}
 	for url, want := range map[string]string{
 		"":                                    "no dataset given",
-		"ftp://host/train":                    "scheme ftp: are not supported; give a path or a file: URL",
+		"ftp://host/train":                    "scheme ftp: are not supported; 'stoker formats' lists",
 		"file://server/photos":                "names the machine server",
 		"file://" + dir + "?x=1":              "take no parameters",
 		filepath.Join(dir, "absent"):          "no such file or directory",
-		filepath.Join(dir, "cat", "0000.jpg"): "it is a file",
+		filepath.Join(dir, "cat", "0000.jpg"): "its format is not known; 'stoker formats' lists the formats",
 		t.TempDir():                           "no image in",
 	} {
 		if _, err := source.Open(t.Context(), url, nil); err == nil || !strings.Contains(err.Error(), want) {

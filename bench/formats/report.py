@@ -114,7 +114,7 @@ def write() -> None:
     )
     head = ["format", "reads", "at random", "such as", "written by"]
     rows = [
-        [f"`{t['name']}`", t["reads"], t["random"], f"`{t['example']}`", f"`{t['writes']}`" if t["writes"] else ""]
+        [f"`{t['name']}`", t["reads"], f"not {t['sequential']}" if t["sequential"] else "yes", f"`{t['example']}`", f"`{t['writes']}`" if t["writes"] else ""]
         for t in told
     ]
     text = INTRO + "\n" + table(head, rows)

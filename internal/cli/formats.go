@@ -2,37 +2,39 @@ package cli
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/source"
 )
 
-// format is what people are told of a format.
-type format struct {
-	source.About
-	// Writes is the command that writes it, "" when there is none.
+// readable is a format that Stoker reads.
+type readable struct {
+	*format.Format
+	// Writes is the command that writes it, "" if there is none.
 	Writes string `json:"writes"`
 }
 
-func formats() []format {
-	var all []format
-	for _, a := range source.Describe() {
-		f := format{About: a}
-		name := a.Name
+func readables() []readable {
+	var all []readable
+	for _, f := range source.Formats() {
+		r := readable{Format: f}
+		name := f.Name
 		if name == "tokens" {
-			name = "bin" // what convert calls the same files
+			name = "bin" // convert has this name for the same files
 		}
 		switch {
 		case name == "pack":
-			f.Writes = "stoker pack"
+			r.Writes = "stoker pack SRC DST"
 		case sink.Find(name) != nil:
-			f.Writes = "stoker convert SRC " + name + ":DST"
+			r.Writes = "stoker convert SRC " + name + ":DST"
 		}
-		all = append(all, f)
+		all = append(all, r)
 	}
 	return all
 }
@@ -40,33 +42,108 @@ func formats() []format {
 func newFormatsCommand(app *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "formats",
+		Use:     "formats [NAME]",
 		GroupID: groupData,
-		Short:   "List what data is read as it is, and what is written",
-		Long: `List the formats that can be loaded, packed and inspected as they are. Most are
-known by their content; the name of a format in front of a path says it where they
-are not: npy:tokens.bin.`,
+		Short:   "List the formats that can be read, or show the parameters of one",
+		Long: `List the formats that can be loaded, packed and inspected. Most are recognised by
+names and content. To choose one, write its name before the path: npy:tokens.bin.
+
+With NAME, show how to use one format: an example, its URL parameters and the
+command that writes it.`,
 		Example: `  stoker formats
+  stoker formats video
   stoker formats --json`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			all := formats()
-			if asJSON {
-				e := json.NewEncoder(app.Stdout)
-				e.SetIndent("", "  ")
-				e.SetEscapeHTML(false)
-				return e.Encode(all)
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all := readables()
+			if len(args) > 0 {
+				i := slices.IndexFunc(all, func(r readable) bool { return r.Name == args[0] })
+				if i < 0 {
+					return unknownFormat(args[0], all)
+				}
+				all = all[i : i+1]
 			}
 			p := new(page)
-			t := newTable("format", "reads", "at random", "written by")
-			for _, a := range all {
-				t.Row(a.Name, a.Reads, a.Random, a.Writes)
+			switch {
+			case asJSON:
+				e := json.NewEncoder(p)
+				e.SetIndent("", "  ")
+				e.SetEscapeHTML(false)
+				if err := e.Encode(all); err != nil {
+					return err
+				}
+			case len(args) > 0:
+				p.format(&all[0])
+			default:
+				for _, r := range all {
+					p.item(r.Name, 10, r.Reads)
+				}
+				p.f("\nstoker formats NAME shows an example and the parameters of a format.\n")
 			}
-			p.f("%s\n", strings.TrimRight(t.String(), "\n"))
-			_, err := lipgloss.Fprint(app.Stdout, p.String())
+			_, err := app.Stdout.Write([]byte(p.String()))
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func unknownFormat(name string, all []readable) error {
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	hint := "stoker formats lists all"
+	if near := units.Nearest(name, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return usageError(hint, "there is no format %q", name)
+}
+
+// pageWidth is the width of a page of text.
+const pageWidth = 80
+
+// item writes a name, and a text in lines next to it, in a column that begins after indent.
+func (p *page) item(name string, indent int, text string) {
+	if len(name) >= indent {
+		p.f("%s\n", name)
+		name = ""
+	}
+	for _, line := range wrap(text, pageWidth-indent) {
+		p.f("%-*s%s\n", indent, name, line)
+		name = ""
+	}
+}
+
+// format writes all about a format.
+func (p *page) format(r *readable) {
+	const indent = 12
+	p.item("format", indent, r.Name)
+	p.item("reads", indent, r.Reads)
+	p.f("%-*s%s\n", indent, "example", r.Example)
+	random := "yes"
+	if r.Sequential != "" {
+		random = "not " + r.Sequential + ", which are read in order"
+	}
+	p.item("random", indent, random)
+	if r.Patterns {
+		p.item("files", indent, "one, a folder, or several by a pattern: {0..9} or *")
+	}
+	if r.Writes != "" {
+		p.item("written by", indent, r.Writes)
+	}
+	if r.Guide != "" {
+		p.item("guide", indent, "docs/guides/"+r.Guide)
+	}
+	if len(r.Params) == 0 {
+		return
+	}
+	p.f("\nParameters, after ? in the path and with & between them:\n")
+	for _, a := range r.Params {
+		help := a.Help
+		if a.Default != "" {
+			help = strings.TrimSuffix(help, ".") + " (default: " + a.Default + ")."
+		}
+		p.item("  "+a.Form(), 24, help)
+	}
 }

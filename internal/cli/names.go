@@ -40,7 +40,10 @@ type dtypeNames struct {
 func allNames() names {
 	n := names{
 		Operations: transform.Operations(), BatchOperations: transform.BatchOperations(), DTypes: map[string]dtypeNames{}, ToDType: transform.DTypes(),
-		Options: pipeline.ConfigKeys(), Outputs: transform.OutputKeys(), Formats: source.Formats(),
+		Options: pipeline.ConfigKeys(), Outputs: transform.OutputKeys(),
+	}
+	for _, f := range source.Formats() {
+		n.Formats = append(n.Formats, f.Name)
 	}
 	for _, t := range dtype.All() {
 		n.DTypes[t.String()] = dtypeNames{t.Size(), t.NumPy()}

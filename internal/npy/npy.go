@@ -275,3 +275,32 @@ func AppendHeader(b []byte, t driver.DType, shape []int64) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
 	return append(b, text...)
 }
+
+// Read parses the header of a .npy file and checks it against the file size.
+func Read(r interface {
+	ReadAt(b []byte, off int64) (int, error)
+}, size int64) (*Header, error) {
+	b := make([]byte, min(size, 128))
+	if _, err := r.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	n, err := HeaderSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if n > len(b) && int64(n) <= size {
+		b = make([]byte, n)
+		if _, err := r.ReadAt(b, 0); err != nil {
+			return nil, err
+		}
+	}
+	h, err := ParseHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	if h.Bytes != size-h.Offset {
+		return nil, fmt.Errorf("%w: a %s array of shape %v has %d bytes, but %d follow the header: the file is cut off or was changed",
+			ErrFormat, h.DType, h.Shape, h.Bytes, size-h.Offset)
+	}
+	return h, nil
+}

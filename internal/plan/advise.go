@@ -402,7 +402,7 @@ func (r *resolved) buy(p *Plan, start state, before float64, alternative func(ki
 	if to <= before*1.02 {
 		to = need // several devices: they are counted so that they meet it
 	}
-	alternative("buy", "buy "+list(what, "and"), "what the need takes, all else as it is",
+	alternative("buy", "buy "+units.List(what, "and"), "what the need takes, all else as it is",
 		fmt.Sprintf("%s -> %s examples/s (%s)", units.Count(before), units.Count(to), units.Times(to/before)), to)
 }
 

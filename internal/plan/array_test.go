@@ -39,9 +39,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-func TestList(t *testing.T) {
-	if got := list([]string{"a", "b", "c"}, "and"); got != "a, b and c" {
-		t.Errorf("%q", got)
-	}
-}

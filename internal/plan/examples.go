@@ -83,7 +83,7 @@ func ExampleNamed(name string) (*Example, error) {
 			return &all[i], nil
 		}
 	}
-	return nil, bad("example", "%q is not known; there are %s", name, list(names(all, func(e Example) string { return e.Name }), "and"))
+	return nil, bad("example", "%q is not known; there are %s", name, units.List(names(all, func(e Example) string { return e.Name }), "and"))
 }
 
 func resnet50V100() Example {

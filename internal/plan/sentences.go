@@ -101,9 +101,9 @@ func (r *resolved) sayChange(p *Plan) string {
 	case p.Fit.Known && !p.Fit.Fits:
 		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", units.Count(float64(p.Fit.LargestPowerOfTwo)), units.Count(float64(r.Batch)), units.Bytes(r.AcceleratorMemory))
 	case len(steps) > 0 && last.AU >= enough:
-		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", list(steps, "and then"), units.Count(last.To))
+		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", units.List(steps, "and then"), units.Count(last.To))
 	case len(steps) > 0:
-		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", list(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
+		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", units.List(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
 	case p.Delivered.AU < enough && len(p.Advice) > 0:
 		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
 	case !p.Meets:

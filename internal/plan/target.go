@@ -115,7 +115,7 @@ func (m *Missing) Error() string {
 	if len(names) == 1 {
 		return "one figure is missing: " + names[0]
 	}
-	return fmt.Sprintf("%d figures are missing: %s", len(names), list(names, "and"))
+	return fmt.Sprintf("%d figures are missing: %s", len(names), units.List(names, "and"))
 }
 
 // BadInput says that a figure cannot be meant.
@@ -193,7 +193,7 @@ func (t *Target) check(d *Dataset, m *Machine) error {
 	}
 	if t.Storage != "" {
 		if _, ok := ClassNamed(t.Storage); !ok {
-			return bad("storage", "%q is not a storage class; there are %s", t.Storage, list(ClassNames(), "and"))
+			return bad("storage", "%q is not a storage class; there are %s", t.Storage, units.List(ClassNames(), "and"))
 		}
 	}
 	if t.Kind != "" && t.Kind != KindImage && t.Kind != KindBytes {
@@ -204,12 +204,12 @@ func (t *Target) check(d *Dataset, m *Machine) error {
 	}
 	if t.Device != "" {
 		if _, ok := DeviceNamed(t.Device); !ok {
-			return bad("device", "%q is not in the table; there are %s", t.Device, list(names(Devices(), func(d Device) string { return d.Name }), "and"))
+			return bad("device", "%q is not in the table; there are %s", t.Device, units.List(names(Devices(), func(d Device) string { return d.Name }), "and"))
 		}
 	}
 	if t.Model != "" {
 		if _, ok := ModelNamed(t.Model); !ok {
-			return bad("model", "%q is not in the table; there are %s", t.Model, list(names(Models(), func(m Model) string { return m.Name }), "and"))
+			return bad("model", "%q is not in the table; there are %s", t.Model, units.List(names(Models(), func(m Model) string { return m.Name }), "and"))
 		}
 	}
 	if len(t.Arrays) > 64 || len(t.Others) > 64 {

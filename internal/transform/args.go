@@ -11,6 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Spec describes an operation that may stand in a list.
@@ -206,38 +207,12 @@ func DidYouMean(name string, known []string) string {
 	if len(known) == 0 {
 		return ""
 	}
-	best, dist := "", math.MaxInt
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(clip(name)), strings.ToLower(k)); d < dist {
-			best, dist = k, d
-		}
-	}
-	if dist <= max(2, len(best)/3) {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if near := units.Nearest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	list := append([]string(nil), known...)
 	sort.Strings(list)
 	return fmt.Sprintf("; there are: %s", strings.Join(list, ", "))
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diag := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			d := diag
-			if a[i-1] != b[j-1] {
-				d++
-			}
-			diag = row[j]
-			row[j] = min(d, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func (a *Args) fail(key, format string, args ...any) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/scan"
-	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -254,8 +254,8 @@ func ElementBytes(f *driver.Field) (int64, error) {
 
 // didYouMean is a hint where one name is near.
 func didYouMean(name string, known []string) string {
-	if hint := transform.DidYouMean(name, known); strings.HasPrefix(hint, "; did you mean") {
-		return hint
+	if near := units.Nearest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Format is the name of the format.
-const Format = "beton"
+const name = "beton"
 
 // maxValueBytes is the size limit of a value. FFCV's own limit is the size of a page.
 const maxValueBytes = 1 << 30
@@ -45,7 +45,7 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	if e.Dir {
 		return nil, fmt.Errorf("%s is a folder: name a .beton file in it", st.Path(""))
 	}
-	s := &source{list: &filelist.List{Store: st}, size: e.Size, info: driver.Info{URL: url, Format: Format, Objects: 1}}
+	s := &source{list: &filelist.List{Store: st}, size: e.Size, info: driver.Info{URL: url, Format: name, Objects: 1}}
 	s.list.Add(e)
 	o, err := s.list.Open(ctx, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	if err := s.read(ctx, o); err != nil {
 		return nil, filelist.ErrPlace(s.list, 0, "", err)
 	}
-	s.info.Fingerprint = s.list.Fingerprint(Format)
+	s.info.Fingerprint = s.list.Fingerprint(name)
 	return s, nil
 }
 

@@ -6,11 +6,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -300,17 +299,10 @@ const (
 	Stack Masks = "stack"
 )
 
-// ParseMasks parses the value of masks=. known are the masks of a format.
-func ParseMasks(text string, known ...Masks) (Masks, error) {
-	m := Masks(text)
-	if m == NoMasks || slices.Contains(known, m) {
-		return m, nil
-	}
-	var names []string
-	for _, k := range known {
-		names = append(names, string(k))
-	}
-	return "", fmt.Errorf("unknown masks=%s: expected %s", text, strings.Join(names, ", "))
+// MasksParam is the parameter of a URL that adds masks.
+var MasksParam = format.Param{
+	Name: "masks", Type: format.Choice, Choices: []string{string(Classes), string(Instances), string(Stack)},
+	Help: "Add masks: of class numbers, of instance numbers, or one per object.",
 }
 
 // MaskColumns returns the columns for masks of a kind: the mask, and the instance numbers. A mask has at most most

@@ -466,24 +466,3 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	})
 	return members["images"] || members["annotations"] && (members["info"] || members["categories"] || members["licenses"])
 }
-
-// Roboflow is the name of the JSON file that Roboflow writes next to the images.
-const Roboflow = "_annotations.coco.json"
-
-// Folders returns the folders that may have the images of a JSON file, relative to the file's folder, the likeliest
-// first.
-func Folders(file string) []string {
-	if path.Base(file) == Roboflow {
-		return []string{"."}
-	}
-	name := strings.TrimSuffix(path.Base(file), path.Ext(file))
-	var out []string
-	for _, prefix := range []string{"person_keypoints_", "instances_", "captions_", "image_info_", ""} {
-		if split, ok := strings.CutPrefix(name, prefix); ok && split != "" {
-			for _, dir := range []string{"../", "../images/", "", "images/"} {
-				out = append(out, dir+split)
-			}
-		}
-	}
-	return append(out, "../images", "images", "..", ".")
-}

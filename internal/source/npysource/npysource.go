@@ -28,6 +28,8 @@ type Options struct {
 	// Window is the number of elements per record, for one-dimensional arrays. The rest at the end is not used. 0
 	// makes each row a record.
 	Window int64
+	// Names are the files to read, nil for all.
+	Names []string
 }
 
 type file struct {
@@ -48,7 +50,13 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		o = *opt
 	}
-	list, err := filelist.Scan(ctx, st, func(p string) bool { return p == "" || strings.HasSuffix(p, ".npy") }, 0)
+	var list *filelist.List
+	var err error
+	if o.Names != nil {
+		list, err = filelist.Named(ctx, st, o.Names)
+	} else {
+		list, err = filelist.Scan(ctx, st, func(p string) bool { return p == "" || isName(p) }, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +85,7 @@ func (s *source) open(ctx context.Context, i int, window int64) error {
 		return err
 	}
 	defer o.Close()
-	h, err := ReadHeader(store.ReaderAt(ctx, o), o.Size())
+	h, err := npy.Read(store.ReaderAt(ctx, o), o.Size())
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -116,35 +124,6 @@ func (s *source) open(ctx context.Context, i int, window int64) error {
 	s.files = append(s.files, file{offset: h.Offset, row: row, single: column.Single(&f)})
 	s.info.Fields = append(s.info.Fields, f)
 	return nil
-}
-
-// ReadHeader parses the header of a .npy file and checks it against the file size.
-func ReadHeader(r interface {
-	ReadAt(b []byte, off int64) (int, error)
-}, size int64) (*npy.Header, error) {
-	b := make([]byte, min(size, 128))
-	if _, err := r.ReadAt(b, 0); err != nil {
-		return nil, err
-	}
-	n, err := npy.HeaderSize(b)
-	if err != nil {
-		return nil, err
-	}
-	if n > len(b) && int64(n) <= size {
-		b = make([]byte, n)
-		if _, err := r.ReadAt(b, 0); err != nil {
-			return nil, err
-		}
-	}
-	h, err := npy.ParseHeader(b)
-	if err != nil {
-		return nil, err
-	}
-	if h.Bytes != size-h.Offset {
-		return nil, fmt.Errorf("%w: a %s array of shape %v has %d bytes, but %d follow the header: the file is cut off or was changed",
-			npy.ErrFormat, h.DType, h.Shape, h.Bytes, size-h.Offset)
-	}
-	return h, nil
 }
 
 // fieldName returns the name of a file without folder and extension. "index" is not usable: batches use it for the

@@ -88,17 +88,9 @@ func Choose(url string, have []string, want string) (string, error) {
 	}
 	switch {
 	case want != "":
-		return "", fmt.Errorf("cannot open %s: it has no split %q, only %s", url, want, list(have))
+		return "", fmt.Errorf("cannot open %s: it has no split %q, only %s", url, want, units.List(have, "and"))
 	case len(have) > 1:
-		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s", url, list(have), units.Shell(stores.Ask(url, "split="+have[0])))
+		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s", url, units.List(have, "and"), units.Shell(stores.Ask(url, "split="+have[0])))
 	}
 	return have[0], nil
-}
-
-// list is "a, b and c".
-func list(names []string) string {
-	if n := len(names); n > 1 {
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
-	}
-	return strings.Join(names, "")
 }

@@ -33,11 +33,11 @@ const (
 	far      = 4 * block
 )
 
-var format = archive.Format{Name: "tar", Is: IsName, Scan: scan, Compressed: compression, ScanStream: scanStream}
+var archives = archive.Format{Name: "tar", Is: IsName, Scan: scan, Compressed: compression, ScanStream: scanStream}
 
 // Open lists the tar files of st (or takes the single object that st is) and scans the headers of their members.
 func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
-	return archive.Open(ctx, url, st, &format, opt)
+	return archive.Open(ctx, url, st, &archives, opt)
 }
 
 // IsName reports whether a path has the extension of a tar file, compressed or not.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/npysource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -77,9 +76,6 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("no .bin or .npy file of tokens in %s or its subfolders", st)
-	}
-	if o.Sequences {
-		return nil, fmt.Errorf("cannot open %s: records=sequences needs Megatron's files, which have an index of sequences", url)
 	}
 	if o.End != None && o.Begin != None {
 		return nil, fmt.Errorf("cannot open %s: give eot (the token that ends documents) or bos (the token that begins them), not both", url)
@@ -150,11 +146,11 @@ func look(ctx context.Context, o store.Object, dtype driver.DType) (e elements, 
 	}
 	e = elements{dtype: dtype}
 	if strings.HasPrefix(string(b), npy.Magic) {
-		h, err := npysource.ReadHeader(store.ReaderAt(ctx, o), o.Size())
+		h, err := npy.Read(store.ReaderAt(ctx, o), o.Size())
 		if err != nil {
 			return e, err
 		}
-		if len(h.Shape) != 1 || !integer(h.DType) {
+		if len(h.Shape) != 1 || !slices.Contains(types, string(h.DType)) {
 			return e, fmt.Errorf("it is an array of %s and shape %v: expected integers with one axis", h.DType, h.Shape)
 		}
 		return elements{h.DType, h.Offset, h.Shape[0]}, nil

@@ -10,9 +10,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/url"
-	"slices"
-	"strconv"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
@@ -50,46 +47,6 @@ type Options struct {
 
 // New returns the defaults.
 func New() *Options { return &Options{End: None, Begin: None} }
-
-// ParseQuery parses the query of a URL: window=1024, dtype=uint32, eot=50256, bos=1, records=sequences.
-func (o *Options) ParseQuery(query string) error {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return fmt.Errorf("invalid query %q", query)
-	}
-	for key, all := range values {
-		v := all[len(all)-1]
-		n, err := strconv.ParseInt(v, 10, 64)
-		number := err == nil
-		switch {
-		case key == "window" && number && n > 0:
-			o.Window = n
-		case key == "eot" && number && n >= 0:
-			o.End = n
-		case key == "bos" && number && n >= 0:
-			o.Begin = n
-		case key == "dtype" && integer(driver.DType(v)):
-			o.DType = driver.DType(v)
-		case key == "records" && (v == "sequences" || v == "documents"):
-			o.Sequences = v == "sequences"
-		case slices.Contains([]string{"window", "eot", "bos", "dtype", "records"}, key):
-			return fmt.Errorf("invalid %s=%s: a window and the numbers of tokens (eot, bos) are integers,  "+
-				"dtype is an integer type such as uint32, records are documents or sequences", key, v)
-		default:
-			return fmt.Errorf("unknown parameter %q: tokens have window=1024, dtype=uint32, eot=50256 (ends documents), bos=1 (begins documents) and, for Megatron, records=sequences", key)
-		}
-	}
-	return nil
-}
-
-// integer reports whether tokens may have a type.
-func integer(t driver.DType) bool {
-	switch t {
-	case driver.Uint8, driver.Int8, driver.Uint16, driver.Int16, driver.Uint32, driver.Int32, driver.Uint64, driver.Int64:
-		return true
-	}
-	return false
-}
 
 // source is the common part of the formats: files of elements, cut into records.
 type source struct {

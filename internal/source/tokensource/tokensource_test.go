@@ -82,13 +82,15 @@ func corpus(code byte, unit int) map[string][]byte {
 }
 
 func options(query string) *Options {
-	o := New()
-	if query != "" {
-		if err := o.ParseQuery(query); err != nil {
-			panic(err)
-		}
+	f := Format
+	if strings.Contains(query, "records=") {
+		f = FormatMegatron
 	}
-	return o
+	v, err := f.Parse(query)
+	if err != nil {
+		panic(err)
+	}
+	return parse(&v)
 }
 
 func opener(dir, query string) drivertest.Open {
@@ -264,9 +266,8 @@ func TestRefused(t *testing.T) {
 		"no .bin or .npy file":                                               {map[string][]byte{"a.txt": x}, ""},
 		"no documents":                                                       {map[string][]byte{"a.bin": nil}, ""},
 		"a.bin: a token of type uint16 cannot have the number 65536":         {map[string][]byte{"a.bin": x}, "eot=65536"},
-		"not both":                           {map[string][]byte{"a.bin": x}, "eot=1&bos=1"},
-		"remove eot= and bos=":               {map[string][]byte{"a.bin": x}, "eot=1&window=3"},
-		"records=sequences needs Megatron's": {map[string][]byte{"a.bin": x}, "records=sequences"},
+		"not both":             {map[string][]byte{"a.bin": x}, "eot=1&bos=1"},
+		"remove eot= and bos=": {map[string][]byte{"a.bin": x}, "eot=1&window=3"},
 
 		"c.idx: it has 20 bytes":                                   {map[string][]byte{"c.bin": x, "c.idx": good[:20]}, "m"},
 		"c.idx: not an index of Megatron":                          {map[string][]byte{"c.bin": x, "c.idx": change(0, 'x')}, "m"},
@@ -291,8 +292,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	for _, query := range []string{"window=0", "window=x", "dtype=float32", "eot=-1", "records=rows", "what=1", "%zz"} {
-		if err := New().ParseQuery(query); err == nil || strings.Contains(err.Error(), "\n") {
+	for _, query := range []string{"window=0", "window=x", "dtype=float32", "eot=-1", "records=sequences", "what=1", "%zz"} {
+		if _, err := Format.Parse(query); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", query, err)
 		}
 	}

@@ -54,51 +54,6 @@ type Options struct {
 // defaultFrames is how many frames a clip has unless something else is asked for.
 const defaultFrames = 16
 
-// Params are the names that Set knows.
-var Params = []string{"frames", "stride", "step", "fps", "start", "as", "quality", "split"}
-
-// Set sets an option by its name, as a URL has it.
-func (o *Options) Set(name, text string) error {
-	if name == "split" {
-		o.Split = text
-		return nil
-	}
-	if name == "fps" {
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(v > 0 && v <= 1000) {
-			return fmt.Errorf("fps=%s: give how many frames a second are wanted, such as 8", text)
-		}
-		o.FPS = v
-		return nil
-	}
-	if name == "as" {
-		if o.Images = text == "images"; !o.Images && text != "clips" {
-			return fmt.Errorf("as=%s: records are clips or images", text)
-		}
-		return nil
-	}
-	if name == "start" {
-		if o.Random = text == "random"; !o.Random && text != "step" {
-			return fmt.Errorf("start=%s: clips begin at each step, or at random", text)
-		}
-		return nil
-	}
-	n, err := strconv.Atoi(text)
-	if name == "quality" {
-		if err != nil || n < 1 || n > 100 {
-			return fmt.Errorf("quality=%s: give the quality of JPEGs, 1 to 100", text)
-		}
-		o.Quality = n
-		return nil
-	}
-	to := map[string]*int{"frames": &o.Frames, "stride": &o.Stride, "step": &o.Step}[name]
-	if err != nil || n < 1 || n > video.MaxFrames || name == "frames" && n > video.MaxClipFrames {
-		return fmt.Errorf("%s=%s: give a number of frames, such as 16", name, text)
-	}
-	*to = n
-	return nil
-}
-
 // maxClip is the largest clip, as it is encoded.
 const maxClip = 1 << 30
 

@@ -11,8 +11,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/blockcache"
 	"github.com/stokerdata/stoker/internal/source/filelist"
@@ -40,28 +38,6 @@ type Options struct {
 	// Threads bounds the files whose headers are read at once.
 	Threads int
 }
-
-// ParseSize reads 64x64x64, or 64 for all three.
-func ParseSize(text string) (size [3]int, err error) {
-	parts := strings.Split(text, "x")
-	if len(parts) == 1 {
-		parts = []string{text, text, text}
-	}
-	for i, p := range parts {
-		if i == 3 {
-			break
-		}
-		if size[i], err = strconv.Atoi(p); err != nil || size[i] < 1 || size[i] > maxSide {
-			return size, fmt.Errorf("%q is no size: write z, y and x, such as 64x96x96, or one number for all", text)
-		}
-	}
-	if len(parts) != 3 {
-		return size, fmt.Errorf("%q is no size: write z, y and x, such as 64x96x96, or one number for all", text)
-	}
-	return size, nil
-}
-
-const maxSide = 1 << 15
 
 type source struct {
 	info    driver.Info

@@ -207,8 +207,8 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "0", "1x2", "1x2x3x4", "-1", "ax2x3", "1x2x40000"} {
-		if p, err := ParseSize(text); err == nil {
-			t.Errorf("%q is %v", text, p)
+		if v, err := FormatVolumes.Parse("patch=" + text); err == nil {
+			t.Errorf("%q is %v", text, v.Size("patch"))
 		}
 	}
 }

@@ -47,11 +47,11 @@ const (
 	maxRatio = 1100
 )
 
-var format = archive.Format{Name: "zip", Is: IsName, Scan: scan, Unpack: unpack}
+var archives = archive.Format{Name: "zip", Is: IsName, Scan: scan, Unpack: unpack}
 
 // Open lists the zip files of st (or takes the single object that st is) and reads their directories.
 func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
-	return archive.Open(ctx, url, st, &format, opt)
+	return archive.Open(ctx, url, st, &archives, opt)
 }
 
 // IsName reports whether a path has the extension of a zip file.

@@ -1,0 +1,39 @@
+package foldersource
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/internal/source/selection"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Format is folders of images. It accepts any folder, so that it is the last one in the
+// list of formats.
+var Format = &format.Format{
+	Name:    "folder",
+	Reads:   "folders of images, one per class: JPEG, PNG, BMP, GIF, WebP, TIFF, JPEG XL, AVIF, PPM and PGM",
+	Example: "photos/",
+	Guide:   "../transforms.md#other-pixels-than-rgb-of-uint8",
+	Params:  []format.Param{format.SplitParam},
+	Cached:  true,
+	Match:   func(_ context.Context, p *format.Probe) bool { return p.Dir },
+	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+		return Open(ctx, r.URL, r.Store, &Options{Threads: r.Threads, Split: r.Text("split")})
+	},
+}
+
+// FormatAudio is files and folders of sound.
+var FormatAudio = &format.Format{
+	Name:    "audio",
+	Reads:   "folders of sound, one per class, and single files: WAV, FLAC, MP3, Ogg Vorbis, Opus",
+	Example: "sounds/",
+	Guide:   "audio.md",
+	Params:  []format.Param{format.SplitParam},
+	Match:   format.MatchMedia(selection.Sound, nil),
+	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+		o := &Options{Threads: r.Threads, Sound: true, Split: r.Text("split")}
+		r.Store, o.File = r.Folder()
+		return Open(ctx, r.URL, r.Store, o)
+	},
+}

@@ -1,0 +1,61 @@
+// Package format describes data formats to the rest of Stoker. Each format has its own
+// folder in internal/source, which exports a value of type Format. Package source lists
+// these values and opens URLs with them. Help, error messages, README.md and
+// docs/formats.md are generated from them.
+package format
+
+import (
+	"context"
+	"slices"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Format is a data format. internal/source/betonsource/format.go is the smallest one, and
+// internal/source/pointsource/format.go has a parameter.
+type Format struct {
+	// Name is the name in driver.Info, and in front of a path: npy:PATH.
+	Name string `json:"name"`
+	// Reads says which files the format reads.
+	Reads string `json:"reads"`
+	// Example is a URL.
+	Example string `json:"example"`
+	// Sequential says which of the files are only read in order, "" if all records are
+	// read at random.
+	Sequential string `json:"sequential"`
+	// Guide is a page about the format, relative to docs/guides.
+	Guide string `json:"guide"`
+
+	// Params are the parameters that a URL may have after the question mark.
+	Params []Param `json:"params"`
+	// Patterns says that a URL may name several files with {..} or *, which are then
+	// in Request.Names.
+	Patterns bool `json:"patterns"`
+	// Unlisted says that Match does not need a listing of the folder. Many web servers
+	// have none.
+	Unlisted bool `json:"-"`
+	// Cached says that the records are small files, which are worth a cache on a disk.
+	Cached bool `json:"-"`
+	// Internal says that only Stoker itself writes such files. Lists of formats leave
+	// the format out.
+	Internal bool `json:"-"`
+
+	// Match reports whether a path holds data of this format. A format without Match is
+	// only opened when the URL names it: files:PATH.
+	Match func(ctx context.Context, p *Probe) bool `json:"-"`
+	// Open opens the data. Its errors name the URL or the file.
+	Open func(ctx context.Context, r *Request) (driver.Source, error) `json:"-"`
+}
+
+// Param returns the parameter of a name, nil if there is none.
+func (f *Format) Param(name string) *Param {
+	if i := slices.IndexFunc(f.Params, func(p Param) bool { return p.Name == name && p.Type != Columns && p.Type != Files }); i >= 0 {
+		return &f.Params[i]
+	}
+	return nil
+}
+
+// Has reports whether a format has parameters of a type.
+func (f *Format) Has(t Type) bool {
+	return slices.ContainsFunc(f.Params, func(p Param) bool { return p.Type == t })
+}

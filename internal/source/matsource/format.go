@@ -1,0 +1,17 @@
+package matsource
+
+import (
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/format"
+)
+
+// Format is the files of SVHN.
+var Format = &format.Format{
+	Name:    "mat",
+	Reads:   "SVHN's cropped digits: MATLAB 5 files",
+	Example: "svhn?split=train",
+	Guide:   "arrays-and-bytes.md",
+	Params:  []format.Param{format.SplitParam},
+	Match:   fixedrecords.Match(IsName, IsFile),
+	Open:    fixedrecords.Opener(Open),
+}

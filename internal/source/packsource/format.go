@@ -1,0 +1,29 @@
+package packsource
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Format is a pack.
+var Format = &format.Format{
+	Name:     "pack",
+	Reads:    "what `stoker pack` writes",
+	Example:  "train/",
+	Guide:    "pack.md",
+	Params:   []format.Param{format.PatchParam, format.StrideParam},
+	Unlisted: true,
+	Match:    format.MatchFolders(pack.IsPackStore),
+	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+		patch, stride, err := r.Patches()
+		if err != nil {
+			return nil, r.Fail(err)
+		}
+		return Open(ctx, r.URL, r.Store, &Options{
+			ReadOptions: pack.ReadOptions{VerifyChunks: r.VerifyChunks, Listing: r.Probed}, Patch: patch, Stride: stride,
+		})
+	},
+}

@@ -1,0 +1,17 @@
+package stlsource
+
+import (
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/format"
+)
+
+// Format is the files of STL-10.
+var Format = &format.Format{
+	Name:    "stl10",
+	Reads:   "STL-10's binary files",
+	Example: "stl10_binary?split=train",
+	Guide:   "arrays-and-bytes.md",
+	Params:  []format.Param{format.SplitParam},
+	Match:   fixedrecords.Match(IsName, nil),
+	Open:    fixedrecords.Opener(Open),
+}

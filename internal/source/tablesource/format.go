@@ -1,0 +1,36 @@
+package tablesource
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// The formats are tables of text.
+var (
+	FormatCSV   = table(CSV, "CSV: columns with paths of images, sound and video, labels, boxes, text", "train.csv?image:image=path&label:label=class", nil)
+	FormatTSV   = table(TSV, "the same, separated by tabs", "train.tsv", nil)
+	FormatJSONL = table(JSONL, "JSON lines: one object per line", "train.jsonl", IsJSONL)
+)
+
+func table(name, reads, example string, isFile func(ctx context.Context, st store.Store, name string) bool) *format.Format {
+	return &format.Format{
+		Name:    name,
+		Reads:   reads,
+		Example: example,
+		Guide:   "tables.md",
+		Params:  []format.Param{format.ColumnParam, format.ClipParam},
+		Match:   format.MatchFiles(func(path string) bool { return IsName(name, path) }, isFile, nil),
+		Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+			near, err := r.Surroundings()
+			if err != nil {
+				return nil, err
+			}
+			return Open(ctx, r.URL, name, r.Store, &Options{
+				Columns: r.Columns, Threads: r.Threads, Files: near.Files, Folder: near.Folder, Outside: near.Outside,
+			})
+		},
+	}
+}

@@ -1,0 +1,18 @@
+package tarsource
+
+import (
+	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/format"
+)
+
+// Format is tar files.
+var Format = &format.Format{
+	Name:       "tar",
+	Reads:      "tar files, also of webdataset, also .tar.gz and .tar.zst",
+	Example:    "shards/train-{0000..0127}.tar",
+	Sequential: ".tar.gz and .tar.zst",
+	Guide:      "archives.md",
+	Patterns:   true,
+	Match:      format.MatchFiles(IsName, IsFile, archive.IsNote),
+	Open:       archive.Opener(Open),
+}

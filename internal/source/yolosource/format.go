@@ -1,0 +1,166 @@
+package yolosource
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/internal/source/place"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Format is data.yaml, folders with one, and folders with the folders images and labels.
+var Format = &format.Format{
+	Name:    "yolo",
+	Reads:   "YOLO: a text file of boxes, polygons or key points per image, and data.yaml",
+	Example: "coco8/data.yaml?split=train",
+	Guide:   "detection.md",
+	Params:  []format.Param{format.SplitParam, boxes.MasksParam},
+	Match: func(ctx context.Context, p *format.Probe) bool {
+		_, data, err := yaml(ctx, p.Store, p.Dir)
+		if err != nil || data != nil {
+			return err == nil && len(data.Splits) > 0
+		}
+		return p.Dir && Folders(ctx, p.Store) != ""
+	},
+	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+		root, opt, err := find(ctx, r)
+		if err != nil {
+			return nil, r.Fail(err)
+		}
+		return Open(ctx, r.URL, place.At(r.Store, root), opt)
+	},
+}
+
+func isDir(ctx context.Context, st store.Store, name string) bool {
+	e, err := st.Stat(ctx, name)
+	return err == nil && e.Dir
+}
+
+// maxYAML is the largest data.yaml in bytes.
+const maxYAML = 4 << 20
+
+// yaml reads the data.yaml that a store is, or that a folder holds. data is nil if there is
+// none.
+func yaml(ctx context.Context, st store.Store, dir bool) (file string, data *Data, err error) {
+	names := []string{""}
+	if dir {
+		names = []string{"data.yaml", "data.yml", "dataset.yaml"}
+	}
+	for _, name := range names {
+		ext := strings.ToLower(filepath.Ext(st.Path(name)))
+		e, err := st.Stat(ctx, name)
+		if err != nil || e.Dir || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		b, err := store.ReadEntry(ctx, st, e, maxYAML)
+		if err != nil {
+			return "", nil, err
+		}
+		data, err := ParseData(string(b))
+		if err != nil {
+			return "", nil, fmt.Errorf("%s, %w", st.Path(name), err)
+		}
+		return st.Path(name), data, nil
+	}
+	return "", nil, nil
+}
+
+// find returns the folders of the images of a split, and the folder that holds all of them.
+func find(ctx context.Context, r *format.Request) (root string, opt *Options, err error) {
+	file, data, err := yaml(ctx, r.Store, r.Dir)
+	if err != nil {
+		return "", nil, err
+	}
+	opt = &Options{Data: data, Masks: boxes.Masks(r.Text("masks"))}
+	split := r.Text("split")
+	if data != nil {
+		root, opt.Folders, err = splitFolders(ctx, r.Store, file, data, split)
+		return root, opt, err
+	}
+	if !r.Dir {
+		return "", nil, errors.New("it is not a data.yaml")
+	}
+	folder := cmp.Or(Folders(ctx, r.Store), "images")
+	if split != "" {
+		folder += "/" + split
+	}
+	if store.CheckName(folder) != nil || !isDir(ctx, r.Store, folder) {
+		return "", nil, fmt.Errorf("it has no folder %s", folder)
+	}
+	opt.Folders = []string{folder}
+	return r.Store.Path(""), opt, nil
+}
+
+// splitFolders returns the folders of a split that data.yaml names, relative to root, which
+// holds all of them.
+func splitFolders(ctx context.Context, st store.Store, file string, data *Data, split string) (root string, folders []string, err error) {
+	have := slices.Sorted(maps.Keys(data.Splits))
+	if split == "" && len(have) == 1 {
+		split = have[0]
+	}
+	paths := data.Splits[split]
+	if len(paths) == 0 {
+		if split == "" {
+			return "", nil, fmt.Errorf("it has the splits %s; give one of them: ?split=%s", strings.Join(have, ", "), append(have, "train")[0])
+		}
+		return "", nil, fmt.Errorf("%s has no split %q, it has %s", file, split, strings.Join(have, ", "))
+	}
+	dir := place.Dir(file)
+	bases := []string{dir}
+	if place.IsAbs(data.Root) {
+		bases = []string{data.Root, dir}
+	} else if data.Root != "" {
+		bases = []string{place.Join(dir, data.Root), dir}
+	}
+	var found []string
+	for _, p := range paths {
+		full := ""
+		for _, base := range bases {
+			// Some files have ../train/images, relative to the folder of the file.
+			for _, try := range []string{p, strings.TrimPrefix(p, "../")} {
+				if !place.IsAbs(try) {
+					try = place.Join(base, try)
+				}
+				if _, err := place.At(st, try).Stat(ctx, ""); err == nil && full == "" {
+					full = try
+				}
+			}
+		}
+		if full == "" {
+			return "", nil, fmt.Errorf("%s says that %s lies in %s, and there is no such folder from %s on", file, split, p, strings.Join(bases, " or "))
+		}
+		if full, err = place.Abs(full); err != nil {
+			return "", nil, err
+		}
+		found = append(found, full)
+	}
+	// The names contain the folder images, since the folder labels is next to it.
+	if root, err = place.Abs(bases[0]); err != nil {
+		return "", nil, err
+	}
+	for _, full := range found {
+		for rel, err := place.Rel(root, full); err != nil || rel == ".." || strings.HasPrefix(rel, "../"); rel, err = place.Rel(root, full) {
+			root = place.Dir(root)
+		}
+	}
+	for _, full := range found {
+		rel, err := place.Rel(root, full)
+		if err != nil {
+			return "", nil, err
+		}
+		if rel = filepath.ToSlash(rel); rel == "." {
+			rel = ""
+		}
+		folders = append(folders, rel)
+	}
+	return root, folders, nil
+}

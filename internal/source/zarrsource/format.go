@@ -1,0 +1,31 @@
+package zarrsource
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/internal/source/zipsource"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Format is Zarr arrays and groups. It comes before zip files in the list of formats.
+var Format = &format.Format{
+	Name:    "zarr",
+	Reads:   "Zarr 2 and 3, in folders or zip files: arrays with the same first axis are fields",
+	Example: "x.zarr?image:image=train/x&label:label=train/y",
+	Guide:   "hdf5-zarr.md#zarr",
+	Params: []format.Param{
+		{Name: "split", Type: format.Text, Help: "The group to read, such as train."},
+		format.ColumnParam,
+	},
+	Unlisted: true,
+	Match: func(ctx context.Context, p *format.Probe) bool {
+		if p.Dir {
+			return Is(ctx, p.Store)
+		}
+		return (zipsource.IsName(p.Store.Path("")) || zipsource.IsFile(ctx, p.Store, "")) && IsZip(ctx, p.Store)
+	},
+	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
+		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Split: r.Text("split"), Threads: r.Threads})
+	},
+}

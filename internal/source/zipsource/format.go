@@ -1,0 +1,17 @@
+package zipsource
+
+import (
+	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/format"
+)
+
+// Format is zip files.
+var Format = &format.Format{
+	Name:     "zip",
+	Reads:    "zip files, stored or deflated",
+	Example:  "photos.zip",
+	Guide:    "archives.md",
+	Patterns: true,
+	Match:    format.MatchFiles(IsName, IsFile, archive.IsNote),
+	Open:     archive.Opener(Open),
+}
