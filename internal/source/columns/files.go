@@ -180,7 +180,7 @@ func (f *Files) stat(ctx context.Context, t *target) error {
 	}
 	e, err := st.Stat(ctx, t.name)
 	switch {
-	case errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrName):
+	case err != nil && store.IsObjectError(err):
 		t.err = fmt.Errorf("%s: %w", st.Path(t.name), store.Cause(err))
 		return nil
 	case err != nil:

@@ -19,6 +19,9 @@ import (
 // value has none.
 type Bad struct{ why map[int]error }
 
+// Len is the number of bad files.
+func (b *Bad) Len() int { return len(b.why) }
+
 // Of returns the error of file i, nil for a good file.
 func (b *Bad) Of(i int) error { return b.why[i] }
 

@@ -55,7 +55,7 @@ func Scan(ctx context.Context, st store.Store, keep func(name string) bool, thre
 // ScanRecords is Scan for files that are a record each: objects and folders that cannot be
 // listed are in List.Bad.
 func ScanRecords(ctx context.Context, st store.Store, keep func(name string) bool, threads int) (*List, error) {
-	return scan(ctx, st, keep, threads, (*List).addBad)
+	return scan(ctx, st, keep, threads, (*List).AddBad)
 }
 
 func scan(ctx context.Context, st store.Store, keep func(name string) bool, threads int, bad func(l *List, e store.Entry, err error) error) (*List, error) {
@@ -71,8 +71,8 @@ func scan(ctx context.Context, st store.Store, keep func(name string) bool, thre
 	return l, nil
 }
 
-// addBad appends an object or a folder that cannot be read.
-func (l *List) addBad(e store.Entry, err error) error {
+// AddBad appends an object or a folder that cannot be read, if that is its own fault (Bad.Note).
+func (l *List) AddBad(e store.Entry, err error) error {
 	if err := l.Bad.Note(l.Len(), err); err != nil {
 		return err
 	}
@@ -82,16 +82,27 @@ func (l *List) addBad(e store.Entry, err error) error {
 
 // Named lists the objects of a store that have these names, in this order.
 func Named(ctx context.Context, st store.Store, names []string) (*List, error) {
+	l, err := NamedRecords(ctx, st, names)
+	for i := 0; err == nil && i < l.Len(); i++ {
+		err = l.Bad.Of(i)
+	}
+	return l, err
+}
+
+// NamedRecords is Named for files that are a record each: objects that cannot be read are in
+// List.Bad.
+func NamedRecords(ctx context.Context, st store.Store, names []string) (*List, error) {
 	l := &List{Store: st}
 	for _, name := range names {
 		e, err := st.Stat(ctx, name)
-		if err != nil {
+		if err == nil && e.Dir {
+			err = fmt.Errorf("%s is a folder, and not a file", st.Path(name))
+		}
+		if err == nil {
+			l.Add(e)
+		} else if err := l.AddBad(store.Entry{Name: name}, err); err != nil {
 			return nil, err
 		}
-		if e.Dir {
-			return nil, fmt.Errorf("%s is a folder, and not a file", st.Path(name))
-		}
-		l.Add(e)
 	}
 	return l, nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -28,7 +26,9 @@ func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DTy
 		}
 		info, err := l.probe(ctx, at)
 		if err != nil {
-			return out, err
+			if err = l.note(ctx, at, err); err != nil {
+				return out, err
+			}
 		}
 		if info.Precision > 8 {
 			out = driver.Uint16
@@ -43,32 +43,44 @@ const probing = 16
 // MostPixels is how many pixels the largest of the images has, as their headers say.
 func (l *List) MostPixels(ctx context.Context) (int64, error) {
 	var most atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(probing)
-	for i := range l.Len() {
-		g.Go(func() error {
-			info, err := l.probe(ctx, i)
-			n := int64(info.Width) * int64(info.Height)
-			for v := most.Load(); n > v && !most.CompareAndSwap(v, n); v = most.Load() {
-			}
-			return err
-		})
-	}
-	err := g.Wait()
+	err := l.Bad.Probe(ctx, l.Len(), probing, func(ctx context.Context, i int) error {
+		info, err := l.probe(ctx, i)
+		n := int64(info.Width) * int64(info.Height)
+		for v := most.Load(); n > v && !most.CompareAndSwap(v, n); v = most.Load() {
+		}
+		return err
+	})
 	return most.Load(), err
 }
 
-// MapType describes a field of images by the first file.
+// MapType describes a field of images by the first file that can be read.
 func (l *List) MapType(ctx context.Context, f *driver.Field) error {
-	b, err := l.head(ctx, 0)
-	if err == nil {
-		MapType(f, b)
+	for i := range min(l.Len(), maskFiles) {
+		b, err := l.head(ctx, i)
+		if err == nil {
+			MapType(f, b)
+			break
+		}
+		if err = l.note(ctx, i, err); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+// note makes file i a bad one, unless its error is not its own fault.
+func (l *List) note(ctx context.Context, i int, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return l.Bad.Note(i, err)
 }
 
 // head reads the beginning of a file.
 func (l *List) head(ctx context.Context, i int) ([]byte, error) {
+	if err := l.Bad.Of(i); err != nil {
+		return nil, err
+	}
 	o, err := l.Open(ctx, i)
 	if err != nil {
 		return nil, err
@@ -78,8 +90,7 @@ func (l *List) head(ctx context.Context, i int) ([]byte, error) {
 	return b, o.ReadAt(ctx, b, 0)
 }
 
-// probe reads the header of an image file. One that has none is found when it is
-// its turn.
+// probe reads the header of an image file, nothing of one that has none: its record says so.
 func (l *List) probe(ctx context.Context, i int) (imagefile.Info, error) {
 	b, err := l.head(ctx, i)
 	if err != nil {

@@ -50,8 +50,6 @@ type ScanOptions struct {
 	Kind selection.Kind
 	// Only is the name of the one file that is listed, "" for all.
 	Only string
-	// LeaveBad leaves out files that cannot be read: they are in Left.
-	LeaveBad bool
 	// Split is the split that is listed, of a folder with splits. URL is for messages.
 	Split, URL string
 	// Threads bounds the folders read at the same time, 0 for four per core.
@@ -180,15 +178,10 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	l := &Listing{Store: st}
 	dirs := map[string]*scannedDir{}
 	var sorted []*scannedDir
-	var bad []selection.File
 	var err error
 	l.Left, err = selection.Scan(ctx, st, selection.Options{
 		Kind: opt.Kind, Only: opt.Only, Threads: opt.Threads,
 	}, func(f selection.File) error {
-		if f.Bad != nil && opt.LeaveBad {
-			bad = append(bad, f)
-			return nil
-		}
 		dir, name := "", f.Name
 		if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 			dir, name = name[:slash], name[slash+1:]
@@ -217,9 +210,6 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	}
 	if err != nil {
 		return nil, err
-	}
-	for i := range bad {
-		l.Left.AddBad(bad[i].Name, bad[i].Bad)
 	}
 	// As Python's sorted(os.walk(...)) does: in the order of the class, and in
 	// it of the whole path.

@@ -221,13 +221,17 @@ func (s *source) openVideos(ctx context.Context, st store.Store, threads int) er
 		s.file = append(s.file, files)
 	}
 	var err error
-	if s.list, err = filelist.Named(ctx, st, all); err != nil {
+	if s.list, err = filelist.NamedRecords(ctx, st, all); err != nil {
 		return err
 	}
 	for i := range all {
 		s.ids = append(s.ids, xxh3.HashString(s.list.Path(i)+s.list.Entry(i).Version))
 	}
-	s.videos, err = videosource.Indexes(ctx, len(all), threads, s.place, s.list.Open)
+	s.videos, err = videosource.Indexes(ctx, &s.list.Bad, len(all), threads, s.list.Open)
+	if err == nil {
+		err = s.list.Bad.Check(len(all), s.place)
+	}
+	s.list.Bad.Report(&s.info, s.list.RelPath)
 	return err
 }
 
@@ -284,6 +288,9 @@ func (s *source) camera(f *feature, camera int, at []float64) error {
 	first, w0, h0 := true, 0, 0
 	for k, e := range s.episodes {
 		x := s.videos[s.file[k][camera]]
+		if x == nil {
+			continue
+		}
 		if w, h := x.Upright(); first {
 			w0, h0, first = w, h, false
 		} else if w != w0 || h != h0 {
@@ -352,6 +359,9 @@ func (e *episode) row(id, delta int64) (int64, bool) {
 // plan sets w to the frames of a clip and the bytes to read for them.
 func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err error) {
 	file = int(s.file[k][o.camera])
+	if err := s.list.Bad.Of(file); err != nil {
+		return file, err
+	}
 	x, e := s.videos[file], &s.episodes[k]
 	x.Plan(w, max(len(o.frames), 1), func(j int) int {
 		row := id

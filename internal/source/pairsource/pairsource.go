@@ -122,10 +122,11 @@ func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (d
 		if slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
 			return nil, fmt.Errorf("%s: field %q is there twice", rawURL, f.Name)
 		}
-		files, err := list(ctx, st, f)
+		files, skipped, err := list(ctx, st, f)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.info.URL, err)
 		}
+		s.skipped = append(s.skipped, skipped...)
 		found[i] = s.once(files)
 	}
 	s.match(st, fields, found)
@@ -140,53 +141,84 @@ func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (d
 		}
 		s.info.Fields = append(s.info.Fields, f)
 	}
+	var bad filelist.Bad // by record
+	for i := range s.lists {
+		bad.Append(0, &s.lists[i].Bad)
+	}
+	if err := bad.Check(int(s.info.Len), func(_ int, err error) error { return err }); err != nil {
+		return nil, err
+	}
+	for i := range s.lists {
+		s.lists[i].Bad.Report(&s.info, s.lists[i].RelPath)
+	}
 	s.info.Fingerprint = s.fingerprint()
 	return s, nil
 }
 
-// file is a file that a pattern has found.
+// file is a file that a pattern has found. err says why it cannot be read, nil for a good one.
 type file struct {
 	key   string
 	entry store.Entry
+	err   error
 }
 
-// list lists the files of a field, sorted by their keys.
-func list(ctx context.Context, st store.Store, f *Field) ([]file, error) {
+func (f *file) addTo(l *filelist.List) {
+	if f.err == nil {
+		l.Add(f.entry)
+	} else {
+		_ = l.AddBad(f.entry, f.err)
+	}
+}
+
+// list lists the files of a field, sorted by their keys, and the folders that cannot be read.
+func list(ctx context.Context, st store.Store, f *Field) (files []file, skipped []driver.Skipped, err error) {
 	p, err := parsePattern(f.Pattern)
 	if err != nil {
-		return nil, fmt.Errorf("field %q: %w", f.Name, err)
+		return nil, nil, fmt.Errorf("field %q: %w", f.Name, err)
 	}
-	var files []file
 	err = st.List(ctx, p.dir(), &store.ListOptions{
 		Keep: func(name string) bool { _, ok := p.key(name); return ok && selection.Litter(name) == "" },
+		Bad: func(e store.Entry, err error) error {
+			switch {
+			case !store.IsObjectError(err):
+				return err
+			case e.Dir:
+				skipped = append(skipped, driver.Skipped{Path: e.Name + "/", Reason: store.Cause(err).Error()})
+			default:
+				key, _ := p.key(e.Name)
+				files = append(files, file{key, e, err})
+			}
+			return nil
+		},
 	}, func(e store.Entry) error {
 		key, _ := p.key(e.Name)
-		files = append(files, file{key, e})
+		files = append(files, file{key, e, nil})
 		return nil
 	})
 	if err != nil && !errors.Is(err, store.ErrNotExist) {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("field %q: no file is called %s", f.Name, st.Path(f.Pattern))
+		return nil, nil, fmt.Errorf("field %q: no file is called %s", f.Name, st.Path(f.Pattern))
 	}
 	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.key, b.key) })
-	return files, nil
+	return files, skipped, nil
 }
 
 // List lists the files of a field, for sources whose records are several files of their
-// own formats. Files with equal keys belong together.
-func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys []string, err error) {
-	files, err := list(ctx, st, f)
+// own formats. Files with equal keys belong together. The folders that cannot be read are
+// skipped.
+func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys []string, skipped []driver.Skipped, err error) {
+	files, skipped, err := list(ctx, st, f)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	l = &filelist.List{Store: st}
 	for _, f := range files {
-		l.Add(f.entry)
+		f.addTo(l)
 		keys = append(keys, f.key)
 	}
-	return l, keys, nil
+	return l, keys, skipped, nil
 }
 
 // Key is what the stars of a pattern stand for in a path, false when it is none of the
@@ -241,10 +273,10 @@ func (s *source) match(st store.Store, fields []Field, found [][]file) {
 			if at[i] == len(found[i]) || found[i][at[i]].key != key {
 				continue
 			}
-			if e := found[i][at[i]].entry; lacks >= 0 {
-				s.skipped = append(s.skipped, driver.Skipped{Path: e.Name, Reason: fmt.Sprintf("has no partner in %s", fields[lacks].Pattern)})
+			if f := &found[i][at[i]]; lacks >= 0 {
+				s.skipped = append(s.skipped, driver.Skipped{Path: f.entry.Name, Reason: fmt.Sprintf("has no partner in %s", fields[lacks].Pattern)})
 			} else {
-				s.lists[i].Add(e)
+				f.addTo(&s.lists[i])
 			}
 			at[i]++
 		}
@@ -319,10 +351,12 @@ func (s *source) Locate(g *driver.Group) {
 			if !g.Wants(i) {
 				continue
 			}
-			size := s.lists[i].Size(int(id))
+			size, err := s.lists[i].Size(int(id)), s.lists[i].Bad.Of(int(id))
 			if size > MaxFileBytes {
-				err := fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
-				g.Records[k].Err = &store.Error{Op: "read", Path: s.lists[i].Path(int(id)), Err: err}
+				err = fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+			}
+			if err != nil {
+				g.Records[k].Err = filelist.ErrPlace(&s.lists[i], id, "", err)
 				g.Extents = g.Extents[:begin]
 				return
 			}

@@ -9,11 +9,13 @@ import (
 	"github.com/stokerdata/stoker/internal/video"
 )
 
-// Videos is implemented by sources of clips: it has the indexes of their files.
+// Videos is implemented by sources of clips: it has the indexes of the files that are good.
 type Videos interface{ Videos() []*video.Index }
 
 // Videos implements Videos.
-func (s *source) Videos() []*video.Index { return s.videos }
+func (s *source) Videos() []*video.Index {
+	return slices.DeleteFunc(slices.Clone(s.videos), func(x *video.Index) bool { return x == nil })
+}
 
 // Describe says in a line what some videos are like: codecs, containers, rates, how
 // long they are, and how far their key frames are apart.

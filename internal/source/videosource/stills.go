@@ -36,6 +36,10 @@ func newStills(s *source) *stills {
 	f := &s.info.Fields[frames]
 	f.MaxBytes = 0
 	for file, x := range s.videos {
+		if x == nil {
+			t.groups = append(t.groups, nil)
+			continue
+		}
 		w, h := x.Upright()
 		n := int64(w) * int64(h) * 3
 		if x.Codec == video.MJPEG {
@@ -104,11 +108,15 @@ func (t *stills) Keep(n int64) { t.cache.Keep(n) }
 func (t *stills) Locate(g *driver.Group) {
 	w := t.work.Get().(*video.Plan)
 	defer t.work.Put(w)
-	filelist.Locate(g, &t.info, func(_ int, id int64) {
+	filelist.Locate(g, &t.info, func(rec int, id int64) {
 		if !g.Wants(frames) {
 			return
 		}
 		file, k := t.of(id)
+		if err := t.list.Bad.Of(file); err != nil {
+			g.Records[rec].Err = t.list.Place(file, err)
+			return
+		}
 		t.needs(w, file, k)
 		for _, p := range w.Pieces {
 			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1, Tail: true})
@@ -146,7 +154,7 @@ func (t *stills) Parse(g *driver.Group) error {
 		case errors.As(err, &none):
 			return fmt.Errorf("no memory for a frame of %s: %w", t.list.FullPath(file), none.Err)
 		case err != nil:
-			rec.Err = t.place(file, err)
+			rec.Err = t.list.Place(file, err)
 		}
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
@@ -67,10 +66,10 @@ type source struct {
 	list   *foldersource.Listing
 	opt    Options
 	info   driver.Info
-	videos []*video.Index
-	ids    []uint64 // of the videos
-	first  []int64  // number of the first clip of each
-	seed   uint64   // of random beginnings
+	videos []*video.Index // nil for a bad file
+	ids    []uint64       // of the videos
+	first  []int64        // number of the first clip of each; a bad file is one bad record
+	seed   uint64         // of random beginnings
 	work   sync.Pool
 }
 
@@ -85,7 +84,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, err
 	}
 	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{
-		URL: url, Split: s.opt.Split, Threads: s.opt.Threads, Kind: selection.Video, LeaveBad: true, Only: s.opt.File,
+		URL: url, Split: s.opt.Split, Threads: s.opt.Threads, Kind: selection.Video, Only: s.opt.File,
 	})
 	if err != nil {
 		return nil, err
@@ -93,7 +92,13 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if err := s.list.Some(selection.Video); err != nil {
 		return nil, err
 	}
-	if err := s.indexes(ctx); err != nil {
+	s.videos, err = Indexes(ctx, &s.list.Bad, s.list.Len(), max(s.opt.Threads, 16), func(ctx context.Context, i int) (store.Object, error) {
+		return store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
+	})
+	if err == nil {
+		err = s.list.Bad.Check(s.list.Len(), s.list.Place)
+	}
+	if err != nil {
 		return nil, err
 	}
 	o := &s.opt
@@ -102,6 +107,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		Fingerprint: mix(s.list.Fingerprint(), o.text()),
 		Fields:      []driver.Field{{Name: "frames", Kind: driver.KindFrames, Shape: []int{o.Frames}}},
 	}
+	s.list.Bad.Report(&s.info, s.list.Path)
 	if o.Images {
 		s.info.Fields[frames] = driver.Field{Name: "image", Kind: driver.KindImage}
 	}
@@ -159,53 +165,36 @@ func mix(texts ...string) string {
 	return filelist.Sum(h)
 }
 
-// indexes reads those of all files.
-func (s *source) indexes(ctx context.Context) (err error) {
-	s.videos, err = Indexes(ctx, s.list.Len(), max(s.opt.Threads, 16), s.place, func(ctx context.Context, i int) (store.Object, error) {
-		return store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
-	})
-	return err
-}
-
-// Indexes reads those of n files, a number of them at once. place puts the name of a file
-// in front of what is wrong with it.
-func Indexes(ctx context.Context, n, threads int, place func(int, error) error, open func(context.Context, int) (store.Object, error)) ([]*video.Index, error) {
+// Indexes returns the indexes of n files, nil for those that are bad. It reads several files
+// at a time.
+func Indexes(ctx context.Context, bad *filelist.Bad, n, threads int, open func(context.Context, int) (store.Object, error)) ([]*video.Index, error) {
 	all := make([]*video.Index, n)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(threads)
-	for i := range all {
-		g.Go(func() error {
-			o, err := open(ctx, i)
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			if all[i], err = video.Open(ctx, o); err != nil {
-				return place(i, err)
-			}
-			return nil
-		})
-	}
-	return all, g.Wait()
-}
-
-// place puts the name of a file in front of what is wrong with it.
-func (s *source) place(file int, err error) error {
-	var se *store.Error
-	if errors.As(err, &se) {
-		return err // names it already
-	}
-	return fmt.Errorf("%s: %w", s.list.FullPath(file), err)
+	err := bad.Probe(ctx, n, threads, func(ctx context.Context, i int) error {
+		o, err := open(ctx, i)
+		if err != nil {
+			return err
+		}
+		defer o.Close()
+		x, err := video.Open(ctx, o)
+		if err == nil {
+			all[i] = x
+		}
+		return err
+	})
+	return all, err
 }
 
 // clips numbers the clips, and works out how large frames and clips get.
 func (s *source) clips() {
 	f := &s.info.Fields[frames]
-	one := s.videos[0]
-	width, height := one.Upright()
+	width, height, first := 0, 0, true
 	for i, x := range s.videos {
 		s.ids = append(s.ids, xxh3.HashString(s.info.Fingerprint+strconv.Itoa(i)))
 		s.first = append(s.first, s.info.Len)
+		if x == nil {
+			s.info.Len++
+			continue
+		}
 		n := s.count(x)
 		s.info.Len += n
 		for k := range n {
@@ -217,7 +206,9 @@ func (s *source) clips() {
 		}
 		w, h := x.Upright()
 		f.MaxWidth, f.MaxHeight = max(f.MaxWidth, int32(w)), max(f.MaxHeight, int32(h))
-		if w != width || h != height {
+		if first {
+			width, height, first = w, h, false
+		} else if w != width || h != height {
 			width, height = 0, 0
 		}
 	}
@@ -274,6 +265,9 @@ func (s *source) of(id int64) (file int, k int64) {
 // at is the video of a record, and the frame that its clip begins with in an epoch.
 func (s *source) at(epoch, id int64) (file int, start int64) {
 	file, k := s.of(id)
+	if s.videos[file] == nil {
+		return file, 0
+	}
 	lo, hi := s.starts(s.videos[file], k)
 	if hi == lo {
 		return file, lo
@@ -328,6 +322,9 @@ func (s *source) Name(n int64) string {
 	_, k := s.of(id)
 	file, start := s.at(epoch, id)
 	x := s.videos[file]
+	if x == nil {
+		return s.list.FullPath(file)
+	}
 	return fmt.Sprintf("%s, clip %d at %.2f s", s.list.FullPath(file), k, x.Seconds(s.frame(x, start, 0)))
 }
 
@@ -349,9 +346,13 @@ func (s *source) Locate(g *driver.Group) {
 			return
 		}
 		file, start := s.at(s.split(n))
+		if err := s.list.Bad.Of(file); err != nil {
+			g.Records[k].Err = s.list.Place(file, err)
+			return
+		}
 		s.plan(w, file, start)
 		if n := s.videos[file].Size(w.Spans, w.Frames); n > maxClip {
-			g.Records[k].Err = s.place(file, fmt.Errorf("the clip from frame %d on takes %d bytes, more than the limit of %d", start, n, maxClip))
+			g.Records[k].Err = s.list.Place(file, fmt.Errorf("the clip from frame %d on takes %d bytes, more than the limit of %d", start, n, maxClip))
 			return
 		}
 		for _, p := range w.Pieces {
@@ -383,7 +384,7 @@ func (s *source) Parse(g *driver.Group) error {
 		}
 		_, data := g.Of(k)
 		if err := x.Append(out, s.ids[file], w.Spans, w.Frames, w.Pieces, data); err != nil {
-			rec.Err = s.place(file, err)
+			rec.Err = s.list.Place(file, err)
 		}
 		rec.Values[frames].Bytes = out
 	}

@@ -157,3 +157,31 @@ func TestOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestBadFiles(t *testing.T) {
+	dir := videotest.Folder(t, 4)
+	b, err := os.ReadFile("../lerobotsource/testdata/v2/videos/chunk-000/observation.images.top/episode_000001.mp4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opt := range map[string]*Options{
+		"clips": {Frames: 3, Step: 2}, "random": {Frames: 3, Step: 2, Random: true}, "times": {Frames: 2, FPS: 7}, "images": {Images: true, FPS: 7}, "all images": {Images: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range []string{"a/000.mp4", "b/bad.mp4"} {
+				drivertest.BadFiles{
+					Folder: dir, Name: name, Content: b,
+					Strip: func(v *driver.Value) {
+						switch {
+						case opt.Random: // which depends on the number of the record
+							v.Bytes = nil
+						case !opt.Images && len(v.Bytes) > 0:
+							clear(v.Bytes[40:48]) // the number of the video
+						}
+					},
+					Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", st, opt) },
+				}.Run(t)
+			}
+		})
+	}
+}

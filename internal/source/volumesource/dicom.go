@@ -130,6 +130,8 @@ type slice struct {
 	// blocks are the frames.
 	blocks []block
 	file   int32
+	// err says why it cannot be read, nil for a good slice.
+	err error
 }
 
 // dicom reads the elements of a file.
@@ -141,7 +143,8 @@ type dicom struct {
 	values   map[uint32][]byte
 }
 
-// readDICOM reads a file up to its voxels.
+// readDICOM reads a file up to its voxels. With an error it returns what is known of the
+// series.
 func readDICOM(r *reader) (*slice, error) {
 	d := &dicom{r: r, left: maxElements, values: map[uint32][]byte{}}
 	b, err := r.upTo(140)
@@ -154,13 +157,17 @@ func readDICOM(r *reader) (*slice, error) {
 		d.implicit = vrSizes[string(b[4:6])] == 0
 	}
 	size, err := d.elements(d.r.o.Size(), 0)
+	if err == nil && size < 0 {
+		err = errors.New("it has no voxels")
+	}
+	var s *slice
+	if err == nil {
+		s, err = d.slice(size)
+	}
 	if err != nil {
-		return nil, err
+		s = &slice{series: d.text(elemSeries)}
 	}
-	if size < 0 {
-		return nil, errors.New("it has no voxels")
-	}
-	return d.slice(size)
+	return s, err
 }
 
 // element reads the beginning of one: d.at is then that of its value.

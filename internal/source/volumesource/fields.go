@@ -26,7 +26,9 @@ func (s *source) fields(o *Options) error {
 			same = same && v.dtype == one.dtype && !v.scaled
 			alike = alike && slices.Equal(v.shape, one.shape)
 			s.gz = s.gz || v.gz
-			s.useful += v.bytes()
+			if v.err == nil {
+				s.useful += v.bytes()
+			}
 			n := len(one.shape) - 3
 			if len(v.shape) != len(one.shape) || !slices.Equal(v.shape[:n], one.shape[:n]) {
 				return fmt.Errorf("%s has %s voxels and %s %s: what comes before the last three axes has to be the same", c.names[k], sides(v.shape), c.names[0], sides(one.shape))

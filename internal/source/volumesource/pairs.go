@@ -21,10 +21,11 @@ func (s *source) pairs(ctx context.Context, st store.Store, o *Options) error {
 	columns := make([]column, len(o.Fields))
 	for i := range o.Fields {
 		f, c := &o.Fields[i], &columns[i]
-		list, of, err := pairsource.List(ctx, st, f)
+		list, of, skipped, err := pairsource.List(ctx, st, f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.info.URL, err)
 		}
+		s.skipped = append(s.skipped, skipped...)
 		c.list = list
 		if err := s.read(ctx, c, o); err != nil {
 			return err
@@ -33,7 +34,7 @@ func (s *source) pairs(ctx context.Context, st store.Store, o *Options) error {
 		for k := range c.volumes {
 			file := int(c.volumes[k].blocks[0].file)
 			key := of[file]
-			if len(c.volumes[k].blocks) > 1 && c.names[k] != c.list.Path(file) { // a series
+			if c.names[k] != c.list.Path(file) { // a series
 				key = seriesKey(f.Pattern, c.list.Name(file))
 			}
 			if other, ok := found[i][key]; ok {

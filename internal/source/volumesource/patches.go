@@ -11,13 +11,19 @@ import (
 func (s *source) records(o *Options) error {
 	n := len(s.columns[0].volumes)
 	for i := range n {
-		for k := 1; k < len(s.columns); k++ {
-			a, b := &s.columns[0], &s.columns[k]
-			if x, y := a.volumes[i].spatial(), b.volumes[i].spatial(); x != y {
-				return fmt.Errorf("%s has %s voxels and %s %s: volumes of a record have the same sides", a.names[i], sides(x[:]), b.names[i], sides(y[:]))
+		if _, err := s.fault(i); err != nil {
+			if err = s.bad.Note(i, err); err != nil {
+				return err
 			}
 		}
 	}
+	if err := s.bad.Check(n, s.located); err != nil {
+		return err
+	}
+	s.bad.Report(&s.info, func(i int) string {
+		c, _ := s.fault(i)
+		return c.list.RelPath(int(c.volumes[i].blocks[0].file))
+	})
 	if o.Patch == [3]int{} {
 		s.info.Len = int64(n)
 		return nil
@@ -31,6 +37,10 @@ func (s *source) records(o *Options) error {
 	for i := range n {
 		s.first = append(s.first, s.info.Len)
 		n := int64(1)
+		if s.bad.Of(i) != nil {
+			s.info.Len++
+			continue
+		}
 		shape := s.columns[0].volumes[i].spatial()
 		for a, side := range shape {
 			if side < o.Patch[a] {
@@ -45,6 +55,30 @@ func (s *source) records(o *Options) error {
 		}
 	}
 	return nil
+}
+
+// fault returns why the volumes of a record cannot be read, and the column of the bad one;
+// no error if they are good.
+func (s *source) fault(n int) (*column, error) {
+	for i := range s.columns {
+		if c := &s.columns[i]; c.volumes[n].err != nil {
+			return c, c.volumes[n].err
+		}
+	}
+	a := &s.columns[0]
+	for i := range s.columns {
+		b := &s.columns[i]
+		if x, y := a.volumes[n].spatial(), b.volumes[n].spatial(); x != y {
+			return a, fmt.Errorf("it has %s voxels and %s %s: volumes of a record have the same sides", sides(x[:]), b.names[n], sides(y[:]))
+		}
+	}
+	return a, nil
+}
+
+// located puts the path of the bad file of a record in front of its error.
+func (s *source) located(n int, err error) error {
+	c, _ := s.fault(n)
+	return filelist.ErrPlace(c.list, int64(c.volumes[n].blocks[0].file), "", err)
 }
 
 // maxPatches is the most records that there may be.

@@ -13,6 +13,13 @@ import (
 func (s *source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		begin := len(g.Extents)
+		if s.bad.Len() > 0 {
+			n, _ := s.place(id)
+			if err := s.bad.Of(n); err != nil {
+				g.Records[k].Err = s.located(n, err)
+				return
+			}
+		}
 		for i := range s.columns {
 			c := &s.columns[i]
 			if !g.Wants(c.field) {

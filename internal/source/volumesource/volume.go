@@ -36,6 +36,9 @@ type volume struct {
 	full   bool
 	blocks []block
 	codec  codec
+	// err says why the volume cannot be read, nil for a good one. The block of a bad volume is
+	// its bad file, the shape and the type are those of a good one.
+	err error
 	// bits is a mask of those of a voxel that count, sign the sign among them; 0 for all.
 	bits, sign uint32
 }

@@ -53,6 +53,9 @@ type source struct {
 	gz             bool
 	skipped        []driver.Skipped
 	left           *selection.Left
+	// bad are the numbers of the volumes that cannot be read, with their paths. Each is one
+	// record.
+	bad filelist.Bad
 }
 
 // Open lists the volumes in st, or the one that it is, in the order of their names,
@@ -74,7 +77,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		c := column{}
 		var err error
 		if o.Names != nil {
-			c.list, err = filelist.Named(ctx, st, o.Names)
+			c.list, err = filelist.NamedRecords(ctx, st, o.Names)
 		} else {
 			c.list, s.left, err = selection.Names(ctx, st, wanted(o.Format))
 		}

@@ -252,17 +252,33 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	return o, nil
 }
 
-// List lists. With Changed, entries have different versions.
+// List lists. With Changed, entries have different versions. A folder below dir
+// that fails goes to ListOptions.Bad.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	faults, err := s.begin(ctx, List, "list", dir)
 	if err != nil {
 		return err
 	}
-	if !has(faults, kindChanged) {
-		return s.Store.List(ctx, dir, opt, f)
-	}
+	closed := "" // the folder that fails, whose first entry has come
 	return s.Store.List(ctx, dir, opt, func(e store.Entry) error {
-		e.Version += otherVersion
+		if closed != "" && strings.HasPrefix(e.Name, closed) {
+			return nil
+		}
+		for at := range e.Name {
+			if e.Name[at] != '/' || at <= len(dir) {
+				continue
+			}
+			folder := e.Name[:at]
+			if _, err := s.begin(ctx, List, "list", folder); err != nil {
+				if closed = folder + "/"; opt == nil || opt.Bad == nil {
+					return err
+				}
+				return opt.Bad(store.Entry{Name: folder, Dir: true}, err)
+			}
+		}
+		if has(faults, kindChanged) {
+			e.Version += otherVersion
+		}
 		return f(e)
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/scan"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
@@ -120,7 +120,7 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 		return err
 	}
 	paths, number := all.sort()
-	why, err := s.open(ctx, n, c, paths, threads)
+	bad, err := s.open(ctx, n, c, paths, threads)
 	if err != nil {
 		return err
 	}
@@ -134,17 +134,15 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 		if c.to >= 0 {
 			end = ends[id]
 		}
-		err := why[r.video]
+		err := bad.Of(int(r.video))
 		if err == nil {
 			var frames int64
 			if r.begin, frames, err = c.part(c.videos[r.video], r.begin, end); err == nil {
 				r.n = int32(min(frames, math.MaxInt32))
-			} else {
-				err = fmt.Errorf("%s: %w", s.pathOf(c, r.video), err)
 			}
 		}
 		if err != nil {
-			c.wrong[int64(id)] = err
+			c.wrong[int64(id)] = s.located(n, c, r.video, err)
 		}
 	}
 	if int64(len(c.wrong)) == rows && rows > 0 {
@@ -156,48 +154,36 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 
 var errNone = errors.New("it has no value")
 
-// open reads the indexes of the videos of a column. why says of those without one what is
-// wrong with them.
-func (s *source) open(ctx context.Context, n int, c *clipColumn, paths []string, threads int) (why []error, err error) {
+// open reads the indexes of the videos of a column, and returns those that are bad.
+func (s *source) open(ctx context.Context, n int, c *clipColumn, paths []string, threads int) (bad filelist.Bad, err error) {
 	numbers := make([]int64, len(paths))
 	for i := range numbers {
 		numbers[i] = int64(i)
 	}
 	s.files.Begin(n)
 	if err := s.files.Add(ctx, n, &driver.Field{}, numbers, paths); err != nil {
-		return nil, err
+		return bad, err
 	}
-	c.videos, why = make([]*video.Index, len(paths)), make([]error, len(paths))
 	c.ids = make([]uint64, len(paths))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(threads)
-	for i := range paths {
+	c.videos, err = videosource.Indexes(ctx, &bad, len(paths), threads, func(ctx context.Context, i int) (store.Object, error) {
 		file, _, err := s.files.Locate(n, int64(i))
 		if err != nil {
-			why[i] = err
-			continue
+			return nil, err
 		}
-		g.Go(func() error {
-			of := s.files.Object(file)
-			c.ids[i] = xxh3.HashString(of.Store.Path(of.Entry.Name) + "\x00" + of.Entry.Version)
-			o, err := store.OpenEntry(gctx, of.Store, of.Entry)
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			if c.videos[i], err = video.Open(gctx, o); err == nil {
-				return nil
-			}
-			c.videos[i] = nil
-			var se *store.Error
-			if errors.As(err, &se) || gctx.Err() != nil {
-				return err
-			}
-			why[i] = fmt.Errorf("%s: %w", of.Store.Path(of.Entry.Name), err)
-			return nil
-		})
+		of := s.files.Object(file)
+		c.ids[i] = xxh3.HashString(of.Store.Path(of.Entry.Name) + "\x00" + of.Entry.Version)
+		return store.OpenEntry(ctx, of.Store, of.Entry)
+	})
+	return bad, err
+}
+
+// located puts the path of a video in front of what is wrong with it.
+func (s *source) located(n int, c *clipColumn, v int32, err error) error {
+	var se *store.Error
+	if _, _, none := s.files.Locate(n, int64(v)); none != nil || errors.As(err, &se) {
+		return err // names it already
 	}
-	return why, g.Wait()
+	return fmt.Errorf("%s: %w", s.pathOf(c, v), err)
 }
 
 // pathOf names a video for messages.

@@ -1,0 +1,207 @@
+package drivertest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// BadFiles is a folder of files that are records each, or several records each, for the
+// tests of what becomes of one that is bad.
+type BadFiles struct {
+	// Folder has good files alone, two or more.
+	Folder string
+	// Name is the name of another file of that kind, which the folder does not have.
+	Name string
+	// Content is that of a good file. Of such a file the first half is bad.
+	Content []byte
+	// Strip takes off a value what depends on the other files, nil for nothing.
+	Strip func(v *driver.Value)
+	// Unprobed says that the contents of files are not looked at when the source is opened.
+	Unprobed bool
+	Open     OpenStore
+}
+
+// Run adds one bad file to the folder, in each way that files are bad. Opening succeeds, the
+// records of the good files are what they were, and one record more has an error that names
+// the file. If all files are bad, opening fails and names the first one. A fault of the
+// machine ends opening.
+func (b BadFiles) Run(t *testing.T) {
+	noise := make([]byte, 4096)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range noise {
+		noise[i] = byte(rng.Uint32())
+	}
+	write := func(data []byte) func(string) error {
+		return func(p string) error { return os.WriteFile(p, data, 0o644) }
+	}
+	good := write(b.Content)
+	base := path.Base(b.Name)
+	clean := b.read(t, localstore.New(b.Folder), "")
+	for _, c := range []struct {
+		name    string
+		make    func(p string) error
+		content bool
+		fault   *faulttest.Fault
+		run     error // that ends it
+	}{
+		{name: "cut", make: write(b.Content[:len(b.Content)/2]), content: true},
+		{name: "cut in its head", make: write(b.Content[:6]), content: true},
+		{name: "empty", make: write(nil), content: true},
+		{name: "random", make: write(noise), content: true},
+		{name: "a dangling link", make: func(p string) error { return os.Symlink("nowhere", p) }},
+		{name: "a link to itself", make: func(p string) error { return os.Symlink(path.Base(p), p) }},
+		{name: "a pipe", make: func(p string) error { return unix.Mkfifo(p, 0o644) }},
+		{name: "a socket", make: func(p string) error {
+			// The paths of sockets are short.
+			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+				err = os.Symlink(l.Addr().String(), p)
+			}
+			return err
+		}},
+		{name: "without permission", make: good, content: true, fault: faulttest.Error(syscall.EACCES).On(faulttest.Open).Named(base)},
+		{name: "on a bad sector", make: good, content: true, fault: faulttest.Error(syscall.EIO).On(faulttest.Read).Named(base)},
+		{name: "without memory", make: good, content: true, fault: faulttest.Error(syscall.ENOMEM).On(faulttest.Open).Named(base), run: syscall.ENOMEM},
+		{name: "without descriptors", make: good, content: true, fault: faulttest.Error(syscall.EMFILE).On(faulttest.Open).Named(base), run: syscall.EMFILE},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := Copied(t, b.Folder)
+			p := filepath.Join(dir, b.Name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), c.make(p)); err != nil {
+				t.Fatal(err)
+			}
+			st := store.Store(localstore.New(dir))
+			if c.fault != nil {
+				st = faulttest.New(st, 1, c.fault)
+			}
+			if c.run != nil && !b.Unprobed {
+				s, err := b.Open(t.Context(), st)
+				if err == nil {
+					s.Close()
+				}
+				if !errors.Is(err, c.run) {
+					t.Errorf("opening: %v", err)
+				}
+				return
+			}
+			known := b.Name
+			if c.content && b.Unprobed {
+				known = ""
+			}
+			got := b.read(t, st, known)
+			if len(got) != len(clean)+1 {
+				t.Fatalf("%d records, want %d and a bad one", len(got), len(clean))
+			}
+			bad := 0
+			for i, r := range got {
+				switch {
+				case r.err != nil:
+					if bad++; !strings.Contains(r.err.Error(), p) || strings.Contains(r.err.Error(), "\n") {
+						t.Errorf("record %d: %v", i, r.err)
+					}
+				case i-bad >= len(clean) || !same(r.values, clean[i-bad].values):
+					t.Errorf("record %d is another one", i)
+				}
+			}
+			if bad != 1 && !(bad == 0 && b.Unprobed && c.content) {
+				t.Errorf("%d bad records", bad)
+			}
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		dir := t.TempDir()
+		for i, name := range []string{b.Name, strings.TrimSuffix(b.Name, path.Ext(b.Name)) + "z" + path.Ext(b.Name)} {
+			p := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.Symlink("nowhere", p)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := b.Open(t.Context(), localstore.New(dir))
+			if err == nil {
+				s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, b.Name)) {
+				t.Errorf("%d files: %v", i+1, err)
+			}
+		}
+	})
+	t.Run("a closed folder", func(t *testing.T) {
+		dir := Copied(t, b.Folder)
+		top, rest, deep := strings.Cut(b.Name, "/")
+		if !deep {
+			top, rest = "", b.Name
+		}
+		closed := path.Join(top, "locked")
+		Put(t, dir, path.Join(closed, rest), b.Content)
+		got := b.read(t, faulttest.New(localstore.New(dir), 1, faulttest.Error(syscall.EACCES).On(faulttest.List).Named("locked")), closed)
+		bad := 0
+		for _, r := range got {
+			if r.err != nil {
+				bad++
+			}
+		}
+		if bad != 1 || len(got) != len(clean)+1 {
+			t.Errorf("%d records, %d bad", len(got), bad)
+		}
+	})
+}
+
+// result is what became of a record.
+type result struct {
+	values copied
+	err    error
+}
+
+// read reads all records. bad is the one file that is known to be bad, "" for none.
+func (b BadFiles) read(t *testing.T, st store.Store, bad string) []result {
+	t.Helper()
+	s, err := b.Open(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &opened{s, direct.NewObjects(s, nil)}
+	defer o.Close()
+	info := s.Info()
+	switch {
+	case bad == "" && (info.BadFiles != 0 || info.Bad != nil):
+		t.Errorf("%d files are bad: %v", info.BadFiles, info.Bad)
+	case bad != "" && (info.BadFiles != 1 || len(info.Bad) != 1 || strings.TrimSuffix(info.Bad[0].Path, "/") != bad || info.Bad[0].Reason == "" || strings.Contains(info.Bad[0].Reason, st.Path(""))):
+		t.Errorf("%d files are bad: %v, want %s", info.BadFiles, info.Bad, bad)
+	}
+	r := direct.NewReader(s, o.obj)
+	var all []result
+	for id := range info.Len {
+		recs, err := r.Read(t.Context(), []int64{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if recs[0].Err != nil {
+			all = append(all, result{err: recs[0].Err})
+			_ = s.Name(id) // of what cannot be read
+			continue
+		}
+		values := copyRecord(&recs[0])
+		for i := range values {
+			if b.Strip != nil {
+				b.Strip(&values[i])
+			}
+		}
+		all = append(all, result{values: values})
+	}
+	return all
+}
