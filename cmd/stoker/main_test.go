@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 //	                        "stdout" and "stderr" then look at what it printed
 //	glob PATTERN N          exactly N files match
 //	unhex TO FROM           the file TO has the bytes that FROM has as hexadecimal text
+//	$REPO                   the root of the repository, for files of other tests
 //	archive OUT DIR         a tar, tar.gz or zip file of the files below DIR
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -49,7 +50,9 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: false,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(cache.Variable, filepath.Join(env.WorkDir, ".cache"))
-			return nil
+			repo, err := filepath.Abs("../..")
+			env.Setenv("REPO", repo)
+			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code":    wantExitCode,

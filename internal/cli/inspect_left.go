@@ -1,6 +1,11 @@
 package cli
 
-import "github.com/stokerdata/stoker/source/driver"
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+)
 
 // left lists what lies beside the fields of a source, and why it is no field.
 func left(p *page, src driver.Source) {
@@ -26,5 +31,19 @@ func notTaken(p *page, groups []driver.SkippedGroup) {
 	p.section("Not taken", "")
 	for _, g := range groups {
 		p.f("  %s\n", besideText(g))
+	}
+}
+
+// badFiles lists the first files that cannot be read, whose records are bad ones.
+func badFiles(p *page, info *driver.Info) {
+	if info.BadFiles == 0 {
+		return
+	}
+	p.section("Bad files", fmt.Sprintf("%s: a loader fails at their records, or replaces them with on_error=\"skip\"", units.Plural(info.BadFiles, "file")))
+	for _, text := range info.BadTexts() {
+		p.f("  %s\n", clean(text))
+	}
+	if more := info.BadFiles - len(info.Bad); more > 0 {
+		p.f("  and %s more\n", units.Int(more))
 	}
 }

@@ -91,6 +91,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 		viewText(p, seen)
 	}
 	left(p, src)
+	badFiles(p, info)
 	notTaken(p, driver.GroupSkipped(src))
 	hint := "stoker pack makes it faster where values are decoded, and checks them once"
 	switch {
@@ -161,6 +162,9 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 	}
 	if seen != nil {
 		out["view"] = map[string]any{"spec": seen.Spec(), "of": seen.Of(), "matched": seen.Matched(), "parts": seen.Parts()}
+	}
+	if info.BadFiles > 0 {
+		out["bad_files"], out["bad"] = info.BadFiles, info.BadTexts()
 	}
 	if groups := driver.GroupSkipped(src); groups != nil {
 		out["skipped"] = groups

@@ -48,6 +48,10 @@ type Info struct {
 	Rates map[string]int `json:"rates,omitempty"`
 	// Skipped counts, by reason, the inputs that are not records.
 	Skipped []driver.SkippedGroup `json:"skipped,omitempty"`
+	// BadFiles is the number of files that cannot be read, whose records are bad ones. Bad
+	// has the paths of the first of them, and what is wrong.
+	BadFiles int      `json:"bad_files,omitempty"`
+	Bad      []string `json:"bad,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`
 	// Threads is the number of decode workers.

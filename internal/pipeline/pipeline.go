@@ -257,7 +257,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
 		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
-		Order: p.ordered(), Skipped: driver.GroupSkipped(p.src),
+		Order: p.ordered(), Skipped: driver.GroupSkipped(p.src), BadFiles: info.BadFiles, Bad: info.BadTexts(),
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)

@@ -252,6 +252,14 @@ type Info struct {
 	Fingerprint string
 }
 
+// BadTexts has a line for each of i.Bad: the path and the reason.
+func (i *Info) BadTexts() (all []string) {
+	for _, s := range i.Bad {
+		all = append(all, s.Path+": "+s.Reason)
+	}
+	return all
+}
+
 // Value is one field of one record, as stored.
 type Value struct {
 	// Bytes is the value of every kind that is not a number; elements of arrays

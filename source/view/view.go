@@ -303,6 +303,7 @@ func (v *view) belong() {
 func (v *view) describe() {
 	info := &v.info
 	info.URL, info.Format, info.Objects, info.Sequential = v.in.URL+Fragment(&v.spec), v.in.Format, v.in.Objects, v.in.Sequential
+	info.BadFiles, info.Bad = v.in.BadFiles, v.in.Bad
 	info.Len = v.in.Len
 	if v.keep != nil {
 		info.Len = v.keep.len()

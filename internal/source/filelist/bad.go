@@ -2,6 +2,7 @@ package filelist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,6 +40,15 @@ func (b *Bad) Note(i int, err error) error {
 	}
 	b.why[i] = err
 	return nil
+}
+
+// Located is err with the path of the file that it is about.
+func Located(path string, err error) error {
+	var named *store.Error
+	if errors.As(err, &named) {
+		return err
+	}
+	return &store.Error{Op: "read", Path: path, Err: err}
 }
 
 // Append adds the bad files of another list, whose files have the numbers from first on.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -247,7 +248,7 @@ func TestBadFiles(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(root, "dog/2.jpg"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	st := refusing{localstore.New(root), "locked"}
+	st := faulttest.New(localstore.New(root), 1, faulttest.Error(unix.EACCES).On(faulttest.List).Named("locked"))
 	s, err := Open(t.Context(), root, st, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -294,34 +295,10 @@ func TestBadFiles(t *testing.T) {
 	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.HasPrefix(err.Error(), "none of 2 files can be read; the first: ") {
 		t.Errorf("Open: %v", err)
 	}
-	if _, err := Scan(t.Context(), refusing{localstore.New(root), "EMFILE"}, ScanOptions{}); !errors.Is(err, unix.EMFILE) {
+	put(t, root, "sub/1.jpg")
+	if _, err := Scan(t.Context(), faulttest.New(localstore.New(root), 1, faulttest.Error(unix.EMFILE).On(faulttest.List).Named("sub")), ScanOptions{}); !errors.Is(err, unix.EMFILE) {
 		t.Errorf("Scan: %v", err)
 	}
-}
-
-// refusing is a store whose folders of a name cannot be read.
-type refusing struct {
-	store.Store
-	name string
-}
-
-func (r refusing) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
-	if r.name == "EMFILE" && opt.Bad != nil {
-		return opt.Bad(store.Entry{Name: "x", Dir: true}, &store.Error{Op: "list", Path: r.Path("x"), Err: unix.EMFILE})
-	}
-	last := ""
-	return r.Store.List(ctx, dir, opt, func(e store.Entry) error {
-		at := strings.Index("/"+e.Name+"/", "/"+r.name+"/")
-		if at < 0 || e.Dir || opt.Keep == nil {
-			return f(e)
-		}
-		locked := e.Name[:at+len(r.name)]
-		if locked == last {
-			return nil
-		}
-		last = locked
-		return opt.Bad(store.Entry{Name: locked, Dir: true}, &store.Error{Op: "list", Path: r.Path(locked) + "/", Err: unix.EACCES})
-	})
 }
 
 func TestChangesAreNoticed(t *testing.T) {

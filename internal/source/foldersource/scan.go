@@ -2,7 +2,6 @@ package foldersource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,11 +82,7 @@ func (l *Listing) Entry(i int) store.Entry {
 
 // Place puts the path of file i in front of what is wrong with it.
 func (l *Listing) Place(i int, err error) error {
-	var se *store.Error
-	if errors.As(err, &se) {
-		return err // names it already
-	}
-	return fmt.Errorf("%s: %w", l.FullPath(i), err)
+	return filelist.Located(l.FullPath(i), err)
 }
 
 // Label is the class of file i, -1 in a flat folder.

@@ -356,7 +356,7 @@ func (s *source) Locate(g *driver.Group) {
 				err = fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
 			}
 			if err != nil {
-				g.Records[k].Err = filelist.ErrPlace(&s.lists[i], id, "", err)
+				g.Records[k].Err = filelist.Located(s.lists[i].Path(int(id)), err)
 				g.Extents = g.Extents[:begin]
 				return
 			}

@@ -332,6 +332,9 @@ func (s *source) Name(n int64) string {
 func (s *source) Path(n int64, _ int) string {
 	_, id := s.split(n)
 	file, k := s.of(id)
+	if s.videos[file] == nil {
+		return s.list.Path(file)
+	}
 	return s.list.Path(file) + "#" + strconv.FormatInt(k, 10)
 }
 

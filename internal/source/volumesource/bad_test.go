@@ -94,7 +94,7 @@ func TestBadPairs(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	drivertest.Put(t, dir, "label/e.nii", nil)
-	if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Fields: fields}); err == nil || !strings.HasPrefix(err.Error(), "none of 5 files can be read; the first: "+dir) {
+	if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Fields: fields}); err == nil || !strings.HasPrefix(err.Error(), "none of 5 files can be read; the first: cannot read "+dir) {
 		t.Error(err)
 	}
 }

@@ -129,7 +129,7 @@ func (c *column) gather(all []parsed) error {
 	for i := range c.volumes {
 		switch v := &c.volumes[i]; {
 		case v.err != nil && good < 0:
-			return filelist.ErrPlace(c.list, int64(v.blocks[0].file), "", v.err)
+			return filelist.Located(c.list.Path(int(v.blocks[0].file)), v.err)
 		case v.err != nil: // so that it does not change what the others have in common
 			v.shape, v.dtype = c.volumes[good].shape, c.volumes[good].dtype
 		}

@@ -78,7 +78,7 @@ func (s *source) fault(n int) (*column, error) {
 // located puts the path of the bad file of a record in front of its error.
 func (s *source) located(n int, err error) error {
 	c, _ := s.fault(n)
-	return filelist.ErrPlace(c.list, int64(c.volumes[n].blocks[0].file), "", err)
+	return filelist.Located(c.list.Path(int(c.volumes[n].blocks[0].file)), err)
 }
 
 // maxPatches is the most records that there may be.

@@ -203,7 +203,7 @@ func (s *Source) describe(f *driver.Field) {
 	base := s.Base.Info()
 	h := xxh3.New()
 	_, _ = h.WriteString(fmt.Sprint(base.Fingerprint, s.opt.Length, s.opt.Packing, s.opt.NoShift, s.opt.Shuffle, f.Name))
-	s.info = driver.Info{URL: base.URL, Format: base.Format, Len: s.plan.Sequences, Objects: base.Objects, Fingerprint: filelist.Sum(h)}
+	s.info = driver.Info{URL: base.URL, Format: base.Format, Len: s.plan.Sequences, Objects: base.Objects, Fingerprint: filelist.Sum(h), BadFiles: base.BadFiles, Bad: base.Bad}
 	add := func(name string, kind driver.Kind, t driver.DType) int {
 		f := driver.Field{Name: name, Kind: kind, DType: t, Shape: []int{int(s.opt.Length)}}
 		if kind == driver.KindRagged {

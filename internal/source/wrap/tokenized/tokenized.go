@@ -73,7 +73,7 @@ func Open(base driver.Source, opt *Options) (driver.Source, error) {
 	if s.text, err = textOf(of, opt.Text); err != nil {
 		return nil, err
 	}
-	s.info = driver.Info{URL: of.URL, Format: of.Format, Len: of.Len, Objects: of.Objects, Sequential: of.Sequential}
+	s.info = driver.Info{URL: of.URL, Format: of.Format, Len: of.Len, Objects: of.Objects, Sequential: of.Sequential, BadFiles: of.BadFiles, Bad: of.Bad}
 	s.want = make([]bool, len(of.Fields))
 	for i := range of.Fields {
 		f := of.Fields[i]
