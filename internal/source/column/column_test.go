@@ -113,18 +113,18 @@ func TestRefusals(t *testing.T) {
 		kind   driver.Kind
 		want   string // "" if the kind is possible
 	}{
-		{[]part{number(driver.Int64, 1)}, driver.KindImage, HasNumbers},
-		{[]part{number(driver.Int64, 1)}, driver.KindRagged, NoLists},
+		{[]part{number(driver.Int64, 1)}, driver.KindImage, hasNumbers},
+		{[]part{number(driver.Int64, 1)}, driver.KindRagged, noLists},
 		{[]part{number(driver.Int64, 1)}, driver.KindArray, ""},
-		{[]part{number(driver.Float64, 1)}, driver.KindLabel, Fractions},
+		{[]part{number(driver.Float64, 1)}, driver.KindLabel, fractions},
 		{[]part{number(driver.Bool, 1)}, driver.KindLabel, ""},
 		{[]part{list(2), list(3)}, driver.KindArray, "its lists have 2 to 3 elements"},
-		{[]part{list(2), list(3)}, driver.KindLabel, NoNumber},
+		{[]part{list(2), list(3)}, driver.KindLabel, noNumber},
 		{[]part{list(1), list(1)}, driver.KindLabel, ""},
-		{[]part{list(2, 2)}, driver.KindTokens, NoWholes},
-		{[]part{list(2)}, driver.KindText, HasNumbers},
+		{[]part{list(2, 2)}, driver.KindTokens, noWholes},
+		{[]part{list(2)}, driver.KindText, hasNumbers},
 		{[]part{text(Text, "cat"), text(Text, "")}, driver.KindLabel, ""},
-		{[]part{text(Text, "cat")}, driver.KindArray, NoNumbers},
+		{[]part{text(Text, "cat")}, driver.KindArray, noNumbers},
 		{[]part{text(Bytes, jpeg)}, driver.KindLabel, "it has neither class numbers nor names"},
 	} {
 		w := Want{Name: "y", From: "x", Kind: c.kind}

@@ -169,15 +169,15 @@ func (s *Seen) Refuse(want Want, why string, records int64) error {
 	return fmt.Errorf("column %q%s cannot be %s: %s; without :%s it is read as %s", s.Name, is, want.Kind, why, want.Kind, s.Decide(want.Name, records))
 }
 
-// Reasons of Refuse that sources have in common with Field.
+// Reasons of refusals.
 const (
-	HasNumbers = "it has numbers"
-	HasPixels  = "it has pixels"
-	NoNumbers  = "it has no numbers"
-	NoNumber   = "it has no single numbers"
-	Fractions  = "its numbers have fractions"
-	NoLists    = "it has no lists"
-	NoWholes   = "it has no lists of whole numbers"
+	hasNumbers = "it has numbers"
+	hasPixels  = "it has pixels"
+	noNumbers  = "it has no numbers"
+	noNumber   = "it has no single numbers"
+	fractions  = "its numbers have fractions"
+	noLists    = "it has no lists"
+	noWholes   = "it has no lists of whole numbers"
 )
 
 // none reports whether no record has a value, so that nothing speaks against a kind.
@@ -192,9 +192,9 @@ func (s *Seen) number(f *driver.Field, form Form, records int64) (why string) {
 		return s.named(f, records)
 	case s.Written != "" && (s.Wholes > 0 || s.Count[Number] > 0 && f.Kind == driver.KindFloat): // a text that is not a number is an error of its record
 	case form != Number && !(form == List && s.Least == 1 && s.Most == 1 && !slices.ContainsFunc(s.Inner, func(n int) bool { return n > 1 })):
-		return NoNumber
+		return noNumber
 	case f.Kind != driver.KindFloat && s.DType.Type().Floating():
-		return Fractions
+		return fractions
 	}
 	if label && s.Classes != nil {
 		f.Classes = s.Classes
@@ -237,9 +237,9 @@ func (s *Seen) array(f *driver.Field, form Form, records int64) (why string) {
 	switch {
 	case s.none() && ragged:
 	case !lists && form != Number:
-		return NoNumbers
+		return noNumbers
 	case !lists && ragged:
-		return NoLists
+		return noLists
 	case s.Uneven:
 		return "its lists differ in shape"
 	case !lists:
@@ -273,7 +273,7 @@ func (s *Seen) list(f *driver.Field, form Form, records int64) (why string) {
 		}
 		return why
 	case s.lists() == 0 && form != List || len(s.Inner) > 0 || s.Uneven || !Whole(s.DType):
-		return NoWholes
+		return noWholes
 	case !multi && (s.Low < 0 || s.High > 1<<32-1):
 		return "it has numbers that are not tokens: tokens are from 0 to 4294967295"
 	case multi:
@@ -311,9 +311,9 @@ func (s *Seen) string(f *driver.Field, form Form, records int64) (why string) {
 	numbers := form == Number || form == List || form == Flat
 	switch {
 	case numbers && (s.Written == "" || IsFile(f.Kind)):
-		return HasNumbers
+		return hasNumbers
 	case form == Pixels && f.Kind != driver.KindImage:
-		return HasPixels
+		return hasPixels
 	case form == Texts && f.Kind != driver.KindJSON:
 		return "it has several strings in a record"
 	case form == Pixels:
