@@ -135,7 +135,7 @@ def test_errors(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b\n1,2\n3\n")
     loader = make(path, batch_size=2)
-    with pytest.raises(stoker.StokerError, match=r"x\.csv, row 1 \(byte 8\): 1 cells where the first row has 2"):
+    with pytest.raises(stoker.StokerError, match=r"x\.csv, row 1 \(byte 8\): the row has 1 cells, the first row has 2"):
         list(loader)
     with pytest.raises(stoker.ConfigError, match='there is no column "c"'):
         make(f"{path}?c")

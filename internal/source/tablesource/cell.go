@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// form is how a cell is written.
+// form is the syntax of a cell.
 type form uint8
 
 const (
-	// absent is a cell that a row does not have, and JSON's null.
+	// absent is a cell that a row does not have, or JSON's null.
 	absent form = iota
-	// written is a cell of CSV as it stands; doubled has quotes that are doubled.
+	// written is a plain cell of CSV. doubled is a quoted cell that contains doubled quotes.
 	written
 	doubled
-	// The rest is JSON: a string without escapes, without its quotes; one with
-	// escapes; and everything else as it stands.
+	// The other forms are JSON: a string without escapes (its quotes removed), a string with
+	// escapes, and any other value.
 	str
 	escaped
 	number
@@ -26,27 +26,27 @@ const (
 	object
 )
 
-// cell is one value of a row, as it is written there.
+// cell is one value of a row, not decoded yet.
 type cell struct {
 	b    []byte
 	form form
 }
 
-// reader takes a row apart.
+// reader splits a format into rows and cells.
 type reader interface {
-	// next returns where the row ends that begins at b[0], the first byte behind
-	// it, or -1 when b ends before that; last says that nothing follows b.
+	// next returns the end of the row that starts at b[0]: the index after its last byte, or -1 if
+	// b ends first. last reports that nothing follows b.
 	next(b []byte, last bool) int
-	// blank says that a row has nothing.
+	// blank reports whether a row is empty.
 	blank(row []byte) bool
-	// cells writes the cells of a row into out, those of columns that it does not
-	// know by calling found, which may be nil.
+	// cells writes the cells of a row to out. For a column that it does not know it calls found,
+	// which may be nil.
 	cells(row []byte, out []cell, found func(name []byte, c cell)) error
 }
 
 var twoQuotes = []byte(`""`)
 
-// direct says that a cell's text is what stands there.
+// direct reports whether the bytes of a cell are its text.
 func (c cell) direct() bool { return c.form != doubled && c.form != escaped }
 
 // appendText appends a cell as text.
@@ -68,7 +68,7 @@ func (c cell) appendText(to []byte) []byte {
 	return append(to, c.b...)
 }
 
-// short is what stands in a cell for a message.
+// short returns a cell, shortened for a message.
 func (c cell) short() string {
 	const most = 40
 	b := c.b
@@ -78,8 +78,8 @@ func (c cell) short() string {
 	return strconv.QuoteToGraphic(string(b))
 }
 
-// unescape appends the text of a JSON string whose escapes are whole, as the
-// scanner makes sure. Halves of surrogate pairs become U+FFFD.
+// unescape appends the text of a JSON string. The scanner has checked that its escapes are
+// complete. Halves of surrogate pairs become U+FFFD.
 func unescape(to, b []byte) []byte {
 	for {
 		i := bytes.IndexByte(b, '\\')
@@ -122,7 +122,7 @@ func unescape(to, b []byte) []byte {
 	}
 }
 
-// unit reads four hexadecimal digits.
+// unit parses four hexadecimal digits.
 func unit(b []byte) (rune, bool) {
 	if len(b) < 4 {
 		return 0, false

@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// csvReader reads rows of CSV as RFC 4180 has them, with any separator: a cell
-// that begins with a quote ends with one, two quotes in it stand for one, and lines
-// may end in it. A quote elsewhere is a quote. Lines end with LF or CR LF.
+// csvReader reads rows of CSV as in RFC 4180, with any separator. A quoted cell may contain line
+// breaks, and doubled quotes stand for one quote. A quote inside an unquoted cell is an ordinary
+// character. Lines end with LF or CR LF.
 type csvReader struct {
 	comma byte
-	// columns is how many cells a row has, 0 for any number.
+	// columns is the number of cells of a row, 0 for any.
 	columns int
 }
 
@@ -21,7 +21,7 @@ func (r *csvReader) next(b []byte, last bool) int {
 		return end + 1
 	}
 	for at := 0; ; {
-		// A cell begins here.
+		// A cell starts here.
 		if at < len(b) && b[at] == '"' {
 			n := closing(b[at+1:])
 			if n < 0 {
@@ -44,8 +44,7 @@ func (r *csvReader) next(b []byte, last bool) int {
 	}
 }
 
-// closing returns where the quote stands that ends a quoted cell, -1 when there
-// is none.
+// closing returns the index of the quote that ends a quoted cell, or -1.
 func closing(b []byte) int {
 	for at := 0; ; {
 		i := bytes.IndexByte(b[at:], '"')
@@ -62,7 +61,7 @@ func closing(b []byte) int {
 
 func (r *csvReader) blank(row []byte) bool { return len(trimLine(row)) == 0 }
 
-// trimLine cuts the end of line off.
+// trimLine removes the line break at the end.
 func trimLine(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte{'\n'})
 	return bytes.TrimSuffix(b, []byte{'\r'})
@@ -71,7 +70,7 @@ func trimLine(b []byte) []byte {
 func (r *csvReader) cells(row []byte, out []cell, found func(name []byte, c cell)) error {
 	end := r.next(row, true)
 	if end < 0 {
-		return errors.New("a quoted cell has no end")
+		return errors.New("a quoted cell has no closing quote")
 	}
 	row = trimLine(row[:end])
 	n := 0
@@ -80,7 +79,7 @@ func (r *csvReader) cells(row []byte, out []cell, found func(name []byte, c cell
 		if at < len(row) && row[at] == '"' {
 			size := closing(row[at+1:])
 			if size < 0 {
-				return errors.New("a quoted cell has no end")
+				return errors.New("a quoted cell has no closing quote")
 			}
 			c = cell{row[at+1 : at+1+size], written}
 			if bytes.IndexByte(c.b, '"') >= 0 {
@@ -88,7 +87,7 @@ func (r *csvReader) cells(row []byte, out []cell, found func(name []byte, c cell
 			}
 			at += size + 2
 			if at < len(row) && row[at] != r.comma {
-				return fmt.Errorf("cell %d goes on behind the quote that ends it: quotes in a quoted cell are doubled", n)
+				return fmt.Errorf("cell %d has text after its closing quote: double the quotes inside a quoted cell", n)
 			}
 		} else {
 			size := bytes.IndexByte(row[at:], r.comma)
@@ -107,16 +106,16 @@ func (r *csvReader) cells(row []byte, out []cell, found func(name []byte, c cell
 		}
 	}
 	if r.columns > 0 && n != r.columns {
-		return fmt.Errorf("%d cells where the first row has %d", n, r.columns)
+		return fmt.Errorf("the row has %d cells, the first row has %d", n, r.columns)
 	}
 	return nil
 }
 
-// maxColumns bounds the columns of a table.
+// maxColumns limits the columns of a table.
 const maxColumns = 16 << 10
 
-// header finds out from its first row how a CSV file is written. It returns the
-// names of the columns, and whether the row is the first record already.
+// header detects from the first row whether a CSV file has a row of names. It returns the names of
+// the columns, and whether the first row is a record.
 func (r *csvReader) header(row []byte, known bool) (names []string, record bool, err error) {
 	if !known {
 		r.comma = ','
@@ -134,7 +133,7 @@ func (r *csvReader) header(row []byte, known bool) (names []string, record bool,
 	err = r.cells(row, nil, func(_ []byte, c cell) {
 		name := string(c.appendText(nil))
 		if isNumber([]byte(name)) {
-			// The names that pandas gives columns without names are 0, 1, 2, ...
+			// pandas names columns without names 0, 1, 2, ...
 			counted = counted && name == fmt.Sprint(count)
 			numbers = true
 			count++

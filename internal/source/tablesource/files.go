@@ -17,20 +17,20 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxFileBytes is the largest file.
+// maxFileBytes is the size limit of a file that a row names.
 const maxFileBytes = 1 << 30
 
-// files are the files of a column.
+// files are the files that a column names.
 type files struct {
-	list filelist.List // file i is that of row i
-	// absent says of rows why they have none.
+	list filelist.List // file i belongs to row i
+	// absent has the error of each row without a file.
 	absent map[int64]error
-	far    bool // some lie outside of Options.Files
+	far    bool // some are outside of Options.Files
 }
 
-var errOutside = errors.New("it lies outside of the folder of the table")
+var errOutside = errors.New("the path leads outside the folder of the table")
 
-// name is the name in the store of the file that a path leads to from a table.
+// name resolves a path in a table to a name in the store.
 func (s *source) name(table int, p string, far bool) (name string, outside bool) {
 	if !path.IsAbs(p) {
 		p = path.Join(s.dir(table), p)
@@ -46,9 +46,8 @@ func (s *source) name(table int, p string, far bool) (name string, outside bool)
 	return strings.TrimPrefix(p, "/"), true
 }
 
-// lead says of which kind the files are that the values of a column lead to, ""
-// when they lead to none: when there is one among the first of them that has the
-// extension of images, sounds or videos.
+// lead returns the kind of the files that a column names, "" if it does not name files. It looks
+// for extensions of images, sounds and videos in the first values.
 func (s *source) lead(ctx context.Context, field string, c *seen) (driver.Kind, error) {
 	for _, p := range c.example {
 		kind := filelist.KindOf(field, p)
@@ -67,23 +66,24 @@ func (s *source) lead(ctx context.Context, field string, c *seen) (driver.Kind, 
 	return "", nil
 }
 
-// VideoPaths are the fields of text that lead to videos: what package clips makes clips of.
+// VideoPaths returns the text fields with paths of videos. Package clips uses it.
 func (s *source) VideoPaths() []string { return s.videos }
 
-// FolderOf is the folder of the table that a record is a row of, below Options.Files.
+// FolderOf returns the folder of the table that has a record, relative to Options.Files.
 func (s *source) FolderOf(id int64) string {
 	table, _, _ := s.place(id)
 	return s.dir(table)
 }
 
-// found is what a path leads to.
+// found is a file that a path leads to.
 type found struct {
 	store.Entry
 	err     error // of this file
 	outside bool
 }
 
-// stat looks at a file. Errors that are not the file's own end the search.
+// stat looks up a file. It returns an error only if the scan must stop; errors of the file itself
+// are in found.err.
 func (s *source) stat(ctx context.Context, name string, far bool) (found, error) {
 	st := s.opt.Files
 	if far {
@@ -105,7 +105,7 @@ func (s *source) stat(ctx context.Context, name string, far bool) (found, error)
 	return found{Entry: e}, nil
 }
 
-// cutName keeps names short enough for a message.
+// cutName shortens names for messages.
 func cutName(name string) string {
 	const most = 200
 	if len(name) > most {
@@ -114,10 +114,10 @@ func cutName(name string) string {
 	return name
 }
 
-// chunk is how many rows are looked at together.
+// chunk is the number of rows looked up together.
 const chunk = 1024
 
-// findFiles looks at the files of all rows.
+// findFiles looks up the files of all rows, or loads the result of an earlier run.
 func (s *source) findFiles(ctx context.Context) error {
 	if err := s.lookForFiles(ctx); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (s *source) findFiles(ctx context.Context) error {
 	return nil
 }
 
-// lookForFiles reads the rows again for their paths, and looks at these files.
+// lookForFiles reads the paths of all rows and looks up the files.
 func (s *source) lookForFiles(ctx context.Context) error {
 	for _, f := range s.files {
 		if f != nil {
@@ -196,7 +196,7 @@ func (s *source) lookForFiles(ctx context.Context) error {
 	return nil
 }
 
-// lookAtRows looks at the files of rows lo to hi of a table.
+// lookAtRows looks up the files of rows lo to hi of a table.
 func (s *source) lookAtRows(ctx context.Context, o bytesOf, table int, lo, hi int64, cells []cell) error {
 	out := make([][]found, len(s.files))
 	g, gctx := errgroup.WithContext(ctx)

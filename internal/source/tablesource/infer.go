@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// seen is what was seen of a column.
+// seen is what inference learns about a column.
 type seen struct {
 	column.Seen
 	first int64 // the row in which the column was seen first, and its position there, for the order of columns
@@ -18,17 +18,17 @@ type seen struct {
 	examples int64    // the row of the first of them
 }
 
-// examples is how many values are kept to look whether they are paths.
+// examples is the number of values kept to detect paths.
 const examples = 8
 
-// inference is what one goroutine has seen.
+// inference is the result of one goroutine.
 type inference struct {
 	csv     bool
 	columns []*seen
 	byName  map[string]*seen
 	wanted  []column.Want
 	good    int64 // rows
-	bad     error // of the first row that is none
+	bad     error // error of the first invalid row
 	badAt   int64
 	cells   []cell
 	extra   []cell
@@ -38,7 +38,7 @@ type inference struct {
 	err     error
 }
 
-// newSeen returns what was seen of a new column: nothing.
+// newSeen returns the empty result for a new column.
 func (in *inference) newSeen(name string, first int64) *seen {
 	c := &seen{Seen: *column.New(name, in.wanted), first: first}
 	if c.Written = driver.KindJSON; in.csv {
@@ -47,7 +47,7 @@ func (in *inference) newSeen(name string, first int64) *seen {
 	return c
 }
 
-// row looks at a row, which stands at a place in the order of rows.
+// row adds a row; at is its position in the order of all rows.
 func (in *inference) row(r reader, row []byte, at int64, where func() string) {
 	clear(in.cells)
 	in.extra, in.more = in.extra[:0], in.more[:0]
@@ -83,7 +83,7 @@ func (in *inference) row(r reader, row []byte, at int64, where func() string) {
 	}
 }
 
-// cell looks at a cell.
+// cell adds a cell.
 func (in *inference) cell(c *seen, v cell, at int64) {
 	if v.form == absent {
 		return
@@ -123,7 +123,7 @@ func (in *inference) cell(c *seen, v cell, at int64) {
 	}
 }
 
-// written looks at a cell of CSV, which says nothing of its type.
+// written adds a cell of CSV, which has no declared type.
 func (in *inference) written(c *seen, b []byte, at int64) {
 	switch {
 	case isMissing(b):
@@ -148,7 +148,7 @@ func (c *seen) number(b []byte) {
 	} else if v, err := parseInt(b); err == nil {
 		c.Number(driver.Int64, v)
 	} else {
-		c.Count[column.Text]++ // a code: as a number it would be another one
+		c.Count[column.Text]++ // a code such as 007: a number would lose its zeros
 	}
 }
 
@@ -180,7 +180,7 @@ func (in *inference) list(c *seen, b []byte) {
 	c.List(column.List, t, n.rows, n.shape, n.rows > 0, int64(8*len(n.text)))
 }
 
-// class notes the classes of a cell.
+// class adds the classes of a cell.
 func (c *seen) class(v cell, b []byte) {
 	if v.form == list || v.form == written && len(b) > 0 && b[0] == '[' {
 		n := 0
@@ -191,7 +191,7 @@ func (c *seen) class(v cell, b []byte) {
 	c.ClassName(b)
 }
 
-// merge adds what another goroutine has seen.
+// merge adds the results of another goroutine.
 func (in *inference) merge(o *inference) {
 	in.good += o.good
 	if in.err == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 )
 
-// jsonReader reads rows that are a JSON object each, on a line of its own.
+// jsonReader reads rows of JSON objects, one per line.
 type jsonReader struct {
-	// columns are the places of the columns, by their keys.
+	// columns maps keys to indexes of columns.
 	columns map[string]int
 }
 
@@ -26,17 +26,16 @@ func (r *jsonReader) next(b []byte, last bool) int {
 
 func (r *jsonReader) blank(row []byte) bool { return len(bytes.TrimSpace(row)) == 0 }
 
-var errRowEnds = errors.New("the row ends in the middle of its object: one record is one line")
+var errRowEnds = errors.New("the row ends inside its object: write each record on one line")
 
-// cells reads the members of the object. Values that are lists or objects are
-// only looked at as far as is needed to find their end.
+// cells reads the members of the object. It scans lists and objects only to find where they end.
 func (r *jsonReader) cells(row []byte, out []cell, found func(name []byte, c cell)) error {
 	if end := r.next(row, true); end < len(row) && len(bytes.TrimSpace(row[end:])) == 0 {
 		row = row[:end] // blank lines follow
 	}
 	at := space(row, 0)
 	if at >= len(row) || row[at] != '{' {
-		return fmt.Errorf("it begins with %s and not with an object", cell{b: row[min(at, len(row)):min(at+10, len(row))]}.short())
+		return fmt.Errorf("expected an object, got %s", cell{b: row[min(at, len(row)):min(at+10, len(row))]}.short())
 	}
 	at = space(row, at+1)
 	if at < len(row) && row[at] == '}' {
@@ -47,7 +46,7 @@ func (r *jsonReader) cells(row []byte, out []cell, found func(name []byte, c cel
 			return errRowEnds
 		}
 		if row[at] != '"' {
-			return fmt.Errorf("a name should begin at its byte %d", at)
+			return fmt.Errorf("expected a name at byte %d of the row", at)
 		}
 		key, end, err := readString(row, at)
 		if err != nil {
@@ -60,7 +59,7 @@ func (r *jsonReader) cells(row []byte, out []cell, found func(name []byte, c cel
 			return errRowEnds
 		}
 		if row[at] != ':' {
-			return fmt.Errorf("a colon should stand at its byte %d", at)
+			return fmt.Errorf("expected a colon at byte %d of the row", at)
 		}
 		c, end, err := readValue(row, space(row, at+1))
 		if err != nil {
@@ -80,14 +79,14 @@ func (r *jsonReader) cells(row []byte, out []cell, found func(name []byte, c cel
 		case '}':
 			return onlySpace(row, at+1)
 		default:
-			return fmt.Errorf("a comma or the end of the object should stand at its byte %d", at)
+			return fmt.Errorf("expected a comma or the end of the object at byte %d of the row", at)
 		}
 	}
 }
 
 func onlySpace(row []byte, at int) error {
 	if at = space(row, at); at < len(row) {
-		return fmt.Errorf("something stands behind the end of the object, at its byte %d", at)
+		return fmt.Errorf("unexpected text after the object, at byte %d of the row", at)
 	}
 	return nil
 }
@@ -99,7 +98,7 @@ func space(b []byte, at int) int {
 	return at
 }
 
-// readString reads the string at b[at], and returns where it ends.
+// readString reads the string that starts at b[at], and returns the index after it.
 func readString(b []byte, at int) (cell, int, error) {
 	c := cell{form: str}
 	for i := at + 1; i < len(b); i++ {
@@ -117,18 +116,18 @@ func readString(b []byte, at int) (cell, int, error) {
 			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 			case 'u':
 				if _, ok := unit(b[i+1:]); !ok {
-					return c, 0, fmt.Errorf("%s is no character, at its byte %d", cell{b: b[i-1 : min(i+5, len(b))]}.short(), i-1)
+					return c, 0, fmt.Errorf("%s is not a valid escape, at byte %d of the row", cell{b: b[i-1 : min(i+5, len(b))]}.short(), i-1)
 				}
 				i += 4
 			default:
-				return c, 0, fmt.Errorf("%s is no character, at its byte %d", cell{b: b[i-1 : i+1]}.short(), i-1)
+				return c, 0, fmt.Errorf("%s is not a valid escape, at byte %d of the row", cell{b: b[i-1 : i+1]}.short(), i-1)
 			}
 		}
 	}
 	return c, 0, errRowEnds
 }
 
-// readValue reads the value at b[at], and returns where it ends.
+// readValue reads the value that starts at b[at], and returns the index after it.
 func readValue(b []byte, at int) (cell, int, error) {
 	if at >= len(b) {
 		return cell{}, 0, errRowEnds
@@ -151,7 +150,7 @@ func readValue(b []byte, at int) (cell, int, error) {
 		c.form = truth
 	case isNumber(word):
 	default:
-		return c, 0, fmt.Errorf("%s is no value, at its byte %d", c.short(), at)
+		return c, 0, fmt.Errorf("%s is not a JSON value, at byte %d of the row", c.short(), at)
 	}
 	return c, end, nil
 }

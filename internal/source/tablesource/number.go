@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// isNumber says whether a word is a number in digits, or one of the words for what
-// is no finite one. With zeros in front it is none: those are codes.
+// isNumber reports whether a word is a number in digits, or a word such as nan or inf. Words with
+// leading zeros are codes and not numbers.
 func isNumber(b []byte) bool {
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		b = b[1:]
@@ -56,7 +56,7 @@ func isNumber(b []byte) bool {
 	return i == len(b)
 }
 
-// isWhole says whether a number is written without a point and an exponent.
+// isWhole reports whether a number has neither a point nor an exponent.
 func isWhole(b []byte) bool {
 	for i, c := range b {
 		if (c < '0' || c > '9') && (i > 0 || c != '-' && c != '+') {
@@ -66,8 +66,7 @@ func isWhole(b []byte) bool {
 	return len(b) > 0
 }
 
-// isMissing says whether a cell of CSV stands for no value where the others of its
-// column are numbers.
+// isMissing reports whether a cell of CSV means "no value" in a column of numbers.
 func isMissing(b []byte) bool {
 	switch string(b) {
 	case "", "NA", "N/A", "NULL", "null", "None", "nan", "NaN":
@@ -76,7 +75,7 @@ func isMissing(b []byte) bool {
 	return false
 }
 
-// isTruth says whether a word is true or false.
+// isTruth parses a boolean. ok is false if the word is neither true nor false.
 func isTruth(b []byte) (value, ok bool) {
 	switch string(b) {
 	case "true", "True", "TRUE":
@@ -93,43 +92,43 @@ func parseInt(b []byte) (int64, error) {
 		if isNumber(b) && isWhole(b) {
 			return 0, fmt.Errorf("%s is out of range of 64 bits", b)
 		}
-		return 0, fmt.Errorf("%s is no whole number", cell{b: b}.short())
+		return 0, fmt.Errorf("%s is not a whole number", cell{b: b}.short())
 	}
 	return v, nil
 }
 
 func parseFloat(b []byte) (float64, error) {
 	if !isNumber(b) {
-		return 0, fmt.Errorf("%s is no number", cell{b: b}.short())
+		return 0, fmt.Errorf("%s is not a number", cell{b: b}.short())
 	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if errors.Is(err, strconv.ErrRange) {
-		return v, nil // infinite, as all others read it
+		return v, nil // infinite, as in other readers
 	}
 	return v, err
 }
 
-// numbers are the numbers of a list, or a list of lists.
+// numbers are the numbers of a list, or of a list of lists.
 type numbers struct {
-	// rows is the length of the list, shape that of its elements.
+	// rows is the length of the list, shape the shape of its elements.
 	rows  int
 	shape []int
-	// whole says that all are whole numbers from min to max.
+	// whole reports that all are whole numbers, from min to max.
 	whole    bool
 	min, max int64
 	text     [][]byte
-	leaf     int // at which depth they stand, -1 before the first
+	leaf     int // the depth of the numbers, -1 before the first
 }
 
 var (
-	errNoNumbers = errors.New("it is no list of numbers")
+	errNoNumbers = errors.New("it is not a list of numbers")
 	errUneven    = errors.New("lists in it differ in length")
 )
 
-// maxNumbers bounds the numbers of one value.
+// maxNumbers limits the numbers of one value.
 const maxNumbers = driver.MaxArrayBytes / 8
 
-// read takes a list of JSON apart.
+// read parses a JSON list.
 func (n *numbers) read(b []byte) error {
 	n.shape, n.text, n.leaf = n.shape[:0], n.text[:0], -1
 	n.whole, n.min, n.max = true, math.MaxInt64, math.MinInt64
@@ -144,7 +143,7 @@ func (n *numbers) read(b []byte) error {
 	return nil
 }
 
-// list reads the list that begins at b[at], at a depth.
+// list reads the list that starts at b[at], at the given depth.
 func (n *numbers) list(b []byte, at, depth int) (end, length int, err error) {
 	if at >= len(b) || b[at] != '[' || depth >= driver.MaxAxes {
 		return 0, 0, errNoNumbers
@@ -162,10 +161,10 @@ func (n *numbers) list(b []byte, at, depth int) (end, length int, err error) {
 		}
 		if b[at] == '[' {
 			if n.leaf >= 0 && depth >= n.leaf {
-				return 0, 0, errNoNumbers // a list beside a number
+				return 0, 0, errNoNumbers // a list next to a number
 			}
 			if len(n.shape) == depth {
-				n.shape = append(n.shape, 0) // the first one says how long the others are
+				n.shape = append(n.shape, 0) // the first list sets the length of the others
 			}
 			sub := 0
 			if at, sub, err = n.list(b, at, depth+1); err != nil {
@@ -218,7 +217,7 @@ func (n *numbers) number(b []byte, at int) (int, error) {
 	return end, nil
 }
 
-// appendTo appends the numbers as elements of a type.
+// appendTo appends the numbers as elements of type t.
 func (n *numbers) appendTo(to []byte, t driver.DType) ([]byte, error) {
 	for _, word := range n.text {
 		if t == driver.Float64 {
@@ -239,7 +238,7 @@ func (n *numbers) appendTo(to []byte, t driver.DType) ([]byte, error) {
 				most = math.MaxUint16
 			}
 			if v < 0 || v > most {
-				return to, fmt.Errorf("%d is no %s", v, t)
+				return to, fmt.Errorf("%d does not fit %s", v, t)
 			}
 			if t == driver.Uint16 {
 				to = binary.LittleEndian.AppendUint16(to, uint16(v))
@@ -253,11 +252,11 @@ func (n *numbers) appendTo(to []byte, t driver.DType) ([]byte, error) {
 	return to, nil
 }
 
-// texts reads a list of strings.
+// texts calls f for each string of a list.
 func texts(b []byte, f func(text []byte)) error {
 	var all []string
 	if err := json.Unmarshal(b, &all); err != nil {
-		return errors.New("it is no list of text")
+		return errors.New("it is not a list of text")
 	}
 	for _, s := range all {
 		f([]byte(s))

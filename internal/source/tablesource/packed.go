@@ -10,18 +10,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Tables that are compressed are decompressed when they are opened, and held in
-// memory: rows are then found in them as in others.
+// Compressed tables are decompressed on opening and held in memory. Rows are then located as in
+// other tables.
 
-// bytesOf is a table as it is gone through: an object of the store, or what it
-// decompresses to.
+// bytesOf is a table to scan: an object of the store or its decompressed bytes.
 type bytesOf interface {
 	Size() int64
 	ReadAt(ctx context.Context, p []byte, off int64) error
 	Close() error
 }
 
-// inMemory is a table that is held.
+// inMemory is a decompressed table.
 type inMemory struct{ b []byte }
 
 func (t inMemory) Size() int64  { return int64(len(t.b)) }
@@ -42,7 +41,7 @@ func (s *source) open(ctx context.Context, f int) (bytesOf, error) {
 	return s.list.Open(ctx, f)
 }
 
-// unpack decompresses the tables that are compressed.
+// unpack decompresses all compressed tables.
 func (s *source) unpack(ctx context.Context) error {
 	s.held = make([][]byte, s.list.Len())
 	for f := range s.held {
@@ -78,7 +77,7 @@ func (s *source) unpackOne(ctx context.Context, f int, o store.Object) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err == fixedrecords.ErrLimit:
-		return fmt.Errorf("%s: compressed tables are decompressed into memory, %d bytes at most all together, and this is more: decompress them", s.list.Path(f), int64(fixedrecords.MaxHeld))
+		return fmt.Errorf("%s: compressed tables take more than the limit of %d bytes of memory: decompress the files first", s.list.Path(f), int64(fixedrecords.MaxHeld))
 	case err != nil:
 		return filelist.ErrPlace(s.list, int64(f), "", err)
 	}

@@ -19,15 +19,15 @@ import (
 var nan = math.NaN()
 
 const (
-	// window is how much is read at once.
+	// window is the number of bytes read in one step.
 	window = 1 << 20
-	// maxRowBytes bounds a row: a quote that is not closed makes the rest of a file
-	// one row.
+	// maxRowBytes limits a row. Without a limit, an unclosed quote would turn the rest of a file
+	// into one row.
 	maxRowBytes = 64 << 20
 )
 
-// prefix looks at the beginning of a file: it returns how many bytes of it are no
-// text, and an error for what is no UTF-8 text at all.
+// prefix checks the start of a file. It returns the length of a byte order mark, and an error if
+// the file is not UTF-8 text.
 func prefix(b []byte) (int, error) {
 	has := func(magic string) bool { return bytes.HasPrefix(b, []byte(magic)) }
 	switch {
@@ -36,13 +36,13 @@ func prefix(b []byte) (int, error) {
 	case has("\xFF\xFE") || has("\xFE\xFF"):
 		return 0, errors.New("it is UTF-16: convert it to UTF-8")
 	case has("\x1F\x8B"), has("BZh"), has("\xFD7zXZ"):
-		return 0, errors.New("it is compressed in a way that is not read: decompress it, or use gzip or zstd")
+		return 0, errors.New("its compression is not supported: decompress it, or use gzip or zstd")
 	}
 	return 0, nil
 }
 
-// larger is how much is read of a row that does not fit n bytes: in the end one
-// byte more than a row may have.
+// larger returns the buffer size to try if a row does not fit n bytes, at most one byte more than
+// the limit of a row.
 func larger(n int64) int64 {
 	if 4*n >= maxRowBytes {
 		return maxRowBytes + 1
@@ -50,8 +50,8 @@ func larger(n int64) int64 {
 	return 4 * n
 }
 
-// firstRow returns the first row of a file that is not blank, and where it begins;
-// nil when there is none.
+// firstRow returns the first row of a file that is not blank, and its offset. The row is nil if
+// there is none.
 func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err error) {
 	o, err := s.open(ctx, f)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err
 		case last && skip == len(b):
 			return nil, 0, nil
 		case last:
-			return nil, 0, fmt.Errorf("%s, byte %d: a quoted cell has no end", s.list.Path(f), skip)
+			return nil, 0, fmt.Errorf("%s, byte %d: a quoted cell has no closing quote", s.list.Path(f), skip)
 		case len(b) > maxRowBytes:
 			return nil, 0, s.tooLong(f, int64(skip))
 		}
@@ -90,11 +90,10 @@ func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err
 }
 
 func (s *source) tooLong(f int, at int64) error {
-	return fmt.Errorf("%s, byte %d: a row begins here that has more than %d bytes: is a quote not closed, or an end of line missing?", s.list.Path(f), at, maxRowBytes)
+	return fmt.Errorf("%s, byte %d: the row that starts here has more than %d bytes: look for an unclosed quote or a missing line break", s.list.Path(f), at, maxRowBytes)
 }
 
-// scan goes through all tables, a few at a time, and looks at their rows on all
-// cores.
+// scan reads several tables at a time, and passes their rows to inference on all cores.
 func (s *source) scan(ctx context.Context) (*inference, error) {
 	all := &looks{s: s, workers: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	offsets := make([][]int64, s.list.Len())
@@ -134,17 +133,17 @@ func (s *source) scan(ctx context.Context) (*inference, error) {
 	return out, nil
 }
 
-// looks are the goroutines that look at rows, and what they have seen.
+// looks are the goroutines that run inference, and their results.
 type looks struct {
 	s       *source
-	workers chan struct{} // one for each that runs
+	workers chan struct{} // one per goroutine
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	free    []*inference
 	done    []*inference
 }
 
-// fresh returns an inference that has seen nothing.
+// fresh returns an empty inference.
 func (l *looks) fresh() *inference {
 	in := &inference{csv: l.s.format != JSONL, byName: map[string]*seen{}, wanted: l.s.opt.Columns}
 	for i, name := range l.s.names {
@@ -165,10 +164,10 @@ type block struct {
 	from int64 // offset of b
 	rows []int64
 	ends []int64
-	row  int64 // number of the first one in its file
+	row  int64 // number of its first row in the file
 }
 
-// look has a block looked at.
+// look passes a block to a goroutine.
 func (l *looks) look(ctx context.Context, bl block) error {
 	if len(bl.rows) == 0 {
 		return nil
@@ -201,7 +200,7 @@ func (l *looks) look(ctx context.Context, bl block) error {
 	return nil
 }
 
-// scanFile returns where the rows of a file begin, and where the last one ends.
+// scanFile returns the start offsets of the rows of a file, and the end offset of the last one.
 func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, error) {
 	o, err := s.open(ctx, f)
 	if err != nil {
@@ -212,7 +211,7 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 	var offsets []int64
 	head := s.headed
 	buf := make([]byte, 0, min(window, size))
-	var from int64 // of buf
+	var from int64 // offset of buf in the file
 	for from < size {
 		n := min(int64(cap(buf)), size-from)
 		have := int64(len(buf))
@@ -250,12 +249,12 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 		}
 		if at == 0 || last && at < len(buf) {
 			if last {
-				return nil, fmt.Errorf("%s, row %d (byte %d): a quoted cell has no end", s.list.Path(f), len(offsets), from+int64(at))
+				return nil, fmt.Errorf("%s, row %d (byte %d): a quoted cell has no closing quote", s.list.Path(f), len(offsets), from+int64(at))
 			}
 			if len(buf) > maxRowBytes {
 				return nil, s.tooLong(f, from)
 			}
-			buf = slices.Grow(buf, int(larger(int64(len(buf))))-len(buf)) // one row is larger than it
+			buf = slices.Grow(buf, int(larger(int64(len(buf))))-len(buf)) // a row does not fit the buffer
 			continue
 		}
 		if err := all.look(ctx, bl); err != nil {
@@ -273,7 +272,7 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 	return append(offsets, size), err
 }
 
-// sameHeader compares the names of the columns with those of the first table.
+// sameHeader checks that a table has the same columns as the first one.
 func (s *source) sameHeader(f int, row []byte) error {
 	var names []string
 	r := *s.reader.(*csvReader)
@@ -284,10 +283,10 @@ func (s *source) sameHeader(f int, row []byte) error {
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("%s: the names of its columns: %w", s.list.Path(f), err)
+		return fmt.Errorf("%s: row of column names: %w", s.list.Path(f), err)
 	}
 	if names = column.Named(names); !slices.Equal(names, s.names) {
-		return fmt.Errorf("%s has the columns %s, %s has %s: tables that are read together have the same", s.list.Path(f), column.Listed(names), s.list.Path(0), column.Listed(s.names))
+		return fmt.Errorf("%s has the columns %s, %s has %s: tables that are read together must have the same columns", s.list.Path(f), column.Listed(names), s.list.Path(0), column.Listed(s.names))
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
-// Package tablesource reads tables of text: CSV, TSV and JSON lines. Each row is a
-// record, each column a field.
+// Package tablesource reads text tables: CSV, TSV and JSON Lines. Each row is a record, each column
+// a field.
 //
-// Such a file has no index. Opening goes through it once: it keeps 8 bytes per
-// row, and finds out from all rows what the columns hold, so that reading a row
-// later is reading its bytes; tables that are compressed are held in memory. Cells are made into values whenever they are read.
+// Text tables have no index, so opening reads each table once. It keeps 8 bytes per row and infers
+// the type of each column from all rows. Reading a record later is reading the bytes of its row and
+// converting its cells. Compressed tables are held in memory.
 //
-// A column may have the paths of files, below the folder that the table lies in: an
-// image, a mask, a sound, bytes. A record is then its row and those files.
+// A column may name files, relative to the folder of the table: images, masks, sounds or bytes. A
+// record then consists of its row and these files.
 package tablesource
 
 import (
@@ -34,10 +34,10 @@ const (
 	JSONL = "jsonl"
 )
 
-// extensions are those of the formats.
+// extensions are the file extensions of the formats.
 var extensions = map[string][]string{CSV: {".csv"}, TSV: {".tsv", ".tab"}, JSONL: {".jsonl", ".ndjson"}}
 
-// IsName says whether a path looks like a file of a format.
+// IsName reports whether a path has an extension of a format.
 func IsName(format, name string) bool {
 	name = strings.ToLower(name)
 	for _, packed := range []string{".gz", ".zst", ".bz2", ".xz"} {
@@ -46,7 +46,7 @@ func IsName(format, name string) bool {
 	return slices.ContainsFunc(extensions[format], func(ext string) bool { return strings.HasSuffix(name, ext) })
 }
 
-// IsJSONL says whether an object begins with a line that is a JSON object.
+// IsJSONL reports whether the first line of an object is a JSON object.
 func IsJSONL(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -64,17 +64,15 @@ func IsJSONL(ctx context.Context, st store.Store, name string) bool {
 
 // Options change how tables are read. Nil means the defaults.
 type Options struct {
-	// Columns say which columns become which fields; nil means all of them.
+	// Columns selects columns and sets the fields they become; nil means all.
 	Columns []column.Want
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads limits the files that are read at the same time, 0 for the default.
 	Threads int
-	// Files is the store below which paths in columns lead, nil for that of the
-	// tables: of a table that is one object, the folder that it lies in. Folder is
-	// the absolute path of that store.
+	// Files is the store for relative paths in columns. Nil means the store of the tables, or the
+	// folder of a table that is a single object. Folder is the absolute path of the store.
 	Files  store.Store
 	Folder string
-	// Outside is the store of all absolute paths, nil when paths may not lead out
-	// of Files.
+	// Outside is the store for absolute paths. If it is nil, paths must not lead out of Files.
 	Outside store.Store
 }
 
@@ -83,32 +81,31 @@ type source struct {
 	format string
 	opt    Options
 	list   *filelist.List
-	// at are the offsets of all rows and, behind those of each file, its end: row
-	// id of file f is at[id+f] to at[id+f+1].
+	// at has the start offsets of the rows of each file, followed by the end offset of its last
+	// row. Row id of file f is at[id+f] to at[id+f+1].
 	at    []int64
 	first []int64 // number of the first row of each file
 
 	reader  reader
-	headed  bool          // files begin with a row of names
+	headed  bool          // files start with a row of names
 	names   []string      // of all columns
 	columns []column.Want // by field
-	from    []int         // by field, the place among the cells of a row
-	width   int           // of cells
-	files   []*files      // by field, nil for those that lie in the row
-	ordinal []int64       // by field, of those with files
+	from    []int         // by field, the index of its cell in a row
+	width   int           // number of cells
+	files   []*files      // by field, nil for fields stored in the row
+	ordinal []int64       // by field, its position among fields with files
 	inRow   []bool        // by field
 	videos  []string      // fields with the paths of videos
 	spare   sync.Pool
 
-	held   [][]byte // by table, what it decompresses to; nil for those that are not compressed
+	held   [][]byte // by table, its decompressed bytes; nil if it is not compressed
 	memory fixedrecords.Memory
 }
 
-// withFiles is a source whose records have files: they have paths.
+// withFiles is a source whose records have files, and therefore paths.
 type withFiles struct{ *source }
 
-// Path implements driver.Pather. Without a field of its own it is that of the
-// first file.
+// Path implements driver.Pather. For a field without a file it returns the path of the first file.
 func (s withFiles) Path(id int64, field int) string {
 	f := s.files[field]
 	for i := 0; f == nil; i++ {
@@ -117,7 +114,7 @@ func (s withFiles) Path(id int64, field int) string {
 	return f.list.Name(int(id))
 }
 
-// Open goes through the tables of a format in st, or the one that it is.
+// Open opens the tables of a format in st, which may also be a single table.
 func Open(ctx context.Context, url, format string, st store.Store, opt *Options) (driver.Source, error) {
 	s := &source{format: format, info: driver.Info{URL: url, Format: format}}
 	if opt != nil {
@@ -135,7 +132,7 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 		return nil, err
 	}
 	if s.list.Len() == 0 {
-		return nil, fmt.Errorf("no file in %s is called %s", st, "*"+strings.Join(extensions[format], ", *"))
+		return nil, fmt.Errorf("%s has no file named %s", st, "*"+strings.Join(extensions[format], ", *"))
 	}
 	if err := s.read(ctx); err != nil {
 		_ = s.Close()
@@ -156,7 +153,7 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 	return s, nil
 }
 
-// read goes through the tables.
+// read scans the tables.
 func (s *source) read(ctx context.Context) error {
 	if err := s.unpack(ctx); err != nil {
 		return err
@@ -171,8 +168,8 @@ func (s *source) read(ctx context.Context) error {
 	return s.schema(ctx, seen)
 }
 
-// begin finds out how the tables are written, and the names of the columns where
-// a row says them.
+// begin detects the syntax of the tables, and reads the names of the columns if there is a row of
+// names.
 func (s *source) begin(ctx context.Context) error {
 	if s.format == JSONL {
 		s.reader = &jsonReader{}
@@ -209,7 +206,7 @@ func (s *source) empty() error {
 	return fmt.Errorf("the tables in %s have no rows", s.list.Store)
 }
 
-// schema makes fields of what was seen of the columns.
+// schema makes fields from the columns that inference has seen.
 func (s *source) schema(ctx context.Context, in *inference) error {
 	csv := s.format != JSONL
 	if !csv {
@@ -227,7 +224,7 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 	}
 	s.from, s.width = slices.Clone(places), len(s.names)
 	if !csv {
-		// Only the columns that are used have a place.
+		// Only the columns in use have a cell.
 		keys := map[string]int{}
 		for i, p := range places {
 			key := in.columns[p].Name
@@ -258,7 +255,7 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 				}
 				switch kind {
 				case "":
-				case driver.KindFrames: // and stays text here
+				case driver.KindFrames: // it stays text here
 					s.videos = append(s.videos, want.Name)
 				default:
 					f = driver.Field{Kind: kind}
@@ -282,10 +279,10 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 
 func (s *source) Info() *driver.Info { return &s.info }
 
-// place returns file and bytes of row id.
+// place returns the file and the byte range of row id.
 func (s *source) place(id int64) (file int, from, to int64) {
 	file = filelist.Find(s.first, id)
-	// Files without rows have the number of the next one that has some.
+	// Files without rows have the same first row as the next file.
 	i := id + int64(file)
 	return file, s.at[i], s.at[i+1]
 }
@@ -315,7 +312,7 @@ func (s *source) Object(n int64) driver.Object {
 	return driver.Object{}
 }
 
-// wantsRow says whether something is wanted that lies in the row.
+// wantsRow reports whether the group needs a field that is stored in the row.
 func (s *source) wantsRow(g *driver.Group) bool {
 	for i, in := range s.inRow {
 		if in && g.Wants(i) {
@@ -325,8 +322,8 @@ func (s *source) wantsRow(g *driver.Group) bool {
 	return false
 }
 
-// Locate gives the bytes of the row, where a field in it is wanted, and then the
-// files in the order of their fields.
+// Locate gives the row first, if a field in it is needed, and then the files in the order of their
+// fields.
 func (s *source) Locate(g *driver.Group) {
 	row := s.wantsRow(g)
 	filelist.Locate(g, &s.info, func(k int, id int64) {
@@ -344,7 +341,7 @@ func (s *source) Locate(g *driver.Group) {
 			size := f.list.Size(int(id))
 			err := f.absent[id]
 			if err == nil && size > maxFileBytes {
-				err = fmt.Errorf("%s: %d bytes are more than the limit of %d", f.list.Path(int(id)), size, int64(maxFileBytes))
+				err = fmt.Errorf("%s: the file has %d bytes, more than the limit of %d", f.list.Path(int(id)), size, int64(maxFileBytes))
 			}
 			if err != nil {
 				g.Records[k].Err = fmt.Errorf("%s: %w", s.Name(id), err)
@@ -360,14 +357,14 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// scratch is what one call of Parse works with.
+// scratch is the working memory of one call of Parse.
 type scratch struct {
 	cells   []cell
 	numbers numbers
 	buf     []byte
 }
 
-// Parse makes values of the cells of rows.
+// Parse converts the cells of rows to values.
 func (s *source) Parse(g *driver.Group) error {
 	row := s.wantsRow(g)
 	w, _ := s.spare.Get().(*scratch)
@@ -375,7 +372,7 @@ func (s *source) Parse(g *driver.Group) error {
 		w = &scratch{cells: make([]cell, s.width)}
 	}
 	defer func() {
-		clear(w.cells) // keeps nothing of the group
+		clear(w.cells) // keeps no references to the group
 		clear(w.numbers.text)
 		s.spare.Put(w)
 	}()
@@ -426,5 +423,5 @@ func (s *source) Close() error {
 	return nil
 }
 
-// dir is the folder of a table below Options.Files.
+// dir returns the folder of a table, relative to Options.Files.
 func (s *source) dir(table int) string { return path.Dir(s.list.Name(table)) }

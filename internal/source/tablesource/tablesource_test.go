@@ -112,7 +112,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// packed compresses the tables of a folder in some ways, the first one not at all.
+// packed compresses the tables of a folder in different ways, except the first table.
 func packed(t testing.TB, dir, format string) string {
 	t.Helper()
 	for f := 1; f < 3; f++ {
@@ -148,7 +148,7 @@ func compress(t testing.TB, b []byte, gz bool) []byte {
 	return out.Bytes()
 }
 
-// Tables that are compressed have the rows that they have otherwise, beside others.
+// Compressed tables, next to uncompressed ones, have the same rows as before.
 func TestCompressed(t *testing.T) {
 	for _, format := range []string{CSV, TSV, JSONL} {
 		dir := makeTables(t, format)
@@ -235,7 +235,7 @@ func BenchmarkRecords(b *testing.B) {
 	}
 }
 
-// show writes fields and records as text.
+// show returns fields and records as text.
 func show(t testing.TB, s driver.Source) string {
 	var out strings.Builder
 	info := s.Info()
@@ -313,8 +313,8 @@ func TestTables(t *testing.T) {
 		"names of pandas":            {CSV, ",0,1\n0,5,6\n", nil, "column_0:int 0:int 1:int\n0|5|6"},
 		"semicolons":                 {CSV, "a;b\n1;x\n", nil, "a:int b:text\n1|\"x\""},
 		"index":                      {CSV, "index,a,a\n1,2,3\n", nil, "index_column:int a:int a_2:int\n1|2|3"},
-		"a quote in a cell":          {CSV, "a,b\n5\" disk,1\n\"x\"y,2\n", nil, "a:text b:int\n\"5\\\" disk\"|1\nerror, row 1 (byte 14): cell 0 goes on behind the quote that ends it: quotes in a quoted cell are doubled"},
-		"too few cells":              {CSV, "a,b\n1,2\n3\n4,5,6\n", nil, "a:int b:int\n1|2\nerror, row 1 (byte 8): 1 cells where the first row has 2\nerror, row 2 (byte 10): 3 cells where the first row has 2"},
+		"a quote in a cell":          {CSV, "a,b\n5\" disk,1\n\"x\"y,2\n", nil, "a:text b:int\n\"5\\\" disk\"|1\nerror, row 1 (byte 14): cell 0 has text after its closing quote: double the quotes inside a quoted cell"},
+		"too few cells":              {CSV, "a,b\n1,2\n3\n4,5,6\n", nil, "a:int b:int\n1|2\nerror, row 1 (byte 8): the row has 1 cells, the first row has 2\nerror, row 2 (byte 10): the row has 3 cells, the first row has 2"},
 		"lists": {CSV, "a,b,c\n\"[1, 2]\",[],\"[[1,2],[3,4.5]]\"\n\"[3,4]\",[7],\"[[5,6]]\"\n", nil,
 			"a:array/int64[2] b:ragged/int64[] c:ragged/float64[2]\n1;2;||1;2;3;4.5;\n3;4;|7;|5;6;"},
 		"chosen": {CSV, "a,b,c\n1,cat,x\n2,dog,y\n", []string{"label:label=b", "*"},
@@ -329,8 +329,8 @@ func TestTables(t *testing.T) {
 				`1|"xé\n\""|1;2;|"{\"x\": [1]}"|1;|1.5|"null"|""` + "\n" + `2|""|3;|"null"|0;|2|"null"|"late"`},
 		"json, mixed": {JSONL, `{"a": "x"}` + "\n" + `{"a": 3}` + "\n" + `{"a": ["y"]}` + "\n", nil, "a:json\n\"\\\"x\\\"\"\n\"3\"\n\"[\\\"y\\\"]\""},
 		"json, damaged": {JSONL, `{"a": "x"}` + "\n" + `{"a": ` + "\n" + `{"a": "y"} 7` + "\n" + `3` + "\n", nil,
-			"a:text\n\"x\"\nerror, row 1 (byte 11): the row ends in the middle of its object: one record is one line" +
-				"\nerror, row 2 (byte 18): something stands behind the end of the object, at its byte 11\nerror, row 3 (byte 31): it begins with \"3\\n\" and not with an object"},
+			"a:text\n\"x\"\nerror, row 1 (byte 11): the row ends inside its object: write each record on one line" +
+				"\nerror, row 2 (byte 18): unexpected text after the object, at byte 11 of the row\nerror, row 3 (byte 31): expected an object, got \"3\\n\""},
 		"several labels": {JSONL, `{"a": ["y", "x"], "t": [1, 70]}` + "\n" + `{"a": [], "t": []}` + "\n" + `{"t": [65535]}`, []string{"a:multilabel", "t:tokens"},
 			"a:multilabel[\"x\" \"y\"] t:tokens/uint16[]\n1;0;|1;70;\n|\n|65535;"},
 		"surrogates": {JSONL, `{"a\u0062": "\ud83d\ude00 \ud83d \\u"}`, nil, "ab:text\n\"😀 \uFFFD \\\\u\""},
@@ -357,10 +357,10 @@ func TestOpeningFails(t *testing.T) {
 	}{
 		"empty":          {CSV, "", nil, "x.csv has no rows"},
 		"only names":     {CSV, "a,b\n", nil, "x.csv has no rows"},
-		"no quote":       {CSV, "a,b\n1,\"x\n2,y\n", nil, "x.csv, row 0 (byte 4): a quoted cell has no end"},
-		"bzip2":          {CSV, "BZhxxxxxxxx", nil, "x.csv: it is compressed in a way that is not read"},
+		"no quote":       {CSV, "a,b\n1,\"x\n2,y\n", nil, "x.csv, row 0 (byte 4): a quoted cell has no closing quote"},
+		"bzip2":          {CSV, "BZhxxxxxxxx", nil, "x.csv: its compression is not supported"},
 		"UTF-16":         {JSONL, "\xFF\xFE{\x00}\x00", nil, "x.jsonl: it is UTF-16"},
-		"an array":       {JSONL, "[{\"a\": 1}]\n", nil, "x.jsonl, row 0 (byte 0): it begins with"},
+		"an array":       {JSONL, "[{\"a\": 1}]\n", nil, "x.jsonl, row 0 (byte 0): expected an object, got"},
 		"no column":      {CSV, "a,b\n1,2\n", []string{"c"}, `there is no column "c": the columns are "a", "b"`},
 		"no label":       {CSV, "a,b\n1,2\n", []string{"a:tokens"}, `column "a" cannot be tokens`},
 		"no image":       {CSV, "a,b\nx.jpg,2\n", []string{"a:image"}, `column "a" leads to no file`},
@@ -381,7 +381,7 @@ func TestOpeningFails(t *testing.T) {
 	}
 }
 
-// A row that is larger than what is read at once, and more rows than a block has.
+// One row is larger than the read window, and there are more rows than a block has.
 func TestLongRows(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("n,text\n")
@@ -407,8 +407,7 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
-// A file without an end of line, or with a quote that is not closed, is refused
-// before it is in memory.
+// A file without a line break, or with an unclosed quote, is refused before all of it is in memory.
 func TestRowsWithoutEnd(t *testing.T) {
 	for format, text := range map[string]string{CSV: "a,b\n1,2\n3,\"x", JSONL: `{"a": "`} {
 		for _, first := range []bool{false, true} {
@@ -424,10 +423,11 @@ func TestRowsWithoutEnd(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := open(t.Context(), file, format)
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), "a row begins here that has more than 67108864 bytes") {
+			if err == nil || !strings.Contains(err.Error(), "the row that starts here has more than 67108864 bytes") {
 				t.Errorf("%s: %v", format, err)
 			}
-			// Of 1 GiB: a buffer that is doubled until it has 64 MiB, with what the race detector adds.
+			// The file has 1 GiB. The limit allows for a buffer that doubles up to 64 MiB, plus the
+			// race detector.
 			if n := after.TotalAlloc - before.TotalAlloc; n > 256<<20 {
 				t.Errorf("%s: %d bytes of memory were taken", format, n)
 			}
@@ -435,7 +435,7 @@ func TestRowsWithoutEnd(t *testing.T) {
 	}
 }
 
-// Paths lead from the folder of the table, or are absolute.
+// Paths are relative to the folder of the table, or absolute.
 func TestPaths(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "lists", "x.csv"), fmt.Appendf(nil, "image,n\na.jpg,1\nsub/../b.jpg,2\nmissing.jpg,3\n,4\n../far.jpg,5\n%s/lists/a.jpg,6\n", dir))
@@ -450,7 +450,7 @@ func TestPaths(t *testing.T) {
 	if got := strings.ReplaceAll(show(t, s), dir, "DIR"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	// Without a store for them they are refused, and the rest has its own paths.
+	// Without a store for absolute paths they are refused, and relative ones still work.
 	in := localstore.New(filepath.Join(dir, "lists"))
 	inside, err := Open(t.Context(), "x", CSV, in, nil)
 	if err != nil {
@@ -460,12 +460,12 @@ func TestPaths(t *testing.T) {
 	if p := inside.(driver.Pather).Path(1, 1); p != "b.jpg" {
 		t.Errorf("its path is %q", p)
 	}
-	if r := drivertest.Records(t, inside, 4)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "outside of the folder") {
+	if r := drivertest.Records(t, inside, 4)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "outside the folder") {
 		t.Errorf("%v", r.Err)
 	}
 }
 
-// Whatever encoding/csv reads is read alike.
+// FuzzCSV compares the reader with encoding/csv.
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte("a,b\n1,\"x\"\"y\n\"\n\n2,z\r\n"))
 	f.Add([]byte("\"a\"b,c\n\"\n"))
@@ -502,7 +502,7 @@ func FuzzCSV(f *testing.F) {
 		}
 		for i := range want {
 			for k := range want[i] {
-				// It makes \n of \r\n in quotes.
+				// encoding/csv turns \r\n in quotes into \n.
 				if i >= len(rows) || k >= len(rows[i]) || strings.ReplaceAll(rows[i][k], "\r\n", "\n") != want[i][k] {
 					t.Fatalf("row %d is %q, want %q", i, rows[min(i, len(rows)-1)], want[i])
 				}
@@ -514,7 +514,7 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-// Whatever encoding/json reads is read alike.
+// FuzzJSON compares the reader with encoding/json.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"a": [1, {"x": "]"}], "b\u00e9": "\ud83d\ude00\n", "c": -1.5e3, "d": null}`))
 	f.Add([]byte(`{"a": [[1, 2], [3, 4]]}`))

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// value makes the value of a field of record k from its cell.
+// value converts the cell of a field of record k.
 func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
 	f := &s.info.Fields[field]
 	v := &g.Records[k].Values[field]
@@ -22,7 +22,7 @@ func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
 		w.buf = c.appendText(w.buf[:0])
 		b = w.buf
 	}
-	// In text a word for no value is that word.
+	// In a text column the words for missing values are ordinary text.
 	missing := c.form == absent || c.form == written && isMissing(b)
 	var err error
 	switch f.Kind {
@@ -63,8 +63,7 @@ func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
 	return s.elements(g, k, field, missing, b, w)
 }
 
-// json makes a value of JSON: what stands there, in quotes what is text in CSV and
-// no JSON.
+// json makes a JSON value. CSV text that is not JSON becomes a JSON string.
 func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 	f := &s.info.Fields[field]
 	v := &g.Records[k].Values[field]
@@ -75,7 +74,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 	case number, truth, list, object:
 		v.Bytes = b
 		if !json.Valid(b) { // such as NaN
-			return fmt.Errorf("%s is no JSON", c.short())
+			return fmt.Errorf("%s is not valid JSON", c.short())
 		}
 		return s.fits(f, v, nil)
 	case str, escaped:
@@ -94,7 +93,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 		return nil
 	}
 	if !json.Valid(b) {
-		return fmt.Errorf("%s is no JSON", cell{b: b}.short())
+		return fmt.Errorf("%s is not valid JSON", cell{b: b}.short())
 	}
 	p, err := g.Take(k, field, int64(len(b)))
 	if err == nil {
@@ -150,12 +149,12 @@ func (s *source) elements(g *driver.Group, k, field int, missing bool, b []byte,
 		}
 		if f.Kind == driver.KindArray {
 			if n.rows != shape[0] {
-				return fmt.Errorf("a list of %d elements, the others have %d", n.rows, shape[0])
+				return fmt.Errorf("the list has %d elements, the others have %d", n.rows, shape[0])
 			}
 			shape = shape[1:]
 		}
 		if n.rows > 0 && !slices.Equal(n.shape, shape) {
-			return fmt.Errorf("its elements have the shape %v, those of the others %v", n.shape, shape)
+			return fmt.Errorf("its elements have the shape %v, the others have %v", n.shape, shape)
 		}
 		var err error
 		if out, err = n.appendTo(nil, t); err != nil {
@@ -170,10 +169,10 @@ func (s *source) elements(g *driver.Group, k, field int, missing bool, b []byte,
 	return s.fits(f, v, err)
 }
 
-// fits refuses values that are larger than any was when the table was opened.
+// fits refuses values that are larger than the largest value at opening time.
 func (s *source) fits(f *driver.Field, v *driver.Value, err error) error {
 	if err == nil && f.Kind != driver.KindArray && int64(len(v.Bytes)) > f.MaxBytes {
-		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", len(v.Bytes), f.MaxBytes)
+		return fmt.Errorf("the value has %d bytes, and the largest had %d when the table was opened: open the table again", len(v.Bytes), f.MaxBytes)
 	}
 	return err
 }
@@ -191,7 +190,7 @@ func truthOf(b []byte) (n int64, ok bool) {
 func class(f *driver.Field, name []byte) (int64, error) {
 	i, ok := slices.BinarySearchFunc(f.Classes, name, func(c string, name []byte) int { return bytes.Compare([]byte(c), name) })
 	if !ok {
-		return 0, fmt.Errorf("%s is none of its %d classes", cell{b: name}.short(), len(f.Classes))
+		return 0, fmt.Errorf("%s is not one of the %d classes", cell{b: name}.short(), len(f.Classes))
 	}
 	return int64(i), nil
 }

@@ -1,11 +1,11 @@
-// Package cachedsource puts the cache of records (package cache) around a source of
-// images: what was read is kept as dct, which decodes several times as fast and has
-// the pixels of the file, and is read from there from then on, like a pack.
+// Package cachedsource adds the record cache (package cache) to a source of images. The first read
+// of a JPEG stores it in the cache as dct, which decodes several times faster to the same pixels.
+// Later reads come from the cache, as from a pack.
 //
-// It stands around sources of which a record has one extent, which is the image's
-// bytes as they stand, such as folders of files, wherever these lie: a record is known
-// by its store, the object's name, size, version and number, and the place in it. The
-// objects of the cache, its segments, come before those of the source.
+// The cache works for sources whose records have one extent with the unmodified bytes of the image,
+// for example folders of files, local or remote. The key of a record is its store, the name, size,
+// version and number of the object, and the offset in it. The object numbers of the cache segments
+// come before the numbers of the source's objects.
 package cachedsource
 
 import (
@@ -28,24 +28,24 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say where records are kept, and when.
+// Options set where and when records are cached.
 type Options struct {
-	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
+	// Dir is the cache folder and Limit its size in bytes. Both are passed to cache.At.
 	Dir   string
 	Limit int64
-	// Formats are those of the sources of which records are kept, nil for all.
+	// Formats limits the cache to sources of these formats, nil for all.
 	Formats []string
-	// Allow says whether the records of a group may be made fit for the cache now: that
-	// takes about as long as decoding them does. Nil means always.
+	// Allow reports whether the records of a group may be encoded for the cache now, which takes
+	// about as long as decoding them. Nil means always.
 	Allow func() bool
-	// Wait waits until what is kept is written, and leaves nothing out meanwhile: what was
-	// read once is in the cache.
+	// Wait makes Parse wait until the cache has written its records. By default Parse skips records
+	// if the cache is slower. With Wait everything read once is in the cache.
 	Wait bool
-	// Spent is told for how many records it was done, and how long it took.
+	// Spent is called with the number of encoded records and the time that encoding took.
 	Spent func(records int, took time.Duration)
-	// Say is told once why there is no cache, or no more. Nil means that nobody is.
+	// Say is called once with the reason if there is no cache or if caching stops. It may be nil.
 	Say func(string)
-	// Opened is told of the source that has the cache.
+	// Opened is called with the source that has the cache.
 	Opened func(*Source)
 }
 
@@ -58,25 +58,25 @@ type Source struct {
 	set   *cache.Set
 	opt   Options
 	under store.Store
-	seed  uint64 // of keys: the store
-	fixed bool   // Entry.ID counts
-	// largest is the largest value that is kept.
+	seed  uint64 // seed of the keys: the store
+	fixed bool   // Entry.ID is part of the key
+	// largest is the size of the largest value to cache.
 	largest int64
 
-	// at is the number in the set of each record, plus one; 0 is not known.
+	// at maps each record to its number in the set plus one, 0 if unknown.
 	at       []atomic.Int32
-	objects  *direct.Objects // of the source, for records that are damaged in the cache
+	objects  *direct.Objects // of the source, to read records again that are damaged in the cache
 	encoders chan *cdec.DCTEncoder
-	whole    sync.Mutex // of images whose coefficients are all in memory
+	whole    sync.Mutex // held while an image is encoded whose coefficients are all in memory
 
 	hits, misses, failed atomic.Int64
 }
 
-// segments is where the source's own objects begin.
+// segments is the number of the first object of the source itself.
 const segments = cache.MaxSegments
 
-// Open puts a cache around src, or returns src where that cannot be: the reason is
-// said and no error, since everything works without.
+// Open adds a cache to src. If that is not possible it passes the reason to Say and returns src,
+// since the cache is only an optimisation.
 func Open(src driver.Source, opt Options) driver.Source {
 	if opt.Say == nil {
 		opt.Say = func(string) {}
@@ -112,7 +112,7 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	if opt.Formats != nil && !slices.Contains(opt.Formats, s.info.Format) {
 		return nil, nil
 	}
-	// What is in the cache no longer lies in the chunks of the source.
+	// Cached records are no longer in the chunks of the source.
 	s.Without = []any{(*driver.Chunker)(nil)}
 	if s.sizer, _ = driver.As[driver.Sizer](src); s.sizer == nil {
 		s.Without = append(s.Without, (*driver.Sizer)(nil))
@@ -135,8 +135,8 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	s.at = make([]atomic.Int32, s.info.Len)
 	s.objects = direct.NewObjects(src, nil)
 	s.info.Objects += segments
-	// The form in the cache may be a little larger than the file. What is read into has
-	// room for an eighth more than the largest.
+	// The cached bytes may be larger than the file. Read buffers have space for an eighth more than
+	// the largest file.
 	m := s.info.Fields[s.field].MaxBytes
 	s.largest = m + m/8 + 512<<10
 	s.encoders = make(chan *cdec.DCTEncoder, 64)
@@ -146,7 +146,7 @@ func open(src driver.Source, opt Options) (*Source, error) {
 // Info implements driver.Source.
 func (s *Source) Info() *driver.Info { return &s.info }
 
-// Data is the store that the records lie in which are not cached.
+// Data returns the store of the records that are not cached.
 func (s *Source) Data() store.Store { return s.under }
 
 // Object implements driver.Source.
@@ -158,14 +158,14 @@ func (s *Source) Object(n int64) driver.Object {
 	return driver.Object{Store: files{s.set.Path()}, Entry: store.Entry{Name: name}, Keep: true}
 }
 
-// Sizes implements driver.Sizer: those of the source, but of images, which are given in
-// either form.
+// Sizes implements driver.Sizer. It has no sizes for images, since a record may be read from the
+// file or from the cache.
 func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 	return field != s.field && s.sizer.Sizes(field, ids, sizes)
 }
 
-// Useful implements driver.Cacher: what is kept waits in memory until it is written.
-// Twice as much is for encoding. The source gets the rest.
+// Useful implements driver.Cacher. Records wait in memory until they are written, and encoding takes
+// twice as much. The source gets the rest.
 func (s *Source) Useful() int64 { return 3*cache.MaxWaiting + driver.Useful(s.Base) }
 
 // Keep implements driver.Cacher.
@@ -178,18 +178,18 @@ func (s *Source) Keep(n int64) {
 // Held implements driver.Holder.
 func (s *Source) Held() int64 { return 3*s.set.Waiting() + driver.Held(s.Base) }
 
-// maxPixels is the largest image that is encoded.
+// maxPixels is the size limit of an image to encode.
 const maxPixels = 64 << 20
 
-// encode makes the dct form of a JPEG. Progressive ones need all of their coefficients
-// in memory: one at a time is done.
+// encode returns the dct encoding of a JPEG. Progressive JPEGs need all of their coefficients in
+// memory, so only one is encoded at a time.
 func (s *Source) encode(enc *cdec.DCTEncoder, jpeg []byte, info *imagefile.Info) ([]byte, error) {
 	pixels := int64(info.Width) * int64(info.Height)
 	if pixels > maxPixels {
 		return nil, &cdec.NotDCT{Reason: cdec.NotDCTTooLarge}
 	}
 	dct, err := enc.EncodeRows(jpeg)
-	// Three components of two bytes, and what libjpeg takes beside them.
+	// Three components of two bytes per pixel, plus the working memory of libjpeg.
 	if not := (*cdec.NotDCT)(nil); errors.As(err, &not) && not.Reason == cdec.NotDCTIncomplete && 8*pixels < s.set.Waiting() {
 		s.whole.Lock()
 		defer s.whole.Unlock()
@@ -198,7 +198,7 @@ func (s *Source) encode(enc *cdec.DCTEncoder, jpeg []byte, info *imagefile.Info)
 	return dct, err
 }
 
-// key is what a record is known by.
+// key returns the cache key of a record.
 func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
 	o := s.Base.Object(e.Object)
 	var space [512]byte
@@ -214,7 +214,7 @@ func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
 	return cache.Key(xxh3.Hash128Seed(b, s.seed).Bytes()), o.Entry.Name
 }
 
-// find is the number in the set of a record that lies at e, or -1.
+// find returns the number in the set of the record at extent e, or -1.
 func (s *Source) find(id int64, e *driver.Extent) int32 {
 	if n := s.at[id].Load(); n > 0 {
 		if !s.set.Record(n - 1).Damaged() {
@@ -259,8 +259,8 @@ func (s *Source) Learn(e driver.Extent, b []byte) error {
 	return direct.Learn(s.Base, e, b)
 }
 
-// Parse implements driver.Source. Of records that are not in the cache it makes what
-// is kept, when that is allowed, and gives that: the entropy code is then undone once.
+// Parse implements driver.Source. It encodes records that are not cached yet, if Allow permits it,
+// and returns the encoded form, so that the entropy coding is decoded only once.
 func (s *Source) Parse(g *driver.Group) error {
 	for k := range g.IDs {
 		if s.hit(g, k) && (g.Records[k].Err != nil || !s.sound(g, k)) {
@@ -290,12 +290,13 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// hit says whether a record was located in the cache.
+// hit reports whether a record was located in the cache.
 func (s *Source) hit(g *driver.Group, k int) bool {
 	return g.First[k+1]-g.First[k] == 1 && g.Extents[g.First[k]].Object < segments
 }
 
-// record is the one in the cache that was located, or nil when it is another by now.
+// record returns the cached record that was located. It returns nil if the cache has another record
+// there by now.
 func (s *Source) record(g *driver.Group, k int) *cache.Record {
 	n := s.at[g.IDs[k]].Load()
 	if n == 0 {
@@ -308,14 +309,14 @@ func (s *Source) record(g *driver.Group, k int) *cache.Record {
 	return nil
 }
 
-// sound says whether what was read of the cache is what was written.
+// sound reports whether the bytes read from the cache are the bytes that were written.
 func (s *Source) sound(g *driver.Group, k int) bool {
 	r := s.record(g, k)
 	return r != nil && r.Check(g.Bytes[g.First[k]])
 }
 
-// again reads a record from the source that cannot be had from the cache. It is the
-// one place where Parse waits: that happens when a disk has lost something.
+// again reads a record from the source because the cached bytes are damaged. It is the only place
+// where Parse waits for a read.
 func (s *Source) again(g *driver.Group, k int) {
 	id := g.IDs[k]
 	s.failed.Add(1)
@@ -333,10 +334,10 @@ func (s *Source) again(g *driver.Group, k int) {
 	}
 	i := g.First[k]
 	g.Bytes[i] = recs[0].Values[s.field].Bytes
-	g.Extents[i].Object, g.Extents[i].Size = segments, int64(len(g.Bytes[i])) // not one of the cache
+	g.Extents[i].Object, g.Extents[i].Size = segments, int64(len(g.Bytes[i])) // an object of the source
 }
 
-// describe makes the value of what was read of the cache.
+// describe makes the value of a record read from the cache.
 func (s *Source) describe(g *driver.Group, k int) {
 	r := s.record(g, k)
 	v := &g.Records[k].Values[s.field]
@@ -345,7 +346,7 @@ func (s *Source) describe(g *driver.Group, k int) {
 	v.Channels, v.Orientation = int32(r.Channels), int32(r.Orientation)
 }
 
-// learn keeps what is not in the cache.
+// learn adds the records of a group that are not cached yet.
 func (s *Source) learn(g *driver.Group) {
 	var enc *cdec.DCTEncoder
 	select {
@@ -387,7 +388,7 @@ func (s *Source) learn(g *driver.Group) {
 	}
 }
 
-// keep adds a record to what is to be kept, and gives it in that form.
+// keep adds a record to the batch to cache, and returns its value in the encoded form.
 func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k int) bool {
 	e := g.Extents[g.First[k]]
 	if e.Object == segments && g.Bytes[g.First[k]] == nil {
@@ -396,13 +397,13 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 	v := &g.Records[k].Values[s.field]
 	var located driver.Group
 	located.Begin(g.IDs[k:k+1], len(s.info.Fields))
-	s.Base.Locate(&located) // where it lies in the source, whatever became of g
+	s.Base.Locate(&located) // its extent in the source, since the caller may have changed g
 	if len(located.Extents) != 1 {
 		return false
 	}
 	m := cache.Meta{}
 	m.Key, m.Name = s.key(&located.Extents[0])
-	if n := s.set.Find(&m.Key); n >= 0 { // kept since it was located
+	if n := s.set.Find(&m.Key); n >= 0 { // cached since it was located
 		s.at[g.IDs[k]].Store(n + 1)
 		return false
 	}
@@ -419,7 +420,7 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 		return false
 	}
 	if err != nil || int64(len(dct)) > s.largest {
-		b.Add(&m, nil) // it stays as it is, also next time
+		b.Add(&m, nil) // not encodable: remember that for next time
 		return true
 	}
 	m.Width, m.Height, m.Codec = uint32(info.Width), uint32(info.Height), uint8(driver.CodecDCT)
@@ -436,26 +437,25 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 	return true
 }
 
-// Stats are what a cache did since the source was opened.
+// Stats are the counters of a cache since the source was opened.
 type Stats struct {
-	// Folder is where it is.
+	// Folder is the folder of the cache.
 	Folder string `json:"folder"`
-	// Hits were read from the cache, Misses from the source. Damaged were in the cache
-	// and could not be used.
+	// Hits were read from the cache, Misses from the source. Damaged were cached and could not be
+	// used.
 	Hits    int64 `json:"hits"`
 	Misses  int64 `json:"misses"`
 	Damaged int64 `json:"damaged"`
-	// Kept were added by this process, of KeptBytes. Records is what there is of the
-	// data set.
+	// Kept and KeptBytes count the records that this process added. Records is the number of cached
+	// records of the dataset.
 	Kept      int64 `json:"kept"`
 	KeptBytes int64 `json:"kept_bytes"`
 	Records   int64 `json:"records"`
-	// Note says why nothing more is kept, "" when there is no reason.
+	// Note is the reason why caching stopped, "" if it has not.
 	Note string `json:"note,omitempty"`
 }
 
-// Cached is how many records of a source are in the cache at dir, of those for which
-// there is one. It makes nothing.
+// Cached returns how many records of src are in the cache at dir. It does not create a cache.
 func Cached(src driver.Source, dir *cache.Dir) (n int64) {
 	s := &Source{info: *src.Info()}
 	s.Base = src
@@ -486,7 +486,7 @@ func Cached(src driver.Source, dir *cache.Dir) (n int64) {
 	return n
 }
 
-// Stats returns what the cache did.
+// Stats returns the counters of the cache.
 func (s *Source) Stats() Stats {
 	st := Stats{Folder: s.set.Path(), Hits: s.hits.Load(), Misses: s.misses.Load(), Damaged: s.failed.Load(), Records: s.set.Len()}
 	st.Kept, st.KeptBytes = s.set.Kept()

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const images = 40
 
-// photos makes a folder of JPEGs, one that is damaged and one PNG's name.
+// photos makes a folder of JPEGs. One is damaged, and one has the extension of a PNG.
 func photos(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
@@ -76,12 +76,12 @@ func cached(t testing.TB, root, dir string) *Source {
 	var c *Source
 	Open(folder(t, root), Options{Dir: dir, Wait: true, Say: func(s string) { t.Errorf("said: %s", s) }, Opened: func(s *Source) { c = s }})
 	if c == nil {
-		t.Fatal("there is no cache")
+		t.Fatal("the source has no cache")
 	}
 	return c
 }
 
-// readAll reads all records and returns the files that they are, as JPEGs.
+// readAll reads all records and returns them as JPEG files, and counts the dct ones.
 func readAll(t testing.TB, src driver.Source) (out [][]byte, dct int) {
 	t.Helper()
 	obj := direct.NewObjects(src, nil)
@@ -114,7 +114,7 @@ func readAll(t testing.TB, src driver.Source) (out [][]byte, dct int) {
 	return out, dct
 }
 
-// same compares the pixels, and bytes where there are none.
+// same compares the pixels, or the bytes if they cannot be decoded.
 func same(t testing.TB, got, want [][]byte) {
 	t.Helper()
 	d, err := cdec.NewDecoder()
@@ -137,8 +137,8 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, func(t testing.TB) driver.Source { return cached(t, root, dir) })
 }
 
-// Records have the pixels of the files: while they are kept, from the same process's
-// cache, from another one's, and when files have changed.
+// Records have the pixels of the files while they are added to the cache, and when they come from
+// the cache of the same or another process. This also holds after files have changed.
 func TestKept(t *testing.T) {
 	root, dir := photos(t), t.TempDir()
 	src := folder(t, root)
@@ -169,7 +169,7 @@ func TestKept(t *testing.T) {
 	}
 	c.Close()
 
-	// A file that was replaced by one of the same size and time is another one.
+	// A file replaced by another of the same size and time is a new record.
 	name := filepath.Join(root, "a/00.jpg")
 	st, err := os.Stat(name)
 	if err != nil {
@@ -188,7 +188,7 @@ func TestKept(t *testing.T) {
 	if err := os.Rename(name+".new", name); err != nil {
 		t.Fatal(err)
 	}
-	// And one that was changed in place.
+	// A file changed in place is a new record.
 	write(t, root, 3, 1)
 	if err := os.Chtimes(filepath.Join(root, "a/03.jpg"), time.Time{}, time.Unix(1e9, 0)); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// What is damaged in the cache, or gone, is read from the files, and kept again.
+// Records that are damaged in the cache, or missing, are read from the files and cached again.
 func TestDamaged(t *testing.T) {
 	for name, spoil := range map[string]func(segment string) error{
 		"a flipped bit": func(segment string) error {
@@ -242,7 +242,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// Where nothing can be kept everything works, and it is said once.
+// If nothing can be cached everything else works, and the reason is reported once.
 func TestNoCache(t *testing.T) {
 	root := photos(t)
 	file := filepath.Join(t.TempDir(), "file")
@@ -260,7 +260,7 @@ func TestNoCache(t *testing.T) {
 	}
 }
 
-// All records of a group are kept, also where they are more than a batch holds.
+// All records of a group are cached, even if they are more than a batch holds.
 func TestLargeGroup(t *testing.T) {
 	root := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -8,11 +8,11 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// files is the folder of the segments as a store. Segments grow while they are read:
-// what was listed of one does not change, so that size and version do not count.
+// files is the folder of the segments, as a store. Segments grow while they are read, but the
+// listed bytes never change. So size and version are ignored.
 type files struct{ path string }
 
-var errFiles = errors.New("internal error: segments of the cache are only opened")
+var errFiles = errors.New("internal error: a store of cache segments only supports Open")
 
 // Open implements store.Store.
 func (f files) Open(ctx context.Context, name string) (store.Object, error) {
@@ -32,15 +32,15 @@ func (f files) String() string                                    { return f.pat
 func (f files) Path(name string) string                           { return localstore.New(f.path).Path(name) }
 func (f files) Close() error                                      { return nil }
 
-// growing is a segment.
+// growing is a segment that may grow.
 type growing struct{ store.Object }
 
-// Size and Version are those of every listing of it.
+// Size and Version are the same in every listing.
 func (growing) Size() int64     { return 0 }
 func (growing) Version() string { return "" }
 
-// Check implements store.Checker: it is always what was opened.
+// Check implements store.Checker. The listed bytes never change, so it never fails.
 func (growing) Check(context.Context) error { return nil }
 
-// Unwrap gives the abilities of the file.
+// Unwrap returns the file, so that its abilities are found.
 func (g growing) Unwrap() store.Object { return g.Object }

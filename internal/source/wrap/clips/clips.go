@@ -1,8 +1,7 @@
-// Package clips makes clips of video of a column of a table: the records are the rows, and
-// where a row has the path of a video they have some frames of it, of all of it or of the
-// part that other columns say. The table is read by its own source; of the videos the
-// index is read when the source is opened, each once, and of a clip no more than the
-// groups of pictures that its frames are in (packages internal/video and videosource).
+// Package clips turns a column of video paths in a table into clips. Each row is a record. Its clip
+// has some frames of the video, or of a part of it that other columns select. The table is read by
+// its own source. Opening reads the index of each video once. A clip then reads only the groups of
+// pictures that contain its frames (packages internal/video and videosource).
 package clips
 
 import (
@@ -24,58 +23,57 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say where the videos lie. Files is the store below which their paths lead, nil
-// for none, and Folder its absolute path; Outside is the store of all absolute paths, nil
-// where paths may not lead out of Files.
+// Options set where the videos are. Files is the store for relative paths, nil for none, and Folder
+// its absolute path. Outside is the store for absolute paths; if it is nil, paths must not lead out
+// of Files.
 type Options struct {
 	Files   store.Store
 	Folder  string
 	Outside store.Store
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads limits the files that are read at the same time, 0 for the default.
 	Threads int
 }
 
-// Placed is implemented by tables that lie in several folders: paths lead from there.
+// Placed is implemented by tables in several folders. Paths are relative to the folder of the
+// table.
 type Placed interface {
-	// FolderOf is the folder of the table that a record is a row of, below
-	// Options.Files.
+	// FolderOf returns the folder of the table that has a record, relative to Options.Files.
 	FolderOf(id int64) string
 }
 
-// maxClip is the largest clip, as it is encoded.
+// maxClip is the size limit of an encoded clip.
 const maxClip = 1 << 30
 
 // clipColumn is a column of clips.
 type clipColumn struct {
 	Clip
-	field          int // its place among the fields
-	path, from, to int // those of its columns in the table, -1 for none
+	field          int // index of the field
+	path, from, to int // indexes of its columns in the table, -1 for none
 	rows           []row
-	wrong          map[int64]error // of rows that have no clip
-	videos         []*video.Index  // nil for those that cannot be read
+	wrong          map[int64]error // error of each row without a clip
+	videos         []*video.Index  // nil if a video cannot be read
 	ids            []uint64        // of the videos
 }
 
 type source struct {
 	driver.Mapped
 	info   driver.Info
-	from   []int         // by field, its place in the table
-	place  []int         // the reverse, -1 for columns that are no field
+	from   []int         // by field, its index in the table
+	place  []int         // the reverse, -1 for columns that are not fields
 	clips  []*clipColumn // in the order of their fields
-	of     []*clipColumn // by field, nil for those that are as in the table
+	of     []*clipColumn // by field, nil for fields that come from the table
 	files  *columns.Files
-	paths  driver.Pather // of the table, nil when it has none
+	paths  driver.Pather // of the table, nil if it has none
 	random bool
 	seed   uint64
 	spare  sync.Pool
 }
 
-// Open makes clips of the columns of a table that Cut has named, and owns the table from
-// then on.
+// Open adds the clips that Cut has found to a table. It takes ownership of the table.
 func Open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) (driver.Source, error) {
 	s, err := open(ctx, base, wanted, opt)
 	if err != nil {
-		_ = base.Close() // the refusal is what counts
+		_ = base.Close() // the first error is the one to report
 		return nil, err
 	}
 	return s, nil
@@ -128,7 +126,7 @@ func open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) 
 		}
 		s.from, s.of, s.info.Fields = append(s.from, i), append(s.of, c), append(s.info.Fields, f)
 	}
-	// Videos lie outside of the chunks of the table. Tables have no variants, and no volumes.
+	// Videos are not in the chunks of the table. Tables have no variants and no volumes.
 	s.Without = []any{(*driver.Chunker)(nil), (*driver.Varied)(nil), (*driver.Cutter)(nil)}
 	if !s.random {
 		s.Without = append(s.Without, (*driver.Epochs)(nil))
@@ -157,7 +155,7 @@ func open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) 
 // Info implements driver.Source.
 func (s *source) Info() *driver.Info { return &s.info }
 
-// Object implements driver.Source: the videos are behind the objects of the table.
+// Object implements driver.Source: the objects of the table come first, then the videos.
 func (s *source) Object(n int64) driver.Object {
 	if mine := n - s.Base.Info().Objects; mine >= 0 {
 		o := s.files.Object(mine)
@@ -167,7 +165,7 @@ func (s *source) Object(n int64) driver.Object {
 	return s.Base.Object(n)
 }
 
-// split is the epoch and the row that the number of a record stands for.
+// split splits the number of a record into epoch and row.
 func (s *source) split(n int64) (epoch, id int64) {
 	if s.random {
 		return driver.OfEpoch(n)
@@ -175,8 +173,7 @@ func (s *source) split(n int64) (epoch, id int64) {
 	return 0, n
 }
 
-// Path implements driver.Pather. A field without a path of its own has that of the first
-// video.
+// Path implements driver.Pather. For a field without a path it returns the path of the first video.
 func (s *source) Path(n int64, field int) string {
 	_, id := s.split(n)
 	c := s.of[field]
@@ -192,13 +189,13 @@ func (s *source) Path(n int64, field int) string {
 	return s.file(c, c.rows[id].video).Entry.Name
 }
 
-// file is a video of a column.
+// file returns a video of a column.
 func (s *source) file(c *clipColumn, v int32) driver.Object {
 	n, _, _ := s.files.Locate(slices.Index(s.clips, c), int64(v))
 	return s.files.Object(n)
 }
 
-// EpochRecords implements driver.Epochs: random clips begin elsewhere in each epoch.
+// EpochRecords implements driver.Epochs: the start of random clips differs per epoch.
 func (s *source) EpochRecords() {}
 
 // Seed implements driver.Seeded.
@@ -207,8 +204,7 @@ func (s *source) Seed(seed uint64) {
 	driver.SeedOf(s.Base, seed)
 }
 
-// Held implements driver.Holder: what the table holds, the rows and the indexes of the
-// videos.
+// Held implements driver.Holder: the memory of the table, the rows and the indexes of the videos.
 func (s *source) Held() int64 {
 	n := driver.Held(s.Base)
 	for _, c := range s.clips {
@@ -236,10 +232,10 @@ func (s *source) Videos() (all []*video.Index) {
 
 var _ videosource.Videos = (*source)(nil)
 
-// Describer is implemented by sources with clips out of columns.
+// Describer is implemented by sources with clips from columns.
 type Describer interface {
-	// DescribeClips has a line for each of them: which clips there are, and how many rows
-	// have none.
+	// DescribeClips returns a line per column of clips: the frames of a clip, and the number of
+	// rows without one.
 	DescribeClips() []string
 }
 
@@ -255,7 +251,7 @@ func (s *source) DescribeClips() []string {
 					first = id
 				}
 			}
-			text += fmt.Sprintf("; %s without one, the first is row %d: %s", units.Plural(n, "row"), first, strings.ReplaceAll(c.wrong[first].Error(), "\n", " "))
+			text += fmt.Sprintf("; %s without a clip, first row %d: %s", units.Plural(n, "row"), first, strings.ReplaceAll(c.wrong[first].Error(), "\n", " "))
 		}
 		out = append(out, text)
 	}

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// list writes a table of clips: v/0.avi has frames 0, 10, .. 90, v/1.avi those and 100, each
-// plus its number. They are 10 a second.
+// list writes a table of clips. Video v/0.avi has frames 0, 10, .. 90. Video v/1.avi has frames 1,
+// 11, .. 101. Both have 10 frames per second.
 func list(t testing.TB, rows ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -92,7 +92,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// clipsOf are the grays of the clips of all rows in an epoch, nil where there is an error.
+// clipsOf returns the gray values of the clips of all rows in an epoch, nil for errors.
 func clipsOf(t *testing.T, s driver.Source, epoch int64) (out [][]int) {
 	t.Helper()
 	for id := range s.Info().Len {
@@ -122,7 +122,7 @@ func TestClips(t *testing.T) {
 		{"clip.frames=3", [][]int{frames(0, 0, 1, 2), frames(1, 0, 1, 2), frames(0, 0, 1, 2)}},
 		{"clip.frames=3&clip.stride=2&clip.start=middle", [][]int{frames(0, 2, 4, 6), frames(1, 3, 5, 7), frames(0, 2, 4, 6)}},
 		{"clip.frames=3" + from, [][]int{frames(0, 2, 3, 4), frames(1, 0, 1, 2), frames(0, 7, 8, 9)}},
-		// A part that is too short has its last frame again.
+		// A part that is too short repeats its last frame.
 		{"clip.frames=5" + from, [][]int{frames(0, 2, 3, 4, 5, 5), frames(1, 0, 1, 2, 3, 4), frames(0, 7, 8, 9, 9, 9)}},
 		{"clip.frames=2&clip.start=middle" + from, [][]int{frames(0, 3, 4), frames(1, 4, 5), frames(0, 7, 8)}},
 		{"clip.frames=3&clip.fps=5" + from, [][]int{frames(0, 2, 4, 4), frames(1, 0, 2, 4), frames(0, 7, 7, 7)}},
@@ -140,7 +140,7 @@ func TestClips(t *testing.T) {
 		}
 		s.Close()
 	}
-	// Numbers of frames.
+	// From and to as frame numbers.
 	dir = list(t, "v/0.avi,2,6,0,a", "v/1.avi,10,,1,b", "v/0.avi,7,99,0,c")
 	s := opener(dir, "clip:frames=video&clip.frames=4&clip.unit=frames"+from)(t)
 	defer s.Close()
@@ -149,8 +149,8 @@ func TestClips(t *testing.T) {
 	}
 }
 
-// A random clip lies anywhere in its part, is another one in each epoch, and a function of
-// seed, epoch and row: that of a view, too. Two columns are drawn alike.
+// A random clip starts anywhere in its part. The start differs per epoch and depends only on seed,
+// epoch and row, also through a view. Two columns get the same start.
 func TestRandom(t *testing.T) {
 	dir := list(t, "v/0.avi,0.2,0.7,0,a", "v/1.avi,,,1,b", "v/1.avi,0.9,,1,c")
 	const query = "clip:frames=video&clip.frames=3&clip.start=random&clip.from=begin&clip.to=end&label:int=label&" +
@@ -203,7 +203,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// What is wrong with a row is an error of its record, which names it.
+// A bad row is an error of its record, and the error names the row.
 func TestWrongRows(t *testing.T) {
 	dir := list(t, "v/0.avi,0.2,0.6,0,a", "v/9.avi,,,1,b", "broken.avi,,,1,c", ",,,1,d", "v/0.avi,0.5,0.5,1,e", "v/0.avi,-1,,1,f", "v/0.avi,1.5,,1,g", "../x.avi,,,1,h")
 	if err := os.WriteFile(filepath.Join(dir, "broken.avi"), []byte("no video at all"), 0o644); err != nil {
@@ -211,7 +211,7 @@ func TestWrongRows(t *testing.T) {
 	}
 	s := opener(dir, "clip:frames=video&clip.frames=2&clip.from=begin&clip.to=end&caption")(t)
 	defer s.Close()
-	for id, want := range []string{"", "no such file", "it is no MP4", "it has no value", "ends at second 0.5, and begins at 0.5", "before the video", "the video ends at 1", "leads out of the folder"} {
+	for id, want := range []string{"", "no such file", "it is no MP4", "has no value", "ends at second 0.5, which is not after its start at 0.5", "before the start of the video", "the video ends at 1", "leads out of the folder"} {
 		rec := drivertest.Records(t, s, int64(id))[0]
 		switch {
 		case want == "":
@@ -223,7 +223,7 @@ func TestWrongRows(t *testing.T) {
 		}
 	}
 	lines := s.(Describer).DescribeClips()
-	if len(lines) != 1 || !strings.Contains(lines[0], `clip: 2 frames, of the videos in "video" from "begin" to "end"; 7 rows without one, the first is row 1: `) {
+	if len(lines) != 1 || !strings.Contains(lines[0], `clip: 2 frames, of the videos in "video" from "begin" to "end"; 7 rows without a clip, first row 1: `) {
 		t.Errorf("%q", lines)
 	}
 	if _, err := open1(t.Context(), localstore.New(list(t, "no.avi,,,0,a")), "clip:frames=video"); err == nil || !strings.Contains(err.Error(), "no row leads to a clip") {
@@ -240,7 +240,7 @@ func TestOptions(t *testing.T) {
 		"clip:frames=video&clip.fps=-1":                    "clip.fps=-1",
 		"clip:frames=video&clip.unit=hours&clip.from=end":  "clip.unit=hours",
 		"clip:frames=video&clip.unit=frames":               "clip.unit=frames",
-		"clip:frames=video&clip.strid=2":                   `"clip.strid" is no option`,
+		"clip:frames=video&clip.strid=2":                   `"clip.strid" is not an option`,
 		"clip:frames=video&clip.from=caption":              `"caption"`,
 		"clip:frames=film":                                 `no column "film"`,
 		"clip:frames=video&clip.from=begin&clip.to=nobody": `no column "nobody"`,

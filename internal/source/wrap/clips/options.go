@@ -12,28 +12,28 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Clip says which column of a table has the paths of videos, and which frames of them a
-// record has.
+// Clip describes a column of video paths and the frames of a clip.
 type Clip struct {
-	// Name is that of the field, Column that of the column of paths.
+	// Name is the name of the field. Column is the column of paths.
 	Name, Column string
-	// Frames is how many frames a clip has, 16 by default; Stride how far they are apart,
-	// 1 by default, in frames: those of the video or, with FPS, as many in a second.
+	// Frames is the number of frames of a clip, 16 by default. Stride is the distance between them
+	// in frames, 1 by default. With FPS, frames are counted at that rate instead of the rate of the
+	// video.
 	Frames, Stride int
 	FPS            float64
-	// Start says where a clip begins.
+	// Start sets where a clip starts.
 	Start Start
-	// From and To are columns with the part of the video that a clip is taken of, "" for
-	// its beginning and its end; To itself is no part of it. They are seconds, or numbers
-	// of frames where InFrames says so.
+	// From and To are the columns with the start and the end of the part to use. "" means the start
+	// or the end of the video. The part excludes To. Values are seconds, or frame numbers if
+	// InFrames is set.
 	From, To string
 	InFrames bool
 }
 
-// Start says where in its part of the video a clip begins.
+// Start sets where in its part of the video a clip starts.
 type Start string
 
-// The places where clips begin. A random one is another one in each epoch.
+// The values of Start. A random start differs per epoch.
 const (
 	Begin  Start = "begin"
 	Middle Start = "middle"
@@ -42,12 +42,11 @@ const (
 
 const defaultFrames = 16
 
-// params are the options of a clip, as a URL has them behind the name of its field.
+// params are the options of a clip. A URL has them after the name of the field.
 var params = []string{"frames", "stride", "fps", "start", "from", "to", "unit"}
 
-// Cut takes clips out of the columns that are wanted of a table: fields of the kind frames,
-// and what is said of them (clip.stride=2). Instead of them rest has the columns that Open
-// reads.
+// Cut separates fields of kind frames and their options (clip.stride=2) from the other columns of a
+// table. For each clip, rest gets the columns that Open reads instead.
 func Cut(columns []column.Want) (rest []column.Want, clips []Clip, err error) {
 	for _, c := range columns {
 		if c.Kind == driver.KindFrames {
@@ -69,7 +68,7 @@ func Cut(columns []column.Want) (rest []column.Want, clips []Clip, err error) {
 			continue
 		}
 		if c.Kind != "" || !slices.Contains(params, option) {
-			return nil, nil, fmt.Errorf("%q is no option of the clips %q: there are %s, such as %s.stride=2", c.Name, name, strings.Join(params, ", "), name)
+			return nil, nil, fmt.Errorf("%q is not an option of the clips %q: use %s, for example %s.stride=2", c.Name, name, strings.Join(params, ", "), name)
 		}
 		if err := clips[i].set(option, c.From); err != nil {
 			return nil, nil, fmt.Errorf("%s.%w", name, err)
@@ -86,7 +85,7 @@ func Cut(columns []column.Want) (rest []column.Want, clips []Clip, err error) {
 	return rest, clips, nil
 }
 
-// fromName and toName are what the columns are called in the table that is opened.
+// fromName and toName return the names of the columns in the table that Open gets.
 func (c *Clip) fromName() string { return c.Name + ".from" }
 func (c *Clip) toName() string   { return c.Name + ".to" }
 
@@ -101,18 +100,18 @@ func (c *Clip) set(name, text string) error {
 		return nil
 	case "start":
 		if c.Start = Start(text); !slices.Contains([]Start{Begin, Middle, Random}, c.Start) {
-			return fmt.Errorf("start=%s: clips begin at the begin, in the middle or at a random place: start=begin, middle or random", text)
+			return fmt.Errorf("start=%s: use start=begin, start=middle or start=random", text)
 		}
 		return nil
 	case "unit":
 		if c.InFrames = text == "frames"; !c.InFrames && text != "seconds" {
-			return fmt.Errorf("unit=%s: the columns of from and to count seconds or frames", text)
+			return fmt.Errorf("unit=%s: use unit=seconds or unit=frames", text)
 		}
 		return nil
 	case "fps":
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v > 0 && v <= 1000) {
-			return fmt.Errorf("fps=%s: give how many frames a second are wanted, such as 8", text)
+			return fmt.Errorf("fps=%s: give the frames per second, such as 8", text)
 		}
 		c.FPS = v
 		return nil
@@ -141,12 +140,12 @@ func (c *Clip) defaults() error {
 		c.Start = Begin
 	}
 	if c.InFrames && c.From == "" && c.To == "" {
-		return fmt.Errorf("%s.unit=frames: it is about columns that from and to name", c.Name)
+		return fmt.Errorf("%s.unit=frames: it needs from or to", c.Name)
 	}
 	return nil
 }
 
-// String says in words which frames a clip has.
+// String describes the frames of a clip in words.
 func (c *Clip) String() string {
 	text := fmt.Sprintf("%d frames", c.Frames)
 	if c.Stride > 1 {
@@ -171,12 +170,12 @@ func (c *Clip) String() string {
 	return text
 }
 
-// span is how many frames lie between the first of a clip and the one behind its last, as
-// Stride counts.
+// span returns the number of frames from the first to the last frame of a clip, both included, in
+// units of Stride.
 func (c *Clip) span() int64 { return int64(c.Frames-1)*int64(c.Stride) + 1 }
 
-// part finds the part of a video that a row says: where it begins, in seconds where FPS is
-// set and else as a frame, and how many frames it has. NaN is the beginning, or the end.
+// part returns the part of a video that a row selects: its start (seconds if FPS is set, else a
+// frame number) and its number of frames. NaN means the start or the end of the video.
 func (c *Clip) part(x *video.Index, from, to float64) (begin float64, n int64, err error) {
 	end, unit := x.Duration(), "second"
 	if c.InFrames {
@@ -190,13 +189,13 @@ func (c *Clip) part(x *video.Index, from, to float64) (begin float64, n int64, e
 	}
 	switch {
 	case from < 0:
-		return 0, 0, fmt.Errorf("it begins at %s %v, before the video does", unit, from)
+		return 0, 0, fmt.Errorf("it starts at %s %v, before the start of the video", unit, from)
 	case from >= end:
-		return 0, 0, fmt.Errorf("it begins at %s %v, and the video ends at %.6g", unit, from, end)
+		return 0, 0, fmt.Errorf("it starts at %s %v, and the video ends at %.6g", unit, from, end)
 	case to <= from:
-		return 0, 0, fmt.Errorf("it ends at %s %v, and begins at %v", unit, to, from)
+		return 0, 0, fmt.Errorf("it ends at %s %v, which is not after its start at %v", unit, to, from)
 	case c.InFrames && (from != math.Trunc(from) || to != math.Trunc(to)):
-		return 0, 0, fmt.Errorf("it is from frame %v to %v: these are no whole numbers; clips of seconds have unit=seconds", from, to)
+		return 0, 0, fmt.Errorf("it is from frame %v to %v: frame numbers must be whole numbers; for seconds set unit=seconds", from, to)
 	}
 	to = min(to, end)
 	if c.FPS == 0 {
@@ -215,8 +214,8 @@ func (c *Clip) part(x *video.Index, from, to float64) (begin float64, n int64, e
 	return from, max(int64(math.Floor((to-from)*c.FPS+1e-6)), 1), nil
 }
 
-// upTo is the first frame that is not on show before a time, where a twentieth of a frame
-// does not count.
+// upTo returns the first frame that is shown at or after a time. Differences below a twentieth of a
+// frame are ignored.
 func (c *Clip) upTo(x *video.Index, seconds float64) int {
 	i := x.At(seconds)
 	if x.Seconds(i) < seconds-0.05/x.Rate() {

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// work is what a group takes on its way through the table.
+// work is the state of a group while the table processes it.
 type work struct {
 	s       *source
 	ids     []int64
@@ -15,7 +15,7 @@ type work struct {
 	inner   driver.Group
 	outer   *driver.Group
 	where   func(k, field int, n int64) []byte
-	missing []bool // by record, that the table has to learn something first
+	missing []bool // by record: the table must learn an index first
 	plan    video.Plan
 }
 
@@ -30,7 +30,7 @@ func newWork(s *source) *work {
 	return w
 }
 
-// begin makes the group of rows, and of the columns that are fields as they are.
+// begin returns the group of rows, with the columns that are fields without change.
 func (w *work) begin(g *driver.Group) *driver.Group {
 	s := w.s
 	w.ids = w.ids[:0]
@@ -51,7 +51,7 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	for k := range g.Records {
 		in.Records[k].Err = g.Records[k].Err
 		if (w.ids[k] < 0 || w.ids[k] >= s.info.Len) && in.Records[k].Err == nil {
-			in.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], s.info.Len, s.info.URL)
+			in.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], s.info.Len, s.info.URL)
 		}
 	}
 	w.outer = g
@@ -69,7 +69,7 @@ func (w *work) end() {
 	w.s.spare.Put(w)
 }
 
-// Locate implements driver.Source: the extents of the table come first, then those of the
+// Locate implements driver.Source: the extents of the table come first, then the extents of the
 // videos in the order of their fields.
 func (s *source) Locate(g *driver.Group) {
 	w := s.spare.Get().(*work)
@@ -125,7 +125,7 @@ func (s *source) Parse(g *driver.Group) error {
 	in := w.begin(g)
 	for k := range g.IDs {
 		extents, data := g.Of(k)
-		own := 0 // of the extents, how many are of videos
+		own := 0 // the number of video extents
 		for _, c := range s.clips {
 			if g.Records[k].Err == nil && g.Wants(c.field) {
 				if _, err := s.plan(&w.plan, c, g.IDs[k]); err == nil {
@@ -166,7 +166,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// clips makes the clips of record k, whose bytes are behind those of the table.
+// clips makes the clips of record k. Their bytes come after the bytes of the table.
 func (w *work) clips(g *driver.Group, k, skip int) error {
 	s, rec := w.s, &g.Records[k]
 	_, data := g.Of(k)

@@ -20,8 +20,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// row is what is known of the clip of a row: its video, where in it the part begins that
-// it is taken of (Clip.part), and how many frames that has, 0 where there is no clip.
+// row describes the clip of a row: its video, where its part of the video starts (Clip.part),
+// and the number n of its frames, 0 if there is no clip.
 type row struct {
 	video int32
 	n     int32
@@ -30,15 +30,15 @@ type row struct {
 
 const rowBytes = 16 // of memory
 
-// found are the videos that rows lead to, while the table is read.
+// found collects the videos that rows name while the table is read.
 type found struct {
 	mu     sync.Mutex
 	number map[string]int32
 	paths  []string
-	first  []int64 // row of each
+	first  []int64 // first row of each
 }
 
-// of is the number of a video, by its path.
+// of returns the number of a video, by its path.
 func (f *found) of(p string, id int64) int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +52,8 @@ func (f *found) of(p string, id int64) int32 {
 	return n
 }
 
-// sort has the videos in the order of the rows that they come in first, whatever the
-// order in which these were read, and returns the new number of each.
+// sort sorts the videos by the first row that names them, so that numbers do not depend on the
+// order of reads. It returns the new number of each video.
 func (f *found) sort() (paths []string, number []int32) {
 	order := make([]int32, len(f.paths))
 	for i := range order {
@@ -67,8 +67,7 @@ func (f *found) sort() (paths []string, number []int32) {
 	return paths, number
 }
 
-// read finds the clip of each row of column n: the rows are read, then the index of each
-// video.
+// read finds the clip of each row of column n. It reads the rows, then the index of each video.
 func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) error {
 	rows := s.info.Len
 	c.rows = make([]row, rows)
@@ -152,7 +151,7 @@ func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) er
 	return nil
 }
 
-var errNone = errors.New("it has no value")
+var errNone = errors.New("the cell has no value")
 
 // open reads the indexes of the videos of a column, and returns those that are bad.
 func (s *source) open(ctx context.Context, n int, c *clipColumn, paths []string, threads int) (bad filelist.Bad, err error) {
@@ -186,13 +185,13 @@ func (s *source) located(n int, c *clipColumn, v int32, err error) error {
 	return fmt.Errorf("%s: %w", s.pathOf(c, v), err)
 }
 
-// pathOf names a video for messages.
+// pathOf returns the path of a video for messages.
 func (s *source) pathOf(c *clipColumn, v int32) string {
 	of := s.file(c, v)
 	return of.Store.Path(of.Entry.Name)
 }
 
-// bounds works out how large frames and clips get.
+// bounds computes the size limits of frames and clips.
 func (s *source) bounds(c *clipColumn) {
 	f := &s.info.Fields[c.field]
 	width, height, first := 0, 0, true
@@ -213,17 +212,17 @@ func (s *source) bounds(c *clipColumn) {
 	f.Width, f.Height = int32(width), int32(height)
 }
 
-// windows is how many windows of a video are looked at to bound its clips.
+// windows is the number of windows of a video that are checked to limit the size of its clips.
 const windows = 256
 
-// most bounds the size of a clip of a video, wherever it begins: it is looked at in windows
-// that overlap by as much as a clip is long.
+// most returns a size limit for the clips of a video, for any start. It checks windows that overlap
+// by the length of a clip.
 func (c *clipColumn) most(x *video.Index) (size int64) {
 	frames := int64(len(x.Shown))
 	long := c.span() + 1
 	if c.FPS > 0 {
 		long = int64(float64(c.span()+1)/c.FPS*x.Rate()) + 2
-		// Frames may follow each other faster than they do on average.
+		// The local frame rate may be higher than the average.
 		long = min(2*long, frames)
 	}
 	step := max(frames/windows, 1)
@@ -233,8 +232,8 @@ func (c *clipColumn) most(x *video.Index) (size int64) {
 	return size
 }
 
-// frame is frame j of the clip of a row that begins at a frame of its part: its place among
-// those of the video that are shown.
+// frame returns the index, among the shown frames of the video, of frame j of a clip that starts at
+// frame start of its part.
 func (c *clipColumn) frame(r *row, x *video.Index, start int64, j int) int {
 	at := min(start+int64(j)*int64(c.Stride), int64(r.n)-1)
 	if c.FPS > 0 {
@@ -243,8 +242,8 @@ func (c *clipColumn) frame(r *row, x *video.Index, start int64, j int) int {
 	return int(r.begin) + int(at)
 }
 
-// start is the frame of its part that the clip of a row begins with in an epoch. Clips of
-// several columns are drawn alike.
+// start returns the first frame of a clip in an epoch, relative to its part. Clips of several
+// columns get the same random start.
 func (s *source) start(c *clipColumn, r *row, epoch, id int64) int64 {
 	last := max(int64(r.n)-c.span(), 0)
 	switch c.Start {
@@ -256,7 +255,7 @@ func (s *source) start(c *clipColumn, r *row, epoch, id int64) int64 {
 	return 0
 }
 
-// plan says which frames the clip of a record has, and what has to be read for them.
+// plan sets the frames of the clip of a record, and the bytes to read for them.
 func (s *source) plan(w *video.Plan, c *clipColumn, n int64) (v int32, err error) {
 	epoch, id := s.split(n)
 	if err := c.wrong[id]; err != nil {

@@ -1,6 +1,5 @@
-// Package crop makes of a source of volumes another one that reads no more of them than
-// the parts that random crops want, by the format's own means. Which part that is differs
-// from epoch to epoch.
+// Package crop wraps a source of volumes so that random crops read only the parts that they need.
+// It uses the partial reads of the format. The parts differ per epoch.
 package crop
 
 import (
@@ -10,11 +9,12 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Field is a field that is cut.
+// Field describes the parts of a field.
 type Field struct {
-	// Sides are the smallest and largest sides of parts, of those of volumes.
+	// Sides returns the smallest and largest sides of parts, from the smallest and largest sides of
+	// volumes.
 	Sides func(least, most [3]int) (lo, hi [3]int)
-	// Part is the part of a record of an epoch, of a volume of these sides.
+	// Part returns the part of a record in an epoch, for a volume with the given sides.
 	Part func(epoch, record int64, sides [3]int) (at, size [3]int)
 }
 
@@ -27,8 +27,8 @@ type Source struct {
 	spare  sync.Pool
 }
 
-// Open makes a source of the parts of fields, by their place, of base, which it then
-// owns. base must be a driver.Cutter that cuts them.
+// Open returns a source of parts of the given fields, by field index, and takes ownership of base.
+// The caller must make sure that base is a driver.Cutter that can cut these fields.
 func Open(base driver.Source, fields map[int]Field) *Source {
 	s := &Source{fields: fields, info: *base.Info()}
 	s.Base = base
@@ -70,7 +70,7 @@ func Open(base driver.Source, fields map[int]Field) *Source {
 	return s
 }
 
-// group is what a group takes on its way through the source.
+// group is the state of a group while the base processes it.
 type group struct {
 	inner       driver.Group
 	ids, epochs []int64

@@ -10,13 +10,12 @@ import (
 	"github.com/stokerdata/stoker/internal/sampler"
 )
 
-// bestFit keeps documents whole. Those that are longer than a sequence are cut into
-// full ones, which are sequences of their own, and a rest of 1 to length tokens; rests
-// and shorter documents are put together, the longest first, each into the sequence
-// where it leaves the least room (best-fit decreasing).
+// bestFit keeps documents whole. A document longer than a sequence is cut into full sequences and a
+// rest of 1 to length tokens. Rests and shorter documents are packed, the longest first, each into
+// the sequence in which it leaves the least free space (best-fit decreasing).
 //
-// How lengths are put together is the same in every epoch, and with it the number
-// of sequences. Which documents that are changes: those of equal length trade places.
+// The lengths in each sequence, and so the number of sequences, are the same in every epoch. The
+// documents differ: documents of equal length swap places.
 type bestFit struct {
 	docs    *documents
 	length  int64
@@ -24,28 +23,28 @@ type bestFit struct {
 	shuffle bool
 	seed    uint64
 
-	// long are the documents that are longer than a sequence, full the number of full
-	// sequences up to and with each of them.
+	// long are the documents that are longer than a sequence. full counts the full sequences up to
+	// and including each of them.
 	long []uint32
 	full []int64
-	// rests are the documents by the length of their rest, the longest first; those of
+	// rests are the documents sorted by the length of their rest, the longest first. Rests of
 	// length n are rests[class[n]:class[n-1]].
 	rests []uint32
 	class []int64
-	// head is the place in rests of the last one that was put into a sequence, next the
-	// one that was put there before it.
+	// head is the index in rests of the last one put into a sequence. next links to the one put
+	// there before it.
 	head, next []uint32
 }
 
-// none ends the lists of bestFit.
+// none ends the linked lists of bestFit.
 const none = math.MaxUint32
 
-// rest is the length of the last part of a document of n tokens.
+// rest returns the length of the last part of a document of n tokens.
 func (b *bestFit) rest(n int64) int64 { return (n-1)%b.length + 1 }
 
 func newBestFit(docs *documents, o *Options) (*bestFit, error) {
 	if docs.count() >= none {
-		return nil, fmt.Errorf("%d documents are more than the limit of %d for %s: pack them as a %s", docs.count(), uint32(none), BestFit, Stream)
+		return nil, fmt.Errorf("%d documents are more than the limit of %d for %s: use %s", docs.count(), uint32(none), BestFit, Stream)
 	}
 	b := &bestFit{docs: docs, length: o.Length, shift: 1, shuffle: o.Shuffle, seed: o.Seed}
 	if o.NoShift {
@@ -86,15 +85,15 @@ func newBestFit(docs *documents, o *Options) (*bestFit, error) {
 	return b, nil
 }
 
-// fill puts the rests together. Sequences with n free places are a list, and a bit
-// says of each n whether there is one.
+// fill packs the rests. Sequences with n free tokens form a list, and a bit per n tells whether the
+// list is empty.
 func (b *bestFit) fill() {
 	b.next = make([]uint32, len(b.rests))
-	open := make([]uint32, b.length+1) // the first sequence with so many free places
+	open := make([]uint32, b.length+1) // first sequence with n free tokens
 	for i := range open {
 		open[i] = none
 	}
-	var others []uint32 // by sequence, the next one with as many
+	var others []uint32 // by sequence, the next one with the same free space
 	free := newRoom(b.length + 1)
 	for n := b.length; n > 0; n-- {
 		for r := b.class[n]; r < b.class[n-1]; r++ {
@@ -122,7 +121,7 @@ func (b *bestFit) fill() {
 
 func (b *bestFit) sequences() int64 { return b.fulls() + int64(len(b.head)) }
 
-// fulls is the number of full sequences of long documents.
+// fulls returns the number of full sequences of long documents.
 func (b *bestFit) fulls() int64 {
 	if len(b.full) == 0 {
 		return 0
@@ -138,7 +137,7 @@ func (b *bestFit) pieces(to []piece, epoch, sequence int64) []piece {
 		if i > 0 {
 			sequence -= b.full[i-1]
 		}
-		// A part of a document lies behind it, at least one token.
+		// At least one token of the document follows, so the target exists.
 		return append(to, piece{doc: int64(b.long[i]), from: sequence * b.length, n: b.length, extra: b.shift})
 	}
 	first := len(to)
@@ -148,14 +147,14 @@ func (b *bestFit) pieces(to []piece, epoch, sequence int64) []piece {
 		rest := b.rest(n)
 		to = append(to, piece{doc: doc, from: n - rest, n: rest})
 	}
-	// In the order in which they came, the longest first.
+	// Restore the order of insertion, the longest first.
 	for i, j := first, len(to)-1; i < j; i, j = i+1, j-1 {
 		to[i], to[j] = to[j], to[i]
 	}
 	return to
 }
 
-// traded is the place of the rest that takes that of rest r in an epoch.
+// traded returns the index of the rest that replaces rest r in an epoch.
 func (b *bestFit) traded(epoch, r int64) int64 {
 	if !b.shuffle {
 		return r
@@ -167,10 +166,10 @@ func (b *bestFit) traded(epoch, r int64) int64 {
 	return lo + order.At(r-lo)
 }
 
-// room is a set of numbers of free places that finds the least one that is enough.
+// room is a set of free-space sizes that finds the smallest one that is large enough.
 type room struct {
 	words []uint64
-	any   []uint64 // which words have a bit
+	any   []uint64 // words with at least one bit
 }
 
 func newRoom(n int64) *room {
@@ -189,7 +188,7 @@ func (r *room) clear(n int64) {
 	}
 }
 
-// atLeast returns the least number of the set that is n or more, -1 when there is none.
+// atLeast returns the smallest number in the set that is at least n, or -1.
 func (r *room) atLeast(n int64) int64 {
 	w := n / 64
 	if b := r.words[w] >> (n % 64); b != 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// documents are those of a source: the index of everything.
+// documents is the index of the documents of a source.
 type documents struct {
-	field int   // of tokens
+	field int   // index of the tokens field
 	unit  int64 // bytes of a token
 	// ends are sums of lengths: document i is tokens ends[i] to ends[i+1] of all.
 	ends []int64
@@ -28,14 +28,14 @@ func (d *documents) lengths(ids []int64) (n int64) {
 	return n
 }
 
-// measuring is how many documents are measured at once.
+// measuring is the number of documents measured together.
 const measuring = 1 << 14
 
-// measure finds the field of tokens and learns how long all documents are.
+// measure finds the field of tokens and the lengths of all documents.
 func measure(ctx context.Context, base driver.Source) (*documents, error) {
 	info := base.Info()
 	if info.Sequential {
-		return nil, fmt.Errorf("%s can only be read in order, since it is compressed, and sequences are cut out anywhere: make a pack of it (stoker pack) and load that", info.URL)
+		return nil, fmt.Errorf("%s is compressed and can only be read in order, but sequences need random access: make a pack (stoker pack) and load that", info.URL)
 	}
 	field, err := tokensOf(info)
 	if err != nil {
@@ -69,7 +69,7 @@ func measure(ctx context.Context, base driver.Source) (*documents, error) {
 		}
 		for i, n := range sizes[:len(ids)] {
 			if n < 0 || n%d.unit != 0 {
-				return nil, fmt.Errorf("%s has %d bytes, which are no whole number of tokens of %d", base.Name(ids[i]), n, d.unit)
+				return nil, fmt.Errorf("%s has %d bytes, which is not a multiple of the token size %d", base.Name(ids[i]), n, d.unit)
 			}
 			total += n / d.unit
 			d.ends = append(d.ends, total)
@@ -78,7 +78,7 @@ func measure(ctx context.Context, base driver.Source) (*documents, error) {
 	return d, nil
 }
 
-// measurer learns sizes by locating.
+// measurer finds sizes with Locate.
 type measurer struct {
 	base driver.Source
 	d    *documents
@@ -86,7 +86,7 @@ type measurer struct {
 	g    driver.Group
 }
 
-// located learns sizes from where documents lie.
+// located finds sizes from the extents of documents.
 func (m *measurer) located(ctx context.Context, sizer driver.Sizer, ids, sizes []int64) error {
 	info := m.base.Info()
 	g := &m.g
@@ -116,15 +116,15 @@ func (m *measurer) located(ctx context.Context, sizer driver.Sizer, ids, sizes [
 	for k, id := range ids {
 		of := g.Extents[g.First[k]:g.First[k+1]]
 		if len(of) != 1 || of[0].Field != int32(m.d.field) {
-			return fmt.Errorf("%s: %s does not say how long its documents are before they are read: make a pack of it (stoker pack) and load that", m.base.Name(id), info.Format)
+			return fmt.Errorf("%s: %s does not store the lengths of documents: make a pack (stoker pack) and load that", m.base.Name(id), info.Format)
 		}
 		sizes[k] = of[0].Size
 	}
 	return nil
 }
 
-// tokensOf finds the field of tokens of a source: one of the kind, or the only one of
-// whole numbers with one axis.
+// tokensOf finds the field of tokens: a field of kind tokens, or the only field of one-dimensional
+// whole numbers.
 func tokensOf(info *driver.Info) (int, error) {
 	var found, names []int
 	for i := range info.Fields {
@@ -150,5 +150,5 @@ func tokensOf(info *driver.Info) (int, error) {
 	if len(found) > 1 {
 		what = "several fields that may be tokens"
 	}
-	return 0, fmt.Errorf("%s has %s, which are whole numbers with one axis: its fields are %s; tokens can be made of text with stoker pack --tokenizer", info.URL, what, strings.Join(slices.Clip(all), ", "))
+	return 0, fmt.Errorf("%s has %s (whole numbers with one axis): its fields are %s; to make tokens from text use stoker pack --tokenizer", info.URL, what, strings.Join(slices.Clip(all), ", "))
 }

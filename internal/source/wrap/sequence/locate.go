@@ -10,22 +10,22 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// scratch is what Locate and Parse work with, for one sequence.
+// scratch is the working memory of Locate and Parse for one sequence.
 type scratch struct {
 	pieces []piece
 	parts  []part
-	// extents are those that hold the pieces.
+	// extents hold the pieces.
 	extents []driver.Extent
 	ids     []int64
 	g       driver.Group // of the documents of the sequence
-	whole   driver.Group // of those that their source has to make
+	whole   driver.Group // of the documents that the source must parse
 	bytes   [][]byte     // by extent
 	tokens  [][]byte     // by piece
 }
 
-// part says where the bytes of a piece are: in the extents from first to last (behind
-// the last one). Where cut is set that is one of which they are only a part, from
-// offset off on; else the extents are all of the document's, for its source.
+// part describes the bytes of a piece: extents first to last, last excluded. If cut is set, the
+// piece is a part of one extent and starts at offset off. Otherwise the extents are the whole
+// document, which the source must parse.
 type part struct {
 	first, last int
 	cut         bool
@@ -49,14 +49,14 @@ func (s *Source) Locate(g *driver.Group) {
 	}
 }
 
-// locate works out of which pieces a sequence is and where they lie. Parse calls it
-// again and gets the same.
+// locate finds the pieces of a sequence and their extents. Parse calls it again and gets the same
+// result.
 func (s *Source) locate(c *scratch, id int64) error {
 	epoch, n := driver.OfEpoch(id)
 	c.extents, c.parts = c.extents[:0], c.parts[:0]
 	c.g.Missing = c.g.Missing[:0]
 	if id < 0 || n >= s.info.Len {
-		return fmt.Errorf("record %d is outside of the %d sequences of %s", id, s.info.Len, s.info.URL)
+		return fmt.Errorf("record %d is out of range: there are %d sequences in %s", id, s.info.Len, s.info.URL)
 	}
 	c.pieces = s.index.pieces(c.pieces[:0], epoch, n)
 	c.ids = c.ids[:0]
@@ -81,13 +81,13 @@ func (s *Source) locate(c *scratch, id int64) error {
 		}
 		e := of[0]
 		if whole := s.docs.length(p.doc) * s.unit; e.Size != whole {
-			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.Base.Name(p.doc), e.Size, whole)
+			return fmt.Errorf("%s has %d bytes, and had %d when the source was opened: open it again", s.Base.Name(p.doc), e.Size, whole)
 		}
 		e.Offset += p.from * s.unit
 		e.Size = (p.n + p.extra) * s.unit
 		e.Field = -1
 		if i > 0 && c.parts[i-1].cut {
-			// What lies one behind the other is read as one.
+			// Adjacent ranges become one extent.
 			if l := &c.extents[len(c.extents)-1]; l.Object == e.Object && l.Offset+l.Size == e.Offset {
 				c.parts = append(c.parts, part{first: len(c.extents) - 1, last: len(c.extents), cut: true, off: l.Size})
 				l.Size += e.Size
@@ -121,7 +121,7 @@ func (s *Source) Parse(g *driver.Group) error {
 		if rec.Err, err = s.read(c, g, b); err == nil && rec.Err == nil {
 			err = s.make(c, g, k)
 		}
-		clear(c.tokens) // keeps no bytes alive
+		clear(c.tokens) // keeps no references to the bytes
 		c.bytes = nil
 		if err != nil {
 			return err
@@ -130,8 +130,8 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// read finds the tokens of the pieces. bad concerns the sequence, err is for want of
-// memory.
+// read finds the tokens of the pieces. bad is an error of the sequence, err means that memory ran
+// out.
 func (s *Source) read(c *scratch, g *driver.Group, b [][]byte) (bad, err error) {
 	c.tokens, c.bytes = c.tokens[:0], b
 	for i, p := range c.pieces {
@@ -155,14 +155,14 @@ func (s *Source) read(c *scratch, g *driver.Group, b [][]byte) (bad, err error) 
 		}
 		v := w.Records[0].Values[s.docs.field].Bytes
 		if whole := s.docs.length(p.doc) * s.unit; int64(len(v)) != whole {
-			return fmt.Errorf("%s has %d bytes and had %d when the source was opened", s.Base.Name(p.doc), len(v), whole), nil
+			return fmt.Errorf("%s has %d bytes, and had %d when the source was opened: open it again", s.Base.Name(p.doc), len(v), whole), nil
 		}
 		c.tokens = append(c.tokens, v[p.from*s.unit:][:n])
 	}
 	return nil, nil
 }
 
-// make makes the values of record k of its pieces.
+// make makes the values of record k from its pieces.
 func (s *Source) make(c *scratch, g *driver.Group, k int) error {
 	rec := &g.Records[k]
 	if err := s.makeTokens(c, g, k); err != nil || rec.Err != nil {
@@ -253,7 +253,7 @@ func fill(b []byte, v uint32) {
 	}
 }
 
-// makeTokens makes the tokens, and those one further.
+// makeTokens makes the inputs, and the targets shifted by one token.
 func (s *Source) makeTokens(c *scratch, g *driver.Group, k int) error {
 	rec := &g.Records[k]
 	input := g.Wants(s.input)
@@ -293,8 +293,8 @@ func (s *Source) makeTokens(c *scratch, g *driver.Group, k int) error {
 			return nil
 		}
 		if out != nil {
-			// The targets of a piece are its tokens from the second one on; its first is that
-			// of the piece before where documents follow each other.
+			// The targets of a piece are its tokens from the second one on. Its first token is the
+			// last target of the piece before it if documents follow each other.
 			skip := 1
 			if s.opt.Packing == Stream && at > 0 {
 				skip = 0
@@ -320,7 +320,8 @@ func (s *Source) makeTokens(c *scratch, g *driver.Group, k int) error {
 	return nil
 }
 
-// asRead returns the bytes of all of a sequence when they lie as they are wanted.
+// asRead returns the bytes of a whole sequence if they were read in one piece and need no
+// conversion.
 func (s *Source) asRead(c *scratch) ([]byte, bool) {
 	if s.from != s.to || s.opt.Packing != Stream && len(c.pieces) > 1 {
 		return nil, false
@@ -331,7 +332,7 @@ func (s *Source) asRead(c *scratch) ([]byte, bool) {
 	}
 	b := c.tokens[0]
 	if len(c.pieces) > 1 {
-		// Pieces that were read as one lie one behind the other.
+		// Pieces that were read as one extent are adjacent.
 		for i := range c.parts {
 			if p := &c.parts[i]; !p.cut || p.first > 0 {
 				return nil, false
@@ -342,7 +343,7 @@ func (s *Source) asRead(c *scratch) ([]byte, bool) {
 	return b, int64(len(b)) == need
 }
 
-// put writes a token, false when the type has no such number.
+// put writes a token. It returns false if the type cannot hold the number.
 func put(t dtype.Type, b []byte, v int64) bool {
 	switch t {
 	case dtype.U8:
@@ -373,7 +374,7 @@ func put(t dtype.Type, b []byte, v int64) bool {
 	return false
 }
 
-// convert writes tokens of one type as those of another, false when one does not fit.
+// convert converts tokens to another type. It returns false if one does not fit.
 func convert(to dtype.Type, out []byte, from dtype.Type, in []byte) bool {
 	if to == from {
 		copy(out, in)

@@ -1,16 +1,14 @@
-// Package sequence makes sequences of one length out of the documents of another
-// source, while they are loaded: nothing is written, and another length is another
-// number. A record is a sequence; where it lies is worked out from the lengths of
-// documents alone, as a pure function of (seed, epoch).
+// Package sequence builds sequences of one length from the documents of another source while they
+// are loaded. Nothing is written, so a new length needs no new files. A record is a sequence. Its
+// documents are a pure function of the document lengths, the seed and the epoch.
 //
-// There are two ways to pack documents. Stream puts them one behind the other and
-// cuts what comes of that, so that sequences are full and documents go on from one
-// to the next. BestFit keeps documents whole as long as they fit a sequence, puts
-// those together that fill it best, and pads what is left.
+// There are two ways to pack documents. Stream joins them and cuts the result, so that sequences
+// are full and a document can continue in the next one. BestFit keeps documents whole if they fit,
+// fills each sequence as well as possible, and pads the rest.
 //
-// A sequence is located as extents of parts of documents. Where the source says that
-// the bytes of an extent are the value as it stands, only the part that is wanted is
-// read; other documents are read whole and made by their source.
+// A sequence is located as the extents of parts of documents. If the source declares that the bytes
+// of an extent are the value itself, only the needed part is read. Other documents are read whole
+// and parsed by their source.
 package sequence
 
 import (
@@ -33,52 +31,50 @@ const (
 	BestFit = "best-fit"
 )
 
-// Packings lists them.
+// Packings returns the ways to pack documents.
 func Packings() []string { return []string{Stream, BestFit} }
 
-// What a sequence may have beside its tokens.
+// Extra fields of a sequence.
 const (
 	// PositionIDs counts from 0 in each document, or part of one: int32 [L].
 	PositionIDs = "position_ids"
 	// DocumentIDs counts the documents of a sequence from 0, padding is -1: int32 [L].
 	DocumentIDs = "document_ids"
-	// CuSeqlens says where documents begin and, last, L; padding is the last one:
-	// int32, as many as there are and one.
+	// CuSeqlens has the start of each document and, last, L. Padding counts as the last document.
+	// It is int32, with one more number than there are documents.
 	CuSeqlens = "cu_seqlens"
-	// LossMask is true for targets that follow from what stands before them in the same
-	// document: bool [L].
+	// LossMask is true for targets that continue the document of the token before them: bool [L].
 	LossMask = "loss_mask"
 )
 
-// Extras lists them, in the order in which a batch has them.
+// Extras returns the extra fields, in the order in which a batch has them.
 func Extras() []string { return []string{PositionIDs, DocumentIDs, CuSeqlens, LossMask} }
 
 // MaxLength is the longest sequence.
 const MaxLength = 1 << 24
 
-// Options say which sequences are made.
+// Options set how sequences are built.
 type Options struct {
-	// Length is the number of tokens that a model is given.
+	// Length is the number of tokens per sequence that the model gets.
 	Length int64
-	// Packing is Stream, also as "", or BestFit.
+	// Packing is Stream or BestFit; "" is Stream.
 	Packing string
-	// Fields are the extras that are wanted. BestFit always gives LossMask, since
-	// there is padding.
+	// Fields are the requested extra fields. BestFit always adds LossMask, since it pads.
 	Fields []string
-	// NoShift gives the tokens as one field, "tokens", and not as "input" and, one
-	// further, "target".
+	// NoShift returns the tokens as one field "tokens". By default there are two, "input" and
+	// "target", which is shifted by one token.
 	NoShift bool
-	// DType is the type that tokens are given in: "" as they are stored, int32 or int64.
+	// DType is the type of the tokens: "" for the stored type, int32 or int64.
 	DType driver.DType
-	// Pad is the token that fills up sequences.
+	// Pad is the token used for padding.
 	Pad int64
-	// Shuffle changes the order of documents with each epoch; Seed decides on it. The
-	// order of sequences is not made here.
+	// Shuffle changes the order of documents in each epoch, from Seed. It does not change the order
+	// of sequences.
 	Shuffle bool
 	Seed    uint64
 }
 
-// check refuses what makes no sense, and returns o with defaults filled in.
+// check validates o and returns it with the defaults filled in.
 func (o Options) check() (Options, error) {
 	if o.Packing == "" {
 		o.Packing = Stream
@@ -87,9 +83,9 @@ func (o Options) check() (Options, error) {
 	case o.Length < 1 || o.Length > MaxLength:
 		return o, fmt.Errorf("a sequence of %d tokens: a length is 1 to %d", o.Length, MaxLength)
 	case !slices.Contains(Packings(), o.Packing):
-		return o, fmt.Errorf("%q is no way to pack sequences: there are %s", o.Packing, strings.Join(Packings(), " and "))
+		return o, fmt.Errorf("unknown packing %q: use %s", o.Packing, strings.Join(Packings(), " or "))
 	case o.DType != "" && o.DType != driver.Int32 && o.DType != driver.Int64:
-		return o, fmt.Errorf("tokens of sequences are given as they are stored, or as int32 or int64, not as %q", string(o.DType))
+		return o, fmt.Errorf("the type of tokens cannot be %q: use int32 or int64, or leave it empty for the stored type", string(o.DType))
 	}
 	for _, name := range o.Fields {
 		if !slices.Contains(Extras(), name) {
@@ -102,22 +98,22 @@ func (o Options) check() (Options, error) {
 	return o, nil
 }
 
-// Plan says what comes of the documents.
+// Plan counts the sequences and tokens.
 type Plan struct {
 	Length  int64  `json:"length"`
 	Packing string `json:"packing"`
-	// Documents and Tokens are those of the source.
+	// Documents and Tokens count the contents of the source.
 	Documents int64 `json:"documents"`
 	Tokens    int64 `json:"tokens"`
 	Sequences int64 `json:"sequences"`
-	// Dropped are tokens that are the input of no sequence: what is left over of a
-	// stream, at its end or, when it is shuffled, at both of its ends.
+	// Dropped counts the tokens that are not the input of any sequence: the remainder at the end of
+	// a stream, or at both ends if it is shuffled.
 	Dropped int64 `json:"dropped"`
-	// Padding is how many places of sequences have no token.
+	// Padding counts the padding tokens of all sequences.
 	Padding int64 `json:"padding"`
 }
 
-// Source is a driver.Source of sequences. The records of an epoch are those of
+// Source is a driver.Source of sequences. The record numbers of an epoch are made by
 // driver.InEpoch.
 type Source struct {
 	driver.Wrapper
@@ -127,29 +123,29 @@ type Source struct {
 	opt   Options
 	index index
 
-	unit     int64 // bytes of a token as it is stored
+	unit     int64 // bytes of a stored token
 	from, to dtype.Type
 	pad      []byte // a token of padding
-	// The places of fields, -1 for those that there are not.
+	// Indexes of the fields, -1 for fields that do not exist.
 	input, target, positions, ids, bounds, mask int
 	want                                        []bool // of the source
 	scratch                                     sync.Pool
 }
 
-// piece is a part of a document in a sequence: n tokens from a place on. extra
-// says that the token behind them is the target of the last one.
+// piece is a part of a document in a sequence: n tokens, starting at from. extra means that the
+// token after them is the target of the last one.
 type piece struct {
 	doc, from, n, extra int64
 }
 
-// index says of what a sequence is made.
+// index finds the documents of a sequence.
 type index interface {
-	// pieces appends those of a sequence.
+	// pieces appends the pieces of a sequence.
 	pieces(to []piece, epoch, sequence int64) []piece
 }
 
-// Open makes sequences of the documents of base. When it fails, base is still the
-// caller's; else Close closes it.
+// Open returns sequences of the documents of base. The returned Source closes base. If Open fails,
+// the caller still owns base.
 func Open(ctx context.Context, base driver.Source, opt *Options) (*Source, error) {
 	o, err := opt.check()
 	if err != nil {
@@ -166,7 +162,7 @@ func Open(ctx context.Context, base driver.Source, opt *Options) (*Source, error
 	}
 	s.pad = make([]byte, s.to.Size())
 	if !put(s.to, s.pad, o.Pad) {
-		return nil, fmt.Errorf("the token %d cannot fill up sequences of %s", o.Pad, s.to)
+		return nil, fmt.Errorf("the padding token %d does not fit type %s", o.Pad, s.to)
 	}
 	s.plan = Plan{Length: o.Length, Packing: o.Packing, Documents: docs.count(), Tokens: docs.tokens()}
 	switch o.Packing {
@@ -188,17 +184,17 @@ func Open(ctx context.Context, base driver.Source, opt *Options) (*Source, error
 		return nil, fmt.Errorf("%s has %d tokens, less than one sequence of %d%s", base.Info().URL, s.plan.Tokens, o.Length, map[bool]string{false: " and the target of the last one"}[o.NoShift])
 	}
 	if s.plan.Sequences > 1<<epochBits {
-		return nil, fmt.Errorf("%s has %d sequences of %d tokens, the limit is %d", base.Info().URL, s.plan.Sequences, o.Length, int64(1)<<epochBits)
+		return nil, fmt.Errorf("%s has %d sequences of %d tokens: the limit is %d sequences", base.Info().URL, s.plan.Sequences, o.Length, int64(1)<<epochBits)
 	}
 	s.describe(f)
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
 
-// epochBits is how many bits the number of a sequence may have (driver.InEpoch).
+// epochBits is the number of bits for the number of a sequence (driver.InEpoch).
 const epochBits = 40
 
-// describe makes the Info.
+// describe fills in the Info.
 func (s *Source) describe(f *driver.Field) {
 	base := s.Base.Info()
 	h := xxh3.New()
@@ -234,7 +230,7 @@ func (s *Source) describe(f *driver.Field) {
 	s.want[s.docs.field] = true
 }
 
-// Plan says what came of the documents.
+// Plan returns the counts of sequences and tokens.
 func (s *Source) Plan() Plan { return s.plan }
 
 // Info implements driver.Source.

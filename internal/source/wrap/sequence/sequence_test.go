@@ -22,8 +22,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// corpus writes documents of such lengths as a pair of Megatron's files. Token i of all
-// is i + 1, so that each can be told from all others.
+// corpus writes documents of the given lengths as a pair of Megatron files. Token number i of the
+// corpus is i + 1, so all tokens differ.
 func corpus(t testing.TB, lengths []int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func corpus(t testing.TB, lengths []int) string {
 	return dir
 }
 
-// lengths are those of documents, some of them empty, some longer than most sequences.
+// lengths returns n document lengths. Some are 0, some are longer than most sequences.
 func lengths(n int, seed uint64) []int {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	out := make([]int, n)
@@ -68,8 +68,8 @@ func megatron(ctx context.Context, dir string) (driver.Source, error) {
 	return tokensource.OpenMegatron(ctx, dir, localstore.New(dir), nil)
 }
 
-// packed is the same corpus as a pack, with chunks in which the tokens are kept with the
-// index, and others.
+// packed writes the same corpus as a pack. Some chunks have their tokens in the index, others do
+// not.
 func packed(t testing.TB, dir string) string {
 	t.Helper()
 	s, err := megatron(t.Context(), dir)
@@ -131,7 +131,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// numbers reads a value of elements of size bytes.
+// numbers decodes a value with elements of size bytes.
 func numbers(b []byte, size int) []int {
 	out := make([]int, 0, len(b)/size)
 	for ; len(b) > 0; b = b[size:] {
@@ -166,7 +166,7 @@ func epoch(t testing.TB, s *Source, epoch int64) map[string][][]int {
 	return out
 }
 
-// docOf says of each token in which document it is, and at which place.
+// docOf returns, for each token, its document and its position there.
 func docOf(lengths []int) (doc, place, left []int) {
 	doc, place, left = []int{-1}, []int{0}, []int{0}
 	for i, n := range lengths {
@@ -203,7 +203,8 @@ func TestSequences(t *testing.T) {
 							t.Errorf("%s: epochs 4 and 5 are the same", name)
 						}
 						check(t, name, s, epoch(t, s, 0), ls, total)
-						// The same from a pack, whose documents lie elsewhere.
+						// The same sequences come from a pack, whose documents are at other
+						// offsets.
 						base, err = packsource.Open(t.Context(), packed, localstore.New(packed), nil)
 						if p := open(t, base, err, o); fmt.Sprint(epoch(t, p, 4)) != fmt.Sprint(got) {
 							t.Errorf("%s: not the same from a pack", name)
@@ -215,7 +216,7 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// check compares the sequences of an epoch with what the options promise.
+// check verifies the sequences of an epoch against the options.
 func check(t *testing.T, name string, s *Source, got map[string][][]int, ls []int, total int) {
 	t.Helper()
 	doc, place, left := docOf(ls)
@@ -230,7 +231,7 @@ func check(t *testing.T, name string, s *Source, got map[string][][]int, ls []in
 	seen := map[int]bool{}
 	var stream []int
 	for i, in := range input {
-		// What stands beside the tokens follows from where documents begin.
+		// The other fields follow from where documents start.
 		var positions, ids, mask []int
 		bounds := []int{}
 		for k, v := range in {
@@ -299,7 +300,7 @@ func check(t *testing.T, name string, s *Source, got map[string][][]int, ls []in
 		if !o.Shuffle && (stream[0] != 1 || stream[len(stream)-1] != len(stream)) {
 			t.Errorf("%s: from %d to %d", name, stream[0], stream[len(stream)-1])
 		}
-		for k := 1; k < len(stream); k++ { // from one sequence to the next, too
+		for k := 1; k < len(stream); k++ { // across sequences
 			if v, before := stream[k], stream[k-1]; v != before+1 && (place[v] != 0 || left[before] != 0) {
 				t.Fatalf("%s: %d follows %d", name, v, before)
 			}
@@ -307,7 +308,7 @@ func check(t *testing.T, name string, s *Source, got map[string][][]int, ls []in
 	}
 }
 
-// Best-fit decreasing as one would write it down.
+// TestBestFitIsBestFit compares with a direct implementation of best-fit decreasing.
 func TestBestFitIsBestFit(t *testing.T) {
 	ls := lengths(2000, 11)
 	const length = 50
@@ -346,10 +347,10 @@ func TestRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"a length is 1 to":                    {},
 		"has 11 tokens, less than one":        {Length: 11},
-		"there are stream and best-fit":       {Length: 2, Packing: "greedy"},
+		"use stream or best-fit":              {Length: 2, Packing: "greedy"},
 		`sequences have no field "x"`:         {Length: 2, Fields: []string{"x"}},
-		"or as int32 or int64, not as":        {Length: 2, DType: driver.Uint8},
-		"the token -1 cannot fill up":         {Length: 2, Pad: -1},
+		"use int32 or int64":                  {Length: 2, DType: driver.Uint8},
+		"the padding token -1 does not fit":   {Length: 2, Pad: -1},
 		"a sequence of 16777217 tokens: a le": {Length: MaxLength + 1},
 	} {
 		base, err := megatron(t.Context(), dir)
@@ -367,7 +368,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A token that does not fit is the error of its sequence, with the document's name.
+// A token that does not fit is an error of its sequence, with the name of the document.
 func TestDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	b := make([]byte, 400)

@@ -11,14 +11,14 @@ import (
 	"github.com/stokerdata/stoker/internal/sampler"
 )
 
-// stream is documents one behind the other, in an order that changes with the epoch,
-// cut into n sequences. Sequence i is tokens from skip + i*length on.
+// stream joins the documents in an order that changes per epoch, and cuts them into n sequences.
+// Sequence i starts at token skip + i*length.
 type stream struct {
 	docs    *documents
 	length  int64
-	shift   int64 // 1 when the token behind a sequence belongs to it, as a target
+	shift   int64 // 1 if the token after a sequence is its last target
 	n       int64
-	slack   int64 // tokens that are left over
+	slack   int64 // remaining tokens
 	shuffle bool
 	seed    uint64
 
@@ -26,8 +26,8 @@ type stream struct {
 	orders []*shuffled // the last few, the newest one last
 }
 
-// keptOrders is how many epochs are worked on at the same time, at the most: one
-// that ends, the next one, and one that somebody went back to.
+// keptOrders is the number of epochs in use at the same time, at most: one that ends, the next one,
+// and one that a reader went back to.
 const keptOrders = 3
 
 func newStream(docs *documents, o *Options) *stream {
@@ -45,17 +45,16 @@ func newStream(docs *documents, o *Options) *stream {
 type shuffled struct {
 	epoch int64
 	order sampler.Order
-	// starts says at which token of the stream every step-th document begins.
+	// starts has the stream offset of every step-th document.
 	starts []int64
-	skip   int64 // tokens in front of the first sequence
+	skip   int64 // tokens before the first sequence
 }
 
-// step is how many documents there are for each number in shuffled.starts: so that the
-// index of an epoch is small beside that of documents, which stays.
+// step is the number of documents per number in shuffled.starts. It keeps the index of an epoch
+// small compared with the index of documents, which stays in memory.
 const step = 32
 
-// The seed of the order of documents is made of that of sequences, which has to be
-// another one.
+// The order of documents needs a seed that differs from the seed of the sequences.
 const docSeed = 0x646f63756d656e74
 
 // pieces implements index.
@@ -79,8 +78,8 @@ func (s *stream) pieces(to []piece, epoch, sequence int64) []piece {
 	}
 }
 
-// collect appends the pieces of a sequence that begins with token from of the
-// document at a position.
+// collect appends the pieces of a sequence. It starts at token from of the document at position
+// pos.
 func (s *stream) collect(to []piece, from, pos int64, order func(pos int64) int64) []piece {
 	left := s.length
 	for {
@@ -101,7 +100,7 @@ func (s *stream) collect(to []piece, from, pos int64, order func(pos int64) int6
 	}
 }
 
-// epoch returns the order of an epoch, which is worked out when it is first asked for.
+// epoch returns the order of an epoch, and computes it on first use.
 func (s *stream) epoch(epoch int64) *shuffled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,13 +117,13 @@ func (s *stream) epoch(epoch int64) *shuffled {
 	return e
 }
 
-// shuffled works out the order of an epoch.
+// shuffled computes the order of an epoch.
 func (s *stream) shuffled(epoch int64) *shuffled {
 	docs := s.docs.count()
 	e := &shuffled{epoch: epoch, order: sampler.NewOrder(docs, true, s.seed^docSeed, epoch), starts: make([]int64, (docs+step-1)/step)}
 	slack := sampler.NewOrder(s.slack+1, true, s.seed^^uint64(docSeed), epoch)
 	e.skip = slack.At(0)
-	// The lengths first, on all cores, then their sums.
+	// Collect the lengths on all cores, then sum them.
 	const share = 1 << 11 // of starts
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -139,7 +138,7 @@ func (s *stream) shuffled(epoch int64) *shuffled {
 			return nil
 		})
 	}
-	_ = g.Wait() // nothing fails
+	_ = g.Wait() // the functions never fail
 	at := int64(0)
 	for i, n := range e.starts {
 		e.starts[i] = at

@@ -1,6 +1,5 @@
-// Package tokenized makes documents of tokens of the texts of another source, for
-// packing: that does it on all cores, within its memory, and goes on where it was
-// interrupted.
+// Package tokenized turns the texts of another source into documents of tokens, for packing. The
+// packer runs it on all cores, within its memory budget, and resumes it after an interruption.
 package tokenized
 
 import (
@@ -22,32 +21,32 @@ import (
 // Field is the name of the field of tokens.
 const Field = "tokens"
 
-// Options say what is tokenised.
+// Options set what is tokenised.
 type Options struct {
-	// Tokenizer does it; Hash stands for it and its options.
+	// Tokenizer makes the tokens. Hash identifies it and its options.
 	Tokenizer *tokenizer.Tokenizer
 	Hash      string
-	// Text is the field of text; "" is "text", or the only one of text or bytes.
+	// Text is the field of text; "" is "text", or the only field of text or bytes.
 	Text string
 	// Keep keeps the other fields.
 	Keep bool
-	// End is a token that is put behind each document, -1 for none.
+	// End is a token to append to each document, -1 for none.
 	End int64
 }
 
-// source is the other source with tokens in the place of text.
+// source is another source with tokens instead of text.
 type source struct {
 	driver.Mapped
 	info  driver.Info
 	opt   Options
-	text  int   // the field, of base
-	field []int // of base, by field
+	text  int   // index of the text field in base
+	field []int // by field, its index in base
 	want  []bool
 	wide  bool // uint32
 	works sync.Pool
 }
 
-// work is the scratch of a group or of a text.
+// work is the scratch memory of a group or of a text.
 type work struct {
 	g      driver.Group
 	tokens []uint32
@@ -60,8 +59,8 @@ type ordered struct {
 	seq driver.Sequential
 }
 
-// Open makes tokens of the texts of base. When it fails, base is still the caller's; else
-// Close closes it.
+// Open returns a source with tokens instead of the texts of base. The returned source closes base.
+// If Open fails, the caller still owns base.
 func Open(base driver.Source, opt *Options) (driver.Source, error) {
 	s := &source{opt: *opt}
 	s.Base = base
@@ -85,7 +84,7 @@ func Open(base driver.Source, opt *Options) (driver.Source, error) {
 		} else if !opt.Keep {
 			continue
 		} else if f.Name == Field {
-			return nil, fmt.Errorf("%s has a field %q already: leave it out, or give it another name with --field", of.URL, Field)
+			return nil, fmt.Errorf("%s already has a field %q: rename it or leave it out with --field", of.URL, Field)
 		}
 		s.want[i] = true
 		s.field = append(s.field, i)
@@ -111,7 +110,7 @@ func textOf(info *driver.Info, name string) (int, error) {
 		all = append(all, fmt.Sprintf("%s (%s)", f.Name, f.Kind))
 		switch {
 		case f.Name == name && !ok:
-			return 0, fmt.Errorf("the field %q of %s is %s and not text", name, info.URL, f.Kind)
+			return 0, fmt.Errorf("field %q of %s has kind %s, expected text", name, info.URL, f.Kind)
 		case ok && (f.Name == name || name == "" && f.Name == "text"):
 			return i, nil
 		case ok && name == "":
@@ -127,13 +126,13 @@ func textOf(info *driver.Info, name string) (int, error) {
 	} else if len(found) > 1 {
 		what = "several fields of text"
 	}
-	return 0, fmt.Errorf("%s has %s: its fields are %s; say which one it is with --text-field", info.URL, what, strings.Join(all, ", "))
+	return 0, fmt.Errorf("%s has %s: its fields are %s; choose one with --text-field", info.URL, what, strings.Join(all, ", "))
 }
 
 // Info implements driver.Source.
 func (s *source) Info() *driver.Info { return &s.info }
 
-// locate has the other source locate the records of g.
+// locate calls Locate of the base for the records of g.
 func (s *source) locate(w *work, g *driver.Group) error {
 	w.g.Want, w.g.Alloc, w.g.Place = s.want, g.Alloc, nil
 	w.g.Begin(g.IDs, len(s.want))
@@ -157,7 +156,7 @@ func (s *source) Locate(g *driver.Group) {
 			}
 			rec.Err = w.g.Records[k].Err
 			for _, e := range w.g.Extents[w.g.First[k]:w.g.First[k+1]] {
-				e.Field = -1 // fields have other places
+				e.Field = -1 // fields have other numbers
 				g.Extents = append(g.Extents, e)
 			}
 		}
@@ -209,7 +208,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// values makes the values of a record of those of the other source.
+// values makes the values of a record from the values of the base.
 func (s *source) values(rec, from *driver.Record, w *work, take func(field int, n int64) ([]byte, error)) error {
 	for i, of := range s.field {
 		if of != s.text {
@@ -256,7 +255,7 @@ func (s *ordered) Memory() int64 { return s.seq.Memory() }
 func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder) error {
 	w := new(work)
 	own := driver.Record{Values: make([]driver.Value, len(s.field))}
-	place := make([]int, len(s.want)) // of a field of the other source, -1 for none
+	place := make([]int, len(s.want)) // by field of the base, its index here, -1 for none
 	for i := range place {
 		place[i] = -1
 	}
@@ -268,7 +267,7 @@ func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder)
 	return s.seq.Records(ctx, token, &driver.InOrder{
 		Read: in.Read,
 		Alloc: func(id int64, field int, n int64) ([]byte, error) {
-			if place[field] < 0 { // text, or what is not kept
+			if place[field] < 0 { // text, or a field that is not kept
 				return make([]byte, n+direct.Tail)[:n], nil
 			}
 			return in.Alloc(id, place[field], n)

@@ -21,7 +21,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// words is a tokenizer of words.
+// words returns a tokenizer that splits text into words.
 func words(t testing.TB, extra string) *tokenizer.Tokenizer {
 	t.Helper()
 	vocab := []string{`"[UNK]": 0`}
@@ -145,7 +145,7 @@ func TestRecords(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	name := table(t)
-	for want, field := range map[string]string{`no field "x": its fields are id (int), text (text), note (text)`: "x", `the field "id" of`: "id"} {
+	for want, field := range map[string]string{`no field "x": its fields are id (int), text (text), note (text)`: "x", `field "id" of`: "id"} {
 		s, err := openTable(t.Context(), t, name, false)
 		if err != nil {
 			t.Fatal(err)

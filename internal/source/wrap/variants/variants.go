@@ -1,6 +1,5 @@
-// Package variants makes of a pack whose records are there in several variants a source
-// that has each record once: the order of the records says which variant is read
-// (driver.Varied).
+// Package variants wraps a pack that has several variants of each record. Each record appears once,
+// and the order of records selects the variant to read (driver.Varied).
 package variants
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Base is what the source of the variants can do: what packs can.
+// Base lists the abilities that packs have.
 type Base interface {
 	driver.Source
 	driver.Sizer
@@ -23,21 +22,21 @@ type Base interface {
 	driver.Chunker
 }
 
-// Source has one of the variants of each record.
+// Source is a source of records with variants.
 type Source struct {
 	driver.Wrapper
-	driver.Chunker // of the base: all variants lie in a chunk
+	driver.Chunker // of the base: a chunk holds all variants
 	base           Base
 	n              int
 	info           driver.Info
-	// of are the places in the base of the fields, by variant; place the reverse of it,
-	// -1 for the fields of other variants.
+	// of has the index in the base of each field, by variant. place is the reverse, with -1 for the
+	// fields of other variants.
 	of, place [][]int
 	spare     sync.Pool
 }
 
-// Open makes a source of the n variants of base, which it then owns. merge adds the
-// statistics of a field to those of another one.
+// Open returns a source of the n variants of base, and takes ownership of base. merge adds the
+// statistics of one field to another.
 func Open(base Base, n int, merge func(to, from *driver.FieldStats, named bool)) (*Source, error) {
 	s := &Source{Wrapper: driver.Wrapper{Base: base}, Chunker: base, base: base, n: n, info: *base.Info()}
 	in := base.Info().Fields
@@ -80,8 +79,8 @@ func Open(base Base, n int, merge func(to, from *driver.FieldStats, named bool))
 	return s, nil
 }
 
-// Fields are the names of the fields that the n variants are of, in their order. It
-// fails when they are not all there, or differ in more than their values.
+// Fields returns the names of the fields that have n variants, in order. It fails if a variant is
+// missing, or if variants differ in more than their values.
 func Fields(in []driver.Field, n int) ([]string, error) {
 	var names []string
 	found := map[string][]*driver.Field{}
@@ -97,7 +96,7 @@ func Fields(in []driver.Field, n int) ([]string, error) {
 			name = of
 		}
 		if slices.Contains(names, name) {
-			return nil, fmt.Errorf("field %q is there with variants and without", name)
+			return nil, fmt.Errorf("field %q exists both with and without variants", name)
 		}
 		names = append(names, name)
 	}
@@ -106,7 +105,7 @@ func Fields(in []driver.Field, n int) ([]string, error) {
 	}
 	for of, all := range found {
 		if len(all) != n {
-			return nil, fmt.Errorf("field %q has %d variants and not %d", of, len(all), n)
+			return nil, fmt.Errorf("field %q has %d variants, expected %d", of, len(all), n)
 		}
 		for _, f := range all[1:] {
 			if f.Kind != all[0].Kind || f.DType != all[0].DType || !slices.Equal(f.Shape, all[0].Shape) || f.Format != all[0].Format {
@@ -117,7 +116,7 @@ func Fields(in []driver.Field, n int) ([]string, error) {
 	return names, nil
 }
 
-// join has the bounds of a field hold for another variant of it.
+// join widens the limits of a field to include another variant.
 func join(f, o *driver.Field, merge func(to, from *driver.FieldStats, named bool)) {
 	f.MaxBytes = max(f.MaxBytes, o.MaxBytes)
 	f.MaxWidth, f.MaxHeight = max(f.MaxWidth, o.MaxWidth), max(f.MaxHeight, o.MaxHeight)
@@ -132,7 +131,7 @@ func join(f, o *driver.Field, merge func(to, from *driver.FieldStats, named bool
 	}
 }
 
-// work is what one record takes on its way through the base.
+// work is the state of one record while the base processes it.
 type work struct {
 	s     *Source
 	inner driver.Group
@@ -154,8 +153,7 @@ func (s *Source) newWork() *work {
 	return w
 }
 
-// split is the variant and the number in the base that the number of a record stands
-// for.
+// split splits the number of a record into the variant and the number in the base.
 func (s *Source) split(n int64) (v int, id int64) {
 	epoch, id := driver.OfEpoch(n)
 	if epoch < 0 || epoch >= int64(s.n) {
@@ -164,7 +162,7 @@ func (s *Source) split(n int64) (v int, id int64) {
 	return int(epoch), id
 }
 
-// begin makes the group of record k alone, of the fields of its variant.
+// begin returns a group with only record k, and the fields of its variant.
 func (w *work) begin(g *driver.Group, k int) *driver.Group {
 	s := w.s
 	w.outer, w.k = g, k
@@ -178,7 +176,7 @@ func (w *work) begin(g *driver.Group, k int) *driver.Group {
 	in.Begin(w.id[:], len(w.want))
 	in.Records[0].Err = g.Records[k].Err
 	if w.id[0] < 0 && in.Records[0].Err == nil {
-		in.Records[0].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], s.info.Len, s.info.URL)
+		in.Records[0].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], s.info.Len, s.info.URL)
 	}
 	return in
 }
