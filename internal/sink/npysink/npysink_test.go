@@ -9,14 +9,9 @@ import (
 
 var kinds = []driver.Kind{driver.KindArray, driver.KindInt, driver.KindLabel, driver.KindFloat}
 
+// numbers compares numbers: an array has no class names, so a label is read as an int.
 func numbers(want, got *driver.Field, w, g *driver.Value) bool {
-	if got.Kind != driver.KindArray || len(got.Shape) > 0 {
-		return false
-	}
-	if want.Kind == driver.KindFloat {
-		return got.DType == driver.Float64 && driver.Float64.Type().Float(g.Bytes) == w.Float
-	}
-	return got.DType == driver.Int64 && driver.Int64.Type().Int(g.Bytes) == w.Int
+	return want.Kind == driver.KindLabel && got.Kind == driver.KindInt && g.Int == w.Int
 }
 
 func TestConformance(t *testing.T) {
