@@ -135,7 +135,7 @@ def test_by_proportions(make: Make, binary: str, tmp_path: Path, packed: bool) -
 def test_refused(make: Make, source: Path) -> None:
     for bucket, text in (
         ("token", 'did you mean "tokens"'),
-        ("n", "have no length of their own"),
+        ("n", "have no length"),
         (stoker.Buckets("tokens", boundaries=[3, 2]), "must be more than 0 and rise"),
         (stoker.Buckets("tokens", boundaries=[3], count=2), "exclude each other"),
     ):

@@ -152,7 +152,7 @@ def test_other_rows_get_the_same_codes(make: Make, binary: str, tmp_path: Path) 
         check=False,
     )
     assert done.returncode and "--tensors-of" in done.stderr
-    with pytest.raises(stoker.StokerError, match="has no tensors of columns"):
+    with pytest.raises(stoker.StokerError, match="has no tensors made of columns"):
         make(tmp_path / "test.csv", 8, tensors_of=tmp_path / "train.csv")
 
 
@@ -205,7 +205,7 @@ def test_of_what_python_has(make: Make, tmp_path: Path) -> None:
         ({"x": ["age:onhot"]}, "did you mean"),
         ({"x": ["age:onehot"]}, "onehot and code are for texts"),
         ({"x": ["city:normalize"]}, "fill and normalize are for numbers"),
-        ({"x:int32": ["age"]}, "int32 has whole numbers, and those of column"),
+        ({"x:int32": ["age"]}, "type int32 holds whole numbers, but column"),
         ({"x:uint8": ["age"]}, "float32, float64, int32 or int64"),
         ({"id": ["age"]}, 'there is a field "id" already'),
         ({"x": [stoker.Column("age", mean=1)]}, "both mean and std"),

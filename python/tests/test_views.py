@@ -96,7 +96,7 @@ def test_refused(make: Make, tmp_path: Path) -> None:
         make(source, 8, where="m < 3")
     assert "\n  m < 3\n  ^" in str(error.value)
     for bad, text in (
-        ({"split": "a:0.5,b:0.5"}, "part says which one is wanted: a, b"),
+        ({"split": "a:0.5,b:0.5"}, "set part to one of a, b"),
         ({"split": "a:0.5,b:0.5", "part": "c"}, "there is no part"),
         ({"where": 3}, "must be a text"),
         ({"select": "n"}, "must be a list of names"),

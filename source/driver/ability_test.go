@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// base can say sizes and what was left out, and nothing else.
+// base implements Sizer and Skipper, and no other ability.
 type base struct{ Source }
 
 func (base) Info() *Info                              { return &Info{Len: 10} }

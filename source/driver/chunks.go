@@ -1,13 +1,13 @@
 package driver
 
-// Chunker is implemented by sources whose records lie in chunks: runs of neighbours
-// that one read can get, such as those of packs.
+// Chunker is implemented by sources with chunks, for example packs. A chunk is a run of consecutive
+// records that a single read can get.
 type Chunker interface {
-	// Chunks are the first record of each chunk, and behind them the number of records.
-	// It is nil where there are none. It is the same as long as the fingerprint is.
+	// Chunks returns the first record of each chunk, followed by the number of records. It returns
+	// nil if there are no chunks. The result depends only on the fingerprint.
 	Chunks() []int64
-	// Chunk says where all of chunk n lies. Of a source that is an Indexer, these bytes
-	// are for Learn too.
+	// Chunk returns the extent of chunk n. If the source is an Indexer, the same bytes are also
+	// valid for Learn.
 	Chunk(n int) Extent
 }
 

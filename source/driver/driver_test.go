@@ -6,8 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// The types that values are stored in are those of batches, but for bfloat16,
-// which no format stores.
+// Values are stored in the types of batches, except bfloat16, which no format stores.
 func TestDTypes(t *testing.T) {
 	if len(DTypes) != len(dtype.All())-1 {
 		t.Errorf("%d types, batches have %d", len(DTypes), len(dtype.All()))

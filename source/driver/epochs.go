@@ -1,25 +1,24 @@
 package driver
 
-// Epochs is implemented by sources whose records are others in each epoch, though
-// always Info.Len of them, such as sequences cut out of documents whose order
-// changes. Their records are asked for by numbers that InEpoch makes.
+// Epochs is implemented by sources whose records differ per epoch, for example sequences made from
+// documents in random order. The number of records is always Info.Len. Record numbers are made by
+// InEpoch.
 type Epochs interface {
-	// EpochRecords has no other purpose than to say so.
+	// EpochRecords does nothing. It marks the type.
 	EpochRecords()
 }
 
-// epochShift is where the epoch begins in the number of a record: above all that
+// epochShift is the first bit of the epoch in a record number. It is above all numbers that
 // Info.Len allows.
 const (
 	epochShift = 40
 	epochMask  = 1<<(63-epochShift) - 1
 )
 
-// InEpoch is the number of a record in an epoch. Epochs come again after 2^23.
+// InEpoch returns the number of a record in an epoch. Epochs repeat after 2^23.
 func InEpoch(epoch, id int64) int64 { return (epoch&epochMask)<<epochShift | id }
 
-// OfEpoch is the reverse of InEpoch. Of numbers that InEpoch did not make, the epoch
-// is 0.
+// OfEpoch is the inverse of InEpoch. For numbers that InEpoch did not make, the epoch is 0.
 func OfEpoch(n int64) (epoch, id int64) { return n >> epochShift, n & (1<<epochShift - 1) }
 
 // EpochsOf reports whether the records of a source differ per epoch.
@@ -28,10 +27,9 @@ func EpochsOf(s Source) bool {
 	return ok
 }
 
-// Seeded is implemented by sources that draw random numbers for what their records are in an
-// epoch.
+// Seeded is implemented by sources that use random numbers to make the records of an epoch.
 type Seeded interface {
-	// Seed is called before anything is read. Without a call the seed is 0.
+	// Seed is called before the first read. The default seed is 0.
 	Seed(seed uint64)
 }
 

@@ -5,54 +5,52 @@ import (
 	"errors"
 )
 
-// Sequential is implemented by sources whose records cannot be located, such as
-// compressed streams: they give their records in order. Info.Sequential says so;
-// such a source can be packed, and read in order. Its Locate and Parse are those of
-// InOrderOnly.
+// Sequential is implemented by sources that cannot locate records and can only read them in order,
+// for example compressed streams. Info.Sequential is true for them. Such a source can be packed, or
+// read in order. It embeds InOrderOnly for Locate and Parse.
 type Sequential interface {
 	Source
-	// Token returns a few printable characters from which Records goes on with
-	// record id, 0 <= id <= Info.Len. It does no I/O.
+	// Token returns a few printable characters. With them, Records continues at record id, 0 <= id
+	// <= Info.Len. Token does no I/O.
 	Token(id int64) string
-	// Memory is about how many bytes a call of Records takes beside the values of
-	// records.
+	// Memory returns about how many bytes a call of Records takes, in addition to the values.
 	Memory() int64
-	// Records gives records in ascending order to in.Record, from the one that the
-	// token stands for, "" for the first one, until there are no more. A token of
-	// other data, or one that is damaged, is refused. Who wants to go on later
-	// asks for the Token of the record behind the last one.
+	// Records passes records to in.Record in ascending order until there are no more. It starts at
+	// the record of the token, or at the first one if the token is "". It refuses a token that is
+	// damaged or belongs to other data. To continue later, get the Token of the record after the
+	// last one.
 	//
-	// A record that cannot be had is given with its Err. So are all those that
-	// cannot be reached because of one failure; behind them Records goes on. It
-	// fails when ctx is done or Record does. All that it has started has ended
-	// when it returns.
+	// A record that cannot be read is passed with its Err. If one failure makes several records
+	// unreadable, all of them are passed with an Err, and Records continues after them. Records
+	// fails if ctx is done or in.Record fails. When it returns, everything that it started has
+	// ended.
 	Records(ctx context.Context, token string, in *InOrder) error
 }
 
-// InOrder is what a Sequential reads with and where its records go. Alloc and
-// Record are called from the goroutine of Records, one call at a time; Read from
-// several.
+// InOrder has the functions that a Sequential reads with and passes records to. Alloc and Record
+// are called from the goroutine of Records, one call at a time. Read may be called from several
+// goroutines.
 type InOrder struct {
-	// Read fills p from an offset of an object (Source.Object), or fails with an
-	// error that names both.
+	// Read fills p from an offset of an object (Source.Object), or fails with an error that names
+	// both.
 	Read func(ctx context.Context, object int64, p []byte, off int64) error
-	// Alloc returns n bytes for a value of the record that comes next, not zeroed,
-	// 64-byte aligned, with 64 readable bytes behind them. It may wait until there
-	// is room. Its error becomes the record's.
+	// Alloc returns n bytes for a value of the next record. They are not zeroed, are 64-byte
+	// aligned, and have 64 readable bytes after them. Alloc may wait until memory is free. Its
+	// error becomes the error of the record.
 	Alloc func(id int64, field int, n int64) ([]byte, error)
-	// Record takes a record, which is valid until it returns, and says which one
-	// it wants next: that behind it, or a later one, which the source goes to in
-	// the cheapest way there is, or Info.Len to end.
+	// Record takes a record, which is valid until Record returns. It returns the record to read
+	// next: the following one, a later one, or Info.Len to end. The source skips to a later record
+	// in the cheapest way.
 	Record func(rec *Record) (next int64, err error)
 }
 
-// ErrInOrder is the error of a record that was to be located and cannot be.
+// ErrInOrder is the error of Locate for a record of a Sequential.
 var ErrInOrder = errors.New("its source can only be read in order")
 
-// InOrderOnly is embedded by Sequential sources: nothing of them is located.
+// InOrderOnly is embedded by Sequential sources. Its Locate fails for all records.
 type InOrderOnly struct{}
 
-// Locate finds nothing.
+// Locate sets ErrInOrder for all records.
 func (InOrderOnly) Locate(g *Group) {
 	for k := range g.IDs {
 		if rec := &g.Records[k]; rec.Err == nil {
@@ -62,5 +60,5 @@ func (InOrderOnly) Locate(g *Group) {
 	}
 }
 
-// Parse has nothing to do: Records gives values.
+// Parse does nothing, since Records passes the values.
 func (InOrderOnly) Parse(*Group) error { return nil }

@@ -7,90 +7,85 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Reading a record has two halves that a source keeps apart. Locate says which
-// bytes of which objects hold it, from memory. Whoever reads them decides when,
-// in which order, how many at once and together with which neighbours (package
-// fetch plans that from the order of the epoch; package source/direct reads them
-// at once). Parse then makes values of the bytes, without waiting for anything.
+// A source separates two steps of reading a record. Locate returns the bytes that hold the record,
+// as ranges of objects, without I/O. The caller reads these bytes, and decides when, in which order
+// and together with which neighbours. Package fetch plans this from the order of the epoch; package
+// source/direct reads immediately. Parse then makes values from the bytes, without waiting.
 
-// Object is something in a store that holds records or parts of them: a file,
-// or an object of a bucket.
+// Object is a file, or an object of a bucket, that contains records or parts of them.
 type Object struct {
 	Store store.Store
-	// Entry is what the object was when the source was opened. One that has
-	// another size or version by now is not read.
+	// Entry is the state of the object when the source was opened. An object with another size or
+	// version is not read.
 	Entry store.Entry
-	// Keep says that the object holds many records: it stays open between
-	// reads and is mapped where the store can do that.
+	// Keep reports that the object contains many records. It stays open between reads, and is
+	// mapped if the store supports that.
 	Keep bool
 }
 
-// Extent is a range of bytes of an object: Size bytes from Offset on.
+// Extent is a range of bytes of an object: Size bytes, starting at Offset.
 type Extent struct {
 	Object int64
 	Offset int64
 	Size   int64
-	// Field is the field whose value these bytes are as they stand, so that they
-	// can be read to where the batch wants them; -1 where Parse makes the value.
+	// Field is the field whose value these bytes are, unmodified, so that they can be read directly
+	// into the batch. It is -1 if Parse makes the value.
 	Field int32
-	// Tail says that who decodes the bytes looks up to 64 bytes behind them:
-	// memory of which that cannot be said is not used as it is.
+	// Tail reports that decoding reads up to 64 bytes after the value. Memory without such bytes
+	// must be copied first.
 	Tail bool
 }
 
-// Missing is a piece of a source's index that has to be read before a record
-// can be located: bytes for Indexer.Learn.
+// Missing is a part of a source's index that must be read and passed to Indexer.Learn before a
+// record can be located.
 type Missing struct {
-	// K is the place of the record in the group.
+	// K is the index of the record in the group.
 	K int
 	Extent
 }
 
-// Group is a number of records on their way from Locate to Parse. It belongs to
-// the caller and is used again; a source keeps nothing of it.
+// Group is a set of records that pass through Locate and Parse together. The caller owns it and
+// reuses it. A source must not keep references to it.
 type Group struct {
 	// IDs are the records, each in [0, Info.Len).
 	IDs []int64
-	// Want says of each field whether it is wanted; nil means that all are. A
-	// source may leave the others out: their values are then not set.
+	// Want reports for each field whether it is needed; nil means all. A source may skip the other
+	// fields and leave their values unset.
 	Want []bool
-	// Extents, by Locate, say where the records lie: those of record k are
-	// Extents[First[k]:First[k+1]], so that First has one element more than IDs.
+	// Extents are set by Locate. The extents of record k are Extents[First[k]:First[k+1]], so First
+	// has one element more than IDs.
 	Extents []Extent
 	First   []int32
-	// Missing, by Locate, lists what it has to learn before it can locate a
-	// record. Such a record has no extents.
+	// Missing is set by Locate: the parts of the index that it needs first. A record that needs one
+	// has no extents.
 	Missing []Missing
-	// Bytes are what was read, by extent, for Parse. They are read-only and,
-	// where the extent says so, with 64 readable bytes behind them.
+	// Bytes are the bytes read for each extent, for Parse. They are read-only. If the extent has
+	// Tail set, 64 readable bytes follow.
 	Bytes [][]byte
-	// Records are what Parse makes, by record, with len(Values) ==
-	// len(Info.Fields). Locate and Parse set Err of records that cannot be had: Locate
-	// those of files that were bad when the source was opened (Info.BadFiles). Parse
-	// leaves those alone in which it is set already.
+	// Records are the results of Parse, with len(Values) == len(Info.Fields). Locate and Parse set
+	// Err of records that cannot be read. Locate does so for files that were bad when the source
+	// was opened (Info.BadFiles). Parse skips records with Err already set.
 	Records []Record
-	// Alloc returns n bytes for Parse, not zeroed, 64-byte aligned, with 64
-	// readable bytes behind them, valid as long as the group's Bytes. It fails
-	// when the memory budget would be passed; Parse then fails with its error.
+	// Alloc returns n bytes for Parse. They are not zeroed, are 64-byte aligned, have 64 readable
+	// bytes after them, and are valid as long as Bytes. It fails if the memory budget is exceeded;
+	// Parse then returns its error.
 	Alloc func(n int) ([]byte, error)
-	// Place, when it is set, returns the n bytes of the batch in which the value
-	// of a field of Records[k] is wanted, nil when it has no place of that size.
-	// Parse uses it through Take.
+	// Place is optional. It returns the n bytes of the batch for the value of a field of
+	// Records[k], nil if the batch has no slot of that size. Parse calls it through Take.
 	Place func(k, field int, n int64) []byte
-	// Box, when it is set, says which part of the KindVolume of a field is wanted of
-	// Records[k], and false for all of it. Sources that are a Cutter ask it.
+	// Box is optional. It returns the needed part of the KindVolume of a field of Records[k], and
+	// false for all of it. Sources that are a Cutter call it.
 	Box func(k, field int) (Box, bool)
 
-	values []Value // those of all Records, one behind the other
-	fields int     // of each
+	values []Value // the values of all Records, one record after the other
+	fields int     // of each record
 }
 
 // Wants reports whether a field is wanted.
 func (g *Group) Wants(field int) bool { return g.Want == nil || g.Want[field] }
 
-// Take returns n bytes for a value that Parse makes: its place in the batch
-// where there is one, else memory of Alloc. Bytes behind the value are not the
-// source's. It fails with a MemoryError.
+// Take returns n bytes for a value that Parse makes: the slot in the batch if there is one, else
+// memory from Alloc. The source must not write after the n bytes. It fails with a MemoryError.
 func (g *Group) Take(k, field int, n int64) ([]byte, error) {
 	if g.Place != nil {
 		if p := g.Place(k, field, n); p != nil {
@@ -107,27 +102,25 @@ func (g *Group) Take(k, field int, n int64) ([]byte, error) {
 	return p, nil
 }
 
-// MemoryError is the failure to get memory for a value: that of the group, which Parse
-// returns, and not of the record, which may be as good as any.
+// MemoryError is the failure to get memory for a value. Parse returns it as the error of the group,
+// since the record itself may be intact.
 type MemoryError struct{ Err error }
 
-// Error is that of whoever has the memory.
+// Error returns the message of Err.
 func (e *MemoryError) Error() string { return e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns Err.
 func (e *MemoryError) Unwrap() error { return e.Err }
 
-// Indexer is implemented by sources that learn where records lie while they are
-// used, such as packs, whose chunks have an index each.
+// Indexer is implemented by sources that read their index in parts while they are used, for example
+// packs, whose chunks have an index each.
 type Indexer interface {
-	// Learn takes the bytes of a Group.Missing. It fails, with an error that
-	// names the place, when they are damaged; it is asked again when one of the
-	// records is wanted again.
+	// Learn takes the bytes of a Group.Missing. If they are damaged it fails, with an error that
+	// names their location. It is called again when one of the records is needed again.
 	Learn(e Extent, b []byte) error
 }
 
-// Begin makes g ready for Locate of the records ids of a source with a number
-// of fields.
+// Begin prepares g for Locate of the records ids, for a source with the given number of fields.
 func (g *Group) Begin(ids []int64, fields int) {
 	g.IDs = ids
 	g.Relocate()
@@ -147,17 +140,17 @@ func (g *Group) Begin(ids []int64, fields int) {
 	}
 }
 
-// Relocate forgets what Locate wrote, for another call of it.
+// Relocate clears the results of Locate, so that it can be called again.
 func (g *Group) Relocate() {
 	g.Extents, g.First, g.Missing, g.Bytes = g.Extents[:0], append(g.First[:0], 0), g.Missing[:0], g.Bytes[:0]
 }
 
-// Next ends the extents of a record: Locate calls it once for each record, in
-// their order, after it has appended to Extents.
+// Next ends the extents of a record. Locate calls it once per record, in order, after it has
+// appended to Extents.
 func (g *Group) Next() { g.First = append(g.First, int32(len(g.Extents))) }
 
-// Hand gives the extents of another group to this one, record by record, and what else
-// Locate says: for a source whose records are those of another source, seen differently.
+// Hand copies the results of Locate from another group to this one. Sources that wrap another
+// source use it.
 func (g *Group) Hand(inner *Group) {
 	for k := range g.IDs {
 		g.Extents = append(g.Extents, inner.Extents[inner.First[k]:inner.First[k+1]]...)
@@ -173,28 +166,26 @@ func (g *Group) Of(k int) ([]Extent, [][]byte) {
 	return g.Extents[lo:hi], g.Bytes[lo:hi]
 }
 
-// InMemory is embedded by sources whose values lie in memory: nothing of them has
-// to be located or read, and Parse has the values.
+// InMemory is embedded by sources with their values in memory. Nothing needs to be located or read.
 type InMemory struct{}
 
-// Object is not called: there are none.
+// Object is never called, since there are no objects.
 func (InMemory) Object(int64) Object { return Object{} }
 
-// Locate finds no extents.
+// Locate sets no extents.
 func (InMemory) Locate(g *Group) {
 	for range g.IDs {
 		g.Next()
 	}
 }
 
-// Box is a part of a volume: Size voxels from At on, along z, y and x.
+// Box is a part of a volume: Size voxels, starting at At, along z, y and x.
 type Box struct{ At, Size [3]int }
 
 // Cutter is implemented by sources that can read a part of a volume without the rest.
 type Cutter interface {
-	// Cuts says whether Locate and Parse ask Group.Box about a field, given by its place
-	// in Info.Fields.
+	// Cuts reports whether Locate and Parse call Group.Box for a field, an index of Info.Fields.
 	Cuts(field int) bool
-	// Sides are the sides z, y and x of the volume of a record in [0, Len).
+	// Sides returns the sides z, y and x of the volume of a record in [0, Len).
 	Sides(id int64, field int) [3]int
 }

@@ -1,39 +1,39 @@
 package driver
 
-// Skipper is implemented by sources that found inputs which are not records, such
-// as files without a partner. Packs list them.
+// Skipper is implemented by sources that have found inputs which are not records, such as files
+// without a partner. Packs list them.
 type Skipper interface {
-	// Skipped lists the inputs. It is nil when there are none.
+	// Skipped lists the inputs. It returns nil if there are none.
 	Skipped() []Skipped
 }
 
-// Skipped is an input that is not a record, or several with one reason.
+// Skipped is an input that is not a record, or several with the same reason.
 type Skipped struct {
 	Path, Reason string
-	// Beside says that the input is not missed: it is of another kind than the records,
-	// such as a text in a folder of images. Other inputs count as bad ones.
+	// Beside reports that the input has another kind than the records, such as a text in a folder
+	// of images. Other inputs count as bad.
 	Beside bool `json:",omitempty"`
-	// Count is how many inputs have the reason, 0 for the one at Path. Examples are
+	// Count is the number of inputs with this reason, 0 for the single input at Path. Examples are
 	// the paths of some of them.
 	Count    int64    `json:",omitempty"`
 	Examples []string `json:",omitempty"`
 }
 
-// SkippedGroup says how many inputs were skipped for one reason.
+// SkippedGroup counts the inputs that were skipped for one reason.
 type SkippedGroup struct {
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
 	// Examples are the paths of the first of them, at most MaxExamples.
 	Examples []string `json:"examples"`
-	// Bad says that the inputs would be records if they could be read.
+	// Bad reports that the inputs would be records if they could be read.
 	Bad bool `json:"bad,omitempty"`
 }
 
-// MaxExamples is how many inputs of a reason are named.
+// MaxExamples is the number of inputs listed per reason.
 const MaxExamples = 3
 
-// GroupSkipped returns what a source skipped, by reason, in the order in which the
-// reasons come. It is nil for a source that skipped nothing.
+// GroupSkipped groups the inputs that a source has skipped by reason, in order of first occurrence.
+// It returns nil if nothing was skipped.
 func GroupSkipped(s Source) []SkippedGroup {
 	sk, ok := As[Skipper](s)
 	if !ok {

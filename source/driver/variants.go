@@ -5,22 +5,21 @@ import (
 	"strings"
 )
 
-// A pack may hold each record in several variants, made by random transforms when it
-// was packed: of the field image there are then image~0, image~1 and so on, beside the
-// fields that are the same in all. Who reads it has one of them, under the name of the
-// field: package internal/source/wrap/variants. Which one is for the order of the records to say.
+// A pack may store several variants of each record, made by random transforms during packing. The
+// field image then becomes image~0, image~1, and so on, next to the fields that are equal in all
+// variants. A reader gets one variant, under the original name (package
+// internal/source/wrap/variants). The order of records selects the variant.
 
-// Varied is implemented by sources that have each record in several variants. Variant v
-// of record id is asked for by the number InEpoch(v, id); id alone is variant 0.
+// Varied is implemented by sources that store several variants of each record. The number of
+// variant v of record id is InEpoch(v, id). The number id alone is variant 0.
 type Varied interface {
-	// Variants is how many there are, 1 where there is nothing to choose.
+	// Variants returns the number of variants, 1 if there is no choice.
 	Variants() int
-	// Varies says whether a field, given by its place in Info.Fields, has other values in
-	// each variant.
+	// Varies reports whether the values of a field, an index of Info.Fields, differ per variant.
 	Varies(field int) bool
 }
 
-// VariantsOf is in how many variants a source has each record.
+// VariantsOf returns the number of variants of a source, 1 if it has none.
 func VariantsOf(s Source) int {
 	if v, ok := As[Varied](s); ok {
 		return v.Variants()
@@ -28,23 +27,23 @@ func VariantsOf(s Source) int {
 	return 1
 }
 
-// Varies says whether a field of a source has other values in each variant of a record.
+// Varies reports whether the values of a field differ per variant of a record.
 func Varies(s Source, field int) bool {
 	v, ok := As[Varied](s)
 	return ok && v.Variants() > 1 && v.Varies(field)
 }
 
-// MaxVariants bounds how often a record is in a pack.
+// MaxVariants is the limit of variants of a record in a pack.
 const MaxVariants = 32
 
-// variantMark stands between the name of a field and the number of the variant.
+// variantMark separates the name of a field from the number of the variant.
 const variantMark = "~"
 
-// VariantName is what variant v of a field is called in a pack.
+// VariantName returns the name of variant v of a field in a pack.
 func VariantName(field string, v int) string { return field + variantMark + strconv.Itoa(v) }
 
-// CutVariant is the reverse of VariantName. What stands behind an @ is the resolution
-// and belongs to the field: of image~1@192 that is image@192.
+// CutVariant is the inverse of VariantName. Text after an @ is the resolution and belongs to the
+// field: image~1@192 is a variant of image@192.
 func CutVariant(name string) (field string, v int, ok bool) {
 	name, resolution, at := strings.Cut(name, "@")
 	i := strings.LastIndex(name, variantMark)

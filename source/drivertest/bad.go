@@ -27,18 +27,18 @@ type BadFiles struct {
 	Folder string
 	// Name is the name of another file of that kind, which the folder does not have.
 	Name string
-	// Content is that of a good file. Of such a file the first half is bad.
+	// Content is that of a good file. The first half of such a file is bad.
 	Content []byte
-	// Strip takes off a value what depends on the other files, nil for nothing.
+	// Strip removes the parts of a value that depend on the other files, nil for nothing.
 	Strip func(v *driver.Value)
-	// Unprobed says that the contents of files are not looked at when the source is opened.
+	// Unprobed reports that opening the source does not read the contents of files.
 	Unprobed bool
 	Open     OpenStore
 }
 
 // Run adds one bad file to the folder, in each way that files are bad. Opening succeeds, the
-// records of the good files are what they were, and one record more has an error that names
-// the file. If all files are bad, opening fails and names the first one. A fault of the
+// records of the good files do not change, and one more record has an error that names the
+// file. If all files are bad, opening fails and names the first one. A fault of the
 // machine ends opening.
 func (b BadFiles) Run(t *testing.T) {
 	noise := make([]byte, 4096)
@@ -116,7 +116,7 @@ func (b BadFiles) Run(t *testing.T) {
 						t.Errorf("record %d: %v", i, r.err)
 					}
 				case i-bad >= len(clean) || !same(r.values, clean[i-bad].values):
-					t.Errorf("record %d is another one", i)
+					t.Errorf("record %d has wrong content", i)
 				}
 			}
 			if bad != 1 && !(bad == 0 && b.Unprobed && c.content) {
@@ -161,7 +161,7 @@ func (b BadFiles) Run(t *testing.T) {
 	})
 }
 
-// result is what became of a record.
+// result is the outcome of reading a record.
 type result struct {
 	values copied
 	err    error

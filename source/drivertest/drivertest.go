@@ -1,5 +1,4 @@
-// Package drivertest is the suite that every source passes. The test of a
-// driver is ten lines:
+// Package drivertest is the test suite that every source passes:
 //
 //	func TestConformance(t *testing.T) {
 //		drivertest.Run(t, func(t testing.TB) driver.Source {
@@ -33,11 +32,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Open opens the source under test. It is called several times and must give
-// the same records each time. The source should have 20 records or more.
+// Open opens the source under test. It is called several times and must return the same records
+// each time. The source should have 20 records or more.
 type Open func(t testing.TB) driver.Source
 
-// Opener makes an Open of a function that opens, which must not fail.
+// Opener turns a function that returns an error into an Open, which fails the test instead.
 func Opener(open func(ctx context.Context) (driver.Source, error)) Open {
 	return func(t testing.TB) driver.Source {
 		t.Helper()
@@ -67,8 +66,8 @@ func Run(t *testing.T, open Open) {
 	t.Run("InOrder", func(t *testing.T) { testInOrder(t, open) })
 }
 
-// Bench runs the benchmarks: records read in order and at random, in groups as
-// the engine makes them.
+// Bench benchmarks reading records in order and at random, in groups of the sizes that the engine
+// uses.
 func Bench(b *testing.B, open Open) {
 	for _, order := range []string{"sequential", "random"} {
 		for _, group := range []int{1, 16} {
@@ -111,7 +110,7 @@ func Bench(b *testing.B, open Open) {
 	}
 }
 
-// opened is a source that is read as tools read it: package direct does the I/O.
+// opened is a source together with a direct reader, which does the I/O.
 type opened struct {
 	driver.Source
 	obj *direct.Objects
@@ -127,7 +126,7 @@ func (o *opened) Close() error {
 	return errors.Join(err, o.Source.Close())
 }
 
-// Read reads the records ids with the memory of b.
+// Read reads the records ids into memory of b.
 func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
 	r := b.reader
 	if r == nil {
@@ -140,7 +139,7 @@ func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
 	return err
 }
 
-// Records reads records of a source that stays open until the test ends.
+// Records reads records of a source. The source stays open until the test ends.
 func Records(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
 	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
@@ -152,7 +151,7 @@ func Records(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	return recs
 }
 
-// buffer watches what is done with the memory that it gives.
+// buffer provides memory, and records how it is used.
 type buffer struct {
 	Records []driver.Record
 	Place   func(k, field int, n int64) []byte
@@ -162,8 +161,8 @@ type buffer struct {
 	blocks [][]byte
 	reuse  bool
 	used   int
-	budget int  // bytes that Alloc still gives
-	failed bool // Alloc said no
+	budget int  // bytes that Alloc can still return
+	failed bool // Alloc has failed
 }
 
 const unlimited = 1 << 40
@@ -197,12 +196,12 @@ func (b *buffer) alloc(n int) ([]byte, error) {
 	return p[:n], nil
 }
 
-// reset makes the buffer ready for another read.
+// reset prepares the buffer for another read.
 func (b *buffer) reset() {
 	b.used = 0
 }
 
-// mangle overwrites all memory that was given out, as the next read would.
+// mangle overwrites all memory that the buffer has provided, as the next read would.
 func (b *buffer) mangle() {
 	for _, p := range b.blocks {
 		for i := range p {
@@ -298,8 +297,7 @@ func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
 	}
 }
 
-// rows is the number of rows that a ragged field has in a record, -1 without the
-// field.
+// rows returns the number of rows of a ragged field in a record, -1 if there is no such field.
 func rows(info *driver.Info, r *driver.Record, name string) int {
 	for i, f := range info.Fields {
 		if f.Name == name && f.Kind == driver.KindMultiLabel {
@@ -312,7 +310,7 @@ func rows(info *driver.Info, r *driver.Record, name string) int {
 	return -1
 }
 
-// copied is a record that outlives its buffer.
+// copied is a copy of a record that does not depend on its buffer.
 type copied []driver.Value
 
 func copyRecord(r *driver.Record) copied {
@@ -341,7 +339,7 @@ func same(a, b copied) bool {
 	return true
 }
 
-// few is how many records the tests look at, from the beginning and the end.
+// few returns some records from the start and the end, which the tests read.
 func few(info *driver.Info) []int64 {
 	var ids []int64
 	for i := int64(0); i < min(info.Len, 32); i++ {
@@ -452,7 +450,7 @@ func testAnyOrder(t *testing.T, open Open) {
 	first := all(t, s, ids)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 20 {
-		// With repetitions, in any order, in groups of any size.
+		// Records may repeat, in any order, in groups of any size.
 		group := make([]int64, 1+rng.IntN(40))
 		for k := range group {
 			group[k] = ids[rng.IntN(len(ids))]
@@ -471,7 +469,7 @@ func testConcurrent(t *testing.T, open Open) {
 	ids := few(ref.Info())
 	first := all(t, ref, ids)
 	ref.Close()
-	s := start(t, open) // nothing is loaded yet
+	s := start(t, open) // with an empty cache and no index
 	defer s.Close()
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -518,8 +516,8 @@ func testMemory(t *testing.T, open Open) {
 	}
 }
 
-// testPlaces lets the source put arrays, bytes and text where they are wanted: all
-// of them, or every other one.
+// testPlaces provides slots in the batch for arrays, bytes and text: for all values, or for every
+// second one.
 func testPlaces(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
@@ -562,13 +560,13 @@ func testPlaces(t *testing.T, open Open) {
 	}
 }
 
-// testSizes compares what a Sizer says with what is read.
+// testSizes compares the results of a Sizer with the values.
 func testSizes(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
 	sizer, ok := driver.As[driver.Sizer](s.Source)
 	if !ok {
-		t.Skip("the source is no Sizer")
+		t.Skip("the source is not a Sizer")
 	}
 	ids := few(s.Info())
 	records := all(t, s, ids)
@@ -599,7 +597,7 @@ func testOutOfRange(t *testing.T, open Open) {
 	defer s.Close()
 	far := int64(1 << 50)
 	if driver.EpochsOf(s.Source) {
-		far += s.Info().Len // the number of an epoch lies above
+		far += s.Info().Len // add Len again, since the bits above it hold the epoch
 	}
 	for _, id := range []int64{-1, s.Info().Len, far} {
 		b := newBuffer(false)
@@ -623,11 +621,11 @@ func testAllocFails(t *testing.T, open Open) {
 	if slices.ContainsFunc(b.blocks, func(p []byte) bool { return len(p) > 64 }) {
 		t.Fatalf("Alloc gave memory without a budget")
 	}
-	// A source that hands out its own memory needs none.
+	// A source that returns its own memory does not call Alloc.
 	if err != nil && !errors.Is(err, errBudget) || err == nil && b.failed {
 		t.Errorf("Read without memory returned %v, want the error of Alloc", err)
 	}
-	read(t, s, []int64{0, 1, 2, 3}) // the source is still fine
+	read(t, s, []int64{0, 1, 2, 3}) // the source must still work
 }
 
 func testCancelled(t *testing.T, open Open) {
@@ -659,7 +657,7 @@ func testNames(t *testing.T, open Open) {
 	}
 }
 
-// testClose checks that nothing is left: no goroutine, no open file.
+// testClose checks that no goroutine and no open file is left.
 func testClose(t *testing.T, open Open) {
 	before := openFiles(t)
 	ignore := goleak.IgnoreCurrent()

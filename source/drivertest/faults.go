@@ -18,15 +18,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// OpenStore opens the source under test, which lies in a store.
+// OpenStore opens the source under test from a store.
 type OpenStore func(ctx context.Context, st store.Store) (driver.Source, error)
 
-// Faults runs a source over a store that fails in every way that stores fail: with
-// an error, short, cut off, changed, with other bytes, and not at all. Each time
-// there is an error that names an object and, of reads, the bytes, or the records
-// are what they are; nothing panics or hangs; and when the store is well again, so
-// is the source. checked says that the format has checksums over all that a
-// record is made of, so that no other byte is taken for data.
+// Faults tests a source with a store that fails in every possible way: with an error, a short read,
+// a truncated or changed object, wrong bytes, or by hanging. Each time the source must return
+// either the correct records, or an error that names the object and, for reads, the byte range. It
+// must not panic or hang. When the store works again, the source must work again. checked means
+// that checksums cover all bytes of a record, so that a wrong byte must be detected.
 func Faults(t *testing.T, st store.Store, checked bool, open OpenStore) {
 	f := &faults{st: st, open: open, checked: checked}
 	f.look(t)
@@ -46,16 +45,16 @@ type faults struct {
 	most   int64
 	ids    []int64
 	clean  map[int64]copied
-	memory int // what reading may take
+	memory int // limit of memory for reading
 }
 
-// patience is how long something that has been given up may take to end. Far more
-// than it needs, for machines that are busy.
+// patience is the time that a cancelled call may take to return. It is long so that the test passes
+// on busy machines.
 const patience = time.Minute
 
 var errFault = errors.New("the device is on fire")
 
-// look reads the source as it is.
+// look reads the source without faults.
 func (f *faults) look(t *testing.T) {
 	err := f.st.List(t.Context(), "", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
 		f.names, f.sizes = append(f.names, e.Name), append(f.sizes, e.Size)
@@ -83,7 +82,7 @@ func (f *faults) look(t *testing.T) {
 	f.memory += 4*int(f.most) + 1<<20
 }
 
-// check looks at an error.
+// check checks the form of an error.
 func (f *faults) check(t *testing.T, doing string, err error) {
 	t.Helper()
 	text := err.Error()
@@ -100,7 +99,7 @@ func (f *faults) check(t *testing.T, doing string, err error) {
 	}
 }
 
-// try opens the source; a panic of it is an error of the test.
+// try opens the source. A panic is reported as a test error.
 func (f *faults) try(t *testing.T, ctx context.Context, st store.Store) (s driver.Source, err error) {
 	t.Helper()
 	defer func() {
@@ -112,7 +111,7 @@ func (f *faults) try(t *testing.T, ctx context.Context, st store.Store) (s drive
 	return f.open(ctx, st)
 }
 
-// kinds are the faults, made anew for each use, and what their errors are.
+// kinds returns new faults, with the errors that they must cause.
 func (f *faults) kinds() []struct {
 	fault *faulttest.Fault
 	is    error
@@ -156,7 +155,7 @@ func (f *faults) opening(t *testing.T) {
 	}
 }
 
-// read reads records while the fault is there, and afterwards without it.
+// read reads records with the fault, then again without it.
 func (f *faults) read(t *testing.T, ctx context.Context, s driver.Source, on *atomic.Bool) ([]driver.Record, error) {
 	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
 	defer obj.Close()
@@ -169,7 +168,7 @@ func (f *faults) read(t *testing.T, ctx context.Context, s driver.Source, on *at
 	return r.Read(ctx, f.ids)
 }
 
-// same compares records with what they are without faults.
+// same compares records with their values without faults.
 func (f *faults) same(t *testing.T, doing string, recs []driver.Record) (failed int, first error) {
 	t.Helper()
 	for k := range recs {
@@ -180,13 +179,13 @@ func (f *faults) same(t *testing.T, doing string, recs []driver.Record) (failed 
 				first = rec.Err
 			}
 		} else if !same(f.clean[rec.ID], copyRecord(rec)) {
-			t.Errorf("%s: record %d has another content, and no error", doing, rec.ID)
+			t.Errorf("%s: record %d has wrong content, and no error", doing, rec.ID)
 		}
 	}
 	return failed, first
 }
 
-// well reads everything without faults.
+// well checks that everything can be read without faults.
 func (f *faults) well(t *testing.T, doing string, s driver.Source) {
 	t.Helper()
 	recs, err := f.read(t, t.Context(), s, new(atomic.Bool))
@@ -199,8 +198,7 @@ func (f *faults) well(t *testing.T, doing string, s driver.Source) {
 	}
 }
 
-// reading fails while records are read, of a source that is well when it is
-// opened.
+// reading makes the store fail while records are read from a source that was opened without faults.
 func (f *faults) reading(t *testing.T) {
 	for _, c := range f.kinds() {
 		doing := "read with " + c.fault.String()
@@ -232,7 +230,7 @@ func (f *faults) reading(t *testing.T) {
 	}
 }
 
-// hanging ends with the context, wherever it is.
+// hanging checks that a hanging call ends when its context is cancelled.
 func (f *faults) hanging(t *testing.T) {
 	why := errors.New("given up")
 	for _, op := range []faulttest.Op{faulttest.List, faulttest.Stat, faulttest.Open, faulttest.Read} {
@@ -266,7 +264,7 @@ func (f *faults) hanging(t *testing.T) {
 	}
 }
 
-// giveUp cancels do when it hangs.
+// giveUp runs do, and cancels it once it hangs.
 func (f *faults) giveUp(t *testing.T, doing string, hang *faulttest.Fault, why error, do func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -296,15 +294,15 @@ func (f *faults) giveUp(t *testing.T, doing string, hang *faulttest.Fault, why e
 	}
 }
 
-// flips is how many bytes are damaged in turn.
+// flips is the number of bytes to damage, one after the other.
 const flips = 60
 
-// flipped damages single bytes, those of the beginning and the end of objects,
-// where formats keep what they believe, and some between.
+// flipped damages single bytes: at the start and the end of objects, where formats have their
+// metadata, and some between.
 func (f *faults) flipped(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	n := int64(flips)
-	if testing.Short() { // each opens the source twice, which compressed data makes long; nothing in it runs at once
+	if testing.Short() { // each flip opens the source twice, one after the other, which is slow for compressed data
 		n = flips / 5
 	}
 	for i := range n {
@@ -320,16 +318,16 @@ func (f *faults) flipped(t *testing.T) {
 		case 1:
 			at = max(size-1-i/3, 0)
 		}
-		doing := fmt.Sprintf("byte %d of %s is another one", at, f.st.Path(f.names[k]))
+		doing := fmt.Sprintf("byte %d of %s is changed", at, f.st.Path(f.names[k]))
 		flip := func() *faulttest.Fault { return faulttest.Flip(at).Named(f.names[k]) }
-		// While it is opened.
+		// The fault happens during opening.
 		s, err := f.try(t, t.Context(), faulttest.New(f.st, 1, flip()))
 		if err != nil {
 			f.check(t, doing, err)
 		} else {
 			s.Close()
 		}
-		// While it is read.
+		// The fault happens during reading.
 		var on atomic.Bool
 		s, err = f.open(t.Context(), faulttest.New(f.st, 1, flip().While(on.Load)))
 		if err != nil {
@@ -344,7 +342,7 @@ func (f *faults) flipped(t *testing.T) {
 			case rec.Err != nil:
 				f.check(t, doing, rec.Err)
 			case f.checked && !same(f.clean[rec.ID], copyRecord(rec)):
-				t.Errorf("%s: record %d has another content, and no error", doing, rec.ID)
+				t.Errorf("%s: record %d has wrong content, and no error", doing, rec.ID)
 			}
 		}
 		if f.checked {

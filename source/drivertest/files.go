@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Put writes a file, and the folders that it lies in.
+// Put writes a file, and makes its folders.
 func Put(t testing.TB, dir, name string, b []byte) {
 	t.Helper()
 	full := filepath.Join(dir, name)
@@ -32,7 +32,7 @@ func Folder(t testing.TB, files map[string][]byte) string {
 	return dir
 }
 
-// Copied makes a copy of a folder, which a test may change.
+// Copied copies a folder, so that a test can change it.
 func Copied(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,8 +42,8 @@ func Copied(t testing.TB, from string) string {
 	return dir
 }
 
-// Damage changes bytes in the middle of a file that keeps its size and its time, as only
-// who reads the file can find out.
+// Damage changes bytes in the middle of a file. Size and time stay the same, so the change can only
+// be found by reading the file.
 func Damage(t testing.TB, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -65,7 +65,7 @@ func Damage(t testing.TB, path string) {
 	}
 }
 
-// Fields says in a line which fields a source has: "image:image[] box:array/float32[4]".
+// Fields returns the fields of a source on one line: "image:image[] box:array/float32[4]".
 func Fields(s driver.Source) string {
 	var out []string
 	for _, f := range s.Info().Fields {

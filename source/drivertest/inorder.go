@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// testInOrder is what Sequential sources promise beside the rest.
+// testInOrder tests the additional promises of Sequential sources.
 func testInOrder(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
@@ -87,7 +87,7 @@ func testInOrder(t *testing.T, open Open) {
 			t.Errorf("the error of a damaged token has several lines or is long: %.100v", err)
 		}
 	}
-	// Neither end nor failure of Record leaves anything running.
+	// After Records has ended or Record has failed, nothing may still run.
 	ignore := goleak.IgnoreCurrent()
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -27,7 +27,7 @@ type Wrapping struct {
 	Refuses []string
 }
 
-// Wrapped tests that a wrapper passes on the abilities of its base (driver.As), and that sizes, paths
+// Wrapped tests that a wrapper passes on the abilities of its base (driver.As). It also tests that sizes, paths
 // and the other answers belong to the same records and fields as the values do. It fails if the
 // wrapper loses an ability that Lacks does not name.
 func Wrapped(t *testing.T, w Wrapping) {
@@ -45,7 +45,7 @@ func Wrapped(t *testing.T, w Wrapping) {
 	}
 }
 
-// lost says what is wrong with the abilities of src, which wraps base.
+// lost describes what is wrong with the abilities of src, which wraps base.
 func (w *Wrapping) lost(base, src driver.Source) (all []string) {
 	names := slices.Sorted(maps.Keys(w.Lacks))
 	for _, a := range abilities {
@@ -311,7 +311,7 @@ func (a *able) Hides(ability any) bool {
 	return slices.Contains(a.refuses, strings.TrimPrefix(fmt.Sprintf("%T", ability), "*driver."))
 }
 
-// index is what Locate has to learn after forget.
+// index is the extent that Locate needs after forget.
 var index = driver.Extent{Size: 1, Field: -1}
 
 func (a *able) forget() {

@@ -10,7 +10,7 @@ import (
 
 func mixed(testing.TB) driver.Source { return sourcetest.Mixed(20).Copied() }
 
-// The suite passes for a wrapper that changes nothing, and names what another one loses.
+// The suite passes for a wrapper that changes nothing. For others it names the lost abilities.
 func TestWrapped(t *testing.T) {
 	Wrapped(t, Wrapping{Open: mixed, Wrap: func(_ testing.TB, base driver.Source) driver.Source {
 		return &plain{Mapped: driver.Mapped{Wrapper: driver.Wrapper{Base: base}}}

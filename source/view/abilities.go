@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// The abilities of a view are those of its source.
+// A view passes on the abilities of its source. The methods below change the answers.
 
 // Name implements driver.Source.
 func (v *view) Name(id int64) string {
@@ -21,8 +21,7 @@ func (v *view) Name(id int64) string {
 // Variants implements driver.Varied.
 func (v *view) Variants() int { return driver.VariantsOf(v.Base) }
 
-// Varies implements driver.Varied. What is made of several fields varies where one of
-// them does.
+// Varies implements driver.Varied. A tensor varies if one of its fields does.
 func (v *view) Varies(field int) bool {
 	if t := v.made[field]; t != nil {
 		for i := range t.parts {
@@ -58,10 +57,10 @@ type inOrder struct {
 	seq driver.Sequential
 }
 
-// Locate finds nothing.
+// Locate sets an error for all records.
 func (s inOrder) Locate(g *driver.Group) { driver.InOrderOnly{}.Locate(g) }
 
-// Parse has nothing to do.
+// Parse does nothing.
 func (s inOrder) Parse(*driver.Group) error { return nil }
 
 // Token implements driver.Sequential.
@@ -82,8 +81,8 @@ func (s inOrder) Records(ctx context.Context, token string, in *driver.InOrder) 
 		return nil
 	}
 	rec := driver.Record{Values: make([]driver.Value, len(v.from))}
-	// from is the number in the view of a record of the source that is at id or
-	// behind it, and what that is.
+	// from returns the number in the view of the first record at or after id of the source, and its
+	// number in the source.
 	from := func(id int64) int64 {
 		if v.keep == nil {
 			return id
@@ -104,7 +103,7 @@ func (s inOrder) Records(ctx context.Context, token string, in *driver.InOrder) 
 		Alloc: func(id int64, field int, n int64) ([]byte, error) {
 			to := v.place[field]
 			if to < 0 || v.keep != nil && (id >= v.in.Len || !v.keep.has(id)) {
-				return make([]byte, n+64)[:n], nil // for nobody
+				return make([]byte, n+64)[:n], nil // not needed by the view
 			}
 			return in.Alloc(from(id), to, n)
 		},

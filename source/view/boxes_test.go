@@ -8,8 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// What belongs to boxes belongs to them under their new name, and to none where they
-// are left out.
+// Fields that belong to boxes follow a renamed boxes field, and belong to none if it is dropped.
 func TestBelongsToBoxes(t *testing.T) {
 	for want, spec := range map[string]view.Spec{
 		"boxes": {}, "frames": {Rename: map[string]string{"boxes": "frames"}}, "": {Drop: []string{"boxes"}},

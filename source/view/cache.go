@@ -21,7 +21,7 @@ func save(opt *Options, key string, answer []byte) {
 
 func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
-// bytes64 is the form that files have of numbers.
+// bytes64 returns numbers in the format of cache files.
 func bytes64(all []uint64) []byte {
 	b := make([]byte, 0, 8*len(all))
 	for _, v := range all {

@@ -14,10 +14,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file says what the names of an expression mean for a source, and makes of the
-// expression something that says yes or no to a record.
+// This file binds an expression to a source: it resolves the names and returns a function that
+// evaluates the expression for a record.
 
-// row is a record that is asked about.
+// row is a record to evaluate.
 type row struct {
 	rows *scan.Rows
 	k    int
@@ -31,15 +31,15 @@ type operand struct {
 	ints   func(r *row) int64
 	floats func(r *row) float64
 	text   func(r *row) []byte
-	// classes are set for the numbers of classes, that texts may stand for.
+	// classes are set for class numbers, which may be compared with text.
 	classes []string
 	label   bool
-	// many are class numbers, of which a record has several.
+	// many returns class numbers of a field with several per record.
 	many func(r *row) []byte
 	what string // for messages
 }
 
-// columns are what has to be read of a source to answer something.
+// columns lists what must be read from a source to evaluate something.
 type columns struct {
 	src   driver.Source
 	info  *driver.Info
@@ -53,12 +53,12 @@ func newColumns(src driver.Source) *columns {
 	return c
 }
 
-// reads says whether anything has to be read for an answer.
+// reads reports whether anything must be read.
 func (c *columns) reads() bool {
 	return len(c.req.Values)+len(c.req.Sizes)+len(c.req.Shapes) > 0
 }
 
-// place is the place of a field in a list of a Request, which it is added to.
+// place returns the index of a field in a list of a Request, and adds the field if necessary.
 func place(list *[]int, field int) int {
 	i := slices.Index(*list, field)
 	if i < 0 {
@@ -68,10 +68,10 @@ func place(list *[]int, field int) int {
 	return i
 }
 
-// facets are what can be asked of a value beside the value itself.
+// facets are the properties of values that expressions can use.
 var facets = []string{"width", "height", "channels", "length", "bytes"}
 
-// operand says what a name means.
+// operand resolves a name.
 func (c *columns) operand(name string) (*operand, error) {
 	for i := range c.info.Fields {
 		if c.info.Fields[i].Name == name {
@@ -94,7 +94,7 @@ func (c *columns) operand(name string) (*operand, error) {
 		return c.facet(i, name)
 	case "path", "folder":
 		if c.paths == nil {
-			return nil, fmt.Errorf("the records of a %s have no path", c.info.Format)
+			return nil, fmt.Errorf("records of format %s have no path", c.info.Format)
 		}
 		paths, folder := c.paths, name == "folder"
 		return &operand{what: "text", text: func(r *row) []byte {
@@ -118,7 +118,7 @@ func (c *columns) operand(name string) (*operand, error) {
 	return nil, fmt.Errorf("there is no field %q%s", name, hint)
 }
 
-// image is the field that width and height alone are about: the only one of images.
+// image returns the only field of images. The names width and height without a field refer to it.
 func (c *columns) image(what string) (int, error) {
 	var images []int
 	for i := range c.info.Fields {
@@ -128,7 +128,7 @@ func (c *columns) image(what string) (int, error) {
 	}
 	switch len(images) {
 	case 0:
-		return 0, fmt.Errorf("there is no field of images, whose %s could be asked for", what)
+		return 0, fmt.Errorf("%s needs a field of images, and there is none", what)
 	case 1:
 		return images[0], nil
 	}
@@ -136,7 +136,7 @@ func (c *columns) image(what string) (int, error) {
 		c.info.Fields[images[0]].Name, what, c.info.Fields[images[1]].Name, what)
 }
 
-// field is the value of a field.
+// field returns the value of a field.
 func (c *columns) field(i int) (*operand, error) {
 	f := &c.info.Fields[i]
 	switch f.Kind {
@@ -160,7 +160,7 @@ func (c *columns) field(i int) (*operand, error) {
 			return c.element(i)
 		}
 	}
-	return nil, fmt.Errorf("%q is of the kind %s, whose values cannot be compared; %s can", f.Name, f.Kind, facetsOf(f))
+	return nil, fmt.Errorf("%q has kind %s, whose values cannot be compared; you can compare %s", f.Name, f.Kind, facetsOf(f))
 }
 
 func facetsOf(f *driver.Field) string {
@@ -170,7 +170,7 @@ func facetsOf(f *driver.Field) string {
 	return f.Name + ".length and " + f.Name + ".bytes"
 }
 
-// element is the value of an array of one number.
+// element returns the value of an array with one number.
 func (c *columns) element(i int) (*operand, error) {
 	place(&c.req.Values, i)
 	t := c.info.Fields[i].DType.Type()
@@ -196,7 +196,7 @@ func (c *columns) element(i int) (*operand, error) {
 	return o, nil
 }
 
-// facet is something about a value.
+// facet returns a property of a value.
 func (c *columns) facet(i int, what string) (*operand, error) {
 	f := &c.info.Fields[i]
 	picture := f.Kind == driver.KindImage || f.Kind == driver.KindMask
@@ -204,7 +204,7 @@ func (c *columns) facet(i int, what string) (*operand, error) {
 	switch what {
 	case "width", "height", "channels":
 		if !picture {
-			return nil, fmt.Errorf("%q is of the kind %s, which has no %s", f.Name, f.Kind, what)
+			return nil, fmt.Errorf("%q has kind %s, which has no %s", f.Name, f.Kind, what)
 		}
 		at := place(&c.req.Shapes, i)
 		o.ints = func(r *row) int64 {
@@ -233,13 +233,13 @@ func (c *columns) facet(i int, what string) (*operand, error) {
 	return o, nil
 }
 
-// HasShape says that values of a field are images, which have a width and a height.
+// HasShape reports whether values of a field are images, with a width and a height.
 func HasShape(f *driver.Field) bool {
 	return f.Kind == driver.KindImage || f.Kind == driver.KindMask
 }
 
-// ElementBytes is how many bytes an element of the first axis of a field has, of
-// values of any length.
+// ElementBytes returns the size in bytes of one element along the first axis of a field with values
+// of any length.
 func ElementBytes(f *driver.Field) (int64, error) {
 	switch f.Kind {
 	case driver.KindText, driver.KindJSON, driver.KindBytes, driver.KindAudio:
@@ -249,10 +249,10 @@ func ElementBytes(f *driver.Field) (int64, error) {
 	case driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
 		return driver.ArrayBytes(f.DType, f.Shape)
 	}
-	return 0, fmt.Errorf("%q is of the kind %s, whose values have no length of their own", f.Name, f.Kind)
+	return 0, fmt.Errorf("%q has kind %s, whose values have no length", f.Name, f.Kind)
 }
 
-// didYouMean is a hint where one name is near.
+// didYouMean returns a hint if one of the names is similar.
 func didYouMean(name string, known []string) string {
 	if near := units.Nearest(name, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -270,7 +270,7 @@ func (b *binder) fail(e *node, format string, a ...any) error {
 	return &exprError{b.text, e.at, e.n, fmt.Sprintf(format, a...)}
 }
 
-// bind makes an expression something that can be asked.
+// bind returns a function that evaluates an expression.
 func (c *columns) bind(text string, e *node) (func(r *row) bool, error) {
 	b := &binder{columns: c, text: text}
 	return b.condition(e)
@@ -327,7 +327,7 @@ func example(e *node) string {
 	return "1"
 }
 
-// value is a side of a comparison.
+// value returns one side of a comparison.
 func (b *binder) value(e *node) (*operand, error) {
 	switch e.op {
 	case "name":
@@ -348,8 +348,7 @@ func (b *binder) value(e *node) (*operand, error) {
 	return nil, b.fail(e, "a condition cannot be compared; join conditions by and, or and not")
 }
 
-// class makes the number of a class of its name, for the other side of a comparison
-// with labels.
+// class resolves the name of a class to its number, if the other side of the comparison is a label.
 func (b *binder) class(e *node, classes []string) (*operand, error) {
 	i := slices.Index(classes, e.text)
 	if i < 0 {
@@ -394,7 +393,7 @@ func (b *binder) compare(e *node, l, r *operand, le, re *node) (func(*row) bool,
 	return func(x *row) bool {
 		a, b := lf(x), rf(x)
 		if a != a || b != b {
-			return ne // as everywhere: what is no number equals nothing
+			return ne // NaN equals nothing, as usual
 		}
 		return is(cmp.Compare(a, b))
 	}, nil
@@ -407,7 +406,7 @@ func (o *operand) float() func(r *row) float64 {
 	return func(r *row) float64 { return float64(o.ints(r)) }
 }
 
-// ordered says what a comparison makes of an order.
+// ordered returns the function that evaluates an operator on the result of a three-way comparison.
 func ordered(op string) func(int) bool {
 	switch op {
 	case "==":
@@ -424,7 +423,7 @@ func ordered(op string) func(int) bool {
 	return func(c int) bool { return c >= 0 }
 }
 
-// in is a value in a list of literals.
+// in evaluates a value in a list of literals.
 func (b *binder) in(e *node) (func(*row) bool, error) {
 	left, err := b.value(e.parts[0])
 	if err != nil {
@@ -462,7 +461,7 @@ func (b *binder) in(e *node) (func(*row) bool, error) {
 	return func(r *row) bool { return floats[left.floats(r)] }, nil
 }
 
-// within is a class among several, or a text in another one.
+// within evaluates a class in a set of classes, or a text in another text.
 func (b *binder) within(e *node) (func(*row) bool, error) {
 	field := e.parts[1]
 	right, err := b.value(field)

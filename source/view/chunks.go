@@ -2,9 +2,9 @@ package view
 
 import "github.com/stokerdata/stoker/source/driver"
 
-// Chunks implements driver.Chunker, for sources that are one: chunks are what is left
-// of theirs. Where that is less than half it is none, since most of what is read would
-// be read for nothing.
+// Chunks implements driver.Chunker. A chunk of the view is the rest of a chunk of its source. If
+// less than half of the records remain there are no chunks, since most of the bytes would be read
+// in vain.
 func (v *view) Chunks() []int64 {
 	v.chunksOnce.Do(func() {
 		theirs, own := driver.ChunksOf(v.Base)

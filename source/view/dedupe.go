@@ -14,12 +14,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// AllFields in Spec.Dedupe stands for all fields.
+// AllFields in Spec.Dedupe means all fields.
 const AllFields = "*"
 
-// print is what is kept of a record while equal ones are looked for: 88 bits of a hash
-// of its values, then its number in 40 bits. A billion records have the same by
-// accident once in a billion.
+// print identifies a record while duplicates are searched: 88 bits of a hash of its values, then
+// its number in 40 bits. The chance that two of a billion records collide is one in a billion.
 type print [2]uint64
 
 const idBits = 40 // driver.Info.Len is at most 1<<40
@@ -32,8 +31,8 @@ func (p print) id() int64           { return int64(p[1] & (1<<idBits - 1)) }
 func (p print) same(o print) bool   { return p[0] == o[0] && p[1]>>idBits == o[1]>>idBits }
 func (p print) compare(o print) int { return cmp.Or(cmp.Compare(p[0], o[0]), cmp.Compare(p[1], o[1])) }
 
-// dedupe finds the records, of those within, whose values are not those of a record
-// before. One that cannot be read stays: who reads it says so.
+// dedupe returns the records of within whose values differ from all earlier records. A record that
+// cannot be read stays, so that its reader gets the error.
 func (f *finder) dedupe(ctx context.Context, within *set) (*set, error) {
 	fail := func(err error) (*set, error) { return nil, fmt.Errorf("dedupe: %w", err) }
 	info := f.src.Info()
@@ -69,7 +68,7 @@ func (f *finder) dedupe(ctx context.Context, within *set) (*set, error) {
 				continue
 			}
 			if rows.Errs[k] != nil {
-				out.words[id/64] |= 1 << (id % 64) // rows begin at multiples of 64
+				out.words[id/64] |= 1 << (id % 64) // rows start at multiples of 64
 				continue
 			}
 			h.Reset()
@@ -93,7 +92,7 @@ func (f *finder) dedupe(ctx context.Context, within *set) (*set, error) {
 	}
 	prints = prints[:n]
 	slices.SortFunc(prints, print.compare)
-	for i, p := range prints { // of equal ones the first one has the smallest number
+	for i, p := range prints { // the first of equal records has the smallest number
 		if i == 0 || !p.same(prints[i-1]) {
 			out.add(p.id())
 		}
@@ -102,7 +101,7 @@ func (f *finder) dedupe(ctx context.Context, within *set) (*set, error) {
 	return out, nil
 }
 
-// addValue adds a value to a hash, so that other values give other bytes.
+// addValue adds a value to a hash. Different values add different bytes.
 func addValue(h *xxh3.Hasher, f *driver.Field, v *driver.Value) {
 	var b [32]byte
 	switch f.Kind {
@@ -112,7 +111,7 @@ func addValue(h *xxh3.Hasher, f *driver.Field, v *driver.Value) {
 		binary.LittleEndian.PutUint64(b[:], math.Float64bits(v.Float))
 	default:
 		binary.LittleEndian.PutUint64(b[:], uint64(len(v.Bytes)))
-		if v.Codec >= driver.CodecRaw { // whose bytes do not say how large it is
+		if v.Codec >= driver.CodecRaw { // the bytes do not include the size
 			binary.LittleEndian.PutUint64(b[8:], uint64(v.Codec))
 			binary.LittleEndian.PutUint32(b[16:], uint32(v.Width))
 			binary.LittleEndian.PutUint32(b[20:], uint32(v.Height))

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Of records that are the same the first one stays, after where and before a split.
+// The first of equal records stays. Dedupe is applied after where and before split.
 func TestDedupe(t *testing.T) {
 	lines := []string{"n,text"}
 	for i := range 500 {

@@ -26,18 +26,18 @@ const (
 	maxDepth      = 100
 )
 
-// exprError says what is wrong with an expression, and at which byte of it.
+// exprError is an error in an expression, with its byte position.
 type exprError struct {
 	text string
 	at   int
-	n    int // bytes that are wrong, at least 1
+	n    int // length in bytes, at least 1
 	msg  string
 }
 
-// Error is a line, the expression, and a caret below the place.
+// Error returns a line with the message, the expression, and a caret under the position.
 func (e *exprError) Error() string {
 	text, at, n := e.text, min(e.at, len(e.text)), e.n
-	// A long one is shown around the place.
+	// Only the part of a long expression around the error is shown.
 	const around = 60
 	head, tail := "", ""
 	if at > around {
@@ -85,7 +85,7 @@ type token struct {
 	num   number
 }
 
-// number is a literal: whole, or with a point.
+// number is a literal: an integer or a float.
 type number struct {
 	whole bool
 	i     int64
@@ -100,7 +100,7 @@ func lex(text string) ([]token, error) {
 		return nil, fmt.Errorf("an expression of %d bytes is longer than the limit of %d", len(text), maxExpression)
 	}
 	if i := strings.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }); i >= 0 {
-		return nil, fmt.Errorf("the expression is no UTF-8 from byte %d on", i)
+		return nil, fmt.Errorf("the expression is not UTF-8 from byte %d on", i)
 	}
 	var all []token
 	for at := 0; at < len(text); {
@@ -209,8 +209,8 @@ func parseNumber(s string) (number, bool) {
 	return number{f: f}, true
 }
 
-// nameLen is the length of the name that s begins with: letters, digits and _, and
-// points between them.
+// nameLen returns the length of the name at the start of s: letters, digits and _, separated by
+// points.
 func nameLen(s string) int {
 	n := 0
 	for i, r := range s {
@@ -222,8 +222,7 @@ func nameLen(s string) int {
 	return len(strings.TrimRight(s[:n], "."))
 }
 
-// quoted reads a text between two equal quotes. A backslash takes the character
-// behind it as it is.
+// quoted parses a text between two equal quotes. A backslash escapes the next character.
 func quoted(s string) (text string, n int, ok bool) {
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
@@ -240,7 +239,7 @@ func quoted(s string) (text string, n int, ok bool) {
 	return "", 0, false
 }
 
-// node is a part of an expression as it was read.
+// node is a parsed part of an expression.
 type node struct {
 	at, n int
 	// op is "or", "and", "not", "in", "name", "number", "text", or a comparison.
@@ -386,7 +385,7 @@ func (p *parser) in(left *node) (*node, error) {
 	e := &node{at: left.at, op: "in", parts: []*node{left}}
 	for {
 		t := p.take()
-		if t.kind == tokSymbol && t.text == closing && len(e.parts) > 1 { // behind a comma
+		if t.kind == tokSymbol && t.text == closing && len(e.parts) > 1 { // after a comma
 			e.n = t.at + t.n - e.at
 			return e, nil
 		}
@@ -437,7 +436,7 @@ func (p *parser) operand() (*node, error) {
 	return nil, p.fail(t, "a field, a number or a text in quotes is expected here")
 }
 
-// String writes an expression in one way, however it was written.
+// String returns the canonical text of an expression.
 func (e *node) String() string {
 	switch e.op {
 	case "name":
@@ -476,7 +475,7 @@ func (e *node) String() string {
 	return e.parts[0].inner() + " " + e.op + " " + e.parts[1].inner()
 }
 
-// inner is String as a part of another one.
+// inner is String for a part of another expression.
 func (e *node) inner() string {
 	switch e.op {
 	case "name", "number", "text":

@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// What String writes is read again as the same, whatever was written at first.
+// FuzzExpression checks that String returns text that parses to the same expression.
 func FuzzExpression(f *testing.F) {
 	for _, s := range []string{
 		"label < 10 and width >= 224", "not (a == 'x' or b in (1, 2.5, \"y\",))", "0 <= x < 10", "`odd name` != -1e3", "'cat' in labels",
@@ -42,7 +42,7 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
-// FuzzURL takes views off URLs and puts them on again.
+// FuzzURL cuts views off URLs and adds them again.
 func FuzzURL(f *testing.F) {
 	for _, s := range []string{"a#where=b<1", "a#split=a:90%,b:10%&part=a#select=x,y", "#rename=a:b", "x#kinds=a:b,c%3A:d", "x#y"} {
 		f.Add(s)
@@ -68,7 +68,7 @@ func FuzzURL(f *testing.F) {
 	})
 }
 
-// The set finds its records, and how many there are before one.
+// A set finds its records, and the number of records before one.
 func TestSet(t *testing.T) {
 	for _, n := range []int64{1, 63, 64, 65, 511, 512, 513, 5000} {
 		for _, step := range []int64{1, 2, 7, 700} {

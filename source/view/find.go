@@ -14,13 +14,13 @@ import (
 // finder finds the records of a view.
 type finder struct {
 	v   *view
-	src driver.Source // with the kinds that are asked about
+	src driver.Source // with the converted kinds
 	opt *Options
 
-	held *set // the records for which the expression holds, when they are known
+	held *set // the records for which the expression holds, if they are known
 }
 
-// records finds them.
+// records finds the records of the view.
 func (f *finder) records(ctx context.Context) error {
 	v, s := f.v, &f.v.spec
 	v.matched = v.in.Len
@@ -32,7 +32,7 @@ func (f *finder) records(ctx context.Context) error {
 		}
 		v.matched = within.len()
 	}
-	records := v.matched // that a split cuts
+	records := v.matched // the number of records before the split
 	if len(s.Dedupe) > 0 {
 		once, err := f.dedupe(ctx, within)
 		if err != nil {
@@ -74,7 +74,7 @@ func (f *finder) records(ctx context.Context) error {
 	}
 	switch {
 	case s.Part == "":
-		return fmt.Errorf("split %q: part says which one is wanted: %s", s.Split, strings.Join(names, ", "))
+		return fmt.Errorf("split %q: set part to one of %s", s.Split, strings.Join(names, ", "))
 	case part < 0:
 		return fmt.Errorf("split %q: there is no part %q%s; the parts are %s", s.Split, s.Part, didYouMean(s.Part, names), strings.Join(names, ", "))
 	}
@@ -90,7 +90,7 @@ func (f *finder) records(ctx context.Context) error {
 	}
 	mine := of[0]
 	mine.index()
-	if len(of) > 1 { // groups are as large as they are
+	if len(of) > 1 { // group sizes are not exact
 		for i := range v.parts {
 			of[i+1].index()
 			v.parts[i].Records = of[i+1].len()
@@ -100,7 +100,8 @@ func (f *finder) records(ctx context.Context) error {
 	return nil
 }
 
-// inner is a set of records of a set, as records of the source.
+// inner returns the set of records mine, which are positions in the set within, as records of the
+// source.
 func inner(within, mine *set, n int64) *set {
 	if within == nil {
 		return mine
@@ -119,7 +120,7 @@ func inner(within, mine *set, n int64) *set {
 	return out
 }
 
-// where finds the records for which the expression holds.
+// where returns the records for which the expression holds.
 func (f *finder) where(ctx context.Context) (*set, error) {
 	s := &f.v.spec
 	fail := func(err error) error { return fmt.Errorf("where: %w", err) }
@@ -169,8 +170,8 @@ func (f *finder) scan(ctx context.Context, what string, c *columns, each func(*s
 	return scan.Run(ctx, f.src, &req, each)
 }
 
-// key is what a question is kept under: the content of the source, the kinds of its
-// fields and the question.
+// key returns the cache key of a result: the content of the source, the kinds of its fields and the
+// query.
 func (f *finder) key(c *columns, parts ...string) string {
 	kinds := ""
 	for _, name := range slices.Sorted(maps.Keys(f.v.spec.Kinds)) {
@@ -182,8 +183,8 @@ func (f *finder) key(c *columns, parts ...string) string {
 	return strings.Join(append([]string{f.v.in.Fingerprint, fmt.Sprint(f.v.in.Len), kinds}, parts...), "\x01")
 }
 
-// by finds a part by the values of a field: the part itself and, of groups, all
-// parts behind it.
+// by splits by the values of a field. It returns the part itself and, for groups, all parts after
+// it.
 func (f *finder) by(ctx context.Context, name string, within *set, n []int64, part int) ([]*set, error) {
 	s := &f.v.spec
 	what := "stratify"

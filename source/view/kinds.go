@@ -16,17 +16,17 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file makes values of one kind of those of another one, where that is no more
-// than to look at the same bytes or number in another way.
+// This file converts values from one kind to another, if the bytes or the number only have to be
+// interpreted differently.
 
-// maxClasses and maxClassBytes bound the classes that are made of texts.
+// maxClasses and maxClassBytes limit the classes made from texts.
 const (
 	maxClasses    = 1 << 20
 	maxClassBytes = 64 << 20
 )
 
-// change makes the field another kind, and returns what does the same to a value:
-// nil where there is nothing to do.
+// change sets another kind for a field, and returns the conversion of a value, nil if there is
+// nothing to convert.
 func change(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error) {
 	from := f.Kind
 	asBytes := func(k driver.Kind) bool {
@@ -50,12 +50,12 @@ func change(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 	case number && (to == driver.KindInt || to == driver.KindLabel || to == driver.KindFloat):
 		t := f.DType.Type()
 		if t.Size() == 0 || to != driver.KindFloat && t.Floating() {
-			return nil, fmt.Errorf("an array of %s is no whole number", f.DType)
+			return nil, fmt.Errorf("an array of %s is not a whole number", f.DType)
 		}
 		f.Kind, f.DType, f.Shape, f.MaxBytes = to, "", nil, 0
 		return func(v *driver.Value) error {
 			if len(v.Bytes) != t.Size() {
-				return fmt.Errorf("%d bytes where a number has %d", len(v.Bytes), t.Size())
+				return fmt.Errorf("the value has %d bytes, expected %d", len(v.Bytes), t.Size())
 			}
 			if to == driver.KindFloat {
 				v.Float = t.Float(v.Bytes)
@@ -100,16 +100,16 @@ func change(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 		}
 		return nil, nil
 	}
-	return nil, fmt.Errorf("values of the kind %s cannot be taken for %s", from, to)
+	return nil, fmt.Errorf("values of kind %s cannot be read as %s", from, to)
 }
 
-// file makes an image of the bytes of a file.
+// file makes an image from the bytes of a file.
 func file(v *driver.Value) error {
 	*v = driver.Value{Bytes: v.Bytes, Codec: imagefile.Detect(v.Bytes)}
 	return nil
 }
 
-// pixels makes images of arrays of them.
+// pixels makes images from arrays of pixels.
 func pixels(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error) {
 	s := f.Shape
 	c := 1
@@ -118,9 +118,9 @@ func pixels(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 	}
 	switch {
 	case len(s) != 2 && len(s) != 3 || to == driver.KindMask && c != 1 || c > 4:
-		return nil, fmt.Errorf("an array of shape %v is no %s: it is [H, W] or [H, W, C]", s, to)
+		return nil, fmt.Errorf("an array of shape %v cannot be read as %s: the shape must be [H, W] or [H, W, C]", s, to)
 	case f.DType != driver.Uint8 && (to != driver.KindMask || f.DType != driver.Uint16):
-		return nil, fmt.Errorf("an array of %s is no %s", f.DType, to)
+		return nil, fmt.Errorf("an array of %s cannot be read as %s", f.DType, to)
 	}
 	n, err := driver.ArrayBytes(f.DType, s)
 	if err != nil {
@@ -134,14 +134,14 @@ func pixels(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 	}
 	return func(v *driver.Value) error {
 		if int64(len(v.Bytes)) != n {
-			return fmt.Errorf("%d bytes where an array has %d", len(v.Bytes), n)
+			return fmt.Errorf("the value has %d bytes, expected %d", len(v.Bytes), n)
 		}
 		*v = driver.Value{Bytes: v.Bytes, Codec: driver.CodecRaw, Width: w, Height: h, Channels: int32(c), Orientation: 1}
 		return nil
 	}, nil
 }
 
-// convert works out the kinds of all fields, and returns the source with them.
+// convert sets the kinds of all fields, and returns the source with these kinds.
 func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error) {
 	v.all = slices.Clone(v.in.Fields)
 	v.kinds = make([]func(*driver.Value) error, len(v.all))
@@ -173,7 +173,7 @@ func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error)
 	return t.asSource(), nil
 }
 
-// classes makes labels of texts: the classes are all different ones, in their order.
+// classes makes labels from texts. The classes are the distinct texts, sorted.
 func (v *view) classes(ctx context.Context, field int, opt *Options) (func(v *driver.Value) error, error) {
 	f := &v.all[field]
 	find := &finder{v: v, src: v.Base, opt: opt}
@@ -195,7 +195,7 @@ func (v *view) classes(ctx context.Context, field int, opt *Options) (func(v *dr
 				}
 				seen[string(name)] = true
 				if total += len(name); len(seen) > maxClasses || total > maxClassBytes {
-					return fmt.Errorf("there are more than %d different texts, too many for classes", len(seen)-1)
+					return fmt.Errorf("there are more than %d different texts, the limit for classes", len(seen)-1)
 				}
 			}
 			return nil
@@ -216,7 +216,7 @@ func (v *view) classes(ctx context.Context, field int, opt *Options) (func(v *dr
 	return func(v *driver.Value) error {
 		n, ok := numbers[string(v.Bytes)]
 		if !ok {
-			return fmt.Errorf("the text %q was not there when the classes were looked for", bytes.ToValidUTF8(v.Bytes[:min(len(v.Bytes), 40)], nil))
+			return fmt.Errorf("the text %q is not one of the classes: it was added after they were collected", bytes.ToValidUTF8(v.Bytes[:min(len(v.Bytes), 40)], nil))
 		}
 		*v = driver.Value{Int: n}
 		return nil

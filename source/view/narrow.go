@@ -8,19 +8,18 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// As kinds, uint8 and uint16 are the type of the elements and leave the kind as it is:
-// class numbers that came in wider types than they need. No number is changed: one that
-// does not fit is an error of its record, which says which.
+// Instead of a kind, uint8 and uint16 set only the type of the elements. This is for class numbers
+// stored in wider types than they need. Numbers never change. A number that does not fit is an
+// error of its record, and the error has the number.
 
-// narrowTypes are the types that fields may be given in the place of a kind, and the
-// largest number that each has.
+// narrowTypes are the types that can be set instead of a kind, with the largest number of each.
 var narrowTypes = map[driver.Kind]int64{driver.Kind(driver.Uint8): math.MaxUint8, driver.Kind(driver.Uint16): math.MaxUint16}
 
-// narrow gives a field elements of another type, and returns what does it to a value.
+// narrow sets another element type for a field, and returns the conversion of a value.
 func narrow(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error) {
 	most, t := narrowTypes[to], driver.DType(to)
 	switch f.Kind {
-	case driver.KindMask: // whoever decodes it holds the numbers against the type
+	case driver.KindMask: // the decoder checks the numbers
 		f.DType = t
 		return nil, nil
 	case driver.KindLabel:
@@ -37,7 +36,7 @@ func narrow(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 		}, nil
 	case driver.KindArray, driver.KindVolume, driver.KindRagged:
 	default:
-		return nil, fmt.Errorf("values of the kind %s have no elements of %s: masks, labels, whole numbers, arrays and volumes do", f.Kind, t)
+		return nil, fmt.Errorf("values of kind %s cannot have elements of type %s: use it for masks, labels, whole numbers, arrays and volumes", f.Kind, t)
 	}
 	from := f.DType.Type()
 	if from.Size() == 0 {
@@ -47,13 +46,13 @@ func narrow(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 	f.MaxBytes = f.MaxBytes / int64(from.Size()) * int64(t.Size())
 	return func(v *driver.Value) error {
 		n := len(v.Bytes) / from.Size()
-		out := make([]byte, 0, n*t.Size()+64) // decoders look behind the bytes of values
+		out := make([]byte, 0, n*t.Size()+64) // decoders read up to 64 bytes after a value
 		for i := range n {
 			x := int64(0)
 			if b := v.Bytes[i*from.Size():]; from.Floating() {
 				f := from.Float(b)
 				if f != math.Trunc(f) || !(f >= 0 && f <= float64(most)) {
-					return fmt.Errorf("element %d is %g, which does not fit into %s: that has whole numbers from 0 to %d", i, f, t, most)
+					return fmt.Errorf("element %d is %g, which does not fit into %s: use whole numbers from 0 to %d", i, f, t, most)
 				}
 				x = int64(f)
 			} else if x = from.Int(b); x < 0 || x > most {
@@ -73,13 +72,13 @@ func appendUint(b []byte, x int64, t driver.DType) []byte {
 	return binary.LittleEndian.AppendUint16(b, uint16(x))
 }
 
-// fits refuses a number that a type does not have.
+// fits returns an error for a number that a type cannot represent.
 func fits(x, most int64, t driver.DType, element int) error {
 	switch {
 	case x >= 0 && x <= most:
 		return nil
 	case element < 0:
-		return fmt.Errorf("%d does not fit into %s: that has whole numbers from 0 to %d", x, t, most)
+		return fmt.Errorf("%d does not fit into %s: use whole numbers from 0 to %d", x, t, most)
 	}
-	return fmt.Errorf("element %d is %d, which does not fit into %s: that has whole numbers from 0 to %d", element, x, t, most)
+	return fmt.Errorf("element %d is %d, which does not fit into %s: use whole numbers from 0 to %d", element, x, t, most)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// Numbers come in the narrower type, and one that does not fit is an error that says which.
+// Numbers get the narrower type. A number that does not fit is an error that contains the number.
 func TestNarrow(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "t.csv")
 	text := "n,f,list,pair\n1,2,\"[1]\",\"[1, 2]\"\n255,7,\"[1, 255, 3]\",\"[0, 4]\"\n256,3,\"[]\",\"[3, 4]\"\n4,-1,\"[2, 900]\",\"[3, 256]\"\n"
@@ -49,7 +49,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// A pack stores labels in the type that was asked for, and gives the numbers that they were.
+// A pack stores labels in the requested type, and returns the original numbers.
 func TestNarrowLabels(t *testing.T) {
 	csv := table(t, 300)
 	for kind, size := range map[string]int{"uint8": 1, "uint16": 2} {

@@ -6,10 +6,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// How records of the view are read: as those of the source, with what is not wanted left out.
+// Records of a view are read as records of its source, without the fields that are not needed.
 
-// id is the number in the source of a record of the view; one that is outside of the
-// view is outside of the source.
+// id returns the number in the source of a record of the view. A number out of range stays out of
+// range.
 func (v *view) id(id int64) int64 {
 	epoch := int64(0)
 	if v.varied {
@@ -27,7 +27,7 @@ func (v *view) id(id int64) int64 {
 	return id
 }
 
-// work is what a group takes on its way through the source.
+// work is the state of a group while the source processes it.
 type work struct {
 	v     *view
 	ids   []int64
@@ -38,7 +38,7 @@ type work struct {
 	box   func(k, field int) (driver.Box, bool)
 }
 
-// wants notes the fields of the source that are wanted for some of the view.
+// wants marks the fields of the source that the wanted fields of the view need.
 func (v *view) wants(want []bool, wanted func(field int) bool) {
 	for k, i := range v.from {
 		switch {
@@ -53,10 +53,10 @@ func (v *view) wants(want []bool, wanted func(field int) bool) {
 	}
 }
 
-// changed says that a field is not that of the source as it is.
+// changed reports whether the view converts or makes a field.
 func (v *view) changed(field int) bool { return v.converts[field] != nil || v.made[field] != nil }
 
-// begin makes the group of the source's records and fields.
+// begin returns the group with the records and fields of the source.
 func (w *work) begin(g *driver.Group) *driver.Group {
 	v := w.v
 	w.ids = w.ids[:0]
@@ -78,7 +78,7 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 		in.Records[k].Err = g.Records[k].Err
 		if w.ids[k] < 0 {
 			if g.Records[k].Err == nil {
-				in.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], v.info.Len, v.info.URL)
+				in.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], v.info.Len, v.info.URL)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	return in
 }
 
-// end takes over what the source says of records.
+// end copies the results of the source.
 func (w *work) end() {
 	w.outer = nil
 	in := &w.inner
@@ -99,7 +99,7 @@ func (w *work) end() {
 	w.v.spare.Put(w)
 }
 
-// placed is Group.Place of the source's fields.
+// placed is Group.Place for the fields of the source.
 func (w *work) placed(k, field int, n int64) []byte {
 	to := w.v.place[field]
 	if to < 0 || w.v.converts[to] != nil {
@@ -108,7 +108,7 @@ func (w *work) placed(k, field int, n int64) []byte {
 	return w.outer.Place(k, to, n)
 }
 
-// boxOf is Group.Box of the source's fields.
+// boxOf is Group.Box for the fields of the source.
 func (w *work) boxOf(k, field int) (driver.Box, bool) {
 	if to := w.v.place[field]; to >= 0 && w.v.converts[to] == nil {
 		return w.outer.Box(k, to)
@@ -135,8 +135,8 @@ func (v *view) Locate(g *driver.Group) {
 	w.end()
 }
 
-// outer is the place here of a field of the source that an extent is the value of:
-// -1 where it is none, or is made into something else.
+// outer returns the field of the view whose value an extent is. It returns -1 if there is none or
+// if the view converts it.
 func (v *view) outer(field int32) int32 {
 	if field < 0 || v.place[field] < 0 || v.converts[v.place[field]] != nil {
 		return -1
@@ -189,8 +189,7 @@ func (v *view) Parse(g *driver.Group) error {
 	return err
 }
 
-// make makes the tensor that is a field of record k. What is wrong with one goes to its
-// Err.
+// make makes the tensor that is a field of record k. An error of the record is set as its Err.
 func (w *work) make(g *driver.Group, k, field int, values []driver.Value) error {
 	if !g.Wants(field) || g.Records[k].Err != nil {
 		return nil

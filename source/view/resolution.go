@@ -10,13 +10,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A pack may have images and masks at several resolutions: the field image is there as
-// image@128, image@192 and image@256. Who reads it has one of them, under the name of
-// the field. The records are the same at all, and so are their fingerprint and the
-// states of loaders.
+// A pack may have images and masks at several resolutions: the field image is stored as image@128,
+// image@192 and image@256. A reader gets one of them, under the original name. The records are the
+// same at all resolutions, and so are their fingerprint and the states of loaders.
 
-// cutResolution is the field that one at a resolution is of: image and 192 of
-// image@192.
+// cutResolution splits the name of a field at a resolution: image@192 into image and 192.
 func cutResolution(f *driver.Field) (name, resolution string, pixels int, ok bool) {
 	name, resolution, ok = strings.Cut(f.Name, "@")
 	if !ok || name == "" || f.Kind != driver.KindImage && f.Kind != driver.KindMask {
@@ -31,7 +29,7 @@ func cutResolution(f *driver.Field) (name, resolution string, pixels int, ok boo
 	return name, resolution, a * b, err == nil && a > 0 && b > 0 && a <= 1<<16 && b <= 1<<16
 }
 
-// resolution takes what is asked for off the views.
+// resolution removes the requested resolution from the views and returns it.
 func resolution(specs []Spec) (string, error) {
 	want := ""
 	for i := range specs {
@@ -47,8 +45,8 @@ func resolution(specs []Spec) (string, error) {
 	return want, nil
 }
 
-// AtResolution is src with its images at the resolution that specs ask for, or at the
-// largest one; specs ask for it no more. Like Open it owns src, unless it fails.
+// AtResolution returns src with its images at the resolution that specs request, or at the largest
+// one. It removes the resolution from specs. Like Open it takes ownership of src, unless it fails.
 func AtResolution(ctx context.Context, src driver.Source, specs []Spec) (driver.Source, error) {
 	want, err := resolution(specs)
 	if err != nil {
@@ -94,7 +92,7 @@ func AtResolution(ctx context.Context, src driver.Source, specs []Spec) (driver.
 	if err != nil {
 		return nil, err
 	}
-	s.Info().Fingerprint = info.Fingerprint // nobody else has it yet
+	s.Info().Fingerprint = info.Fingerprint // no other code has the view yet, so it can be changed
 	s.Info().URL = info.URL
 	if want != "" {
 		s.Info().URL += "#resolution=" + want

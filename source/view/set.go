@@ -5,13 +5,12 @@ import (
 	"math/bits"
 )
 
-// set is a set of records of a source: one bit each, and how many there are before
-// every blockWords-th word, so that the record at a place of the view is found
-// without a list of them.
+// set is a set of records of a source: one bit per record, and the number of records before every
+// blockWords-th word. With these counts, the k-th record of the view is found without a list.
 type set struct {
 	n     int64 // records of the source
 	words []uint64
-	ranks []int64 // before each block, and behind the last one
+	ranks []int64 // before each block, and after the last one
 }
 
 const blockWords = 8
@@ -21,7 +20,7 @@ func newSet(n int64) *set { return &set{n: n, words: make([]uint64, (n+63)/64)} 
 func (s *set) add(id int64)      { s.words[id/64] |= 1 << (id % 64) }
 func (s *set) has(id int64) bool { return s.words[id/64]>>(id%64)&1 != 0 }
 
-// index counts, when the set is complete.
+// index sets the counts, once the set is complete.
 func (s *set) index() {
 	s.ranks = make([]int64, 0, len(s.words)/blockWords+2)
 	total := int64(0)
@@ -34,7 +33,7 @@ func (s *set) index() {
 	s.ranks = append(s.ranks, total)
 }
 
-// len is the number of records in the set.
+// len returns the number of records in the set.
 func (s *set) len() int64 { return s.ranks[len(s.ranks)-1] }
 
 // at returns the k-th record of the set, 0 <= k < len.
@@ -57,7 +56,7 @@ func (s *set) at(k int64) int64 {
 	}
 }
 
-// nth is the place of the k-th bit that is set.
+// nth returns the position of the k-th bit that is set.
 func nth(w uint64, k int) int {
 	for range k {
 		w &= w - 1
@@ -65,7 +64,7 @@ func nth(w uint64, k int) int {
 	return bits.TrailingZeros64(w)
 }
 
-// rank is the number of records of the set that come before id.
+// rank returns the number of records of the set before id.
 func (s *set) rank(id int64) int64 {
 	if id >= s.n {
 		return s.len()
@@ -78,7 +77,7 @@ func (s *set) rank(id int64) int64 {
 	return n + int64(bits.OnesCount64(s.words[word]&(1<<(id%64)-1)))
 }
 
-// bytes and setOf are the form that files have.
+// bytes and setOf convert a set to and from the format of cache files.
 func (s *set) bytes() []byte {
 	b := make([]byte, 0, 8*len(s.words))
 	for _, w := range s.words {

@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/similar"
 )
 
-// similar finds the records, of those within, whose images are not like one of a record
-// before that stays. One that cannot be read stays: who reads it says so.
+// similar returns the records of within whose images are not similar to an earlier record that
+// stays. A record that cannot be read stays, so that its reader gets the error.
 func (f *finder) similar(ctx context.Context, within *set) (*set, error) {
 	field, distance, err := similar.Parse(f.v.spec.Similar, f.src.Info())
 	if err != nil {

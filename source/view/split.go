@@ -14,12 +14,11 @@ import (
 	"github.com/stokerdata/stoker/internal/sampler"
 )
 
-// This file cuts records into parts. Which record goes to which part is a function
-// of the seed, the number of records and, where they are asked for, the values of a
-// field: whole numbers only, so that it is the same on every machine.
+// This file splits records into parts. The part of a record depends only on the seed, the number of
+// records and, if requested, the values of a field. The computation uses whole numbers only, so
+// that it gives the same result on every machine.
 
-// Share is a part as it is asked for: a fraction of all records, a number of them,
-// or what the others leave.
+// Share is a requested part: a fraction of all records, a number of records, or the rest.
 type Share struct {
 	Name     string
 	Fraction float64
@@ -27,10 +26,10 @@ type Share struct {
 	Rest     bool
 }
 
-// maxParts bounds the parts of a split.
+// maxParts limits the parts of a split.
 const maxParts = 64
 
-// ParseSplit reads "train:0.9,val:0.1", "val:5000,train:rest" or "a:80%,b:20%".
+// ParseSplit parses "train:0.9,val:0.1", "val:5000,train:rest" or "a:80%,b:20%".
 func ParseSplit(text string) ([]Share, error) {
 	fail := func(format string, a ...any) ([]Share, error) {
 		return nil, fmt.Errorf("split %q: %s; write it like train:0.9,val:0.1 or val:5000,train:rest", text, fmt.Sprintf(format, a...))
@@ -80,12 +79,12 @@ func ParseSplit(text string) ([]Share, error) {
 	return all, nil
 }
 
-// unit is what fractions are counted in.
+// unit is the denominator of fractions.
 const unit = 1_000_000_000
 
-// sizes are the numbers of records of the parts of n, and behind them of those that
-// are in none. The parts that are fractions end at the nearest record to where they
-// would end exactly, half a one upwards.
+// sizes returns the number of records of each part of n, followed by the number of records in no
+// part. The end of a part that is a fraction is rounded to the nearest record, half a record
+// upwards.
 func sizes(shares []Share, n int64) ([]int64, error) {
 	out := make([]int64, len(shares)+1)
 	fraction, given, rest := int64(0), int64(0), -1
@@ -112,7 +111,7 @@ func sizes(shares []Share, n int64) ([]int64, error) {
 	return out, nil
 }
 
-// scale is n*fraction/unit, rounded to the nearest.
+// scale returns n*fraction/unit, rounded to the nearest.
 func scale(n, fraction int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(fraction))
 	lo, carry := bits.Add64(lo, unit/2, 0)
@@ -120,7 +119,7 @@ func scale(n, fraction int64) int64 {
 	return int64(q)
 }
 
-// random puts records 0 to n-1 into the part of that size, of a permutation.
+// random returns a part of a random permutation of the records 0 to n-1.
 func random(n int64, sizes []int64, part int, seed uint64) *set {
 	order := sampler.NewOrder(n, true, seed, 0)
 	from := int64(0)
@@ -134,11 +133,11 @@ func random(n int64, sizes []int64, part int, seed uint64) *set {
 	return out
 }
 
-// stratified is the same with records of equal keys in the same shares everywhere,
-// as far as whole records allow. keys are small numbers.
+// stratified is like random, but the records of each key have the same shares in all parts, up to
+// rounding. keys must be small numbers.
 func stratified(keys []uint32, nkeys int, sizes []int64, part int, seed uint64) *set {
 	n := int64(len(keys))
-	// All records in the order of their keys, those of one key in a random order.
+	// Sort all records by key, and shuffle the records of each key.
 	first := make([]int64, nkeys+1)
 	for _, k := range keys {
 		first[k+1]++
@@ -164,13 +163,13 @@ func stratified(keys []uint32, nkeys int, sizes []int64, part int, seed uint64) 
 	return out
 }
 
-// dealer deals records out, one after the other, so that after each of them every
-// part has its share of those before, but for less than one record: the chairman
-// assignment of Tijdeman. In the end each part has its size exactly.
+// dealer assigns records to parts, one after the other. After each record every part has its share
+// of the records so far, up to less than one record (the chairman assignment of Tijdeman). At the
+// end each part has its exact size.
 type dealer struct {
 	sizes []int64
 	total int64
-	// owed is what a part lacks, in 1/total records.
+	// owed is the number of records that a part lacks, in units of 1/total.
 	owed []int64
 }
 
@@ -193,7 +192,8 @@ func (d *dealer) next() int {
 			continue
 		}
 		d.owed[i] += s
-		// Who may wait no longer comes first; who has had more than its share waits.
+		// A part that would otherwise lack a record goes first. A part that has more than its share
+		// waits.
 		if (2*parts-2)*d.owed[i] < d.total && parts > 1 {
 			continue
 		}
@@ -205,14 +205,14 @@ func (d *dealer) next() int {
 	return best
 }
 
-// sooner says whether part i comes to lack a whole record before part j does.
+// sooner reports whether part i will lack a whole record before part j does.
 func (d *dealer) sooner(i, j int, parts int64) bool {
 	a := (2*parts-3)*d.total - (2*parts-2)*d.owed[i]
 	b := (2*parts-3)*d.total - (2*parts-2)*d.owed[j]
 	return less(a, d.sizes[j], b, d.sizes[i])
 }
 
-// less is a*x < b*y, for positive x and y.
+// less reports whether a*x < b*y, for positive x and y.
 func less(a, x, b, y int64) bool {
 	if a < 0 != (b < 0) {
 		return a < 0
@@ -232,8 +232,8 @@ func abs(a int64) int64 {
 	return a
 }
 
-// grouped puts all records of one key into the same part. The groups come in a
-// random order, and each goes to the part that lacks most.
+// grouped puts all records with the same key into the same part. Groups come in random order. Each
+// group goes to the part that lacks the most records.
 func grouped(keys []uint32, nkeys int, sizes []int64, part int, seed uint64) *set {
 	count := make([]int64, nkeys)
 	for _, k := range keys {
@@ -262,16 +262,16 @@ func grouped(keys []uint32, nkeys int, sizes []int64, part int, seed uint64) *se
 	return out
 }
 
-// maxKeys bounds the different values that records are grouped by.
+// maxKeys limits the distinct values that records are grouped by.
 const maxKeys = 1 << 28
 
-// keys gives each record the number of its value: values are numbered in their
-// order, so that the numbers do not depend on who read them first.
+// keys numbers the values of records. Values are numbered in sorted order, so that the numbers do
+// not depend on which goroutine reads a value first.
 type keys struct {
 	of []uint64 // hashes of the values
 }
 
-// number returns the numbers of the values and how many there are.
+// number returns the number of each record's value, and the count of distinct values.
 func (k *keys) number() ([]uint32, int, error) {
 	all := slices.Clone(k.of)
 	slices.Sort(all)
@@ -287,7 +287,7 @@ func (k *keys) number() ([]uint32, int, error) {
 	return out, len(all), nil
 }
 
-// key is a number for a value: 64 bits of a hash for texts.
+// key returns a function that maps a value to a number: a text to 64 bits of its hash.
 func (o *operand) key() func(r *row) uint64 {
 	switch {
 	case o.ints != nil:

@@ -13,53 +13,52 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Columns of a table become one array here: numbers as they are or normalised, texts and
-// class numbers as codes or one-hot. What has to be known of all records for that, such
-// as the vocabulary of a column, is found out once (tensor_fit.go), stands in
-// driver.Field.Columns of the array, and is kept with it in packs.
+// A tensor joins columns of a table to one array: numbers, normalised or not, and texts and class
+// numbers as codes or one-hot. This needs facts about all records, such as the vocabulary of a
+// column. They are computed once (tensor_fit.go), returned in driver.Field.Columns of the array,
+// and stored in packs.
 
-// Tensor is columns that are put together in an array of one axis, in their order.
+// Tensor lists columns that form an array with one axis, in order.
 type Tensor []Column
 
-// Column is a column of a Tensor. As text it is FIELD:OPTION:OPTION..., such as
+// Column is a column of a Tensor. Its text form is FIELD:OPTION:OPTION..., for example
 // age:fill=0:normalize or city:onehot.
 type Column struct {
-	// Field is the name of a field; AllFields stands for all that are numbers or texts
-	// and that no other column names.
+	// Field is the name of a field. AllFields means all fields of numbers or texts that no other
+	// column names.
 	Field string `json:"field"`
-	// OneHot and Code say what becomes of a text, a label or a whole number: texts get
-	// codes when neither is said, the others stay numbers.
+	// OneHot and Code set the conversion of a text, a label or a whole number. By default texts get
+	// codes, and the others stay numbers.
 	OneHot bool `json:"onehot,omitempty"`
 	Code   bool `json:"code,omitempty"`
-	// Classes are the values that have a code, in this order; nil means all that there
-	// are, in ascending order, or the Top most frequent ones.
+	// Classes are the values that have a code, in this order. Nil means all values in ascending
+	// order, or the Top most frequent ones.
 	Classes []string `json:"classes,omitempty"`
 	Top     int      `json:"top,omitempty"`
-	// Fill stands for numbers that are missing: FillMean, which "" is, FillNone, or a
-	// number.
+	// Fill replaces missing numbers: FillMean (the default, also as ""), FillNone, or a number.
 	Fill string `json:"fill,omitempty"`
-	// Flag adds elements that say where a value is missing.
+	// Flag adds elements that mark missing values.
 	Flag bool `json:"flag,omitempty"`
-	// Normalize takes off the mean and divides by the standard deviation; Mean and Std
-	// are those, by element, where they are not to be found out.
+	// Normalize subtracts the mean and divides by the standard deviation. Mean and Std set these by
+	// element; nil means that they are computed.
 	Normalize bool      `json:"normalize,omitempty"`
 	Mean      []float64 `json:"mean,omitempty"`
 	Std       []float64 `json:"std,omitempty"`
 }
 
-// What stands for numbers that are missing.
+// Special values of Column.Fill.
 const (
 	FillMean = "mean"
 	FillNone = "none"
 )
 
-// columnKeys are those of a Column in JSON.
+// columnKeys are the JSON keys of a Column.
 var columnKeys = []string{"field", "onehot", "code", "classes", "top", "fill", "flag", "normalize", "mean", "std"}
 
-// columnOptions are what may stand behind the name of a column in text.
+// columnOptions are the options of a column in text form.
 const columnOptions = "onehot, code, top=N, fill=mean, fill=none, fill=NUMBER, flag and normalize"
 
-// ParseColumns reads columns as text, with commas between them.
+// ParseColumns parses columns in text form, separated by commas.
 func ParseColumns(text string) (Tensor, error) {
 	var t Tensor
 	for part := range strings.SplitSeq(text, ",") {
@@ -72,7 +71,7 @@ func ParseColumns(text string) (Tensor, error) {
 	return t, nil
 }
 
-// parseColumn reads a column as text. A name may have a : in it.
+// parseColumn parses a column in text form. A name may contain a colon.
 func parseColumn(text string) (Column, error) {
 	c, rest := Column{}, text
 	for {
@@ -93,12 +92,12 @@ func parseColumn(text string) (Column, error) {
 		rest = rest[:i]
 	}
 	if c.Field = rest; rest == "" {
-		return c, fmt.Errorf("column %q has no name: write FIELD or FIELD:OPTION, of the options %s", text, columnOptions)
+		return c, fmt.Errorf("column %q has no name: write FIELD or FIELD:OPTION, where OPTION is one of %s", text, columnOptions)
 	}
 	return c, nil
 }
 
-// option sets what a word says.
+// option sets the option that a word names.
 func (c *Column) option(word string) (known bool, err error) {
 	key, value, has := strings.Cut(word, "=")
 	switch {
@@ -137,7 +136,7 @@ func (c *Column) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(c))
 }
 
-// String is the reverse of parseColumn, for columns that can be said so.
+// String is the inverse of parseColumn, for columns that have a text form.
 func (c Column) String() string {
 	text := c.Field
 	add := func(yes bool, word string) {
@@ -154,7 +153,7 @@ func (c Column) String() string {
 	return text
 }
 
-// MarshalJSON writes a column as text where that says all of it.
+// MarshalJSON writes a column as text if the text has all of it, else as an object.
 func (c Column) MarshalJSON() ([]byte, error) {
 	if o, err := parseColumn(c.String()); err == nil && c.Classes == nil && c.Mean == nil && c.Std == nil && o.Field == c.Field {
 		return json.Marshal(c.String())
@@ -177,25 +176,25 @@ type part struct {
 	driver.Column
 	source int // the field
 	of     *driver.Field
-	values int // how many elements it has, without flags
-	// convert makes the kind of it that the view asks for, nil where it has that.
+	values int // number of elements, without flags
+	// convert makes the kind that the view sets, nil if there is nothing to convert.
 	convert func(v *driver.Value) error
-	// What is to be found out: the mean, for missing numbers, mean and deviation, or the
-	// classes, of which there may be no more than top.
+	// These report what must be computed: the mean for missing numbers, mean and deviation, or the
+	// classes, limited to the top most frequent.
 	mean, normalize, classes bool
 	top                      int
-	// read is a number, number a whole one, name the text of a category, false for none,
-	// and code its code.
+	// read returns a number, and number a whole number. name returns the text of a category, false
+	// if there is none. code returns its code.
 	read   func(v *driver.Value, k int) float64
 	number func(v *driver.Value) int64
 	name   func(v *driver.Value) ([]byte, bool)
 	code   func(v *driver.Value) int64
 }
 
-// maxTensor bounds the elements of a tensor.
+// maxTensor limits the elements of a tensor.
 const maxTensor = 1 << 20
 
-// planTensors works out what the tensors of a view are made of.
+// planTensors lists the parts of the tensors of a view.
 func (v *view) planTensors(fields []driver.Field) ([]*tensor, error) {
 	var all []*tensor
 	for _, name := range slices.Sorted(maps.Keys(v.spec.Tensors)) {
@@ -224,7 +223,7 @@ func (v *view) planTensors(fields []driver.Field) ([]*tensor, error) {
 			}
 		}
 		if len(t.parts) == 0 {
-			return nil, fail(fmt.Errorf("%s has no fields of numbers or texts beside those of other tensors", v.in.URL))
+			return nil, fail(fmt.Errorf("%s has no fields of numbers or texts except those of other tensors", v.in.URL))
 		}
 		if err := t.chooseType(); err != nil {
 			return nil, fail(err)
@@ -249,7 +248,7 @@ func (t *tensor) addRest(v *view, fields []driver.Field, c Column) error {
 		}
 		one := c
 		one.Field = f.Name
-		// Of the options, each gets those that are about it.
+		// A field gets only the options that apply to it.
 		if f.Kind == driver.KindText {
 			one.Fill, one.Normalize = "", false
 		} else if !isCategory(f) {
@@ -264,7 +263,7 @@ func (t *tensor) addRest(v *view, fields []driver.Field, c Column) error {
 	return nil
 }
 
-// isNumber says whether values of a field are numbers, as many for each record.
+// isNumber reports whether the values of a field are numbers, with the same count in each record.
 func isNumber(f *driver.Field) bool {
 	switch f.Kind {
 	case driver.KindInt, driver.KindLabel, driver.KindFloat:
@@ -273,7 +272,7 @@ func isNumber(f *driver.Field) bool {
 	return f.Kind == driver.KindArray && len(f.Shape) <= 1 && f.DType.Size() > 0
 }
 
-// isCategory says whether values of a field may have codes.
+// isCategory reports whether values of a field can have codes.
 func isCategory(f *driver.Field) bool {
 	return f.Kind == driver.KindText || isNumber(f) && f.Kind != driver.KindFloat && len(f.Shape) == 0 && (f.Kind != driver.KindArray || !f.DType.Type().Floating())
 }
@@ -345,7 +344,7 @@ func (t *tensor) add(v *view, fields []driver.Field, c Column) error {
 	return nil
 }
 
-// spread is one number for each element, nil where there are too few or too many.
+// spread returns one number per element, nil if there are too few or too many.
 func spread(of []float64, n int) []float64 {
 	switch len(of) {
 	case n:
@@ -356,24 +355,24 @@ func spread(of []float64, n int) []float64 {
 	return nil
 }
 
-// missing says whether numbers may be missing.
+// missing reports whether numbers may be missing.
 func (p *part) missing() bool {
 	return p.of.Kind == driver.KindFloat || p.of.Kind == driver.KindArray && p.of.DType.Type().Floating()
 }
 
-// isWhole says whether the elements are whole numbers as they come.
+// isWhole reports whether the elements are whole numbers before any conversion.
 func (p *part) isWhole() bool {
 	return p.As == driver.AsCode || p.As == driver.AsNumber && !p.missing() && !p.normalize && p.Mean == nil && p.Fill == nil
 }
 
-// chooseType chooses the type of the elements.
+// chooseType sets the type of the elements.
 func (t *tensor) chooseType() error {
 	whole := true
 	for i := range t.parts {
 		p := &t.parts[i]
 		ok := p.isWhole()
 		if !ok && p.As != driver.AsOneHot && (t.dtype == driver.Int32 || t.dtype == driver.Int64) {
-			return fmt.Errorf("%s has whole numbers, and those of column %q are not", t.dtype, p.Field)
+			return fmt.Errorf("type %s holds whole numbers, but column %q has others", t.dtype, p.Field)
 		}
 		whole = whole && ok
 	}
@@ -386,7 +385,7 @@ func (t *tensor) chooseType() error {
 	return nil
 }
 
-// finish fills in what follows from what was found out.
+// finish fills in what follows from the computed facts.
 func (t *tensor) finish(kinds []func(v *driver.Value) error) error {
 	at := 0
 	for i := range t.parts {
@@ -401,10 +400,10 @@ func (t *tensor) finish(kinds []func(v *driver.Value) error) error {
 			p.Width += p.flags()
 		}
 		if p.Width == 0 {
-			return fmt.Errorf("column %q has no values, and so nothing to be onehot", p.Field)
+			return fmt.Errorf("column %q has no values, so onehot is not possible", p.Field)
 		}
 		if at += p.Width; at > maxTensor {
-			return fmt.Errorf("it would have more than %d elements: column %q has %d; top=N bounds the values that a column has", maxTensor, p.Field, p.Width)
+			return fmt.Errorf("it would have more than %d elements: column %q has %d; limit the values of a column with top=N", maxTensor, p.Field, p.Width)
 		}
 		p.bind()
 		t.field.Columns = append(t.field.Columns, p.Column)
@@ -415,7 +414,7 @@ func (t *tensor) finish(kinds []func(v *driver.Value) error) error {
 	return err
 }
 
-// flags is how many values may be missing.
+// flags returns the number of values that may be missing.
 func (p *part) flags() int {
 	if p.As == driver.AsNumber {
 		return p.values

@@ -16,12 +16,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// What has to be known of all records before a tensor can be made of one: which values a
-// column of categories has, and what the mean and the standard deviation of a column of
-// numbers are. It is of the records for which the view's expression holds, before they
-// are split, so that all parts of a split have the same codes.
+// Some columns need facts about all records: the values of a category, or the mean and the standard
+// deviation of numbers. They are computed from the records for which the view's expression holds,
+// before the split, so that all parts of a split have the same codes.
 
-// fitTensors plans the tensors and finds out what they need.
+// fitTensors plans the tensors and computes what they need.
 func (f *finder) fitTensors(ctx context.Context) error {
 	v := f.v
 	if len(v.spec.Tensors) == 0 && v.spec.TensorsOf == "" {
@@ -44,15 +43,15 @@ func (f *finder) fitTensors(ctx context.Context) error {
 	return nil
 }
 
-// tensorsOf makes the tensors that another source has, of columns of the same names.
+// tensorsOf makes the tensors of another source, from columns with the same names.
 func (f *finder) tensorsOf(ctx context.Context) error {
 	v, of := f.v, f.v.spec.TensorsOf
 	fail := func(err error) error { return fmt.Errorf("tensors_of %s: %w", of, err) }
 	if len(v.spec.Tensors) > 0 {
-		return fail(errors.New("tensors says what they are already: only one of the two can be had"))
+		return fail(errors.New("tensors is also set: use only one of the two"))
 	}
 	if f.opt.OpenSource == nil {
-		return fail(errors.New("no other source can be opened here"))
+		return fail(errors.New("another source cannot be opened here"))
 	}
 	src, err := f.opt.OpenSource(ctx, of)
 	if err != nil {
@@ -79,7 +78,7 @@ func (f *finder) tensorsOf(ctx context.Context) error {
 				n = p.of.Shape[0]
 			}
 			if c.As == driver.AsNumber && (!isNumber(p.of) || n != p.values) || c.As != driver.AsNumber && !isCategory(p.of) {
-				return fail(fmt.Errorf("its %q has the column %q as %s, and in %s that is of the kind %s", like.Name, c.Field, c.As, v.in.URL, p.of.Kind))
+				return fail(fmt.Errorf("its %q has the column %q as %s, and in %s it has kind %s", like.Name, c.Field, c.As, v.in.URL, p.of.Kind))
 			}
 			t.parts = append(t.parts, p)
 		}
@@ -89,12 +88,12 @@ func (f *finder) tensorsOf(ctx context.Context) error {
 		v.tensors = append(v.tensors, t)
 	}
 	if v.tensors == nil {
-		return fail(errors.New("it has no tensors of columns: it is a pack that was made with --tensor, or a path with #tensors= behind it"))
+		return fail(errors.New("it has no tensors made of columns: give a pack made with --tensor, or a path that ends with #tensors="))
 	}
 	return nil
 }
 
-// fit finds out what the columns need, in one go through the data.
+// fit computes what the columns need, in one scan of the records.
 func (f *finder) fit(ctx context.Context) error {
 	v := f.v
 	c := newColumns(f.src)
@@ -151,22 +150,22 @@ func (f *finder) fit(ctx context.Context) error {
 	return nil
 }
 
-// look is what was seen of columns. Numbers are added up in the order of the records,
-// whoever has read them first: sums of floats depend on it.
+// look collects the facts about columns. Numbers are summed in the order of the records,
+// independent of the order of reads, since sums of floats depend on the order.
 type look struct {
 	parts []*part
 	mu    sync.Mutex
 	next  int64               // the record whose sums come next
-	wait  map[int64][]moments // of those that came too early
+	wait  map[int64][]moments // sums that arrived too early
 	rowsN map[int64]int
 	sums  []moments
-	at    []int // of the sums of each part
+	at    []int // index of the sums of each part
 	seen  []map[string]int64
 	whole []map[int64]int64
 	bytes int
 }
 
-// moments are the number, the mean and the sum of squared differences of numbers.
+// moments are the count, the mean and the sum of squared differences of numbers.
 type moments struct {
 	n        int64
 	mean, m2 float64
@@ -205,7 +204,7 @@ func newLook(parts []*part) *look {
 	return l
 }
 
-// rows takes some records.
+// rows adds some records.
 func (l *look) rows(rows *scan.Rows, within *set) error {
 	sums := make([]moments, len(l.sums))
 	texts, numbers := make([]map[string]int64, len(l.parts)), make([]map[int64]int64, len(l.parts))
@@ -253,7 +252,7 @@ func (l *look) rows(rows *scan.Rows, within *set) error {
 			l.whole[i][x] += n
 		}
 		if n := len(l.seen[i]) + len(l.whole[i]); n > maxClasses || l.bytes > maxClassBytes {
-			return fmt.Errorf("column %q has more than %d different values, which are no categories", p.Field, n-1)
+			return fmt.Errorf("column %q has more than %d different values, the limit for categories", p.Field, n-1)
 		}
 	}
 	l.wait[rows.First], l.rowsN[rows.First] = sums, rows.N
@@ -272,7 +271,7 @@ func (l *look) rows(rows *scan.Rows, within *set) error {
 	}
 }
 
-// tell fills in what was found out for a part.
+// tell sets the facts of a part.
 func (l *look) tell(i int, p *part) {
 	if p.classes {
 		p.Classes = l.names(i, p.top)
@@ -294,7 +293,7 @@ func (l *look) tell(i int, p *part) {
 	}
 }
 
-// category is a value and how often it is there.
+// category is a value and its count.
 type category struct {
 	name   string
 	number int64
@@ -305,7 +304,7 @@ func (c *category) compare(o *category) int {
 	return cmp.Or(cmp.Compare(c.number, o.number), cmp.Compare(c.name, o.name))
 }
 
-// names are the values of a column in ascending order, or the most frequent ones.
+// names returns the values of a column in ascending order, or the most frequent ones.
 func (l *look) names(i, top int) []string {
 	var all []category
 	for name, n := range l.seen[i] {
@@ -319,14 +318,14 @@ func (l *look) names(i, top int) []string {
 		all = all[:top]
 	}
 	slices.SortFunc(all, func(a, b category) int { return a.compare(&b) })
-	names := []string{} // and not nil, which would be found out again
+	names := []string{} // not nil, which would mean that it must be computed
 	for _, c := range all {
 		names = append(names, c.name)
 	}
 	return names
 }
 
-// within are the records for which the expression holds, nil for all.
+// within returns the records for which the expression holds, nil for all.
 func (f *finder) within(ctx context.Context) (*set, error) {
 	if f.v.spec.Where == "" || f.held != nil {
 		return f.held, nil
@@ -336,7 +335,7 @@ func (f *finder) within(ctx context.Context) (*set, error) {
 	return f.held, err
 }
 
-// bind makes what reads and codes values, of what is known of the column.
+// bind sets the functions that read and encode values.
 func (p *part) bind() {
 	switch f, t := p.of, p.of.DType.Type(); f.Kind {
 	case driver.KindFloat:
@@ -386,18 +385,18 @@ func (p *part) bind() {
 	p.code = func(v *driver.Value) int64 { return codes[p.number(v)] }
 }
 
-// holds refuses arrays that are not what their field says.
+// holds returns an error for an array that does not match its field.
 func (p *part) holds(v *driver.Value) error {
 	if p.of.Kind != driver.KindArray {
 		return nil
 	}
 	if n := p.of.DType.Size() * p.elements(); len(v.Bytes) != n {
-		return fmt.Errorf("%d bytes where it has %d", len(v.Bytes), n)
+		return fmt.Errorf("the value has %d bytes, expected %d", len(v.Bytes), n)
 	}
 	return nil
 }
 
-// elements is how many numbers a value of the field has.
+// elements returns the count of numbers in a value of the field.
 func (p *part) elements() int {
 	if len(p.of.Shape) == 1 {
 		return p.of.Shape[0]
@@ -405,7 +404,7 @@ func (p *part) elements() int {
 	return 1
 }
 
-// sameTensors is one text for what the tensors are: it decides on the fingerprint.
+// sameTensors returns a text that identifies the tensors, for the fingerprint.
 func (v *view) sameTensors() string {
 	var b bytes.Buffer
 	for _, t := range v.tensors {
@@ -418,7 +417,7 @@ func (v *view) sameTensors() string {
 	return b.String()
 }
 
-// usedByTensors are the fields that tensors are made of.
+// usedByTensors returns the fields that tensors are made of.
 func (v *view) usedByTensors() map[int]bool {
 	used := map[int]bool{}
 	for _, t := range v.tensors {

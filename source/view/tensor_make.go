@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// make writes the elements of a record into out.
+// make writes the elements of a record to out.
 func (t *tensor) make(values []driver.Value, out []byte) error {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -39,7 +39,7 @@ func (t *tensor) category(p *part, code int64, out []byte) {
 	if p.As == driver.AsCode {
 		t.put(out, p.At, float64(code))
 	} else {
-		clear(out[p.At*t.dtype.Size() : (p.At+p.values)*t.dtype.Size()]) // no bit is set in a 0
+		clear(out[p.At*t.dtype.Size() : (p.At+p.values)*t.dtype.Size()]) // all bits of 0 are clear
 		if code > 0 {
 			t.put(out, p.At+int(code)-1, 1)
 		}
@@ -56,10 +56,10 @@ func (t *tensor) numbers(p *part, v *driver.Value, out []byte) error {
 		if p.Flag {
 			t.put(out, p.At+p.values+k, truth(missing))
 		}
-		if t.whole { // all whose digits are kept
+		if t.whole { // a float64 could lose digits
 			n := p.wholeNumber(v, k)
 			if t.dtype == driver.Int32 && int64(int32(n)) != n {
-				return fmt.Errorf("%d does not fit into int32; make the tensor int64", n)
+				return fmt.Errorf("%d does not fit into int32: make the tensor int64", n)
 			}
 			t.putInt(out, p.At+k, n)
 			continue
@@ -75,7 +75,7 @@ func (t *tensor) numbers(p *part, v *driver.Value, out []byte) error {
 	return nil
 }
 
-// wholeNumber is element k of a value.
+// wholeNumber returns element k of a value.
 func (p *part) wholeNumber(v *driver.Value, k int) int64 {
 	if p.of.Kind == driver.KindArray {
 		return p.of.DType.Type().Int(v.Bytes[k*p.of.DType.Size():])

@@ -21,7 +21,7 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// tensors reads columns as text: NAME=COLUMNS, with blanks between them.
+// tensors parses NAME=COLUMNS pairs, separated by spaces.
 func tensors(t testing.TB, text string) map[string]view.Tensor {
 	t.Helper()
 	out := map[string]view.Tensor{}
@@ -36,7 +36,7 @@ func tensors(t testing.TB, text string) map[string]view.Tensor {
 	return out
 }
 
-// elements are those of a field of all records, as numbers.
+// elements returns a field of all records, as numbers.
 func elements(t testing.TB, s driver.Source, name string) (out [][]float64) {
 	t.Helper()
 	field := slices.IndexFunc(s.Info().Fields, func(f driver.Field) bool { return f.Name == name })
@@ -101,8 +101,7 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-// The suite of sources passes for tensors of tables, as they are and packed, and of what
-// is read in order.
+// The suite passes for tensors of tables, of packs made from them, and of sequential sources.
 func TestTensorConformance(t *testing.T) {
 	csv := table(t, 100)
 	spec := &view.Spec{Kinds: map[string]string{"cls": "label"}, Where: "n >= 20", Tensors: tensors(t, "x=score:normalize,cls:onehot,n y:int32=n,cls:code")}
@@ -128,7 +127,7 @@ func TestTensorConformance(t *testing.T) {
 	}))
 }
 
-// What is found out does not depend on who reads what first, bit by bit, and is kept.
+// The result is bit-identical for every order of reads, and it is cached.
 func TestTensorsAreDeterministic(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "t.csv")
 	var b strings.Builder
@@ -161,14 +160,14 @@ func TestTensorsAreDeterministic(t *testing.T) {
 	}
 }
 
-// Columns are the same when they are written and read again.
+// FuzzColumns checks that columns are the same after they are written and read again.
 func FuzzColumns(f *testing.F) {
 	for _, text := range []string{"age", "age:normalize:flag", "a:b:onehot:top=3", "x:fill=none", "x:fill=0.5,*", ":", "a:onhot", `[{"field":"a","classes":["x"]}]`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if !utf8.ValidString(text) {
-			return // JSON has no other text
+			return // JSON text must be UTF-8
 		}
 		one, err := view.ParseColumns(text)
 		if err != nil {

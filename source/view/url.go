@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// A URL says behind a # which view is meant: train/#where=label<10&part=val. What has
-// a meaning there itself is written as in URLs: %26 for &.
+// A URL describes a view after a #: train/#where=label<10&part=val. Characters with a special
+// meaning are escaped as in URLs: %26 for &.
 
-// CutURL takes the views off a URL. It returns false when there is none.
+// CutURL cuts the views off a URL. It returns false if there are none.
 func CutURL(rawURL string) (base string, specs []Spec, err error) {
 	for i := range len(rawURL) {
 		if rawURL[i] != '#' || !begins(rawURL[i+1:]) {
@@ -41,7 +41,7 @@ func CutURL(rawURL string) (base string, specs []Spec, err error) {
 	return base, specs, nil
 }
 
-// begins says whether a text begins as a fragment does.
+// begins reports whether a text starts like a fragment.
 func begins(s string) bool {
 	key, _, ok := strings.Cut(s, "=")
 	return ok && slices.Contains(Keys(), key)
@@ -60,10 +60,10 @@ func parseFragment(text string) (*Spec, error) {
 	for part := range strings.SplitSeq(text, "&") {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || !slices.Contains(Keys(), key) {
-			return nil, fmt.Errorf("%q is not known behind the #: there are %s; write %%26 for an & in a value", part, strings.Join(Keys(), ", "))
+			return nil, fmt.Errorf("%q is not known after the #: use %s; write %%26 for an & in a value", part, strings.Join(Keys(), ", "))
 		}
 		if seen[key] {
-			return nil, fmt.Errorf("%s= is there twice", key)
+			return nil, fmt.Errorf("%s= is set twice", key)
 		}
 		seen[key] = true
 		var err error
@@ -119,10 +119,10 @@ func pairs(value string) (map[string]string, error) {
 	for part := range strings.SplitSeq(value, ",") {
 		a, b, ok := strings.Cut(part, ":")
 		if !ok || a == "" || b == "" {
-			return nil, fmt.Errorf("%q: two names with a : between them are expected", part)
+			return nil, fmt.Errorf("%q: expected two names separated by a colon", part)
 		}
 		if _, twice := out[unescape(a)]; twice {
-			return nil, fmt.Errorf("%q is there twice", unescape(a))
+			return nil, fmt.Errorf("%q is set twice", unescape(a))
 		}
 		out[unescape(a)] = unescape(b)
 	}
@@ -134,7 +134,7 @@ var (
 	escapeName  = strings.NewReplacer("%", "%25", "&", "%26", "#", "%23", ",", "%2C", ":", "%3A")
 )
 
-// Fragment is what a URL has behind its path for a view: CutURL reads it.
+// Fragment returns the text that describes a view at the end of a URL, for CutURL.
 func Fragment(s *Spec) string {
 	if s.Empty() {
 		return ""

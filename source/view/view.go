@@ -1,10 +1,9 @@
-// Package view makes of a source another one that has some of its records and
-// fields, under other names or of another kind, without a copy: a part of a split,
-// the records for which an expression holds, some fields.
+// Package view makes a source with some of the records and fields of another source: a part of a
+// split, the records for which an expression holds, or some fields. Fields may have other names or
+// kinds. Nothing is copied.
 //
-// Which records those are is found out once, by reading no more than the fields that
-// the question is about, and kept in the user's cache folder. In memory it is a bit
-// per record of the source.
+// The records are found once, by reading only the fields that are needed. The result is cached in
+// the user's cache folder. In memory it takes one bit per record of the source.
 package view
 
 import (
@@ -21,66 +20,65 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Spec says what a view has. The zero value is everything, as it is. Names of fields
-// are those of the source, but for what is said behind Rename.
+// Spec describes a view. The zero value is the unchanged source. Names of fields are the names in
+// the source, except for what Rename sets.
 type Spec struct {
-	// Kinds are the kinds that fields are to have instead of theirs, by name.
+	// Kinds sets other kinds for fields, by name.
 	Kinds map[string]string `json:"kinds,omitempty"`
-	// Where is an expression; records for which it does not hold are left out.
+	// Where selects records with an expression. Records for which it is false are left out.
 	Where string `json:"where,omitempty"`
-	// Dedupe are fields, or AllFields: of the records that are left, those in which they
-	// are as in one before are left out.
+	// Dedupe lists fields, or AllFields. A remaining record with the same values in these fields as
+	// an earlier record is left out.
 	Dedupe []string `json:"dedupe,omitempty"`
-	// Similar leaves out, of what is left, records whose image looks like one before:
-	// "image:6" those that are up to 6 of 64 bits apart (package similar).
+	// Similar leaves out remaining records whose image looks like an earlier one. "image:6" means
+	// that up to 6 of 64 bits differ (package similar).
 	Similar string `json:"similar,omitempty"`
-	// Split cuts what is left into parts, such as "train:0.9,val:0.1", of which Part
-	// is the one that is wanted. Seed decides which records go where.
+	// Split splits the remaining records into parts, for example "train:0.9,val:0.1". Part selects
+	// one. Seed sets the random assignment.
 	Split string `json:"split,omitempty"`
 	Part  string `json:"part,omitempty"`
 	Seed  uint64 `json:"split_seed,omitempty"`
-	// Stratify is a field of which each value is in all parts alike, Group one of
-	// which all records with the same value are in one part. Both may also be what
-	// expressions know beside fields: folder, image.width.
+	// Stratify is a field whose values have the same shares in all parts. Group is a field: all
+	// records with the same value are in one part. Both may also be other names that expressions
+	// know, such as folder or image.width.
 	Stratify string `json:"stratify,omitempty"`
 	Group    string `json:"group,omitempty"`
-	// Select are the fields that are kept, in that order; nil means all. Drop are
-	// those that are not. Rename gives fields other names: from old to new.
+	// Select lists the fields of the view, in order; nil means all. Drop lists fields to leave out.
+	// Rename maps old names to new ones.
 	Select []string          `json:"select,omitempty"`
 	Drop   []string          `json:"drop,omitempty"`
 	Rename map[string]string `json:"rename,omitempty"`
-	// Tensors are arrays that are made of columns, by name; behind the name may stand a
-	// type, as in x:float64. Their columns are left out unless Select names them.
-	// TensorsOf is a source, in the place of Tensors, whose own are made in the same way:
-	// with its vocabularies, means and deviations.
+	// Tensors are arrays made of columns, by name. A name may end with a type: x:float64. Their
+	// columns are left out unless Select names them. TensorsOf replaces Tensors: it is a source
+	// whose tensors are made in the same way, with its vocabularies, means and deviations.
 	Tensors   map[string]Tensor `json:"tensors,omitempty"`
 	TensorsOf string            `json:"tensors_of,omitempty"`
-	// Resolution is that of images, of packs that have them at several: "192", or
-	// "256x192". AtResolution takes it.
+	// Resolution selects a resolution of the images, for packs that have several: "192" or
+	// "256x192". AtResolution removes it.
 	Resolution string `json:"resolution,omitempty"`
 }
 
-// Keys are the names of a Spec's parts in JSON.
+// Keys returns the JSON keys of a Spec.
 func Keys() []string {
 	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "similar", "tensors", "tensors_of"}
 }
 
-// Empty says that the view is the source.
+// Empty reports whether the view is the unchanged source.
 func (s *Spec) Empty() bool {
 	return s == nil || len(s.Kinds) == 0 && s.Where == "" && s.Split == "" && s.Part == "" && s.Stratify == "" && s.Group == "" &&
 		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0 && s.Similar == "" &&
 		len(s.Tensors) == 0 && s.TensorsOf == ""
 }
 
-// Options are how the records are looked for. Nil means the defaults.
+// Options change how records are found. Nil means the defaults.
 type Options struct {
-	// Threads bounds what is read at once, 0 for a choice.
+	// Threads limits concurrent reads, 0 for the default.
 	Threads int
-	// Progress is told now and then how many records were looked at, of what.
+	// Progress is called from time to time with the number of records read.
 	Progress func(what string, done, total int64)
-	// NoCache neither uses what was found before nor keeps it.
+	// NoCache disables the cache of results.
 	NoCache bool
-	// OpenSource opens Spec.TensorsOf; without it there can be none.
+	// OpenSource opens Spec.TensorsOf. If it is nil, TensorsOf is an error.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error)
 }
 
@@ -90,23 +88,23 @@ type Part struct {
 	Records int64  `json:"records"`
 }
 
-// Viewer is a source that is a view.
+// Viewer is implemented by views.
 type Viewer interface {
 	driver.Source
-	// Spec is what the view has.
+	// Spec returns the description of the view.
 	Spec() Spec
-	// Of is the number of records of the source, Matched how many of them the
-	// expression holds for, and Parts are the parts of the split.
+	// Of returns the number of records of the source. Matched returns the number for which the
+	// expression holds. Parts returns the parts of the split.
 	Of() int64
 	Matched() int64
 	Parts() []Part
-	// Repeated is how many records were left out since they are as one before, Alike how
-	// many since their image looks like one before.
+	// Repeated returns the number of records left out as duplicates. Alike returns the number left
+	// out because their image looks like an earlier one.
 	Repeated() int64
 	Alike() int64
 }
 
-// Open makes a view of src, which it then owns. When it fails, src is left open.
+// Open makes a view of src and takes ownership of src. If Open fails, src stays open.
 func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (driver.Source, error) {
 	if spec.Empty() {
 		return src, nil
@@ -119,7 +117,7 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 	if err := v.check(); err != nil {
 		return nil, err
 	}
-	// What is asked is asked of fields as Kinds make them.
+	// Expressions and splits use the fields after Kinds has been applied.
 	typed, err := v.convert(ctx, opt)
 	if err != nil {
 		return nil, err
@@ -138,62 +136,62 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 	return v.asSource(), nil
 }
 
-// view is a source that has some records and fields of another one.
+// view is a source with some records and fields of another source.
 type view struct {
 	driver.Mapped
 	in   *driver.Info
 	spec Spec
 	info driver.Info
 	keep *set // nil for all records
-	// from is the place of each field in the source, convert what makes another
-	// kind of it, nil for nothing.
+	// from has the index in the source of each field. convert converts its kind, nil for no
+	// conversion.
 	from     []int
 	converts []func(v *driver.Value) error
-	// tensors are arrays that are made of several fields, made those of them that are a
-	// field here, nil for one that is not.
+	// tensors are arrays made of several fields. made has the tensor of each field of the view, nil
+	// for other fields.
 	tensors []*tensor
 	made    []*tensor
-	// place is the place of each field of the source here, -1 for none.
+	// place has the index in the view of each field of the source, -1 for none.
 	place []int
-	all   []driver.Field // those of the source, as Kinds make them
+	all   []driver.Field // fields of the source, after Kinds
 	kinds []func(v *driver.Value) error
-	// tail says that something that is no image becomes one, which is decoded.
+	// tail reports that a field becomes an image, which must be decoded.
 	tail bool
-	// varied says that numbers of records have that of an epoch or a variant above them
-	// (driver.Epochs, driver.Varied).
+	// varied reports that record numbers include an epoch or a variant (driver.Epochs,
+	// driver.Varied).
 	varied  bool
 	matched int64
-	// repeated is how many of those that matched are as one before.
+	// repeated counts the duplicates among the matched records.
 	repeated int64
 	alike    int64
 	parts    []Part
 	spare    sync.Pool
-	// chunks are what Chunks returns, chunkOf the source's number of each, nil where it
-	// is the same.
+	// chunks is the result of Chunks. chunkOf has the source's number of each chunk, nil if they
+	// are the same.
 	chunksOnce sync.Once
 	chunker    driver.Chunker
 	chunks     []int64
 	chunkOf    []int
 }
 
-// check refuses what makes no sense, whatever the source.
+// check validates the spec, independent of the source.
 func (v *view) check() error {
 	s := &v.spec
 	switch {
 	case s.Split == "" && s.Part != "":
 		return fmt.Errorf("part is %q and there is no split; write it like split=\"train:0.9,val:0.1\"", s.Part)
 	case s.Split == "" && (s.Stratify != "" || s.Group != ""):
-		return fmt.Errorf("stratify and group say how split cuts, and there is no split; write it like split=\"train:0.9,val:0.1\"")
+		return fmt.Errorf("stratify and group need split; write it like split=\"train:0.9,val:0.1\"")
 	case s.Stratify != "" && s.Group != "":
-		return fmt.Errorf("stratify is %q and group is %q: only one of them can be had", s.Stratify, s.Group)
+		return fmt.Errorf("stratify is %q and group is %q: use only one of them", s.Stratify, s.Group)
 	}
 	return nil
 }
 
-// field is the place of a field of the source.
+// field returns the index of a field of the source.
 func (v *view) field(what, name string) (int, error) {
 	var names []string
-	for i := range slices.Backward(v.all) { // a tensor may be called like one of its columns
+	for i := range slices.Backward(v.all) { // a tensor may have the name of one of its columns
 		if v.all[i].Name == name {
 			return i, nil
 		}
@@ -208,12 +206,12 @@ func (v *view) field(what, name string) (int, error) {
 	return 0, fmt.Errorf("%s: %s has no field %q%s", what, v.in.URL, name, hint)
 }
 
-// choose works out the fields.
+// choose sets the fields.
 func (v *view) choose() error {
 	s := &v.spec
 	var chosen []int
 	used := v.usedByTensors()
-	for _, t := range v.tensors { // they stand behind the fields of the source
+	for _, t := range v.tensors { // tensors come after the fields of the source
 		if i := slices.IndexFunc(v.all, func(f driver.Field) bool { return f.Name == t.field.Name }); i >= 0 && !used[i] {
 			return fmt.Errorf("tensors: there is a field %q already: give the tensor another name", t.field.Name)
 		}
@@ -225,7 +223,7 @@ func (v *view) choose() error {
 			return err
 		}
 		if slices.Contains(chosen, i) {
-			return fmt.Errorf("select: the field %q is there twice", name)
+			return fmt.Errorf("select: field %q is listed twice", name)
 		}
 		chosen = append(chosen, i)
 	}
@@ -254,7 +252,7 @@ func (v *view) choose() error {
 		case err != nil:
 			return err
 		case !slices.Contains(chosen, i):
-			return fmt.Errorf("rename: the field %q is left out", old)
+			return fmt.Errorf("rename: field %q is not in the view", old)
 		case name == "" || name == "index" || len(name) > 255:
 			return fmt.Errorf("rename: a field cannot be called %q", name)
 		}
@@ -283,8 +281,8 @@ func (v *view) choose() error {
 	return nil
 }
 
-// belong has rows belong to boxes under their new name, or to none where those are
-// left out.
+// belong updates fields that belong to boxes: they get the new name, or none if the boxes are left
+// out.
 func (v *view) belong() {
 	for k := range v.info.Fields {
 		f := &v.info.Fields[k]
@@ -299,7 +297,7 @@ func (v *view) belong() {
 	}
 }
 
-// describe fills in the description, when the records are known.
+// describe fills in the Info, once the records are known.
 func (v *view) describe() {
 	info := &v.info
 	info.URL, info.Format, info.Objects, info.Sequential = v.in.URL+Fragment(&v.spec), v.in.Format, v.in.Objects, v.in.Sequential
@@ -310,8 +308,7 @@ func (v *view) describe() {
 	}
 	info.Fingerprint = fingerprint(v.in.Fingerprint, &v.spec, v.sameTensors())
 	if v.keep != nil {
-		// Statistics are of all records: what they bound still holds, what they
-		// count does not.
+		// Statistics cover all records of the source. Limits still hold, counts do not.
 		for i := range info.Fields {
 			if f := &info.Fields[i]; f.Stats != nil && f.MaxBytes == 0 {
 				f.MaxBytes = max(f.Stats.MaxBytes, 1)
@@ -322,7 +319,7 @@ func (v *view) describe() {
 	v.able()
 }
 
-// able notes what the source can, and makes the view ready to be read.
+// able records the abilities of the source, and prepares the view for reading.
 func (v *view) able() {
 	v.Record, v.Field = v.id, func(field int) (int, bool) { return v.from[field], !v.changed(field) }
 	if _, ok := driver.As[driver.Chunker](v.Base); !ok {
@@ -339,7 +336,7 @@ func (v *view) able() {
 	}
 }
 
-// fingerprint is that of a view: another one for other records, fields or kinds.
+// fingerprint returns the fingerprint of a view. It differs for other records, fields or kinds.
 func fingerprint(of string, spec *Spec, more string) string {
 	text := of + "\x00" + canonical(spec)
 	if more != "" {
@@ -350,7 +347,7 @@ func fingerprint(of string, spec *Spec, more string) string {
 	return hex.EncodeToString(b[:])
 }
 
-// canonical is one text for all ways to write a view.
+// canonical returns the same text for all equivalent specs.
 func canonical(spec *Spec) string {
 	s := *spec
 	if e, err := parse(s.Where); err == nil {

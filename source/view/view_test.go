@@ -81,7 +81,7 @@ func ints(t testing.TB, s driver.Source, field int) (out []int64) {
 	return out
 }
 
-// The suite of sources passes for views of sources of several sorts.
+// The suite passes for views of different kinds of sources.
 func TestConformance(t *testing.T) {
 	csv := table(t, 100)
 	spec := &view.Spec{
@@ -152,8 +152,8 @@ func compressed(t testing.TB) drivertest.Open {
 	})
 }
 
-// Parts are disjoint, cover everything, have the sizes that were stated, are in the
-// order of the source, and are the same when they are made again.
+// Parts are disjoint, cover everything, have the declared sizes, keep the order of the source, and
+// do not change when they are made again.
 func TestSplit(t *testing.T) {
 	src := sourcetest.Raw(1003, 2, 2, 1, 7)
 	for _, c := range []struct {
@@ -248,7 +248,7 @@ func bool01(b bool) int {
 	return 0
 }
 
-// A split is the same everywhere and always: these are its first records.
+// A split never changes: these are its first records.
 func TestSplitIsForever(t *testing.T) {
 	src := sourcetest.Raw(1000, 2, 2, 1, 7)
 	for _, c := range []struct {
@@ -306,7 +306,7 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// Labels are compared by number and by name, also those made of texts.
+// Labels are compared by number and by name, also labels made from texts.
 func TestLabels(t *testing.T) {
 	src := sourcetest.Raw(70, 4, 4, 3, 7)
 	for _, where := range []string{"label == 'class3'", "label == 3", "3 == label", "label in ('class3')", "label in (3, 9)"} {
@@ -336,28 +336,28 @@ func TestErrors(t *testing.T) {
 		{view.Spec{Where: "label == 'class33'"}, `there is no class "class33"; did you mean "class3"?`},
 		{view.Spec{Where: "label < 'class3'"}, "names of classes have no order"},
 		{view.Spec{Where: "label"}, "say what it is to be compared with"},
-		{view.Spec{Where: "image == 3"}, "is of the kind image, whose values cannot be compared; image.width"},
-		{view.Spec{Where: "path == 'x'"}, "the records of a memory have no path"},
+		{view.Spec{Where: "image == 3"}, "has kind image, whose values cannot be compared; you can compare image.width"},
+		{view.Spec{Where: "path == 'x'"}, "records of format memory have no path"},
 		{view.Spec{Where: "label == 1 && label == 2"}, "write and\n  label == 1 && label == 2\n             ^^"},
 		{view.Spec{Where: "(label == 1"}, ") is expected here"},
 		{view.Spec{Where: "label.width > 1"}, "which has no width"},
 		{view.Spec{Where: "width == 'a'"}, "a number is compared with text"},
 		{view.Spec{Where: strings.Repeat("(", 200) + "1"}, "more than 100 parts"},
-		{view.Spec{Split: "train:0.9"}, "part says which one is wanted: train"},
+		{view.Spec{Split: "train:0.9"}, "set part to one of train"},
 		{view.Spec{Split: "train:0.9,val:0.1", Part: "vall"}, `there is no part "vall"; did you mean "val"?`},
 		{view.Spec{Split: "train:0.9,val:0.2", Part: "val"}, "more than all"},
 		{view.Spec{Split: "train:60,val:20", Part: "val"}, "80 records together and there are 70"},
 		{view.Spec{Split: "train", Part: "val"}, `"train" is no part`},
 		{view.Spec{Part: "val"}, "there is no split"},
-		{view.Spec{Stratify: "label"}, "there is no split"},
+		{view.Spec{Stratify: "label"}, "need split"},
 		{view.Spec{Split: "a:1.0", Part: "a", Stratify: "label", Group: "label"}, "only one of them"},
 		{view.Spec{Split: "a:1.0", Part: "a", Group: "folder"}, "have no path"},
-		{view.Spec{Select: []string{"label", "label"}}, "there twice"},
+		{view.Spec{Select: []string{"label", "label"}}, "is listed twice"},
 		{view.Spec{Select: []string{"lab"}}, `has no field "lab"; did you mean "label"?`},
 		{view.Spec{Drop: []string{"label", "image"}}, "leave no field"},
 		{view.Spec{Rename: map[string]string{"label": "image"}}, `two fields of the view are called "image"`},
 		{view.Spec{Rename: map[string]string{"label": "index"}}, "cannot be called"},
-		{view.Spec{Kinds: map[string]string{"label": "image"}}, "cannot be taken for image"},
+		{view.Spec{Kinds: map[string]string{"label": "image"}}, "cannot be read as image"},
 	} {
 		_, err := view.Open(t.Context(), src, &c.spec, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -366,7 +366,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What was found is kept: the second time nothing is read.
+// The result is cached: the second time nothing is read.
 func TestCache(t *testing.T) {
 	name := table(t, 300)
 	spec := view.Spec{Where: "score < 20", Split: "a:0.5,b:0.5", Part: "b", Stratify: "cls"}
@@ -389,7 +389,7 @@ func TestCache(t *testing.T) {
 	if len(files) == 0 {
 		t.Fatal("nothing is kept")
 	}
-	for _, f := range files { // what is damaged is found out again
+	for _, f := range files { // damaged files are computed again
 		b, _ := os.ReadFile(f)
 		b[len(b)-1] ^= 1
 		if err := os.WriteFile(f, b, 0o600); err != nil {
@@ -402,7 +402,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Every view has a fingerprint of its own.
+// Every view has its own fingerprint.
 func TestFingerprint(t *testing.T) {
 	src := sourcetest.Raw(70, 4, 4, 3, 7)
 	seen := map[string]view.Spec{src.Info().Fingerprint: {}}
@@ -419,7 +419,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// URLs say what views they mean, and back.
+// Views are the same after a round trip through a URL.
 func TestURL(t *testing.T) {
 	for _, spec := range []view.Spec{
 		{Where: `caption == "a#where=b & 100%" and n<3`, Select: []string{"a,b", "c:d"}, Rename: map[string]string{"a,b": "x", "c:d": "y=z"}},
@@ -438,13 +438,13 @@ func TestURL(t *testing.T) {
 	if base, got, err := view.CutURL("a#b"); base != "a#b" || got != nil || err != nil {
 		t.Error(base, got, err)
 	}
-	if _, _, err := view.CutURL("x#where=a&b<1"); err == nil || !strings.Contains(err.Error(), `"b<1" is not known behind the #`) {
+	if _, _, err := view.CutURL("x#where=a&b<1"); err == nil || !strings.Contains(err.Error(), `"b<1" is not known after the #`) {
 		t.Error(err)
 	}
 }
 
-// A folder can be cut by the folders of its paths, and only headers of files are read
-// to know how large images are.
+// A folder can be split by the folders of its paths. Image sizes are found by reading only the
+// headers of files.
 func TestFolder(t *testing.T) {
 	dir := images(t, 60)
 	src, err := foldersource.Open(t.Context(), dir, localstore.New(dir), nil)
@@ -473,7 +473,7 @@ func TestFolder(t *testing.T) {
 	if len(seen) != 12 {
 		t.Errorf("%d folders", len(seen))
 	}
-	// A file that is no image is named.
+	// The error for a file that is not an image names the file.
 	if err := os.WriteFile(filepath.Join(dir, "c0", "p0", "x.bmp"), []byte("BM no image at all, but long enough"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +486,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// images writes n of them into folders of folders, each wider than the one before.
+// images writes n images into nested folders, each wider than the one before.
 func images(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -502,7 +502,7 @@ func images(t testing.TB, n int) string {
 	return dir
 }
 
-// bmp is an image without pixels: nobody looks at them.
+// bmp returns an image without pixels, which the test does not read.
 func bmp(w, h int) []byte {
 	b := make([]byte, 54+(w*3+3)/4*4*h)
 	copy(b, "BM")
