@@ -102,6 +102,10 @@ bench-order: build build/venv-test ## how well orders shuffle for their memory, 
 	@bench/setup.sh mds side
 	@$(VENV) -m bench.order $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only '$(ONLY)')
 
+.PHONY: formats
+formats: ## lists of formats in README.md and docs/formats.md, from the formats
+	@$(GO) test ./internal/cli -run TestFormatLists -update
+
 .PHONY: bench-formats
 bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
 	@bench/setup.sh tf mds side robots ffcv

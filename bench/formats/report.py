@@ -1,11 +1,10 @@
-"""Writes docs/formats.md: what the program says of its formats, and the newest figures beside their libraries."""
+"""Writes the speed of formats to docs/formats.md: the newest figures, and those of the formats' own libraries."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import statistics
-import subprocess
 from typing import Any
 
 from .. import runner
@@ -13,14 +12,7 @@ from .. import runner
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/formats.md"
 
-INTRO = """# Formats
-
-<!-- made by `make bench-formats`; do not edit -->
-
-What Stoker reads as it is: `stoker.Loader("...")`, `stoker inspect` and `stoker pack` take all of these. Most are known
-by their content; the format's name in front of a path says it where they are not: `npy:tokens.bin`. `stoker formats`
-prints the list of the program at hand.
-"""
+TITLE = "## Speed"
 
 SPEED = """
 ## Speed, read as they are
@@ -109,15 +101,7 @@ def tokens(formats: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    told = json.loads(
-        subprocess.run([ROOT / "bin/stoker", "formats", "--json"], capture_output=True, text=True, check=True).stdout
-    )
-    head = ["format", "reads", "at random", "such as", "written by"]
-    rows = [
-        [f"`{t['name']}`", t["reads"], f"not {t['sequential']}" if t["sequential"] else "yes", f"`{t['example']}`", f"`{t['writes']}`" if t["writes"] else ""]
-        for t in told
-    ]
-    text = INTRO + "\n" + table(head, rows)
+    text = PAGE.read_text().partition("\n" + TITLE)[0]
     if got := newest():
         text += SPEED.format(
             cores=got["machine"]["cores"],

@@ -88,6 +88,16 @@ command that writes it.`,
 	return cmd
 }
 
+// formatsHelp says in the help of a command which data it reads.
+func formatsHelp() string {
+	var names []string
+	for _, f := range source.Formats() {
+		names = append(names, f.Name)
+	}
+	lines := wrap(strings.Join(names, ", "), pageWidth-2)
+	return "SRC can have any of these formats; stoker formats NAME says more about one:\n  " + strings.Join(lines, "\n  ")
+}
+
 func unknownFormat(name string, all []readable) error {
 	var names []string
 	for _, r := range all {

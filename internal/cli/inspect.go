@@ -33,6 +33,8 @@ func newInspectCommand(app *App) *cobra.Command {
 reads the manifest, not the data. Of anything else that can be loaded or packed:
 what it was taken for, its records and fields, and the line that loads it.
 
+` + formatsHelp() + `
+
 With --row N, show record N instead; --export FILE also writes one of its values
 as a file, the one that --field names or the first image: the JPEG or other file
 as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a

@@ -200,29 +200,10 @@ func newPackCommand(app *App) *cobra.Command {
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
 		Short:   "Turn a folder of images, or other data, into a pack",
-		Long: `Turn the folder of images SRC into the pack OUT: a few large files that load fast,
-and that everything which opens Apache Arrow files can open too.
+		Long: `Turn SRC, a folder of images or other data, into the pack OUT: a few large files that
+load fast, and that everything which opens Apache Arrow files can open too.
 
-SRC may also be
-  tokens.npy        an array: each row is a record; with --window L, each L elements
-                    of an array of one axis, such as tokens (or a folder of .npy
-                    files with equally many rows, one field each)
-  scans/            a folder of .npz files: each is a record, its arrays are fields
-  train.tfrecord    TFRecords, one file or a folder of them: each record its bytes;
-                    also compressed with gzip or zstd
-  cifar-10-batches-py?split=train
-                    the files of MNIST, CIFAR, STL-10 and SVHN
-  train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
-                    record; columns of paths of images or sounds are those files
-  train.parquet     Parquet files, or a folder as the Hugging Face hub has it, with
-                    ?split=train where there are several splits
-  train.arrow       Arrow files, a folder of them, or what
-                    save_to_disk of Hugging Face datasets has written
-  'train-{0000..0127}.tar'
-                    shards of webdataset (or a folder of them, or one): members with
-                    a name in common are a record. A tar or zip file of class
-                    folders is read like the folder, another one file by file
-  files:scans/      a folder of any files: each is a record, its bytes
+` + formatsHelp() + `
 
 With --field, a record is several files below SRC, such as an image and its mask:
 each --field says where the files of one field lie. * stands for any part of a

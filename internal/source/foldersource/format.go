@@ -14,7 +14,7 @@ var Format = &format.Format{
 	Name:    "folder",
 	Reads:   "folders of images, one per class: JPEG, PNG, BMP, GIF, WebP, TIFF, JPEG XL, AVIF, PPM and PGM",
 	Example: "photos/",
-	Guide:   "../transforms.md#other-pixels-than-rgb-of-uint8",
+	Guide:   "folders.md",
 	Params:  []format.Param{format.SplitParam},
 	Cached:  true,
 	Match:   func(_ context.Context, p *format.Probe) bool { return p.Dir },

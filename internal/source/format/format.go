@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is a data format. internal/source/betonsource/format.go is the smallest one, and
-// internal/source/pointsource/format.go has a parameter.
+// Format is a data format. CONTRIBUTING.md says how to add one.
 type Format struct {
 	// Name is the name in driver.Info, and in front of a path: npy:PATH.
 	Name string `json:"name"`

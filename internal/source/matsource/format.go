@@ -10,7 +10,7 @@ var Format = &format.Format{
 	Name:    "mat",
 	Reads:   "SVHN's cropped digits: MATLAB 5 files",
 	Example: "svhn?split=train",
-	Guide:   "arrays-and-bytes.md",
+	Guide:   "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
 	Params:  []format.Param{format.SplitParam},
 	Match:   fixedrecords.Match(IsName, IsFile),
 	Open:    fixedrecords.Opener(Open),

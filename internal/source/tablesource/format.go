@@ -11,7 +11,7 @@ import (
 // The formats are tables of text.
 var (
 	FormatCSV   = table(CSV, "CSV: columns with paths of images, sound and video, labels, boxes, text", "train.csv?image:image=path&label:label=class", nil)
-	FormatTSV   = table(TSV, "the same, separated by tabs", "train.tsv", nil)
+	FormatTSV   = table(TSV, "TSV: the same, separated by tabs", "train.tsv", nil)
 	FormatJSONL = table(JSONL, "JSON lines: one object per line", "train.jsonl", IsJSONL)
 )
 

@@ -13,7 +13,7 @@ var Format = &format.Format{
 	Name:    "zarr",
 	Reads:   "Zarr 2 and 3, in folders or zip files: arrays with the same first axis are fields",
 	Example: "x.zarr?image:image=train/x&label:label=train/y",
-	Guide:   "hdf5-zarr.md#zarr",
+	Guide:   "hdf5-zarr.md",
 	Params: []format.Param{
 		{Name: "split", Type: format.Text, Help: "The group to read, such as train."},
 		format.ColumnParam,

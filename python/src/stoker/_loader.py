@@ -58,8 +58,8 @@ class Loader:
     from other threads. A forked child cannot use it, and it cannot be pickled.
 
     Args:
-        source: path of a pack, of a folder of images or other files, of a ``.npy`` file, of TFRecords, of
-            tar or zip files (``shards/train-{0000..0127}.tar``), or a URL.
+        source: path or URL of a pack, of a folder of images, or of other data: ``stoker formats`` lists the
+            formats. Some take several files, such as ``shards/train-{0000..0127}.tar``.
         batch_size: records per batch and rank.
         fields: the transforms of each image, mask or array, ``{"image": [...]}``; other fields
             but images and masks come along. Several arrays may be made from one stored field
