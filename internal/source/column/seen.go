@@ -303,4 +303,10 @@ func (s *Seen) missing(records int64) int64 {
 }
 
 // Whole reports whether numbers of a type have no fractions.
-func Whole(t driver.DType) bool { return t != "" && t != driver.Bool && !t.Type().Floating() }
+func Whole(t driver.DType) bool {
+	switch t {
+	case "", driver.Bool, driver.Float16, driver.Float32, driver.Float64:
+		return false
+	}
+	return true
+}

@@ -5,7 +5,8 @@
 package dynvalue
 
 import (
-	"github.com/stokerdata/stoker/internal/dtype"
+	"encoding/binary"
+
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -82,12 +83,13 @@ func Add(c *column.Seen, v *Value) {
 
 // integer returns the whole number that b begins with, 0 for other types.
 func integer(t driver.DType, b []byte) int64 {
-	switch d := t.Type(); {
-	case d == dtype.Bool:
+	switch {
+	case t == driver.Int64: // most are
+		return int64(binary.LittleEndian.Uint64(b))
+	case t == driver.Bool:
 		return int64(b[0])
-	case d.Floating():
+	case !column.Whole(t):
 		return 0
-	default:
-		return d.Int(b)
 	}
+	return t.Type().Int(b)
 }
