@@ -1,7 +1,6 @@
-// Package filelist is what sources that read ordinary files share: the list of
-// the objects of a store in the order of their names, with what tells whether one
-// of them has changed since, without a pointer for each; and what the methods of
-// such sources begin with.
+// Package filelist has the parts that sources of ordinary files share: a list of the
+// objects of a store in the order of their names, and the beginning of Locate. The list
+// has the version of each object, and no pointer per object.
 package filelist
 
 import (
@@ -139,7 +138,7 @@ func (l *List) from(i int) end {
 // Name is the name of object i in the store.
 func (l *List) Name(i int) string { return string(l.names[l.from(i).name:l.ends[i].name]) }
 
-// Entry describes object i as it was listed.
+// Entry returns the entry of object i in the listing.
 func (l *List) Entry(i int) store.Entry {
 	e := store.Entry{
 		Name: l.Name(i), Size: l.size[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]),
@@ -240,8 +239,8 @@ func LocateEach(g *driver.Group, info *driver.Info, number func(n int64) int64, 
 	}
 }
 
-// Has says whether record k of a group may be located; where there is no such
-// record, Err says so.
+// Has reports whether record k of a group may be located. It sets Err if there is no such
+// record.
 func Has(g *driver.Group, k int, info *driver.Info) bool {
 	if uint64(g.IDs[k]) >= uint64(info.Len) {
 		outside(g, k, info)
@@ -255,7 +254,7 @@ func outside(g *driver.Group, k int, info *driver.Info) {
 	}
 }
 
-// ErrPlace puts the place of a record in front of an error of its content.
+// ErrPlace adds the path of a file to an error about its content.
 func ErrPlace(l *List, object int64, format string, err error) error {
 	var se *store.Error
 	if errors.As(err, &se) {

@@ -15,8 +15,8 @@ var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", 
 // numeric are the extensions of files of numbers for each pixel.
 var numeric = []string{".pfm", ".flo"}
 
-// MapType describes a field of images as the beginning of a file of it says: as a map
-// of numbers where that is what it is, else not at all.
+// MapType sets the type of a field of images if the first bytes of one of its files are
+// those of a map of numbers.
 func MapType(f *driver.Field, head []byte) {
 	switch imagefile.Detect(head) {
 	case driver.CodecPFM, driver.CodecFlo:
@@ -29,9 +29,9 @@ func MapType(f *driver.Field, head []byte) {
 	}
 }
 
-// KindOf says of which kind the files of a field are, by the field's name and the
-// name of one of them: images, or masks when "mask" or "segm" is part of the
-// field's name; audio, text and JSON by the extension; bytes otherwise.
+// KindOf returns the kind of a field from the field's name and the name of one of its
+// files. The extension decides between images, audio, text, JSON and bytes. Images are
+// masks if "mask" or "segm" is part of the field's name.
 func KindOf(field, file string) driver.Kind {
 	ext := strings.ToLower(path.Ext(file))
 	name := strings.ToLower(field)

@@ -15,8 +15,8 @@ const (
 	maskFiles = 8
 )
 
-// MaskType says whether the class numbers of masks need one byte or two, which is
-// seen in some of the files, of those that there says are there; nil: all are.
+// MaskType returns the type of the class numbers of masks: one byte or two. It reads the
+// headers of some files for which there returns true, of any files if there is nil.
 func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DType, error) {
 	out, n := driver.Uint8, l.Len()
 	for i := range min(n, maskFiles) {
@@ -37,10 +37,10 @@ func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DTy
 	return out, nil
 }
 
-// probing is how many files are looked into at once.
+// probing is the number of files that are read at the same time.
 const probing = 16
 
-// MostPixels is how many pixels the largest of the images has, as their headers say.
+// MostPixels returns the number of pixels of the largest image, from the headers.
 func (l *List) MostPixels(ctx context.Context) (int64, error) {
 	var most atomic.Int64
 	err := l.Bad.Probe(ctx, l.Len(), probing, func(ctx context.Context, i int) error {

@@ -1,5 +1,5 @@
-// Package filesource reads a folder of any files: each file is one record, its
-// bytes as they are, in the order of the paths. It decodes nothing.
+// Package filesource reads a folder of any files. The bytes of each file are one record,
+// in the order of the paths. Nothing is decoded.
 package filesource
 
 import (

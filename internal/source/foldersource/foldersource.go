@@ -1,6 +1,6 @@
 // Package foldersource reads a folder of image files as torchvision's
-// ImageFolder does: the class of a file is the first folder of its path, and
-// records are numbered in sorted order. A folder without class folders is read
+// ImageFolder does. The class of a file is the first folder of its path.
+// Records are numbered in sorted order. A folder without class folders is read
 // as images without labels. A folder of files of sound is read in the same way.
 //
 // Top folders such as train and test are splits (splits.go).
@@ -29,7 +29,7 @@ const (
 
 // Options change how a folder is read. Nil means the defaults.
 type Options struct {
-	// Threads bounds the folders listed at once, 0 for four per core.
+	// Threads bounds the folders listed at the same time, 0 for four per core.
 	Threads int
 	// Sound reads files of sound and not of images: of the whole folder, or the one
 	// whose name is File.

@@ -43,7 +43,7 @@ type Listing struct {
 // end says where the name and the version of a file end.
 type end struct{ name, version uint64 }
 
-// ScanOptions say which files count.
+// ScanOptions select the files of a folder.
 type ScanOptions struct {
 	// Kind is the kind of the files, selection.Image by default.
 	Kind selection.Kind
@@ -73,14 +73,14 @@ func (l *Listing) Path(i int) string {
 // FullPath is the path of file i, for messages.
 func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
 
-// Entry describes file i as it was listed.
+// Entry returns the entry of file i in the listing.
 func (l *Listing) Entry(i int) store.Entry {
 	return store.Entry{
 		Name: l.Path(i), Size: l.size[i], ID: l.id[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
 	}
 }
 
-// Place puts the path of file i in front of what is wrong with it.
+// Place adds the path of file i to an error.
 func (l *Listing) Place(i int, err error) error {
 	return filelist.Located(l.FullPath(i), err)
 }
@@ -145,9 +145,8 @@ func (l *Listing) Fingerprint() string {
 	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
 }
 
-// Scan lists the files of st in the order of torchvision's ImageFolder: the
-// class folders sorted by name, in each of them the folders sorted by path and
-// the files sorted by name. Hidden files and folders are skipped, and what package
+// Scan lists the files of st in the order of torchvision's ImageFolder. Class folders
+// are sorted by name, in each of them folders by path and files by name. Hidden files and folders are skipped, and what package
 // selection does not take. Folders without a file that is taken are not classes. A
 // folder without class folders is flat: its own files, without labels. A folder that cannot be read
 // counts as one bad file in it, whose path ends in a slash.
@@ -272,7 +271,7 @@ func (l *Listing) check() error {
 	return nil
 }
 
-// scannedDir is what was found directly in a folder, sorted by name, without a
+// scannedDir has the files that are directly in a folder, sorted by name, without a
 // pointer per file.
 type scannedDir struct {
 	rel      string

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Kind is what a file holds.
+// Kind is the kind of data in a file.
 type Kind uint8
 
 // The kinds. None is everything that is not media.
@@ -58,10 +58,10 @@ func (k Kind) format() string {
 	return [kinds]string{"files", "folder", "audio", "video", "dicom", "nifti"}[k]
 }
 
-// Type is what is known of a file.
+// Type describes a file by its name or its first bytes.
 type Type struct {
 	Kind Kind
-	// Known says that the name settles the kind. Without it the first bytes decide.
+	// Known is true if the kind is certain. Otherwise the first bytes decide.
 	Known bool
 	// Unread names the format if it is of a kind that is read, but is not read itself.
 	Unread string
@@ -100,7 +100,7 @@ var byExtension = func() map[string]Type {
 	return all
 }()
 
-// plain are names without an extension that say what is in a file, lower case.
+// plain are the lower-case names of text files that have no extension.
 var plain = map[string]bool{
 	"readme": true, "license": true, "licence": true, "copying": true, "notice": true, "authors": true, "changelog": true, "version": true,
 	"md5sums": true, "sha1sums": true, "sha256sums": true, "sha512sums": true, "checksums": true, "md5sum": true, "sha256sum": true, "makefile": true, "dockerfile": true,

@@ -21,7 +21,7 @@ const (
 	otherReason  = "content that is not of a known format"
 )
 
-// Left is what was not selected, by reason. Its methods may be called by several
+// Left counts the files that were not selected, by reason. Its methods may be called by several
 // goroutines at the same time.
 type Left struct {
 	st     store.Store
@@ -68,13 +68,13 @@ func (l *Left) add(name, reason string) {
 // take.
 func (l *Left) Add(name, reason string) { l.add(name, reason) }
 
-// AddFolder counts a folder without a file that is selected. beside says that it lies
-// among class folders.
-func (l *Left) AddFolder(dir string, beside bool) {
+// AddFolder counts a folder without a selected file. The folder counts as an empty class
+// if classes is true.
+func (l *Left) AddFolder(dir string, classes bool) {
 	switch {
 	case Litter(dir+"/") != "":
 		l.add(dir+"/", litterReason)
-	case beside:
+	case classes:
 		l.add(dir+"/", fmt.Sprintf("folders without %s, which are not classes", l.kind.Files()))
 	}
 }
@@ -112,11 +112,11 @@ func (l *Left) Skipped() []driver.Skipped {
 // NothingError is the error of a folder without a record.
 type NothingError struct{ text string }
 
-// Error says what was looked for, and what there is.
+// Error names the files that were looked for, and some of those that there are.
 func (e *NothingError) Error() string { return e.text }
 
 // Nothing is the error of a folder without a record: no image, for example. ends are
-// the names that were looked for. It says what there is.
+// the names that were looked for. The error names some files that there are.
 func (l *Left) Nothing(wanted, ends string) error {
 	var have []string
 	for _, s := range l.Skipped() {
@@ -135,8 +135,8 @@ var litter = []string{
 	"system volume information", "__pycache__", ".trashes",
 }
 
-// Litter returns the folder in the path of a file that a system or a program left
-// behind, "" if there is none. A name that ends in a slash is that of a folder.
+// Litter returns the part of a path up to a folder that a system or a program has made,
+// such as __MACOSX, "" if there is none. A name that ends in a slash is that of a folder.
 func Litter(name string) string {
 	for at := 0; ; {
 		n := strings.IndexByte(name[at:], '/')

@@ -20,7 +20,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say which files of a folder are records.
+// Options select the files of a folder that are records.
 type Options struct {
 	// Kind is the kind of files that are records. None takes every file, whatever
 	// it holds.
@@ -41,7 +41,7 @@ type Options struct {
 // a slash.
 type File struct {
 	store.Entry
-	// Bad says why the record cannot be read, nil for a record that may be read.
+	// Bad is the reason why the record cannot be read, nil for a record that may be read.
 	Bad error
 }
 
@@ -134,7 +134,7 @@ func (s *scan) bad(e store.Entry, err error) error {
 const (
 	// heldFiles are decided together.
 	heldFiles = 4096
-	// looks is how many files are read at the same time.
+	// looks is the number of files that are read at the same time.
 	looks = 32
 )
 
@@ -158,7 +158,7 @@ func (s *scan) give(file File, known bool) error {
 	return nil
 }
 
-// unread says why a file of the wanted kind cannot be read, nil if it may be read.
+// unread returns why a file of the wanted kind cannot be read, nil if it may be read.
 func (s *scan) unread(name string, t Type) error {
 	if t.Unread == "" {
 		return nil
@@ -214,7 +214,7 @@ func byContent(ctx context.Context, st store.Store, n int, of func(i int) store.
 	return types, errs, g.Wait()
 }
 
-// headBytes is how much of a file decides what it is.
+// headBytes is the size of the first bytes that decide what a file is.
 const headBytes = 1024
 
 func read(ctx context.Context, st store.Store, e store.Entry) ([]byte, error) {
@@ -227,25 +227,25 @@ func read(ctx context.Context, st store.Store, e store.Entry) ([]byte, error) {
 	return b, o.ReadAt(ctx, b, 0)
 }
 
-// censusNames is how many names of a folder decide what it is, censusLooks how many
-// files are read for it.
+// The first censusNames names of a folder decide what it is. At most censusLooks files
+// are read for that.
 const (
 	censusNames = 1000
 	censusLooks = 32
 )
 
 // Census decides which kind a folder is of: the kind of most of its media files, by
-// the first names of the listing. It counts once for all who ask.
+// the first names of the listing. It counts once for all formats.
 type Census struct {
 	done bool
 	kind Kind
 }
 
-// Of returns the kind of the folder st, None for one without media. Pictures that
-// are called as covers and thumbnails are do not count beside other media. If two
-// kinds have equally many files, the later one in the list of kinds is taken:
-// pictures lie beside recordings more often than recordings beside pictures. Files
-// are read only if those whose names do not decide could change the result.
+// Of returns the kind of the folder st, None for one without media. If there are other
+// media, pictures with the names of covers and thumbnails do not count. If two kinds
+// have equally many files, Of returns the later one in the list of kinds, since
+// recordings often have pictures next to them. Of
+// reads files only if those with undecided names could change the result.
 func (c *Census) Of(ctx context.Context, st store.Store) Kind {
 	if !c.done {
 		c.done, c.kind = true, census(ctx, st)

@@ -23,7 +23,7 @@ var (
 	script = "export const a = 1\n"
 )
 
-// What names and first bytes say.
+// Names and first bytes decide what a file is.
 func TestTypes(t *testing.T) {
 	for _, test := range []struct {
 		name, content, want string
@@ -108,7 +108,7 @@ func storeOf(files ...string) *counted {
 	return &counted{Memory: storetest.NewMemory(objects)}
 }
 
-// What is selected of folders, and why the rest is not.
+// Scan selects files of folders, and counts the others by reason.
 func TestScan(t *testing.T) {
 	for _, test := range []struct {
 		name  string
