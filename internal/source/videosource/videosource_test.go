@@ -185,3 +185,38 @@ func TestBadFiles(t *testing.T) {
 		})
 	}
 }
+
+// Videos of a format that is not read are bad records. TypeScript is not a video, and one
+// GIF does not make images of the folder.
+func TestOtherFiles(t *testing.T) {
+	dir := videotest.Folder(t, 2)
+	stream := strings.Repeat("G"+strings.Repeat("\x00", 187), 4)
+	for name, content := range map[string]string{"a/x.ts": stream, "a/y.ts": "export {}", "b/z.flv": "FLV\x01", "b/still.gif": "GIF89a", "readme.md": "text"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := opener(dir, &Options{Frames: 100})(t) // one clip for each
+	if s.Info().Len != 4 {
+		t.Fatalf("%d records, want 4", s.Info().Len)
+	}
+	var bad []string
+	for _, rec := range drivertest.Records(t, s, 0, 1, 2, 3) {
+		if rec.Err != nil {
+			bad = append(bad, rec.Err.Error())
+		}
+	}
+	if len(bad) != 2 || !strings.Contains(bad[0], "a/x.ts: a video of a format that is not read: MPEG-TS") || !strings.Contains(bad[1], "b/z.flv: a video of a format that is not read: .flv") {
+		t.Errorf("bad records: %q", bad)
+	}
+	var left []string
+	for _, g := range driver.GroupSkipped(s) {
+		left = append(left, strings.Join(g.Examples, " "))
+		if g.Bad {
+			t.Errorf("%+v is bad", g)
+		}
+	}
+	if want := []string{"a/y.ts", "b/still.gif", "readme.md"}; !slices.Equal(left, want) {
+		t.Errorf("not taken: %q, want %q", left, want)
+	}
+}
