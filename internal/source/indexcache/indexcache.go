@@ -1,9 +1,8 @@
-// Package indexcache caches what was found out about a large file by reading all of it,
-// such as the offsets of the records in a compressed stream, so that the file is read once
-// (internal/querycache). A file is the same if its path, size, time of change and inode are
-// the same.
+// Package indexcache caches facts about a large file that need a full read, such as the offsets of the records in a
+// compressed stream, so that the file is only read once. A file counts as unchanged if its path, size, modification
+// time and inode are the same.
 //
-// Nothing depends on the cache. Missing and damaged entries are found out again.
+// The cache is optional: missing and damaged entries are computed again.
 package indexcache
 
 import (
@@ -30,15 +29,14 @@ const (
 	unpacked = 1 << 30
 )
 
-// Files caches facts about the files of a source. Its methods may be called from several
-// goroutines at once.
+// Files caches facts about the files of a source. Its methods may be called from any goroutine.
 type Files struct {
 	list *filelist.List
 	seed []string
 }
 
-// New returns the cache for the files of a list. The words say which facts these are and
-// what they depend on besides the file.
+// New returns the cache for the files of a list. The words name the facts, and everything besides the file that the
+// facts depend on.
 func New(list *filelist.List, what ...string) *Files {
 	return &Files{list: list, seed: append([]string{version}, what...)}
 }

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// index is what is remembered here.
+// index is the cached fact in these tests.
 type index struct {
 	Name string
 	At   []int64
@@ -87,10 +87,10 @@ func TestRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := get(t, dir, "one"); ok {
-		t.Error("a file that was changed is taken for what it was")
+		t.Error("the entry of a changed file is used")
 	}
 	put("one")
-	// What is damaged is not there.
+	// Damaged entries are ignored.
 	folder, err := cache.Folder("")
 	if err != nil {
 		t.Fatal(err)
@@ -110,11 +110,11 @@ func TestRemembered(t *testing.T) {
 		}
 	}
 	if _, ok := get(t, dir, "one"); ok {
-		t.Error("what is damaged is used")
+		t.Error("a damaged entry is used")
 	}
 }
 
-// Small files, and folders in which nothing can be kept, are no failure.
+// Small files and an unusable cache folder do not cause errors.
 func TestNotRemembered(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x.gz"), make([]byte, Least-1), 0o644); err != nil {
@@ -125,7 +125,7 @@ func TestNotRemembered(t *testing.T) {
 	f := files(t, dir, "one")
 	f.Put(t.Context(), 0, &index{"x", nil})
 	if all, _ := os.ReadDir(at); len(all) != 0 {
-		t.Errorf("%v is kept of a small file", all)
+		t.Errorf("a small file has the entries %v", all)
 	}
 	no := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(no, nil, 0o600); err != nil {

@@ -1,6 +1,5 @@
-// Package stlsource reads STL-10: images of 96 x 96 pixels in one file per split (train_X.bin, test_X.bin,
-// unlabeled_X.bin), and class numbers from 1 in a second file (train_y.bin). The file has planes, and each plane is
-// stored by columns.
+// Package stlsource reads STL-10. Each split has a file of 96 x 96 images (train_X.bin, test_X.bin, unlabeled_X.bin)
+// and a file of class numbers from 1 on (train_y.bin). Images have planes, and each plane is stored by columns.
 package stlsource
 
 import (

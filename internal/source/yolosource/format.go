@@ -136,7 +136,7 @@ func splitFolders(ctx context.Context, st store.Store, file string, data *Data, 
 			}
 		}
 		if full == "" {
-			return "", nil, fmt.Errorf("%s says that %s lies in %s, and there is no such folder from %s on", file, split, p, strings.Join(bases, " or "))
+			return "", nil, fmt.Errorf("%s: the split %s has the folder %s, which does not exist in %s", file, split, p, strings.Join(bases, " or "))
 		}
 		if full, err = place.Abs(full); err != nil {
 			return "", nil, err

@@ -85,9 +85,8 @@ func labelName(image string) string {
 	return name[1:]
 }
 
-// Folders returns the folder of the images of a data set without data.yaml, "" if the
-// folder st is not one: it has folders called images and labels, in the same
-// capitalisation, and the labels are not of another format.
+// Folders returns the folder with the images of a data set without data.yaml. Such a data set has the folders images
+// and labels, with the same capitalisation, and the labels have the format of YOLO. For other folders it returns "".
 func Folders(ctx context.Context, st store.Store) string {
 	all, err := filelist.Folders(ctx, st, "")
 	images := filelist.FindFolder(all, "images")
