@@ -388,12 +388,7 @@ func (s *Source) worker() (*worker, error) {
 func (s *Source) giveBack(w *worker) {
 	w.rec[0] = driver.Record{}
 	clear(w.vals)
-	w.inner.Alloc, w.inner.Place = nil, nil
-	clear(w.inner.Bytes)
-	for k := range w.inner.Records {
-		clear(w.inner.Records[k].Values)
-		w.inner.Records[k].Err = nil
-	}
+	w.inner.Release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle = append(s.idle, w)

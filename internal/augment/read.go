@@ -28,10 +28,7 @@ func (s *Source) begin(w *worker, g *driver.Group) *driver.Group {
 	}
 	in := &w.inner
 	in.Want = w.want
-	in.Begin(g.IDs, len(s.in.Fields))
-	for k := range g.Records {
-		in.Records[k].Err = g.Records[k].Err
-	}
+	in.BeginIn(g, g.IDs, len(s.in.Fields))
 	return in
 }
 
@@ -53,23 +50,12 @@ func (s *Source) Locate(g *driver.Group) {
 	defer s.giveBack(w)
 	in := s.begin(w, g)
 	s.Base.Locate(in)
-	at := 0
-	for k := range g.IDs {
-		for ; at < int(in.First[k+1]); at++ {
-			e := in.Extents[at]
-			if e.Field >= 0 {
-				if to := s.place[e.Field]; to >= 0 {
-					e.Field = int32(to)
-				} else {
-					e.Field, e.Tail = -1, true // which is decoded
-				}
-			}
-			g.Extents = append(g.Extents, e)
+	g.Hand(in, func(e *driver.Extent) {
+		if e.Field >= 0 {
+			e.Field = int32(s.place[e.Field])
+			e.Tail = e.Tail || e.Field < 0 // it is decoded
 		}
-		g.Records[k].Err = in.Records[k].Err
-		g.Next()
-	}
-	g.Missing = append(g.Missing, in.Missing...)
+	})
 }
 
 // Parse implements driver.Source.
@@ -80,15 +66,11 @@ func (s *Source) Parse(g *driver.Group) error {
 	}
 	defer s.giveBack(w)
 	in := s.begin(w, g)
-	in.First = append(in.First[:0], g.First...)
-	for _, e := range g.Extents {
+	in.HandBytes(g, func(e *driver.Extent) {
 		if e.Field >= 0 {
 			e.Field = int32(s.from[e.Field])
 		}
-		in.Extents = append(in.Extents, e)
-	}
-	in.Bytes = append(in.Bytes[:0], g.Bytes...)
-	in.Alloc = g.Alloc
+	})
 	if err := s.Base.Parse(in); err != nil {
 		return err
 	}

@@ -149,15 +149,52 @@ func (g *Group) Relocate() {
 // appended to Extents.
 func (g *Group) Next() { g.First = append(g.First, int32(len(g.Extents))) }
 
-// Hand copies the results of Locate from another group to this one. Sources that wrap another
-// source use it.
-func (g *Group) Hand(inner *Group) {
+// BeginIn makes g ready for the records of outer: g is the group of a wrapped source, in which
+// they have the numbers ids.
+func (g *Group) BeginIn(outer *Group, ids []int64, fields int) {
+	g.Begin(ids, fields)
+	for k := range outer.Records {
+		g.Records[k].Err = outer.Records[k].Err
+	}
+}
+
+// Hand copies the result of Locate from inner, the group of a wrapped source. Change, if it is set,
+// is called for each extent.
+func (g *Group) Hand(inner *Group, change func(e *Extent)) {
 	for k := range g.IDs {
-		g.Extents = append(g.Extents, inner.Extents[inner.First[k]:inner.First[k+1]]...)
+		g.hand(inner.Extents[inner.First[k]:inner.First[k+1]], change)
 		g.Records[k].Err = inner.Records[k].Err
 		g.Next()
 	}
 	g.Missing = append(g.Missing, inner.Missing...)
+}
+
+// HandBytes copies what was read from outer to g, the group of a wrapped source, for Parse.
+// Change, if it is set, is called for each extent.
+func (g *Group) HandBytes(outer *Group, change func(e *Extent)) {
+	g.First = append(g.First[:0], outer.First...)
+	g.hand(outer.Extents, change)
+	g.Bytes = append(g.Bytes[:0], outer.Bytes...)
+	g.Alloc = outer.Alloc
+}
+
+func (g *Group) hand(extents []Extent, change func(e *Extent)) {
+	at := len(g.Extents)
+	g.Extents = append(g.Extents, extents...)
+	for i := at; change != nil && i < len(g.Extents); i++ {
+		change(&g.Extents[i])
+	}
+}
+
+// Release drops the references to values, bytes and functions, so that a group which is kept for
+// later does not keep their memory.
+func (g *Group) Release() {
+	g.Want, g.Alloc, g.Place = nil, nil, nil
+	clear(g.Bytes)
+	for k := range g.Records {
+		clear(g.Records[k].Values)
+		g.Records[k].Err = nil
+	}
 }
 
 // Of returns the extents of record k and their bytes.

@@ -73,9 +73,8 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	if g.Box != nil {
 		in.Box = w.box
 	}
-	in.Begin(w.ids, len(v.in.Fields))
+	in.BeginIn(g, w.ids, len(v.in.Fields))
 	for k := range g.Records {
-		in.Records[k].Err = g.Records[k].Err
 		if w.ids[k] < 0 {
 			if g.Records[k].Err == nil {
 				in.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], v.info.Len, v.info.URL)
@@ -86,16 +85,10 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	return in
 }
 
-// end copies the results of the source.
+// end makes w ready for another group.
 func (w *work) end() {
 	w.outer = nil
-	in := &w.inner
-	in.Alloc, in.Place, in.Box = nil, nil, nil
-	clear(in.Bytes)
-	for k := range in.Records {
-		clear(in.Records[k].Values)
-		in.Records[k].Err = nil
-	}
+	w.inner.Release()
 	w.v.spare.Put(w)
 }
 
@@ -121,42 +114,33 @@ func (v *view) Locate(g *driver.Group) {
 	w := v.spare.Get().(*work)
 	in := w.begin(g)
 	v.Base.Locate(in)
-	at := 0
-	for k := range g.IDs {
-		for ; at < int(in.First[k+1]); at++ {
-			e := in.Extents[at]
-			e.Field, e.Tail = v.outer(e.Field), e.Tail || v.tail
-			g.Extents = append(g.Extents, e)
-		}
-		g.Records[k].Err = in.Records[k].Err
-		g.Next()
-	}
-	g.Missing = append(g.Missing, in.Missing...)
+	g.Hand(in, v.extent)
 	w.end()
 }
 
-// outer returns the field of the view whose value an extent is. It returns -1 if there is none or
-// if the view converts it.
-func (v *view) outer(field int32) int32 {
-	if field < 0 || v.place[field] < 0 || v.converts[v.place[field]] != nil {
-		return -1
+// extent changes an extent of the source to one of the view.
+func (v *view) extent(e *driver.Extent) {
+	e.Tail = e.Tail || v.tail
+	if e.Field < 0 {
+		return
 	}
-	return int32(v.place[field])
+	if e.Field = int32(v.place[e.Field]); e.Field >= 0 && v.converts[e.Field] != nil {
+		e.Field = -1
+	}
+}
+
+// inner changes an extent of the view back to one of the source.
+func (v *view) inner(e *driver.Extent) {
+	if e.Field >= 0 {
+		e.Field = int32(v.from[e.Field])
+	}
 }
 
 // Parse implements driver.Source.
 func (v *view) Parse(g *driver.Group) error {
 	w := v.spare.Get().(*work)
 	in := w.begin(g)
-	in.First = append(in.First[:0], g.First...)
-	for _, e := range g.Extents {
-		if e.Field >= 0 {
-			e.Field = int32(v.from[e.Field])
-		}
-		in.Extents = append(in.Extents, e)
-	}
-	in.Bytes = append(in.Bytes[:0], g.Bytes...)
-	in.Alloc = g.Alloc
+	in.HandBytes(g, v.inner)
 	if g.Place != nil {
 		in.Place = w.where
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/internal/source/wrap/variants"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -20,7 +20,8 @@ const originName = "origin"
 // patches has the patches of a pack's volumes as records. They are adjacent or overlap, and the last one of each
 // axis ends with the volume. Only the patch is read from a volume.
 type patches struct {
-	r             *pack.Reader
+	driver.Mapped
+	base          variants.Base
 	info          driver.Info
 	patch, stride [3]int
 	sides         [3]int
@@ -31,8 +32,23 @@ type patches struct {
 	spare         sync.Pool
 }
 
-func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
-	s := &patches{r: r, info: *r.Info(), patch: patch, stride: stride, each: 1}
+func openPatches(r variants.Base, patch, stride [3]int) (*patches, error) {
+	s := &patches{base: r, info: *r.Info(), patch: patch, stride: stride, each: 1}
+	s.Base = r
+	s.Record = func(id int64) int64 {
+		if id < 0 || id >= s.info.Len {
+			return -1
+		}
+		return id / s.each
+	}
+	s.Field = func(field int) (int, bool) {
+		if field == s.origin {
+			return -1, false
+		}
+		return field, !s.volume[field]
+	}
+	// A patch is not the volume of the pack, and its number has no epoch.
+	s.Without = []any{(*driver.Deriver)(nil), (*driver.Epochs)(nil), (*driver.Varied)(nil)}
 	s.info.Fields = slices.Clone(s.info.Fields)
 	first := -1
 	for i := range s.info.Fields {
@@ -135,9 +151,9 @@ func (s *patches) begin(g *driver.Group) *work {
 	if g.Want != nil {
 		w.inner.Want = g.Want[:s.origin]
 	}
-	w.inner.Begin(w.ids, s.origin)
+	w.inner.BeginIn(g, w.ids, s.origin)
 	for k := range g.Records {
-		if w.inner.Records[k].Err = g.Records[k].Err; w.ids[k] < 0 && g.Records[k].Err == nil {
+		if w.ids[k] < 0 && g.Records[k].Err == nil {
 			w.inner.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], s.info.Len, s.info.URL)
 		}
 	}
@@ -145,27 +161,19 @@ func (s *patches) begin(g *driver.Group) *work {
 }
 
 func (w *work) end() {
-	in := &w.inner
-	w.outer, in.Alloc, in.Place, in.Want = nil, nil, nil, nil
-	clear(in.Bytes)
-	for k := range in.Records {
-		clear(in.Records[k].Values)
-		in.Records[k].Err = nil
-	}
+	w.inner.Release()
+	w.outer = nil
 	w.s.spare.Put(w)
 }
 
 // Info implements driver.Source.
 func (s *patches) Info() *driver.Info { return &s.info }
 
-// Object implements driver.Source.
-func (s *patches) Object(n int64) driver.Object { return s.r.Object(n) }
-
 // Locate implements driver.Source.
 func (s *patches) Locate(g *driver.Group) {
 	w := s.begin(g)
-	s.r.Locate(&w.inner)
-	g.Hand(&w.inner)
+	s.Base.Locate(&w.inner)
+	g.Hand(&w.inner, nil)
 	w.end()
 }
 
@@ -174,10 +182,9 @@ func (s *patches) Parse(g *driver.Group) error {
 	w := s.begin(g)
 	defer w.end()
 	in := &w.inner
-	in.First = append(in.First[:0], g.First...)
-	in.Extents, in.Bytes = append(in.Extents[:0], g.Extents...), append(in.Bytes[:0], g.Bytes...)
-	in.Alloc, in.Place = g.Alloc, g.Place
-	if err := s.r.Parse(in); err != nil {
+	in.HandBytes(g, nil)
+	in.Place = g.Place
+	if err := s.Base.Parse(in); err != nil {
 		return err
 	}
 	for k := range g.Records {
@@ -195,24 +202,9 @@ func (s *patches) Parse(g *driver.Group) error {
 	return nil
 }
 
-// Learn implements driver.Indexer.
-func (s *patches) Learn(e driver.Extent, b []byte) error { return s.r.Learn(e, b) }
-
-// Sizes implements driver.Sizer.
-func (s *patches) Sizes(field int, ids, sizes []int64) bool {
-	if field == s.origin || s.volume[field] {
-		return false
-	}
-	of := make([]int64, len(ids))
-	for i, id := range ids {
-		of[i] = id / s.each
-	}
-	return s.r.Sizes(field, of, sizes)
-}
-
 // Chunks implements driver.Chunker.
 func (s *patches) Chunks() []int64 {
-	starts := s.r.Chunks()
+	starts := s.base.Chunks()
 	for i := range starts {
 		starts[i] *= s.each
 	}
@@ -220,7 +212,7 @@ func (s *patches) Chunks() []int64 {
 }
 
 // Chunk implements driver.Chunker.
-func (s *patches) Chunk(n int) driver.Extent { return s.r.Chunk(n) }
+func (s *patches) Chunk(n int) driver.Extent { return s.base.Chunk(n) }
 
 // Cuts implements driver.Cutter. Parts of patches are parts of volumes.
 func (s *patches) Cuts(field int) bool { return field < s.origin && s.volume[field] }
@@ -233,8 +225,7 @@ func (s *patches) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
-	volume, _ := s.place(id)
-	return s.named(s.r.Name(volume), id)
+	return s.named(s.Mapped.Name(id), id)
 }
 
 func (s *patches) named(volume string, id int64) string {
@@ -247,11 +238,7 @@ func (s *patches) Find(ctx context.Context, id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return s.Name(id)
 	}
-	volume, _ := s.place(id)
-	return s.named(s.r.Find(ctx, volume), id)
+	return s.named(s.base.Find(ctx, s.Record(id)), id)
 }
-
-// Close implements driver.Source.
-func (s *patches) Close() error { return s.r.Close() }
 
 var errBoth = errors.New("patch=: packs with variants of records (--augment) cannot be cut into patches")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
+	"github.com/stokerdata/stoker/internal/source/wrap/variants"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -140,4 +142,21 @@ func TestPatchesThatAreNone(t *testing.T) {
 			s.Close()
 		}
 	}
+}
+
+func TestWrapped(t *testing.T) {
+	drivertest.Wrapped(t, drivertest.Wrapping{
+		Open: func(testing.TB) driver.Source { return sourcetest.Mixed(20).Copied() },
+		Wrap: func(t testing.TB, base driver.Source) driver.Source {
+			s, err := openPatches(base.(variants.Base), [3]int{2, 3, 4}, [3]int{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Lacks: map[string]string{
+			"Epochs": "packs are the same in each epoch",
+			"Varied": "packs with variants are not cut",
+		},
+	})
 }

@@ -47,9 +47,8 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	}
 	in := &w.inner
 	in.Want = w.want
-	in.Begin(w.ids, len(w.want))
+	in.BeginIn(g, w.ids, len(w.want))
 	for k := range g.Records {
-		in.Records[k].Err = g.Records[k].Err
 		if (w.ids[k] < 0 || w.ids[k] >= s.info.Len) && in.Records[k].Err == nil {
 			in.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], s.info.Len, s.info.URL)
 		}
@@ -59,13 +58,8 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 }
 
 func (w *work) end() {
-	in := &w.inner
-	in.Alloc, in.Place, w.outer = nil, nil, nil
-	clear(in.Bytes)
-	for k := range in.Records {
-		clear(in.Records[k].Values)
-		in.Records[k].Err = nil
-	}
+	w.inner.Release()
+	w.outer = nil
 	w.s.spare.Put(w)
 }
 

@@ -84,21 +84,12 @@ func (s *Source) begin(g *driver.Group) *group {
 		w.ids, w.epochs = append(w.ids, n), append(w.epochs, epoch)
 	}
 	w.inner.Want = g.Want
-	w.inner.Begin(w.ids, len(s.info.Fields))
-	for k := range g.Records {
-		w.inner.Records[k].Err = g.Records[k].Err
-	}
+	w.inner.BeginIn(g, w.ids, len(s.info.Fields))
 	return w
 }
 
 func (s *Source) end(w *group) {
-	in := &w.inner
-	in.Alloc, in.Place, in.Want = nil, nil, nil
-	clear(in.Bytes)
-	for k := range in.Records {
-		clear(in.Records[k].Values)
-		in.Records[k].Err = nil
-	}
+	w.inner.Release()
 	s.spare.Put(w)
 }
 
@@ -112,7 +103,7 @@ func (s *Source) EpochRecords() {}
 func (s *Source) Locate(g *driver.Group) {
 	w := s.begin(g)
 	s.Base.Locate(&w.inner)
-	g.Hand(&w.inner)
+	g.Hand(&w.inner, nil)
 	s.end(w)
 }
 
@@ -120,9 +111,8 @@ func (s *Source) Locate(g *driver.Group) {
 func (s *Source) Parse(g *driver.Group) error {
 	w := s.begin(g)
 	in := &w.inner
-	in.First = append(in.First[:0], g.First...)
-	in.Extents, in.Bytes = append(in.Extents[:0], g.Extents...), append(in.Bytes[:0], g.Bytes...)
-	in.Alloc, in.Place = g.Alloc, g.Place
+	in.HandBytes(g, nil)
+	in.Place = g.Place
 	err := s.Base.Parse(in)
 	if err == nil {
 		for k := range g.Records {

@@ -182,13 +182,8 @@ func (w *work) begin(g *driver.Group, k int) *driver.Group {
 }
 
 func (w *work) end() {
-	in := &w.inner
-	in.Alloc, in.Place, w.outer = nil, nil, nil
-	clear(in.Bytes)
-	if len(in.Records) > 0 {
-		clear(in.Records[0].Values)
-		in.Records[0].Err = nil
-	}
+	w.inner.Release()
+	w.outer = nil
 	w.s.spare.Put(w)
 }
 
