@@ -1,10 +1,10 @@
-// Package augment makes of a source another one whose records have been through the
-// transforms of a loader already, once or in several variants: what stoker pack --transforms
-// and --augment pack.
+// Package augment is a source that applies the transforms of a loader to the records of another
+// source, one or several times per record. It serves the
+// flags --transforms and --augment of stoker pack.
 //
-// Variant v of a record is what a loader with the same transforms and seed gives of that
-// record in epoch v. Of a field image with several variants there are the fields image~0, image~1 and
-// so on (driver.VariantName), with what follows an image, such as its boxes, in as many.
+// Variant v of a record equals the record that a loader with the same transforms and seed returns
+// in epoch v. With several variants a field image becomes the fields image~0, image~1 and so on
+// (driver.VariantName). Fields that follow an image, such as its boxes, have as many variants.
 package augment
 
 import (
@@ -27,45 +27,45 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Options say what is done to records.
+// Options describe the transforms.
 type Options struct {
-	// Outputs are what is made of which field, as a loader has them. Fields of images and
-	// masks that none is made of would not fit any more and are refused.
+	// Outputs are those of a loader. If images are transformed, every field of images or masks
+	// needs an output: without transforms it would no longer fit the others.
 	Outputs []transform.Output
-	// Variants is how many are made of each record, at least 1. A single one keeps the
-	// names of its fields.
+	// Variants is the number of variants per record, at least 1. With 1 the fields keep their
+	// names.
 	Variants int
-	// Seed and the number of a record, counted from First, decide what is drawn.
+	// Seed and the number of a record, counted from First, determine the random numbers.
 	Seed  uint64
 	First int64
-	// Audio is how recordings are packed: Float, which "" stands for, or Sixteen.
+	// Audio is the format of packed recordings: Float (the default) or Sixteen.
 	Audio string
-	// Threads is how many records are worked on at once, Memory what that may take in
-	// bytes, 0 for a part of what is free.
+	// Threads is the number of records that are transformed at the same time. Memory is the
+	// limit for that in bytes, 0 for a fraction of the free memory.
 	Threads int
 	Memory  int64
 }
 
-// The part of the free memory, and the least that is taken.
+// The default memory is the free memory divided by memoryShare, and at least leastMemory bytes.
 const (
 	memoryShare = 8
 	leastMemory = 64 << 20
 )
 
-// made is an array that becomes fields, one for each variant.
+// made is an array that becomes one field per variant.
 type made struct {
 	array int
-	// place is that of the field of variant 0; those of the others follow it.
+	// place is the number of the field of variant 0. The other variants follow.
 	place int
-	field driver.Field // with the name that it has without variants
-	sound *sound       // nil for what is none
+	field driver.Field // with its name without variants
+	sound *sound       // nil if it is not a recording
 	clip  bool
 }
 
-// kept is a field that stays as it is.
+// kept is a field that is not transformed.
 type kept struct{ from, place int }
 
-// Source has the records of another one, transformed.
+// Source has the transformed records of another source.
 type Source struct {
 	driver.Mapped
 	in     *driver.Info
@@ -74,36 +74,36 @@ type Source struct {
 	set    *kind.Set
 	layout *collate.Layout
 	large  *kind.Large
-	memory int64 // of a worker
+	memory int64 // per worker
 	made   []made
 	kept   []kept
-	// place is that of fields of the source that stay, -1 for the others; need are the
-	// fields that what is made needs.
+	// place is the number here of each field of the source that is kept, -1 for the others. need
+	// marks the fields that the transforms read.
 	place []int
 	need  []bool
-	from  []int // of each field, the field of the source
+	from  []int // the field of the source, by field
 
 	mu   sync.Mutex
 	idle []*worker
 }
 
-// Open makes a source of src, which it then owns. When it fails, src is left open.
+// Open wraps src and owns it. If Open fails, src stays open.
 func Open(src driver.Source, opt *Options) (driver.Source, error) {
 	s := &Source{in: src.Info(), opt: *opt}
 	s.Base = src
 	s.Field = func(field int) (int, bool) { return s.from[field], s.place[s.from[field]] == field }
-	s.Without = []any{(*driver.Cutter)(nil)} // transforms are of whole volumes
+	s.Without = []any{(*driver.Cutter)(nil)} // transforms get whole volumes
 	if s.in.Sequential {
-		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: pack it without transforms first, and then that pack with them", s.in.URL)
+		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: pack it without transforms, then pack that pack with them", s.in.URL)
 	}
 	if n := s.opt.Variants; n < 1 || n > driver.MaxVariants {
-		return nil, fmt.Errorf("%d variants of each record: give 1 to %d", n, driver.MaxVariants)
+		return nil, fmt.Errorf("%d variants per record: give 1 to %d", n, driver.MaxVariants)
 	}
 	if a := s.opt.Audio; a != "" && a != Float && a != Sixteen {
-		return nil, fmt.Errorf("audio is %q: it is %s or %s", a, Float, Sixteen)
+		return nil, fmt.Errorf("audio is %q: use %s or %s", a, Float, Sixteen)
 	}
 	if len(s.opt.Outputs) == 0 {
-		return nil, errors.New("variants are made by random transforms, and there are none")
+		return nil, errors.New("variants need random transforms, and there are none")
 	}
 	if err := s.plan(); err != nil {
 		return nil, err
@@ -117,12 +117,12 @@ func Open(src driver.Source, opt *Options) (driver.Source, error) {
 	return s, nil
 }
 
-// follows says that values of a field move with an image, without being named.
+// follows reports whether the values of a field move with an image that is transformed.
 func follows(f *driver.Field) bool {
 	return f.Kind == driver.KindBoxes || f.Kind == driver.KindKeyPoints || f.Boxes != ""
 }
 
-// plan works out the arrays that are made.
+// plan determines the arrays.
 func (s *Source) plan() error {
 	named := map[string]bool{}
 	outputs := slices.Clone(s.opt.Outputs)
@@ -144,13 +144,13 @@ func (s *Source) plan() error {
 	for i := range s.in.Fields {
 		f := &s.in.Fields[i]
 		if _, _, ok := driver.CutVariant(f.Name); ok && s.opt.Variants > 1 {
-			return fmt.Errorf("%s has a field %q already, which looks like a variant of another one: --rename it", s.in.URL, f.Name)
+			return fmt.Errorf("%s has a field %q, a name that variants need: --rename it", s.in.URL, f.Name)
 		}
 		switch {
 		case named[f.Name]:
-		case !moved: // where nothing is done to images, all stay
+		case !moved: // without transforms of images all fields are kept
 		case f.Kind == driver.KindImage || f.Kind == driver.KindMask:
-			return fmt.Errorf("field %q of %s has no transforms and would no longer fit what has: give it some too, or leave it out", f.Name, s.in.URL)
+			return fmt.Errorf("field %q of %s has no transforms and would no longer fit the transformed fields: add transforms, or --drop it", f.Name, s.in.URL)
 		case follows(f):
 			req.Fields = append(req.Fields, f.Name)
 		}
@@ -165,7 +165,7 @@ func (s *Source) plan() error {
 	return err
 }
 
-// describe works out the fields.
+// describe determines the fields.
 func (s *Source) describe() error {
 	s.place = slices.Repeat([]int{-1}, len(s.in.Fields))
 	columns := s.set.Columns()
@@ -212,7 +212,7 @@ func (s *Source) describe() error {
 	for i := range s.info.Fields {
 		name := s.info.Fields[i].Name
 		if seen[name] {
-			return fmt.Errorf("two fields would be called %q", name)
+			return fmt.Errorf("two fields would have the name %q", name)
 		}
 		seen[name] = true
 	}
@@ -226,7 +226,7 @@ func (s *Source) describe() error {
 	return nil
 }
 
-// fieldFor is the field of the source that an array is made of.
+// fieldFor returns the field of the source from which an array is made.
 func (s *Source) fieldFor(array string) string {
 	for i := range s.opt.Outputs {
 		if o := &s.opt.Outputs[i]; o.Name == array && o.Field != "" {
@@ -236,7 +236,7 @@ func (s *Source) fieldFor(array string) string {
 	return array
 }
 
-// put places the fields of the variants of what is made.
+// put appends the fields of all variants.
 func (s *Source) put(m *made, from int) {
 	m.place = len(s.info.Fields)
 	for v := range s.opt.Variants {
@@ -256,7 +256,7 @@ func (s *Source) name(field string, v int) string {
 	return driver.VariantName(field, v)
 }
 
-// fieldOf is what a pack has of an array.
+// fieldOf returns the field of a pack for an array.
 func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 	in := &s.in.Fields[from]
 	f := driver.Field{Name: c.Name, Kind: in.Kind, Classes: in.Classes, DType: driver.DType(c.DType.String()), Shape: c.Shape, MaxBytes: c.MaxRow}
@@ -275,7 +275,7 @@ func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 	case c.Kind == string(driver.KindMask):
 		f.Kind = driver.KindMask
 		if c.DType != item.U8 && c.DType != item.U16 {
-			return f, fmt.Errorf("field %q: masks are packed as uint8 or uint16, and not as %s", c.Name, c.DType)
+			return f, fmt.Errorf("field %q: masks are packed as uint8 or uint16, not as %s", c.Name, c.DType)
 		}
 		t := f.DType
 		picture(1)
@@ -286,7 +286,7 @@ func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 			channels = c.Shape[2]
 		}
 		if c.DType != item.U8 || channels != 1 && channels != 3 {
-			return f, fmt.Errorf("field %q: images are packed as uint8 with 1 or 3 channels; leave ToDtype and Normalize to the loader, which does them in passing", c.Name)
+			return f, fmt.Errorf("field %q: images are packed as uint8 with 1 or 3 channels; leave ToDtype and Normalize to the loader", c.Name)
 		}
 		picture(channels)
 	case in.Kind == driver.KindImage: // a map of numbers
@@ -302,7 +302,7 @@ func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 		}
 	case in.Kind == driver.KindFrames:
 		if c.DType != item.U8 || len(c.Shape) != 4 || c.Shape[3] != 3 {
-			return f, fmt.Errorf("field %q: clips are packed as uint8 with 3 channels; leave ToDtype and Normalize to the loader, which does them in passing", c.Name)
+			return f, fmt.Errorf("field %q: clips are packed as uint8 with 3 channels; leave ToDtype and Normalize to the loader", c.Name)
 		}
 		f.DType, f.Shape = "", c.Shape[:1]
 		f.Height, f.Width = int32(c.Shape[1]), int32(c.Shape[2])
@@ -312,12 +312,12 @@ func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 		f.Mask = in.Mask
 	case in.Kind == driver.KindArray:
 	default:
-		return f, fmt.Errorf("field %q is %s, of which transforms make no field of a pack", c.Name, in.Kind)
+		return f, fmt.Errorf("field %q is %s: packs cannot hold the result of its transforms", c.Name, in.Kind)
 	}
 	return f, nil
 }
 
-// share shares out the memory.
+// share divides the memory among the workers.
 func (s *Source) share() error {
 	all := s.opt.Memory / 4
 	if s.opt.Memory == 0 {
@@ -339,14 +339,14 @@ func (s *Source) Held() int64 {
 	return driver.Held(s.Base) + s.large.Total() + int64(s.opt.Threads)*(2*s.memory+s.layout.Bytes)
 }
 
-// worker makes the rows of one record at a time.
+// worker transforms one record at a time.
 type worker struct {
 	rows  *kind.Rows
 	batch *collate.Batch
 	block *arena.Block
 	slot  []byte
 	rec   [1]driver.Record
-	// toDCT undoes the entropy code of JPEGs, once for all variants; nil for one variant.
+	// toDCT decodes the entropy code of JPEGs, once for all variants. It is nil for one variant.
 	toDCT *cdec.DCTEncoder
 	dct   [][]byte       // by field of the source
 	vals  []driver.Value // of the record
@@ -355,7 +355,7 @@ type worker struct {
 	ids   []int64
 }
 
-// worker is an idle one, or a new one.
+// worker returns an idle worker or a new one.
 func (s *Source) worker() (*worker, error) {
 	s.mu.Lock()
 	if n := len(s.idle); n > 0 {

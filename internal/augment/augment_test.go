@@ -133,7 +133,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// row is what a batch has of a record.
+// row returns the values of a record in a batch.
 type row map[string]string
 
 // loaded are the batches of some epochs, by epoch and record, each record once.
@@ -201,8 +201,8 @@ func use(src driver.Source) func(context.Context, string) (driver.Source, error)
 	return func(context.Context, string) (driver.Source, error) { return src, nil }
 }
 
-// A variant is what a loader makes of the record in the epoch of its number, and an epoch of the
-// pack has every record once, in the variant that the sampler says.
+// Variant v equals the record that a loader returns in epoch v. An epoch of the pack has every
+// record once, in the variant that the sampler chooses.
 func TestVariantsAreEpochs(t *testing.T) {
 	want := loaded(t, pipeline.Config{OpenSource: use(detection()), Seed: seed, Outputs: outputs(), Fields: []string{"kinds", "label", "text"}}, item.Position{}, variants)
 	dir := packed(t, variants)
@@ -271,7 +271,7 @@ func TestVariantsAreAFunctionOfTheEpoch(t *testing.T) {
 		cfg.Window = window
 		same(fmt.Sprint("window ", window), loaded(t, cfg, item.Position{}, 3), 3*records)
 		same("resumed window", loaded(t, cfg, item.Position{Epoch: 1, Row: 14}, 2), 2*records-14)
-		// What is drawn, and the order, do not depend on whether all of a chunk is wanted.
+		// The random numbers and the order do not depend on whether all of a chunk is read.
 		cfg.Outputs = fields[:1]
 		cfg.Fields = []string{"label"}
 		for epoch, rows := range loaded(t, cfg, item.Position{}, 2) {
@@ -356,7 +356,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := pack.ReadManifest(dir); err == nil || !strings.Contains(err.Error(), "variants") {
-			t.Errorf("%d variants where there are %d: %v", n, variants, err)
+			t.Errorf("%d variants, want %d: %v", n, variants, err)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Clips of video become clips of pixels, on which loaders go on as on any.
+// Clips of video are packed as clips of pixels.
 
-// clipOf is a clip of the frames of a row, one behind the other.
+// clipOf returns a clip of the frames of a row.
 func clipOf(f *driver.Field, row []byte, number uint64) *video.Clip {
 	c := &video.Clip{Stream: video.Stream{Codec: video.Raw, Width: int(f.Width), Height: int(f.Height), Matrix: video.MatrixUnknown}, Video: number}
 	size := 3 * c.Width * c.Height
@@ -21,7 +21,7 @@ func clipOf(f *driver.Field, row []byte, number uint64) *video.Clip {
 	return c
 }
 
-// clipBytes is the size of a clip of a row of n bytes.
+// clipBytes returns the size of a clip for a row of n bytes.
 func clipBytes(f *driver.Field, n int64) int64 { return clipOf(f, nil, 0).Bytes() + n }
 
 // putClip writes the clip of a row into dst, which has clipBytes.

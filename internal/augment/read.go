@@ -9,9 +9,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// How records are read: those of the source, of which Parse makes what is asked for.
+// Parse reads the records of the source and transforms them.
 
-// begin makes the group of the source's records.
+// begin prepares the group of the records of the source.
 func (s *Source) begin(w *worker, g *driver.Group) *driver.Group {
 	clear(w.want)
 	for _, k := range s.kept {
@@ -89,7 +89,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// make makes the variants of record k. What is wrong with it goes to its Err.
+// make makes the variants of record k. An error of the record goes to its Err.
 func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) error {
 	some := false
 	for i := range s.made {
@@ -139,7 +139,7 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 				size = clipBytes(&m.field, size)
 			}
 			take := g.Take
-			if m.field.Kind == driver.KindImage || m.field.Kind == driver.KindMask { // which are decoded, and not read to their place
+			if m.field.Kind == driver.KindImage || m.field.Kind == driver.KindMask { // they are decoded, not read into the batch
 				take = func(_, _ int, n int64) ([]byte, error) { return g.Alloc(int(n)) }
 			}
 			p, err := take(k, m.place+v, size)
@@ -164,8 +164,8 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 	return nil
 }
 
-// withoutEntropyCode are the values of a record, with JPEGs as dct where that can be:
-// the same pixels, of which each variant then decodes no more than its crop.
+// withoutEntropyCode returns the values of a record, with JPEGs converted to dct if possible. The
+// pixels are the same, and each variant then decodes only its crop.
 func (s *Source) withoutEntropyCode(w *worker, values []driver.Value) []driver.Value {
 	w.vals = append(w.vals[:0], values...)
 	for i := range w.vals {
@@ -178,20 +178,20 @@ func (s *Source) withoutEntropyCode(w *worker, values []driver.Value) []driver.V
 		}
 		dct, err := w.toDCT.Encode(v.Bytes)
 		if err != nil {
-			continue // what is wrong with it, its decoder says
+			continue // the decoder returns the error
 		}
 		info, err := cdec.DCTInfo(dct)
 		if err != nil {
 			continue
 		}
-		w.dct[i] = append(append(w.dct[i][:0], dct...), make([]byte, 64)...) // who decodes it looks behind its end
+		w.dct[i] = append(append(w.dct[i][:0], dct...), make([]byte, 64)...) // decoders read past the end
 		v.Bytes, v.Codec = w.dct[i][:len(dct)], driver.CodecDCT
 		v.Width, v.Height, v.Channels, v.Orientation = int32(info.Width), int32(info.Height), int32(info.Components), 1
 	}
 	return w.vals
 }
 
-// row is the row of variant v of what was made.
+// row returns the row of variant v of an array.
 func (w *worker) row(s *Source, m *made, v int) []byte {
 	a := w.batch.Array(m.array)
 	if !a.Ragged {

@@ -13,25 +13,23 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// How samples are packed.
+// The formats of packed samples.
 const (
-	// Float has them as float32: what a loader makes of the files is then what it would
-	// have made of the recording.
+	// Float is float32: a loader gets the same samples as from the original recording.
 	Float = "f32"
-	// Sixteen has them as 16 bit, the nearest level of each.
+	// Sixteen is 16-bit PCM. Samples are rounded.
 	Sixteen = "i16"
 )
 
-// sound is a field of recordings: WAV files, so that loaders, and others, go on with
-// them as with any.
+// sound is a field of recordings. They are packed as WAV files, which every loader reads.
 type sound struct {
 	rate, channels int
-	planes         bool // rows have one channel behind the other
+	planes         bool // rows store one channel after the other
 	sixteen        bool
 }
 
-// soundOf says what becomes of the rows of an array of samples. It is nil for
-// spectrograms, which are arrays.
+// soundOf returns how the rows of an array of samples are packed. It returns nil for spectrograms,
+// which are arrays.
 func (s *Source) soundOf(c *collate.Column) (*sound, error) {
 	if c.DType != item.F32 {
 		return nil, fmt.Errorf("field %q: sound is packed as float32 or 16 bit; leave ToDtype to the loader", c.Name)
@@ -44,12 +42,12 @@ func (s *Source) soundOf(c *collate.Column) (*sound, error) {
 		a.channels = c.Shape[0]
 	}
 	if a.rate == 0 {
-		return nil, fmt.Errorf("field %q: recordings have different rates: give them one with Resample (--audio-rate)", c.Name)
+		return nil, fmt.Errorf("field %q: the recordings have different sample rates: use Resample (--audio-rate)", c.Name)
 	}
 	return a, nil
 }
 
-// spectral says that an array is of spectrograms.
+// spectral reports whether an array has spectrograms.
 func (s *Source) spectral(array string) bool {
 	for i := range s.opt.Outputs {
 		if o := &s.opt.Outputs[i]; o.Name == array {
@@ -62,13 +60,13 @@ func (s *Source) spectral(array string) bool {
 	return false
 }
 
-// describe makes f the field of the recordings.
+// describe fills in f, the field of the recordings.
 func (a *sound) describe(f *driver.Field) {
 	f.Kind, f.DType, f.Shape = driver.KindAudio, "", nil
 	f.MaxBytes = a.bytes(f.MaxBytes)
 }
 
-// bytes is the size of the file of a row of n bytes.
+// bytes returns the size of the file for a row of n bytes.
 func (a *sound) bytes(n int64) int64 {
 	return audio.WAVBytes(a.channels, n/4/int64(a.channels), a.sixteen)
 }

@@ -21,8 +21,8 @@ import (
 // Sequential is in neither group: a wrapper of a Sequential has to implement it.
 //
 // A wrapper that changes the answers of an ability implements the interface itself. A wrapper that
-// cannot pass an ability on lists it in Wrapper.Without. drivertest.Wrapped tests a wrapper, and
-// fails if the wrapper loses an ability that the test does not name.
+// cannot pass an ability on lists it in Wrapper.Without. The suite drivertest.Wrapped fails if a
+// wrapper loses an ability that its test does not name.
 
 // As returns the ability T, an interface, of a source: s itself if it implements T, or else what s
 // passes on from the source that it wraps. The result is valid as long as s is open. As can

@@ -176,7 +176,7 @@ func (s *source) open(ctx context.Context, n int, c *clipColumn, paths []string,
 	return bad, err
 }
 
-// located puts the path of a video in front of what is wrong with it.
+// located adds the path of a video to an error.
 func (s *source) located(n int, c *clipColumn, v int32, err error) error {
 	var se *store.Error
 	if _, _, none := s.files.Locate(n, int64(v)); none != nil || errors.As(err, &se) {
