@@ -22,6 +22,7 @@ import (
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
@@ -61,13 +62,8 @@ func (d *Damage) Error() string { return fmt.Sprintf("byte %d: %v", d.At, d.Err)
 // Unwrap returns the cause.
 func (d *Damage) Unwrap() error { return d.Err }
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Names lists the archives to open, in order. Nil means all archives in the store.
-	Names []string
-	// Threads is the maximum number of archives scanned at the same time. 0 means four per core.
-	Threads int
-}
+// Options configure Open.
+type Options = format.Options
 
 // Source reads records from the members of archives.
 type Source struct {

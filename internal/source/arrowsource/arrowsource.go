@@ -24,25 +24,13 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps columns to fields. Nil means all columns.
-	Columns []column.Want
-	// Names lists the files to open, in order. Nil means all files in the store.
-	Names []string
-	// Threads is the maximum number of files opened concurrently. 0 means the default.
-	Threads int
-	// Files is the store for relative paths of files whose bytes are not in the table, nil for none. Folder is its
-	// absolute path.
-	Files  store.Store
-	Folder string
-	// Outside is the store for absolute paths, nil if they must not be followed.
-	Outside store.Store
-}
+// Options configure Open.
+type Options = format.Options
 
 // place is a record batch.
 type place struct {

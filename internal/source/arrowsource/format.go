@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is Arrow files.
@@ -18,15 +17,7 @@ var Format = &format.Format{
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		return p.Dir && IsSaved(ctx, p.Store) || isFiles(ctx, p)
 	},
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		near, err := r.Surroundings()
-		if err != nil {
-			return nil, err
-		}
-		return Open(ctx, r.URL, r.Store, &Options{
-			Columns: r.Columns, Names: r.Names, Threads: r.Threads, Files: near.Files, Folder: near.Folder, Outside: near.Outside,
-		})
-	},
+	Open: format.Opener(Open),
 }
 
 var isFiles = format.MatchFiles(IsName, IsFile, format.IsNote)

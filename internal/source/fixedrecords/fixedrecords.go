@@ -12,17 +12,13 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options select a part of a folder. The zero value is for folders with one split.
-type Options struct {
-	// File is one file of the folder, whose companion files are next to it. "" means all files of a split.
-	File string
-	// Split is the name of a split, such as train or test.
-	Split string
-}
+// Options configure Open.
+type Options = format.Options
 
 // Part is a run of consecutive records.
 type Part struct {

@@ -14,12 +14,14 @@ import (
 // may have several splits.
 func Opener(open func(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error)) func(context.Context, *format.Request) (driver.Source, error) {
 	return func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		folder, file := r.Folder()
-		opt := &Options{File: file, Split: r.Text("split")}
-		if opt.File != "" && opt.Split != "" {
-			return nil, r.Fail(errors.New("a split is of a folder, this is a file"))
+		opt, err := r.Options()
+		if err == nil && opt.File != "" && opt.Split != "" {
+			err = errors.New("a split is of a folder, this is a file")
 		}
-		return open(ctx, r.URL, folder, opt)
+		if err != nil {
+			return nil, r.Fail(err)
+		}
+		return open(ctx, r.URL, opt.Files, opt)
 	}
 }
 

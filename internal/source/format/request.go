@@ -1,10 +1,13 @@
 package format
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/place"
+	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -38,24 +41,48 @@ func (r *Request) Folder() (folder store.Store, file string) { return folderOf(r
 // Fail says that the URL cannot be opened, and why.
 func (r *Request) Fail(err error) error { return fmt.Errorf("cannot open %s: %w", r.URL, err) }
 
-// Surroundings are the stores of the files that a table names.
-type Surroundings struct {
-	// Files is the folder of the table, and Folder its absolute path.
-	Files  store.Store
-	Folder string
-	// Outside is the store of all absolute paths, nil if the table may not name them.
+// Options configure the Open of most formats. A format uses those that it has parameters for.
+// Nil means the defaults.
+type Options struct {
+	// Columns choose the fields, nil for all columns.
+	Columns []column.Want
+	// Split is the part that is read, of data with several, such as train.
+	Split string
+	// Names are the files to read, nil for all.
+	Names []string
+	// File is the one that the URL names, if the store is the folder that holds it.
+	File string
+	// Files is the folder of a table, Folder its absolute path, for the files that the
+	// table names. Outside is the store of all absolute paths, nil if the table may not
+	// name them.
+	Files   store.Store
+	Folder  string
 	Outside store.Store
+	// Threads bounds what is done at the same time while opening, 0 for the format's choice.
+	Threads int
 }
 
-// Surroundings returns the stores of the files that a table at the URL names.
-func (r *Request) Surroundings() (s Surroundings, err error) {
-	s.Files, _ = r.Folder()
-	s.Outside = place.Outside(r.Store)
-	s.Folder = s.Files.Path("")
-	if scheme, rest := place.Split(s.Folder); scheme != "" {
-		s.Folder = "/" + rest // paths in the table may begin with this
-		return s, nil
+// Options returns the options that the URL asks for.
+func (r *Request) Options() (*Options, error) {
+	o := &Options{Columns: r.Columns, Split: r.Text("split"), Names: r.Names, Threads: r.Threads, Outside: place.Outside(r.Store)}
+	o.Files, o.File = r.Folder()
+	o.Folder = o.Files.Path("")
+	var err error
+	if scheme, rest := place.Split(o.Folder); scheme != "" {
+		o.Folder = "/" + rest // paths in the table may begin with this
+	} else {
+		o.Folder, err = filepath.Abs(o.Folder)
 	}
-	s.Folder, err = filepath.Abs(s.Folder)
-	return s, err
+	return o, err
+}
+
+// Opener returns the Open of a format whose package has an Open with Options.
+func Opener(open func(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error)) func(context.Context, *Request) (driver.Source, error) {
+	return func(ctx context.Context, r *Request) (driver.Source, error) {
+		o, err := r.Options()
+		if err != nil {
+			return nil, r.Fail(err)
+		}
+		return open(ctx, r.URL, r.Store, o)
+	}
 }

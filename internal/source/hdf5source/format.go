@@ -1,10 +1,7 @@
 package hdf5source
 
 import (
-	"context"
-
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is HDF5 files.
@@ -19,7 +16,5 @@ var Format = &format.Format{
 	},
 	Patterns: true,
 	Match:    format.MatchFiles(IsName, IsFile, nil),
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Split: r.Text("split"), Names: r.Names, Threads: r.Threads})
-	},
+	Open:     format.Opener(Open),
 }

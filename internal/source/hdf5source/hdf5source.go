@@ -16,25 +16,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/codec"
-	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/hdf5"
 	"github.com/stokerdata/stoker/internal/source/ndarray"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps data sets to fields. Nil means all data sets with the most frequent first axis.
-	Columns []column.Want
-	// Split is the group to read, if several have the same data sets.
-	Split string
-	// Names lists the files to open, in order. Nil means all files in the store.
-	Names []string
-	// Threads is the maximum number of files opened at the same time. 0 means the default.
-	Threads int
-}
+// Options configure Open.
+type Options = format.Options
 
 // extensions are the file name extensions of HDF5 files.
 var extensions = []string{".h5", ".hdf5", ".hdf", ".he5"}

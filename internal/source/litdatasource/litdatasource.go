@@ -19,9 +19,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
@@ -31,11 +31,8 @@ import (
 // IndexName is the file name of the index.
 const IndexName = "index.json"
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps leaves to fields. Nil means all leaves.
-	Columns []column.Want
-}
+// Options configure Open.
+type Options = format.Options
 
 // index is the content of index.json.
 type index struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is LMDB databases.
@@ -20,7 +19,5 @@ var Format = &format.Format{
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		return p.Dir && Is(ctx, p.Store) || !p.Dir && IsFile(ctx, p.Store, "")
 	},
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Name: r.Text("split")})
-	},
+	Open: format.Opener(Open),
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -22,13 +23,8 @@ import (
 // DataName is the name of the file in the folder of a database.
 const DataName = "data.mdb"
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps key and value (or image and label) to fields.
-	Columns []column.Want
-	// Name is the name of a database in the file. "" selects the unnamed database, or the only named one.
-	Name string
-}
+// Options configure Open.
+type Options = format.Options
 
 // place is the position of a record. It has 20 bytes.
 type place struct {
@@ -93,7 +89,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	s.info = driver.Info{
 		URL: url, Format: "lmdb", Len: int64(len(s.places)), Objects: 1, Fields: s.schema.Fields,
-		Fingerprint: s.list.Fingerprint(append([]string{"lmdb", opt.Name}, s.schema.Fingerprint()...)...),
+		Fingerprint: s.list.Fingerprint(append([]string{"lmdb", opt.Split}, s.schema.Fingerprint()...)...),
 	}
 	return s, store.Check(ctx, o)
 }
@@ -169,7 +165,7 @@ type seeing struct {
 
 // look scans all leaves.
 func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Columns, error) {
-	leaves, db, err := choose(ctx, f, opt.Name)
+	leaves, db, err := choose(ctx, f, opt.Split)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 // scripts/fixtures/lmdb_file.py wrote the files in testdata with liblmdb.
 
 func open(ctx context.Context, path, name, query string) (driver.Source, error) {
-	opt := &Options{Name: name}
+	opt := &Options{Split: name}
 	if query != "" {
 		var err error
 		if opt.Columns, err = column.ParseQuery(query); err != nil {
@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 	for _, name := range []string{"raw", "datum"} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, &Options{Name: name})
+				return Open(ctx, "test", st, &Options{Split: name})
 			})
 		})
 	}

@@ -1,10 +1,7 @@
 package mdssource
 
 import (
-	"context"
-
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is the shards of MosaicML Streaming.
@@ -17,7 +14,5 @@ var Format = &format.Format{
 	Params:     []format.Param{format.SplitParam, format.ColumnParam},
 	Unlisted:   true,
 	Match:      format.MatchIndex(IndexName, Is),
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Split: r.Text("split")})
-	},
+	Open:       format.Opener(Open),
 }

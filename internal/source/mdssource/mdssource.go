@@ -16,9 +16,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
@@ -28,13 +28,8 @@ import (
 // IndexName is the file name of the index.
 const IndexName = "index.json"
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps columns to fields. Nil means all columns.
-	Columns []column.Want
-	// Split is the name of a subfolder with an index.
-	Split string
-}
+// Options configure Open.
+type Options = format.Options
 
 // index is the content of index.json.
 type index struct {

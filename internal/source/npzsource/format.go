@@ -1,10 +1,7 @@
 package npzsource
 
 import (
-	"context"
-
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is NumPy's .npz files.
@@ -15,7 +12,5 @@ var Format = &format.Format{
 	Guide:   "arrays-and-bytes.md",
 	Params:  []format.Param{format.SplitParam, format.ColumnParam},
 	Match:   format.MatchFiles(format.Extensions(".npz"), nil, nil),
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Split: r.Text("split"), Threads: r.Threads})
-	},
+	Open:    format.Opener(Open),
 }

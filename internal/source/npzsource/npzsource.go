@@ -25,8 +25,8 @@ import (
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/npy"
-	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -57,16 +57,8 @@ type place struct {
 	head     int64 // size of the .npy header in front of the elements; of stored members
 }
 
-// Options change how files are read. Nil means the defaults.
-type Options struct {
-	// Columns say which arrays become which fields of a table. Files are tables if there
-	// are some.
-	Columns []column.Want
-	// Split is the split of a table.
-	Split string
-	// Threads bounds what is read at once while the source is opened, 0 for a choice.
-	Threads int
-}
+// Options configure Open.
+type Options = format.Options
 
 // Open opens the .npz file that st is, or those in it.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {

@@ -23,14 +23,8 @@ func table(name, reads, example string, isFile func(ctx context.Context, st stor
 		Guide:   "tables.md",
 		Params:  []format.Param{format.ColumnParam, format.ClipParam},
 		Match:   format.MatchFiles(func(path string) bool { return IsName(name, path) }, isFile, nil),
-		Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-			near, err := r.Surroundings()
-			if err != nil {
-				return nil, err
-			}
-			return Open(ctx, r.URL, name, r.Store, &Options{
-				Columns: r.Columns, Threads: r.Threads, Files: near.Files, Folder: near.Folder, Outside: near.Outside,
-			})
-		},
+		Open: format.Opener(func(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+			return Open(ctx, url, name, st, opt)
+		}),
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -62,19 +63,8 @@ func IsJSONL(ctx context.Context, st store.Store, name string) bool {
 	return n > 0 && r.cells(b[:n], nil, nil) == nil
 }
 
-// Options change how tables are read. Nil means the defaults.
-type Options struct {
-	// Columns selects columns and sets the fields they become; nil means all.
-	Columns []column.Want
-	// Threads limits the files that are read at the same time, 0 for the default.
-	Threads int
-	// Files is the store for relative paths in columns. Nil means the store of the tables, or the
-	// folder of a table that is a single object. Folder is the absolute path of the store.
-	Files  store.Store
-	Folder string
-	// Outside is the store for absolute paths. If it is nil, paths must not lead out of Files.
-	Outside store.Store
-}
+// Options configure Open.
+type Options = format.Options
 
 type source struct {
 	info   driver.Info

@@ -14,5 +14,5 @@ var Format = &format.Format{
 	Guide:      "archives.md",
 	Patterns:   true,
 	Match:      format.MatchFiles(IsName, IsFile, archive.IsNote),
-	Open:       archive.Opener(Open),
+	Open:       format.Opener(Open),
 }

@@ -1,10 +1,7 @@
 package tfrecordsource
 
 import (
-	"context"
-
 	"github.com/stokerdata/stoker/internal/source/format"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is TFRecord files.
@@ -16,7 +13,5 @@ var Format = &format.Format{
 	Guide:      "records.md",
 	Params:     []format.Param{format.ColumnParam},
 	Match:      format.MatchFiles(IsName, IsFile, nil),
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Threads: r.Threads})
-	},
+	Open:       format.Opener(Open),
 }

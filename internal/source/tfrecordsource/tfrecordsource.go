@@ -25,6 +25,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
@@ -82,14 +83,8 @@ func touch(b []byte) (x byte) {
 	return x
 }
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps features to fields. Nil means all features. A single column of kind bytes whose name is not a
-	// feature selects the whole records as bytes.
-	Columns []column.Want
-	// Threads is the maximum number of files scanned at the same time. 0 means four per core.
-	Threads int
-}
+// Options configure Open.
+type Options = format.Options
 
 // source has the offsets of records in uncompressed files.
 type source struct {
@@ -148,7 +143,8 @@ func formatOf(ctx context.Context, o store.Object) (stream.Format, error) {
 	return stream.Detect(head[:n]), nil
 }
 
-// Open lists the TFRecord files of st (or takes the single file that st is) and scans their records.
+// Open lists the TFRecord files of st (or takes the single file that st is) and scans their records. A single column of
+// kind bytes whose name is not a feature selects the whole records as bytes.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	threads := 4 * runtime.GOMAXPROCS(0)
 	if opt != nil && opt.Threads > 0 {

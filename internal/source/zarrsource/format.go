@@ -5,7 +5,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/zipsource"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Format is Zarr arrays and groups. It comes before zip files in the list of formats.
@@ -25,7 +24,5 @@ var Format = &format.Format{
 		}
 		return (zipsource.IsName(p.Store.Path("")) || zipsource.IsFile(ctx, p.Store, "")) && IsZip(ctx, p.Store)
 	},
-	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
-		return Open(ctx, r.URL, r.Store, &Options{Columns: r.Columns, Split: r.Text("split"), Threads: r.Threads})
-	},
+	Open: format.Opener(Open),
 }

@@ -19,22 +19,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/ndarray"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options configure Open. Nil means the defaults.
-type Options struct {
-	// Columns maps arrays to fields. Nil means all arrays with the most frequent first axis.
-	Columns []column.Want
-	// Split is the group to read, if several have the same arrays.
-	Split string
-	// Threads is the maximum number of concurrent reads while opening. 0 means the default.
-	Threads int
-}
+// Options configure Open.
+type Options = format.Options
 
 // The names of metadata files.
 const (

@@ -13,5 +13,5 @@ var Format = &format.Format{
 	Guide:    "archives.md",
 	Patterns: true,
 	Match:    format.MatchFiles(IsName, IsFile, archive.IsNote),
-	Open:     archive.Opener(Open),
+	Open:     format.Opener(Open),
 }

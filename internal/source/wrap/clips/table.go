@@ -28,7 +28,7 @@ func OpenTable(ctx context.Context, f *format.Format, r *format.Request) (driver
 	if len(wanted) == 0 {
 		return src, nil
 	}
-	near, err := r.Surroundings()
+	near, err := r.Options()
 	if err != nil {
 		_ = src.Close() // the refusal is what counts
 		return nil, err
