@@ -91,9 +91,9 @@ func TestPeersAreChecked(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"set cache or cache_dir":  {Peers: nodes},
 		"STOKER_PEERS_TOKEN":      {Peers: nodes, Cache: CacheOn},
-		"is not listed":         {Peers: nodes, PeersSelf: "x:1", Cache: CacheOn},
-		"invalid address":           {Peers: []string{"x"}, PeersSelf: "x", Cache: CacheOn},
-		"is listed twice":          {Peers: []string{"x:1", "x:1"}, PeersSelf: "x:1", Cache: CacheOn},
+		"is not listed":           {Peers: nodes, PeersSelf: "x:1", Cache: CacheOn},
+		"invalid address":         {Peers: []string{"x"}, PeersSelf: "x", Cache: CacheOn},
+		"is listed twice":         {Peers: []string{"x:1", "x:1"}, PeersSelf: "x:1", Cache: CacheOn},
 		"none of them is on this": {Peers: []string{"203.0.113.1:7"}, Cache: CacheOn},
 	} {
 		t.Setenv(nearby.TokenVariable, "a secret of all nodes")
