@@ -38,6 +38,9 @@ type Source struct {
 	// More are objects after the images.
 	More filelist.List
 	Left []driver.Skipped
+	// Bad are the records whose annotations or masks cannot be read.
+	Bad      filelist.Bad
+	unlisted map[string]error // files of List that cannot be read
 	// MostStacked is an upper estimate for the masks of a record. It is set if it is known better than from the
 	// number of pixels.
 	MostStacked int64
@@ -53,9 +56,9 @@ type Source struct {
 	info driver.Info
 }
 
-// Init completes opening. info has the URL and the format. also is added to the fingerprint: all that determines
+// Init completes opening. It fails if all images are bad. info has the URL and the format. also is added to the fingerprint: all that determines
 // the records besides the files.
-func (s *Source) Init(info driver.Info, also ...string) {
+func (s *Source) Init(info driver.Info, also ...string) error {
 	_, largest := s.Images.Bytes()
 	info.Len = int64(s.Images.Len())
 	info.Objects = info.Len + int64(s.More.Len())
@@ -88,7 +91,11 @@ func (s *Source) Init(info driver.Info, also ...string) {
 		also = append(also, s.More.Fingerprint())
 	}
 	info.Fingerprint = s.Images.Fingerprint(also...)
+	s.Images.Bad.Report(&info, s.Images.RelPath)
+	s.Bad.Report(&info, s.Images.RelPath)
+	s.More.Bad.Report(&info, s.More.RelPath)
 	s.info = info
+	return s.Images.Bad.Check(s.Images.Len(), func(i int, err error) error { return filelist.Located(s.Images.Path(i), err) })
 }
 
 // Info implements driver.Source.
@@ -121,10 +128,12 @@ func (s *Source) Locate(g *driver.Group) {
 	image := g.Wants(0) || s.Header != nil && s.Header(g)
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		begin := len(g.Extents)
-		err := error(nil)
-		if image {
+		err := s.Bad.Of(int(id))
+		if err == nil && image {
 			size := s.Images.Size(int(id))
-			if size > MaxFileBytes {
+			if bad := s.Images.Bad.Of(int(id)); bad != nil {
+				err = filelist.Located(s.Images.Path(int(id)), bad)
+			} else if size > MaxFileBytes {
 				err = &store.Error{Op: "read", Path: s.Images.Path(int(id)), Err: fmt.Errorf("it has %d bytes, the limit is %d", size, int64(MaxFileBytes))}
 			}
 			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1, Tail: true})

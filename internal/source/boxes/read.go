@@ -2,14 +2,13 @@ package boxes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -28,47 +27,56 @@ func Stem(name string) string {
 // reading is the number of concurrent reads.
 const reading = 16
 
-// ReadAll reads the small files of a list and calls f with each file's number and content. f is called
-// concurrently, and b is only valid during the call. The error is the one of the first file in the list that fails.
-func ReadAll(ctx context.Context, st store.Store, files []store.Entry, limit int64, f func(i int, b []byte) error) error {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	at, failed := len(files), error(nil)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for range min(reading, len(files)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			var buf []byte
-			for {
-				i := int(next.Add(1) - 1)
-				if i >= len(files) || ctx.Err() != nil {
-					return
-				}
-				b, err := readOne(ctx, st, files[i], limit, buf)
-				if err == nil {
-					buf = b
-					err = f(i, b)
-				}
-				if err != nil {
-					mu.Lock()
-					if i < at && (failed == nil || !errors.Is(err, context.Canceled)) {
-						at, failed = i, err
-					}
-					mu.Unlock()
-					cancel()
-					return
-				}
-			}
-		}()
+// List calls f with the files in dir that keep accepts, also with those that cannot be read.
+// Folders that cannot be read are in Left.
+func (s *Source) List(ctx context.Context, st store.Store, dir string, keep func(name string) bool, f func(e store.Entry) error) error {
+	return st.List(ctx, dir, &store.ListOptions{Keep: keep, Bad: func(e store.Entry, err error) error {
+		switch {
+		case !store.IsObjectError(err):
+			return err
+		case e.Dir:
+			s.Left = append(s.Left, driver.Skipped{Path: e.Name + "/", Reason: store.Cause(err).Error()})
+			return nil
+		case s.unlisted == nil:
+			s.unlisted = map[string]error{}
+		}
+		s.unlisted[e.Name] = err
+		return f(e)
+	}}, f)
+}
+
+// Add appends a file of List to a list.
+func (s *Source) Add(l *filelist.List, e store.Entry) {
+	if err := s.unlisted[e.Name]; err == nil || l.AddBad(e, err) != nil {
+		l.Add(e)
 	}
-	wg.Wait()
-	if failed == nil && len(files) > 0 {
-		failed = context.Cause(ctx)
+}
+
+// ReadAll reads small files of List and calls f with each file's number and content. f is called
+// concurrently, and b is only valid during the call. A file that cannot be read, or that f
+// refuses, makes a bad record: that of file i is record of[i].
+func (s *Source) ReadAll(ctx context.Context, st store.Store, files []store.Entry, of []int, limit int64, f func(i int, b []byte) error) error {
+	var bad filelist.Bad
+	free := sync.Pool{New: func() any { return new([]byte) }}
+	err := bad.Probe(ctx, len(files), reading, func(ctx context.Context, i int) error {
+		if err := s.unlisted[files[i].Name]; err != nil {
+			return err
+		}
+		buf := free.Get().(*[]byte)
+		defer free.Put(buf)
+		b, err := readOne(ctx, st, files[i], limit, *buf)
+		if err != nil {
+			return err
+		}
+		*buf = b
+		return f(i, b)
+	})
+	for i := range files {
+		if err := bad.Of(i); err != nil {
+			_ = s.Bad.Note(of[i], err) // which Probe has noted
+		}
 	}
-	return failed
+	return err
 }
 
 func readOne(ctx context.Context, st store.Store, e store.Entry, limit int64, buf []byte) ([]byte, error) {

@@ -93,7 +93,9 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	}
 	s.More.Store = st
 	s.More.Add(entry)
-	s.Init(driver.Info{URL: rawURL, Format: "coco"}, string(opt.Masks))
+	if err := s.Init(driver.Info{URL: rawURL, Format: "coco"}, string(opt.Masks)); err != nil {
+		return nil, err
+	}
 	if s.mask > 0 {
 		s.Also, s.Make = s.also, s.paint
 		s.free = make(chan *boxes.Canvas, 64)
@@ -125,7 +127,7 @@ func (s *source) find(ctx context.Context, f *file, st store.Store, folder strin
 	}
 	entries := make([]store.Entry, n)
 	found := 0
-	err := st.List(ctx, folder, &store.ListOptions{Keep: func(full string) bool { _, ok := at(full); return ok }}, func(e store.Entry) error {
+	err := s.List(ctx, st, folder, func(full string) bool { _, ok := at(full); return ok }, func(e store.Entry) error {
 		i, ok := at(e.Name)
 		for ; ok && i < n && name(order[i]) == e.Name; i++ { // several records may have one file
 			entries[order[i]] = e
@@ -148,7 +150,7 @@ func (s *source) find(ctx context.Context, f *file, st store.Store, folder strin
 			continue
 		}
 		record[i] = int32(s.Images.Len())
-		s.Images.Add(entries[i])
+		s.Add(&s.Images, entries[i])
 		s.width, s.height = append(s.width, f.width[i]), append(s.height, f.height[i])
 	}
 	return record, nil

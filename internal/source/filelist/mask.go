@@ -6,6 +6,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 const (
@@ -77,17 +78,11 @@ func (l *List) note(ctx context.Context, i int, err error) error {
 }
 
 // head reads the beginning of a file.
-func (l *List) head(ctx context.Context, i int) ([]byte, error) {
-	if err := l.Bad.Of(i); err != nil {
-		return nil, err
-	}
-	o, err := l.Open(ctx, i)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), headBytes))
-	return b, o.ReadAt(ctx, b, 0)
+func (l *List) head(ctx context.Context, i int) (b []byte, err error) {
+	return b, l.with(ctx, i, func(o store.Object) error {
+		b = make([]byte, min(o.Size(), headBytes))
+		return o.ReadAt(ctx, b, 0)
+	})
 }
 
 // probe reads the header of an image file, nothing of one that has none: its record says so.

@@ -33,9 +33,6 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	if list.Len() == 0 {
 		return nil, left.Nothing(selection.None.Wanted())
 	}
-	if err := list.Bad.Check(list.Len(), func(_ int, err error) error { return err }); err != nil {
-		return nil, err
-	}
 	_, largest := list.Bytes()
 	if largest > MaxFileBytes {
 		return nil, fmt.Errorf("a file of %d bytes in %s is larger than the limit of %d for a record", largest, st, int64(MaxFileBytes))
@@ -44,8 +41,7 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 		URL: url, Format: "files", Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint("files"),
 		Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}},
 	}}}
-	list.Bad.Report(&s.About, list.RelPath)
-	return s, nil
+	return s, s.Check()
 }
 
 // Skipped implements driver.Skipper.
@@ -57,11 +53,7 @@ func (s *source) Sizes(_ int, ids, sizes []int64) bool {
 }
 
 func (s *source) Locate(g *driver.Group) {
-	filelist.Locate(g, &s.About, func(k int, id int64) {
-		if err := s.List.Bad.Of(int(id)); err != nil {
-			g.Records[k].Err = err
-			return
-		}
+	s.Located(g, func(_ int, id int64) {
 		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: s.List.Size(int(id))})
 	})
 }

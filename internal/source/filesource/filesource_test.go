@@ -64,3 +64,10 @@ func TestOrderAndChange(t *testing.T) {
 		}
 	}
 }
+
+func TestBadFiles(t *testing.T) {
+	drivertest.BadFiles{
+		Folder: folder(t), Name: "a/0.bin", Content: []byte("content"), Opaque: true,
+		Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", st) },
+	}.Run(t)
+}

@@ -31,12 +31,13 @@ var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
 
 type source struct {
 	filelist.PerFile
+	one int // the file that defines the shape
 }
 
-// Open lists the files of a format in st (or takes the single file that st is), sorted by name. The first one
-// defines the shape.
+// Open lists the files of a format in st (or takes the single file that st is), sorted by name. The first good
+// one defines the shape.
 func Open(ctx context.Context, url, format string, st store.Store) (driver.Source, error) {
-	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
+	list, err := filelist.ScanRecords(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -46,26 +47,19 @@ func Open(ctx context.Context, url, format string, st store.Store) (driver.Sourc
 	s := &source{PerFile: filelist.PerFile{List: list, About: driver.Info{
 		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format),
 	}}}
-	h, err := s.first(ctx)
+	var h *floatmap.Header
+	s.one, err = s.First(ctx, func(o store.Object) (err error) {
+		b := make([]byte, min(o.Size(), floatmap.HeaderBytes))
+		if err = o.ReadAt(ctx, b, 0); err == nil {
+			h, err = floatmap.Parse(format, b, o.Size())
+		}
+		return err
+	})
 	if err != nil {
-		return nil, filelist.ErrPlace(list, 0, "", err)
+		return nil, err
 	}
 	s.About.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.Shape}}
 	return s, nil
-}
-
-// first reads the header of the first file.
-func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
-	o, err := s.List.Open(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), floatmap.HeaderBytes))
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	return floatmap.Parse(s.About.Format, b, o.Size())
 }
 
 // limit returns the maximum size of a file with the shape of the first one.
@@ -77,14 +71,14 @@ func (s *source) limit() int64 {
 
 func (s *source) Locate(g *driver.Group) {
 	limit := s.limit()
-	filelist.Locate(g, &s.About, func(k int, id int64) {
+	s.Located(g, func(k int, id int64) {
 		if !g.Wants(0) {
 			return
 		}
 		size := s.List.Size(int(id))
 		if size > limit {
 			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, which do not fit float32 %s, the shape of %s", s.List.Path(int(id)), size,
-				floatmap.Sides(s.About.Fields[0].Shape), s.List.Path(0))
+				floatmap.Sides(s.About.Fields[0].Shape), s.List.Path(s.one))
 			return
 		}
 		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
@@ -100,7 +94,7 @@ func (s *source) Parse(g *driver.Group) error {
 		b := g.Bytes[g.First[k]]
 		h, err := floatmap.Parse(s.About.Format, b, int64(len(b)))
 		if err == nil && !slices.Equal(h.Shape, s.About.Fields[0].Shape) {
-			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.List.Path(0), floatmap.Sides(s.About.Fields[0].Shape))
+			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.List.Path(s.one), floatmap.Sides(s.About.Fields[0].Shape))
 		}
 		if err != nil {
 			rec.Err = filelist.ErrPlace(s.List, id, "", err)

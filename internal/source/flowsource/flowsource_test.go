@@ -165,7 +165,7 @@ func TestDamage(t *testing.T) {
 			continue
 		}
 		one := filepath.Join(dir, "a", "04."+c.format)
-		if _, err := Open(t.Context(), one, c.format, localstore.New(one)); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), one) {
+		if _, err := Open(t.Context(), one, c.format, localstore.New(one)); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "cannot read "+one) {
 			t.Errorf("%s alone: %v", name, err)
 		}
 	}
@@ -190,4 +190,13 @@ func FuzzHeader(f *testing.F) {
 		out := make([]byte, len(b)-h.Offset)
 		h.Pixels(out, b)
 	})
+}
+
+func TestBadFiles(t *testing.T) {
+	for _, name := range []string{"a/0.flo", "b/zz.flo"} {
+		drivertest.BadFiles{
+			Folder: folder(t, Flo, flows), Name: name, Content: flows(3), Late: true,
+			Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", Flo, st) },
+		}.Run(t)
+	}
 }

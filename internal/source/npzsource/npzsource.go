@@ -40,6 +40,7 @@ const (
 type source struct {
 	list *filelist.List
 	info driver.Info
+	one  int // the file that defines the fields
 	// places say where the arrays lie in each file, by file, in the order of
 	// the fields, once that was learnt.
 	places []atomic.Pointer[[]place]
@@ -65,7 +66,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt == nil {
 		opt = &Options{}
 	}
-	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.HasSuffix(name, ".npz") }, 0)
+	list, err := filelist.ScanRecords(ctx, st, func(name string) bool { return name == "" || strings.HasSuffix(name, ".npz") }, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +84,16 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		list: list, places: make([]atomic.Pointer[[]place], n), looks: map[int64]*look{},
 		info: driver.Info{URL: url, Format: "npz", Len: n, Objects: n, Fingerprint: list.Fingerprint("npz")},
 	}
-	o, err := list.Open(ctx, 0)
+	files := filelist.PerFile{List: list, About: s.info}
+	var members []member
+	s.one, err = files.First(ctx, func(o store.Object) (err error) {
+		members, err = readMembers(store.ReaderAt(ctx, o), o.Size(), true)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer o.Close()
-	members, err := readMembers(store.ReaderAt(ctx, o), o.Size(), true)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", list.Path(0), err)
-	}
+	s.info = files.About
 	for _, m := range members {
 		s.info.Fields = append(s.info.Fields, m.field)
 	}
@@ -249,7 +251,9 @@ func (s *source) Path(id int64) string { return s.list.RelPath(int(id)) }
 func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) {
-			if p := s.places[id].Load(); p != nil {
+			if err := s.list.Bad.Of(int(id)); err != nil {
+				g.Records[k].Err = filelist.Located(s.list.Path(int(id)), err)
+			} else if p := s.places[id].Load(); p != nil {
 				for n, at := range *p {
 					if at.deflated {
 						g.Extents = append(g.Extents, driver.Extent{Object: id, Offset: at.data, Size: at.size, Field: -1})
@@ -341,7 +345,7 @@ func (s *source) compare(want *driver.Field) func(t driver.DType, shape []int) e
 			return nil
 		}
 		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v; to load the files as bytes write files: in front of the path",
-			t, shape, s.list.Path(0), want.DType, want.Shape)
+			t, shape, s.list.Path(s.one), want.DType, want.Shape)
 	}
 }
 

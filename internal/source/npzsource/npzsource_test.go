@@ -175,3 +175,12 @@ func FuzzMembers(f *testing.F) {
 		_ = crc32.ChecksumIEEE(b)
 	})
 }
+
+func TestBadRecords(t *testing.T) {
+	for _, name := range []string{"0.npz", "sub/zz.npz"} {
+		drivertest.BadFiles{
+			Folder: folder(t, 4, zip.Store), Name: name, Content: archive(t, 3, zip.Store, 9, 5), Late: true,
+			Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", st, nil) },
+		}.Run(t)
+	}
+}

@@ -236,3 +236,24 @@ func FuzzPattern(f *testing.F) {
 		}
 	})
 }
+
+// A pair with a part that cannot be read is one bad record, whichever field decides about types.
+func TestBadFiles(t *testing.T) {
+	fields := []Field{{Name: "image", Pattern: "images/**/*.png"}, {Name: "mask", Pattern: "masks/**/*.png"}}
+	for _, name := range []string{"masks/0", "masks/zz"} {
+		dir := t.TempDir()
+		for i := range 4 {
+			drivertest.Put(t, dir, fmt.Sprintf("images/%03d.png", i), gray(t, i+1))
+			drivertest.Put(t, dir, fmt.Sprintf("masks/%03d.png", i), gray(t, i+1))
+		}
+		drivertest.BadFiles{
+			Folder: dir, Name: name + ".png", Content: gray(t, 3), Opaque: true,
+			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
+				for _, end := range []string{"", "z"} { // their partners
+					drivertest.Put(t, st.Path("images"), strings.TrimPrefix(name, "masks/")+end+".png", gray(t, 3))
+				}
+				return Open(ctx, "test", st, fields)
+			},
+		}.Run(t)
+	}
+}

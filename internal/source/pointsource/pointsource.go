@@ -55,7 +55,7 @@ type source struct {
 // defines the numbers of a point.
 func Open(ctx context.Context, url, format string, st store.Store, opt *Options) (driver.Source, error) {
 	ext := extensions[format]
-	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.EqualFold(path.Ext(name), ext) }, 0)
+	list, err := filelist.ScanRecords(ctx, st, func(name string) bool { return name == "" || strings.EqualFold(path.Ext(name), ext) }, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -75,27 +75,20 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 	_, largest := list.Bytes()
 	if format == KITTI {
 		s.About.Fields = []driver.Field{{Name: "points", Kind: driver.KindRagged, DType: driver.Float32, Shape: []int{n}, MaxBytes: largest}}
-		return s, nil
+		return s, s.Check()
 	}
-	if s.layout, err = s.first(ctx); err != nil {
-		return nil, filelist.ErrPlace(list, 0, "", err)
-	}
-	s.About.Fields = s.layout.fields(largest)
-	return s, nil
-}
-
-// first reads the header of the first file.
-func (s *source) first(ctx context.Context) (*layout, error) {
-	o, err := s.List.Open(ctx, 0)
+	_, err = s.First(ctx, func(o store.Object) (err error) {
+		b := make([]byte, min(o.Size(), maxHeader))
+		if err = o.ReadAt(ctx, b, 0); err == nil {
+			s.layout, err = parseHeader(b)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), maxHeader))
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	return parseHeader(b)
+	s.About.Fields = s.layout.fields(largest)
+	return s, nil
 }
 
 // Sizes implements driver.Sizer. The sizes of .ply files are only known from their headers.
@@ -104,7 +97,7 @@ func (s *source) Sizes(_ int, ids, sizes []int64) bool {
 }
 
 func (s *source) Locate(g *driver.Group) {
-	filelist.Locate(g, &s.About, func(k int, id int64) {
+	s.Located(g, func(k int, id int64) {
 		size := s.List.Size(int(id))
 		if size > driver.MaxArrayBytes {
 			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.List.Path(int(id)), size, int64(driver.MaxArrayBytes))

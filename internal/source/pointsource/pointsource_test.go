@@ -214,3 +214,22 @@ func FuzzPLY(f *testing.F) {
 		_ = l.read(b, make([]byte, l.count*int64(4*len(l.numbers))), make([]byte, l.count*int64(len(l.colors))))
 	})
 }
+
+func TestBadFiles(t *testing.T) {
+	ply := func(i int) []byte { return cloud(formats[i%3], 20+i) }
+	scans := func(i int) []byte { return kitti(20 + i) }
+	for _, name := range []string{"a/0", "b/zz"} {
+		drivertest.BadFiles{
+			Folder: folder(t, PLY, ply), Name: name + ".ply", Content: ply(3), Late: true,
+			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
+				return Open(ctx, "test", PLY, st, nil)
+			},
+		}.Run(t)
+		drivertest.BadFiles{
+			Folder: folder(t, KITTI, scans), Name: name + ".bin", Content: scans(3), Opaque: true,
+			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
+				return Open(ctx, "test", KITTI, st, nil)
+			},
+		}.Run(t)
+	}
+}

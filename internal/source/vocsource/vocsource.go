@@ -45,7 +45,6 @@ var classes = []string{
 
 type source struct {
 	boxes.Source
-	bad map[int64]error // damaged annotations, by record
 }
 
 // object is an object in an XML file.
@@ -100,16 +99,16 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 		return nil, err
 	}
 	want := func(name string) bool { return chosen == nil || chosen[boxes.Stem(name)] }
-	images, err := list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
-	if err != nil {
-		return nil, err
-	}
-	files, err := list(ctx, st, annotations, func(name string) bool { return isXML(name) && want(name) })
-	if err != nil {
-		return nil, err
-	}
-	s := &source{bad: map[int64]error{}}
+	s := &source{}
 	s.Images.Store, s.More.Store = st, st
+	images, err := s.list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.list(ctx, st, annotations, func(name string) bool { return isXML(name) && want(name) })
+	if err != nil {
+		return nil, err
+	}
 	masks, err := s.masks(ctx, st, opt.Masks, want)
 	if err != nil {
 		return nil, err
@@ -130,12 +129,12 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 				s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "has no mask"})
 				continue
 			}
-			s.More.Add(m)
+			s.Add(&s.More, m)
 		}
 		if x, ok := xmlOf[stem]; ok {
 			mine, of = append(mine, x), append(of, s.Images.Len())
 		}
-		s.Images.Add(e)
+		s.Add(&s.Images, e)
 	}
 	for _, e := range files {
 		if !used[boxes.Stem(e.Name)] {
@@ -146,21 +145,15 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 		return nil, fmt.Errorf("%s: %s has no image of the split %q that can be used", rawURL, st.Path(folder), opt.Split)
 	}
 	objects := make([][]object, s.Images.Len())
-	bad := make([]error, len(mine))
-	err = boxes.ReadAll(ctx, st, mine, maxXML, func(i int, b []byte) error {
-		var err error
+	err = s.ReadAll(ctx, st, mine, of, maxXML, func(i int, b []byte) (err error) {
 		if objects[of[i]], err = parse(b); err != nil {
-			bad[i] = fmt.Errorf("%s%w", st.Path(mine[i].Name), err)
+			objects[of[i]] = nil
+			err = fmt.Errorf("%s%w", st.Path(mine[i].Name), err)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	for i, err := range bad {
-		if err != nil {
-			objects[of[i]], s.bad[int64(of[i])] = nil, err
-		}
 	}
 	s.build(objects)
 	if opt.Masks != boxes.NoMasks {
@@ -168,8 +161,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 			return nil, err
 		}
 	}
-	s.Init(driver.Info{URL: rawURL, Format: "voc"}, append(fingerprints(mine), string(opt.Masks))...)
-	return s, nil
+	return s, s.Init(driver.Info{URL: rawURL, Format: "voc"}, append(fingerprints(mine), string(opt.Masks))...)
 }
 
 // fingerprints returns strings that change if the annotations change.
@@ -182,8 +174,8 @@ func fingerprints(files []store.Entry) []string {
 }
 
 // list lists the files below a folder.
-func list(ctx context.Context, st store.Store, folder string, keep func(name string) bool) (out []store.Entry, err error) {
-	err = st.List(ctx, folder, &store.ListOptions{Keep: keep}, func(e store.Entry) error {
+func (s *source) list(ctx context.Context, st store.Store, folder string, keep func(name string) bool) (out []store.Entry, err error) {
+	err = s.List(ctx, st, folder, keep, func(e store.Entry) error {
 		out = append(out, e)
 		return nil
 	})
@@ -236,7 +228,7 @@ func (s *source) masks(ctx context.Context, st store.Store, m boxes.Masks, want 
 	if folder == "" {
 		return nil, nil
 	}
-	files, err := list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
+	files, err := s.list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
 	if err != nil {
 		return nil, err
 	}
@@ -265,12 +257,14 @@ func (s *source) addMask(ctx context.Context, m boxes.Masks) error {
 func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, id int64, file []byte) error) {
 	at := len(s.Columns) + 1
 	s.Columns = append(s.Columns, c)
-	also := s.Also
-	s.Also = func(g *driver.Group, k int, id int64) error {
+	s.Also = func(g *driver.Group, _ int, id int64) error {
 		if g.Wants(at) {
+			if err := s.More.Bad.Of(int(id)); err != nil {
+				return filelist.Located(s.More.Path(int(id)), err)
+			}
 			g.Extents = append(g.Extents, driver.Extent{Object: s.Info().Len + id, Size: s.More.Size(int(id)), Field: -1, Tail: true})
 		}
-		return also(g, k, id)
+		return nil
 	}
 	s.Make = func(g *driver.Group, k int, id int64, _ []byte, _ []driver.Extent, read [][]byte) error {
 		if g.Wants(at) {
@@ -316,7 +310,6 @@ func (s *source) build(objects [][]object) {
 		boxes.Boxes(driver.XYXY, xyxy), boxes.Labels(names, labels),
 		boxes.Each("difficult", driver.Uint8, difficult), boxes.Each("truncated", driver.Uint8, truncated),
 	}
-	s.Also = func(_ *driver.Group, _ int, id int64) error { return s.bad[id] }
 }
 
 // parse parses the objects in an XML file. Parts of objects, which are nested boxes, are skipped.

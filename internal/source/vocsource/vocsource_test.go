@@ -4,19 +4,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
 	"math"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -222,8 +227,63 @@ func TestBadFiles(t *testing.T) {
 	dir := t.TempDir()
 	drivertest.Put(t, dir, "JPEGImages/0.png", picture(t, 4, 4, 0))
 	drivertest.Put(t, dir, "Annotations/0.xml", make([]byte, maxXML+1))
-	if _, err := Open(t.Context(), "test", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "0.xml has") || !strings.Contains(err.Error(), "the limit is") {
+	if err := drivertest.Records(t, opener(dir, nil)(t), 0)[0].Err; err == nil || !strings.Contains(err.Error(), "0.xml has") || !strings.Contains(err.Error(), "the limit is") {
 		t.Error(err)
+	}
+	drivertest.BadFiles{
+		Folder: write(t), Name: "JPEGImages/zz.jpg", Content: picture(t, 20, 15, 3), Opaque: true,
+		Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
+			if err := os.MkdirAll(st.Path("Annotations"), 0o755); err != nil {
+				return nil, err
+			}
+			return Open(ctx, "test", st, nil)
+		},
+	}.Run(t)
+}
+
+// An annotation or a mask that cannot be read makes one bad record.
+func TestUnreadableParts(t *testing.T) {
+	for name, c := range map[string]struct {
+		part  string
+		make  func(p string) error
+		fault error
+		opt   *Options
+	}{
+		"dangling annotation": {part: "Annotations/04.xml", make: func(p string) error { return os.Symlink("nowhere", p) }},
+		"closed annotation":   {part: "Annotations/04.xml", fault: syscall.EACCES},
+		"dangling mask":       {part: "SegmentationClass/04.png", make: func(p string) error { return os.Symlink("nowhere", p) }, opt: &Options{Masks: boxes.Classes}},
+		"closed mask":         {part: "SegmentationClass/04.png", fault: syscall.EACCES, opt: &Options{Masks: boxes.Classes}},
+	} {
+		dir := write(t)
+		p := filepath.Join(dir, c.part)
+		if c.make != nil {
+			if err := errors.Join(os.Remove(p), c.make(p)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		st := store.Store(localstore.New(dir))
+		if c.fault != nil {
+			st = faulttest.New(st, 1, faulttest.Error(c.fault).On(faulttest.Open).Named(path.Base(c.part)))
+		}
+		s, err := Open(t.Context(), "test", st, c.opt)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if info := s.Info(); info.BadFiles != 1 || len(info.Bad) != 1 {
+			t.Errorf("%s: %d bad files: %v", name, info.BadFiles, info.Bad)
+		}
+		for id := range s.Info().Len {
+			r := drivertest.Records(t, s, id)[0]
+			if bad := strings.HasSuffix(s.Name(id), "/04.jpg"); bad != (r.Err != nil) || bad && !strings.Contains(r.Err.Error(), p) {
+				t.Errorf("%s: %s: %v", name, s.Name(id), r.Err)
+			}
+		}
+		s.Close()
+	}
+	dir := write(t)
+	st := faulttest.New(localstore.New(dir), 1, faulttest.Error(syscall.ENOMEM).On(faulttest.Open).Named("04.xml"))
+	if _, err := Open(t.Context(), "test", st, nil); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("without memory: %v", err)
 	}
 }
 

@@ -45,7 +45,6 @@ const (
 
 type source struct {
 	boxes.Source
-	bad      map[int64]error
 	shapes   []float32 // the corners of all outlines
 	ends     []int64   // of each object
 	class    []int32
@@ -119,12 +118,12 @@ func Folders(ctx context.Context, st store.Store) string {
 
 // Open lists the images below st and reads their labels.
 func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-	s := &source{bad: map[int64]error{}, masks: opt.Masks, boxField: 1}
+	s := &source{masks: opt.Masks, boxField: 1}
 	s.Images.Store = st
 	var labels []store.Entry // the text files of records, and their records
 	var of []int
 	for _, folder := range opt.Folders {
-		images, texts, err := list(ctx, st, folder)
+		images, texts, err := s.files(ctx, st, folder)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +131,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 			if t, ok := texts[labelName(e.Name)]; ok {
 				labels, of = append(labels, t), append(of, s.Images.Len())
 			}
-			s.Images.Add(e)
+			s.Add(&s.Images, e)
 		}
 	}
 	if s.Images.Len() == 0 {
@@ -143,21 +142,16 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 		data = &Data{}
 	}
 	all := make([]objects, s.Images.Len())
-	bad := make([]error, len(labels))
-	err := boxes.ReadAll(ctx, st, labels, maxLabels, func(i int, b []byte) error {
-		if err := all[of[i]].parse(b, data); err != nil {
+	err := s.ReadAll(ctx, st, labels, of, maxLabels, func(i int, b []byte) error {
+		err := all[of[i]].parse(b, data)
+		if err != nil {
 			all[of[i]] = objects{}
-			bad[i] = fmt.Errorf("%s, %w", st.Path(labels[i].Name), err)
+			err = fmt.Errorf("%s, %w", st.Path(labels[i].Name), err)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	for i, err := range bad {
-		if err != nil {
-			s.bad[int64(of[i])] = err
-		}
 	}
 	if err := s.build(all, data); err != nil {
 		return nil, err
@@ -166,17 +160,15 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	for _, e := range labels {
 		also = append(also, fmt.Sprintf("%s %d %d", e.Name, e.Size, e.ModTime.UnixNano()))
 	}
-	s.Also = func(_ *driver.Group, _ int, id int64) error { return s.bad[id] }
 	s.Header = func(g *driver.Group) bool {
 		return g.Wants(s.boxField) || s.points > 0 && g.Wants(s.points) || s.mask > 0 && g.Wants(s.mask)
 	}
 	s.Make = s.scale
-	s.Init(driver.Info{URL: rawURL, Format: "yolo"}, also...)
-	return s, nil
+	return s, s.Init(driver.Info{URL: rawURL, Format: "yolo"}, also...)
 }
 
-// list lists the images of a folder or of a text file, and the text files that may belong to them.
-func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, map[string]store.Entry, error) {
+// files lists the images of a folder or of a text file, and the text files that may belong to them.
+func (s *source) files(ctx context.Context, st store.Store, folder string) ([]store.Entry, map[string]store.Entry, error) {
 	e, err := st.Stat(ctx, folder)
 	if err != nil {
 		return nil, nil, err
@@ -192,12 +184,12 @@ func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, ma
 	texts := map[string]store.Entry{}
 	seen := map[string]bool{}
 	walk := func(dir string, text bool) error {
-		return st.List(ctx, dir, &store.ListOptions{Keep: func(name string) bool {
+		return s.List(ctx, st, dir, func(name string) bool {
 			if text {
 				return strings.EqualFold(path.Ext(name), ".txt")
 			}
 			return boxes.IsImage(name) && (chosen == nil || chosen[name])
-		}}, func(e store.Entry) error {
+		}, func(e store.Entry) error {
 			if text {
 				texts[e.Name] = e
 			} else if !seen[e.Name] {

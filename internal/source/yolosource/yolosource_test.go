@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"image"
 	"image/png"
@@ -11,9 +12,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -177,6 +180,27 @@ func TestBadLabels(t *testing.T) {
 	}
 	if _, err := open(t.Context(), localstore.New(t.TempDir()), boxes.NoMasks); err == nil {
 		t.Error("a folder that is not there")
+	}
+	open := func(ctx context.Context, st store.Store) (driver.Source, error) { return open(ctx, st, boxes.NoMasks) }
+	drivertest.BadFiles{Folder: write(t), Name: "images/train/zz.png", Content: picture(t, 20, 15, 3), Opaque: true, Open: open}.Run(t)
+	dir := write(t)
+	for fault, want := range map[error]string{syscall.EACCES: "", syscall.EMFILE: "too many open files"} {
+		s, err := open(t.Context(), faulttest.New(localstore.New(dir), 1, faulttest.Error(fault).On(faulttest.Open).Named("05.txt")))
+		if want != "" {
+			if !errors.Is(err, fault) {
+				t.Errorf("%v: %v", fault, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range s.Info().Len {
+			if r := drivertest.Records(t, s, id)[0]; (r.Err != nil) != strings.HasSuffix(s.Name(id), "/05.png") {
+				t.Errorf("%s: %v", s.Name(id), r.Err)
+			}
+		}
+		s.Close()
 	}
 }
 
