@@ -1,10 +1,10 @@
-// Package ndarray is what sources of large arrays share (HDF5, Zarr, .npz): arrays whose first
-// axis are the records, stored in one piece or in chunks that went through codecs.
-// Several arrays with the same first axis are fields of the same records, and several
-// files with the same arrays are read one after the other.
+// Package ndarray reads large arrays for several formats (HDF5, Zarr, .npz). The first axis of an
+// array numbers the records. An array is stored in one piece or in chunks that went through codecs.
+// Arrays with the same first axis are fields of the same records. Several files with the same
+// arrays are read one after the other.
 //
-// A format says which arrays there are and where their pieces lie. This package
-// chooses those that become fields, locates rows, and makes values of their bytes.
+// A format lists the arrays and the positions of their pieces. This package chooses the arrays that
+// become fields, locates rows, and turns their bytes into values.
 package ndarray
 
 import (
@@ -19,58 +19,57 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Place is where a chunk lies: Size bytes of an object. The codecs with a bit in Mask
-// were not applied.
+// Place is the position of a chunk: Size bytes of an object. Codecs whose bit in Mask is set were
+// not applied.
 type Place struct {
 	Object, Offset, Size int64
 	Mask                 uint32
 }
 
-// Array is where the elements of an array lie.
+// Array describes the positions of the elements of an array.
 type Array struct {
 	// Name is for messages.
 	Name string
-	// Dims is the shape, the first axis being the records, Elem the size of a stored
-	// element in bytes.
+	// Dims is the shape. The first axis numbers the records. Elem is the size of a stored element
+	// in bytes.
 	Dims []int64
 	Elem int64
-	// Fill is an element that was never written, nil for zeros.
+	// Fill is the value of elements that were never written, nil for zeros.
 	Fill []byte
 
-	// Held is all of it, in C order, where it is in memory.
+	// Held has all elements in C order if they are in memory.
 	Held []byte
-	// Chunk is the shape of chunks, nil where all lies in one piece, Whole.
+	// Chunk is the shape of chunks, nil if the array is one piece, Whole.
 	Chunk []int64
 	Whole Place
-	// Order is in which order the axes of chunks lie, the slowest first; nil is that
-	// of C.
+	// Order is the order in which chunks store their axes, the slowest first. Nil is C order.
 	Order []int
-	// Find returns where chunk n lies, counted row by row, false where it was never
-	// written.
+	// Find returns the position of chunk n, false if the chunk was never written. Chunks are
+	// numbered in C order.
 	Find func(n int64) (Place, bool)
-	// Codecs are those of chunks.
+	// Codecs are the codecs of chunks.
 	Codecs codec.Pipeline
-	// File names an object for messages, where the array lies in several.
+	// File names an object for messages if the array spans several objects.
 	File func(object int64) string
 
-	// What follows from these.
+	// init sets these fields.
 
-	row    int64   // bytes of a row
-	chunk  int64   // of a chunk
-	slice  int64   // of a row in a chunk
-	grid   []int64 // chunks along each axis
-	parts  int64   // chunks that a row lies in
-	values *refs   // where values of any length lie
-	// spans are the rows that a record has, those of record n from spans[n] to
-	// spans[n+1]; nil where each row is a record.
+	row    int64   // bytes in a row
+	chunk  int64   // bytes in a chunk
+	slice  int64   // bytes of one row in a chunk
+	grid   []int64 // number of chunks along each axis
+	parts  int64   // number of chunks that share a row
+	values *refs   // locations of values of any length
+	// spans has the rows of the records: record n is rows spans[n] to spans[n+1]. If spans is nil,
+	// each row is a record.
 	spans []int64
-	cache *cache // nil where chunks are not kept
+	cache *cache // nil if chunks are not cached
 }
 
-// maxChunk bounds a chunk that is decoded.
+// maxChunk limits the bytes of a decoded chunk.
 const maxChunk = 1 << 30
 
-// init works out what follows from the description.
+// init checks the description and computes the sizes that follow from it.
 func (a *Array) init() error {
 	product := func(sides []int64, unit int64) (int64, error) {
 		n := uint64(unit)
@@ -114,15 +113,15 @@ func (a *Array) init() error {
 	return nil
 }
 
-// decoded says whether chunks have to be decoded before rows can be taken.
+// decoded reports whether chunks must be decoded before rows can be copied from them.
 func (a *Array) decoded() bool { return a.Chunk != nil && (len(a.Codecs) > 0 || a.Order != nil) }
 
-// scratch is how much memory decoding a chunk takes.
+// scratch returns the memory that decoding a chunk takes, in bytes.
 func (a *Array) scratch() int64 {
 	if !a.decoded() || a.Held != nil {
 		return 0
 	}
-	steps := int64(len(a.Codecs)) + 1 // what lies between them, and the chunk
+	steps := int64(len(a.Codecs)) + 1 // results of the codecs, and the chunk
 	if a.Order == nil && steps > 1 {
 		steps--
 	}
@@ -132,10 +131,10 @@ func (a *Array) scratch() int64 {
 	return steps * (a.chunk + 64 + 4*int64(len(a.Codecs)))
 }
 
-// bytes is the size of all elements.
+// bytes returns the size of all elements in bytes.
 func (a *Array) bytes() int64 { return a.row * a.Dims[0] }
 
-// records is how many there are.
+// records returns the number of records.
 func (a *Array) records() int64 {
 	if a.spans != nil {
 		return int64(len(a.spans) - 1)
@@ -143,7 +142,7 @@ func (a *Array) records() int64 {
 	return a.Dims[0]
 }
 
-// span is the rows, from lo to hi, that are record r.
+// span returns the rows of record r, from lo to hi.
 func (a *Array) span(r int64) (lo, hi int64) {
 	if a.spans != nil {
 		return a.spans[r], a.spans[r+1]
@@ -151,11 +150,11 @@ func (a *Array) span(r int64) (lo, hi int64) {
 	return r, r + 1
 }
 
-// band is the rows from lo to hi that lie in the same chunks: the first of them has the
-// number first and the others follow it. Row lo is the at-th of each of them.
+// band is a range of rows, from lo to hi, that share the same chunks. The first of these chunks is
+// number first, and the others follow it. Row lo is row at of each of these chunks.
 type band struct{ lo, hi, first, at int64 }
 
-// bands calls f for the rows from lo to hi, until it returns an error.
+// bands calls f for each band of the rows from lo to hi. It stops at the first error.
 func (a *Array) bands(lo, hi int64, f func(b band) error) error {
 	for lo < hi {
 		n := lo / a.Chunk[0]
@@ -168,8 +167,9 @@ func (a *Array) bands(lo, hi int64, f func(b band) error) error {
 	return nil
 }
 
-// locate appends where the rows from lo to hi lie to g: their bytes, those of each chunk,
-// or the chunks themselves. field is for what is stored as it is wanted.
+// locate appends the extents of the rows from lo to hi to g. These are the bytes of the rows, or
+// the chunks if they must be decoded. An extent with all bytes of the rows gets field as its Field,
+// other extents get -1.
 func (a *Array) locate(g *driver.Group, lo, hi int64, field int32) {
 	switch {
 	case a.Held != nil || lo == hi:
@@ -198,7 +198,7 @@ func (a *Array) locate(g *driver.Group, lo, hi int64, field int32) {
 	}
 }
 
-// assembleRows is assemble of several rows that lie in the same chunk.
+// assembleRows is assemble for several rows of the same chunk.
 func (a *Array) assembleRows(dst []byte, part int64, slices []byte) {
 	switch {
 	case a.parts == 1 && slices != nil && a.slice == a.row:
@@ -216,8 +216,8 @@ func (a *Array) assembleRows(dst []byte, part int64, slices []byte) {
 	}
 }
 
-// assemble copies what chunk number part of a row has of it: slice, the row in the
-// chunk, or the fill value where that is nil.
+// assemble copies the share of chunk number part of a row to dst. slice is the row in the chunk. If
+// slice is nil, assemble writes the fill value.
 func (a *Array) assemble(dst []byte, part int64, slice []byte) {
 	if a.parts == 1 && slice != nil && a.slice == a.row {
 		copy(dst, slice)
@@ -231,9 +231,9 @@ func (a *Array) assemble(dst []byte, part int64, slice []byte) {
 	a.axis(dst, slice, part, 1)
 }
 
-// axis goes along an axis of a row, and into the axes behind it.
+// axis copies slice to dst along axis i of a row and, recursively, the axes after it.
 func (a *Array) axis(dst, slice []byte, part int64, i int) {
-	inner := int64(1) // chunks behind one along this axis
+	inner := int64(1) // chunks after axis i for each chunk along it
 	to, from := a.Elem, a.Elem
 	for k := i + 1; k < len(a.Dims); k++ {
 		inner *= a.grid[k]
@@ -244,7 +244,7 @@ func (a *Array) axis(dst, slice []byte, part int64, i int) {
 	begin := c * a.Chunk[i]
 	n := min(a.Chunk[i], a.Dims[i]-begin)
 	dst = dst[begin*to:]
-	// Where the axes behind are whole, there is one piece.
+	// If the chunk covers the later axes entirely, the bytes are contiguous.
 	if inner == 1 && to == from {
 		if slice != nil {
 			slice = slice[:n*from]
@@ -261,7 +261,7 @@ func (a *Array) axis(dst, slice []byte, part int64, i int) {
 	}
 }
 
-// copy copies src, or fills dst where that is nil.
+// copy copies src to dst. If src is nil, it writes the fill value.
 func (a *Array) copy(dst, src []byte) {
 	if src != nil {
 		copy(dst, src)
@@ -277,7 +277,7 @@ func (a *Array) copy(dst, src []byte) {
 	}
 }
 
-// decode fills dst with a chunk, in C order.
+// decode decodes the chunk src into dst, in C order.
 func (a *Array) decode(dst, src []byte, mask uint32, alloc func(int) ([]byte, error)) error {
 	if a.Order == nil {
 		return a.Codecs.Decode(dst, src, mask, alloc)
@@ -294,7 +294,7 @@ func (a *Array) decode(dst, src []byte, mask uint32, alloc func(int) ([]byte, er
 	} else if len(src) != len(dst) {
 		return fmt.Errorf("it has %d bytes, it should have %d", len(src), len(dst))
 	}
-	// How far a step along each axis is in what is stored.
+	// step[i] is the distance in stored bytes between neighbours along axis i.
 	step := make([]int64, len(a.Chunk))
 	n := a.Elem
 	for k := len(a.Order) - 1; k >= 0; k-- {
@@ -305,7 +305,8 @@ func (a *Array) decode(dst, src []byte, mask uint32, alloc func(int) ([]byte, er
 	return nil
 }
 
-// turn writes an array in C order whose elements lie steps apart.
+// turn copies the elements of src to dst in C order. step has the distance between neighbours in
+// src along each axis. It returns the number of bytes written.
 func turn(dst, src []byte, sides, step []int64, elem int64) int64 {
 	at := int64(0)
 	if len(sides) == 1 {
@@ -320,7 +321,7 @@ func turn(dst, src []byte, sides, step []int64, elem int64) int64 {
 	return at
 }
 
-// Reader reads an object of the source while it is opened.
+// Reader reads bytes of an object while the source is opened.
 type Reader func(ctx context.Context, object int64, p []byte, off int64) error
 
 // ReadFrom returns a Reader of the files of a list.
@@ -335,7 +336,7 @@ func ReadFrom(pool *store.Pool, list *filelist.List) Reader {
 	}
 }
 
-// each calls f for the rows from lo to hi in their order, with their bytes.
+// each calls f for each row from lo to hi, in order.
 func (a *Array) each(ctx context.Context, read Reader, lo, hi int64, f func(row int64, b []byte) error) error {
 	if a.Held != nil {
 		for r := lo; r < hi; r++ {
@@ -358,7 +359,7 @@ func (a *Array) each(ctx context.Context, read Reader, lo, hi int64, f func(row 
 	var w whole
 	for r := lo; r < hi; {
 		n := min(rows, hi-r)
-		if a.Chunk != nil { // up to the end of its chunks
+		if a.Chunk != nil { // up to the end of the chunk
 			n = min(n, a.Chunk[0]-r%a.Chunk[0])
 		}
 		b := buf[:n*a.row]
@@ -384,10 +385,10 @@ func (a *Array) each(ctx context.Context, read Reader, lo, hi int64, f func(row 
 	return nil
 }
 
-// whole is memory for chunks that are read while the source is opened.
+// whole has buffers for chunks that are read while the source is opened.
 type whole struct{ raw, chunk []byte }
 
-// fill fills dst with the rows of a band.
+// fill reads the rows of a band into dst.
 func (a *Array) fill(ctx context.Context, read Reader, dst []byte, b band, w *whole) error {
 	heap := func(n int) ([]byte, error) { return make([]byte, n), nil }
 	for p := range a.parts {
@@ -417,7 +418,7 @@ func (a *Array) fill(ctx context.Context, read Reader, dst []byte, b band, w *wh
 	return nil
 }
 
-// wrong puts the place of a chunk in front of an error of its content.
+// wrong adds the position of a chunk to an error about its content.
 func (a *Array) wrong(n int64, p Place, err error) error {
 	if a.File != nil {
 		return fmt.Errorf("%s, chunk %d (%s, byte %d): %w", a.Name, n, a.File(p.Object), p.Offset, err)
@@ -425,7 +426,7 @@ func (a *Array) wrong(n int64, p Place, err error) error {
 	return fmt.Errorf("%s, chunk %d (byte %d): %w", a.Name, n, p.Offset, err)
 }
 
-// Check says whether the description can be read.
+// Check returns an error if the array cannot be read.
 func (a *Array) Check() error {
 	if len(a.Dims) == 0 {
 		return errors.New("it is a single value")
@@ -433,7 +434,7 @@ func (a *Array) Check() error {
 	return a.Clone().init()
 }
 
-// ChunkBytes is the size of a chunk as it is decoded.
+// ChunkBytes returns the size of a decoded chunk in bytes.
 func (a *Array) ChunkBytes() int64 {
 	n := a.Elem
 	for _, side := range a.Chunk {
@@ -442,7 +443,7 @@ func (a *Array) ChunkBytes() int64 {
 	return n
 }
 
-// Clone returns another description of the same elements.
+// Clone returns a copy of the description.
 func (a *Array) Clone() *Array {
 	b := *a
 	return &b

@@ -7,25 +7,26 @@ import (
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 )
 
-// Chunks that have many rows and were decoded are kept: those that follow in the
-// file, or come again soon, are then only copied. What is kept is bounded, and a part
-// of the memory that the source holds (driver.Holder) from the beginning.
+// Decoded chunks of several rows are cached. Neighbouring rows, and rows that are read again soon,
+// are then only copied. The cache is bounded and counts as memory of the source (driver.Holder)
+// from the start.
 
 const (
-	// cacheBytes is what is kept of all fields together, as far as minSlots allow.
+	// cacheBytes is the target size of the caches of all fields together. Caches with few, large
+	// chunks can exceed it: newCache.
 	cacheBytes = 64 << 20
-	// slotBytes bounds what is kept of one field so that all threads have a chunk.
+	// slotBytes limits the minimum cache of a field. Below it there is a chunk for each thread.
 	slotBytes = 32 << 20
 )
 
-// cache keeps decoded chunks of a field.
+// cache has decoded chunks of a field. It evicts them by the clock algorithm.
 type cache struct {
-	size  int64 // of a chunk
-	count int64 // of slots
+	size  int64 // bytes of a chunk
+	count int64 // largest number of slots
 
 	mu    sync.Mutex
 	mem   *fixedrecords.Memory
-	room  []byte // of all slots, once one is needed
+	room  []byte // memory for all slots, allocated with the first slot
 	slots []*slot
 	index map[key]*slot
 	hand  int
@@ -36,29 +37,29 @@ type key struct {
 	n int64
 }
 
-// slot is a chunk that is kept. Fields but ready and err are guarded by cache.mu.
+// slot is a cached chunk. cache.mu guards all its fields except ready and err.
 type slot struct {
 	key   key
 	mem   []byte
 	users int
-	used  bool          // since the hand came by
-	ready chan struct{} // closed when mem is filled
+	used  bool          // since the clock hand last passed
+	ready chan struct{} // closed when mem is filled or err is set
 	err   error
 }
 
-// newCache makes a cache for chunks of a size, of which there are count in all, with
-// a share of cacheBytes.
+// newCache makes a cache for chunks of size bytes, of which there are count. share is its share of
+// cacheBytes.
 func newCache(mem *fixedrecords.Memory, size, count, share int64) *cache {
 	least := min(int64(runtime.GOMAXPROCS(0))+2, max(slotBytes/size, 1))
 	n := min(max(share/size, least), count)
 	return &cache{size: size, count: n, mem: mem, index: map[key]*slot{}}
 }
 
-// held is how much memory the cache may come to have.
+// held returns the largest size of the cache in bytes.
 func (c *cache) held() int64 { return c.size * c.count }
 
-// get returns a chunk, filled by fill if it is not there, nil where all slots are in
-// use. It is given back with put.
+// get returns chunk n of a. If the chunk is not cached, fill decodes it. get returns nil if all
+// slots are in use. The caller must release the slot with put.
 func (c *cache) get(a *Array, n int64, fill func(dst []byte) error) (*slot, error) {
 	k := key{a, n}
 	c.mu.Lock()
@@ -66,7 +67,7 @@ func (c *cache) get(a *Array, n int64, fill func(dst []byte) error) (*slot, erro
 		s.users++
 		s.used = true
 		c.mu.Unlock()
-		// Another goroutine may be decoding it, which waits for nobody.
+		// The goroutine that decodes the chunk waits for no other, so this wait ends.
 		<-s.ready
 		if s.err != nil {
 			c.put(s)
@@ -98,7 +99,7 @@ func (c *cache) get(a *Array, n int64, fill func(dst []byte) error) (*slot, erro
 	return s, nil
 }
 
-// free returns a slot that nobody uses, with c.mu held.
+// free returns an unused slot, nil if all are in use. The caller holds c.mu.
 func (c *cache) free() (*slot, error) {
 	if int64(len(c.slots)) < c.count {
 		if c.room == nil {
@@ -131,7 +132,7 @@ func (c *cache) free() (*slot, error) {
 	return nil, nil
 }
 
-// put gives a chunk back.
+// put releases a slot.
 func (c *cache) put(s *slot) {
 	c.mu.Lock()
 	s.users--

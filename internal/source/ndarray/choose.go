@@ -11,28 +11,28 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Set is an array of a file that may become a field.
+// Set is an array of a file that can become a field.
 type Set struct {
-	// Path names it in its file, without a slash in front.
+	// Path is the path of the array in the file, without a leading slash.
 	Path string
 	Type Type
 	Dims []int64
-	// Why says what keeps it from being read, "" where nothing does.
+	// Why is the reason that the array cannot be read, "" if it can.
 	Why string
-	// Load finds out where its elements lie.
+	// Load finds the positions of the elements.
 	Load func(ctx context.Context) (*Array, error)
-	// Ref returns where the value of any length lies that an element leads to: bytes
-	// of an object. It is of VarText, VarBytes and VarList.
+	// Ref returns the location of the value that an element of the class VarText, VarBytes or
+	// VarList refers to.
 	Ref func(elem []byte) (object, offset, size int64, err error)
 
-	// What makes two sets one of lists (pair): that of the values, that which says how
-	// many of them are a record, and whether by lengths or by where records begin.
+	// A set of lists (pair) has its values in the set of. The set offsets has the offsets of the
+	// records, or their lengths if lengths is set.
 	of, offsets *Set
 	lengths     bool
-	numbers     []int64 // the elements, once they were read
+	numbers     []int64 // the elements, once they are read
 }
 
-// several says whether rows have several values that are no numbers, or of any length.
+// several reports whether a row has several values of a class other than Number.
 func (s *Set) several() bool {
 	if s.Type.Class == Number || s.Type.Rows {
 		return false
@@ -45,21 +45,21 @@ func (s *Set) several() bool {
 	return false
 }
 
-// File is a file with arrays.
+// File lists the arrays of a file.
 type File struct {
 	// Path is for messages.
 	Path string
 	Sets []*Set
-	// Left is what else lies there.
+	// Left lists other contents of the file, which are not read.
 	Left []driver.Skipped
 }
 
-// wanted is a set that becomes a field.
+// wanted describes a set that becomes a field, in all files.
 type wanted struct {
 	column column.Want
 	path   string
-	// offsets is the path of the set that says which rows are a record, "" where each
-	// is; with lengths it says how many are.
+	// offsets is the path of the set with the offsets of the records, or with their lengths if
+	// lengths is set. It is "" if each row is a record.
 	offsets string
 	lengths bool
 }
@@ -72,8 +72,8 @@ func want(c column.Want, s *Set) wanted {
 	return w
 }
 
-// choose says which sets of a file become fields, and why the others do not: those
-// that are chosen by name, or those with the first axis that most of them have.
+// choose returns the sets of a file that become fields, and the reasons for skipping the others.
+// Fields are the sets that columns name, or those with the most common first axis.
 func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wanted, []driver.Skipped, error) {
 	left := slices.Clone(f.Left)
 	sets := inSplit(f.Sets, split)
@@ -111,7 +111,7 @@ func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wante
 			return nil, nil, fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", f.Path, first, rows, s.Path, s.Dims[0])
 		}
 		rows, first = s.Dims[0], s.Path
-		if c.Name == c.From { // the name of the array, and not its path
+		if c.Name == c.From { // no name stated: use the path of the array
 			c.Name = strings.Trim(c.Name, "/")
 			if s.offsets != nil || strings.HasSuffix(c.Name, at) && !strings.HasSuffix(s.Path, at) {
 				c.Name, _, _ = cutLast(c.Name, at)
@@ -131,7 +131,7 @@ func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wante
 		}
 		return out, left, nil
 	}
-	// How many sets have which first axis.
+	// count is the number of sets by the length of their first axis.
 	count := map[int64]int{}
 	var usable []*Set
 	for _, s := range sets {
@@ -192,11 +192,11 @@ func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wante
 	return out, left, nil
 }
 
-// maxFields bounds the fields that are found without being named.
+// maxFields limits the fields that no column names.
 const maxFields = 256
 
-// ambiguous refuses groups that look like splits: several groups side by side with
-// arrays of the same names.
+// ambiguous returns an error if the groups look like splits: several groups with arrays of the same
+// names.
 func ambiguous(f *File, split string, sets []*Set) error {
 	if split != "" {
 		return nil
@@ -225,7 +225,8 @@ func ambiguous(f *File, split string, sets []*Set) error {
 	return fmt.Errorf("%s has the groups %s with the same arrays: say which one is wanted, such as ?split=%s", f.Path, filelist.Quoted(all), all[0])
 }
 
-// prefix is the group that all sets with so many rows lie in, with a slash behind it.
+// prefix returns the deepest group that contains all sets with this many rows, with a trailing
+// slash.
 func prefix(sets []*Set, rows int64) string {
 	out, some := "", false
 	for _, s := range sets {
@@ -243,7 +244,7 @@ func prefix(sets []*Set, rows int64) string {
 	return out
 }
 
-// groups are the names of the groups that have arrays.
+// groups returns the first names of the top-level groups that have arrays.
 func groups(sets []*Set) []string {
 	var out []string
 	for _, s := range sets {
@@ -262,7 +263,7 @@ func paths(sets []*Set) []string {
 	return out
 }
 
-// reasons says why there is nothing to read.
+// reasons returns the first reason for skipping an array, for messages.
 func reasons(left []driver.Skipped) string {
 	if len(left) == 0 {
 		return ""

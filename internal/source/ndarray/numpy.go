@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// NumPy parses a type such as <f4, or returns why it is not supported.
+// NumPy parses a NumPy type such as <f4. For unsupported types it returns the reason.
 func NumPy(name string) (Type, string) {
 	refused := fmt.Sprintf("has the type %.40q, which is not read", name)
 	if len(name) < 3 {

@@ -13,35 +13,34 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Rows of any length are often stored as two arrays: the values of all records, one behind
-// the other, and beside it where each record begins, with the end of the last one behind
-// them (offsets, indptr, row_splits), or how many values each of them has (lengths). Such
-// a pair is one Set. It is found by the names of both, where the numbers agree with the
-// values; or it is named, as values@offsets.
+// Rows of any length are often stored as two arrays. One has the values of all records. The other
+// has the offset of each record and the end of the last one (offsets, indptr, row_splits), or the
+// number of values of each record (lengths). Such a pair is one Set. A pair is detected if the
+// names match and the numbers agree with the values. A column can also name it: values@offsets.
 
-// at stands between the paths of a pair.
+// at separates the paths of a pair.
 const at = "@"
 
-// The names of arrays that say which rows are a record, alone or behind the name of the
-// array with the values, such as tokens_offsets.
+// Names of arrays with offsets or lengths. The name of the array with the values can come first:
+// tokens_offsets.
 var (
 	offsetNames = []string{"offsets", "offset", "indptr", "ptr", "row_splits", "splits", "row_ptr", "rowptr", "cu_seqlens"}
 	lengthNames = []string{"lengths", "length", "lens", "len", "row_lengths", "sizes", "counts"}
 	valueNames  = []string{"", "_values", "_data", "_flat"}
 )
 
-// pairs are those of a file.
+// pairs are the pairs of a file.
 type pairs struct {
-	// named are those that columns name, by Column.From.
+	// named are the pairs that columns name, by Want.From.
 	named map[string]*Set
-	// found are those that were found, by the array of the values; offsets are the paths of
-	// these, by the other array.
+	// found are the detected pairs, by the set with the values. offsets has the paths of the
+	// values, by the set with the offsets or lengths.
 	found   map[*Set]*Set
 	offsets map[*Set][]string
 }
 
-// byName is the set that a column names: what it names itself, or a pair that was found.
-// With an @ and nothing behind it a set is taken without its offsets.
+// byName returns the set that a column names, or the detected pair of that set. A trailing @
+// selects the set without its offsets.
 func (p *pairs) byName(sets []*Set, split, name string) *Set {
 	if s := p.named[name]; s != nil {
 		return s
@@ -68,7 +67,7 @@ func byName(sets []*Set, split, name string) *Set {
 	return nil
 }
 
-// inSplit are the sets in a group, "" for all.
+// inSplit returns the sets in a group, or all sets if split is "".
 func inSplit(sets []*Set, split string) []*Set {
 	if split == "" {
 		return sets
@@ -82,7 +81,7 @@ func inSplit(sets []*Set, split string) []*Set {
 	return in
 }
 
-// cutLast cuts a text at the last place where sep is.
+// cutLast is strings.Cut at the last sep.
 func cutLast(text, sep string) (before, after string, ok bool) {
 	if i := strings.LastIndex(text, sep); i >= 0 {
 		return text[:i], text[i+len(sep):], true
@@ -90,7 +89,7 @@ func cutLast(text, sep string) (before, after string, ok bool) {
 	return text, "", false
 }
 
-// findPairs finds the pairs of a file, and makes those that columns name.
+// findPairs detects the pairs of a file, and makes the pairs that columns name.
 func findPairs(ctx context.Context, f *File, split string, columns []column.Want, read Reader) (*pairs, error) {
 	p := &pairs{named: map[string]*Set{}, found: map[*Set]*Set{}, offsets: map[*Set][]string{}}
 	sets := inSplit(f.Sets, split)
@@ -101,7 +100,7 @@ func findPairs(ctx context.Context, f *File, split string, columns []column.Want
 		}
 		values, offsets := byName(sets, split, v), byName(sets, split, o)
 		if values == nil || offsets == nil {
-			continue // which is said of what the column names
+			continue // choose returns the error
 		}
 		s, err := namedPair(ctx, values, offsets, read)
 		if err != nil {
@@ -121,8 +120,8 @@ func findPairs(ctx context.Context, f *File, split string, columns []column.Want
 	return p, nil
 }
 
-// indexName says whether an array may say by its name which rows are a record: those of
-// the arrays called of, or of all beside it.
+// indexName reports whether name is a name of offsets or lengths. of is the name of the arrays with
+// the values, "" for all arrays in the same group.
 func indexName(name string) (of string, lengths, ok bool) {
 	name = strings.ToLower(path.Base(name))
 	for i, names := range [][]string{offsetNames, lengthNames} {
@@ -142,7 +141,7 @@ func indexName(name string) (of string, lengths, ok bool) {
 	return "", false, false
 }
 
-// look finds the arrays whose rows o says, by its name and by what is in it.
+// look detects the pairs of o with the arrays in the same group.
 func (p *pairs) look(ctx context.Context, beside []*Set, o *Set, read Reader) error {
 	of, lengths, ok := indexName(o.Path)
 	if !ok || isIndex(o) != nil {
@@ -180,7 +179,7 @@ func (p *pairs) look(ctx context.Context, beside []*Set, o *Set, read Reader) er
 			}
 			n += one
 		}
-		if n == int64(len(numbers)) { // each has one: they are rows like any
+		if n == int64(len(numbers)) { // one row per record: plain rows
 			return nil
 		}
 	}
@@ -192,7 +191,7 @@ func (p *pairs) look(ctx context.Context, beside []*Set, o *Set, read Reader) er
 		if err == nil {
 			_, err = s.spans(n, numbers)
 		}
-		if err != nil { // with the first and the last one it is no accident
+		if err != nil { // the first and last numbers fit, so o is damaged
 			return err
 		}
 		p.found[v] = s
@@ -201,8 +200,8 @@ func (p *pairs) look(ctx context.Context, beside []*Set, o *Set, read Reader) er
 	return nil
 }
 
-// namedPair makes a pair that somebody has named: what it says decides between offsets and
-// lengths, and where both are possible, its name.
+// namedPair makes a pair that a column names. The name of o decides between offsets and lengths. If
+// the name is unknown, the numbers decide. If both fit, they are offsets.
 func namedPair(ctx context.Context, v, o *Set, read Reader) (*Set, error) {
 	if _, err := pair(v, o, true); err != nil {
 		return nil, err
@@ -229,7 +228,7 @@ func namedPair(ctx context.Context, v, o *Set, read Reader) (*Set, error) {
 	return s, nil
 }
 
-// isValues says why the rows of a set cannot be parts of records.
+// isValues returns an error if the rows of a set cannot be parts of records.
 func isValues(v *Set) error {
 	switch {
 	case v.Why != "":
@@ -242,7 +241,7 @@ func isValues(v *Set) error {
 	return nil
 }
 
-// isIndex says why a set cannot say which rows are a record.
+// isIndex returns an error if a set cannot have offsets or lengths.
 func isIndex(o *Set) error {
 	switch {
 	case o.Why != "":
@@ -255,7 +254,7 @@ func isIndex(o *Set) error {
 	return nil
 }
 
-// pair makes a set of lists of one with values and one with offsets or lengths.
+// pair makes a set of lists from a set of values and a set of offsets or lengths.
 func pair(v, o *Set, lengths bool) (*Set, error) {
 	if err := isValues(v); err != nil {
 		return nil, err
@@ -274,8 +273,8 @@ func pair(v, o *Set, lengths bool) (*Set, error) {
 	return &s, nil
 }
 
-// elements reads all elements of a set of whole numbers, once. One that was never written,
-// or is larger than any number of rows, is an error.
+// elements returns all elements of a set of whole numbers. It reads them only once. A large array
+// that was not written entirely is an error, and so is an element above any number of rows.
 func (o *Set) elements(ctx context.Context, read Reader) ([]int64, error) {
 	if o.numbers != nil {
 		return o.numbers, nil
@@ -287,7 +286,7 @@ func (o *Set) elements(ctx context.Context, read Reader) ([]int64, error) {
 	if err := a.init(); err != nil {
 		return nil, err
 	}
-	// What was never written has any size without taking room in the file.
+	// An unwritten array can declare any size without using space in the file.
 	if a.Dims[0] > maxUnwritten {
 		if err := a.written(); err != nil {
 			return nil, err
@@ -315,12 +314,12 @@ func (o *Set) elements(ctx context.Context, read Reader) ([]int64, error) {
 	return out, nil
 }
 
-// maxUnwritten is how many offsets there may be of which some were never written.
+// maxUnwritten is the largest number of offsets of which some may be unwritten.
 const maxUnwritten = 1 << 22
 
 var errUnwritten = errors.New("it was never written as a whole")
 
-// written says that there is nothing of an array that was never written.
+// written returns an error if a part of the array was never written.
 func (a *Array) written() error {
 	if a.Held != nil || a.Chunk == nil && a.Whole.Size > 0 {
 		return nil
@@ -336,7 +335,7 @@ func (a *Array) written() error {
 	return nil
 }
 
-// spans makes of the numbers of a pair where the records of n rows of values begin and end.
+// spans returns where the records begin and end in n rows of values, from the numbers of a pair.
 func (s *Set) spans(n int64, numbers []int64) ([]int64, error) {
 	fail := func(i int, what string, a ...any) ([]int64, error) {
 		return nil, fmt.Errorf("its records follow from %q, whose element %d is %d, %s: it is damaged, or is of other data", s.offsets.Path, i, numbers[i], fmt.Sprintf(what, a...))
@@ -367,7 +366,7 @@ func (s *Set) spans(n int64, numbers []int64) ([]int64, error) {
 	return out, nil
 }
 
-// spanned has an array of values say which of its rows are a record.
+// spanned sets a.spans from the offsets or lengths of the pair.
 func (s *Set) spanned(ctx context.Context, a *Array, read Reader) error {
 	numbers, err := s.offsets.elements(ctx, read)
 	if err != nil {
@@ -384,7 +383,7 @@ func (s *Set) spanned(ctx context.Context, a *Array, read Reader) error {
 	return nil
 }
 
-// valueBytes is the size of the value of a record, of those that have any length.
+// valueBytes returns the size in bytes of the value of record r. Values of t have any length.
 func (a *Array) valueBytes(r int64, t *Type) int64 {
 	if a.values != nil {
 		_, _, size := a.values.at(r)
@@ -394,7 +393,7 @@ func (a *Array) valueBytes(r int64, t *Type) int64 {
 	return (hi - lo) * (a.row / a.Elem) * t.Size
 }
 
-// head reads the first n bytes of such a value.
+// head reads the first n bytes of the value of record r, as stored.
 func (a *Array) head(ctx context.Context, read Reader, r, n int64) ([]byte, error) {
 	if a.values != nil {
 		object, offset, _ := a.values.at(r)

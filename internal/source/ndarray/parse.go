@@ -9,8 +9,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Locate implements driver.Source: for each field in their order its values, what it
-// is assembled of, or the chunks that have it.
+// Locate implements driver.Source. For each field, in order, it adds the extents of the value, of
+// its parts, or of its chunks.
 func (s *Source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(_ int, id int64) {
 		i, r := s.place(id)
@@ -46,7 +46,7 @@ func (s *Source) Locate(g *driver.Group) {
 	})
 }
 
-// narrow says whether only some bytes of a row are read: a member of its one element.
+// narrow reports whether only a part of a row is read: one member of its single element.
 func (f *field) narrow(a *Array) bool {
 	return f.count == 1 && f.typ.Size != f.elem && !f.typ.Rows && a.Held == nil && !a.decoded()
 }
@@ -81,15 +81,14 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// scratch is memory of the source for a chunk on its way to a row. Who has one never
-// waits for another one, only for chunks that are being decoded by others who have
-// one, too.
+// scratch is memory for decoding a chunk and assembling a row. A goroutine that holds a scratch
+// never waits for another scratch. It waits only for chunks that other holders decode.
 type scratch struct {
 	mem  []byte
 	used int
 }
 
-// take gives n bytes of it.
+// take returns n bytes of the scratch.
 func (c *scratch) take(n int) ([]byte, error) {
 	if n < 0 || n > len(c.mem)-c.used {
 		return nil, &driver.MemoryError{Err: fmt.Errorf("a step takes %d bytes, there are %d", n, len(c.mem)-c.used)}
@@ -100,13 +99,13 @@ func (c *scratch) take(n int) ([]byte, error) {
 }
 
 const (
-	// scratchBytes is what all scratch together may have beside the first.
+	// scratchBytes limits all scratches together. A single one may exceed it.
 	scratchBytes = 128 << 20
-	// largestScratch is what one may have.
+	// largestScratch limits a single scratch.
 	largestScratch = 1 << 30
 )
 
-// makeScratch takes the memory that putting rows together needs.
+// makeScratch allocates the memory for decoding chunks and assembling rows.
 func (s *Source) makeScratch() error {
 	need := int64(0)
 	for k, f := range s.fields {
@@ -141,13 +140,14 @@ func (s *Source) makeScratch() error {
 	return nil
 }
 
-// parser makes the values of a group.
+// parser parses a group.
 type parser struct {
 	s *Source
 	g *driver.Group
 }
 
-// field makes the value of a field. It returns how many extents it had.
+// field sets the value of field n of record k, which is record r of a. It returns the number of
+// extents of the value.
 func (p *parser) field(k, n int, a *Array, r int64, extents []driver.Extent, parts [][]byte) (int, error) {
 	s, g, f := p.s, p.g, p.s.fields[n]
 	lo, hi := a.span(r)
@@ -159,7 +159,7 @@ func (p *parser) field(k, n int, a *Array, r int64, extents []driver.Extent, par
 		return 1, s.value(g, k, n, parts[0], false)
 	case lo == hi:
 		return 0, s.value(g, k, n, nil, false)
-	case a.Held != nil: // which lives as long as the source
+	case a.Held != nil: // lives as long as the source
 		return 0, s.value(g, k, n, a.Held[lo*a.row:hi*a.row], false)
 	case a.Chunk == nil && a.Whole.Size > 0:
 		return 1, s.value(g, k, n, parts[0], false)
@@ -170,7 +170,7 @@ func (p *parser) field(k, n int, a *Array, r int64, extents []driver.Extent, par
 			}
 		}
 	}
-	// The row is put together.
+	// Assemble the row.
 	var c *scratch
 	gather := f.typ.Size != f.elem
 	if gather && !f.typ.Rows || a.decoded() {
@@ -197,8 +197,8 @@ func (p *parser) field(k, n int, a *Array, r int64, extents []driver.Extent, par
 	return used, s.value(g, k, n, raw, true)
 }
 
-// assembled puts the rows from lo to hi together of the chunks that they lie in, and says
-// how many of these were written.
+// assembled assembles the rows from lo to hi from their chunks. It returns how many of the chunks
+// were written, which is the number of parts it used.
 func (a *Array) assembled(dst []byte, lo, hi int64, parts [][]byte, c *scratch) (used int, err error) {
 	err = a.bands(lo, hi, func(b band) error {
 		to := dst[(b.lo-lo)*a.row : (b.hi-lo)*a.row]
@@ -223,8 +223,8 @@ func (a *Array) assembled(dst []byte, lo, hi int64, parts [][]byte, c *scratch) 
 	return used, err
 }
 
-// part decodes chunk n, the part-th of its rows, and copies what it has of those that dst
-// is for, from row at of it on.
+// part decodes chunk n and copies its share of the rows to dst. part is the number of that share in
+// a row. The first row of dst is row at of the chunk.
 func (a *Array) part(dst []byte, n, part, at int64, place Place, src []byte, c *scratch) error {
 	before := c.used
 	defer func() { c.used = before }()

@@ -14,19 +14,19 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Options say what becomes a field.
+// Options select the arrays that become fields.
 type Options struct {
-	// Columns name the arrays, nil for all with the same first axis.
+	// Columns name the arrays. Nil means all arrays with the same first axis.
 	Columns []column.Want
-	// Split is the group that is read of a file with several, "" for all of it.
+	// Split is the group to read from a file with several groups, "" for all.
 	Split string
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads limits how many files are read at the same time while opening. 0 means the default.
 	Threads int
 }
 
-// Source reads the rows of arrays. The format that embeds it adds what it keeps.
+// Source reads the rows of arrays. A format embeds it and adds its own state.
 type Source struct {
-	// List are the objects of the source.
+	// List has the objects of the source.
 	List *filelist.List
 
 	info   driver.Info
@@ -36,20 +36,20 @@ type Source struct {
 	left   []driver.Skipped
 	mem    fixedrecords.Memory
 	held   int64
-	// scratch is memory for chunks while they are decoded.
+	// scratch is the memory for decoding chunks.
 	scratch chan *scratch
-	// named are the files, for messages.
+	// named are the paths of the files, for messages.
 	named []string
 }
 
-// file is a part of the records.
+// file has the arrays of one file.
 type file struct {
 	arrays []*Array // by field
 }
 
-// refs say where the values of any length of an array lie.
+// refs are the locations of the values of any length of an array.
 type refs struct {
-	object []int32 // nil where all lie in one
+	object []int32 // nil if all are in the object one
 	offset []int64
 	size   []uint32
 	one    int64
@@ -79,8 +79,8 @@ func (r *refs) at(row int64) (object, offset, size int64) {
 	return object, r.offset[row], int64(r.size[row])
 }
 
-// Open makes a source of the arrays in files, which read reads. info lacks what
-// follows from them.
+// Open makes a source of the arrays in files, whose objects read reads. It adds the fields and the
+// number of records to info.
 func Open(ctx context.Context, info driver.Info, list *filelist.List, files []*File, read Reader, opt *Options) (*Source, error) {
 	s := &Source{List: list, info: info}
 	if err := s.open(ctx, files, read, opt); err != nil {
@@ -165,8 +165,8 @@ func (s *Source) open(ctx context.Context, files []*File, read Reader, opt *Opti
 	return nil
 }
 
-// match returns the sets of a file that are the fields, which must be what those of
-// the first file are.
+// match returns the sets of f that are the fields. They must have the same types and shapes as
+// like, the sets of the first file.
 func match(one, f *File, wants []wanted, like []*Set) ([]*Set, error) {
 	var out []*Set
 	byPath := map[string]*Set{}
@@ -207,7 +207,7 @@ func match(one, f *File, wants []wanted, like []*Set) ([]*Set, error) {
 	return out, nil
 }
 
-// load finds out where an array lies, and the values that it leads to.
+// load finds the positions of the elements of a set, and of the values that they refer to.
 func load(ctx context.Context, set *Set, read Reader) (*Array, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (s *Source) field(ctx context.Context, k int, w wanted, set *Set, read Read
 	return nil
 }
 
-// look adds what the first values of a field of bytes look like.
+// look probes the content of the first values of a field of bytes.
 func (s *Source) look(ctx context.Context, k int, u *column.Seen, t *Type, read Reader) error {
 	if t.Class == VarText || t.Class == VarList && t.DType != driver.Uint8 || t.Rows && t.Size > 1 {
 		return nil
@@ -308,10 +308,10 @@ func (s *Source) look(ctx context.Context, k int, u *column.Seen, t *Type, read 
 	return nil
 }
 
-// keepBytes is the largest field that is decoded when it is opened, and kept.
+// keepBytes limits the size of a field that is decoded entirely on opening.
 const keepBytes = 16 << 20
 
-// keep decodes small fields once, and makes caches for the chunks of the others.
+// keep decodes small fields entirely, and makes caches for the chunks of the others.
 func (s *Source) keep(ctx context.Context, read Reader) error {
 	var total int64
 	bytes := make([]int64, len(s.fields))
@@ -359,7 +359,8 @@ func (s *Source) keep(ctx context.Context, read Reader) error {
 		if bytes[k] == 0 {
 			continue
 		}
-		// All files have a cache together: their chunks have one size as a rule.
+		// Files share caches by chunk size, because most files of a dataset have the same chunk
+		// size.
 		caches := map[int64]*cache{}
 		share := int64(float64(cacheBytes) * (float64(bytes[k]) / float64(total)))
 		count := map[int64]int64{}
@@ -395,10 +396,10 @@ func (s *Source) Info() *driver.Info { return &s.info }
 // Object implements driver.Source.
 func (s *Source) Object(n int64) driver.Object { return s.List.Object(n, s.keeps()) }
 
-// keeps says whether objects hold many records.
+// keeps reports whether objects have several records.
 func (s *Source) keeps() bool { return int64(s.List.Len()) < s.info.Len }
 
-// Left says what lies beside the fields, and why it is none.
+// Left returns the arrays that are not fields, with the reasons.
 func (s *Source) Left() []driver.Skipped { return s.left }
 
 // Held implements driver.Holder.
@@ -410,7 +411,7 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// place returns the file that a record lies in, and its row there.
+// place returns the file of a record, and the record's number in that file.
 func (s *Source) place(id int64) (int, int64) {
 	i := filelist.Find(s.first, id)
 	return i, id - s.first[i]

@@ -14,38 +14,38 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Class says what the elements of an array are.
+// Class is the class of the elements of an array.
 type Class uint8
 
-// The classes.
+// Classes of elements.
 const (
 	Number   Class = iota
-	Text           // of Size bytes
+	Text           // Size bytes
 	UCS4           // text of Size/4 characters of 4 bytes
 	Opaque         // Size bytes
-	VarText        // text of any length, wherever Ref says
-	VarBytes       // bytes of any length
-	VarList        // lists of numbers of any length: where Ref says, or Rows
+	VarText        // text of any length, located by Ref
+	VarBytes       // bytes of any length, located by Ref
+	VarList        // lists of numbers of any length, located by Ref or Rows
 )
 
-// Type says what of a stored element is a value, and how to read it.
+// Type describes the value in a stored element, and how to read it.
 type Type struct {
 	Class Class
-	// At is where in a stored element the value begins, Size how many bytes it has,
-	// all elements of an array type together.
+	// At is the offset of the value in a stored element. Size is the size of the value in bytes,
+	// with all elements of an array type.
 	At, Size int64
-	// DType and Big describe numbers, those of lists, too.
+	// DType and Big describe numbers and the numbers in lists.
 	DType driver.DType
 	Big   bool
-	// Dims are those of an array type.
+	// Dims is the shape of an array type.
 	Dims []int64
-	// Blanks says that text is filled up with blanks, and not with zeros; Zero that it
-	// ends at the first zero.
+	// Blanks is set if text is padded with blanks instead of zeros. Zero is set if text ends at the
+	// first zero.
 	Blanks, Zero bool
-	// Names are those of the numbers from 0 on, nil where they have none.
+	// Names are the names of the numbers from 0, nil if the numbers have no names.
 	Names []string
-	// Rows says that the lists are rows of the array, one behind the other: another array
-	// says how many are a record.
+	// Rows is set if a list is a range of rows of the array. Another array has the ranges
+	// (pairs.go).
 	Rows bool
 }
 
@@ -65,10 +65,10 @@ func (t *Type) String() string {
 // number reports whether values are numbers or lists of numbers.
 func (t *Type) number() bool { return t.Class == Number || t.Class == VarList }
 
-// ends says whether values have any length.
+// ends reports whether values have any length.
 func (t *Type) ends() bool { return t.Class >= VarText }
 
-// refers says whether elements lead to values that lie elsewhere.
+// refers reports whether elements refer to values at other positions.
 func (t *Type) refers() bool { return t.ends() && !t.Rows }
 
 // field is a field of the records.
@@ -76,19 +76,19 @@ type field struct {
 	name  string
 	typ   Type
 	kind  driver.Kind
-	elem  int64 // bytes of a stored element
-	count int64 // stored elements of a row
-	shape []int // of a value
+	elem  int64 // bytes in a stored element
+	count int64 // stored elements in a row
+	shape []int // shape of a value
 	dtype dtype.Type
-	n     int64 // elements of a value
-	out   int64 // bytes of a value, where all have the same
-	// direct: the bytes of a row are the value.
+	n     int64 // elements in a value
+	out   int64 // bytes in a value, if all values have the same size
+	// direct is set if the stored bytes are the value.
 	direct bool
-	planes bool // an image whose channels come first
+	planes bool // image stored as [C, H, W]
 }
 
-// shaped works out the shape of a value from the axes of a row and the bytes of a stored
-// element.
+// shaped computes the shape of a value from the axes of a row and the size of a stored element in
+// bytes.
 func (f *field) shaped(dims []int64, elem int64) error {
 	t := &f.typ
 	f.elem, f.count = elem, 1
@@ -97,7 +97,7 @@ func (f *field) shaped(dims []int64, elem int64) error {
 	}
 	f.n = f.count
 	if t.refers() && f.count == 1 {
-		dims = nil // axes of one list
+		dims = nil // the axes of one list
 	}
 	for _, side := range append(append([]int64{}, dims...), t.Dims...) {
 		if side < 1 || side > math.MaxInt32 {
@@ -126,12 +126,12 @@ func (f *field) shaped(dims []int64, elem int64) error {
 	return nil
 }
 
-// seen returns what the type says of the values, of which none was seen.
+// seen returns what the type declares about the values, before any value is read.
 func (f *field) seen(want column.Want) *column.Seen {
 	t := &f.typ
 	u := &column.Seen{Name: want.From, Type: t.String(), Shaped: true, DType: t.DType, Class: len(t.Names) > 0, Classes: t.Names}
 	u.Want(want)
-	u.Names, u.Tokens = false, false // values are not read when a file is opened
+	u.Names, u.Tokens = false, false // opening does not read values
 	switch {
 	case t.Class == VarList:
 		u.Form, u.Inner = column.List, f.shape
@@ -148,10 +148,10 @@ func (f *field) seen(want column.Want) *column.Seen {
 	return u
 }
 
-// describe makes the field of what was seen of the values of all records.
+// describe makes the field from u, which describes the values of all records.
 func (f *field) describe(want column.Want, u *column.Seen, records int64) (driver.Field, error) {
 	t := &f.typ
-	// Bytes of any length are those of a file: an image, a sound.
+	// Lists of uint8 of any length can be files, for example images or sounds.
 	blob := t.Class == VarList && f.dtype == dtype.U8 && len(f.shape) == 0
 	asBytes := func() *column.Seen {
 		b := *u
@@ -190,7 +190,7 @@ func (f *field) describe(want column.Want, u *column.Seen, records int64) (drive
 	return f.finish(out), nil
 }
 
-// finish notes how values are made.
+// finish sets how values are made.
 func (f *field) finish(out driver.Field) driver.Field {
 	t := &f.typ
 	if out.Kind != driver.KindArray && out.Kind != driver.KindInt && out.Kind != driver.KindFloat && out.Kind != driver.KindLabel {
@@ -201,7 +201,7 @@ func (f *field) finish(out driver.Field) driver.Field {
 	return out
 }
 
-// made is the type of the elements of values.
+// made returns the type of the elements of values.
 func (f *field) made() dtype.Type {
 	switch f.kind {
 	case driver.KindMultiLabel:
@@ -215,8 +215,8 @@ func (f *field) made() dtype.Type {
 	return f.dtype
 }
 
-// picture makes an image of rows of pixels: [H, W], [H, W, C], or [C, H, W] with one or
-// three channels.
+// picture makes a field of images whose rows are pixels: [H, W], [H, W, C], or [C, H, W] with one
+// or three channels.
 func (f *field) picture(out *driver.Field) error {
 	isMask := f.kind == driver.KindMask
 	if f.dtype != dtype.U8 && (!isMask || f.dtype != dtype.U16) {
@@ -247,13 +247,13 @@ func (f *field) picture(out *driver.Field) error {
 	return nil
 }
 
-// value makes the value of field i of record k of raw, the bytes of its row or what a
-// place leads to. fresh says that raw is the group's and may be changed.
+// value makes the value of field i of record k from raw. raw is the bytes of the row, or the value
+// that the row refers to. fresh is set if raw is memory of the group, which may be changed.
 func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error {
 	f, v := s.fields[i], &g.Records[k].Values[i]
 	t := &f.typ
 	if (t.Rows || !t.ends() && int64(len(raw)) != f.out) && f.elem != t.Size {
-		// Values of some bytes of each element.
+		// The value is only a part of each element.
 		count := f.count
 		if t.Rows {
 			count = int64(len(raw)) / f.elem
@@ -316,8 +316,8 @@ func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error 
 	return nil
 }
 
-// plain says whether what is taken from a row is the value, which has a place in a
-// batch.
+// plain reports whether bytes taken from a row are the final value. Such values can go directly
+// into the batch.
 func (f *field) plain() bool {
 	switch f.kind {
 	case driver.KindArray, driver.KindRagged:
@@ -330,7 +330,7 @@ func (f *field) plain() bool {
 	return false
 }
 
-// take returns memory of the group: with place, where the value is wanted.
+// take allocates n bytes. If place is set, they are the place of the value in the batch.
 func (s *Source) take(g *driver.Group, k, i int, n int64, place bool) ([]byte, error) {
 	var b []byte
 	var err error
@@ -345,7 +345,7 @@ func (s *Source) take(g *driver.Group, k, i int, n int64, place bool) ([]byte, e
 	return b, nil
 }
 
-// trim cuts off what fills text up.
+// trim removes the padding of text.
 func (t *Type) trim(b []byte) []byte {
 	if t.Class != Text {
 		return b
@@ -361,7 +361,7 @@ func (t *Type) trim(b []byte) []byte {
 	return b
 }
 
-// utf8Of writes characters of 4 bytes as UTF-8, which is never longer.
+// utf8Of writes characters of 4 bytes as UTF-8 to dst. UTF-8 is never longer.
 func utf8Of(dst, src []byte, big bool) ([]byte, error) {
 	dst = dst[:0]
 	for end := len(src) / 4; end > 0; end-- {
@@ -384,7 +384,7 @@ func utf8Of(dst, src []byte, big bool) ([]byte, error) {
 	return dst, nil
 }
 
-// pixels makes an image or a mask: of raw pixels, or of the bytes of a file.
+// pixels makes an image or a mask from raw pixels or from the bytes of a file.
 func (s *Source) pixels(g *driver.Group, k, i int, raw []byte) error {
 	f, v, info := s.fields[i], &g.Records[k].Values[i], &s.info.Fields[i]
 	if info.Width == 0 {
@@ -408,7 +408,7 @@ func (s *Source) pixels(g *driver.Group, k, i int, raw []byte) error {
 	return nil
 }
 
-// converted makes numbers of another type.
+// converted converts numbers to the type of the field's values.
 func (s *Source) converted(g *driver.Group, k, i int, raw []byte) error {
 	f, v := s.fields[i], &g.Records[k].Values[i]
 	to := f.made()
@@ -434,13 +434,13 @@ func (s *Source) converted(g *driver.Group, k, i int, raw []byte) error {
 			}
 			binary.LittleEndian.PutUint32(b[4*j:], uint32(x))
 		default:
-			binary.LittleEndian.PutUint16(b[2*j:], uint16(x)) // of uint8
+			binary.LittleEndian.PutUint16(b[2*j:], uint16(x)) // from uint8
 		}
 	}
 	return nil
 }
 
-// swap turns the bytes of each element.
+// swap reverses the bytes of each element.
 func swap(b []byte, size int) {
 	switch size {
 	case 2:
