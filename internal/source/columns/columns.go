@@ -1,6 +1,6 @@
-// Package columns is what sources of typed tables share, Arrow and Parquet: which
-// columns become which fields, with what Hugging Face `datasets` has written about
-// them, and how values of either format become those of a field.
+// Package columns is the common part of the sources of typed tables, Arrow and Parquet. It chooses
+// the columns that become fields, reads the features that Hugging Face `datasets` stores in the
+// schema, and converts stored values to values of fields.
 package columns
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Class is what a type is here.
+// Class is the class of a column's type, the same for both formats.
 type Class uint8
 
-// The classes.
+// Classes of types.
 const (
 	Other Class = iota
 	Number
@@ -30,44 +30,44 @@ const (
 	Nothing // Arrow's null
 )
 
-// Node is a column of a file, or one within it.
+// Node is a column of a file, or a node below a column.
 type Node struct {
 	Name  string
 	Class Class
-	DType driver.DType // of a Number
-	Size  int64        // of a FixedList
-	Typ   string       // the type as the format writes it
+	DType driver.DType // of Number
+	Size  int64        // of FixedList
+	Typ   string       // name of the type in the format
 
 	Children []*Node
 
-	// What only the format knows: At is its place among all nodes of an Arrow file,
-	// among the chunks of a row group of a Parquet file. Buffer is the place of its
-	// first buffer, Wide says that offsets have 64 bits.
+	// Only the format uses these. At is the index of the node among all nodes of an Arrow file, or
+	// of the chunk in a row group of a Parquet file. Buffer is the index of the first buffer. Wide
+	// is set if offsets have 64 bits.
 	At, Buffer int
 	Wide       bool
 }
 
-// Column is a column, or a member of one that is a struct, that values are read of.
+// Column is a column with values, or a member with values of a struct column.
 type Column struct {
 	Name    string
-	Around  []*Node // the structs that it lies in
+	Around  []*Node // the structs that contain it, from the outside
 	Value   *Node
 	Feature *Feature
 
-	// Levels are the lists, from the outside, and Elem is what they are lists of;
-	// of text and bytes, Levels is the value itself and Elem nil.
+	// Levels are the nested lists, from the outside. Elem is the node of their elements. For text
+	// and bytes, Levels has only the value itself, and Elem is nil.
 	Levels []*Node
 	Elem   *Node
-	typ    dtype.Type // of Elem
-	// Fixed are the sides of the FixedLists below the lists.
+	typ    dtype.Type // type of Elem
+	// Fixed are the lengths of the FixedLists below the lists.
 	Fixed []int
-	// Paths is the member of a struct of bytes that has their paths, nil without.
+	// Paths is the member of a file struct with the paths, nil if there is none.
 	Paths *Node
-	// Why says why it cannot be read, "" when it can.
+	// Why is the reason that the column cannot be read, "" if it can.
 	Why string
 }
 
-// Feature is what `datasets` says of a column.
+// Feature is the description of a column by `datasets`.
 type Feature struct {
 	Type    string          `json:"_type"`
 	Names   []string        `json:"names"`
@@ -75,8 +75,8 @@ type Feature struct {
 	members map[string]*Feature
 }
 
-// parseFeatures reads what `datasets` writes into a schema. What it does not know
-// it leaves out: the types are enough to read the columns.
+// parseFeatures reads the features that `datasets` writes into a schema. It skips features that it
+// does not know, because the types are enough to read the columns.
 func parseFeatures(text string) map[string]*Feature {
 	var meta struct {
 		Info struct {
@@ -112,7 +112,7 @@ func parseFeature(raw json.RawMessage, depth int) *Feature {
 	return f
 }
 
-// Of is the feature of what a list has, nil when there is none.
+// Of returns the feature of the elements of a list, nil if there is none.
 func (f *Feature) Of() *Feature {
 	if f == nil || f.Feature == nil {
 		return nil
@@ -120,14 +120,14 @@ func (f *Feature) Of() *Feature {
 	return parseFeature(f.Feature, 2)
 }
 
-// Is says whether it has a name.
+// Is reports whether the feature has this type name.
 func (f *Feature) Is(name string) bool { return f != nil && f.Type == name }
 
-// depthLimit bounds what is read of a description within descriptions.
+// depthLimit limits the nesting of descriptions.
 const depthLimit = 40
 
-// Of lists what can be read of the columns of a file, structs taken apart. features
-// is what `datasets` has written about them, "" for nothing.
+// Of lists the columns of a file. Members of structs are columns of their own. features is the
+// description by `datasets`, "" if there is none.
 func Of(columns []*Node, features string) []*Column {
 	all := parseFeatures(features)
 	var out []*Column
@@ -153,8 +153,8 @@ func Of(columns []*Node, features string) []*Column {
 	return out
 }
 
-// IsFile says whether a struct is a file as `datasets` has images and sounds: its
-// bytes, its path or both.
+// IsFile reports whether a struct is a file as `datasets` stores images and sounds: a member with
+// the bytes and a member with the path.
 func (n *Node) IsFile() bool {
 	if n.Class != Structs || len(n.Children) != 2 {
 		return false
@@ -163,7 +163,7 @@ func (n *Node) IsFile() bool {
 	return at >= 0 && n.Children[1-at].Name == "path" && n.Children[1-at].Class == Text
 }
 
-// describe finds out how values lie in the buffers.
+// describe sets the levels and elements of the column from its nodes.
 func (c *Column) describe() {
 	if c.Value.IsFile() {
 		n := c.Value
@@ -203,7 +203,7 @@ func (c *Column) describe() {
 	}
 }
 
-// Typ is the type for messages.
+// Typ returns the name of the type, for messages.
 func (c *Column) Typ() string {
 	if c.Paths != nil {
 		return c.Around[len(c.Around)-1].Typ
@@ -211,8 +211,8 @@ func (c *Column) Typ() string {
 	return c.Value.Typ
 }
 
-// Unit is the size of an innermost row in bytes: of what the offsets count, or of
-// a value of a column without.
+// Unit returns the size of an innermost row in bytes. For lists this is the unit of the offsets,
+// otherwise the size of a value.
 func (c *Column) Unit() int64 {
 	if c.Elem == nil {
 		return 1
@@ -224,14 +224,14 @@ func (c *Column) Unit() int64 {
 	return size
 }
 
-// Seen returns what the schema says of the column; none of its values was seen. wants are
-// the fields that become of it.
+// Seen returns what the schema declares about the column, before any value is read. wants are the
+// fields made from the column.
 func (c *Column) Seen(wants ...column.Want) *column.Seen {
 	s := &column.Seen{Name: c.Name, Type: c.Typ(), Shaped: true, Form: column.Bytes}
 	for _, w := range wants {
 		s.Want(w)
 	}
-	s.Names, s.Tokens = false, false // values are not read when a table is opened
+	s.Names, s.Tokens = false, false // opening a table does not read values
 	class := c.Feature
 	switch {
 	case c.Elem == nil && c.Value.Class == Text:
@@ -260,7 +260,8 @@ func (c *Column) Seen(wants ...column.Want) *column.Seen {
 	return s
 }
 
-// Row returns the size in bytes of a row of the outermost lists: of what their offsets count.
+// Row returns the size in bytes of a row of the outermost lists, which is the unit of their
+// offsets.
 func (c *Column) Row(s *column.Seen) int64 {
 	size := c.Unit()
 	for i := 0; i+1 < len(c.Levels); i++ {
@@ -269,19 +270,19 @@ func (c *Column) Row(s *column.Seen) int64 {
 	return size
 }
 
-// Bounded reports whether the values of a column that lacks some have to be read to know
-// whether it becomes a field of floats: 64-bit numbers may be too large for that.
+// Bounded reports whether the values must be read to choose the kind of the column. This is so if
+// it lacks some values and has 64-bit numbers, which may be too large for a field of floats.
 func (c *Column) Bounded(s *column.Seen) bool {
 	return s.Form == column.Number && s.Count[column.Missing] > 0 && column.Whole(s.DType) && s.DType.Size() == 8
 }
 
-// Bound adds a value of a column that is Bounded.
+// Bound adds a value of a column for which Bounded returns true.
 func (c *Column) Bound(s *column.Seen, raw []byte) {
 	n := c.typ.Int(raw)
 	s.Bounds(n, n)
 }
 
-// Refuse says that a column cannot be read, and how to read the others.
+// Refuse returns the error for a column that cannot be read, with columns that can.
 func Refuse(where fmt.Stringer, c *Column, all []*Column) error {
 	var rest []string
 	for _, o := range all {

@@ -15,28 +15,27 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Files are those that rows lead to whose bytes are not in the table: the path is
-// there, the bytes are missing, or the column has nothing but paths.
+// Files are the files that rows refer to. The table has their paths, but not their bytes.
 type Files struct {
 	near, far filelist.List
 	folder    string
 	threads   int
-	// of says, by field and record, which one it is: of near, or ^n of far.
+	// of has the number of the file by field and record: n for file n of near, ^n for file n of
+	// far.
 	of  []map[int64]int64
 	why []map[int64]error
 }
 
-// NewFiles are none. Paths of the store near are those below folder, its absolute
-// path; far is the store of all absolute paths. Either may be nil.
+// NewFiles returns an empty Files. near is the store of the folder of the table, and folder its
+// absolute path. far is the store of all absolute paths. Both stores may be nil.
 func NewFiles(fields int, near store.Store, folder string, far store.Store, threads int) *Files {
 	f := &Files{folder: folder, threads: threads, of: make([]map[int64]int64, fields), why: make([]map[int64]error, fields)}
 	f.near.Store, f.far.Store = near, far
 	return f
 }
 
-// Wanted says whether the values of a column, which becomes a field, may lie in
-// files; only says that all of them do. Its paths are then those of the text of c
-// or of c.Paths.
+// Wanted reports whether values of c, as the field f, can be in files. only is set if all of them
+// are. The paths are the text of c or of c.Paths.
 func Wanted(c *Column, f *driver.Field) (wanted, only bool) {
 	if c.Elem != nil || !column.IsFile(f.Kind) {
 		return false, false
@@ -45,10 +44,10 @@ func Wanted(c *Column, f *driver.Field) (wanted, only bool) {
 	return only || c.Paths != nil, only
 }
 
-// Len is how many there are.
+// Len returns the number of files.
 func (f *Files) Len() int64 { return int64(f.near.Len() + f.far.Len()) }
 
-// Has says whether the value of a field of a record is a file.
+// Has reports whether the value of a field of a record is a file.
 func (f *Files) Has(field int, id int64) bool {
 	if f.of[field] == nil {
 		return false
@@ -58,7 +57,7 @@ func (f *Files) Has(field int, id int64) bool {
 	return ok || no
 }
 
-// Locate returns the number among all files, and the size.
+// Locate returns the number of a file for Object, and the file's size.
 func (f *Files) Locate(field int, id int64) (n, size int64, err error) {
 	if err := f.why[field][id]; err != nil {
 		return 0, 0, err
@@ -69,7 +68,7 @@ func (f *Files) Locate(field int, id int64) (n, size int64, err error) {
 	return n, f.near.Size(int(n)), nil
 }
 
-// Object is file n.
+// Object returns file n.
 func (f *Files) Object(n int64) driver.Object {
 	if near := int64(f.near.Len()); n >= near {
 		return f.far.Object(n-near, false)
@@ -77,7 +76,7 @@ func (f *Files) Object(n int64) driver.Object {
 	return f.near.Object(n, false)
 }
 
-// Fingerprints are those of the files.
+// Fingerprints returns the fingerprints of the files.
 func (f *Files) Fingerprints() []string {
 	if f.Len() == 0 {
 		return nil
@@ -85,13 +84,13 @@ func (f *Files) Fingerprints() []string {
 	return []string{f.near.Fingerprint(), f.far.Fingerprint()}
 }
 
-// Begin makes ready for Add of a field.
+// Begin prepares a field for Add.
 func (f *Files) Begin(field int) { f.of[field], f.why[field] = map[int64]int64{}, map[int64]error{} }
 
-// None says why a record has no file.
+// None marks a record that has no file.
 func (f *Files) None(field int, id int64) { f.why[field][id] = column.ErrMissing }
 
-// Check fails when a field that has nothing but paths leads to no file.
+// Check returns an error if none of the paths of a field leads to a file.
 func (f *Files) Check(field int) error {
 	if len(f.of[field]) == 0 {
 		return fmt.Errorf("leads to no file; row 0: %w", f.why[field][0])
@@ -99,7 +98,7 @@ func (f *Files) Check(field int) error {
 	return nil
 }
 
-// target is a file that a row leads to.
+// target is the file of a row.
 type target struct {
 	id   int64
 	name string
@@ -108,7 +107,7 @@ type target struct {
 	err  error
 }
 
-// Add looks at the files of some records of a field.
+// Add finds the files of some records of a field.
 func (f *Files) Add(ctx context.Context, i int, field *driver.Field, ids []int64, paths []string) error {
 	targets := make([]target, len(ids))
 	for k, id := range ids {
@@ -139,14 +138,14 @@ func (f *Files) Add(ctx context.Context, i int, field *driver.Field, ids []int64
 			f.near.Add(t.e)
 		}
 		field.MaxBytes = max(field.MaxBytes, t.e.Size)
-		field.Stats = nil // which are of the bytes in the table
+		field.Stats = nil // only of the bytes in the table
 	}
 	return nil
 }
 
 var errOutside = errors.New("its bytes are missing, and its path leads out of the folder of the table")
 
-// name is the name in its store of the file at a path.
+// name returns the name of the file at path p in its store.
 func (f *Files) name(p string) (name string, far bool, err error) {
 	const most = 4096
 	if len(p) > most {
@@ -172,7 +171,7 @@ func (f *Files) name(p string) (name string, far bool, err error) {
 	return strings.TrimPrefix(p, "/"), true, nil
 }
 
-// stat looks at a file. Errors that are not the file's own end the search.
+// stat finds a file. Only errors that do not concern this file alone are returned.
 func (f *Files) stat(ctx context.Context, t *target) error {
 	st := f.near.Store
 	if t.far {

@@ -15,27 +15,27 @@ import (
 
 var nan = math.NaN()
 
-// Stored is a value as a file has it.
+// Stored is a value as a file stores it.
 type Stored struct {
 	Raw   []byte
 	Valid bool
-	// Bit is where in the first byte of Raw a truth value lies.
+	// Bit is the position of a truth value in the first byte of Raw.
 	Bit uint
-	// Elems has a bit for each number that is one, nil when all are. Bit First is
-	// that of the first number of Raw.
+	// Elems has a bit for each element, 0 if the element is missing. Nil means that no element is
+	// missing. Bit First is for the first element of Raw.
 	Elems []byte
 	First int64
 }
 
-// Bit is bit i of a string of them, true where there is none.
+// Bit returns bit i of b, true if b is nil.
 func Bit(b []byte, i int64) bool { return b == nil || b[i>>3]>>(i&7)&1 != 0 }
 
-// Make makes the value of a field of record k, which column c is read for.
+// Make makes the value of a field of record k from a stored value of c.
 func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored) error {
 	v := &g.Records[k].Values[field]
 	switch f.Kind {
 	case driver.KindText, driver.KindBytes:
-		v.Bytes = s.Raw // nothing for a missing one
+		v.Bytes = s.Raw // empty if the value is missing
 		return fits(f, len(s.Raw))
 	case driver.KindJSON:
 		if v.Bytes = s.Raw; !s.Valid {
@@ -86,8 +86,8 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 	return fmt.Errorf("a value of the kind %q", f.Kind)
 }
 
-// Plain says whether the values of a field are numbers that can be made without a
-// look at them, but for those that are missing: Numbers makes them.
+// Plain reports whether the values of a field are numbers that need no checks, except for missing
+// values. Numbers makes such values.
 func (c *Column) Plain(f *driver.Field) bool {
 	if c.Elem == nil || c.Elem.Class != Number {
 		return false
@@ -96,8 +96,8 @@ func (c *Column) Plain(f *driver.Field) bool {
 	return f.Kind == driver.KindInt && c.typ != dtype.U64 || f.Kind == driver.KindFloat && !whole8
 }
 
-// Numbers makes the values of a field of all records of a group that have no error:
-// those of records id and following lie at held, whose bits are valid.
+// Numbers makes the values of a field of all records of a group that have no error. held has the
+// numbers of all records, valid their validity bits.
 func (c *Column) Numbers(g *driver.Group, field int, f *driver.Field, held, valid []byte, wrong func(id int64, err error) error) {
 	w := int64(c.typ.Size())
 	float := f.Kind == driver.KindFloat
@@ -123,8 +123,8 @@ func (c *Column) Numbers(g *driver.Group, field int, f *driver.Field, held, vali
 	}
 }
 
-// common is Numbers for the types that most columns have, none of whose values is
-// missing: without a choice for each value. It says false of others.
+// common is Numbers for the most common types without missing values. It does not branch for each
+// value. It returns false for other types.
 func (c *Column) common(g *driver.Group, field int, float bool, held []byte) bool {
 	le := binary.LittleEndian
 	switch {
@@ -152,7 +152,7 @@ func (c *Column) common(g *driver.Group, field int, float bool, held []byte) boo
 	return true
 }
 
-// Direct says whether the values of a field are stored as they are wanted.
+// Direct reports whether the stored bytes are the values of the field.
 func (c *Column) Direct(f *driver.Field) bool {
 	switch f.Kind {
 	case driver.KindText, driver.KindBytes, driver.KindJSON:
@@ -165,8 +165,8 @@ func (c *Column) Direct(f *driver.Field) bool {
 	return false
 }
 
-// fits refuses what a batch has no room for. It cannot happen while files stay what
-// they are.
+// fits returns an error if a value is larger than the largest one at opening. This happens only if
+// a file changes.
 func fits(f *driver.Field, n int) error {
 	if int64(n) > f.MaxBytes {
 		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", n, f.MaxBytes)
@@ -174,7 +174,7 @@ func fits(f *driver.Field, n int) error {
 	return nil
 }
 
-// number makes the value of a field of single numbers.
+// number makes a single number.
 func (c *Column) number(f *driver.Field, v *driver.Value, s *Stored) error {
 	if c.Elem.Class == Boolean {
 		return column.Put(f, v, dtype.Bool, []byte{s.Raw[0] >> s.Bit & 1})
@@ -182,7 +182,7 @@ func (c *Column) number(f *driver.Field, v *driver.Value, s *Stored) error {
 	return column.Put(f, v, c.typ, s.Raw)
 }
 
-// elements makes the elements of an array or a list.
+// elements makes an array or a list.
 func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Stored) error {
 	v := &g.Records[k].Values[field]
 	t := c.typ
@@ -235,7 +235,7 @@ func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Sto
 			}
 			binary.LittleEndian.PutUint32(at, uint32(x))
 		case dtype.U16:
-			binary.LittleEndian.PutUint16(at, uint16(x)) // of uint8
+			binary.LittleEndian.PutUint16(at, uint16(x)) // from uint8
 		}
 	}
 	return fitsElements(f, len(out))
