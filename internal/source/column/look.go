@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// content is what a string of bytes looks like.
+// content is the apparent content of a string of bytes.
 type content uint8
 
 const (
@@ -20,11 +20,11 @@ const (
 )
 
 const (
-	// LookAt is how many values a source looks at whose opening does not read all values.
+	// LookAt is the number of values to probe in a source that does not read all values on opening.
 	LookAt = 8
-	// HeadBytes is how many bytes of a value are enough to know its content.
+	// HeadBytes is the number of bytes of a value that are enough to detect its content.
 	HeadBytes = 4 << 10
-	// MaskBytes is how many bytes of an image are enough to know its number of bits.
+	// MaskBytes is the number of bytes of an image that are enough to read its bit depth.
 	MaskBytes = 64 << 10
 )
 

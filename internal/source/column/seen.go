@@ -7,12 +7,12 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Form is what a value is.
+// Form is the form of a value.
 type Form uint8
 
 // The forms.
 const (
-	// Missing is no value.
+	// Missing is the form of a missing value.
 	Missing Form = iota
 	// Bytes is a string of bytes.
 	Bytes
@@ -24,7 +24,7 @@ const (
 	Texts
 	// Number is one number.
 	Number
-	// Flat is a list of numbers from a container that writes one number as a list, too.
+	// Flat is a list of numbers from a container that also writes a single number as a list.
 	Flat
 	// List are numbers with one axis or more.
 	List
@@ -35,42 +35,42 @@ const (
 	forms
 )
 
-// Seen is what was observed of the values of a column. What several goroutines or files
-// have seen is merged. The fields are exported for package indexcache.
+// Seen describes the observed values of a column. Goroutines and files have their own Seen, and
+// Merge combines them. The fields are exported for package indexcache.
 type Seen struct {
 	// Name is the name of the column. Type is its type as the container writes it, ""
 	// if only the values have types.
 	Name, Type string
 
-	// What the container declares:
+	// Declared by the container:
 
-	// Form is the form of all values, Missing if each value can have another one.
+	// Form is the form of all values, Missing if it can differ per value.
 	Form Form
-	// Fixed says that all values have Most rows, even if some are missing.
+	// Fixed is set if all values have Most rows, even if some are missing.
 	Fixed bool
-	// Class says that whole numbers are class numbers, Classes are their names.
+	// Class is set if whole numbers are class numbers. Classes are their names.
 	Class   bool
 	Classes []string
-	// Files is the kind of Bytes whose content says nothing, such as KindImage.
+	// Files is the kind of Bytes whose content is not recognised, such as KindImage.
 	Files driver.Kind
-	// Untyped says that the container does not tell text from bytes.
+	// Untyped is set if the container does not distinguish text from bytes.
 	Untyped bool
 	// Written is set if values are written as text: it is the kind of a column whose
 	// values have nothing else in common, KindText or KindJSON.
 	Written driver.Kind
 
-	// What is wanted of the column: the names of classes, the bits of masks, the bounds of
+	// Information that the wanted fields need: class names, the bit depth of masks, the bounds of
 	// tokens.
 	Names, Masks, Tokens bool
 
 	Count    [forms]int64
 	Contents [contents]int64 // of Bytes
 	Wholes   int64           // of Number, those without a fraction
-	// DType is the type of numbers and elements. Mixed says that they have several.
+	// DType is the type of numbers and elements. Mixed is set if they have several types.
 	DType driver.DType
 	Mixed bool
-	// Lists have from Least to Most rows of the shape Inner. An unknown side of Inner is
-	// -1; Shaped says that Inner is known. Uneven says that shapes differ in Inner.
+	// Lists have from Least to Most rows of the shape Inner. An unknown side of Inner is -1. Shaped
+	// is set if Inner is known. Uneven is set if the shapes differ in Inner.
 	Least, Most    int64
 	Inner          []int
 	Shaped, Uneven bool
@@ -79,8 +79,8 @@ type Seen struct {
 	// Sides are the smallest and the largest width, height and channels of Pixels.
 	Sides [2][3]int32
 	Wide  bool // masks with more than 8 bits
-	// Size counts the bytes of strings and pixels, Elements of lists, AsJSON of values
-	// as JSON, Numbered of lists of names as class numbers.
+	// Size counts the bytes of strings and pixels, and Elements the bytes of lists. AsJSON counts
+	// values as JSON. Numbered counts lists of names as class numbers.
 	Size, Elements, AsJSON, Numbered Sizes
 	// Values are the different texts, if Names is set.
 	Values     map[string]bool
@@ -94,7 +94,7 @@ const (
 	maxClassBytes = 16 << 20
 )
 
-// New returns a Seen that has seen nothing of a column from which wants are made.
+// New returns an empty Seen for a column from which wants are made.
 func New(name string, wants []Want) *Seen {
 	s := &Seen{Name: name}
 	some := false
@@ -110,7 +110,7 @@ func New(name string, wants []Want) *Seen {
 	return s
 }
 
-// Want adds a field that becomes of the column.
+// Want adds a field that is made from the column.
 func (s *Seen) Want(w Want) {
 	s.Names = s.Names || w.Kind == driver.KindLabel || w.Kind == driver.KindMultiLabel
 	s.Masks = s.Masks || w.Kind == driver.KindMask || isMask(w.Name)
@@ -145,8 +145,8 @@ func (s *Seen) Bounds(low, high int64) {
 	s.Low, s.High = min(s.Low, low), max(s.High, high)
 }
 
-// List adds a list of the form Flat or List with size bytes of elements. rows is the length of
-// its first axis. shape are the other axes, not used if known is false.
+// List adds a list of the form Flat or List, with size bytes of elements. Its first axis has the
+// length rows. Its other axes have the lengths shape, which is ignored if known is false.
 func (s *Seen) List(f Form, t driver.DType, rows int, shape []int, known bool, size int64) {
 	s.element(t)
 	s.Rows(f, int64(rows), size)
@@ -155,7 +155,7 @@ func (s *Seen) List(f Form, t driver.DType, rows int, shape []int, known bool, s
 	}
 }
 
-// Rows adds a list as List does, of which only the number of rows is not known yet.
+// Rows adds a list whose inner shape is not known yet.
 func (s *Seen) Rows(f Form, rows, size int64) {
 	if s.lists() == 0 {
 		s.Least, s.Most = rows, rows
@@ -177,7 +177,7 @@ func (s *Seen) shape(inner []int) {
 	}
 }
 
-// Side adds that lists on axis i of Inner have n elements, -1 if there are no such lists.
+// Side adds the length n of lists on axis i of Inner. n is -1 if there are no such lists.
 func (s *Seen) Side(i int, n int64) {
 	switch {
 	case n < 0:
@@ -283,7 +283,7 @@ func (s *Seen) Merge(o *Seen) {
 	}
 }
 
-// lists, strings and values return how many values there are.
+// lists, strings and values return the number of values.
 func (s *Seen) lists() int64 { return s.Count[Flat] + s.Count[List] }
 
 func (s *Seen) strings() int64 {
@@ -294,7 +294,7 @@ func (s *Seen) values() int64 {
 	return s.strings() + s.Count[Number] + s.lists() + s.Count[Pixels] + s.Count[Other]
 }
 
-// missing returns how many of the records have no value.
+// missing returns the number of records without a value.
 func (s *Seen) missing(records int64) int64 {
 	if s.Form != Missing {
 		return s.Count[Missing]

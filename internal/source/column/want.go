@@ -1,9 +1,9 @@
-// Package column decides what the columns of a container become: which of them are
-// fields, of which kind, and why a column cannot have the kind that the user states.
+// Package column decides which columns of a container become fields, and of which kind. If a column
+// cannot have the kind that the user states, it returns the reason.
 //
-// Want is what the user asks for. Seen is what a source observed of a column's values.
-// Decide makes a field of the two. All containers use it, so a column has the same
-// kind in each of them: see "Which kind a column gets" in docs/concepts.md.
+// Want is the request of the user. Seen describes the values that a source observed. Field makes a
+// field from both. All containers use it, so a column has the same kind in each of them: see "Which
+// kind a column gets" in docs/concepts.md.
 package column
 
 import (
@@ -35,7 +35,7 @@ var kinds = []driver.Kind{
 	driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindFrames,
 }
 
-// IsFile reports whether values of a kind can be files, whose paths a column of text has.
+// IsFile reports whether values of a kind can be files that a column of text names by path.
 func IsFile(k driver.Kind) bool { return IsDecoded(k) || k == driver.KindBytes }
 
 // IsDecoded reports whether values of a kind are files that a decoder reads.
@@ -131,8 +131,8 @@ func Named(names []string) []string {
 	return out
 }
 
-// Choose returns the columns that become fields, and the position of each of them in
-// all, the names of the columns of a container.
+// Choose returns the columns that become fields, and the index of each column in all, the names of
+// a container's columns.
 func Choose(all []string, columns []Want) ([]Want, []int, error) {
 	if len(columns) == 0 {
 		columns = []Want{{Name: Rest}}
