@@ -1,7 +1,7 @@
-// Package dynvalue is shared by sources whose values have types of their own: features of
-// a tf.train.Example, columns of MDS, values of LMDB. Such a source gives each of its values
-// as a Value. When the source is opened, Columns looks at all values and makes the fields;
-// later a Schema makes values of these fields.
+// Package dynvalue is shared by sources whose values have their own types: features of a
+// tf.train.Example, columns of MDS, values of LMDB. Such a source returns each value as a Value. On
+// opening, Columns probes all values and makes the fields. Later, a Schema makes values of these
+// fields.
 package dynvalue
 
 import (
@@ -11,40 +11,39 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Value is a value as a source has it.
+// Value is a value as a source stores it.
 type Value struct {
-	// Form is what the value is. Bytes of the form column.Texts are a JSON list.
+	// Form is the form of the value. Bytes of the form column.Texts are a JSON list.
 	Form column.Form
 	// Bytes are the bytes, the elements (little-endian, in C order) or the pixels.
 	Bytes []byte
-	// Size is the length of Bytes. While a source is opened, Bytes may be only the
-	// beginning of a string of bytes, column.HeadBytes or more, and nothing of elements
-	// that are not looked at.
+	// Size is the length of Bytes. On opening, Bytes may have only the first column.HeadBytes or more
+	// of a string of bytes. It may be empty for elements that are not probed.
 	Size int64
-	// Temp says that Bytes is memory that is used again for the next value.
+	// Temp is set if the memory of Bytes is reused for the next value.
 	Temp bool
 	// DType is the type of the elements, Shape the shape of a Flat or List.
 	DType driver.DType
 	Shape []int
-	// Steps says that a List with one number in each row has one axis.
+	// Steps is set if a List with one number per row has only one axis.
 	Steps bool
 	// Min and Max are the smallest and the largest whole number of a Flat.
 	Min, Max int64
 	// Width, Height and Channels are those of Pixels.
 	Width, Height, Channels int32
-	// Why is what an Other is: "is a list of images".
+	// Why describes an Other: "is a list of images".
 	Why string
 }
 
 // Strings returns a Value of the form Bytes, Text or JSON.
 func Strings(f column.Form, b []byte) Value { return Value{Form: f, Bytes: b, Size: int64(len(b))} }
 
-// Add adds a value to what was seen of its column.
+// Add adds a value to its column.
 func Add(c *column.Seen, v *Value) {
 	switch v.Form {
 	case column.Bytes, column.Text, column.JSON:
 		if text := c.String(v.Form, v.Bytes, v.Size); text && c.Untyped {
-			// It may become one of several texts.
+			// It can become a list of one text.
 			c.AsJSON.Add(textsSize(v.Bytes) + max(v.Size-int64(len(v.Bytes)), 0)*6)
 		}
 	case column.Texts:
@@ -81,10 +80,10 @@ func Add(c *column.Seen, v *Value) {
 	}
 }
 
-// integer returns the whole number that b begins with, 0 for other types.
+// integer returns the whole number at the start of b, 0 for other types.
 func integer(t driver.DType, b []byte) int64 {
 	switch {
-	case t == driver.Int64: // most are
+	case t == driver.Int64: // the most common type
 		return int64(binary.LittleEndian.Uint64(b))
 	case t == driver.Bool:
 		return int64(b[0])

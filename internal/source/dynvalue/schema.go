@@ -16,22 +16,22 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Columns looks at the values of all columns of a source, in one goroutine.
+// Columns collects the values of all columns of a source, in one goroutine.
 type Columns struct {
 	all     map[string]*column.Seen
 	wanted  []column.Want
 	rest    bool // all columns become fields
 	untyped bool
-	// Records counts the records that were looked at.
+	// Records is the number of records read.
 	Records int64
 	err     error
 }
 
-// maxColumns bounds the columns.
+// maxColumns limits the number of columns.
 const maxColumns = 4096
 
-// NewColumns looks for the columns that are wanted, nil for all. untyped says that the source
-// does not tell text from bytes.
+// NewColumns returns Columns for the wanted columns, nil for all. untyped is set if the source does
+// not distinguish text from bytes.
 func NewColumns(wanted []column.Want, untyped bool) *Columns {
 	rest := len(wanted) == 0 || slices.ContainsFunc(wanted, func(w column.Want) bool { return w.Name == column.Rest })
 	return &Columns{all: map[string]*column.Seen{}, wanted: wanted, rest: rest, untyped: untyped}
@@ -57,10 +57,10 @@ func (c *Columns) Of(name []byte) *column.Seen {
 	return col
 }
 
-// Has reports whether a column was seen.
+// Has reports whether a column was found.
 func (c *Columns) Has(name string) bool { return c.all[name] != nil }
 
-// Merge adds what another goroutine has seen.
+// Merge adds the columns of another goroutine.
 func (c *Columns) Merge(o *Columns) {
 	c.Records += o.Records
 	if c.err == nil {
@@ -76,7 +76,7 @@ func (c *Columns) Merge(o *Columns) {
 	}
 }
 
-// State is what Columns have seen, for package indexcache.
+// State is the content of Columns, for package indexcache.
 type State struct {
 	Records int64
 	Columns []*column.Seen
@@ -84,10 +84,10 @@ type State struct {
 	Unwanted []string
 }
 
-// Version is part of the keys of package indexcache for what has a State.
+// Version is part of the keys of package indexcache for entries with a State.
 const Version = "columns 2"
 
-// State returns what was seen, nil if that is a failure, which is to be seen again.
+// State returns the content of c, nil after an error, so that errors are not cached.
 func (c *Columns) State() *State {
 	if c.err != nil {
 		return nil
@@ -103,7 +103,7 @@ func (c *Columns) State() *State {
 	return s
 }
 
-// Restore adds what was seen before, by Columns that wanted the same.
+// Restore adds the State of earlier Columns with the same wants.
 func (c *Columns) Restore(s *State) error {
 	o := &Columns{all: map[string]*column.Seen{}, Records: s.Records}
 	for _, name := range s.Unwanted {
@@ -119,16 +119,16 @@ func (c *Columns) Restore(s *State) error {
 	return nil
 }
 
-// Schema is how values become fields.
+// Schema converts values to fields.
 type Schema struct {
 	Fields  []driver.Field
 	Columns []column.Want // by field
-	texts   []bool        // by field: single strings become lists of one
+	texts   []bool        // by field: single strings become lists of one string
 	by      map[string][]int
 }
 
-// Schema makes fields of what was seen. names are the columns in their order; nil
-// stands for those that were seen, in the order of their names.
+// Schema makes fields of the columns. names are the columns in their order. Nil means all columns
+// that were found, sorted by name.
 func (c *Columns) Schema(names []string) (*Schema, error) {
 	if c.err != nil {
 		return nil, c.err
@@ -144,7 +144,7 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 		return nil, err
 	}
 	if c.rest {
-		// Columns that the user does not name get names that fields can have.
+		// Columns that the user does not name get valid field names.
 		clean := column.Named(names)
 		for i := range chosen {
 			if chosen[i].Kind == "" && chosen[i].Name == names[from[i]] && chosen[i].From == chosen[i].Name {
@@ -174,21 +174,20 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 	return s, err
 }
 
-// Of are the fields of a column.
+// Of returns the fields of a column.
 func (s *Schema) Of(name []byte) []int { return s.by[string(name)] }
 
-// Sink is where the values of a record go.
+// Sink is the destination for the values of a record.
 type Sink struct {
 	Group *driver.Group
-	// K is the record's place in Group.
+	// K is the index of the record in Group.
 	K int
-	// In is set, and Group is not, while records are read in order.
+	// In is set instead of Group while records are read in order.
 	In *driver.InOrder
 	ID int64
 	// Rec is the record.
 	Rec *driver.Record
-	// Place, when it is set, is asked about bytes that could stay where they lie in the
-	// record: what it returns becomes the value.
+	// Place, if set, is called for bytes that can stay in the record. Its result becomes the value.
 	Place func(field int, b []byte) []byte
 }
 
@@ -203,7 +202,7 @@ func (s *Sink) take(field, n int) ([]byte, error) {
 	return p, nil
 }
 
-// keep is b where it stays.
+// keep returns b, or a copy of b if its memory is not valid long enough.
 func (s *Sink) keep(field int, v *Value, b []byte) ([]byte, error) {
 	if s.In == nil && !v.Temp || len(b) == 0 {
 		if s.Place != nil && !v.Temp {
@@ -218,7 +217,7 @@ func (s *Sink) keep(field int, v *Value, b []byte) ([]byte, error) {
 	return p, err
 }
 
-// Put makes a value that of a field.
+// Put makes the value of a field from v.
 func (s *Schema) Put(to *Sink, field int, v *Value) error {
 	if err := s.put(to, field, v); err != nil {
 		var m *driver.MemoryError
@@ -299,7 +298,7 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 	return err
 }
 
-// fits refuses values that are larger than any was when the source was opened.
+// fits returns an error for a value that is larger than the largest one at opening.
 func fits(f *driver.Field, n int) error {
 	if f.Kind != driver.KindArray && int64(n) > f.MaxBytes {
 		return fmt.Errorf("%d bytes, where the largest had %d when it was opened", n, f.MaxBytes)
@@ -326,7 +325,7 @@ func scalar(f *driver.Field, out *driver.Value, v *Value) error {
 	return column.Put(f, out, v.DType.Type(), v.Bytes)
 }
 
-// elements makes an array or a list.
+// elements makes an array or a list of numbers.
 func (s *Schema) elements(to *Sink, field int, v *Value) error {
 	f := &s.Fields[field]
 	out := &to.Rec.Values[field]
@@ -377,7 +376,7 @@ func (s *Schema) elements(to *Sink, field int, v *Value) error {
 	return nil
 }
 
-// shaped compares the shape of a value with that of the field.
+// shaped returns an error if the shape of a value does not fit the field.
 func shaped(f *driver.Field, v *Value) error {
 	shape := v.Shape
 	if v.Steps && len(shape) == 2 && shape[1] == 1 {
@@ -394,7 +393,7 @@ func shaped(f *driver.Field, v *Value) error {
 	return nil
 }
 
-// AppendTexts appends strings as a list in JSON.
+// AppendTexts appends strings as a JSON list.
 func AppendTexts(out []byte, all ...[]byte) []byte { return appendTexts(out, all...) }
 
 func appendTexts(out []byte, all ...[]byte) []byte {
@@ -412,7 +411,7 @@ func appendTexts(out []byte, all ...[]byte) []byte {
 	return append(out, ']')
 }
 
-// textsSize is what a string has at most as a list in JSON.
+// textsSize returns the largest size of a string as a JSON list.
 func textsSize(b []byte) int64 {
 	n := int64(len(b) + len(`[""]`))
 	for _, c := range b {
@@ -421,14 +420,14 @@ func textsSize(b []byte) int64 {
 			n += 5
 		case c == '"' || c == '\\':
 			n++
-		case c == 0xE2: // of which some are written as escapes
+		case c == 0xE2: // some of these characters are escaped
 			n += 3
 		}
 	}
 	return n
 }
 
-// Fingerprint is what a Schema says, for that of its source.
+// Fingerprint returns the parts of the Schema for the fingerprint of its source.
 func (s *Schema) Fingerprint() []string {
 	var of []string
 	for i := range s.Fields {

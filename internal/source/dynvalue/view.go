@@ -8,20 +8,20 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// View is a record that is read as far as it is looked at.
+// View is a record of which only the requested parts are read.
 type View struct {
 	Size int
-	b    []byte // what is there of it, from byte at on
+	b    []byte // available bytes, from offset at
 	at   int
-	// read reads more of it; nil when all is there.
+	// read reads bytes of the record. It is nil if b has all of them.
 	read func(p []byte, off int) error
 	buf  []byte
 }
 
-// All makes b the record.
+// All sets the record to b.
 func (v *View) All(b []byte) { v.Size, v.b, v.at, v.read = len(b), b, 0, nil }
 
-// Whole is the record where all of it is there, else nil.
+// Whole returns the record if all of it is available, otherwise nil.
 func (v *View) Whole() []byte {
 	if v.read != nil {
 		return nil
@@ -29,13 +29,12 @@ func (v *View) Whole() []byte {
 	return v.b
 }
 
-// Some makes what read reads the record, of size bytes.
+// Some sets the record to size bytes that read reads on request.
 func (v *View) Some(size int, read func(p []byte, off int) error) {
 	v.Size, v.b, v.at, v.read = size, nil, 0, read
 }
 
-// Get returns n bytes from off on, which lie in the record. They are valid until it
-// is called again.
+// Get returns n bytes at off, which must be in the record. They are valid until the next call.
 func (v *View) Get(off, n int) ([]byte, error) {
 	if i := off - v.at; i >= 0 && i <= len(v.b) && n <= len(v.b)-i {
 		return v.b[i : i+n : i+n], nil
@@ -52,23 +51,23 @@ func (v *View) Get(off, n int) ([]byte, error) {
 	return v.b[:n:n], nil
 }
 
-// ReadError is the failure to read a record, which says nothing of its content.
+// ReadError is a failure to read a record. It does not mean that the record is damaged.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *ReadError) Unwrap() error { return e.Err }
 
 const (
-	// window is how much is read at once while short records are looked at; those of
-	// more than farApart are read as far as they are looked at.
+	// window is the size of a read that covers several short records. Records of more than farApart
+	// bytes are read only in the requested parts.
 	window   = 256 << 10
 	farApart = 32 << 10
 )
 
-// Look looks at n records of an object, which lie in it in ascending order, where
-// extent says: it gives each of them to look, as v.
+// Look calls look for each of n records of an object, with the record in v. The records are in
+// ascending order. extent returns their positions.
 func Look(ctx context.Context, o store.Object, n int, extent func(k int) (off, size int64), v *View, look func(k int) error) error {
 	var buf []byte
 	for k := 0; k < n; {
@@ -84,7 +83,7 @@ func Look(ctx context.Context, o store.Object, n int, extent func(k int) (off, s
 			k++
 			continue
 		}
-		last, end := k+1, begin+size // records up to it are read at once
+		last, end := k+1, begin+size // records before last are read together
 		for last < n {
 			off, size := extent(last)
 			if off+size-begin > window {
