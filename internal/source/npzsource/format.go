@@ -4,7 +4,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/format"
 )
 
-// Format is NumPy's .npz files.
+// Format is the format of NumPy's .npz files.
 var Format = &format.Format{
 	Name:    "npz",
 	Reads:   "NumPy's .npz files, stored or deflated: one record per file, or one file whose arrays are columns",

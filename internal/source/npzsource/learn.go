@@ -8,11 +8,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Where the arrays lie in a file stands at its end, and in front of each array.
-// Both are read the first time a record is wanted: package zip is given what has
-// been read so far, and what it misses is asked for, until it misses nothing.
+// The directory of a file is at its end, and each array begins with a header. Both are read when
+// the first record of the file is requested. Package zip gets the bytes that were read so far, and
+// bytes that it lacks are requested, until it lacks none.
 
-// look is a file that is being learnt about.
+// look is a file whose array positions are not known yet.
 type look struct {
 	size  int64
 	parts []part
@@ -25,15 +25,15 @@ type part struct {
 }
 
 const (
-	// tailBytes are read from the end of a file: there is the directory of most.
+	// tailBytes are read from the end of a file. Most directories fit in it.
 	tailBytes = 4 << 10
-	// headBytes are read where an array begins: its headers.
+	// headBytes are read at the start of an array, for its headers.
 	headBytes = 512
-	// maxLook bounds what is kept of one file while it is learnt about.
+	// maxLook limits the bytes of one file that are kept until its array positions are known.
 	maxLook = 1 << 20
 )
 
-// errUnread says that bytes are needed that have not been read.
+// errUnread is the error for bytes that were not read yet.
 var errUnread = errors.New("not read yet")
 
 // ReadAt implements io.ReaderAt.
@@ -50,7 +50,7 @@ func (l *look) ReadAt(p []byte, off int64) (int, error) {
 	return 0, errUnread
 }
 
-// unread returns what has to be read next to learn about file id.
+// unread returns the extents to read next to find the arrays of file id.
 func (s *source) unread(id int64) ([]driver.Extent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *source) Learn(e driver.Extent, b []byte) error {
 	return nil
 }
 
-// find returns where the arrays of a file lie, in the order of the fields.
+// find returns the positions of the arrays of a file, in the order of the fields.
 func (s *source) find(l *look) ([]place, error) {
 	members, err := readMembers(l, l.size, false)
 	if err != nil {

@@ -45,23 +45,23 @@ type source struct {
 	// the fields, once that was learnt.
 	places []atomic.Pointer[[]place]
 	mu     sync.Mutex
-	// looks are the files that are being learnt about.
+	// looks are the files whose array positions are not known yet.
 	looks map[int64]*look
 }
 
-// place is where an array lies in its file.
+// place is the position of an array in its file.
 type place struct {
 	deflated bool
 	crc      uint32
-	data     int64 // first byte of the member
-	size     int64 // of the member as it is stored
-	head     int64 // size of the .npy header in front of the elements; of stored members
+	data     int64 // offset of the member
+	size     int64 // stored size of the member in bytes
+	head     int64 // size of the .npy header of a stored member
 }
 
 // Options configure Open.
 type Options = format.Options
 
-// Open opens the .npz file that st is, or those in it.
+// Open opens a .npz file, or the .npz files in a folder.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	if opt == nil {
 		opt = &Options{}
@@ -104,16 +104,15 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 type member struct {
 	field driver.Field
 	file  *zip.File
-	// data is where the bytes of a stored member begin, head the size of the
-	// .npy header in front of the elements.
+	// data is the offset of a stored member. head is the size of its .npy header.
 	data  int64
 	head  int64
 	bytes int64
 }
 
-// readMembers reads the directory of a .npz file and the headers of its arrays,
-// in the order of the directory. Without inflate those of deflated ones, which
-// take more than a look at the beginning, are left out.
+// readMembers reads the directory of a .npz file and the headers of its arrays, in the order of the
+// directory. Headers of deflated arrays need more than one read, so they are skipped unless inflate
+// is set.
 func readMembers(r io.ReaderAt, size int64, inflate bool) ([]member, error) {
 	if size > maxFileBytes {
 		return nil, fmt.Errorf("%d bytes are more than the limit of %d", size, int64(maxFileBytes))
@@ -133,7 +132,7 @@ func readMembers(r io.ReaderAt, size int64, inflate bool) ([]member, error) {
 	for _, f := range z.File {
 		m, err := readMember(r, size, f, inflate)
 		if errors.Is(err, errUnread) {
-			unread = true // but let the others say what they need
+			unread = true // continue, so that the other arrays request their bytes
 			continue
 		}
 		if err != nil {
@@ -189,8 +188,8 @@ func readMember(r io.ReaderAt, size int64, f *zip.File, inflate bool) (member, e
 	return m, nil
 }
 
-// head returns where a member lies and the beginning of its array with the header. Without
-// inflate the beginning of a deflated one is nil.
+// head returns the position of a member and the start of its array with the header. For a deflated
+// array without inflate, the start is nil.
 func head(r io.ReaderAt, size int64, f *zip.File, inflate bool) (m member, head []byte, err error) {
 	m.file = f
 	if f.Flags&1 != 0 {
@@ -246,8 +245,8 @@ func (s *source) Name(id int64) string {
 // Path implements driver.Pather.
 func (s *source) Path(id int64) string { return s.list.RelPath(int(id)) }
 
-// Locate gives, for each array in the order of the fields, a stored one's header
-// and elements, or a deflated one's bytes.
+// Locate adds, for each array in the order of the fields, two extents for a stored array (header
+// and elements) or one extent for a deflated array.
 func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) {
@@ -275,7 +274,7 @@ func (s *source) Locate(g *driver.Group) {
 	}
 }
 
-// Parse compares the checksums of stored arrays and inflates the others.
+// Parse compares the checksums of stored arrays, and inflates deflated arrays.
 func (s *source) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -299,7 +298,7 @@ func (s *source) Parse(g *driver.Group) error {
 					err = fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, at.crc)
 				}
 			} else {
-				size, _ := driver.ArrayBytes(want.DType, want.Shape) // Open has seen it
+				size, _ := driver.ArrayBytes(want.DType, want.Shape) // the size was checked by Open
 				b, aerr := g.Take(k, n, size)
 				if aerr != nil {
 					return fmt.Errorf("no memory for the %d bytes of array %q of %s: %w", size, want.Name, s.list.Path(int(id)), aerr)
@@ -310,7 +309,7 @@ func (s *source) Parse(g *driver.Group) error {
 			}
 			if err != nil {
 				rec.Err = fmt.Errorf("%s: array %q: %w", s.list.Path(int(id)), want.Name, err)
-				// What is damaged may be what was learnt: it is learnt anew.
+				// The position may be wrong, so find it again for the next read.
 				s.places[id].CompareAndSwap(places, nil)
 				break
 			}
@@ -319,8 +318,8 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// fits says whether extents were located by places, which another group may have
-// forgotten since.
+// fits reports whether places produced these extents. Another group may have dropped the places in
+// the meantime.
 func fits(places *[]place, extents []driver.Extent) bool {
 	if places == nil {
 		return false
@@ -338,7 +337,7 @@ func fits(places *[]place, extents []driver.Extent) bool {
 	return len(extents) == 0
 }
 
-// compare returns what compares the header of an array with its field.
+// compare returns a function that compares the header of an array with its field.
 func (s *source) compare(want *driver.Field) func(t driver.DType, shape []int) error {
 	return func(t driver.DType, shape []int) error {
 		if t == want.DType && slices.Equal(shape, want.Shape) {

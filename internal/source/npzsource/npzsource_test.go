@@ -131,7 +131,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// A member that says it is larger than its deflated bytes give, or smaller.
+// Members whose declared size is larger or smaller than their inflated bytes.
 func FuzzMembers(f *testing.F) {
 	for _, m := range []uint16{zip.Store, zip.Deflate} {
 		f.Add(archive(f, 1, m, 3, 4))

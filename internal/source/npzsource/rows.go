@@ -20,17 +20,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A .npz file can be a table: its arrays have the same first axis, and row i of each of
-// them is record i. Names such as x_train and x_test are those of splits. A set's path is
-// then split/field, so that a split is what a group is of HDF5.
+// A .npz file can be a table: its arrays have the same first axis, and row i of each of them is
+// record i. Names such as x_train and x_test belong to splits. The path of such a set is then
+// split/field, like a group in HDF5.
 //
-// Rows of stored arrays are read from the file. Arrays that are deflated are inflated into
-// memory when the source is opened.
+// Rows of stored arrays are read from the file. Deflated arrays are inflated into memory when the
+// source is opened.
 
-// errNoRows says that a file is not a table.
+// errNoRows is the error for a file that is not a table.
 var errNoRows = errors.New("its arrays do not have the same first axis")
 
-// maxRatio is the largest ratio of inflated to deflated bytes that deflate has.
+// maxRatio is the largest compression ratio of deflate.
 const maxRatio = 1032
 
 // rows reads the rows of arrays.
@@ -51,8 +51,8 @@ func (r *rows) Close() error {
 	return err
 }
 
-// openRows opens the files of a list as tables. If nothing is asked for and the first
-// file does not look like a table, the error is errNoRows.
+// openRows opens the files of a list as tables. If opt asks for nothing and the first file does not
+// look like a table, the error is errNoRows.
 func openRows(ctx context.Context, url string, list *filelist.List, opt *Options) (driver.Source, error) {
 	pool := store.NewPool(list.Store, 64)
 	defer pool.Close()
@@ -71,7 +71,7 @@ func openRows(ctx context.Context, url string, list *filelist.List, opt *Options
 		if i > 0 {
 			continue
 		}
-		named := false // an array of a split by its whole name
+		named := false // an array of a split, by its full name
 		for k, c := range columns {
 			if to, ok := renamed[c.From]; ok {
 				columns[k].From, named = to, true
@@ -95,7 +95,7 @@ func openRows(ctx context.Context, url string, list *filelist.List, opt *Options
 	return r, nil
 }
 
-// isSet reports whether name is the path of a set as it stands.
+// isSet reports whether name is the exact path of a set.
 func isSet(f *ndarray.File, name string) bool {
 	return slices.ContainsFunc(f.Sets, func(s *ndarray.Set) bool { return s.Path == name })
 }
@@ -129,7 +129,7 @@ func (r *rows) file(ctx context.Context, list *filelist.List, i int, read ndarra
 	return out, nil
 }
 
-// maxSets bounds the arrays of a file that is a table.
+// maxSets limits the arrays of a table.
 const maxSets = 4096
 
 // set describes an array of a file.
@@ -204,7 +204,7 @@ func (r *rows) inflate(a *ndarray.Array, f *zip.File, offset, size int64) error 
 		_, err = io.ReadFull(z, held)
 	}
 	if err == nil {
-		_, err = io.ReadFull(z, make([]byte, 1)) // compares the checksum at its end
+		_, err = io.ReadFull(z, make([]byte, 1)) // compares the checksum at the end
 	}
 	if err != io.EOF {
 		return fmt.Errorf("it is damaged: %w", err)
@@ -233,10 +233,9 @@ func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// findSplits renames the sets of a file whose names are those of splits to split/field.
-// It returns the splits, and the new names by the old ones. Other arrays that have as many
-// rows as those of a split show that the names mean something else, such as train_mask of
-// a graph.
+// findSplits renames the sets whose names contain a split to split/field. It returns the splits,
+// and the new names by the old names. If other arrays have as many rows as those of a split, the
+// names mean something else, such as train_mask of a graph.
 func findSplits(f *ndarray.File) (have []string, renamed map[string]string) {
 	renamed = map[string]string{}
 	lengths := map[int64]bool{}

@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// array is one to write: bytes count up from the number of the array.
+// array is an array to write. Its bytes count up from the number of the array.
 type array struct {
 	name  string
 	descr string // "" for float32
@@ -141,8 +141,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// The files of a folder are samples, whatever their arrays have in common, unless columns
-// are asked for.
+// The files of a folder are samples even if they look like tables, unless columns are requested.
 func TestFolderOfTables(t *testing.T) {
 	dir := filepath.Dir(writeNPZ(t, zip.Store, array{name: "x.npy", shape: []int64{4, 3}}, array{name: "y.npy", shape: []int64{4}}))
 	b, err := os.ReadFile(filepath.Join(dir, "set.npz"))
@@ -180,7 +179,7 @@ func TestBadTables(t *testing.T) {
 	}
 	flipped := bytes.Clone(whole)
 	flipped[len(whole)/2] ^= 1
-	// Some hundred bytes that are said to inflate to 800 MB.
+	// A few hundred bytes that claim to inflate to 800 MB.
 	const rows = 200 << 20
 	var data, bomb bytes.Buffer
 	d, err := flate.NewWriter(&data, flate.BestCompression)
