@@ -11,32 +11,30 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is a data format. CONTRIBUTING.md says how to add one.
+// Format is a data format. CONTRIBUTING.md describes how to add a format.
 type Format struct {
-	// Name is the name in driver.Info, and in front of a path: npy:PATH.
+	// Name is the name in driver.Info. It can prefix a path: npy:PATH.
 	Name string `json:"name"`
-	// Reads says which files the format reads.
+	// Reads describes the files that the format reads.
 	Reads string `json:"reads"`
 	// Example is a URL.
 	Example string `json:"example"`
-	// Sequential says which of the files are only read in order, "" if all records are
-	// read at random.
+	// Sequential describes the files that are only read in order. It is "" if all records are read
+	// at random.
 	Sequential string `json:"sequential"`
 	// Guide is a page about the format, relative to docs/guides.
 	Guide string `json:"guide"`
 
 	// Params are the parameters that a URL may have after the question mark.
 	Params []Param `json:"params"`
-	// Patterns says that a URL may name several files with {..} or *, which are then
-	// in Request.Names.
+	// Patterns is set if a URL may name several files with {..} or *. Request.Names has these
+	// files.
 	Patterns bool `json:"patterns"`
-	// Unlisted says that Match does not need a listing of the folder. Many web servers
-	// have none.
+	// Unlisted is set if Match does not need a listing of the folder. Many web servers have none.
 	Unlisted bool `json:"-"`
-	// Cached says that the records are small files, which are worth a cache on a disk.
+	// Cached is set if the records are small files, for which a disk cache pays off.
 	Cached bool `json:"-"`
-	// Internal says that only Stoker itself writes such files. Lists of formats leave
-	// the format out.
+	// Internal is set if only Stoker itself writes such files. Lists of formats omit the format.
 	Internal bool `json:"-"`
 
 	// Match reports whether a path holds data of this format. A format without Match is

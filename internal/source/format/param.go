@@ -38,7 +38,7 @@ const (
 
 // Param is a parameter that a URL may have: train.npy?window=1024.
 type Param struct {
-	// Name is the name in the URL. For Columns, Clips and Files it only shows the form.
+	// Name is the name in the URL. For Columns, Clips and Files it only shows the syntax.
 	Name string `json:"name"`
 	Type Type   `json:"type"`
 	// Choices are the values of a Choice.
@@ -63,7 +63,7 @@ var (
 	StrideParam = Param{Name: "stride", Type: Size, Default: "the size of a patch", Help: "The distance between patches (z, y, x)."}
 )
 
-// Form is the form of a parameter in a URL: window=N.
+// Form returns the syntax of a parameter in a URL: window=N.
 func (p *Param) Form() string {
 	switch p.Type {
 	case Int, Number:
@@ -165,7 +165,7 @@ func value[T any](v *Values, name string) (zero T) {
 	if v.set[name] == nil {
 		return zero
 	}
-	return v.set[name].(T) // as Param.parse has made it
+	return v.set[name].(T) // the type that Param.parse returns
 }
 
 // Set sets a parameter that the URL does not have. It reports whether the format has such
@@ -223,7 +223,8 @@ func (f *Format) Parse(query string) (v Values, err error) {
 	return v, err
 }
 
-// unknown refuses a parameter. Its value may be a secret that was meant for a server.
+// unknown returns the error for an unknown parameter. It omits the value, which may be a secret for
+// a server.
 func (f *Format) unknown(name string) error {
 	const most = 40 // longer ones are not names
 	what := "unknown parameter"

@@ -55,7 +55,7 @@ func TestParseRefuses(t *testing.T) {
 	if _, err := (&Format{Name: "zip"}).Parse("x=1"); err == nil || err.Error() != `unknown parameter "x": the format zip has no parameters` {
 		t.Error(err)
 	}
-	// What is meant for a server may be secret.
+	// Parameters for a server may be secret.
 	for _, query := range []string{"sig=s3cret", "frames=8&token=s3cret", strings.Repeat("s3cret", 10), "a%zz=s3cret"} {
 		if _, err := video.Parse(query); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", query, err)

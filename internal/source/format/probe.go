@@ -27,7 +27,7 @@ type Probe struct {
 // names are the first names of a listing.
 type names struct {
 	all []string
-	// whole says that there are no others.
+	// whole is set if all holds every name.
 	whole bool
 }
 

@@ -11,26 +11,26 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Request is what a URL asks a format to open.
+// Request is a URL to open with a format.
 type Request struct {
 	// URL is for driver.Info and for messages. It has no secrets.
 	URL string
 	// Store is the file or the folder that the URL names.
 	Store store.Store
-	// Dir says that Store is a folder.
+	// Dir is set if Store is a folder.
 	Dir bool
 	// Names are the files of Store that the pattern in the URL stands for, nil without one.
 	Names []string
 	// Values are the parameters of the URL.
 	Values
-	// Threads bounds what is done at the same time while opening, 0 for the format's choice.
+	// Threads limits the parallel work while opening. 0 means the default of the format.
 	Threads int
 
 	// Documents asks for one record per file of tokens, from formats that have tokens.
 	Documents bool
 	// VerifyChunks asks for checksums to be compared, in formats that have them.
 	VerifyChunks bool
-	// Probed is Store with the answers that Match has got from it.
+	// Probed is Store with the answers that Match got cached.
 	Probed store.Store
 }
 
@@ -38,7 +38,7 @@ type Request struct {
 // URL names a folder it returns this folder and "".
 func (r *Request) Folder() (folder store.Store, file string) { return folderOf(r.Store, r.Dir) }
 
-// Fail says that the URL cannot be opened, and why.
+// Fail returns the error for a URL that cannot be opened.
 func (r *Request) Fail(err error) error { return fmt.Errorf("cannot open %s: %w", r.URL, err) }
 
 // Options configure the Open of most formats. A format uses those that it has parameters for.
