@@ -1,6 +1,6 @@
-// Package place works with the locations of data: local paths, and URLs of objects in
-// a bucket or on a web server. It is path/filepath for both, and opens the store at a
-// location next to a store that is open already.
+// Package place works with the locations of data: local paths, and URLs of objects in a bucket or
+// on a web server. It is like path/filepath for both. It also opens the store at a location next to
+// an open store.
 package place
 
 import (
@@ -30,8 +30,8 @@ func Outside(st store.Store) store.Store {
 	return localstore.New("/")
 }
 
-// Split splits a URL after the slashes of its scheme, which must stay as they are. Of
-// a local path the scheme is "".
+// Split splits a URL after the slashes of its scheme, which path functions must not clean. The
+// scheme of a local path is "".
 func Split(location string) (scheme, rest string) {
 	if !stores.IsURL(location) {
 		return "", location
