@@ -83,9 +83,10 @@ var types = map[byte]driver.DType{
 	34: driver.Float32, 64: driver.Uint64, 65: driver.Int64, 66: driver.Float64,
 }
 
-// arrays decodes ndarray, ndarray:float32 and ndarray:float32:3,4. Parts that the encoding does not give are stored
-// before the elements: a byte with the number of the type, a byte with the number of axes and the logarithm of the
-// size of a side, and the sides.
+// arrays decodes ndarray, ndarray:float32 and ndarray:float32:3,4. A type or shape that the
+// encoding does not state is stored before the elements. The type is a byte with its number. The
+// shape is a byte with the number of axes and the logarithm of the size of a side, and then the
+// sides.
 func arrays(config string) (offsetshards.Decode, error) {
 	name, sides, shaped := strings.Cut(config, ":")
 	t := driver.DType(name)

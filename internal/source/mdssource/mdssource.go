@@ -1,9 +1,9 @@
 // Package mdssource reads the shards of MosaicML Streaming (MDS): index.json and the files next to it, whose
 // records have columns. Records are read at random, or in order if shards exist only compressed.
 //
-// The format: a shard begins with the number of its samples and the offsets of all samples (package offsetshards).
-// A sample begins with the sizes of its columns of variable size, four bytes each. Then follow the columns
-// (encodings.go).
+// The format: a shard begins with the number of its samples and the offsets of all samples (package
+// offsetshards). A sample begins with the sizes of its columns of variable size, four bytes each.
+// Then follow the columns (encodings.go).
 package mdssource
 
 import (
@@ -70,8 +70,8 @@ func isIndex(ctx context.Context, st store.Store, name string) bool {
 // maxSplits limits the subfolders that are probed.
 const maxSplits = 64
 
-// splitsOf lists the subfolders with an index. They are probed concurrently, because each probe is a round trip
-// over a network.
+// splitsOf lists the subfolders with an index. They are probed concurrently, because each probe is
+// a round trip over a network.
 func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) {
 	var folders []string
 	enough := errors.New("enough")

@@ -21,8 +21,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// MosaicML Streaming wrote the files in testdata (scripts/fixtures/mds.py), together with the values that it reads
-// from them.
+// MosaicML Streaming wrote the files in testdata (scripts/fixtures/mds.py), together with the
+// values that it reads from them.
 
 func opener(dir, split, query string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, dir, split, query) })
