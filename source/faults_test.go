@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Packs over stores that fail. The checksum of a chunk is compared once, before
-// its first record: bytes that are read wrong later are not noticed by it.
+// Packs over stores that fail. The checksum of a chunk is compared once, before its first record.
+// It does not detect wrong bytes from later reads.
 func TestPackFaults(t *testing.T) {
 	dir := makeFolder(t, 40)
 	for _, images := range []string{pack.ImagesKeep, pack.ImagesAuto, pack.ImagesRaw} {

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A format in the list is recognised, has its parameters read and is named by messages.
+// Open recognises a format in the list, its parameters are read, and messages name it.
 func TestFormatInTheList(t *testing.T) {
 	var got *format.Request
 	toy := &format.Format{

@@ -14,13 +14,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// glance is a store that is looked at by each format in turn until one knows it. Over a
-// network each look is a way to another machine and back, so what one has seen is kept
-// for the next: the first names, the first bytes, what is there and what not. The first
-// looks are those of all formats, and are made at once.
+// glance is the store that all formats probe until one matches. A probe over a network is a round
+// trip, so glance caches the answers: first names, first bytes, and which objects exist. It sends
+// the probes that every format needs in advance, all at the same time.
 type glance struct {
 	store.Store
-	// web says that it is of a web server, of which lists of folders are asked one by one.
+	// web is set for a web server, which must be asked for the listing of each folder.
 	web bool
 
 	lists asked[glanceList, *glanced]
@@ -28,7 +27,7 @@ type glance struct {
 	heads asked[string, []byte]
 }
 
-// glanceList is a listing. One that is shallow has what is hidden, too.
+// glanceList identifies a listing. A shallow listing includes hidden names.
 type glanceList struct {
 	dir             string
 	shallow, hidden bool
@@ -38,24 +37,23 @@ func keyOf(dir string, opt *store.ListOptions) glanceList {
 	return glanceList{dir, opt.Shallow, opt.Hidden || opt.Shallow}
 }
 
-// rootList is what lies directly in the root.
+// rootList is the shallow listing of the root.
 var rootList = glanceList{shallow: true, hidden: true}
 
-// glanced are the first names of a listing.
+// glanced has the first names of a listing.
 type glanced struct {
 	entries []store.Entry
 	whole   bool
-	err     error // there is nothing to list, or no list of it
+	err     error // why there is no listing
 }
 
-// headBytes is how much of an object is kept.
+// headBytes is the number of bytes cached at the start of an object.
 const headBytes = 64 << 10
 
-// aheadOnWeb is how many folders of a web server are listed at once.
+// aheadOnWeb is the number of folders of a web server to list at the same time.
 const aheadOnWeb = 8
 
-// glanceAt is st with what was seen kept, where a look costs something. The first looks
-// end with ctx.
+// glanceAt returns st with a cache for probes if st is remote. The probes in advance end with ctx.
 func glanceAt(ctx context.Context, st store.Store) store.Store {
 	place := st.Path("")
 	if !stores.IsURL(place) {
@@ -68,10 +66,10 @@ func glanceAt(ctx context.Context, st store.Store) store.Store {
 		listed := make(chan struct{})
 		go func() {
 			defer close(listed)
-			_, _ = g.first(ctx, rootList, true) // whoever needs it is told
+			_, _ = g.first(ctx, rootList, true) // callers that need the listing get the error
 		}()
 		go func() {
-			defer cancel() // a list of what is no folder is of no use
+			defer cancel() // stop the listing if the root is not a folder
 			if e, err := g.Stat(ctx, ""); err == nil && e.Dir {
 				<-listed
 			}
@@ -80,17 +78,17 @@ func glanceAt(ctx context.Context, st store.Store) store.Store {
 	return g
 }
 
-// likelyFolder says whether a URL looks like one of a folder: files have extensions, which
-// are no numbers.
+// likelyFolder reports whether a URL looks like the URL of a folder: without an extension, or with
+// .pack or a number as extension.
 func likelyFolder(place string) bool {
 	ext := path.Ext(place)
 	return ext == "" || ext == ".pack" || strings.Trim(ext, ".0123456789") == ""
 }
 
-// Unwrap finds the abilities of the store below.
+// Unwrap returns the store below, whose interfaces store.As finds.
 func (g *glance) Unwrap() store.Store { return g.Store }
 
-// Stat asks about an object once, and not where a listing of its folder has said it.
+// Stat asks the store once per object. It does not ask if the listing of the root has the answer.
 func (g *glance) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if e, known, err := g.listed(name); known {
 		return e, err
@@ -104,7 +102,7 @@ func (g *glance) Stat(ctx context.Context, name string) (store.Entry, error) {
 	})
 }
 
-// listed is what the listing of the root says of something.
+// listed returns the answer of Stat if the listing of the root has it.
 func (g *glance) listed(name string) (e store.Entry, known bool, err error) {
 	l, ok := g.lists.have(rootList)
 	if name == "" || !ok || l.err != nil {
@@ -127,7 +125,7 @@ func (g *glance) listed(name string) (e store.Entry, known bool, err error) {
 	return e, true, &store.Error{Op: "look at", Path: g.Path(name), Err: store.ErrNotExist}
 }
 
-// List gives the first names from memory; whoever wants more has the store asked.
+// List returns the first names from memory, and reads further names from the store.
 func (g *glance) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	if opt == nil {
 		opt = &store.ListOptions{}
@@ -159,7 +157,7 @@ func (g *glance) List(ctx context.Context, dir string, opt *store.ListOptions, f
 	})
 }
 
-// order is what entries of a listing are sorted by.
+// order returns the sort key of an entry in a listing.
 func order(e store.Entry) string {
 	if e.Dir {
 		return e.Name + "/"
@@ -167,8 +165,8 @@ func order(e store.Entry) string {
 	return e.Name
 }
 
-// first lists the first names. With early nobody knows yet that it is a folder: what goes
-// wrong then says nothing.
+// first lists the first names. early is set if the name may not be a folder. A missing folder is
+// then not cached as an error.
 func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glanced, error) {
 	return g.lists.get(ctx, key, func() (*glanced, use, error) {
 		enough := errors.New("enough")
@@ -194,20 +192,20 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 			return nil, ownIt, err
 		case early && errors.Is(err, store.ErrNotExist):
 			return nil, ownIt, err
-		default: // as the server says, however often it is asked
+		default: // the server would answer the same again
 			*l = glanced{whole: true, err: err}
 		}
 		return l, keepIt, nil
 	})
 }
 
-// isFolder says whether something is known to be one.
+// isFolder reports whether name is known to be a folder.
 func (g *glance) isFolder(name string) bool {
 	e, ok := g.stats.have(name)
 	return ok && e.Dir
 }
 
-// Open opens an object whose first bytes are read once.
+// Open opens an object whose first bytes are read only once.
 func (g *glance) Open(ctx context.Context, name string) (store.Object, error) {
 	e, err := g.Stat(ctx, name)
 	switch {
@@ -248,7 +246,7 @@ func (o *glanceObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-// asked keeps answers to questions that several may ask at once.
+// asked caches answers. Concurrent callers with the same question share one request.
 type asked[K comparable, V any] struct {
 	mu sync.Mutex
 	of map[K]*answer[V]
@@ -261,8 +259,8 @@ type answer[V any] struct {
 	use  use
 }
 
-// use is what becomes of an answer: it is for whoever asked alone, for those too who
-// waited for it, or for all who will ask.
+// use selects the callers that may use an answer: only the caller that asked (ownIt), also the
+// callers that wait for it (shareIt), or all later callers (keepIt).
 type use int
 
 const (
@@ -271,7 +269,7 @@ const (
 	keepIt
 )
 
-// have is the answer that is kept, if there is one.
+// have returns the cached answer, if there is one.
 func (a *asked[K, V]) have(key K) (v V, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,7 +279,7 @@ func (a *asked[K, V]) have(key K) (v V, ok bool) {
 	return v, false
 }
 
-// get returns the answer to a question, which is asked by one at a time.
+// get returns the answer to a question. At most one caller at a time asks it.
 func (a *asked[K, V]) get(ctx context.Context, key K, ask func() (V, use, error)) (V, error) {
 	x := &answer[V]{done: make(chan struct{})}
 	for {
@@ -316,7 +314,7 @@ func (a *asked[K, V]) get(ctx context.Context, key K, ask func() (V, use, error)
 	}()
 	x.v, as, x.err = ask()
 	if ctx.Err() != nil && x.err != nil {
-		as = ownIt // it is no answer
+		as = ownIt // the caller gave up
 	}
 	return x.v, x.err
 }

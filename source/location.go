@@ -16,22 +16,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// location is where a URL leads.
+// location is the data that a URL names.
 type location struct {
 	format *format.Format
 	path   string
 	store  store.Store
 	opt    Options
-	// dir says that store is a folder. probed is store with the answers that were got from
-	// it while the format was looked for.
+	// dir is set if store is a folder. probed is store with the cached answers of the search for
+	// the format.
 	dir    bool
 	probed store.Store
 	// query is the part of the URL after the path, values are the parameters in it.
 	query  string
 	values format.Values
-	// names are the files that a pattern in the URL stands for.
+	// names are the files that match a pattern in the URL.
 	names []string
-	// options are those of the store, behind its URL.
+	// options are the options of the store, at the end of its URL.
 	options string
 }
 
@@ -44,7 +44,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	named, rest := "", rawURL
 	if scheme, after, ok := strings.Cut(rawURL, ":"); ok {
 		if f := find(strings.ToLower(scheme)); f != nil {
-			if _, err := os.Lstat(rawURL); err != nil { // no file name with a colon in it
+			if _, err := os.Lstat(rawURL); err != nil { // not a file name with a colon in it
 				named, rest, loc.format = scheme, strings.TrimPrefix(after, "//"), f
 			}
 		}
@@ -64,7 +64,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	} else if loc.path, err = localPath(rest); err != nil {
 		return nil, err
 	}
-	shown := stores.Public(loc.path) // has no query, whose values may be secret
+	shown := stores.Public(loc.path) // without the query, whose values may be secret
 	if loc.store, err = stores.Open(ctx, loc.path+loc.options); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	return loc, nil
 }
 
-// read reads the parameters, those of the URL first.
+// read reads the parameters of the URL, and adds those of the options.
 func (loc *location) read() (err error) {
 	if loc.format == nil {
 		return fmt.Errorf("its format is not known; %s", supported)
@@ -133,7 +133,7 @@ func (loc *location) read() (err error) {
 	return nil
 }
 
-// unlisted tries the formats that need no listing, for a folder that a web server does not
+// unlisted tries the formats that need no listing. It is for folders that a web server does not
 // list.
 func (loc *location) unlisted(ctx context.Context) bool {
 	for _, f := range formats {
@@ -145,7 +145,7 @@ func (loc *location) unlisted(ctx context.Context) bool {
 	return false
 }
 
-// notOurs fails when what a URL sends to its server looks as if it were for us.
+// notOurs returns an error if the query for a web server looks like parameters for a format.
 func notOurs(rawURL, options string) error {
 	key, _, _ := strings.Cut(strings.TrimPrefix(options, "?"), "=")
 	if at := strings.TrimPrefix(rawURL, "http"); at != rawURL && (key == "window" || key == "split" || strings.Contains(key, ":")) {
@@ -154,7 +154,7 @@ func notOurs(rawURL, options string) error {
 	return nil
 }
 
-// cut takes what stands behind a question mark off a path.
+// cut removes the query from a path and sets loc.query.
 func (loc *location) cut(rest string) string {
 	before, query, ok := strings.Cut(rest, "?")
 	if !ok {
@@ -168,21 +168,21 @@ func (loc *location) cut(rest string) string {
 		return rest
 	}
 	if _, err := os.Lstat(before); err != nil && !(isPattern(before) && strings.Contains(query, "=")) {
-		return rest // there is neither
+		return rest // neither file exists
 	}
 	loc.query = query
 	return before
 }
 
-// cutView takes the views off a URL and adds that of the options. Where the data has
-// parts of its own, a split that is a name is one of them, which opt then says.
+// cutView cuts the views from a URL, and adds the view of the options. If the split of the first
+// view is only a name, it is a split of the data itself and moves to out.Split.
 func cutView(ctx context.Context, rawURL string, opt *Options) (base string, views []view.Spec, out *Options, err error) {
 	out = &Options{}
 	if opt != nil {
 		*out = *opt
 	}
 	base = rawURL
-	if _, err := os.Lstat(rawURL); err != nil { // no file name with a # in it
+	if _, err := os.Lstat(rawURL); err != nil { // not a file name with a # in it
 		if base, views, err = view.CutURL(rawURL); err != nil {
 			if _, _, shown := view.CutURL(stores.Public(rawURL)); shown != nil {
 				err = shown
@@ -200,7 +200,7 @@ func cutView(ctx context.Context, rawURL string, opt *Options) (base string, vie
 	return base, views, out, nil
 }
 
-// localPath returns the path that rawURL means.
+// localPath returns the local path for rawURL. It returns URLs of remote data unchanged.
 func localPath(rawURL string) (string, error) {
 	if rawURL == "" {
 		return "", fmt.Errorf("no dataset given: give a path or a URL; %s", supported)
@@ -235,7 +235,7 @@ func localPath(rawURL string) (string, error) {
 	return u.Path, nil
 }
 
-// isScheme follows RFC 3986. A single letter is no scheme here.
+// isScheme follows RFC 3986, except that a single letter is not a scheme.
 func isScheme(s string) bool {
 	if len(s) < 2 {
 		return false

@@ -14,21 +14,21 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Several files of one dataset can be written as one path, as shells and the
-// webdataset library have it: shards/train-{0000..0127}.tar, or shards/*.tar.
+// One path can name several files of a dataset, with the syntax of shells and the webdataset
+// library: shards/train-{0000..0127}.tar, or shards/*.tar.
 
-// maxShards bounds the names that a pattern may stand for.
+// maxShards limits the names that a pattern expands to.
 const maxShards = 1 << 20
 
-// isPattern says whether a path stands for several.
+// isPattern reports whether a path is a pattern.
 func isPattern(p string) bool { return strings.ContainsAny(p, "{*?[") }
 
-// expand finds the files that the path stands for: those of braces in the order in
-// which they are written, those of stars sorted by their names.
+// expand finds the files that match the path. Braces keep their written order. Matches of a star
+// are sorted by name.
 func (loc *location) expand(ctx context.Context) error {
 	at := loc.path
 	if stores.IsURL(at) {
-		at = loc.store.Path("") // as names are, without a user
+		at = loc.store.Path("") // the URL without a user, as in the names of objects
 	}
 	scheme, rest := place.Split(at)
 	all, err := expandBraces(rest)
@@ -62,7 +62,7 @@ func (loc *location) expand(ctx context.Context) error {
 	return nil
 }
 
-// commonFolder is the folder that all paths lie in, without stars.
+// commonFolder returns the deepest folder without a pattern that contains all paths.
 func commonFolder(all []string) string {
 	base := path.Dir(path.Clean(all[0]))
 	for _, p := range all {
@@ -76,8 +76,8 @@ func commonFolder(all []string) string {
 	return base
 }
 
-// glob lists the objects of a store that a pattern matches. A star stands for any
-// part of a name, not for folders.
+// glob lists the objects of a store that match a pattern. A star matches any part of a name, but
+// not a slash.
 func glob(ctx context.Context, st store.Store, pattern string) ([]string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return nil, fmt.Errorf("%q is no pattern of names", pattern)
@@ -101,8 +101,8 @@ func glob(ctx context.Context, st store.Store, pattern string) ([]string, error)
 	return names, err
 }
 
-// expandBraces returns what a text with braces stands for: {a,b}, {0000..0127},
-// {0..9..3}, one in another. A backslash takes a brace its meaning.
+// expandBraces expands braces in a text: {a,b}, {0000..0127}, {0..9..3}, also nested. A backslash
+// makes the next character literal.
 func expandBraces(text string) ([]string, error) {
 	e := &braces{text: text}
 	out, err := e.words()
@@ -121,11 +121,10 @@ type braces struct {
 	depth int
 }
 
-// deepest is how far braces may stand in one another.
+// deepest is the largest nesting of braces.
 const deepest = 16
 
-// words reads up to what ends it: a closing brace, a comma in braces, or the end of
-// the text.
+// words reads to a closing brace, to a comma in braces, or to the end of the text.
 func (e *braces) words() ([]string, error) {
 	out := []string{""}
 	var plain []byte
@@ -169,7 +168,7 @@ func (e *braces) words() ([]string, error) {
 	return out, nil
 }
 
-// group reads what stands in braces, and stays at the closing one.
+// group reads the content of braces, up to the closing brace.
 func (e *braces) group() ([]string, error) {
 	if n := strings.IndexByte(e.text[e.at:], '}'); n >= 0 {
 		if out, ok, err := span(e.text[e.at+1 : e.at+n]); ok || err != nil {
@@ -195,7 +194,7 @@ func (e *braces) group() ([]string, error) {
 		}
 		all = append(all, part...)
 		if e.text[e.at] == '}' {
-			if !list { // {x} is no list: it stands for itself
+			if !list { // {x} is not a list, so the braces are literal
 				for i := range all {
 					all[i] = "{" + all[i] + "}"
 				}
@@ -205,7 +204,7 @@ func (e *braces) group() ([]string, error) {
 	}
 }
 
-// span reads 0000..0127 or a..f, with a step behind it or without.
+// span reads 0000..0127 or a..f, with an optional step.
 func span(text string) ([]string, bool, error) {
 	parts := strings.Split(text, "..")
 	if len(parts) != 2 && len(parts) != 3 {
@@ -265,7 +264,7 @@ func span(text string) ([]string, bool, error) {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// padded says whether a number is written with zeros in front of it.
+// padded reports whether a number has leading zeros.
 func padded(s string) bool {
 	s = strings.TrimPrefix(s, "-")
 	return len(s) > 1 && s[0] == '0'

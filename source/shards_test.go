@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What Python's braceexpand makes of the same.
+// The results are those of Python's braceexpand.
 func TestBraces(t *testing.T) {
 	for text, want := range map[string][]string{
 		"a{0000..0003}.tar": {"a0000.tar", "a0001.tar", "a0002.tar", "a0003.tar"},

@@ -17,41 +17,40 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// Options change how a source is opened. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Threads bounds what a source does at once while it is opened, 0 for its
-	// own choice.
+	// Threads limits the parallel work while a source is opened. 0 means the default of the format.
 	Threads int
-	// VerifyChunks compares checksums while reading, where a source has them.
+	// VerifyChunks compares checksums while reading, in formats that have them.
 	VerifyChunks bool
-	// Window cuts one-dimensional .npy arrays, such as tokens, into records of
-	// that many elements. The URL may say it too: tokens.npy?window=1024.
+	// Window cuts one-dimensional .npy arrays, such as tokens, into records of this many elements.
+	// The URL can also set it: tokens.npy?window=1024.
 	Window int64
 
-	// Split is the part that is wanted of a folder that has several, such as train
-	// and test. The URL may say it too: cifar-10-batches-py?split=train.
+	// Split is the split to read from data with several splits, such as train and test. The URL can
+	// also set it: cifar-10-batches-py?split=train.
 	Split string
 
-	// Documents opens arrays of one axis as documents of tokens, one for each file,
-	// and not as records of one number each: for sequences that are cut out of them.
+	// Documents opens arrays of one axis as documents of tokens, one per file, instead of one
+	// number per record. Sequences are cut from documents.
 	Documents bool
-	// View says which records and fields are wanted, and as what. The URL may say it
-	// too: train.csv#where=n<10. Then it is about what that gives.
+	// View selects and converts records and fields. The URL can also have a view:
+	// train.csv#where=n<10. View then applies to the result of the URL's view.
 	View *view.Spec
-	// Cache, when it is set, keeps what is read of images in files of their own. Where
-	// the view makes another kind of them they are not kept.
+	// Cache, if set, caches records of formats that store each of them as a small file, for example
+	// images. A view that converts fields to another kind turns the cache off.
 	Cache *cachedsource.Options
-	// Looking, when it is set, is told now and then how many records were looked at to
-	// find those of a view, and for what.
+	// Looking, if set, reports the progress of reading records for a view: what is read, and how
+	// many records are done.
 	Looking func(what string, done, total int64)
 
-	// Connections is how many reads there will be at once as soon as it is open: connections
-	// for those are opened meanwhile, where it lies far away.
+	// Connections is the number of parallel reads to expect after opening. Open starts connections
+	// to remote data for them.
 	Connections int
 }
 
-// Formats returns the formats, in the order in which they are tried. They must not be
-// changed.
+// Formats returns the formats, in the order in which they are tried. The caller must not change
+// them.
 func Formats() []*format.Format {
 	var all []*format.Format
 	for _, f := range formats {
@@ -77,7 +76,7 @@ func find(name string) *format.Format {
 	return nil
 }
 
-// namesOf lists the formats that some function accepts, for messages.
+// namesOf lists the formats that is accepts, for messages.
 func namesOf(is func(f *format.Format) bool) string {
 	var names []string
 	for _, f := range Formats() {
@@ -88,14 +87,13 @@ func namesOf(is func(f *format.Format) bool) string {
 	return units.List(names, "and")
 }
 
-// FormatFolder is the format of folders of images, as Format and driver.Info have
-// it.
+// FormatFolder is the name of the format for folders of images, in Format and driver.Info.
 const FormatFolder = "folder"
 
-// supported is for messages.
+// supported is a hint for messages.
 const supported = "'stoker formats' lists the formats; a format's name before the path chooses it, such as files:PATH for any file"
 
-// HasView says whether a URL or the options ask for a view of the data.
+// HasView reports whether the URL or the options have a view of the data.
 func HasView(rawURL string, opt *Options) bool {
 	_, views, _, err := cutView(context.Background(), rawURL, opt)
 	return err == nil && len(views) > 0
@@ -115,9 +113,8 @@ func Format(ctx context.Context, rawURL string, opt *Options) (name, path string
 	return loc.format.Name, loc.path + loc.options, nil
 }
 
-// Open opens the dataset at rawURL: a path, a URL of the scheme file, or the name
-// of a format and a path, such as files:/data/scans; behind a # the records and
-// fields of it that are wanted.
+// Open opens the dataset at rawURL. rawURL is a path, a file: URL, a URL of remote data, or one of
+// these after the name of a format, such as files:/data/scans. A view can follow after a #.
 func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
 	base, views, opt, err := cutView(ctx, rawURL, opt)
 	if err != nil {
@@ -140,7 +137,7 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		}
 		at, err := view.AtResolution(ctx, src, views)
 		if err != nil {
-			_ = src.Close() // the refusal is what counts
+			_ = src.Close() // report the first error
 			return nil, err
 		}
 		src = at
@@ -152,7 +149,7 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		}
 		var v driver.Source
 		if v, err = view.Open(ctx, src, &views[i], look); err != nil {
-			_ = src.Close() // the refusal is what counts
+			_ = src.Close() // report the first error
 			return nil, err
 		}
 		src = v
@@ -160,8 +157,8 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	return src, err
 }
 
-// named returns the view that makes labels of the text of src that the user wants as labels. Only
-// formats whose opening reads all values do so themselves.
+// named returns a view that makes labels of text fields, if the user asks for labels. It is for
+// formats that do not read all values on opening. The other formats make the labels themselves.
 func (loc *location) named(src driver.Source) view.Spec {
 	spec := view.Spec{Kinds: map[string]string{}}
 	for _, f := range src.Info().Fields {
@@ -172,7 +169,7 @@ func (loc *location) named(src driver.Source) view.Spec {
 	return spec
 }
 
-// open opens what lies there, without views.
+// open opens the data without views.
 func (loc *location) open(ctx context.Context, url string) (driver.Source, error) {
 	r := &format.Request{
 		URL: url, Store: loc.store, Dir: loc.dir, Names: loc.names, Values: loc.values, Threads: loc.opt.Threads,
@@ -190,11 +187,11 @@ func (loc *location) open(ctx context.Context, url string) (driver.Source, error
 	return loc.format.Open(ctx, r)
 }
 
-// openOther opens a source that a view is to be like.
+// openOther opens another source for a view.
 func openOther(ctx context.Context, url string) (driver.Source, error) { return Open(ctx, url, nil) }
 
-// kinds has a table make the kinds that a view asks for: it knows more ways, such as
-// columns of paths.
+// kinds moves the kinds of a view to the columns of a table. A table supports more conversions,
+// such as columns of paths.
 func (loc *location) kinds(spec *view.Spec) {
 	if len(spec.Kinds) == 0 {
 		return
@@ -211,7 +208,7 @@ func (loc *location) kinds(spec *view.Spec) {
 		} else if _, err := column.Parse(name + ":" + string(kind)); err == nil {
 			first = append(first, column.Want{Name: name, Kind: kind, From: name})
 		} else {
-			return // the view says what is wrong with it
+			return // opening the view returns the error
 		}
 	}
 	loc.values.Columns = append(first, columns...)
