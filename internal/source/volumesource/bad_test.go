@@ -44,7 +44,7 @@ func TestBadFile(t *testing.T) {
 	}
 }
 
-// bads opens a folder and returns the names of its records, with ! in front of bad ones.
+// bads opens a folder and returns the names of its records. Names of bad records begin with !.
 func bads(t *testing.T, dir string, opt *Options) (all []string) {
 	t.Helper()
 	s := opener(dir, opt)(t)
@@ -64,7 +64,7 @@ func bads(t *testing.T, dir string, opt *Options) (all []string) {
 	return all
 }
 
-// A pair with a bad part is one bad record, and so is one whose parts have other sides.
+// A pair with a bad volume is one bad record, and so is a pair whose volumes differ in size.
 func TestBadPairs(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -99,7 +99,7 @@ func TestBadPairs(t *testing.T) {
 	}
 }
 
-// A series without one of its slices is one bad record.
+// A series that misses a slice is one bad record.
 func TestBadSlices(t *testing.T) {
 	series := func(t *testing.T) string {
 		dir := t.TempDir()

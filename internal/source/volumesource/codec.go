@@ -18,8 +18,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// codec unpacks blocks of width voxels a row to out, little-endian, and says how many
-// bytes there are.
+// codec unpacks a block whose rows have width voxels to out, little-endian. It returns the
+// number of bytes.
 type codec interface {
 	unpack(out, in []byte, width int) (int, error)
 }
@@ -51,7 +51,7 @@ func (c *tiffCodec) unpack(out, in []byte, width int) (n int, err error) {
 		r := lzw.NewReader(bytes.NewReader(in), lzw.MSB, 8)
 		n, err = readFull(r, out)
 	default:
-		if inflate.Zlib(out, in) == nil { // all of it, as a rule
+		if inflate.Zlib(out, in) == nil { // usually all of it
 			n = len(out)
 			break
 		}
@@ -82,8 +82,8 @@ func (c *tiffCodec) unpack(out, in []byte, width int) (n int, err error) {
 	return n, nil
 }
 
-// readFull reads as much as there is, up to what out holds. What ends early is used as
-// far as it goes: the last strip of an image may be short.
+// readFull reads until out is full or r ends. An early end is not an error, since the last
+// strip of an image may be short.
 func readFull(r io.Reader, out []byte) (int, error) {
 	n, err := io.ReadFull(r, out)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -94,7 +94,7 @@ func readFull(r io.Reader, out []byte) (int, error) {
 
 var errPacked = errors.New("a run goes beyond its end")
 
-// packBits unpacks runs of bytes, as TIFF and DICOM have them.
+// packBits unpacks runs of bytes as in TIFF and DICOM files.
 func packBits(out, in []byte) (int, error) {
 	n := 0
 	for len(in) > 0 && n < len(out) {
@@ -153,8 +153,8 @@ func undoDifferences(b []byte, size, width int) {
 	}
 }
 
-// undoFloats puts the bytes of floats together that lie apart, the highest ones of a row
-// first, as differences (predictor 3).
+// undoFloats undoes predictor 3: a row has the highest bytes of all its floats first, stored as
+// differences.
 func undoFloats(b []byte, size, width int) {
 	row := width * size
 	temp := make([]byte, row)
@@ -172,7 +172,7 @@ func undoFloats(b []byte, size, width int) {
 	}
 }
 
-// jpegCodec is the JPEG Baseline of DICOM: gray of 8 bits.
+// jpegCodec is JPEG Baseline in DICOM files: gray of 8 bits.
 type jpegCodec struct{}
 
 func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
@@ -186,7 +186,7 @@ func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rows := len(out) / width // the first ones, as many as are wanted
+	rows := len(out) / width // only the first rows may be requested
 	if w, h := int(info.Width), int(info.Height); w != width || h < rows {
 		return 0, errSides("JPEG", w, h, width, rows)
 	}
@@ -201,12 +201,12 @@ func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
 	return len(out), reqs[0].Err
 }
 
-// errSides says that a frame is not as large as its file says.
+// errSides returns the error of a frame whose size does not match the header of its file.
 func errSides(what string, w, h, width, rows int) error {
 	return fmt.Errorf("it is a %s of %d x %d, and a frame has %d x %d voxels or more", what, w, h, width, rows)
 }
 
-// losslessCodec is the JPEG Lossless of DICOM, for voxels of size bytes.
+// losslessCodec is JPEG Lossless in DICOM files, for voxels of size bytes.
 type losslessCodec struct{ size int }
 
 func (c *losslessCodec) unpack(out, in []byte, width int) (int, error) {
@@ -221,16 +221,16 @@ func (c *losslessCodec) unpack(out, in []byte, width int) (int, error) {
 	return len(out), err
 }
 
-// jpeg2000Codec is the JPEG 2000 of DICOM, for voxels of size bytes.
+// jpeg2000Codec is JPEG 2000 in DICOM files, for voxels of size bytes.
 type jpeg2000Codec struct{ size int }
 
 func (c *jpeg2000Codec) unpack(out, in []byte, width int) (int, error) {
-	// Bytes of a mapped file may go away while C reads them, and those of a copy not.
+	// A mapped file can be truncated while C reads it, so C reads a copy.
 	return len(out), imagelib.DecodeGray(bytes.Clone(in), width, len(out)/c.size/width, c.size, out)
 }
 
-// rleCodec is the RLE Lossless of DICOM: the bytes of voxels lie apart, the highest ones
-// first, each packed.
+// rleCodec is RLE Lossless in DICOM files: the highest bytes of all voxels, then the next ones,
+// each packed separately.
 type rleCodec struct{ size int }
 
 func (c *rleCodec) unpack(out, in []byte, _ int) (int, error) {

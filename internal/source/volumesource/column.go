@@ -16,16 +16,15 @@ import (
 // column is a field of volumes.
 type column struct {
 	list *filelist.List
-	// first is the number of its first object among those of the source.
+	// first is the number of the column's first object in the source.
 	first int64
-	// volumes are those of the records, names their paths.
+	// volumes has one volume per record, names their paths.
 	volumes []volume
 	names   []string
 	field   int
 }
 
-// read reads the headers of the files of a column, and puts the slices of series
-// together.
+// read reads the headers of a column's files and joins the slices of each series.
 func (s *source) read(ctx context.Context, c *column, o *Options) error {
 	all := make([]parsed, c.list.Len())
 	var mu sync.Mutex
@@ -38,7 +37,7 @@ func (s *source) read(ctx context.Context, c *column, o *Options) error {
 		p, err := parse(&reader{ctx: ctx, o: f})
 		switch name := c.list.Name(i); {
 		case err != nil && (strings.EqualFold(path.Base(name), "dicomdir") || errors.Is(err, errNone) && !selection.ByName(name).Known && name != ""):
-			mu.Lock() // a file next to them
+			mu.Lock() // an unrelated file in the folder
 			defer mu.Unlock()
 			s.skipped = append(s.skipped, driver.Skipped{Path: name, Reason: err.Error(), Beside: true})
 			return nil
@@ -55,12 +54,12 @@ func (s *source) read(ctx context.Context, c *column, o *Options) error {
 	return c.gather(all)
 }
 
-// key is a series of DICOM: files of other folders are others.
+// key identifies a DICOM series. Files of different folders never share a series.
 type key struct{ dir, series string }
 
 // series finds the files of each series. A bad file that may be a slice belongs to the series
-// that it names, or else to the only one of several files in its folder: a volume without one
-// of its slices would be another volume.
+// it names, or else to the folder's only series of several files. The series must not be read
+// without that slice, since it would be a different volume.
 func (c *column) series(all []parsed) map[key][]*slice {
 	series := map[key][]*slice{}
 	several, only := map[string]int{}, map[string]string{}
@@ -88,7 +87,7 @@ func (c *column) series(all []parsed) map[key][]*slice {
 	return series
 }
 
-// gather makes volumes of what was found in files. A series has the place of its first
+// gather builds the volumes from the parsed files. A series takes the position of its first
 // file.
 func (c *column) gather(all []parsed) error {
 	series := c.series(all)
@@ -130,14 +129,14 @@ func (c *column) gather(all []parsed) error {
 		switch v := &c.volumes[i]; {
 		case v.err != nil && good < 0:
 			return filelist.Located(c.list.Path(int(v.blocks[0].file)), v.err)
-		case v.err != nil: // so that it does not change what the others have in common
+		case v.err != nil: // a bad volume must not change the common shape and type
 			v.shape, v.dtype = c.volumes[good].shape, c.volumes[good].dtype
 		}
 	}
 	return nil
 }
 
-// badVolume is one that cannot be read, because of a file.
+// badVolume returns a volume that cannot be read because of a file.
 func badVolume(file int, err error) *volume {
 	return &volume{err: err, blocks: []block{{file: int32(file)}}}
 }

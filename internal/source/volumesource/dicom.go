@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// isDICOM says whether a file begins as DICOM files do: with 128 bytes of anything and
-// DICM, or, as older ones, with an element of the groups 2 or 8.
+// isDICOM reports whether a file begins as a DICOM file does: with any 128 bytes and DICM.
+// Older files begin with an element of group 2 or 8.
 func isDICOM(b []byte) bool {
 	if len(b) >= 132 && string(b[128:132]) == "DICM" {
 		return true
@@ -26,8 +26,7 @@ func isDICOM(b []byte) bool {
 	return vrSizes[string(b[4:6])] != 0 || length < 1<<10
 }
 
-// Transfer syntaxes: how the elements behind the first group, and the voxels, are
-// written.
+// Transfer syntaxes: the encodings of the voxels and of the elements after the first group.
 const (
 	implicitLittle    = "1.2.840.10008.1.2"
 	explicitLittle    = "1.2.840.10008.1.2.1"
@@ -39,8 +38,8 @@ const (
 	jpeg2000          = "1.2.840.10008.1.2.4.91"
 )
 
-// packedBy are the transfer syntaxes of voxels that are packed, and what unpacks them, of
-// voxels of so many bytes.
+// packedBy has the transfer syntaxes of packed voxels and a codec for each. size is the size of
+// a voxel in bytes.
 var packedBy = map[string]func(size int) codec{
 	rleLossless:       func(size int) codec { return &rleCodec{size} },
 	jpegBaseline:      func(int) codec { return &jpegCodec{} },
@@ -50,7 +49,7 @@ var packedBy = map[string]func(size int) codec{
 	jpeg2000:          func(size int) codec { return &jpeg2000Codec{size} },
 }
 
-// syntaxNames are those that are known and not read.
+// syntaxNames has the syntaxes that are known but not read.
 var syntaxNames = map[string]string{
 	"1.2.840.10008.1.2.1.99":  "Deflated Explicit VR Little Endian",
 	"1.2.840.10008.1.2.2":     "Explicit VR Big Endian",
@@ -60,8 +59,8 @@ var syntaxNames = map[string]string{
 	"1.2.840.10008.1.2.4.201": "High-Throughput JPEG 2000 Lossless",
 }
 
-// vrSizes are the sizes of the length of an element by its type, where types are
-// written: 2, or 4 behind two bytes that say nothing.
+// vrSizes has the size of an element's length field by value representation: 2, or 4 after two
+// unused bytes.
 var vrSizes = func() map[string]int64 {
 	m := map[string]int64{}
 	for _, vr := range strings.Fields("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US") {
@@ -99,7 +98,7 @@ const (
 	elemSequenceEnd = 0xFFFEE0DD
 )
 
-// kept are those whose values are looked at.
+// kept are the elements whose values are used.
 var kept = []uint32{
 	elemSyntax, elemSeries, elemInstance, elemPosition, elemOrientation, elemThickness, elemGap, elemSamples, elemFrames, elemRows, elemColumns,
 	elemSpacing, elemAllocated, elemStored, elemHighBit, elemSigned, elemIntercept, elemSlope,
@@ -112,12 +111,13 @@ const (
 	maxValue    = 4 << 10
 )
 
-// slice is what a DICOM file holds: a slice of a volume, or several.
+// slice is the content of a DICOM file: one or more slices of a volume.
 type slice struct {
 	series   string
 	instance int
-	// position is that of the first voxel, orientation the directions of rows and
-	// columns, spacing the distances of rows and of columns, in millimetres.
+	// position is the position of the first voxel, orientation the directions of rows and
+	// columns, spacing the distances between rows and between columns. Distances are in
+	// millimetres.
 	position, orientation []float64
 	spacing               []float64
 	gap                   float64
@@ -126,11 +126,10 @@ type slice struct {
 	dtype                 driver.DType
 	bits, sign            uint32
 	slope, inter          float64
-	packed                string // the transfer syntax of voxels that are packed
-	// blocks are the frames.
-	blocks []block
-	file   int32
-	// err says why it cannot be read, nil for a good slice.
+	packed                string // transfer syntax of packed voxels
+	blocks                []block
+	file                  int32
+	// err is the reason why the slice cannot be read, nil for a good slice.
 	err error
 }
 
@@ -143,8 +142,8 @@ type dicom struct {
 	values   map[uint32][]byte
 }
 
-// readDICOM reads a file up to its voxels. With an error it returns what is known of the
-// series.
+// readDICOM reads a file up to its voxels. If it fails, it returns what it knows of the series
+// along with the error.
 func readDICOM(r *reader) (*slice, error) {
 	d := &dicom{r: r, left: maxElements, values: map[uint32][]byte{}}
 	b, err := r.upTo(140)
@@ -170,7 +169,7 @@ func readDICOM(r *reader) (*slice, error) {
 	return s, err
 }
 
-// element reads the beginning of one: d.at is then that of its value.
+// element reads the header of an element and sets d.at to the start of the value.
 func (d *dicom) element() (tag, length uint32, sequence bool, err error) {
 	if d.left--; d.left < 0 {
 		return 0, 0, false, fmt.Errorf("it has more than %d elements before its voxels", maxElements)
@@ -180,7 +179,7 @@ func (d *dicom) element() (tag, length uint32, sequence bool, err error) {
 		return 0, 0, false, err
 	}
 	tag = uint32(binary.LittleEndian.Uint16(b))<<16 | uint32(binary.LittleEndian.Uint16(b[2:]))
-	// The first group and items have a form of their own.
+	// The first group and items have a fixed encoding.
 	switch group := tag >> 16; {
 	case group == 0xFFFE || group != 2 && d.implicit:
 		d.at += 8
@@ -202,8 +201,8 @@ func (d *dicom) element() (tag, length uint32, sequence bool, err error) {
 	}
 }
 
-// elements reads elements until the voxels, whose length it returns, or until end, -1;
-// those of sequences are passed over.
+// elements reads elements up to the voxels and returns their length, or -1 at end. It skips
+// sequences.
 func (d *dicom) elements(end int64, depth int) (int64, error) {
 	for d.at < end {
 		tag, length, _, err := d.element()
@@ -244,7 +243,7 @@ func (d *dicom) elements(end int64, depth int) (int64, error) {
 	return -1, nil
 }
 
-// items passes over a sequence whose length is not said.
+// items skips a sequence of undefined length.
 func (d *dicom) items(depth int) error {
 	for {
 		tag, length, _, err := d.element()
@@ -265,7 +264,7 @@ func (d *dicom) items(depth int) error {
 	}
 }
 
-// syntax looks at how the rest of the file is written.
+// syntax checks the transfer syntax of the rest of the file.
 func (d *dicom) syntax() error {
 	s := d.text(elemSyntax)
 	switch {
@@ -287,7 +286,7 @@ func (d *dicom) text(tag uint32) string {
 	return strings.Trim(string(d.values[tag]), " \x00")
 }
 
-// short is a number of two bytes.
+// short returns a number of two bytes.
 func (d *dicom) short(tag uint32, absent int) int {
 	if b := d.values[tag]; len(b) >= 2 {
 		return int(binary.LittleEndian.Uint16(b))
@@ -295,7 +294,7 @@ func (d *dicom) short(tag uint32, absent int) int {
 	return absent
 }
 
-// decimals are numbers written as text.
+// decimals returns n numbers that are stored as text.
 func (d *dicom) decimals(tag uint32, n int) ([]float64, error) {
 	text := d.text(tag)
 	if text == "" {
@@ -315,7 +314,7 @@ func (d *dicom) decimals(tag uint32, n int) ([]float64, error) {
 	return out, nil
 }
 
-// slice makes sense of the elements. The voxels have length bytes from d.at on.
+// slice interprets the elements. The voxels are length bytes from d.at on.
 func (d *dicom) slice(length int64) (*slice, error) {
 	s := &slice{series: d.text(elemSeries), frames: 1, slope: 1}
 	if syntax := d.text(elemSyntax); packedBy[syntax] != nil {
@@ -386,7 +385,6 @@ func b2i(b bool) int {
 	return 0
 }
 
-// frames finds the frames.
 func (d *dicom) frames(s *slice, length int64) error {
 	one := int64(s.rows) * int64(s.columns) * int64(s.dtype.Size())
 	if s.packed == "" {
@@ -415,7 +413,7 @@ func (d *dicom) frames(s *slice, length int64) error {
 		if tag != elemItem || int64(length) > d.r.o.Size()-d.at {
 			return fmt.Errorf("its packed voxels are damaged at byte %d", d.at)
 		}
-		if !first { // which says where the frames are
+		if !first { // the first item has the offsets of the frames
 			s.blocks = append(s.blocks, block{offset: d.at, size: int64(length)})
 		}
 		d.at += int64(length)
@@ -430,10 +428,10 @@ func (d *dicom) frames(s *slice, length int64) error {
 	return nil
 }
 
-// itemHead is the size of what stands in front of an item: its tag and its length.
+// itemHead is the size of an item's header: its tag and its length.
 const itemHead = 8
 
-// joined puts the pieces of a frame together, each of which is an item.
+// joined joins the pieces of a frame. Each piece is an item.
 func joined(b []byte) ([]byte, error) {
 	out := make([]byte, 0, len(b))
 	for at := 0; at < len(b); {
@@ -450,7 +448,7 @@ func joined(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// normal is the direction across the slices.
+// normal returns the direction perpendicular to the slices.
 func (s *slice) normal() [3]float64 {
 	if len(s.orientation) != 6 {
 		return [3]float64{0, 0, 1}
@@ -459,13 +457,13 @@ func (s *slice) normal() [3]float64 {
 	return [3]float64{r[1]*c[2] - r[2]*c[1], r[2]*c[0] - r[0]*c[2], r[0]*c[1] - r[1]*c[0]}
 }
 
-// along is how far a slice lies along the direction across.
+// along returns the position of the slice along the normal n.
 func (s *slice) along(n [3]float64) float64 {
 	return s.position[0]*n[0] + s.position[1]*n[1] + s.position[2]*n[2]
 }
 
-// stack makes a volume of the slices of a series, sorted by their position, or by their
-// number where they have none. name names the file of a slice.
+// stack builds a volume from the slices of a series. It sorts them by position, or by instance
+// number if they have no position. name returns the path of a slice's file.
 func stack(all []*slice, name func(file int32) string) (*volume, error) {
 	first := all[0]
 	placed := true
@@ -528,8 +526,8 @@ func near(a, b []float64) bool {
 	return true
 }
 
-// patient says where voxels lie: x goes to the right, y to the front and z to the head,
-// as NIfTI has it, while in DICOM x and y go the other way. It is nil where the slices do not say it.
+// patient returns the affine of the slices, nil if orientation or spacing is missing. As in
+// NIfTI, x points to the right, y to the front and z to the head. DICOM has x and y reversed.
 func patient(all []*slice) []byte {
 	first, last := all[0], all[len(all)-1]
 	if len(first.orientation) != 6 || len(first.spacing) != 2 {

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// fields works out which fields there are.
+// fields sets the fields of the source.
 func (s *source) fields(o *Options) error {
 	for i := range s.columns {
 		c := &s.columns[i]
@@ -39,7 +39,7 @@ func (s *source) fields(o *Options) error {
 		}
 		f.DType = one.dtype
 		if !same {
-			f.DType = driver.Float32 // which holds what scanners and models give
+			f.DType = driver.Float32 // the type of the values of scanners and models
 		}
 		switch {
 		case o.Patch != [3]int{}:
@@ -70,7 +70,7 @@ func (s *source) fields(o *Options) error {
 	return nil
 }
 
-// isMask says whether the voxels of a field are numbers of classes.
+// isMask reports whether the voxels of a field are class numbers.
 func isMask(f *pairsource.Field) bool {
 	if f.Kind != "" {
 		return f.Kind == driver.KindMask
@@ -88,7 +88,7 @@ func (s *source) add(name string, t driver.DType, shape ...int) int {
 	return len(s.info.Fields) - 1
 }
 
-// affineOf is the affine of a record's volume: that of the first column that has one.
+// affineOf returns the affine of record n, from the first column that has one.
 func (s *source) affineOf(n int) []byte {
 	for i := range s.columns {
 		if a := s.columns[i].volumes[n].affine; a != nil {
@@ -98,10 +98,9 @@ func (s *source) affineOf(n int) []byte {
 	return nil
 }
 
-// noAffine is that of volumes whose files say nothing, beside others that do.
+// noAffine is for volumes without an affine if other volumes have one.
 var noAffine = affineBytes(&[16]float64{0: 1, 5: 1, 10: 1, 15: 1})
 
-// shapeBytes is the size of an array.
 func shapeBytes(t driver.DType, shape []int) int64 {
 	n := int64(t.Size())
 	for _, side := range shape {

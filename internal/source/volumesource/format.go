@@ -36,8 +36,8 @@ var FormatDICOM = &format.Format{
 	Open: openWith("dicom"),
 }
 
-// FormatVolumes is all kinds of volumes. The URL has to ask for it, since .npy and TIFF files
-// can be other data.
+// FormatVolumes is all kinds of volumes. The URL must name this format, since .npy and TIFF
+// files can hold other data.
 var FormatVolumes = &format.Format{
 	Name:     "volumes",
 	Reads:    "volumes of any kind, also with their labels: .npy files of three axes, TIFF files of several pages, NIfTI, DICOM",

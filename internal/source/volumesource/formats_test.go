@@ -21,10 +21,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// voxel is what the files of these tests have at a place.
+// voxel returns the value of a voxel in the files of these tests.
 func voxel(z, y, x, plus int) uint16 { return uint16(z*1000 + y*100 + x + plus) }
 
-// page is the voxels of a slice, and of the rows of it.
+// rowsOf returns the voxels in some rows of a slice.
 func rowsOf(order binary.AppendByteOrder, z, y0, y1, x0, x1, plus int) (b []byte) {
 	for y := y0; y < y1; y++ {
 		for x := x0; x < x1; x++ {
@@ -34,7 +34,7 @@ func rowsOf(order binary.AppendByteOrder, z, y0, y1, x0, x1, plus int) (b []byte
 	return b
 }
 
-// tiffFile is a TIFF file of slices of uint16, in strips or tiles, packed or not.
+// tiffFile returns a TIFF file of slices of uint16.
 func tiffFile(order binary.AppendByteOrder, depth, height, width, rows int, tiled, packed bool, plus int) []byte {
 	b := []byte("II*\x00")
 	if fmt.Sprint(order) == "BigEndian" {
@@ -97,7 +97,7 @@ func tiffFile(order binary.AppendByteOrder, depth, height, width, rows int, tile
 	return b
 }
 
-// dicomFile is a slice of a series.
+// dicomFile returns a slice of a series.
 func dicomFile(syntax string, z, height, width, plus int) []byte {
 	b := append(make([]byte, 128), "DICM"...)
 	little := binary.LittleEndian
@@ -175,7 +175,7 @@ func npyFile(plus int) []byte {
 	return b
 }
 
-// forms are files of 7 x 8 x 9 voxels of each form.
+// forms returns a folder per format, with volumes of 7 x 8 x 9 voxels.
 func forms(t testing.TB) map[string]string {
 	all := map[string]string{}
 	for name, f := range map[string]func(i int) (string, []byte){
@@ -198,7 +198,7 @@ func forms(t testing.TB) map[string]string {
 			if err := os.Mkdir(sub, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			for z := range 7 { // in another order than they lie
+			for z := range 7 { // names in another order than positions
 				name := filepath.Join(sub, fmt.Sprintf("%d.dcm", z*3%7))
 				if err := os.WriteFile(name, dicomFile(syntax, z, 8, 9, i), 0o644); err != nil {
 					t.Fatal(err)
@@ -231,7 +231,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// checkBox compares the voxels of a part with what they are.
+// checkBox checks the voxels of a part.
 func checkBox(t *testing.T, b []byte, box driver.Box, plus int) {
 	t.Helper()
 	for z := range box.Size[0] {
@@ -256,7 +256,7 @@ func TestFaultsOfForms(t *testing.T) {
 	}
 }
 
-// No more than the rows of a part is read, and of wide rows no more than the part.
+// Only the rows of a part are read. From wide rows, only the columns of the part are read.
 func TestOnlyThePartIsRead(t *testing.T) {
 	box := driver.Box{At: [3]int{2, 3, 4}, Size: [3]int{2, 4, 3}}
 	for name, c := range map[string]struct{ most int64 }{

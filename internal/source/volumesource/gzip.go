@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Held, Useful and Keep: volumes in .gz files are kept while parts are cut out of them.
+// Held, Useful and Keep cache the unpacked .gz volumes while parts are cut out of them.
 func (s *source) Held() int64 {
 	if !s.gz {
 		return 0
@@ -66,7 +66,7 @@ func (s *source) unpacked(g *driver.Group, c *column, n int, box *driver.Box, fi
 	return nil
 }
 
-// unpack puts the voxels of a compressed file into out.
+// unpack writes the voxels of a compressed file to out.
 func (v *volume) unpack(out, file []byte) error {
 	r, err := gzip.NewReader(bytes.NewReader(file))
 	if err != nil {
@@ -75,7 +75,7 @@ func (v *volume) unpack(out, file []byte) error {
 	if _, err := io.CopyN(io.Discard, r, v.blocks[0].offset); err == nil {
 		_, err = io.ReadFull(r, out)
 		if err == nil {
-			// What is behind the voxels is read for the checksum, as far as it is little.
+			// Reading to the end verifies the checksum. Long trailing data is not read.
 			_, err = io.CopyN(io.Discard, r, 1<<20)
 			if errors.Is(err, io.EOF) {
 				return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// headerBytes is the larger of both headers.
+// headerBytes is the size of the larger header, that of NIfTI-2.
 const headerBytes = 540
 
-// isNIfTI says whether the header of one begins a file.
+// isNIfTI reports whether a file begins with a NIfTI header.
 func isNIfTI(b []byte) bool {
 	if len(b) < 4 {
 		return false
@@ -25,13 +25,13 @@ func isNIfTI(b []byte) bool {
 	return false
 }
 
-// dtypes are the element types, by NIfTI's codes.
+// dtypes are the element types by NIfTI code.
 var dtypes = map[int16]driver.DType{
 	2: driver.Uint8, 4: driver.Int16, 8: driver.Int32, 16: driver.Float32, 64: driver.Float64, 256: driver.Int8,
 	512: driver.Uint16, 768: driver.Uint32, 1024: driver.Int64, 1280: driver.Uint64,
 }
 
-// parseNIfTI reads the header of NIfTI-1 or NIfTI-2 at the beginning of a file.
+// parseNIfTI reads the NIfTI-1 or NIfTI-2 header at the beginning of a file.
 func parseNIfTI(b []byte) (*volume, error) {
 	if len(b) < 352 {
 		return nil, fmt.Errorf("it has %d bytes, too few for the header of a NIfTI file", len(b))
@@ -89,7 +89,7 @@ func parseNIfTI(b []byte) (*volume, error) {
 	if h.dtype, ok = dtypes[code]; !ok {
 		return nil, fmt.Errorf("its voxels are of type %d, which is no single number (complex numbers and colours are not read)", code)
 	}
-	for len(h.shape) < 3 { // a slice
+	for len(h.shape) < 3 { // a single slice
 		h.shape = append([]int{1}, h.shape...)
 	}
 	if err := h.check(); err != nil {
@@ -115,9 +115,9 @@ func parseNIfTI(b []byte) (*volume, error) {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// place works out the affine: where voxel (x, y, z) lies in millimetres. The rules are
-// those of the NIfTI-1 standard (nifti1.h, methods 3, 2 and 1), and without either
-// form the centre is the origin and x is flipped, as nibabel has it.
+// place sets the affine, which maps voxel (x, y, z) to millimetres. The rules are those of the
+// NIfTI-1 standard (nifti1.h, methods 3, 2 and 1). Without sform and qform, the centre is the
+// origin and x is flipped, as in nibabel.
 func (h *volume) place(shape [3]float64, sform, qform int64, pixdim, srow, quatern, offset func(i int) float64) {
 	var m [16]float64
 	m[15] = 1
@@ -155,7 +155,7 @@ func (h *volume) place(shape [3]float64, sform, qform int64, pixdim, srow, quate
 	h.affine = affineBytes(&m)
 }
 
-// affineBytes are the numbers of an affine as float32.
+// affineBytes returns an affine as float32.
 func affineBytes(m *[16]float64) (b []byte) {
 	for _, v := range m {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))

@@ -12,9 +12,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// pairs finds the volumes of records that are several each. A pattern says where those
-// of a field lie; slices of DICOM belong to the folder that they lie in, so that its
-// name is the record's.
+// pairs finds the volumes of records with several fields. Each field has a pattern of paths. A
+// DICOM series matches by its folder, so the record has the folder's name.
 func (s *source) pairs(ctx context.Context, st store.Store, o *Options) error {
 	found := make([]map[string]int, len(o.Fields))
 	var keys []string
@@ -85,7 +84,8 @@ func (s *source) pairs(ctx context.Context, st store.Store, o *Options) error {
 	return nil
 }
 
-// seriesKey is what the folder of a file has in the place of the stars of a pattern.
+// seriesKey returns the key of a series: the part of its folder's path that the stars of the
+// pattern match, or the folder's name if the pattern does not match.
 func seriesKey(pattern, name string) string {
 	if key, ok := pairsource.Key(path.Dir(pattern), path.Dir(name)); ok {
 		return key

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// records works out which records there are.
+// records numbers the records.
 func (s *source) records(o *Options) error {
 	n := len(s.columns[0].volumes)
 	for i := range n {
@@ -57,8 +57,8 @@ func (s *source) records(o *Options) error {
 	return nil
 }
 
-// fault returns why the volumes of a record cannot be read, and the column of the bad one;
-// no error if they are good.
+// fault returns the error of a record's volumes, nil if they are good, and the column of the
+// bad volume.
 func (s *source) fault(n int) (*column, error) {
 	for i := range s.columns {
 		if c := &s.columns[i]; c.volumes[n].err != nil {
@@ -75,21 +75,21 @@ func (s *source) fault(n int) (*column, error) {
 	return a, nil
 }
 
-// located puts the path of the bad file of a record in front of its error.
+// located adds the path of the bad file of record n to err.
 func (s *source) located(n int, err error) error {
 	c, _ := s.fault(n)
 	return filelist.Located(c.list.Path(int(c.volumes[n].blocks[0].file)), err)
 }
 
-// maxPatches is the most records that there may be.
+// maxPatches limits the number of records.
 const maxPatches = 1 << 40
 
-// along is how many patches there are along an axis of a volume.
+// along returns the number of patches along an axis of a volume.
 func (s *source) along(side, axis int) int64 {
 	return int64((side-s.patch[axis]+s.stride[axis]-1)/s.stride[axis]) + 1
 }
 
-// place is the volume of a record, and the part of it that the record is.
+// place returns the volume of a record and the record's part of it.
 func (s *source) place(id int64) (n int, box driver.Box) {
 	if s.first == nil {
 		return int(id), driver.Box{Size: s.columns[0].volumes[id].spatial()}
@@ -100,14 +100,14 @@ func (s *source) place(id int64) (n int, box driver.Box) {
 	shape := s.columns[0].volumes[n].spatial()
 	for a := 2; a >= 0; a-- {
 		count := s.along(shape[a], a)
-		// The last one ends with the volume.
+		// The last patch ends with the volume.
 		box.At[a] = min(int(at%count)*s.stride[a], shape[a]-s.patch[a])
 		at /= count
 	}
 	return n, box
 }
 
-// part is place, or what the group wants of it in the place of all.
+// part is place, reduced to Group.Box if the group requests a part of the record.
 func (s *source) part(g *driver.Group, k, field int) (n int, box driver.Box, err error) {
 	n, box = s.place(g.IDs[k])
 	if g.Box == nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// window is how much of a file is read at once for its header, or the pieces of one.
+// window is the size of a read of a file's header or of its pieces.
 const window = 16 << 10
 
-// reader reads parts of a file for what describes its voxels.
+// reader reads the parts of a file that describe its voxels.
 type reader struct {
 	ctx context.Context
 	o   store.Object
@@ -46,10 +46,10 @@ func (r *reader) bytes(off, n int64) ([]byte, error) {
 	return r.buf[off-r.at:][:n], nil
 }
 
-// upTo returns the first n bytes, or all where there are less.
+// upTo returns the first n bytes, or the whole file if it is shorter.
 func (r *reader) upTo(n int64) ([]byte, error) { return r.bytes(0, min(n, r.o.Size())) }
 
-// Extensions are the names' ends of the files that hold volumes.
+// The extensions of the files that can be volumes.
 var (
 	niftiNames = []string{".nii", ".nii.gz"}
 	tiffNames  = []string{".tif", ".tiff", ".btf", ".tf8"}
@@ -66,14 +66,14 @@ func hasEnd(name string, ends ...string) bool {
 	return false
 }
 
-// IsName says whether a file is called as NIfTI volumes are.
+// IsName reports whether a file has the name of a NIfTI volume.
 func IsName(name string) bool { return hasEnd(name, niftiNames...) }
 
-// IsTIFFName says whether a file is called as a TIFF file.
+// IsTIFFName reports whether a file has the name of a TIFF file.
 func IsTIFFName(name string) bool { return hasEnd(name, tiffNames...) }
 
-// IsDICOMName says whether a file is called as slices of DICOM are. mayBe says that it
-// has no name that says anything, as many of them.
+// IsDICOMName reports whether a file has the name of a DICOM file. mayBe is true if the name
+// does not tell: many DICOM files have only a number as their name.
 func IsDICOMName(name string) (is, mayBe bool) {
 	base := path.Base(name)
 	if hasEnd(name, dicomNames...) || strings.EqualFold(base, "dicomdir") {
@@ -83,22 +83,22 @@ func IsDICOMName(name string) (is, mayBe bool) {
 	return false, strings.Trim(path.Ext(base), ".0123456789") == ""
 }
 
-// isName says whether a file may be a volume of any form.
+// isName reports whether a file can be a volume of any format.
 func isName(name string) bool {
 	is, mayBe := IsDICOMName(name)
 	return is || mayBe || IsName(name) || IsTIFFName(name) || hasEnd(name, ".npy")
 }
 
-// parsed is what was found in a file: a volume, or a slice of one.
+// parsed is the content of a file: a volume or a slice.
 type parsed struct {
 	volume *volume
 	slice  *slice
 }
 
-// errNone says that a file is none of ours.
+// errNone is the error of a file in no supported format.
 var errNone = errors.New("it is no NIfTI, .npy, TIFF or DICOM file")
 
-// parse reads what describes the voxels of a file.
+// parse reads the description of the voxels.
 func parse(r *reader) (p parsed, err error) {
 	b, err := r.upTo(window)
 	if err != nil {
@@ -109,7 +109,7 @@ func parse(r *reader) (p parsed, err error) {
 		p.volume, err = parseGzip(b)
 	case bytes.HasPrefix(b, []byte(npy.Magic)):
 		p.volume, err = parseNumPy(r, b)
-	case isDICOM(b): // which may begin as a TIFF file, too
+	case isDICOM(b): // before isTIFF: it may begin as a TIFF file does
 		p.slice, err = readDICOM(r)
 	case isTIFF(b):
 		p.volume, err = readTIFF(r)
@@ -123,7 +123,7 @@ func parse(r *reader) (p parsed, err error) {
 	return p, err
 }
 
-// fits says whether the one block of a volume is in a file.
+// fits returns an error if a file of size bytes is too short for the volume's one block.
 func (v *volume) fits(size int64) error {
 	if b := &v.blocks[0]; size-b.offset < v.bytes() {
 		return fmt.Errorf("its header says %d bytes of voxels from byte %d on, it has %d bytes: the file is cut off", v.bytes(), b.offset, size)
@@ -149,7 +149,7 @@ func parseGzip(b []byte) (*volume, error) {
 	return v, err
 }
 
-// parseNumPy reads the header of a .npy file, of an array of three axes or more.
+// parseNumPy reads the header of a .npy file with an array of three axes or more.
 func parseNumPy(r *reader, b []byte) (*volume, error) {
 	n, err := npy.HeaderSize(b)
 	if err != nil {

@@ -47,7 +47,7 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// small says that a part of a volume is not too large to be read at once.
+// small returns an error if a part of a volume exceeds the size limit of a single read.
 func (s *source) small(c *column, v *volume, box *driver.Box) error {
 	n := int64(s.info.Fields[c.field].DType.Size()) * int64(v.lead())
 	for _, side := range box.Size {
@@ -62,8 +62,8 @@ func (s *source) small(c *column, v *volume, box *driver.Box) error {
 	return nil
 }
 
-// stored is the field of a part whose bytes lie in one piece that has nothing else, -1
-// for others.
+// stored returns the column's field if the bytes of a part are one piece of the file without
+// other bytes, else -1.
 func (s *source) stored(c *column, v *volume, box *driver.Box) int32 {
 	if shape := v.spatial(); v.lead() > 1 && box.Size != shape || box.Size[1] != shape[1] && box.Size[0] > 1 || box.Size[2] != shape[2] {
 		return -1
@@ -71,7 +71,7 @@ func (s *source) stored(c *column, v *volume, box *driver.Box) int32 {
 	return int32(c.field)
 }
 
-// plain says that voxels are read as they are.
+// plain reports whether voxels can be used without conversion.
 func (s *source) plain(c *column, v *volume) bool {
 	return !(v.big && v.dtype.Size() > 1) && !v.scaled && v.codec == nil && v.bits == 0 && !v.gz && v.dtype == s.info.Fields[c.field].DType
 }
@@ -119,7 +119,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// value makes the value of a column.
+// value sets the value of a column.
 func (s *source) value(g *driver.Group, k int, c *column, n int, box *driver.Box, extents []driver.Extent, parts [][]byte) error {
 	v, val, f := &c.volumes[n], &g.Records[k].Values[c.field], &s.info.Fields[c.field]
 	val.Depth, val.Height, val.Width = int32(box.Size[0]), int32(box.Size[1]), int32(box.Size[2])
@@ -147,7 +147,7 @@ func (s *source) value(g *driver.Group, k int, c *column, n int, box *driver.Box
 	})
 }
 
-// ints is the value of a field of three int64.
+// ints returns the value of a field of three int64.
 func ints(v [3]int) []byte {
 	b := make([]byte, 0, 24)
 	for _, x := range v {

@@ -19,7 +19,7 @@ const (
 	maxBlockBytes = 1 << 28
 )
 
-// isTIFF says whether a file begins as TIFF and BigTIFF files do.
+// isTIFF reports whether a file begins as TIFF and BigTIFF files do.
 func isTIFF(b []byte) bool {
 	if len(b) < 8 {
 		return false
@@ -59,14 +59,14 @@ type tiff struct {
 	large bool // BigTIFF
 }
 
-// entry is a tag of a page: where its values lie.
+// entry is a tag of a page: the type, number and offset of its values.
 type entry struct {
 	kind  uint16
 	count uint64
 	at    int64
 }
 
-// page is what the tags of a page say.
+// page is the description of a page by its tags.
 type page struct {
 	width, height     int
 	dtype             driver.DType
@@ -111,7 +111,7 @@ func readTIFF(r *reader) (*volume, error) {
 			return nil, fmt.Errorf("page %d: %w", n+1, err)
 		}
 		if sub, err := t.number(tags, tagSubfile, 0); err == nil && sub&1 != 0 {
-			continue // a smaller form of another page
+			continue // a smaller copy of another page
 		}
 		p, err := t.page(tags)
 		if err == nil && len(v.blocks) > 0 && p != first {
@@ -139,7 +139,7 @@ func readTIFF(r *reader) (*volume, error) {
 	v.block = [3]int{1, first.block[0], first.block[1]}
 	v.big = t.order == binary.BigEndian
 	if more := pagesBehind(description); v.shape[0] == 1 && more > 1 && first.scheme == schemeNone && !first.tiled {
-		// The others follow the first one and have no tags.
+		// The other pages follow the first one and have no tags.
 		v.shape[0] = more
 		if err := v.check(); err != nil {
 			return nil, err
@@ -149,13 +149,13 @@ func readTIFF(r *reader) (*volume, error) {
 	}
 	if first.scheme != schemeNone {
 		v.codec = &tiffCodec{scheme: first.scheme, predictor: first.predictor, dtype: v.dtype, big: v.big}
-		v.big = false // when it is unpacked
+		v.big = false // it unpacks to little-endian
 	}
 	return v, v.check()
 }
 
-// pagesBehind is the number of pages that a description says there are, where only the
-// first one has tags: of large files of ImageJ and tifffile. It is 0 for none.
+// pagesBehind returns the number of pages that a description declares, or 0. Large files of
+// ImageJ and tifffile have tags for the first page only.
 func pagesBehind(description string) int {
 	if strings.HasPrefix(description, "ImageJ=") {
 		for line := range strings.SplitSeq(description, "\n") {
@@ -182,7 +182,7 @@ func pagesBehind(description string) int {
 	return n
 }
 
-// directory reads the tags of a page, and where the next one is.
+// directory reads the tags of a page. It returns them and the offset of the next page.
 func (t *tiff) directory(at int64) (map[uint16]entry, int64, error) {
 	head, size := int64(2), int64(12)
 	if t.large {
@@ -238,7 +238,7 @@ func (t *tiff) directory(at int64) (map[uint16]entry, int64, error) {
 	return tags, int64(t.order.Uint32(b)), nil
 }
 
-// kindBytes is the size of a value of a type, 0 for what is not read.
+// kindBytes returns the size of a value of a type, 0 for a type that is not read.
 func kindBytes(kind uint16) int64 {
 	switch kind {
 	case 1, 2:
@@ -283,7 +283,7 @@ func (t *tiff) numbers(tags map[uint16]entry, tag uint16, most int) ([]int64, er
 	return out, nil
 }
 
-// number is the first value of a tag, or what it is when there is none.
+// number returns the one value of a tag, or absent if the page does not have the tag.
 func (t *tiff) number(tags map[uint16]entry, tag uint16, absent int64) (int64, error) {
 	v, err := t.numbers(tags, tag, 1<<16)
 	if err != nil || len(v) == 0 {
@@ -304,7 +304,7 @@ func (t *tiff) text(tags map[uint16]entry, tag uint16) (string, error) {
 	return strings.TrimRight(string(b), "\x00"), err
 }
 
-// page reads what a page is like.
+// page reads the description of a page.
 func (t *tiff) page(tags map[uint16]entry) (p page, err error) {
 	get := func(tag uint16, absent int64) int64 {
 		v, e := t.number(tags, tag, absent)
@@ -339,7 +339,7 @@ func (t *tiff) page(tags map[uint16]entry) (p page, err error) {
 	p.block = [2]int{int(blockHeight), int(blockWidth)}
 	switch p.scheme {
 	case schemeNone, schemePackBits:
-		p.predictor = 1 // which is nothing to them
+		p.predictor = 1 // predictors do not apply to these schemes
 	case schemeLZW, schemeDeflate, schemeOldZip:
 	default:
 		return p, fmt.Errorf("its compression is %s, which is not read: none, LZW, deflate and PackBits are", schemeName(p.scheme))
@@ -390,10 +390,10 @@ func tiffType(format, bits int64) driver.DType {
 	return ""
 }
 
-// blocks appends where the strips or tiles of a page lie.
+// blocks appends the strips or tiles of a page.
 func (t *tiff) blocks(to []block, tags map[uint16]entry, p *page) ([]block, error) {
 	down, across := (p.height+p.block[0]-1)/p.block[0], (p.width+p.block[1]-1)/p.block[1]
-	// Each takes some bytes of the file for its place and its size.
+	// Each block needs some bytes of the file for its offset and its size.
 	if most := min(maxBlocks, int(t.r.o.Size()/4)); down > most/across || len(to)+down*across > most {
 		return nil, fmt.Errorf("the volume has more than %d strips or tiles, which a file of %d bytes does not have", most, t.r.o.Size())
 	}

@@ -11,56 +11,55 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// volume says where the voxels of a volume lie. Seen from here it is slices, one
-// behind the other, of which those of the z axis follow each other for each index of the
-// axes before it; and the slices are cut into blocks, row by row of blocks, that lie
-// somewhere in files: one block of all slices in a NIfTI file, strips or tiles of each
-// slice in a TIFF file, a file for each slice of a DICOM series.
+// volume describes the voxels of a volume and their positions in files. It is a list of slices:
+// all slices along z for the first index of the axes before z, then for the next index. Each
+// slice is cut into blocks, stored row by row. A NIfTI file is a single block. A TIFF file has
+// strips or tiles for each slice. A DICOM series usually has a file per slice.
 type volume struct {
-	// shape has the slowest axis first: z, y, x behind whatever comes before them.
+	// shape has the slowest axis first. It ends with z, y, x.
 	shape []int
 	dtype driver.DType
 	big   bool
-	// What is meant is slope x voxel + inter; scaled says that this is not the voxel.
-	// A block may have its own.
+	// If scaled is true, values are slope x voxel + inter. A block may have its own scale.
 	scaled       bool
 	slope, inter float64
-	// affine are 16 float32, little-endian; nil where the format says nothing.
+	// affine is 16 float32 values, little-endian. It is nil if the file does not have an
+	// affine.
 	affine []byte
-	// gz says that the file is compressed as a whole: places count as it is unpacked.
+	// gz is true for a file compressed as a whole. Offsets then count unpacked bytes.
 	gz bool
 
-	// block is the size of a block, z, y, x; those at the ends may reach beyond the
-	// volume, and are stored so if full says it. blocks are all of them.
+	// block is the size of a block: z, y, x. Blocks at the edges may reach beyond the volume.
+	// If full is true, they are stored in full size.
 	block  [3]int
 	full   bool
 	blocks []block
 	codec  codec
-	// err says why the volume cannot be read, nil for a good one. The block of a bad volume is
-	// its bad file, the shape and the type are those of a good one.
+	// err is the reason why the volume cannot be read, nil for a good one. A bad volume has one
+	// block, of its bad file, and the shape and type of a good volume.
 	err error
-	// bits is a mask of those of a voxel that count, sign the sign among them; 0 for all.
+	// bits masks the bits of a voxel that count. sign is the sign bit among them. Both are 0 if
+	// all bits count.
 	bits, sign uint32
 }
 
-// block is where some voxels lie.
+// block is the position of some voxels in a file.
 type block struct {
 	file         int32
 	offset, size int64
-	// slope and inter are those of a block in a volume with scales of its own.
+	// slope and inter are set if blocks have their own scales.
 	slope, inter float64
-	// pieces says that the bytes are items of DICOM, which are put together.
+	// pieces is true if the bytes are DICOM items, which must be joined.
 	pieces bool
 }
 
-// maxVoxelBytes is the largest volume; what is read of it at once is bounded by
-// driver.MaxArrayBytes.
+// maxVoxelBytes limits the size of a volume. driver.MaxArrayBytes limits a single read of it.
 const maxVoxelBytes = 1 << 44
 
-// spatial are the sides z, y, x.
+// spatial returns the sides z, y, x.
 func (v *volume) spatial() [3]int { return [3]int(v.shape[len(v.shape)-3:]) }
 
-// lead is how many volumes of three axes there are.
+// lead returns the number of three-dimensional volumes: the product of the axes before z.
 func (v *volume) lead() int {
 	n := 1
 	for _, side := range v.shape[:len(v.shape)-3] {
@@ -69,7 +68,7 @@ func (v *volume) lead() int {
 	return n
 }
 
-// bytes is the size of the voxels.
+// bytes returns the size of all voxels.
 func (v *volume) bytes() int64 {
 	n := int64(v.dtype.Size())
 	for _, side := range v.shape {
@@ -78,7 +77,7 @@ func (v *volume) bytes() int64 {
 	return n
 }
 
-// check bounds the size of a volume and what it is made of.
+// check validates the number of axes and the size of a volume.
 func (v *volume) check() error {
 	n := int64(v.dtype.Size())
 	if len(v.shape) > driver.MaxAxes {
@@ -93,7 +92,7 @@ func (v *volume) check() error {
 	return nil
 }
 
-// sides writes a shape for a message.
+// sides formats a shape for a message.
 func sides(shape []int) string {
 	var parts []string
 	for _, n := range shape {
@@ -102,30 +101,30 @@ func sides(shape []int) string {
 	return strings.Join(parts, " x ")
 }
 
-// whole makes a volume one block of a file.
+// whole makes the volume a single block of a file.
 func (v *volume) whole(offset int64) {
 	s := v.spatial()
 	v.block = [3]int{s[0] * v.lead(), s[1], s[2]}
 	v.blocks = []block{{offset: offset, size: v.bytes()}}
 }
 
-// piece is a part of a box that lies in one block: some rows of a slice, as wide as what
-// is read.
+// piece is the part of a box in one block: some rows of a slice, as wide as the bytes that are
+// read.
 type piece struct {
-	block *block
-	// offset and size are those of the bytes to read.
+	block        *block
 	offset, size int64
-	// skip is how many voxels of them come before the first wanted one, stride how
-	// many lie between rows; first is where that is in the box, rows x cols how many.
+	// skip is the number of voxels to skip before the first requested voxel, and first is the
+	// index of that voxel in the box. The piece has rows x cols voxels, and stride is the
+	// distance between its rows.
 	skip, stride      int
 	first, rows, cols int
 }
 
-// wideRow is the size in bytes of rows from which on only the wanted part is read: below,
-// a disk gives no less.
+// wideRow is the size in bytes from which only the requested part of a row is read. For shorter
+// rows a disk reads the rest anyway.
 const wideRow = 16 << 10
 
-// each calls f for all pieces of a box, in an order that is always the same.
+// each calls f for all pieces of a box, always in the same order.
 func (v *volume) each(box *driver.Box, f func(p *piece)) {
 	s, size := v.spatial(), int64(v.dtype.Size())
 	grid := [3]int{0, (s[1] + v.block[1] - 1) / v.block[1], (s[2] + v.block[2] - 1) / v.block[2]}
@@ -171,8 +170,7 @@ func (v *volume) each(box *driver.Box, f func(p *piece)) {
 	}
 }
 
-// locate appends where the voxels of a box lie. first is the number of the volume's
-// first object.
+// locate appends the extents of a box. first is the number of the volume's first object.
 func (v *volume) locate(extents []driver.Extent, box *driver.Box, first int64) []driver.Extent {
 	begin := len(extents)
 	v.each(box, func(p *piece) {
@@ -188,8 +186,8 @@ func (v *volume) locate(extents []driver.Extent, box *driver.Box, first int64) [
 	return extents
 }
 
-// read makes the voxels of a box, little-endian and of a type, of the bytes of its
-// extents. temp gives memory for a block as it is unpacked.
+// read writes the voxels of a box to out, little-endian and converted to type to. parts are the
+// bytes of the box's extents. temp allocates memory for an unpacked block.
 func (v *volume) read(out []byte, box *driver.Box, to driver.DType, parts [][]byte, temp func(n int) ([]byte, error)) (err error) {
 	var rest []byte
 	v.each(box, func(p *piece) {
@@ -222,10 +220,10 @@ func (v *volume) read(out []byte, box *driver.Box, to driver.DType, parts [][]by
 
 var errNotRead = fmt.Errorf("internal error: less was read of it than was asked for")
 
-// maxRatio is more than what any of the compressions makes smaller.
+// maxRatio is above the compression ratio of every codec except JPEG 2000.
 const maxRatio = 4096
 
-// unpackBlock unpacks a block up to the last row that is wanted of it.
+// unpackBlock unpacks a block up to its last requested row.
 func (v *volume) unpackBlock(b []byte, p *piece, temp func(n int) ([]byte, error)) ([]byte, error) {
 	n := (p.skip/p.stride + p.rows) * p.stride * v.dtype.Size()
 	if p.block.pieces {
@@ -234,7 +232,8 @@ func (v *volume) unpackBlock(b []byte, p *piece, temp func(n int) ([]byte, error
 			return nil, fmt.Errorf("the part of %d bytes from byte %d on: %w", p.size, p.offset, err)
 		}
 	}
-	if _, wavelets := v.codec.(*jpeg2000Codec); n/maxRatio > len(b) && !wavelets { // an empty image takes nothing
+	// An empty JPEG 2000 image takes no bytes.
+	if _, wavelets := v.codec.(*jpeg2000Codec); n/maxRatio > len(b) && !wavelets {
 		return nil, fmt.Errorf("the part of %d bytes from byte %d on cannot hold %d bytes: the file is damaged", p.size, p.offset, n)
 	}
 	to, err := temp(n)
@@ -251,7 +250,7 @@ func (v *volume) unpackBlock(b []byte, p *piece, temp func(n int) ([]byte, error
 	return to[:got], nil
 }
 
-// rows puts the rows of a piece where they belong.
+// rows converts the rows of a piece and writes them to their positions in the box.
 func (v *volume) rows(out, b []byte, box *driver.Box, p *piece, to driver.DType) {
 	size, toSize := v.dtype.Size(), to.Size()
 	from, at := p.skip*size, p.first*toSize
@@ -260,7 +259,7 @@ func (v *volume) rows(out, b []byte, box *driver.Box, p *piece, to driver.DType)
 		slope, inter = p.block.slope, p.block.inter
 	}
 	n, rows := p.cols, p.rows
-	if p.stride == p.cols && p.cols == box.Size[2] { // all of them at once
+	if p.stride == p.cols && p.cols == box.Size[2] { // one contiguous piece
 		n, rows = n*rows, 1
 	}
 	for range rows {
@@ -270,7 +269,7 @@ func (v *volume) rows(out, b []byte, box *driver.Box, p *piece, to driver.DType)
 	}
 }
 
-// convert makes numbers of a type, little-endian, of the file's.
+// convert converts voxels of the file to numbers of type to, little-endian.
 func (v *volume) convert(out, in []byte, to driver.DType, slope, inter float64) {
 	size := v.dtype.Size()
 	if to == v.dtype && !v.scaled {
@@ -312,7 +311,7 @@ func (v *volume) convert(out, in []byte, to driver.DType, slope, inter float64) 
 	}
 }
 
-// narrow leaves of little-endian voxels the bits that count.
+// narrow clears the bits of little-endian voxels that do not count, and extends the sign.
 func (v *volume) narrow(b []byte) {
 	if v.dtype.Size() == 1 {
 		for i, x := range b {

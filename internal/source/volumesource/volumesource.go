@@ -1,10 +1,10 @@
-// Package volumesource reads volumes: NIfTI files, .npy files of three axes or more,
-// TIFF files whose pages are the slices, and DICOM series, whose files are. Each volume
-// is a record with its voxels, the slowest axis first (z, y, x), and, where the format
-// says it, its affine. With a patch, each volume is cut into patches of that size, and
-// each of them is a record. Of what is not compressed no more is read than the rows of
-// a patch, or of the part that Group.Box asks for; of compressed strips and tiles only
-// those that have some of it.
+// Package volumesource reads volumes: NIfTI files, .npy files of three axes or more, TIFF files
+// with a slice per page, and DICOM series with a slice per file. Each volume is a record: its
+// voxels, the slowest axis first (z, y, x), and its affine if the file has one. With
+// Options.Patch, each volume is cut into patches of that size, and each patch is a record.
+//
+// For a patch or for the part in Group.Box, only the needed rows of an uncompressed volume are
+// read. From compressed strips and tiles, only those that overlap the part are read.
 package volumesource
 
 import (
@@ -20,46 +20,45 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how volumes are read. Nil means whole ones.
+// Options select the volumes and the records. Nil means every volume of the folder, whole.
 type Options struct {
-	// Format is what the source says that it is, "volumes" by default; "nifti" and
-	// "dicom" take files of that kind alone.
+	// Format is the format that the source reports, "volumes" by default. "nifti" and "dicom"
+	// accept only files of that format.
 	Format string
-	// Fields are those of records that are several volumes each, such as an image and
-	// its label. Without any, each volume is a record.
+	// Fields are the fields of records with several volumes, such as an image and its label.
+	// Without fields, each volume is a record.
 	Fields []pairsource.Field
-	// Names are the files that are wanted, nil for all in the folder.
+	// Names are the files to read, nil for all files of the folder.
 	Names []string
 	// Patch is the size of patches: z, y, x. Zero means whole volumes.
 	Patch [3]int
-	// Stride is how far patches are apart, Patch by default. The last one of each
-	// axis ends with the volume.
+	// Stride is the distance between patches, Patch by default. The last patch of each axis
+	// ends with the volume.
 	Stride [3]int
-	// Threads bounds the files whose headers are read at once.
+	// Threads limits the number of headers that are read at the same time.
 	Threads int
 }
 
 type source struct {
 	info    driver.Info
 	columns []column
-	// affine and origin are the places of those fields, -1 for none; the affine is that
-	// of the first column that has one.
+	// affine and origin are the indexes of these fields, -1 for none. The affine is that of the
+	// first column that has one.
 	affine, origin int
 	patch          [3]int
 	stride         [3]int
-	first          []int64 // number of the first record of each volume, of patches
+	first          []int64 // with patches, number of the first record of each volume
 	cache          *blockcache.Cache
 	useful         int64
 	gz             bool
 	skipped        []driver.Skipped
 	left           *selection.Left
-	// bad are the numbers of the volumes that cannot be read, with their paths. Each is one
-	// record.
+	// bad has the volumes that cannot be read. Each of them is one record.
 	bad filelist.Bad
 }
 
-// Open lists the volumes in st, or the one that it is, in the order of their names,
-// and reads their headers.
+// Open lists the volumes in st, or st itself if it is one file, in the order of their names. It
+// reads their headers.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -114,8 +113,8 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, s.records(&o)
 }
 
-// wanted says which files of a folder may be volumes of a format. The headers of files
-// whose names do not decide are read anyway.
+// wanted returns the selection of files that can be volumes of a format. Files with undecided
+// names are included, since their headers are read anyway.
 func wanted(format string) selection.Options {
 	switch format {
 	case "nifti":
@@ -126,7 +125,7 @@ func wanted(format string) selection.Options {
 	return selection.Options{Kind: selection.NIfTI, Also: isName, Late: true}
 }
 
-// nothing is the error of a folder without volumes.
+// nothing returns the error of a folder without volumes.
 func (s *source) nothing() error {
 	switch s.info.Format {
 	case "nifti":

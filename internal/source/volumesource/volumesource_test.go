@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// nifti is a NIfTI-1 file of int16 voxels z*10000 + y*100 + x + plus.
+// nifti returns a NIfTI-1 file of int16 voxels z*10000 + y*100 + x + plus.
 func nifti(order binary.ByteOrder, slope float32, plus int, shape ...int) []byte {
 	b := make([]byte, 352)
 	order.PutUint32(b, 348)
@@ -75,7 +75,7 @@ func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
 }
 
-// mixed has files of both byte orders, compressed or not.
+// mixed returns file i: the files differ in byte order, and some are compressed.
 func mixed(i int) (string, []byte) {
 	order := binary.ByteOrder(binary.LittleEndian)
 	if i%3 == 1 {
@@ -107,7 +107,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Patches are what they are in the whole volume, and cover all of it.
+// Patches have the voxels of the whole volume, and cover all of it.
 func TestPatches(t *testing.T) {
 	dir := folder(t, 4, mixed)
 	s := opener(dir, &Options{Patch: [3]int{3, 4, 5}})(t)
