@@ -1,11 +1,11 @@
-// Package copyall copies all records of a source in order: one goroutine hands out jobs,
-// several work on them at the same time, and one takes the finished jobs in the order in
-// which they were handed out. Package pack writes packs with it, package sink writes the
-// other formats.
+// Package copyall copies all records of a source in order. One goroutine hands out jobs,
+// several goroutines work on them, and one goroutine takes the finished jobs in their original
+// order. Packages pack and sink write their outputs with it.
 //
-// The users decide how many records a job has and how much memory it may take. Packing
-// decodes images, so it has one record per job and asks headers what decoding takes.
-// The other formats take small multiples of what is read, so a job is a group of records.
+// The callers choose the number of records and the memory limit of a job. Packing decodes
+// images, so pack uses one record per job and reads from its header how much memory decoding
+// takes. The other formats need little more memory than the bytes that are read, so sink uses a
+// group of records per job.
 package copyall
 
 import (
@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Copy is a run over jobs of type J.
+// Copy describes a run over jobs of type J.
 type Copy[J any] struct {
-	// Threads is the number of goroutines that work.
+	// Threads is the number of goroutines that work on jobs.
 	Threads int
 	// Ahead is the number of jobs that may wait to be taken.
 	Ahead int
@@ -25,14 +25,14 @@ type Copy[J any] struct {
 	Stage string
 	// Feed hands out all jobs through the queue, in order.
 	Feed func(ctx context.Context, q *Queue[J]) error
-	// Worker prepares a goroutine that works. It returns a function that works on a job,
-	// and one that releases what the goroutine holds.
+	// Worker prepares a working goroutine. It returns a function that works on a job and a
+	// function that releases the resources of the goroutine.
 	Worker func() (work func(ctx context.Context, j *J) error, end func(), err error)
-	// Take takes the next job in order. The queue may hand out its memory again afterwards.
+	// Take takes the next job in order. The queue may reuse its memory afterwards.
 	Take func(ctx context.Context, j *J) error
 }
 
-// Queue is where Feed puts jobs.
+// Queue receives the jobs of Feed.
 type Queue[J any] struct {
 	ctx         context.Context
 	order, work chan *job[J]
@@ -45,8 +45,7 @@ type job[J any] struct {
 	done chan struct{}
 }
 
-// Begin returns memory for a job: that of a job that was taken, as it was left, or new
-// memory.
+// Begin returns a job to fill: a job that was taken, with its old content, or a new one.
 func (q *Queue[J]) Begin() *J {
 	select {
 	case j := <-q.free:
@@ -56,7 +55,7 @@ func (q *Queue[J]) Begin() *J {
 	}
 }
 
-// Send hands out a job. It waits while too many jobs are under way.
+// Send hands out a job. It waits while too many jobs are unfinished.
 func (q *Queue[J]) Send(j *J) error {
 	next := &job[J]{j: j, done: make(chan struct{})}
 	for _, to := range []chan *job[J]{q.order, q.work} {
@@ -69,9 +68,8 @@ func (q *Queue[J]) Send(j *J) error {
 	return nil
 }
 
-// Run hands out, works on and takes all jobs. It returns the first error of Feed, Worker
-// or Take, or of the first job in order whose work failed, after all goroutines have
-// ended.
+// Run runs all jobs and returns after all goroutines have ended. The error is the first error
+// of Feed, Worker or Take, or the error of the first failed job in order.
 func (c *Copy[J]) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	q := &Queue[J]{ctx, make(chan *job[J], c.Ahead), make(chan *job[J]), make(chan *J, c.Ahead+c.Threads)}

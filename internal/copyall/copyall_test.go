@@ -37,7 +37,7 @@ func workers(work func(ctx context.Context, j *one) error, ended *atomic.Int64) 
 	}
 }
 
-// All jobs are worked on and taken in their order, with memory that is used again.
+// All jobs are processed and taken in their order, and their memory is reused.
 func TestOrder(t *testing.T) {
 	const n, threads, ahead = 2000, 4, 8
 	var ended, made atomic.Int64
@@ -71,8 +71,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Of several jobs that fail, the error is that of the first one in order, and all jobs
-// before it are taken.
+// If several jobs fail, Run returns the error of the first one in order. All jobs before it are
+// taken.
 func TestFirstErrorInOrder(t *testing.T) {
 	var ended atomic.Int64
 	first, later := errors.New("first"), errors.New("later")
@@ -98,7 +98,7 @@ func TestFirstErrorInOrder(t *testing.T) {
 	}
 }
 
-// A failure of any part ends the others, and so does the context.
+// A failure of any part stops the others, and so does the context.
 func TestFailures(t *testing.T) {
 	bad := errors.New("bad")
 	var ended atomic.Int64
