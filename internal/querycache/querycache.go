@@ -1,12 +1,12 @@
-// Package querycache caches small results on disk, each under the question that it
-// answers: statistics of a dataset, the index of a compressed file, the manifest of a remote
-// pack, the probe of a machine. A question names the content that its answer depends on,
-// so an answer never becomes wrong. It is only not asked for any more.
+// Package querycache caches small results on disk, each under the question that it answers.
+// Examples are the statistics of a dataset, the index of a compressed file and the manifest of
+// a remote pack. A question names the content that its answer depends on. A cached answer
+// therefore never becomes wrong, only unused.
 //
-// The answers are files in answers/ in the cache folder (cache.Folder), readable by the
-// user alone. A file holds a line that names the format, the checksum of the rest, the
-// length of the question, the question and the answer. Damaged files count as missing. If
-// there is no folder that can be written, everything works and is only slower.
+// The answers are files in answers/ in the cache folder (cache.Folder), readable only by the
+// user. A file has a line that names the format, the checksum of the rest, the length of the
+// question, the question and the answer. A damaged file counts as missing. Without a writable
+// folder everything still works, only slower.
 package querycache
 
 import (
@@ -31,10 +31,11 @@ import (
 
 const (
 	cacheLine = "stoker answer 1\n"
-	// maxAnswer bounds a file, keepAnswers all of them: the oldest go first.
+	// maxAnswer limits the size of a file, keepAnswers that of all files. The oldest files are
+	// removed first.
 	maxAnswer   = 1 << 32
 	keepAnswers = 1 << 30
-	// checkEvery is how many bytes are written before the size of all answers is checked.
+	// checkEvery is the number of written bytes between two checks of the total size.
 	checkEvery = 16 << 20
 )
 
@@ -79,12 +80,12 @@ func Load(key string) ([]byte, bool) {
 		return nil, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(name, now, now) // it is in use
+	_ = os.Chtimes(name, now, now) // mark it as used
 	return b[n:], true
 }
 
-// Save caches the answer to a question and returns the file. Most callers can go on
-// without the answer and ignore the error.
+// Save caches the answer to a question and returns the file. Most callers can ignore the error,
+// since they have the answer.
 func Save(key string, answer []byte) (file string, err error) {
 	name, err := cacheFile(key)
 	if err != nil {
@@ -106,8 +107,8 @@ func Save(key string, answer []byte) (file string, err error) {
 	return name, nil
 }
 
-// write writes a file as a whole. It does not wait for the disk: a file that a crash has
-// damaged has another checksum.
+// write replaces a file as a whole. It does not sync the file to disk, since the checksum
+// detects a file that a crash has damaged.
 func write(name string, parts ...[]byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
@@ -133,14 +134,15 @@ func write(name string, parts ...[]byte) error {
 	return err
 }
 
-// unchecked is how many bytes this process may write until it calls forget: none at first.
+// unchecked is the number of bytes that this process may write before it calls forget,
+// initially 0.
 var unchecked atomic.Int64
 
-// Once returns the cached answer to a question, or calls find and caches its answer. Of
-// all processes of this user on this machine that ask at the same time, one calls find and
-// the others wait. Several of them call find if nothing can be cached, or if find takes
-// very long. All names several questions of which only one is answered at a time, for
-// example those about all versions of an object.
+// Once returns the cached answer to a question, or calls find and caches its answer. If several
+// processes of this user on this machine ask at the same time, one calls find and the others
+// wait. Several may call find if nothing can be cached, or if find takes very long. The name
+// all stands for a group of questions, for example about all versions of an object. Only one
+// question of a group is answered at a time.
 func Once(ctx context.Context, all, key string, find func() ([]byte, error)) ([]byte, error) {
 	if b, ok := Load(key); ok {
 		return b, nil
@@ -162,7 +164,7 @@ func Once(ctx context.Context, all, key string, find func() ([]byte, error)) ([]
 	return b, err
 }
 
-// save caches an answer, and the fact that one of all these questions has one.
+// save caches an answer and notes that a question of the group all has one.
 func save(all, key string, answer []byte) {
 	_, _ = Save(key, answer)
 	if all != key {
@@ -170,22 +172,22 @@ func save(all, key string, answer []byte) {
 	}
 }
 
-// Begun reports whether one of several questions, as in Once, was answered before.
+// Begun reports whether a question of the group all (see Once) was answered before.
 func Begun(all string) bool {
 	_, ok := Load(all)
 	return ok
 }
 
-// Begin is Once if the question is not known yet: find returns it with the answer. Begin
-// does nothing if one of the questions was answered before, if another process is answering
-// one, or if nothing can be cached.
+// Begin is Once for a question that is not known yet: find returns the question with the
+// answer. Begin does nothing if a question of the group was answered before, if another process
+// is answering one, or if nothing can be cached.
 func Begin(all string, find func() (key string, answer []byte, err error)) {
 	unlock, err := lock(context.Background(), all, 0)
 	if err != nil || unlock == nil {
 		return
 	}
 	defer unlock()
-	if Begun(all) { // by the process that had the lock before
+	if Begun(all) { // the previous holder of the lock has answered
 		return
 	}
 	if key, b, err := find(); err == nil {
@@ -194,14 +196,14 @@ func Begin(all string, find func() (key string, answer []byte, err error)) {
 }
 
 const (
-	// waitFor is how long another process is waited for, which may have been stopped.
+	// waitFor limits the wait for another process, which may be suspended.
 	waitFor = 30 * time.Second
-	// lookEvery is the time between two tries to get the lock.
+	// lookEvery is the time between two attempts to get the lock.
 	lookEvery = 10 * time.Millisecond
 )
 
-// lock waits until no other process answers a question. It returns nil if that takes too
-// long or nothing can be cached. A process that ends or is killed loses its lock.
+// lock waits until no other process answers a question. It returns nil if that takes too long
+// or if nothing can be cached. A process that exits or is killed loses its lock.
 func lock(ctx context.Context, key string, within time.Duration) (unlock func(), err error) {
 	name, err := cacheFile(key)
 	if err != nil || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
@@ -217,7 +219,7 @@ func lock(ctx context.Context, key string, within time.Duration) (unlock func(),
 		switch {
 		case err == nil:
 			return func() {
-				// Those who wait have it open, and find the answer.
+				// Processes that wait have the file open and will find the answer.
 				_ = os.Remove(name)
 				_ = f.Close()
 			}, nil

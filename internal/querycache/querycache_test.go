@@ -39,7 +39,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is cut off, damaged or the answer to another question is none.
+	// A truncated or damaged answer and the answer to another question count as missing.
 	for n := range b {
 		bad := bytes.Clone(b)
 		bad[n] ^= 4
@@ -64,8 +64,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What is found before anybody knows what it answers is there for who asks then, and who
-// asks meanwhile waits for it.
+// A question that asks later gets the answer of Begin. A question that asks meanwhile waits for
+// it.
 func TestBegin(t *testing.T) {
 	t.Setenv(cache.Variable, t.TempDir())
 	began, found := make(chan struct{}), make(chan struct{})
@@ -91,7 +91,7 @@ func TestBegin(t *testing.T) {
 		t.Error("it is looked for again, though there is an answer")
 		return "", nil, nil
 	})
-	// Of another version it says nothing, and a failure is kept nowhere.
+	// A question about another version has no answer yet, and a failure is not cached.
 	if b, err := Once(t.Context(), "all", "all 3", func() ([]byte, error) { return []byte("no"), nil }); err != nil || string(b) != "no" {
 		t.Error(b, err)
 	}
@@ -101,7 +101,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// The folder is that of everything that is cached. Nothing fails if it cannot be written.
+// The answers are in the cache folder. Nothing fails if the folder cannot be written.
 func TestFolder(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv(cache.Variable, "")
@@ -123,7 +123,7 @@ func TestFolder(t *testing.T) {
 	if b, err := Once(t.Context(), "a", "a", func() ([]byte, error) { return []byte("found"), nil }); err != nil || string(b) != "found" {
 		t.Error(b, err)
 	}
-	// Without any home there is no folder either.
+	// Without a home folder, answers are not cached.
 	t.Setenv(cache.Variable, "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
@@ -135,7 +135,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// Of too many answers those go first that were not asked for.
+// If there are too many answers, the least recently used ones are removed.
 func TestForget(t *testing.T) {
 	t.Setenv(cache.Variable, t.TempDir())
 	var size int64
