@@ -1,6 +1,5 @@
-// Package filelist has the parts that sources of ordinary files share: a list of the
-// objects of a store in the order of their names, and the beginning of Locate. The list
-// has the version of each object, and no pointer per object.
+// Package filelist has the common parts of sources of ordinary files: a list of the objects of
+// a store in the order of their names, and the beginning of Locate.
 package filelist
 
 import (
@@ -18,9 +17,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// List is a list of objects, sorted by their name, byte by byte, unless it was
-// made otherwise. It holds no
-// pointer per object: a list of ten million costs the garbage collector nothing.
+// List is a list of objects with their versions, sorted by name, byte by byte, unless the
+// caller adds them in another order. It has no pointer per object, so a list of ten million
+// objects costs the garbage collector nothing.
 type List struct {
 	Store store.Store
 	// Bad are the objects that cannot be read.
@@ -35,13 +34,13 @@ type List struct {
 	most     int64
 }
 
-// end says where the name and the version of an object end.
+// end has the ends of the name and the version of an object.
 type end struct{ name, version uint64 }
 
-// Scan lists the objects of a store whose name keep accepts (nil for all), in
-// all folders that are not hidden. An object or folder that cannot be listed is
-// an error, since the number of its records is not known: a training run must not lose
-// data without a word. threads bounds the folders listed at once, 0 for the store's choice.
+// Scan lists the objects of a store whose names keep accepts (nil for all), in all folders that
+// are not hidden. It fails if an object or folder cannot be listed, since a training run must
+// not lose data silently. The limit threads is the number of folders listed at the same time, 0
+// for the store's choice.
 func Scan(ctx context.Context, st store.Store, keep func(name string) bool, threads int) (*List, error) {
 	return scan(ctx, st, keep, threads, func(l *List, e store.Entry, err error) error {
 		if !store.IsObjectError(err) {
@@ -51,7 +50,7 @@ func Scan(ctx context.Context, st store.Store, keep func(name string) bool, thre
 	})
 }
 
-// ScanRecords is Scan for files that are a record each: objects and folders that cannot be
+// ScanRecords is Scan for files that are a record each. Objects and folders that cannot be
 // listed are in List.Bad.
 func ScanRecords(ctx context.Context, st store.Store, keep func(name string) bool, threads int) (*List, error) {
 	return scan(ctx, st, keep, threads, (*List).AddBad)
@@ -70,7 +69,8 @@ func scan(ctx context.Context, st store.Store, keep func(name string) bool, thre
 	return l, nil
 }
 
-// AddBad appends an object or a folder that cannot be read, if that is its own fault (Bad.Note).
+// AddBad appends an object or a folder that cannot be read. It returns err if err concerns more
+// than this object (Bad.Note).
 func (l *List) AddBad(e store.Entry, err error) error {
 	if err := l.Bad.Note(l.Len(), err); err != nil {
 		return err
@@ -88,7 +88,7 @@ func Named(ctx context.Context, st store.Store, names []string) (*List, error) {
 	return l, err
 }
 
-// NamedRecords is Named for files that are a record each: objects that cannot be read are in
+// NamedRecords is Named for files that are a record each. Objects that cannot be read are in
 // List.Bad.
 func NamedRecords(ctx context.Context, st store.Store, names []string) (*List, error) {
 	l := &List{Store: st}
@@ -117,7 +117,7 @@ func (l *List) Add(e store.Entry) {
 	l.most = max(l.most, e.Size)
 }
 
-// mtime is a time in nanoseconds since 1970, 0 for none.
+// mtime returns a time in nanoseconds since 1970, 0 for the zero time.
 func mtime(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -125,7 +125,7 @@ func mtime(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (l *List) Len() int { return len(l.ends) }
 
 func (l *List) from(i int) end {
@@ -135,7 +135,7 @@ func (l *List) from(i int) end {
 	return l.ends[i-1]
 }
 
-// Name is the name of object i in the store.
+// Name returns the name of object i in the store.
 func (l *List) Name(i int) string { return string(l.names[l.from(i).name:l.ends[i].name]) }
 
 // Entry returns the entry of object i in the listing.
@@ -149,11 +149,11 @@ func (l *List) Entry(i int) store.Entry {
 	return e
 }
 
-// Path names object i for messages.
+// Path returns the path of object i for messages.
 func (l *List) Path(i int) string { return l.Store.Path(l.Name(i)) }
 
-// RelPath is the path of object i below the store: its name, or the last part of
-// the path of a store that is one object.
+// RelPath returns the path of object i below the store: its name. If the store is one object,
+// it is the last part of the store's path.
 func (l *List) RelPath(i int) string {
 	if name := l.Name(i); name != "" {
 		return name
@@ -162,24 +162,24 @@ func (l *List) RelPath(i int) string {
 	return p[bytes.LastIndexByte([]byte(p), '/')+1:]
 }
 
-// Size is the size of object i when it was listed.
+// Size returns the size of object i when it was listed.
 func (l *List) Size(i int) int64 { return l.size[i] }
 
-// Bytes is the size of all objects together, and of the largest one.
+// Bytes returns the total size of all objects and the size of the largest one.
 func (l *List) Bytes() (total, largest int64) { return l.total, l.most }
 
-// Object is object i for a driver.Source.
+// Object returns object i for a driver.Source.
 func (l *List) Object(i int64, keep bool) driver.Object {
 	return driver.Object{Store: l.Store, Entry: l.Entry(int(i)), Keep: keep}
 }
 
-// Open opens object i, which must be what was listed.
+// Open opens object i. It fails if the object has changed since it was listed.
 func (l *List) Open(ctx context.Context, i int) (store.Object, error) {
 	return store.OpenEntry(ctx, l.Store, l.Entry(i))
 }
 
-// Fingerprint identifies the objects by names, sizes and times of change, and
-// whatever else decides about the records. It has 32 characters.
+// Fingerprint identifies the objects by names, sizes and times of change, and by the strings
+// also, which affect the records. It has 32 characters.
 func (l *List) Fingerprint(also ...string) string {
 	h := xxh3.New()
 	_, _ = h.Write(l.names)
@@ -202,20 +202,20 @@ func writeNumbers(h *xxh3.Hasher, values ...uint64) {
 	_, _ = h.Write(num[:8*len(values)])
 }
 
-// Sum is a checksum as 32 hexadecimal digits, the form of fingerprints.
+// Sum returns a checksum as 32 hexadecimal digits, the format of fingerprints.
 func Sum(h *xxh3.Hasher) string {
 	sum := h.Sum128()
 	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
 }
 
-// Find returns the last element of ascending first that is not above v: the file
-// in which record v lies, when first are the numbers of the files' first records.
+// Find returns the index of the last element of the ascending list first that is not above v.
+// If the list has the number of each file's first record, the index is the file of record v.
 func Find(first []int64, v int64) int {
 	return sort.Search(len(first), func(i int) bool { return first[i] > v }) - 1
 }
 
-// Locate is the Locate of most sources: f appends the extents of a record that
-// exists and has no error yet.
+// Locate is the Locate method of most sources. It calls f, which appends the extents, for each
+// record that exists and has no error yet.
 func Locate(g *driver.Group, info *driver.Info, f func(k int, id int64)) {
 	for k, id := range g.IDs {
 		if Has(g, k, info) {
@@ -225,8 +225,8 @@ func Locate(g *driver.Group, info *driver.Info, f func(k int, id int64)) {
 	}
 }
 
-// LocateEach is Locate of a source whose numbers of records have that of an epoch above
-// them, which number takes off.
+// LocateEach is Locate for sources whose record numbers include the epoch. number returns the
+// record number without the epoch.
 func LocateEach(g *driver.Group, info *driver.Info, number func(n int64) int64, f func(k int, n int64)) {
 	for k, n := range g.IDs {
 		if uint64(number(n)) >= uint64(info.Len) {
@@ -239,8 +239,8 @@ func LocateEach(g *driver.Group, info *driver.Info, number func(n int64) int64, 
 	}
 }
 
-// Has reports whether record k of a group may be located. It sets Err if there is no such
-// record.
+// Has reports whether record k of a group may be located. It sets the record's Err if there is
+// no such record.
 func Has(g *driver.Group, k int, info *driver.Info) bool {
 	if uint64(g.IDs[k]) >= uint64(info.Len) {
 		outside(g, k, info)
@@ -258,13 +258,13 @@ func outside(g *driver.Group, k int, info *driver.Info) {
 func ErrPlace(l *List, object int64, format string, err error) error {
 	var se *store.Error
 	if errors.As(err, &se) {
-		return err // names it already
+		return err // it has the path already
 	}
 	return fmt.Errorf("%s%s: %w", l.Path(int(object)), format, err)
 }
 
-// Head returns the first n bytes of an object, all of a smaller one, and nothing of one
-// that cannot be read: for those who look whether it is theirs.
+// Head returns the first n bytes of an object, or all bytes of a smaller one. It returns nil
+// for an object that cannot be read, since callers only probe for a format.
 func Head(ctx context.Context, st store.Store, name string, n int) []byte {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -278,7 +278,7 @@ func Head(ctx context.Context, st store.Store, name string, n int) []byte {
 	return b
 }
 
-// Quoted names the first of several things for a message.
+// Quoted returns the first few of several names for a message.
 func Quoted(all []string) string {
 	const most = 10
 	if len(all) == 0 {

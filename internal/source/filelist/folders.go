@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Folders returns the names of the folders that lie directly in the folder dir, sorted.
+// Folders returns the names of the folders directly in the folder dir, sorted.
 func Folders(ctx context.Context, st store.Store, dir string) (names []string, err error) {
 	none := func(string) bool { return false }
 	err = st.List(ctx, dir, &store.ListOptions{Folder: true, Shallow: true, Keep: none, Bad: LeaveOut}, func(e store.Entry) error {
@@ -21,8 +21,8 @@ func Folders(ctx context.Context, st store.Store, dir string) (names []string, e
 	return names, err
 }
 
-// FindFolder returns the first of some folders that is called like one of wanted, in any
-// capitalisation, "" if there is none. The order of wanted decides.
+// FindFolder returns the first of wanted that is the name of a folder, ignoring case. It
+// returns the name as spelled in folders, "" if there is none.
 func FindFolder(folders []string, wanted ...string) string {
 	for _, w := range wanted {
 		if i := slices.IndexFunc(folders, func(f string) bool { return strings.EqualFold(f, w) }); i >= 0 {
@@ -32,6 +32,6 @@ func FindFolder(folders []string, wanted ...string) string {
 	return ""
 }
 
-// ImageFolders are names of folders of images that lie next to folders with the
-// annotations of these, in lower case.
+// ImageFolders are the lower-case names of image folders that have folders with annotations
+// next to them.
 var ImageFolders = []string{"jpegimages", "images", "image", "imgs", "img"}

@@ -12,11 +12,11 @@ import (
 // sounds are the extensions of audio files.
 var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aif", ".aiff"}
 
-// numeric are the extensions of files of numbers for each pixel.
+// numeric are the extensions of files with numbers per pixel.
 var numeric = []string{".pfm", ".flo"}
 
-// MapType sets the type of a field of images if the first bytes of one of its files are
-// those of a map of numbers.
+// MapType sets the type of an image field if the first bytes of a file are those of a map of
+// numbers, for example depth.
 func MapType(f *driver.Field, head []byte) {
 	switch imagefile.Detect(head) {
 	case driver.CodecPFM, driver.CodecFlo:
@@ -29,9 +29,9 @@ func MapType(f *driver.Field, head []byte) {
 	}
 }
 
-// KindOf returns the kind of a field from the field's name and the name of one of its
-// files. The extension decides between images, audio, text, JSON and bytes. Images are
-// masks if "mask" or "segm" is part of the field's name.
+// KindOf returns the kind of a field from the field's name and the name of a file. The
+// extension selects images, audio, text, JSON or bytes. Images are masks if "mask" or "segm" is
+// part of the field's name.
 func KindOf(field, file string) driver.Kind {
 	ext := strings.ToLower(path.Ext(file))
 	name := strings.ToLower(field)

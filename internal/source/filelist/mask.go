@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// headBytes is more than the header of a mask's file has.
+	// headBytes is more than the size of an image header.
 	headBytes = 64 << 10
-	// maskFiles are looked into.
+	// maskFiles is the number of files that are probed for a type.
 	maskFiles = 8
 )
 
 // MaskType returns the type of the class numbers of masks: one byte or two. It reads the
-// headers of some files for which there returns true, of any files if there is nil.
+// headers of some files. If there is not nil, files for which there returns false are skipped.
 func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DType, error) {
 	out, n := driver.Uint8, l.Len()
 	for i := range min(n, maskFiles) {
@@ -54,7 +54,7 @@ func (l *List) MostPixels(ctx context.Context) (int64, error) {
 	return most.Load(), err
 }
 
-// MapType describes a field of images by the first file that can be read.
+// MapType sets the type of an image field from the first file that can be read.
 func (l *List) MapType(ctx context.Context, f *driver.Field) error {
 	for i := range min(l.Len(), maskFiles) {
 		b, err := l.head(ctx, i)
@@ -69,7 +69,7 @@ func (l *List) MapType(ctx context.Context, f *driver.Field) error {
 	return nil
 }
 
-// note makes file i a bad one, unless its error is not its own fault.
+// note marks file i as bad if err concerns only this file. Otherwise it returns err.
 func (l *List) note(ctx context.Context, i int, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -85,7 +85,8 @@ func (l *List) head(ctx context.Context, i int) (b []byte, err error) {
 	})
 }
 
-// probe reads the header of an image file, nothing of one that has none: its record says so.
+// probe reads the header of an image file. It returns an empty Info for a damaged header, since
+// reading the record reports the error.
 func (l *List) probe(ctx context.Context, i int) (imagefile.Info, error) {
 	b, err := l.head(ctx, i)
 	if err != nil {
