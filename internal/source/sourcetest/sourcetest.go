@@ -1,6 +1,5 @@
-// Package sourcetest is for tests: a source whose records lie in memory, and a
-// wrapper that makes any source fail, slowly, briefly or for good, at chosen
-// records.
+// Package sourcetest is for tests. It has a source with records in memory, and a wrapper that
+// adds delays and errors to chosen records, temporarily or permanently.
 package sourcetest
 
 import (
@@ -16,18 +15,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Memory is a source whose records lie in memory.
+// Memory is a source with records in memory.
 type Memory struct {
 	info driver.Info
-	// Make fills in the values of a record. The bytes may be shared.
+	// make sets the values of a record. The bytes may be shared.
 	make func(id int64, v []driver.Value) error
-	// Copy makes the bytes of values be read, as from a disk (Copied).
+	// Copy is true if values must be read, as from a disk (Copied).
 	Copy   bool
 	closed atomic.Bool
 	free   func()
 }
 
-// NewMemory returns a source of n records that fill makes.
+// NewMemory returns a source of n records. Its function fill sets the values of a record.
 func NewMemory(n int64, fields []driver.Field, fill func(id int64, v []driver.Value) error) *Memory {
 	return &Memory{
 		info: driver.Info{URL: "memory:", Format: "memory", Len: n, Fields: fields, Fingerprint: fmt.Sprintf("memory-%d", n)},
@@ -35,17 +34,17 @@ func NewMemory(n int64, fields []driver.Field, fill func(id int64, v []driver.Va
 	}
 }
 
-// Copied makes the values of m be read, as from a disk.
+// Copied changes m so that its values must be read, as from a disk, and returns m.
 func (m *Memory) Copied() *Memory {
 	m.Copy, m.info.Objects = true, m.info.Len
 	return m
 }
 
-// Raw returns a source of n raw images of w x h x c bytes that differ, in a
-// field "image", with labels id mod classes in a field "label".
+// Raw returns a source of n different raw images of w x h x c bytes in a field "image". A field
+// "label" has the labels id mod classes.
 func Raw(n int64, w, h, c, classes int) *Memory {
 	size := w * h * c
-	// Outside the Go heap, as the memory of real sources is.
+	// The memory is outside the Go heap, as in real sources.
 	need := size + int(min(n, 4096))
 	block := arena.NewBlock(arena.NewBudget(int64(need)*2+1<<20), arena.PurposeRead)
 	noise, err := block.Bytes(need)
@@ -77,8 +76,8 @@ func Raw(n int64, w, h, c, classes int) *Memory {
 	return m
 }
 
-// Mixed returns a source of n records with fields of several kinds: image (raw, 4 x 3 pixels), label,
-// n (the number of the record), caption, tokens and volume.
+// Mixed returns a source of n records with fields of several kinds: image (raw, 4 x 3 pixels),
+// label, n (the number of the record), caption, tokens and volume.
 func Mixed(n int64) *Memory {
 	fields := []driver.Field{
 		{Name: "image", Kind: driver.KindImage, MaxBytes: 36, Width: 4, Height: 3, Channels: 3},
@@ -98,13 +97,13 @@ func Mixed(n int64) *Memory {
 	})
 }
 
-// Info describes the source.
+// Info implements driver.Source.
 func (m *Memory) Info() *driver.Info { return &m.info }
 
-// Name says where a record lies.
+// Name implements driver.Source.
 func (m *Memory) Name(id int64) string { return fmt.Sprintf("memory record %d", id) }
 
-// Closed says whether Close was called.
+// Closed reports whether Close was called.
 func (m *Memory) Closed() bool { return m.closed.Load() }
 
 // Close frees the memory of Raw.
@@ -115,13 +114,13 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Object describes the bytes of a record, for a Memory with Copy.
+// Object implements driver.Source for a Memory with Copy.
 func (m *Memory) Object(n int64) driver.Object {
 	b, _ := m.bytes(n)
 	return driver.Object{Store: memory{m}, Entry: store.Entry{Name: strconv.FormatInt(n, 10), Size: int64(len(b)), Version: "1"}}
 }
 
-// bytes are the values of a record one after the other.
+// bytes returns the joined values of a record and the end of each value.
 func (m *Memory) bytes(id int64) ([]byte, []int) {
 	values := make([]driver.Value, len(m.info.Fields))
 	if id < 0 || id >= m.info.Len || m.make(id, values) != nil {
@@ -136,7 +135,7 @@ func (m *Memory) bytes(id int64) ([]byte, []int) {
 	return b, ends
 }
 
-// Locate says where records lie.
+// Locate implements driver.Source.
 func (m *Memory) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if id < 0 || id >= m.info.Len {
@@ -154,7 +153,7 @@ func (m *Memory) Locate(g *driver.Group) {
 	}
 }
 
-// Parse makes records.
+// Parse implements driver.Source.
 func (m *Memory) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -172,7 +171,7 @@ func (m *Memory) Parse(g *driver.Group) error {
 	return nil
 }
 
-// memory is a Memory as a store.
+// memory is the store of a Memory.
 type memory struct{ m *Memory }
 
 func (s memory) Open(ctx context.Context, name string) (store.Object, error) {
@@ -204,28 +203,29 @@ func (o object) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 func (o object) Close() error { return nil }
 
-// Fault is what happens when a record is read or parsed.
+// Fault is the behaviour when a record is read or parsed.
 type Fault struct {
-	// Delay is waited for first; it ends early when the read is cancelled.
+	// Delay is the time before the read. The wait ends early if the read is cancelled.
 	Delay time.Duration
-	// Err makes the read of the record fail.
+	// Err is the error of the read, nil for none.
 	Err error
-	// Panic makes the source panic.
+	// Panic is the message of a panic of the source, "" for none.
 	Panic string
-	// Cut leaves that many bytes of each value of the record; -1 leaves none.
+	// Cut truncates each value of the record to this many bytes, or to zero bytes if it is -1.
+	// 0 turns it off.
 	Cut int
-	// Flip inverts the byte at this offset plus one.
+	// Flip inverts the byte at offset Flip-1. 0 turns it off.
 	Flip int
-	// Times bounds how often the fault happens; 0 means always.
+	// Times limits how often the fault happens. 0 means always.
 	Times int64
 
 	hits atomic.Int64
 }
 
-// Hits says how often the fault happened.
+// Hits returns how often the fault happened.
 func (f *Fault) Hits() int64 { return f.hits.Load() }
 
-// Source wraps a Memory with faults. Each record is an object, whose reads are
+// Source wraps a Memory with faults. Each record is an object of its own, so its reads can be
 // slow or fail.
 type Source struct {
 	driver.Source
@@ -236,22 +236,22 @@ type Source struct {
 	Reads atomic.Int64
 }
 
-// Wrap returns src with faults.
+// Wrap returns src with the faults of rule.
 func Wrap(src *Memory, rule func(id int64) *Fault) *Source {
 	s := &Source{Source: src, info: *src.Info(), Rule: rule}
 	s.info.Objects = s.info.Len
 	return s
 }
 
-// Info describes the source.
+// Info implements driver.Source.
 func (s *Source) Info() *driver.Info { return &s.info }
 
-// Object is a record.
+// Object implements driver.Source. Each record is an object.
 func (s *Source) Object(n int64) driver.Object {
 	return driver.Object{Store: faulty{s.Source.Object(n).Store, s, n}, Entry: store.Entry{Name: strconv.FormatInt(n, 10), Size: 1, Version: "1"}}
 }
 
-// Locate says where records lie: each is one byte that has to be read.
+// Locate implements driver.Source. Each record is one byte that must be read.
 func (s *Source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if id < 0 || id >= s.info.Len {
@@ -263,7 +263,7 @@ func (s *Source) Locate(g *driver.Group) {
 	}
 }
 
-// Parse makes records, with faults.
+// Parse implements driver.Source and applies the faults.
 func (s *Source) Parse(g *driver.Group) error {
 	for _, id := range g.IDs {
 		if f := s.Rule(id); f != nil && f.Panic != "" && f.hit() {
@@ -285,7 +285,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// hit counts a fault, unless it happened often enough.
+// hit counts a fault. It returns false if the fault has happened Times times.
 func (f *Fault) hit() bool {
 	if f.Times > 0 && f.hits.Load() >= f.Times {
 		return false
