@@ -1,13 +1,12 @@
-// Package foldersource reads a folder of image files as torchvision's
-// ImageFolder does. The class of a file is the first folder of its path.
-// Records are numbered in sorted order. A folder without class folders is read
-// as images without labels. A folder of files of sound is read in the same way.
+// Package foldersource reads a folder of image files as torchvision's ImageFolder does. The
+// class of a file is the first folder of its path. Records are numbered in sorted order. A
+// folder without class folders is read as images without labels. Folders of audio files are
+// read in the same way.
 //
 // Top folders such as train and test are splits (splits.go).
 //
-// Nothing is prepared: every record costs an open, a read and a close. A pack
-// (package pack) of the same folder has the same records under the same
-// numbers and costs one read each.
+// Every record costs an open, a read and a close. A pack (package pack) of the same folder has
+// the same records with the same numbers and costs one read per record.
 package foldersource
 
 import (
@@ -20,22 +19,21 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// MaxFileBytes is the largest file that is taken for an image, MaxSoundBytes that for
-// sound.
+// MaxFileBytes is the size limit of an image file, MaxSoundBytes that of an audio file.
 const (
 	MaxFileBytes  = 1 << 30
 	MaxSoundBytes = 1 << 33
 )
 
-// Options change how a folder is read. Nil means the defaults.
+// Options select the files of a folder. Nil means the defaults.
 type Options struct {
-	// Threads bounds the folders listed at the same time, 0 for four per core.
+	// Threads limits the folders listed at the same time, 0 for four per core.
 	Threads int
-	// Sound reads files of sound and not of images: of the whole folder, or the one
-	// whose name is File.
+	// Sound selects audio files instead of images. With File, only the file with that name is
+	// read.
 	Sound bool
 	File  string
-	// Split is the top folder that is read, of a folder with splits.
+	// Split is the top folder to read of a folder with splits.
 	Split string
 }
 
@@ -46,8 +44,8 @@ type source struct {
 	limit int64 // of a file
 }
 
-// Open lists the folder that st is. The list is taken once: files that appear later
-// are not seen, files that change later fail with an error that names them.
+// Open returns a source of the folder st. It lists the folder once. Files that appear later are
+// not seen. Files that change later fail with an error that names them.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -84,7 +82,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
-// Some fails if the listing has no file that may be read.
+// Some returns an error if the listing does not have a readable file.
 func (l *Listing) Some(kind selection.Kind) error {
 	if l.Len() == 0 {
 		return l.Left.Nothing(kind.Wanted())

@@ -57,8 +57,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A folder of sound has the classes and the order that one of images has; one file of
-// it can be read alone.
+// A folder of audio files has the same classes and order as a folder of images. A single file
+// of it can be read.
 func TestSound(t *testing.T) {
 	root := t.TempDir()
 	for i := range 20 {
@@ -94,9 +94,8 @@ func paths(l *Listing) (out []string) {
 	return out
 }
 
-// The order is that of torchvision's ImageFolder, where it differs from what
-// one might expect: folders by their whole path, files before the folders
-// below, bytes and not letters.
+// The order is that of torchvision's ImageFolder: folders by their whole path, files before the
+// folders below, bytes instead of letters.
 func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "b/2.jpg", "b/10.jpg", "b/sub/0.png", "b-c/1.JPEG", "a/x/deep/1.webp", "a/x-y/1.gif", "a/z.bmp", "Z/1.tif",
@@ -106,12 +105,12 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"Z/1.tif=0", "a/z.bmp=1", "a/x/deep/1.webp=1", "a/x-y/1.gif=1", "b/10.jpg=2", "b/2.jpg=2", "b/sub/0.png=2", "b-c/1.JPEG=3", "é/1.jpg=4"}
-	// sorted(os.walk("a")) sorts "a/x-y" before "a/x/deep" but behind "a/x".
+	// sorted(os.walk("a")) sorts "a/x-y" before "a/x/deep" but after "a/x".
 	want[2], want[3] = want[3], want[2]
 	if got := paths(l); !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	// A folder without images is not a class, and is named.
+	// A folder without images is not a class, and is reported.
 	if !slices.Equal(l.Classes, []string{"Z", "a", "b", "b-c", "é"}) {
 		t.Errorf("classes %q", l.Classes)
 	}
@@ -126,7 +125,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// left is what was not taken, as text.
+// left returns the skipped files as text.
 func left(l *Listing) string {
 	var out []string
 	for _, s := range l.Left.Skipped() {
@@ -160,7 +159,7 @@ func TestFlatAndMixed(t *testing.T) {
 	}
 }
 
-// Files without a telling name are looked at by content.
+// The content decides for files with an undecided name.
 func TestNamesWithoutExtension(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "cat/notes", "dog/1.old")
@@ -178,8 +177,8 @@ func TestNamesWithoutExtension(t *testing.T) {
 	}
 }
 
-// A file of the folder's own kind that is not read is a bad record, and its bytes are
-// not read. Nothing else fails.
+// An audio file in an unsupported format is a bad record, and its bytes are not read. The other
+// records are good.
 func TestUnreadFormats(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "a/1.wav", "a/2.aiff", "b/3.flac", "b/cover.jpg")
@@ -232,8 +231,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// What cannot be listed is a bad record where it would be listed, and a folder that cannot be
-// read is one. Labels are known all the same.
+// A file that cannot be listed is a bad record in its place. A folder that cannot be read is
+// one bad record. Labels are not affected.
 func TestBadFiles(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "cat/1.jpg", "cat/locked/1.jpg", "dog/1.jpg", "locked/a/1.jpg", "mouse/1.txt")
@@ -284,7 +283,7 @@ func TestBadFiles(t *testing.T) {
 	if left := s.(driver.Skipper).Skipped(); len(left) < 2 || left[0].Path != "dog/notes" || left[1].Path != "top.jpg" || left[1].Reason != "no such file or directory" || left[1].Beside {
 		t.Errorf("left out: %+v", left)
 	}
-	// Alone they are an error, and so is a fault of the store.
+	// Without a readable file, Open fails. It also fails for an error of the store.
 	root = t.TempDir()
 	put(t, root, "flat.txt")
 	dangling("1.jpg")
@@ -329,7 +328,7 @@ func TestChangesAreNoticed(t *testing.T) {
 	}
 }
 
-// The listing holds no pointer per file, and is small.
+// The listing is small and does not have a pointer per file.
 func BenchmarkScan(b *testing.B) {
 	root := b.TempDir()
 	for i := range 5000 {

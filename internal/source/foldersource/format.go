@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is folders of images. It accepts any folder, so that it is the last one in the
-// list of formats.
+// Format is folders of images. It accepts any folder, so it must be the last format in the
+// list.
 var Format = &format.Format{
 	Name:    "folder",
 	Reads:   "folders of images, one per class: JPEG, PNG, BMP, GIF, WebP, TIFF, JPEG XL, AVIF, PPM and PGM",
@@ -23,7 +23,7 @@ var Format = &format.Format{
 	},
 }
 
-// FormatAudio is files and folders of sound.
+// FormatAudio is audio files and folders of them.
 var FormatAudio = &format.Format{
 	Name:    "audio",
 	Reads:   "folders of sound, one per class, and single files: WAV, FLAC, MP3, Ogg Vorbis, Opus",

@@ -16,13 +16,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Listing is the sorted list of the files of a folder. It holds no pointer per
-// file: a listing of ten million files costs the garbage collector nothing.
+// Listing is the sorted list of the files of a folder. It has no pointer per file, so a listing
+// of ten million files costs the garbage collector nothing.
 type Listing struct {
 	// Store is the folder.
 	Store store.Store
-	// Classes are the names of the class folders in their order, nil for a
-	// flat folder.
+	// Classes are the sorted names of the class folders, nil for a flat folder.
 	Classes []string
 	// Bad are files and folders that cannot be read.
 	Bad filelist.Bad
@@ -30,8 +29,8 @@ type Listing struct {
 	Left *selection.Left
 
 	dirs     []string // relative to the folder, "" for the folder itself
-	names    []byte   // all file names, one after the other
-	versions []byte   // and their versions
+	names    []byte   // all file names, joined
+	versions []byte   // all versions, joined
 	ends     []end
 	dir      []uint32 // folder of file i
 	label    []int32  // class of file i, -1 in a flat folder
@@ -40,27 +39,27 @@ type Listing struct {
 	id       []uint64 // the store's numbers
 }
 
-// end says where the name and the version of a file end.
+// end has the ends of the name and the version of a file.
 type end struct{ name, version uint64 }
 
 // ScanOptions select the files of a folder.
 type ScanOptions struct {
 	// Kind is the kind of the files, selection.Image by default.
 	Kind selection.Kind
-	// Only is the name of the one file that is listed, "" for all.
+	// Only is the name of the one file to list, "" for all files.
 	Only string
-	// Split is the split that is listed, of a folder with splits. URL is for messages.
+	// Split is the split to list of a folder with splits. URL is used in messages.
 	Split, URL string
-	// Threads bounds the folders read at the same time, 0 for four per core.
+	// Threads limits the folders listed at the same time, 0 for four per core.
 	Threads int
 
-	one bool // the folder is a split
+	one bool // the folder is a split of another folder
 }
 
-// Len is the number of files.
+// Len returns the number of files.
 func (l *Listing) Len() int { return len(l.ends) }
 
-// Path is the path of file i relative to the folder, with slashes.
+// Path returns the path of file i relative to the folder, with slashes.
 func (l *Listing) Path(i int) string {
 	var space [256]byte
 	b := space[:0]
@@ -70,7 +69,7 @@ func (l *Listing) Path(i int) string {
 	return string(append(b, l.nameBytes(i)...))
 }
 
-// FullPath is the path of file i, for messages.
+// FullPath returns the path of file i for messages.
 func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
 
 // Entry returns the entry of file i in the listing.
@@ -85,13 +84,14 @@ func (l *Listing) Place(i int, err error) error {
 	return filelist.Located(l.FullPath(i), err)
 }
 
-// Label is the class of file i, -1 in a flat folder.
+// Label returns the class of file i, -1 in a flat folder.
 func (l *Listing) Label(i int) int32 { return l.label[i] }
 
-// Size and ModTime (in nanoseconds) are those of the time of the scan.
+// Size returns the size of file i at the time of the scan.
 func (l *Listing) Size(i int) int64 { return l.size[i] }
 
-// ModTime is the time of the last change in nanoseconds since 1970.
+// ModTime returns the time of the last change in nanoseconds since 1970, at the time of the
+// scan.
 func (l *Listing) ModTime(i int) int64 { return l.mtime[i] }
 
 func (l *Listing) from(i int) end {
@@ -103,7 +103,7 @@ func (l *Listing) from(i int) end {
 
 func (l *Listing) nameBytes(i int) []byte { return l.names[l.from(i).name:l.ends[i].name] }
 
-// Bytes is the size of all files that may be read together, and of the largest one.
+// Bytes returns the total size of all readable files and the size of the largest one.
 func (l *Listing) Bytes() (total, largest int64) {
 	for i, n := range l.size {
 		if l.Bad.Of(i) != nil {
@@ -115,8 +115,8 @@ func (l *Listing) Bytes() (total, largest int64) {
 	return total, largest
 }
 
-// Fingerprint identifies the listing: names, order, classes, sizes and times
-// of change of all files, as 32 hexadecimal digits.
+// Fingerprint identifies the listing by the names, order, classes, sizes and times of change of
+// all files. It is 32 hexadecimal digits.
 func (l *Listing) Fingerprint() string {
 	h := xxh3.New()
 	var num [20]byte
@@ -145,16 +145,16 @@ func (l *Listing) Fingerprint() string {
 	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
 }
 
-// Scan lists the files of st in the order of torchvision's ImageFolder. Class folders
-// are sorted by name, in each of them folders by path and files by name. Hidden files and folders are skipped, and what package
-// selection does not take. Folders without a file that is taken are not classes. A
-// folder without class folders is flat: its own files, without labels. A folder that cannot be read
-// counts as one bad file in it, whose path ends in a slash.
+// Scan lists the files of st in the order of torchvision's ImageFolder. Class folders are
+// sorted by name, the folders in a class by path, files by name. Hidden files and folders are
+// skipped, and so are the files that package selection rejects. Folders without a selected file
+// are not classes. A folder without class folders is flat: its own files, without labels. A
+// folder that cannot be read counts as one bad file in it with a path that ends in a slash.
 func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error) {
 	if opt.Kind == selection.None {
 		opt.Kind = selection.Image
 	}
-	// Over a network each question takes a round trip: they are asked at the same time.
+	// Over a network each request takes a round trip, so the requests run at the same time.
 	whole := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -205,8 +205,7 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	if err != nil {
 		return nil, err
 	}
-	// As Python's sorted(os.walk(...)) does: in the order of the class, and in
-	// it of the whole path.
+	// The order of Python's sorted(os.walk(...)): by class, then by whole path.
 	slices.SortFunc(sorted, func(a, b *scannedDir) int {
 		if c := strings.Compare(a.class(), b.class()); c != 0 {
 			return c
@@ -246,7 +245,7 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	return l, l.check()
 }
 
-// foldersOf lists the folders that lie directly in a folder.
+// foldersOf lists the folders directly in a folder.
 func foldersOf(ctx context.Context, st store.Store) (dirs []string, err error) {
 	looked := make(chan error, 1)
 	go func() {
@@ -263,7 +262,7 @@ func foldersOf(ctx context.Context, st store.Store) (dirs []string, err error) {
 	return dirs, err
 }
 
-// check finishes a listing.
+// check limits the number of classes and folders.
 func (l *Listing) check() error {
 	if len(l.Classes) > math.MaxInt32 || len(l.dirs) > math.MaxInt32 {
 		return fmt.Errorf("%s has more than 2^31 folders", l.Store)
@@ -271,8 +270,7 @@ func (l *Listing) check() error {
 	return nil
 }
 
-// scannedDir has the files that are directly in a folder, sorted by name, without a
-// pointer per file.
+// scannedDir has the files directly in a folder, sorted by name, without a pointer per file.
 type scannedDir struct {
 	rel      string
 	names    []byte
@@ -301,7 +299,7 @@ func (d *scannedDir) name(i int) string {
 	return string(d.names[from:d.ends[i].name])
 }
 
-// class is the first folder of the path.
+// class returns the first folder of the path.
 func (d *scannedDir) class() string {
 	c, _, _ := strings.Cut(d.rel, "/")
 	return c

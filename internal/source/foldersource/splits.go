@@ -14,14 +14,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A folder whose top folders are called train, val, test and the like has splits. The
-// folders in a split are the classes. They are numbered as if all splits were one folder,
-// so that a class has the same number in each of them.
+// A folder has splits if its top folders have names such as train, val and test. The folders in
+// a split are classes. They are numbered as if all splits were one folder, so a class has the
+// same number in each split.
 
-// lookFolders is how many folders are listed at the same time.
+// lookFolders is the number of folders that are listed at the same time.
 const lookFolders = 32
 
-// below is the store of a folder of st.
+// below returns the store of a folder of st.
 func below(st store.Store, dir string) store.Store {
 	if n, ok := store.As[store.Neighbour](st); ok {
 		return n.At(st.Path(dir))
@@ -29,7 +29,7 @@ func below(st store.Store, dir string) store.Store {
 	return localstore.New(st.Path(dir))
 }
 
-// scanSplit lists one of the splits parts of st, whose folders are tops.
+// scanSplit lists one of the splits parts of st. The top folders of st are tops.
 func scanSplit(ctx context.Context, st store.Store, tops, parts []string, opt ScanOptions) (*Listing, error) {
 	name, err := splits.Choose(opt.URL, parts, opt.Split)
 	if err != nil {
@@ -64,10 +64,10 @@ func scanSplit(ctx context.Context, st store.Store, tops, parts []string, opt Sc
 	return l, nil
 }
 
-// classesOf returns the classes of all splits. known are those of one split. Folders of
-// other splits are classes if they have a file of a kind.
+// classesOf returns the classes of all splits. The classes of one split are known. Folders of
+// other splits are classes if they have a file of the given kind.
 func classesOf(ctx context.Context, st store.Store, parts, known []string, kind selection.Kind) ([]string, error) {
-	var more []string // paths of folders, by class
+	var more []string // names of possible classes that are not known
 	at := map[string][]string{}
 	for _, part := range parts {
 		dirs, err := filelist.Folders(ctx, st, part)
