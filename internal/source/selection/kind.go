@@ -14,7 +14,7 @@ import (
 // Kind is the kind of data in a file.
 type Kind uint8
 
-// The kinds. None is everything that is not media.
+// The kinds. None is every file that is not media.
 const (
 	None Kind = iota
 	Image
@@ -25,18 +25,17 @@ const (
 	kinds
 )
 
-// String is the kind in messages.
+// String returns the name of the kind for messages.
 func (k Kind) String() string {
 	return [kinds]string{"a file", "an image", "sound", "a video", "a DICOM file", "a volume"}[k]
 }
 
-// Files is the plural.
+// Files returns the plural of the name.
 func (k Kind) Files() string {
 	return [kinds]string{"files", "images", "sound", "videos", "DICOM files", "volumes"}[k]
 }
 
-// Wanted returns one file of the kind, and the names that people know such files by, for
-// messages.
+// Wanted returns, for messages, the name of one file of the kind and the usual extensions.
 func (k Kind) Wanted() (one, ends string) {
 	switch k {
 	case Image:
@@ -53,7 +52,7 @@ func (k Kind) Wanted() (one, ends string) {
 	return "file", "any file that is not hidden"
 }
 
-// format is the format that reads the kind.
+// format returns the name of the format that reads the kind.
 func (k Kind) format() string {
 	return [kinds]string{"files", "folder", "audio", "video", "dicom", "nifti"}[k]
 }
@@ -63,11 +62,11 @@ type Type struct {
 	Kind Kind
 	// Known is true if the kind is certain. Otherwise the first bytes decide.
 	Known bool
-	// Unread names the format if it is of a kind that is read, but is not read itself.
+	// Unread names the format of a file whose kind is supported but whose format is not.
 	Unread string
 }
 
-// byExtension has the extensions that settle what a file is.
+// byExtension has the extensions that settle the type of a file.
 var byExtension = func() map[string]Type {
 	all := map[string]Type{}
 	put := func(k Kind, unread bool, extensions ...string) {
@@ -100,13 +99,13 @@ var byExtension = func() map[string]Type {
 	return all
 }()
 
-// plain are the lower-case names of text files that have no extension.
+// plain has the lower-case names of text files without an extension.
 var plain = map[string]bool{
 	"readme": true, "license": true, "licence": true, "copying": true, "notice": true, "authors": true, "changelog": true, "version": true,
 	"md5sums": true, "sha1sums": true, "sha256sums": true, "sha512sums": true, "checksums": true, "md5sum": true, "sha256sum": true, "makefile": true, "dockerfile": true,
 }
 
-// ByName returns what the name of a file says.
+// ByName returns the type of a file by its name.
 func ByName(name string) Type {
 	dot := strings.LastIndexByte(name, '.')
 	if dot >= 0 {
@@ -126,7 +125,8 @@ func ByName(name string) Type {
 	return Type{}
 }
 
-// lower is a short extension in lower case. Most are already, and take no memory.
+// lower returns a short extension in lower case. Most extensions are already, so it rarely
+// allocates.
 func lower(s string) string {
 	for i := range len(s) {
 		if c := s[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
@@ -136,8 +136,7 @@ func lower(s string) string {
 	return s
 }
 
-// ByContent returns what the first bytes of a file say. It is None for bytes that are
-// not known.
+// ByContent returns the type of a file by its first bytes. The kind is None for unknown bytes.
 func ByContent(b []byte) Type {
 	has := func(at int, s string) bool { return len(b) >= at+len(s) && string(b[at:at+len(s)]) == s }
 	read := func(k Kind) Type { return Type{Kind: k, Known: true} }
@@ -195,7 +194,7 @@ func ByContent(b []byte) Type {
 	return Type{Known: true}
 }
 
-// byBrand returns what a file of the ISO base media format is.
+// byBrand returns the type of a file in the ISO base media format.
 func byBrand(b []byte) Type {
 	if len(b) < 12 {
 		return Type{Known: true}
@@ -212,7 +211,7 @@ func byBrand(b []byte) Type {
 	return t
 }
 
-// isMP3 reports whether bytes begin with an ID3 tag or a frame of layer III.
+// isMP3 reports whether bytes begin with an ID3 tag or an MPEG layer III frame.
 func isMP3(b []byte) bool {
 	if len(b) >= 4 && string(b[:3]) == "ID3" {
 		return true

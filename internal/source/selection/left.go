@@ -28,7 +28,7 @@ type Left struct {
 	kind   Kind
 	mu     sync.Mutex
 	groups map[string]*group
-	seen   map[uint64]struct{} // a listing that is begun again gives names again
+	seen   map[uint64]struct{} // names counted so far, since a restarted listing repeats names
 	bad    []driver.Skipped
 }
 
@@ -37,7 +37,7 @@ type group struct {
 	first []string // the first names, sorted
 }
 
-// Empty returns a Left of a folder of which everything is selected.
+// Empty returns a Left for a folder without skipped files.
 func Empty(st store.Store) *Left { return &Left{st: st} }
 
 // add counts a file, or a folder whose name ends in a slash.
@@ -64,8 +64,7 @@ func (l *Left) add(name, reason string) {
 	}
 }
 
-// Add counts a file, or a folder whose name ends in a slash, that the caller does not
-// take.
+// Add counts a file that the caller skips, or a folder if the name ends in a slash.
 func (l *Left) Add(name, reason string) { l.add(name, reason) }
 
 // AddFolder counts a folder without a selected file. The folder counts as an empty class
@@ -79,12 +78,12 @@ func (l *Left) AddFolder(dir string, classes bool) {
 	}
 }
 
-// AddBad notes a file that cannot be read and is not made a bad record of.
+// AddBad notes a file that cannot be read and does not become a bad record.
 func (l *Left) AddBad(name string, err error) {
 	l.bad = append(l.bad, driver.Skipped{Path: name, Reason: store.Cause(err).Error()})
 }
 
-// other counts a file that is not of the wanted kind.
+// other counts a file of another kind.
 func (l *Left) other(name string, t Type) {
 	switch {
 	case t.Kind != None:
@@ -96,7 +95,7 @@ func (l *Left) other(name string, t Type) {
 	}
 }
 
-// Skipped lists what was counted, by reason.
+// Skipped lists the counted files by reason. The listing must be finished.
 func (l *Left) Skipped() []driver.Skipped {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,14 +108,14 @@ func (l *Left) Skipped() []driver.Skipped {
 	return out
 }
 
-// NothingError is the error of a folder without a record.
+// NothingError is the error of a folder without records.
 type NothingError struct{ text string }
 
-// Error names the files that were looked for, and some of those that there are.
+// Error names the wanted files and some files of the folder.
 func (e *NothingError) Error() string { return e.text }
 
-// Nothing is the error of a folder without a record: no image, for example. ends are
-// the names that were looked for. The error names some files that there are.
+// Nothing returns the error of a folder without records. The message has the wanted kind of
+// file, the usual names of such files (ends), and some files of the folder.
 func (l *Left) Nothing(wanted, ends string) error {
 	var have []string
 	for _, s := range l.Skipped() {
@@ -129,14 +128,14 @@ func (l *Left) Nothing(wanted, ends string) error {
 	return &NothingError{text}
 }
 
-// litter are names of folders that hold no data, lower case.
+// litter has lower-case names of folders without data.
 var litter = []string{
 	"__macosx", "@eadir", "lost+found", ".ipynb_checkpoints", "#recycle", "$recycle.bin", "@recycle", "#snapshot", "@tmp",
 	"system volume information", "__pycache__", ".trashes",
 }
 
-// Litter returns the part of a path up to a folder that a system or a program has made,
-// such as __MACOSX, "" if there is none. A name that ends in a slash is that of a folder.
+// Litter returns the part of a path up to a folder that a system or a program has created, such
+// as __MACOSX, "" if there is none. A folder has a name that ends in a slash.
 func Litter(name string) string {
 	for at := 0; ; {
 		n := strings.IndexByte(name[at:], '/')
@@ -144,7 +143,7 @@ func Litter(name string) string {
 			return ""
 		}
 		switch name[at] {
-		case '_', '@', 'l', 'L', '.', '#', '$', 's', 'S': // what one of them begins with
+		case '_', '@', 'l', 'L', '.', '#', '$', 's', 'S': // the first letters of litter
 			if slices.Contains(litter, strings.ToLower(name[at:at+n])) {
 				return name[:at+n]
 			}

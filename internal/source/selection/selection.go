@@ -1,10 +1,10 @@
-// Package selection decides which files of a folder are records. The loader,
-// inspect, pack and plan share this decision.
+// Package selection decides which files of a folder are records. The loader, inspect, pack and
+// plan share this decision.
 //
-// The extension decides where it settles the question. The first bytes decide for
-// files without an extension, with an unknown one, or with one that has several
-// meanings (.ts). A file of the wanted kind in a format that Stoker does not read
-// is a record that cannot be read. Every other file is counted by reason.
+// The extension decides if it settles the question. The first bytes decide for files without an
+// extension, with an unknown one, or with one that has several meanings (.ts). A file of the
+// wanted kind in a format that Stoker does not read is a bad record. Every other file is
+// counted by reason.
 package selection
 
 import (
@@ -22,31 +22,28 @@ import (
 
 // Options select the files of a folder that are records.
 type Options struct {
-	// Kind is the kind of files that are records. None takes every file, whatever
-	// it holds.
+	// Kind is the kind of files that are records. None accepts every file.
 	Kind Kind
-	// Also, when it is set, takes files by their name that Kind does not.
+	// Also, if set, accepts more files by name.
 	Also func(name string) bool
-	// Only is the name of the one file that is listed, whatever its name says, ""
-	// for all.
+	// Only is the name of the one file to list, whatever its extension, "" for all files.
 	Only string
-	// Late leaves files whose name does not decide to the caller, which reads their
-	// headers anyway.
+	// Late accepts files with an undecided name. The caller reads their headers anyway.
 	Late bool
-	// Threads bounds the folders listed at the same time, 0 for the store's choice.
+	// Threads limits the folders listed at the same time, 0 for the store's choice.
 	Threads int
 }
 
-// File is a file that is a record, or a folder that cannot be listed, whose name ends in
-// a slash.
+// File is a file that is a record, or a folder that cannot be listed. The name of a folder ends
+// in a slash.
 type File struct {
 	store.Entry
-	// Bad is the reason why the record cannot be read, nil for a record that may be read.
+	// Bad is the reason why the record cannot be read, nil for a good record.
 	Bad error
 }
 
-// Scan calls f with the files of st that are records, in the order of their names.
-// It returns what it did not select. It reads no file whose name decides.
+// Scan calls f with the files of st that are records, in the order of their names. It returns
+// the files that it did not select. It opens a file only if its name does not decide.
 func Scan(ctx context.Context, st store.Store, o Options, f func(File) error) (*Left, error) {
 	s := &scan{ctx: ctx, st: st, o: o, f: f, left: &Left{st: st, kind: o.Kind}}
 	err := st.List(ctx, "", &store.ListOptions{
@@ -63,19 +60,19 @@ func Scan(ctx context.Context, st store.Store, o Options, f func(File) error) (*
 	return s.left, err
 }
 
-// scan is one run of Scan.
+// scan is the state of a call of Scan.
 type scan struct {
 	ctx  context.Context
 	st   store.Store
 	o    Options
 	f    func(File) error
 	left *Left
-	// held are files whose turn has not come: the first bytes of some decide.
+	// held are files that wait for their turn, since the first bytes of some of them decide.
 	held []File
-	look []int // places in held of files that are not decided
+	look []int // indexes in held of the undecided files
 }
 
-// judge returns what the name of a file says.
+// judge returns the type of a file by its name and the options.
 func (s *scan) judge(name string) Type {
 	switch {
 	case s.o.Only != "":
@@ -90,8 +87,7 @@ func (s *scan) judge(name string) Type {
 	return t
 }
 
-// keep reports whether a file may be a record. It is called by several goroutines at
-// the same time.
+// keep reports whether a file may be a record. Several goroutines may call it at the same time.
 func (s *scan) keep(name string) bool {
 	if dir := Litter(name); dir != "" {
 		s.left.add(dir+"/", litterReason)
@@ -112,7 +108,7 @@ func (s *scan) keep(name string) bool {
 	return true
 }
 
-// bad takes a file or a folder that cannot be listed.
+// bad handles a file or a folder that cannot be listed.
 func (s *scan) bad(e store.Entry, err error) error {
 	if !store.IsObjectError(err) {
 		return err
@@ -124,7 +120,7 @@ func (s *scan) bad(e store.Entry, err error) error {
 			s.left.add(dir+"/", litterReason)
 			return nil
 		}
-	} else if !s.judge(e.Name).Known { // a pipe, for example, that no name calls a record
+	} else if !s.judge(e.Name).Known { // for example a pipe without a media extension
 		s.left.AddBad(e.Name, err)
 		return nil
 	}
@@ -132,7 +128,7 @@ func (s *scan) bad(e store.Entry, err error) error {
 }
 
 const (
-	// heldFiles are decided together.
+	// heldFiles is the number of files that are decided together.
 	heldFiles = 4096
 	// looks is the number of files that are read at the same time.
 	looks = 32
@@ -143,7 +139,7 @@ func (s *scan) take(e store.Entry) error {
 	return s.give(File{Entry: e, Bad: s.unread(e.Name, t)}, t.Known)
 }
 
-// give gives a file to f, in its turn.
+// give passes a file to f in its turn.
 func (s *scan) give(file File, known bool) error {
 	if known && len(s.held) == 0 {
 		return s.f(file)
@@ -158,7 +154,7 @@ func (s *scan) give(file File, known bool) error {
 	return nil
 }
 
-// unread returns why a file of the wanted kind cannot be read, nil if it may be read.
+// unread returns an error for a file of the wanted kind in an unsupported format, else nil.
 func (s *scan) unread(name string, t Type) error {
 	if t.Unread == "" {
 		return nil
@@ -166,7 +162,7 @@ func (s *scan) unread(name string, t Type) error {
 	return &store.Error{Op: "read", Path: s.st.Path(name), Err: fmt.Errorf("%s of a format that is not read: %s", t.Kind, t.Unread)}
 }
 
-// flush decides the files that wait, and gives those that are records to f.
+// flush decides the waiting files and passes the records to f.
 func (s *scan) flush() error {
 	drop := make([]bool, len(s.held))
 	types, errs, err := byContent(s.ctx, s.st, len(s.look), func(i int) store.Entry { return s.held[s.look[i]].Entry })
@@ -176,7 +172,7 @@ func (s *scan) flush() error {
 	for i, at := range s.look {
 		t, file := types[i], &s.held[at]
 		switch {
-		case errs[i] != nil: // it may be one
+		case errs[i] != nil: // it may be a record
 			file.Bad = errs[i]
 		case t.Kind != s.o.Kind:
 			s.left.other(file.Name, t)
@@ -196,7 +192,8 @@ func (s *scan) flush() error {
 	return nil
 }
 
-// byContent reads the first bytes of n files, several at the same time.
+// byContent returns the types of n files by their first bytes. It reads several files at the
+// same time.
 func byContent(ctx context.Context, st store.Store, n int, of func(i int) store.Entry) (types []Type, errs []error, err error) {
 	types, errs = make([]Type, n), make([]error, n)
 	g, gctx := errgroup.WithContext(ctx)
@@ -214,7 +211,7 @@ func byContent(ctx context.Context, st store.Store, n int, of func(i int) store.
 	return types, errs, g.Wait()
 }
 
-// headBytes is the size of the first bytes that decide what a file is.
+// headBytes is the number of first bytes that decide the type of a file.
 const headBytes = 1024
 
 func read(ctx context.Context, st store.Store, e store.Entry) ([]byte, error) {
@@ -227,25 +224,25 @@ func read(ctx context.Context, st store.Store, e store.Entry) ([]byte, error) {
 	return b, o.ReadAt(ctx, b, 0)
 }
 
-// The first censusNames names of a folder decide what it is. At most censusLooks files
-// are read for that.
+// The first censusNames names of a folder decide its kind. At most censusLooks files are read
+// to decide.
 const (
 	censusNames = 1000
 	censusLooks = 32
 )
 
-// Census decides which kind a folder is of: the kind of most of its media files, by
-// the first names of the listing. It counts once for all formats.
+// Census finds the kind of a folder: the kind of most of its media files, by the first names of
+// the listing. It counts once for all formats.
 type Census struct {
 	done bool
 	kind Kind
 }
 
-// Of returns the kind of the folder st, None for one without media. If there are other
-// media, pictures with the names of covers and thumbnails do not count. If two kinds
-// have equally many files, Of returns the later one in the list of kinds, since
-// recordings often have pictures next to them. Of
-// reads files only if those with undecided names could change the result.
+// Of returns the kind of the folder st, None for a folder without media. Pictures with the
+// names of covers and thumbnails do not count if there are other media. If two kinds have
+// equally many files, Of returns the later one in the list of kinds, since recordings often
+// have pictures next to them. Of reads files with undecided names only if they could change the
+// result.
 func (c *Census) Of(ctx context.Context, st store.Store) Kind {
 	if !c.done {
 		c.done, c.kind = true, census(ctx, st)
@@ -310,7 +307,7 @@ func most(n *[kinds]int) Kind {
 	return best
 }
 
-// isCover reports whether a picture is called as covers and thumbnails are.
+// isCover reports whether a picture has the name of a cover or a thumbnail.
 func isCover(name string) bool {
 	base := strings.ToLower(path.Base(name))
 	base = strings.TrimSuffix(base, path.Ext(base))
@@ -322,7 +319,7 @@ func isCover(name string) bool {
 	return strings.HasPrefix(base, "albumart") || strings.HasSuffix(base, "_thumb") || strings.HasSuffix(base, "-thumb")
 }
 
-// Names is Scan for a list of files.
+// Names is Scan into a list of files.
 func Names(ctx context.Context, st store.Store, o Options) (*filelist.List, *Left, error) {
 	l := &filelist.List{Store: st}
 	left, err := Scan(ctx, st, o, func(f File) error {

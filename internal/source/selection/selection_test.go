@@ -50,7 +50,7 @@ func TestTypes(t *testing.T) {
 		{"a", "OggS", "sound"},
 		{"a", "ID3\x03", "sound"},
 		{"a", "\xff\xfb\x90\x00", "sound"},
-		{"a", "\xff\xfe\x90\x00", "a file"}, // text of UTF-16
+		{"a", "\xff\xfe\x90\x00", "a file"}, // UTF-16 text
 		{"a", "FORM\x00\x00\x00\x00AIFF", "sound, not read: AIFF"},
 		{"a.ts", ts, "a video, not read: MPEG-TS"},
 		{"a.ts", script, "a file"},
@@ -79,8 +79,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// counted counts the files that are opened, and gives each name twice to Keep, as a
-// listing does that is begun again.
+// counted counts the files that are opened. It calls Keep twice per name, as a restarted
+// listing does.
 type counted struct {
 	*storetest.Memory
 	opens atomic.Int64
@@ -108,7 +108,7 @@ func storeOf(files ...string) *counted {
 	return &counted{Memory: storetest.NewMemory(objects)}
 }
 
-// Scan selects files of folders, and counts the others by reason.
+// Scan selects files of folders and counts the others by reason.
 func TestScan(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -221,7 +221,7 @@ func TestScanOrder(t *testing.T) {
 	}
 }
 
-// f and a store that fails end a scan.
+// An error of f or of the store ends a scan.
 func TestScanEnds(t *testing.T) {
 	stop := errors.New("stop")
 	for _, files := range [][]string{{"a.jpg"}, {"a=" + png, "b.jpg"}} {
@@ -268,7 +268,7 @@ func TestCensus(t *testing.T) {
 	} {
 		st := storeOf(test.files...)
 		var c Census
-		for range 2 { // it is counted once
+		for range 2 { // the second call uses the cached result
 			if got := c.Of(t.Context(), st); got != test.want {
 				t.Errorf("%v: %s, want %s", test.files, got, test.want)
 			}
