@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is files that belong together. It comes before the formats of these files in the list
-// of formats. Package volumesource adds pairs of volumes.
+// Format is records of several files. It must come before the formats of these files in the
+// list of formats. Package volumesource adds pairs of volumes.
 var Format = &format.Format{
 	Name:    "pairs",
 	Reads:   "files that belong together by a rule, such as images and their masks",
@@ -28,7 +28,7 @@ var Format = &format.Format{
 	},
 }
 
-// Fields reads the fields of a request.
+// Fields parses the fields of a request.
 func Fields(r *format.Request) (fields []Field, err error) {
 	for _, text := range r.Files {
 		f, err := ParseField(text)

@@ -14,19 +14,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// others are names of folders next to one of images, with the name of the field that their
-// files make.
+// others has the names of folders next to an image folder, with the name of the field for each.
 var others = []struct{ folder, field string }{
 	{"masks", "mask"}, {"mask", "mask"}, {"segmentations", "mask"}, {"segmentation", "mask"}, {"labels", "label"}, {"label", "label"}, {"labelstr", "label"},
 	{"annotations", "annotation"}, {"annotation", "annotation"}, {"anns", "annotation"}, {"ann", "annotation"},
 }
 
-// layoutNames is how many files of each folder are compared.
+// layoutNames is the number of files of each folder that are compared.
 const layoutNames = 1000
 
-// Layout returns the fields of a folder of images that lies next to folders with files of
-// the same names: masks, labels or annotations. It returns nil for a folder that is not
-// laid out so, or whose annotations are of another format (VOC, YOLO).
+// Layout returns the fields of a folder with an image folder and folders with masks, labels or
+// annotations for the same names. It returns nil for a folder with another layout, or with
+// annotations in another format (VOC, YOLO).
 func Layout(ctx context.Context, st store.Store) []Field {
 	folders, err := filelist.Folders(ctx, st, "")
 	images := filelist.FindFolder(folders, append(filelist.ImageFolders, "imagestr")...)
@@ -65,8 +64,8 @@ func Layout(ctx context.Context, st store.Store) []Field {
 	return fields
 }
 
-// NoFields is the error of a folder that is opened without fields. It names those that the
-// folder looks like.
+// NoFields returns the error of a folder that is opened without fields. It suggests the fields
+// of Layout.
 func NoFields(ctx context.Context, st store.Store) error {
 	dir, fields := st.Path(""), Layout(ctx, st)
 	if fields == nil {
@@ -84,17 +83,17 @@ func NoFields(ctx context.Context, st store.Store) error {
 	return fmt.Errorf("%s have files of the same names: open them as %s, or as %s", strings.Join(folders, " and "), units.Shell(URL(dir, fields)), alone)
 }
 
-// files are the first files of a folder.
+// files has the first files of a folder.
 type files struct {
 	dir    string
-	ext    string // that most of them have, of two parts for .nii.gz
-	mixed  bool   // others have other extensions
+	ext    string // extension of most files, including both parts of .nii.gz
+	mixed  bool   // some files have other extensions
 	nested bool
 	stems  []string
 }
 
-// look lists the first files of a folder. The stems are those of files with the extension
-// that most of them have.
+// look lists the first files of a folder. Its stems are those of the files with the most common
+// extension. All picture extensions count as the same one.
 func look(ctx context.Context, st store.Store, dir string) *files {
 	f := &files{dir: dir}
 	var names []string
@@ -124,7 +123,7 @@ func look(ctx context.Context, st store.Store, dir string) *files {
 	return f
 }
 
-// extOf is the extension of a name as it is spelled.
+// extOf returns the extension of a name without changing case.
 func extOf(name string) string {
 	ext := path.Ext(name)
 	if strings.EqualFold(ext, ".gz") {
@@ -139,7 +138,7 @@ func isVolume(ext string) bool {
 	return strings.EqualFold(ext, ".nii") || strings.EqualFold(ext, ".nii.gz")
 }
 
-// pattern is the pattern of the files whose stems have an end that is not a part of the
+// pattern returns the pattern of the files. The suffix end of their stems is not part of the
 // record's name.
 func (f *files) pattern(end string) string {
 	dir := f.dir
@@ -152,8 +151,8 @@ func (f *files) pattern(end string) string {
 	return dir + "/*" + end + f.ext
 }
 
-// ends returns the ends of the stems of two folders, without which most of the stems are
-// the same: _0000 of the images of nnU-Net, or _mask.
+// ends returns the suffixes of the stems of two folders, for example _mask, or _0000 for the
+// images of nnU-Net. Without the suffixes, most stems of the folders are equal.
 func ends(a, b *files) (ofA, ofB string, ok bool) {
 	if len(a.stems) == 0 || len(b.stems) == 0 {
 		return "", "", false

@@ -12,7 +12,7 @@ import (
 func TestLayout(t *testing.T) {
 	for name, c := range map[string]struct {
 		files string // %d is the number of a record
-		want  string // what Layout says, "" for nothing
+		want  string // the result of Layout, "" for nil
 	}{
 		"masks":        {"images/%d.jpg masks/%d.png", "image=images/*.jpg&mask=masks/*.png"},
 		"capitals":     {"Images/%d.JPG Masks/%d.png", "image=Images/*.JPG&mask=Masks/*.png"},

@@ -1,6 +1,6 @@
-// Package pairsource reads records that are several files each: an image and its
-// mask, a sound and its text. Each field has a pattern of paths; files whose
-// stars stand for the same belong together.
+// Package pairsource reads records of several files each, for example an image and its mask, or
+// a recording and its transcript. Each field has a pattern of paths. Files belong to the same
+// record if the stars of their patterns match the same text.
 //
 //	pairs:data/?image=images/*.jpg&mask=masks/*.png
 package pairsource
@@ -20,32 +20,31 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// MaxFileBytes is the largest file.
+// MaxFileBytes is the size limit of a file.
 const MaxFileBytes = 1 << 30
 
-// Field says where the files of a field lie.
+// Field describes the files of a field.
 type Field struct {
 	Name string
-	// Kind is that of the values, "" for what name and files say: images, or
-	// masks when "mask" or "segm" is part of the field's name; audio, text and
-	// JSON by the extension; bytes otherwise.
+	// Kind is the kind of the values. If it is "", the field's name and the extension decide:
+	// images, or masks if "mask" or "segm" is part of the field's name, audio, text, JSON, or
+	// else bytes.
 	Kind driver.Kind
-	// Bits is the type of the numbers of images that are maps of one number for each
-	// pixel, such as depth: Uint16 or Float32. The kinds image16 and image32 say so.
+	// Bits is the type of images with one number per pixel, such as depth: Uint16 or Float32.
+	// The kinds image16 and image32 set it.
 	Bits driver.DType
-	// Pattern is the path of the files below the folder: * stands for any part of
-	// a name, ** for any number of folders.
+	// Pattern is the path of the files below the folder: * matches any part of a name, ** any
+	// number of folders.
 	Pattern string
 }
 
-// kinds are those that a file can have.
+// kinds are the possible kinds of a file.
 var kinds = []driver.Kind{driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindText, driver.KindJSON, driver.KindBytes}
 
 // maps are the kinds of maps of numbers.
 var maps = map[driver.Kind]driver.DType{"image16": driver.Uint16, "image32": driver.Float32}
 
-// ParseField reads "image=images/*.jpg", or "target:mask=masks/*.png" where the
-// kind is said.
+// ParseField parses "image=images/*.jpg", or "target:mask=masks/*.png" with a kind.
 func ParseField(text string) (Field, error) {
 	name, pattern, ok := strings.Cut(text, "=")
 	f := Field{Name: name, Pattern: pattern}
@@ -68,7 +67,7 @@ func ParseField(text string) (Field, error) {
 	return f, nil
 }
 
-// ParseQuery reads the fields of a URL: what stands behind its question mark.
+// ParseQuery parses the fields of a URL: the text after its question mark.
 func ParseQuery(query string) ([]Field, error) {
 	var fields []Field
 	for part := range strings.SplitSeq(query, "&") {
@@ -85,7 +84,7 @@ func ParseQuery(query string) ([]Field, error) {
 	return fields, nil
 }
 
-// URL is the dataset in the folder dir with the given fields.
+// URL returns the URL of the dataset in the folder dir with the given fields.
 func URL(dir string, fields []Field) string {
 	var query []string
 	for _, f := range fields {
@@ -103,17 +102,17 @@ func URL(dir string, fields []Field) string {
 	return stores.Ask("pairs:"+dir, strings.Join(query, "&"))
 }
 
-// escape writes what has a meaning in a query in another way.
+// escape encodes the characters with a meaning in a query.
 var escape = strings.NewReplacer("%", "%25", "&", "%26")
 
 type source struct {
 	info    driver.Info
-	lists   []filelist.List // by field; file i is that of record i
+	lists   []filelist.List // by field, then by record
 	skipped []driver.Skipped
 }
 
-// Open lists the files of st. The list is taken once: files that appear later
-// are not seen, files that change later fail with an error that names them.
+// Open returns a source of the files of st. It lists the files once. Files that appear later
+// are not seen. Files that change later fail with an error that names them.
 func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (driver.Source, error) {
 	s := &source{info: driver.Info{URL: rawURL, Format: "pairs"}}
 	found := make([][]file, len(fields))
@@ -155,7 +154,8 @@ func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (d
 	return s, nil
 }
 
-// file is a file that a pattern has found. err says why it cannot be read, nil for a good one.
+// file is a file that matches a pattern. err is the reason why it cannot be read, nil for a
+// good file.
 type file struct {
 	key   string
 	entry store.Entry
@@ -170,7 +170,7 @@ func (f *file) addTo(l *filelist.List) {
 	}
 }
 
-// list lists the files of a field, sorted by their keys, and the folders that cannot be read.
+// list returns the files of a field, sorted by key, and the folders that cannot be read.
 func list(ctx context.Context, st store.Store, f *Field) (files []file, skipped []driver.Skipped, err error) {
 	p, err := parsePattern(f.Pattern)
 	if err != nil {
@@ -205,9 +205,8 @@ func list(ctx context.Context, st store.Store, f *Field) (files []file, skipped 
 	return files, skipped, nil
 }
 
-// List lists the files of a field, for sources whose records are several files of their
-// own formats. Files with equal keys belong together. The folders that cannot be read are
-// skipped.
+// List lists the files of a field for sources that parse the files themselves. Files with equal
+// keys belong together. Folders that cannot be read are in skipped.
 func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys []string, skipped []driver.Skipped, err error) {
 	files, skipped, err := list(ctx, st, f)
 	if err != nil {
@@ -221,8 +220,8 @@ func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys
 	return l, keys, skipped, nil
 }
 
-// Key is what the stars of a pattern stand for in a path, false when it is none of the
-// pattern's.
+// Key returns the text that the stars of a pattern match in a path, false if the path does not
+// match.
 func Key(text, name string) (string, bool) {
 	p, err := parsePattern(text)
 	if err != nil {
@@ -231,7 +230,7 @@ func Key(text, name string) (string, bool) {
 	return p.key(name)
 }
 
-// once leaves of files with the same key the first one.
+// once returns the first file of each key and reports the others as skipped.
 func (s *source) once(files []file) []file {
 	one := files[:1]
 	for i := 1; i < len(files); i++ {
@@ -244,7 +243,8 @@ func (s *source) once(files []file) []file {
 	return one
 }
 
-// match puts files with the same key together and lists those without partners.
+// match puts files with the same key into records. It reports files without partners as
+// skipped.
 func (s *source) match(st store.Store, fields []Field, found [][]file) {
 	s.lists = make([]filelist.List, len(fields))
 	for i := range s.lists {
@@ -252,7 +252,7 @@ func (s *source) match(st store.Store, fields []Field, found [][]file) {
 	}
 	at := make([]int, len(found))
 	for {
-		// The smallest key that is left, and who has it.
+		// Find the smallest remaining key.
 		key, some := "", false
 		for i := range found {
 			if at[i] < len(found[i]) && (!some || found[i][at[i]].key < key) {
@@ -285,7 +285,7 @@ func (s *source) match(st store.Store, fields []Field, found [][]file) {
 	slices.SortStableFunc(s.skipped, func(a, b driver.Skipped) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// example are the first names that were found.
+// example names a file of each field.
 func example(fields []Field, found [][]file) string {
 	var parts []string
 	for i := range fields {
@@ -294,7 +294,7 @@ func example(fields []Field, found [][]file) string {
 	return strings.Join(parts, ", ")
 }
 
-// field describes a field by its name and its files.
+// field returns the description of a field.
 func (s *source) field(ctx context.Context, f *Field, l *filelist.List) (driver.Field, error) {
 	_, largest := l.Bytes()
 	out := driver.Field{Name: f.Name, Kind: f.Kind, MaxBytes: largest}
@@ -330,7 +330,7 @@ func (s *source) Object(n int64) driver.Object {
 	return s.lists[n/s.info.Len].Object(n%s.info.Len, false)
 }
 
-// Name names the record's first file.
+// Name returns the path of the record's first file.
 func (s *source) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)

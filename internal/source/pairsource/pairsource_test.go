@@ -87,8 +87,8 @@ func gray(t testing.TB, w int) []byte {
 	return b.Bytes()
 }
 
-// makePairs makes a folder of n images with masks, texts and sounds, and some
-// files without partners.
+// makePairs creates a folder of n images with masks, texts and sounds, and some files without
+// partners.
 func makePairs(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()

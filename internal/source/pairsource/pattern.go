@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// pattern is a path with stars: * stands for any part of a name, ** for any
-// number of folders. What the stars of a path stand for is its key: paths of
-// different patterns with the same key belong to one record.
+// pattern is a path with stars: * matches any part of a name, ** any number of folders. The
+// text that the stars match in a path is its key. Paths of different patterns with the same key
+// belong to one record.
 type pattern struct {
 	text  string
 	parts []string // between slashes
@@ -30,7 +30,7 @@ func parsePattern(text string) (pattern, error) {
 	return p, nil
 }
 
-// dir is the folder in which all paths of the pattern lie.
+// dir returns the folder that has all paths of the pattern.
 func (p *pattern) dir() string {
 	n := 0
 	for n < len(p.parts)-1 && !strings.Contains(p.parts[n], "*") {
@@ -39,8 +39,8 @@ func (p *pattern) dir() string {
 	return strings.Join(p.parts[:n], "/")
 }
 
-// key returns what the stars stand for in a path, false when it is none of the
-// pattern's. An extension that the pattern leaves open is no part of it.
+// key returns the text that the stars match in a path, false if the path does not match. If the
+// pattern ends in a star, the key does not include the extension.
 func (p *pattern) key(name string) (string, bool) {
 	var stars []string
 	if !matchParts(p.parts, strings.Split(name, "/"), &stars) {
@@ -52,7 +52,7 @@ func (p *pattern) key(name string) (string, bool) {
 	}
 	var key []string
 	for _, s := range stars {
-		if s != "" { // a ** that stands for no folder
+		if s != "" { // a ** that matches no folder
 			key = append(key, s)
 		}
 	}
@@ -85,7 +85,8 @@ func matchParts(parts, names []string, stars *[]string) bool {
 	return false
 }
 
-// matchName matches one part of a path. The first star takes as little as it can.
+// matchName matches one part of a path. All stars but the last match as little text as
+// possible.
 func matchName(part, name string, stars *[]string) bool {
 	fixed, rest, star := strings.Cut(part, "*")
 	if !strings.HasPrefix(name, fixed) {
@@ -95,7 +96,7 @@ func matchName(part, name string, stars *[]string) bool {
 	if !star {
 		return name == ""
 	}
-	if !strings.Contains(rest, "*") { // the last one takes all but the end
+	if !strings.Contains(rest, "*") { // the last star matches all but the end
 		if len(name) < len(rest) || !strings.HasSuffix(name, rest) {
 			return false
 		}
