@@ -9,7 +9,8 @@ import (
 	"github.com/stokerdata/stoker/internal/video"
 )
 
-// Videos is implemented by sources of clips: it has the indexes of the files that are good.
+// Videos is implemented by sources of clips. Its method Videos returns the indexes of the good
+// files.
 type Videos interface{ Videos() []*video.Index }
 
 // Videos implements Videos.
@@ -17,8 +18,8 @@ func (s *source) Videos() []*video.Index {
 	return slices.DeleteFunc(slices.Clone(s.videos), func(x *video.Index) bool { return x == nil })
 }
 
-// Describe says in a line what some videos are like: codecs, containers, rates, how
-// long they are, and how far their key frames are apart.
+// Describe describes videos in one line: codecs, containers, frame rates, durations and the
+// distance between key frames.
 func Describe(all []*video.Index) string {
 	var kinds []string
 	slow, fast, seconds, frames, keys := 0.0, 0.0, 0.0, 0, 0

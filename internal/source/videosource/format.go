@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Format is files and folders of video.
+// Format is video files and folders of them.
 var Format = &format.Format{
 	Name:    "video",
 	Reads:   "clips from folders of video, one per class, and from single files: MP4, MOV, Matroska, WebM, AVI of JPEGs",

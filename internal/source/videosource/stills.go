@@ -14,20 +14,20 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// stills is a source whose records are single frames, as images. Frames that are decoded
-// together, those of a group of pictures, are kept while others of them are wanted.
+// stills is a source with one frame per record, as an image. Frames of a group of pictures are
+// decoded together. They stay in the cache while other frames of the group are requested.
 type stills struct {
 	*source
-	// groups are, by file, the numbers of the first frames of each group; nil for MJPEG.
+	// groups has the first frames of each group by file, nil for MJPEG.
 	groups [][]int64
 	cache  *blockcache.Cache
 	useful int64
 }
 
 const (
-	// groupPixels is about how many bytes of pixels a group has at most.
+	// groupPixels is the approximate limit of the pixels of a group, in bytes.
 	groupPixels = 24 << 20
-	// jpegHead is more than what a JPEG has beside its pixels.
+	// jpegHead is more than the size of a JPEG without its pixels.
 	jpegHead = 4 << 10
 )
 
@@ -56,8 +56,8 @@ func newStills(s *source) *stills {
 	return t
 }
 
-// group divides the frames of a file, of n bytes each: a group begins with each frame
-// for which decoding begins elsewhere than for the one before it.
+// group divides the frames of a file into groups. Each frame has n bytes. A new group begins if
+// decoding a frame starts at another key frame, or if the group is too large.
 func (t *stills) group(file int, n int64) (groups []int64) {
 	x, before, held := t.videos[file], int32(-1), int64(0)
 	for k := range t.count(x) {
@@ -69,10 +69,10 @@ func (t *stills) group(file int, n int64) (groups []int64) {
 	return groups
 }
 
-// still is frame k of those that are records: its place among those that are shown.
+// still returns the index in Shown of record k of a video.
 func (t *stills) still(x *video.Index, k int64) int { return t.frame(x, k*int64(t.opt.Step), 0) }
 
-// groupOf is the group in which frame k of a file is, and its first and last frame.
+// groupOf returns the group of frame k of a file, and the first and last frame of the group.
 func (t *stills) groupOf(file int, k int64) (group int, first, last int64) {
 	groups := t.groups[file]
 	group = sort.Search(len(groups), func(i int) bool { return groups[i] > k }) - 1
@@ -83,7 +83,7 @@ func (t *stills) groupOf(file int, k int64) (group int, first, last int64) {
 	return group, groups[group], last - 1
 }
 
-// needs plans what has to be decoded for a frame: all of its group.
+// needs plans the reads for a frame: its whole group is decoded.
 func (t *stills) needs(w *video.Plan, file int, k int64) {
 	x := t.videos[file]
 	first, last := k, k
@@ -160,7 +160,7 @@ func (t *stills) Parse(g *driver.Group) error {
 	return nil
 }
 
-// picture makes the value of frame n of a file.
+// picture sets the value of frame n of a file.
 func (t *stills) picture(g *driver.Group, k int, w *video.Plan, file int, n int64, data [][]byte, v *driver.Value) error {
 	group, first, _ := t.groupOf(file, n)
 	e, err := t.cache.Get(blockcache.Key{Column: int32(file), N: int32(group)}, func(e *blockcache.Entry) error {
@@ -192,7 +192,6 @@ type still struct {
 	pixels []byte
 }
 
-// decode decodes the frames of a group.
 func (t *stills) decode(e *blockcache.Entry, x *video.Index, w *video.Plan, data [][]byte) error {
 	d, err := videodec.New(&x.Stream)
 	if err != nil {
@@ -223,7 +222,8 @@ func (t *stills) decode(e *blockcache.Entry, x *video.Index, w *video.Plan, data
 	for i, p := range w.Pieces {
 		for n := p.First; n <= p.Last; n++ {
 			f := &x.Frames[n]
-			packet := slices.Clone(data[i][f.Offset-p.Offset:][:f.Size]) // which may be mapped, and C reads it
+			// A mapped file can be truncated while C reads it, so C reads a copy.
+			packet := slices.Clone(data[i][f.Offset-p.Offset:][:f.Size])
 			if err := d.Send(packet, int64(n), !slices.Contains(w.Frames, n)); err != nil {
 				return fmt.Errorf("packet %d of the video: %w", n, err)
 			}

@@ -1,7 +1,6 @@
-// Package videosource reads clips of frames out of files of video: a folder of them,
-// one class folder each, or a single one. Every clip is a record, by number. The index of
-// each file is read when the source is opened (package internal/video); of a clip, no
-// more than the groups of pictures that its frames are in.
+// Package videosource reads clips of frames from video files: from a single file, or from a
+// folder with a folder per class. Every clip is a record. Open reads the index of each file
+// (package internal/video). For a clip, only the groups of pictures with its frames are read.
 package videosource
 
 import (
@@ -24,39 +23,39 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say which clips there are. Nil means the defaults.
+// Options select the clips. Nil means the defaults.
 type Options struct {
-	// Frames is how many frames a clip has, 16 by default.
+	// Frames is the number of frames of a clip, 16 by default.
 	Frames int
-	// Stride is how far they are apart, 1 by default, in frames: those of the video, or,
-	// with FPS, as many in a second.
+	// Stride is the distance between the frames of a clip, 1 by default. It counts frames of
+	// the video. With FPS, it counts frames at that rate.
 	Stride int
-	// Step is how far the beginnings of clips are apart, in such frames too. By default
-	// a clip begins where the one before it ends.
+	// Step is the distance between the starts of clips, in the same frames as Stride. By
+	// default a clip begins after the end of the previous one.
 	Step int
 	FPS  float64
-	// Random has clips begin somewhere else in each epoch: anywhere from where they
-	// would begin to where the next one would.
+	// Random draws the start of each clip again in each epoch, between its regular start and
+	// that of the next clip.
 	Random bool
-	// Images makes every frame a record, as an image: of MJPEG the JPEG that it is, else
-	// its pixels or, with Quality, a JPEG of them.
+	// Images makes every frame a record, as an image. Frames of MJPEG videos are JPEG files.
+	// Other frames are pixels, or JPEG files if Quality is set.
 	Images  bool
 	Quality int
-	// Threads bounds the files whose index is read at once.
+	// Threads limits the number of indexes that are read at the same time.
 	Threads int
-	// File is the one that is read of the folder.
+	// File is the name of the one file to read, "" for all files of the folder.
 	File string
-	// Split is the top folder that is read, of a folder with splits.
+	// Split is the top folder to read of a folder with splits.
 	Split string
 }
 
-// defaultFrames is how many frames a clip has unless something else is asked for.
+// defaultFrames is the default of Options.Frames.
 const defaultFrames = 16
 
-// maxClip is the largest clip, as it is encoded.
+// maxClip limits the encoded size of a clip, in bytes.
 const maxClip = 1 << 30
 
-// Places of the fields.
+// Indexes of the fields.
 const (
 	frames = iota
 	label
@@ -68,8 +67,8 @@ type source struct {
 	info   driver.Info
 	videos []*video.Index // nil for a bad file
 	ids    []uint64       // of the videos
-	first  []int64        // number of the first clip of each; a bad file is one bad record
-	seed   uint64         // of random beginnings
+	first  []int64        // number of the first clip of each video; a bad file is one bad record
+	seed   uint64         // of random starts
 	work   sync.Pool
 }
 
@@ -124,7 +123,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
-// text is one for all that makes other records.
+// text returns a text that differs for options with different records.
 func (o *Options) text() string {
 	s := fmt.Sprint(o.Frames, o.Stride, o.Step, o.FPS, o.Images, o.Quality)
 	if o.Random {
@@ -156,7 +155,7 @@ func (o *Options) defaults() error {
 	return nil
 }
 
-// mix is a fingerprint of two texts.
+// mix returns a fingerprint of texts.
 func mix(texts ...string) string {
 	h := xxh3.New()
 	for _, t := range texts {
@@ -165,8 +164,8 @@ func mix(texts ...string) string {
 	return filelist.Sum(h)
 }
 
-// Indexes returns the indexes of n files, nil for those that are bad. It reads several files
-// at a time.
+// Indexes returns the indexes of n files, nil for bad files. It reads several files at the same
+// time.
 func Indexes(ctx context.Context, bad *filelist.Bad, n, threads int, open func(context.Context, int) (store.Object, error)) ([]*video.Index, error) {
 	all := make([]*video.Index, n)
 	err := bad.Probe(ctx, n, threads, func(ctx context.Context, i int) error {
@@ -184,7 +183,7 @@ func Indexes(ctx context.Context, bad *filelist.Bad, n, threads int, open func(c
 	return all, err
 }
 
-// clips numbers the clips, and works out how large frames and clips get.
+// clips numbers the clips and sets the size limits of frames and clips.
 func (s *source) clips() {
 	f := &s.info.Fields[frames]
 	width, height, first := 0, 0, true
@@ -216,12 +215,11 @@ func (s *source) clips() {
 	f.Width, f.Height = int32(width), int32(height)
 }
 
-// count is how many clips a video has: one at least, whose last frame is there again
-// where it is too short.
+// count returns the number of clips of a video, at least one. If the video is too short, its
+// clip repeats the last frame.
 func (s *source) count(x *video.Index) int64 { return s.last(x)/int64(s.opt.Step) + 1 }
 
-// last is the last frame that a clip of a video can begin with, in the frames that
-// Stride counts in.
+// last returns the last possible start of a clip, in the same frames as Stride.
 func (s *source) last(x *video.Index) int64 {
 	n := int64(len(x.Shown))
 	if s.opt.FPS > 0 {
@@ -231,7 +229,7 @@ func (s *source) last(x *video.Index) int64 {
 	return max(n-span, 0)
 }
 
-// starts are the first and the last frame that clip k of a video can begin with.
+// starts returns the first and the last possible start of clip k of a video.
 func (s *source) starts(x *video.Index, k int64) (lo, hi int64) {
 	lo = k * int64(s.opt.Step)
 	if !s.opt.Random {
@@ -240,8 +238,7 @@ func (s *source) starts(x *video.Index, k int64) (lo, hi int64) {
 	return lo, max(min(lo+int64(s.opt.Step)-1, s.last(x)), lo)
 }
 
-// frame is frame j of a clip of a video that begins at a frame: its place among those
-// that are shown.
+// frame returns the index in Shown of frame j of a clip that begins at start.
 func (s *source) frame(x *video.Index, start int64, j int) int {
 	n := start + int64(j)*int64(s.opt.Stride)
 	if s.opt.FPS > 0 {
@@ -250,19 +247,19 @@ func (s *source) frame(x *video.Index, start int64, j int) int {
 	return int(min(n, int64(len(x.Shown)-1)))
 }
 
-// plan says which frames a clip has, and what has to be read for them.
+// plan finds the frames of a clip and the bytes to read for them.
 func (s *source) plan(w *video.Plan, file int, start int64) {
 	x := s.videos[file]
 	x.Plan(w, s.opt.Frames, func(j int) int { return s.frame(x, start, j) })
 }
 
-// of is the video of a record, and the number of the clip in it.
+// of returns the video of a record and the number of its clip.
 func (s *source) of(id int64) (file int, k int64) {
 	file = filelist.Find(s.first, id)
 	return file, id - s.first[file]
 }
 
-// at is the video of a record, and the frame that its clip begins with in an epoch.
+// at returns the video of a record and the start of its clip in an epoch.
 func (s *source) at(epoch, id int64) (file int, start int64) {
 	file, k := s.of(id)
 	if s.videos[file] == nil {
@@ -275,7 +272,8 @@ func (s *source) at(epoch, id int64) (file int, start int64) {
 	return file, lo + Draw(s.seed, epoch, id, hi-lo+1)
 }
 
-// Draw is a number from 0 to n-1 for a record in an epoch, where its clip begins.
+// Draw returns a number from 0 to n-1 for a record in an epoch, which selects the start of its
+// clip.
 func Draw(seed uint64, epoch, id, n int64) int64 {
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[:], seed)
@@ -285,7 +283,8 @@ func Draw(seed uint64, epoch, id, n int64) int64 {
 	return int64(drawn)
 }
 
-// split is the epoch and the number that the number of a record stands for.
+// split returns the epoch and the number of the record from a number that may include the
+// epoch.
 func (s *source) split(n int64) (epoch, id int64) {
 	if s.opt.Random {
 		return driver.OfEpoch(n)
@@ -293,13 +292,13 @@ func (s *source) split(n int64) (epoch, id int64) {
 	return 0, n
 }
 
-// number is the number of a record in any epoch.
+// number returns the number of a record without the epoch.
 func (s *source) number(n int64) int64 {
 	_, id := s.split(n)
 	return id
 }
 
-// randomStarts is a source whose clips begin somewhere else in each epoch.
+// randomStarts is a source whose clips begin at other frames in each epoch.
 type randomStarts struct{ *source }
 
 // EpochRecords implements driver.Epochs.

@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// Clips are those that the options say, in the order of the files.
+// The options select the clips, in the order of the files.
 func TestClips(t *testing.T) {
 	dir := videotest.Folder(t, 2) // 10 and 11 frames
 	for _, c := range []struct {
@@ -70,8 +70,8 @@ func TestClips(t *testing.T) {
 	}
 }
 
-// Clips that begin at random begin somewhere between where they would begin and where the
-// next one would, somewhere else in each epoch, as a function of seed, epoch and number.
+// The random start of a clip is between its regular start and that of the next clip. It differs
+// per epoch and is a function of seed, epoch and number.
 func TestRandomStarts(t *testing.T) {
 	dir := videotest.Folder(t, 2)                                // 10 and 11 frames
 	opt := &Options{Frames: 3, Stride: 2, Step: 4, Random: true} // clips begin at 0 to 3 and 4 to 5 or 6
@@ -126,7 +126,7 @@ func TestRandomStarts(t *testing.T) {
 	if slices.EqualFunc(all, starts(2, nil), slices.Equal) {
 		t.Error("another seed gives the same clips")
 	}
-	// A view has those of its source.
+	// A view has the same starts as its source.
 	for epoch, of := range starts(1, &view.Spec{Where: "label == 1"}) {
 		if !slices.Equal(of, all[epoch][2:]) {
 			t.Fatalf("of a view they begin at %v, not at %v", of, all[epoch][2:])
@@ -173,7 +173,7 @@ func TestBadFiles(t *testing.T) {
 					Folder: dir, Name: name, Content: b,
 					Strip: func(v *driver.Value) {
 						switch {
-						case opt.Random: // which depends on the number of the record
+						case opt.Random: // the bytes depend on the number of the record
 							v.Bytes = nil
 						case !opt.Images && len(v.Bytes) > 0:
 							clear(v.Bytes[40:48]) // the number of the video
@@ -196,7 +196,7 @@ func TestOtherFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := opener(dir, &Options{Frames: 100})(t) // one clip for each
+	s := opener(dir, &Options{Frames: 100})(t) // one clip per file
 	if s.Info().Len != 4 {
 		t.Fatalf("%d records, want 4", s.Info().Len)
 	}
