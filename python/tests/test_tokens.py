@@ -171,7 +171,7 @@ def test_refused(make: Make, tmp_path: Path) -> None:
     for message, options in {
         "need sequence_length=": {"sequence_fields": ["loss_mask"]},
         "less than one sequence of 200": {"sequence_length": 200},
-        "no way to pack": {"sequence_length": 20, "sequence_packing": "first"},
+        "unknown packing": {"sequence_length": 20, "sequence_packing": "first"},
         "sequences have no field": {"sequence_length": 20, "sequence_fields": ["mask"]},
         "must be a list of names": {"sequence_length": 20, "sequence_fields": "loss_mask"},
         'not as "float32"': {"sequence_length": 20, "sequence_dtype": "float32"},
