@@ -174,7 +174,7 @@ def test_refused(make: Make, tmp_path: Path) -> None:
         "unknown packing": {"sequence_length": 20, "sequence_packing": "first"},
         "sequences have no field": {"sequence_length": 20, "sequence_fields": ["mask"]},
         "must be a list of names": {"sequence_length": 20, "sequence_fields": "loss_mask"},
-        'not as "float32"': {"sequence_length": 20, "sequence_dtype": "float32"},
+        'cannot be "float32"': {"sequence_length": 20, "sequence_dtype": "float32"},
     }.items():
         with pytest.raises(stoker.ConfigError, match=message):
             make(source, batch_size=1, **options)
