@@ -397,7 +397,7 @@ def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_pat
 def test_more_instances_than_objects(make: Make, segmented: Path, tmp_path: Path) -> None:
     shutil.copytree(segmented, tmp_path / "voc")
     shutil.copy(tmp_path / "voc/Annotations/0.xml", tmp_path / "voc/Annotations/4.xml")
-    with pytest.raises(stoker.StokerError, match=r"SegmentationObject/4\.png: the pixel \d+, \d+ has object number \d, but"):
+    with pytest.raises(stoker.StokerError, match=r"SegmentationObject/4\.png: the pixel \d+, \d+ has object number \d"):
         list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, fields={"image": [stoker.CenterCrop(20)]}))
 
 

@@ -312,7 +312,8 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
     for split in ("train2017", "val2017"):
         write_coco(tmp_path / "coco", split, picture)
     (tmp_path / "train-records").mkdir()
-    (tmp_path / "train-records/x.tfrecord").symlink_to(CHECKOUT / "internal/source/tfrecordsource/testdata/examples.tfrecord")
+    records = CHECKOUT / "internal/source/tfrecordsource/testdata/examples.tfrecord"
+    (tmp_path / "train-records/x.tfrecord").symlink_to(records)
     for i in range(20):
         (tmp_path / f"sounds/{i % 2}").mkdir(parents=True, exist_ok=True)
         soundfile.write(tmp_path / f"sounds/{i % 2}/{i}.wav", np.sin(np.arange(4000) / (i + 2)), 8000)

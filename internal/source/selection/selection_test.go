@@ -94,7 +94,10 @@ func (c *counted) Open(ctx context.Context, name string) (store.Object, error) {
 func (c *counted) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	twice := *opt
 	if keep := opt.Keep; keep != nil {
-		twice.Keep = func(name string) bool { return keep(name) && keep(name) || keep(name) }
+		twice.Keep = func(name string) bool { // a store may ask about a name more than once
+			keep(name)
+			return keep(name)
+		}
 	}
 	return c.Memory.List(ctx, dir, &twice, f)
 }

@@ -1,8 +1,8 @@
 """Packing what Python has: a torch Dataset, a Hugging Face dataset, a list, a generator.
 
-Workers call the dataset and ``map``, and make bytes of what these give; this process writes them to a file
-(internal/source/spoolsource), and each time that it has the size of a shard, the engine packs it as a piece of the pack. When
-all pieces are there, the engine makes one pack of them.
+Workers call the dataset and ``map``, and turn the results into bytes. This process writes them to a file
+(internal/source/spoolsource). When the file has the size of a shard, the engine packs it as a piece of the pack.
+When all pieces are there, the engine joins them.
 """
 
 from __future__ import annotations
