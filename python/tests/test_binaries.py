@@ -200,7 +200,7 @@ def test_no_pickle_is_run(make: Make, tmp_path: Path) -> None:
 
     for protocol in (0, 2):
         (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"labels": [1], "data": Evil()}, protocol=protocol))
-        with pytest.raises(stoker.StokerError, match=r"data_batch_1: byte \d+: .*nothing of a pickle is run"):
+        with pytest.raises(stoker.StokerError, match=r"data_batch_1: byte \d+: .*code in a pickle is never run"):
             make(tmp_path, batch_size=1)
     assert not (tmp_path / "run").exists()
 
@@ -242,5 +242,5 @@ def test_asks_for_a_split(make: Make, tmp_path: Path) -> None:
     cifar(tmp_path / "cifar", "binary", fine=False)
     with pytest.raises(stoker.StokerError, match=r"it has the splits train and test: choose one, .*\?split=train"):
         make(tmp_path / "cifar", batch_size=4)
-    with pytest.raises(stoker.StokerError, match=r'there is no split "val", there is train and test'):
+    with pytest.raises(stoker.StokerError, match=r'it has no split "val", only train and test'):
         make(f"{tmp_path / 'cifar'}?split=val", batch_size=4)

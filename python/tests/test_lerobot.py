@@ -114,7 +114,7 @@ def test_wrong(make: Make, root: Path) -> None:
     for query, says in (
         ("deltas=action=0.05", "not a whole number of frames"),
         ("deltas=actions=0:2", "no such feature"),
-        ("stride=2", "not known"),
+        ("stride=2", "unknown parameter"),
     ):
         with pytest.raises(stoker.ConfigError, match=says):
             make(f"{root / 'v3'}?{query}", batch_size=2)

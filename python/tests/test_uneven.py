@@ -108,7 +108,7 @@ def test_ddp(rows: Path, tmp_path: Path) -> None:
             total = torch.zeros(3, dtype=torch.float64)
             for epoch in range(2):
                 for batch in loader:
-                    x = batch[0].reshape(-1, 1)
+                    x = batch[0].float().reshape(-1, 1)
                     model(x / 1001).sum().backward()      # waits for all ranks: one step more would hang
                     ours = ~batch.repeated
                     total += torch.tensor([ours.sum(), x[ours].double().sum(), 1])

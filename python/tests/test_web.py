@@ -149,7 +149,8 @@ def test_source_of_pack_and_convert(binary: str, photos: Path, web: Web, tmp_pat
 def test_refusals(binary: str, photos: Path, web: Web) -> None:
     shutil.copytree(photos, web.data / "photos")
     np.save(web.data / "x.npy", np.arange(10))
-    assert "gives no list of the folder" in run(binary, "inspect", f"{web.url}/bare/photos?token=hunter2", code=1)
+    said = run(binary, "inspect", f"{web.url}/bare/photos?token=hunter2", code=1)
+    assert "the web server does not list the folder" in said
     said = run(binary, "inspect", f"{web.url}/x.npy?window=5", code=1)
     assert "is sent to the server; write #?window=5" in said
     said = run(binary, "inspect", f"{web.url}/none.npy?token=hunter2", code=1)
