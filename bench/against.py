@@ -106,7 +106,7 @@ Measure = Callable[[Side], dict[str, Any]]
 
 
 def measurements(a: argparse.Namespace, old: Side, new: Side) -> Iterator[tuple[str, Measure]]:
-    """What is measured: a name, and a function that measures one side."""
+    """Yield each measurement: a name, and a function that measures one side."""
     if a.formats:
         from .formats import __main__ as formats  # which takes arguments() from here
 
