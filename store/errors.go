@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // The classes of errors, for errors.Is. All other errors are failures of the system or of the network.
@@ -28,13 +29,36 @@ var (
 	ErrName = errors.New("not a name of an object")
 	// ErrIrregular: the object is a pipe, a socket or a device.
 	ErrIrregular = errors.New("not a regular file")
+	// ErrDamaged: the bytes are not the stored ones. A checksum is wrong in each attempt.
+	ErrDamaged = errors.New("its bytes are damaged")
+	// ErrArchived: the object is in an archive and must be restored before it can be read.
+	ErrArchived = errors.New("it is archived")
+)
+
+// The classes of errors that concern the whole store. They are never IsObjectError, because the next object fails in
+// the same way. AttemptsOf has the details.
+var (
+	// ErrCredentials: the credentials are missing, expired or not accepted, also after they were read again.
+	ErrCredentials = errors.New("the credentials are not accepted")
+	// ErrThrottled: the server refused each attempt because there are too many requests.
+	ErrThrottled = errors.New("the server refuses requests because there are too many")
+	// ErrUnavailable: the server did not answer, or answered each attempt with a failure of its own.
+	ErrUnavailable = errors.New("the server is not available")
 )
 
 // IsObjectError reports whether an error concerns only one object: it is missing, may not be read, is not a file,
-// has changed, or is damaged. Sources make bad records of such objects. All other errors are failures of the store,
-// the network or the machine, or ctx has ended. They end the operation.
+// has changed, is archived, or is damaged. Sources make bad records of such objects. All other errors are failures of
+// the store, the network or the machine, or ctx has ended. They end the operation. ErrPermission may also concern the
+// whole store: a caller that sees it for each object should treat it so.
 func IsObjectError(err error) bool {
-	for _, class := range []error{ErrNotExist, ErrPermission, ErrChanged, ErrShort, ErrName, ErrIrregular} {
+	for _, class := range []error{ErrCredentials, ErrThrottled, ErrUnavailable} {
+		if errors.Is(err, class) {
+			return false
+		}
+	}
+	for _, class := range []error{
+		ErrNotExist, ErrPermission, ErrChanged, ErrShort, ErrName, ErrIrregular, ErrDamaged, ErrArchived,
+	} {
 		if errors.Is(err, class) {
 			return true
 		}
@@ -52,6 +76,29 @@ func IsObjectError(err error) bool {
 // the file system the end of a file.
 var objectErrnos = []syscall.Errno{
 	syscall.EIO, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.ENODEV, syscall.ENOTDIR, syscall.EOVERFLOW, syscall.EUCLEAN,
+}
+
+// Attempts describes the requests to a server that an operation made before it failed.
+type Attempts struct {
+	// Tries is the number of requests, 0 if the operation failed before the first one.
+	Tries int
+	// Elapsed is the time from the first request to the failure.
+	Elapsed time.Duration
+	// Status is the HTTP status of the last response, 0 if there was no response.
+	Status int
+	// Code is the server's own name of the last error, such as ExpiredToken, "" if it sent none.
+	Code string
+	// Statuses counts the attempts by the status of their response. Those without a response have the status 0.
+	Statuses map[int]int
+}
+
+// AttemptsOf returns the requests of a failed operation, and false if err is not the failure of a request.
+func AttemptsOf(err error) (Attempts, bool) {
+	var failed interface{ Attempts() Attempts }
+	if !errors.As(err, &failed) {
+		return Attempts{}, false
+	}
+	return failed.Attempts(), true
 }
 
 // Error is the failure of an operation on an object. Its text has the object and, for reads, the bytes, so that

@@ -118,26 +118,29 @@ func (d *driver) request(key string, query ...string) ranged.Request {
 	return ranged.Request{URL: at, Name: d.URL() + "/" + key, Header: http.Header{"X-Ms-Version": {version}}}
 }
 
-// classify returns the class of an error response, and its code.
-func (d *driver) classify(status int, h http.Header, _ []byte) (ranged.Class, string) {
-	code := h.Get("X-Ms-Error-Code")
-	if strings.Trim(code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" || len(code) > 64 {
-		code = ""
+// classes are the classes of the server's codes. For other codes the status decides.
+var classes = map[string]ranged.Class{
+	"BlobNotFound": ranged.NotFound, "ResourceNotFound": ranged.NotFound,
+	"ContainerNotFound": ranged.Permanent,
+	"ConditionNotMet":   ranged.Changed, "BlobAlreadyExists": ranged.Changed, "TargetConditionNotMet": ranged.Changed,
+	"ServerBusy":        ranged.Throttled,
+	"OperationTimedOut": ranged.Temporary, "InternalError": ranged.Temporary, "Md5Mismatch": ranged.Temporary,
+	"BlobArchived": ranged.Archived, "BlobBeingRehydrated": ranged.Archived,
+	"AuthenticationFailed": ranged.Unauthorized, "KeyBasedAuthenticationNotPermitted": ranged.Unauthorized,
+	"AccountIsDisabled": ranged.Unauthorized,
+}
+
+// classify returns the meaning of an error response.
+func (d *driver) classify(status int, h http.Header, _ []byte) (v ranged.Verdict) {
+	if code := h.Get("X-Ms-Error-Code"); bucket.IsCode(code) {
+		v.Code = code
 	}
-	switch code {
-	case "BlobNotFound", "ResourceNotFound":
-		return ranged.NotFound, code
-	case "ContainerNotFound":
-		return ranged.Permanent, "that the container does not exist (" + code + ")"
-	case "ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet":
-		return ranged.Changed, code
-	case "ServerBusy":
-		return ranged.Throttled, code
-	case "OperationTimedOut", "InternalError", "Md5Mismatch":
-		return ranged.Temporary, code
+	v.Class = classes[v.Code]
+	if v.Code == "ContainerNotFound" {
+		v.Text = "the container does not exist"
 	}
-	if status == http.StatusUnauthorized && d.id.token != nil && d.id.token.Refused() {
-		return ranged.Temporary, code
+	if status == http.StatusUnauthorized {
+		v.Class, v.Again = ranged.Unauthorized, d.id.token != nil && d.id.token.Refused()
 	}
-	return ranged.Unknown, code
+	return v
 }

@@ -25,3 +25,9 @@ func Quoted(tag string) string {
 	}
 	return `"` + tag + `"`
 }
+
+// IsCode reports whether a text is a service's name of an error, so that it can be shown.
+func IsCode(s string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789."
+	return s != "" && len(s) <= 64 && strings.Trim(s, letters) == ""
+}

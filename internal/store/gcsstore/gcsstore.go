@@ -309,8 +309,8 @@ func verify(h http.Header, p []byte) error {
 	return nil
 }
 
-// classify returns the class of an error response, and its reason.
-func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
+// classify returns the meaning of an error response.
+func (d *driver) classify(status int, h http.Header, body []byte) (v ranged.Verdict) {
 	var f struct {
 		Error struct {
 			Errors []struct {
@@ -318,19 +318,18 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 			} `json:"errors"`
 		} `json:"error"`
 	}
-	reason := ""
-	if json.Unmarshal(body, &f) == nil && len(f.Error.Errors) > 0 {
-		reason = f.Error.Errors[0].Reason
+	if json.Unmarshal(body, &f) == nil && len(f.Error.Errors) > 0 && bucket.IsCode(f.Error.Errors[0].Reason) {
+		v.Code = f.Error.Errors[0].Reason
 	}
 	switch {
-	case status == http.StatusUnauthorized && d.tokens != nil && d.tokens.Refused():
-		return ranged.Temporary, ""
-	case reason == "rateLimitExceeded" || reason == "userRateLimitExceeded":
-		return ranged.Throttled, reason
+	case status == http.StatusUnauthorized:
+		v.Class, v.Again = ranged.Unauthorized, d.tokens != nil && d.tokens.Refused()
+	case v.Code == "rateLimitExceeded" || v.Code == "userRateLimitExceeded":
+		v.Class = ranged.Throttled
 	case status == http.StatusConflict:
-		return ranged.Temporary, ""
+		v.Class = ranged.Temporary
 	case status == http.StatusNotFound && strings.Contains(string(body), "bucket does not exist"):
-		return ranged.Permanent, "that the bucket does not exist"
+		v.Class, v.Text = ranged.Permanent, "the bucket does not exist"
 	}
-	return ranged.Unknown, ""
+	return v
 }

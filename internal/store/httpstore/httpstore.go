@@ -186,7 +186,7 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 	info, err := s.c.Head(ctx, r)
 	// A redirect to the same URL with a slash means a folder. So does a URL that ends with a slash, even if the
 	// server shows no listing.
-	if isFolder(info.URL) && (err == nil || errors.Is(err, store.ErrPermission) || s.noList(err)) {
+	if isFolder(info.URL) && (err == nil || noList(err)) {
 		if name == "" {
 			s.seen.folder.Store(true)
 		}
@@ -203,9 +203,16 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 }
 
 // noList reports whether an error means a folder without a listing.
-func (s *Store) noList(err error) bool {
+func noList(err error) bool {
 	var f *ranged.Failure
-	return errors.As(err, &f) && (f.Status == http.StatusMethodNotAllowed || f.Status == http.StatusNotImplemented)
+	if !errors.As(err, &f) {
+		return false
+	}
+	switch f.Status {
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusForbidden, http.StatusUnauthorized:
+		return true
+	}
+	return false
 }
 
 func isFolder(rawURL string) bool {

@@ -62,7 +62,7 @@ func TestProxy(t *testing.T) {
 	}{
 		{"through it", at, "", http.StatusOK, true, `got "hello", <nil>`},
 		{"not for this host", at, "data.invalid", http.StatusOK, false, "unknown host data.invalid"},
-		{"refused", at, "", http.StatusProxyAuthRequired, true, "permission"},
+		{"refused", at, "", http.StatusProxyAuthRequired, true, "credentials"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mu.Lock()

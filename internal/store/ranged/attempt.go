@@ -336,7 +336,7 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 func (x *exchange) verify(p []byte) error {
 	if v := x.c.opt.Verify; v != nil {
 		if err := v(x.resp.Header, p); err != nil {
-			return temporary("%v", err)
+			return damaged("%v", err)
 		}
 		return nil
 	}
@@ -348,7 +348,7 @@ func (x *exchange) verify(p []byte) error {
 		}
 		want, err := base64.StdEncoding.DecodeString(strings.Trim(value, ":"))
 		if sum := sha256.Sum256(p); err != nil || string(sum[:]) != string(want) {
-			return temporary("the checksum (Content-Digest) of the bytes is wrong")
+			return damaged("the checksum (Content-Digest) of the bytes is wrong")
 		}
 	}
 	return nil

@@ -59,11 +59,6 @@ func (c *Client) call(ctx context.Context, call *Call, again bool) ([]byte, Info
 	return out, x.info(), err
 }
 
-// Fail returns a failure for Call.Check.
-func Fail(c Class, status int, text string) *Failure {
-	return &Failure{Class: c, Status: status, text: text}
-}
-
 // payload is a request body. The guard waits as long as it is being read.
 type payload struct {
 	io.Reader

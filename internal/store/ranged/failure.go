@@ -1,6 +1,7 @@
 package ranged
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -33,36 +35,60 @@ const (
 	Temporary
 	// Permanent: a retry is useless.
 	Permanent
+	// Unauthorized: the credentials are missing, expired or not accepted (store.ErrCredentials).
+	Unauthorized
+	// Archived: the object must be restored before it can be read (store.ErrArchived).
+	Archived
 )
+
+// Verdict describes the meaning of a service's error response.
+type Verdict struct {
+	Class Class
+	// Code is the service's own name of the error, "" for none. It must not have secrets.
+	Code string
+	// Text explains the error. It follows "the server answers 400 Code: ".
+	Text string
+	// Again means that a retry may succeed although the class is a permanent one.
+	Again bool
+}
 
 // Failure is the reason why a request failed. Its text has no URLs and no headers.
 type Failure struct {
 	Class Class
 	// Status is the status of the response, 0 if there was none.
 	Status int
+	// Code is the service's own name of the error, "" for none.
+	Code string
 	// RetryAfter is the delay that the server asks for.
 	RetryAfter time.Duration
-	// Attempts is the number of attempts.
-	Attempts int
 
-	text  string
-	cause error // for errors.Is, not shown
-	final bool  // no more attempts are left
+	text     string
+	cause    error // for errors.Is, not shown
+	again    bool  // a retry may succeed whatever the class is
+	final    bool  // no more attempts are left
+	attempts store.Attempts
 }
 
 // Error implements error: what failed, and the number of attempts.
-func (f *Failure) Error() string { return f.text + describe(f.Attempts) }
+func (f *Failure) Error() string { return f.text + describe(f.attempts) }
+
+// Attempts implements what store.AttemptsOf looks for.
+func (f *Failure) Attempts() store.Attempts { return f.attempts }
+
+// classes are the errors of package store for the classes.
+var classes = map[Class]error{
+	NotFound: store.ErrNotExist, Denied: store.ErrPermission, Changed: store.ErrChanged, Throttled: store.ErrThrottled,
+	Unauthorized: store.ErrCredentials, Archived: store.ErrArchived,
+}
 
 // Unwrap returns the class as an error of package store, and the cause.
 func (f *Failure) Unwrap() []error {
 	var of []error
-	switch f.Class {
-	case NotFound:
-		of = append(of, store.ErrNotExist)
-	case Denied:
-		of = append(of, store.ErrPermission)
-	case Changed:
-		of = append(of, store.ErrChanged)
+	if class := classes[f.Class]; class != nil {
+		of = append(of, class)
+	}
+	if f.Class == Temporary && (f.Status == 0 || f.Status >= http.StatusInternalServerError) && f.cause != store.ErrDamaged {
+		of = append(of, store.ErrUnavailable)
 	}
 	if f.cause != nil {
 		of = append(of, f.cause)
@@ -72,7 +98,7 @@ func (f *Failure) Unwrap() []error {
 
 // Transient reports whether a retry may succeed. See retry.Transient.
 func (f *Failure) Transient() bool {
-	return !f.final && (f.Class == Throttled || f.Class == Temporary)
+	return !f.final && (f.Class == Throttled || f.Class == Temporary || f.again)
 }
 
 // Wait is the minimum delay before a retry.
@@ -80,6 +106,11 @@ func (f *Failure) Wait() time.Duration { return f.RetryAfter }
 
 func temporary(format string, args ...any) *Failure {
 	return &Failure{Class: Temporary, text: fmt.Sprintf(format, args...)}
+}
+
+// damaged is the failure for bytes whose checksum is wrong.
+func damaged(format string, args ...any) *Failure {
+	return &Failure{Class: Temporary, text: fmt.Sprintf(format, args...), cause: store.ErrDamaged}
 }
 
 func permanent(format string, args ...any) *Failure {
@@ -95,18 +126,15 @@ var ErrNoRanges = errors.New("the server does not support range requests")
 
 // ofStatus returns the failure for an unsuccessful response.
 func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure {
-	f := &Failure{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
-	text := fmt.Sprintf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	var v Verdict
 	if c.opt.Classify != nil {
-		var more string
-		if f.Class, more = c.opt.Classify(resp.StatusCode, resp.Header, body); more != "" {
-			text = "the server answers " + more
-		}
+		v = c.opt.Classify(resp.StatusCode, resp.Header, body)
 	}
-	if f.Class == Unknown {
-		f.Class = classOf(resp.StatusCode)
+	if v.Class == Unknown {
+		v.Class = classOf(resp.StatusCode)
 	}
-	f.text = text
+	f := Fail(v, resp.StatusCode)
+	f.RetryAfter = retryAfter(resp.Header, time.Now())
 	switch {
 	case f.Class == NotFound && (r.Version != "" || r.Modified != ""):
 		f.Class, f.text, f.cause = Changed, store.ErrChanged.Error()+": it is gone", store.ErrNotExist
@@ -114,8 +142,6 @@ func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure
 		f.text = store.ErrNotExist.Error()
 	case f.Class == Changed:
 		f.text = store.ErrChanged.Error()
-	case f.Class == Denied:
-		f.text = store.ErrPermission.Error() + ": " + text
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && f.Class == Permanent:
 		f.text, f.cause = store.ErrShort.Error(), store.ErrShort
 		if r.Total > 0 {
@@ -125,12 +151,27 @@ func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure
 	return f
 }
 
+// Fail returns the failure of a verdict.
+func Fail(v Verdict, status int) *Failure {
+	text := fmt.Sprintf("the server answers %d %s", status, cmp.Or(v.Code, http.StatusText(status)))
+	if v.Text != "" {
+		text += ": " + v.Text
+	}
+	switch v.Class {
+	case Denied, Unauthorized, Archived:
+		text = classes[v.Class].Error() + ": " + text
+	}
+	return &Failure{Class: v.Class, Status: status, Code: v.Code, text: text, again: v.Again}
+}
+
 func classOf(status int) Class {
 	switch status {
 	case http.StatusNotFound, http.StatusGone:
 		return NotFound
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+	case http.StatusForbidden:
 		return Denied
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		return Unauthorized
 	case http.StatusPreconditionFailed:
 		return Changed
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -179,7 +220,7 @@ func ofTransport(outer context.Context, inner *life, err error) error {
 	}
 	var sign *signError
 	if errors.As(err, &sign) {
-		return sign.err
+		return unsigned(sign.err)
 	}
 	// The text of the outer errors may have a URL.
 	for {
@@ -217,6 +258,11 @@ func ofTransport(outer context.Context, inner *life, err error) error {
 		text = "the connection failed"
 	}
 	return &Failure{Class: Temporary, text: text, cause: cause(err)}
+}
+
+// unsigned returns the failure of a request that could not be signed.
+func unsigned(err error) *Failure {
+	return &Failure{Class: Unauthorized, text: err.Error(), cause: err, again: retry.Transient(err)}
 }
 
 // innermost returns the system's error below those of package net.

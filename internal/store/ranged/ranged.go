@@ -11,14 +11,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/internal/store/traffic"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -32,10 +37,9 @@ type Options struct {
 	// Sign is called for each attempt, after all headers except a proxy's are set. It may add headers or change the
 	// URL. Signed requests follow no redirects. Its transient errors are retried. It may be nil.
 	Sign func(*http.Request) error
-	// Classify returns the class of an error response, for services that send more than the status. body is its
-	// first part. text follows "the server answers" and must not have secrets. Class Unknown means that the status
-	// decides. It may be nil.
-	Classify func(status int, h http.Header, body []byte) (c Class, text string)
+	// Classify returns the meaning of an error response, for services that send more than the status. body is its
+	// first part. Class Unknown means that the status decides. It may be nil.
+	Classify func(status int, h http.Header, body []byte) Verdict
 	// Verify verifies a checksum in a response. p is the whole body. If it is nil, the header Content-Digest is
 	// verified.
 	Verify func(h http.Header, p []byte) error
@@ -294,33 +298,54 @@ func failed(op string, r *Request, n int64, err error) error {
 
 // again calls f until it succeeds, fails permanently, or has no attempts left.
 func (c *Client) again(ctx context.Context, f func(again bool) error) error {
-	start, tries, throttled := time.Now(), 0, 0
+	start, made, throttled := time.Now(), store.Attempts{}, 0
 	opt := &retry.Options{
 		Attempts: 1 << 30, Backoff: c.opt.Backoff, MaxBackoff: c.opt.MaxBackoff, Jitter: c.jitter,
 	}
-	err := retry.Do(ctx, opt, func() error {
-		err := f(tries > 0)
-		tries++
+	return retry.Do(ctx, opt, func() error {
+		err := f(made.Tries > 0)
+		made.Tries++
 		var fail *Failure
 		if !errors.As(err, &fail) {
 			return err
 		}
-		fail.Attempts = tries
+		fail.note(&made, time.Since(start))
 		if fail.Class == Throttled {
 			throttled++
-			fail.final = time.Since(start)+fail.RetryAfter > c.opt.Patience
+			fail.final = made.Elapsed+fail.RetryAfter > c.opt.Patience
 		} else {
-			fail.final = tries-throttled >= c.opt.Attempts
+			fail.final = made.Tries-throttled >= c.opt.Attempts
 		}
 		return err
 	})
-	return err
 }
 
-// describe returns the number of attempts for messages.
-func describe(attempts int) string {
-	if attempts < 2 {
+// note adds the failure to the attempts of its operation.
+func (f *Failure) note(made *store.Attempts, elapsed time.Duration) {
+	if made.Statuses == nil {
+		made.Statuses = map[int]int{}
+	}
+	made.Statuses[f.Status]++
+	made.Status, made.Code, made.Elapsed = f.Status, f.Code, elapsed
+	f.attempts = *made
+}
+
+// describe returns the number of attempts for messages, with their statuses if they differ.
+func describe(a store.Attempts) string {
+	if a.Tries < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" (tried %d times)", attempts)
+	text := fmt.Sprintf(" (tried %d times in %s", a.Tries, units.Seconds(a.Elapsed.Seconds()))
+	if len(a.Statuses) > 1 {
+		var parts []string
+		for _, status := range slices.Sorted(maps.Keys(a.Statuses)) {
+			name := strconv.Itoa(status)
+			if status == 0 {
+				name = "no answer"
+			}
+			parts = append(parts, fmt.Sprintf("%s %dx", name, a.Statuses[status]))
+		}
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text + ")"
 }

@@ -133,11 +133,11 @@ func TestLies(t *testing.T) {
 		"missing":    {status(404), "it has changed since it was listed: it is gone", store.ErrChanged, true},
 		"denied":     {status(403), "the server answers 403", store.ErrPermission, true},
 		"changed":    {status(412), "changed", store.ErrChanged, true},
-		"fails":      {status(500), "the server answers 500 Internal Server Error (tried 3 times)", nil, false},
+		"fails":      {status(500), "the server answers 500 Internal Server Error (tried 3 times in ", nil, false},
 		"bad":        {status(400), "the server answers 400", nil, true},
 		"short":      {status(416), "it is shorter now", store.ErrChanged, true},
-		"no ranges":  {func(w http.ResponseWriter, r *http.Request) bool { _, _ = w.Write(data); return true }, "it sends the whole object instead of a part (tried 3 times)", ErrNoRanges, false},
-		"other part": {part(11, 110, 1000, data[11:111]), "the server sends the wrong bytes, 11 to 111 (tried 3 times)", nil, false},
+		"no ranges":  {func(w http.ResponseWriter, r *http.Request) bool { _, _ = w.Write(data); return true }, "it sends the whole object instead of a part (tried 3 times in ", ErrNoRanges, false},
+		"other part": {part(11, 110, 1000, data[11:111]), "the server sends the wrong bytes, 11 to 111 (tried 3 times in ", nil, false},
 		"fewer":      {part(10, 59, 1000, data[10:60]), "the server sends the wrong bytes, 10 to 60", nil, false},
 		"total":      {part(10, 109, 999, data[10:110]), "it had 1000 bytes, now it has 999", store.ErrChanged, true},
 		"no range":   {func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(206); return true }, "sends a part without its range", nil, false},
@@ -153,7 +153,7 @@ func TestLies(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			return part(10, 109, 1000, data[10:110])(w, r)
 		}, "Content-Encoding", nil, true},
-		"cut off":  {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 100\r\n\r\nabc"), "the server sends the wrong bytes, 10 to 110 (tried 3 times)", nil, false},
+		"cut off":  {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 100\r\n\r\nabc"), "the server sends the wrong bytes, 10 to 110 (tried 3 times in ", nil, false},
 		"longer":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\n\r\n" + strings.Repeat("x", 200)), "has more than 100 bytes", nil, false},
 		"length":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 200\r\n\r\n" + strings.Repeat("x", 200)), "sends the wrong length, 200 bytes", nil, false},
 		"nothing":  {hijack(""), "closed before the end", nil, false},
@@ -345,11 +345,60 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// A failure has the class, the server's code and the attempts.
+func TestAttempts(t *testing.T) {
+	const none = -1 // no response
+	for name, c := range map[string]struct {
+		answers []int // the last one repeats
+		verdict Verdict
+		is      error
+		text    string
+		tries   int
+	}{
+		"throttled": {[]int{429}, Verdict{Code: "SlowDown"}, store.ErrThrottled, "the server answers 429 SlowDown (tried ", 0},
+		"down":      {[]int{500}, Verdict{}, store.ErrUnavailable, "the server answers 500 Internal Server Error (tried 4 times in ", 4},
+		"silent":    {[]int{none}, Verdict{}, store.ErrUnavailable, "closed before the end (tried 4 times in ", 4},
+		"mixed":     {[]int{none, 502, 500}, Verdict{}, store.ErrUnavailable, ": no answer 1x, 500 2x, 502 1x)", 4},
+		"expired":   {[]int{403}, Verdict{Class: Unauthorized, Code: "ExpiredToken"}, store.ErrCredentials, "not accepted: the server answers 403 ExpiredToken", 1},
+		"renewed":   {[]int{403}, Verdict{Class: Unauthorized, Again: true}, store.ErrCredentials, "Forbidden (tried 4 times in ", 4},
+		"archived":  {[]int{403}, Verdict{Class: Archived, Code: "InvalidObjectState"}, store.ErrArchived, "it is archived: the server answers 403", 1},
+		"no user":   {[]int{401}, Verdict{}, store.ErrCredentials, "401 Unauthorized", 1},
+		"denied":    {[]int{403}, Verdict{}, store.ErrPermission, "permission denied: the server answers 403 Forbidden", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			s := server(t, nil, `"v1"`, func(w http.ResponseWriter, r *http.Request) bool {
+				answer := c.answers[min(int(asked.Add(1)), len(c.answers))-1]
+				if answer == none {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(answer)
+				return true
+			})
+			cl := client(t, s, Options{Attempts: 4, Patience: 50 * time.Millisecond, Classify: func(int, http.Header, []byte) Verdict { return c.verdict }})
+			_, err := cl.Get(t.Context(), Request{URL: s.URL + "/x"}, make([]byte, 10))
+			made, ok := store.AttemptsOf(fmt.Errorf("outer: %w", err))
+			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) || !ok {
+				t.Fatalf("%v, attempts %v", err, ok)
+			}
+			if made.Tries != int(asked.Load()) || c.tries > 0 && made.Tries != c.tries || made.Code != c.verdict.Code || made.Elapsed <= 0 {
+				t.Errorf("%+v after %d requests", made, asked.Load())
+			}
+			if last := c.answers[len(c.answers)-1]; made.Status != max(last, 0) || made.Statuses[made.Status] == 0 {
+				t.Errorf("%+v", made)
+			}
+		})
+	}
+	if _, ok := store.AttemptsOf(store.ErrNotExist); ok {
+		t.Error("attempts without a server")
+	}
+}
+
 func TestNoServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
 	c := client(t, s, Options{Attempts: 2})
-	if _, err := c.Get(t.Context(), Request{URL: s.URL + "/x?secret=1"}, make([]byte, 10)); err == nil || err.Error() != s.URL+"/x, bytes 0 to 10: cannot connect: connection refused (tried 2 times)" {
+	if _, err := c.Get(t.Context(), Request{URL: s.URL + "/x?secret=1"}, make([]byte, 10)); err == nil || !strings.HasPrefix(err.Error(), s.URL+"/x, bytes 0 to 10: cannot connect: connection refused (tried 2 times in ") {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x/path", "http://x?y=1", "http://\x00"} {

@@ -160,40 +160,51 @@ type failure struct {
 	Region  string
 }
 
-// classify returns the class of an error response, and its code.
-func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
+// classes are the classes of the server's codes. For other codes the status decides.
+var classes = map[string]ranged.Class{
+	"NoSuchBucket": ranged.Permanent,
+
+	"NoSuchKey": ranged.NotFound, "NoSuchUpload": ranged.NotFound, "NotFound": ranged.NotFound, "NoSuchVersion": ranged.NotFound,
+
+	"SlowDown": ranged.Throttled, "ServiceUnavailable": ranged.Throttled, "RequestLimitExceeded": ranged.Throttled,
+	"Throttling": ranged.Throttled, "ThrottlingException": ranged.Throttled, "TooManyRequests": ranged.Throttled,
+	"BandwidthLimitExceeded": ranged.Throttled,
+
+	"InternalError": ranged.Temporary, "RequestTimeout": ranged.Temporary, "OperationAborted": ranged.Temporary,
+	"ConditionalRequestConflict": ranged.Temporary, "BadDigest": ranged.Temporary, "IncompleteBody": ranged.Temporary,
+	"XAmzContentSHA256Mismatch": ranged.Temporary, "XAmzContentChecksumMismatch": ranged.Temporary,
+
+	"PreconditionFailed": ranged.Changed,
+
+	"InvalidObjectState": ranged.Archived,
+
+	"ExpiredToken": ranged.Unauthorized, "ExpiredTokenException": ranged.Unauthorized, "TokenRefreshRequired": ranged.Unauthorized,
+	"InvalidToken": ranged.Unauthorized, "InvalidAccessKeyId": ranged.Unauthorized, "InvalidClientTokenId": ranged.Unauthorized,
+	"UnrecognizedClientException": ranged.Unauthorized, "SignatureDoesNotMatch": ranged.Unauthorized,
+	"InvalidSecurity": ranged.Unauthorized, "RequestExpired": ranged.Unauthorized, "RequestTimeTooSkewed": ranged.Unauthorized,
+	"AuthFailure": ranged.Unauthorized, "NotSignedUp": ranged.Unauthorized, "AccountProblem": ranged.Unauthorized,
+}
+
+// classify returns the meaning of an error response.
+func (d *driver) classify(status int, h http.Header, body []byte) ranged.Verdict {
 	var f failure
-	if xml.Unmarshal(body, &f) != nil || strings.Trim(f.Code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.") != "" || len(f.Code) > 64 {
+	if xml.Unmarshal(body, &f) != nil || !bucket.IsCode(f.Code) {
 		f.Code = ""
 	}
-	if status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || f.Code == "AuthorizationHeaderMalformed" {
+	v := ranged.Verdict{Class: classes[f.Code], Code: f.Code}
+	switch {
+	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, f.Code == "AuthorizationHeaderMalformed":
 		forgetRegion(d.name)
-		return ranged.Permanent, "that the bucket is in another region: add it to the URL, such as ?region=eu-central-1"
+		v.Class = ranged.Permanent
+		v.Text = "the bucket is in another region: add it to the URL, such as ?region=eu-central-1"
+	case f.Code == "NoSuchBucket":
+		v.Text = "the bucket does not exist"
+	case f.Code == "RequestTimeTooSkewed":
+		v.Text = "this machine's clock is wrong"
+	case strings.HasPrefix(f.Code, "KMS."):
+		v.Class = ranged.Denied
+	case v.Class == ranged.Unauthorized:
+		v.Again = d.id != nil && d.id.credentials.Refused()
 	}
-	text := f.Code
-	switch f.Code {
-	case "":
-		return ranged.Unknown, ""
-	case "NoSuchBucket":
-		return ranged.Permanent, "that the bucket does not exist (NoSuchBucket)"
-	case "NoSuchKey", "NoSuchUpload", "NotFound", "NoSuchVersion":
-		return ranged.NotFound, text
-	case "SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests", "BandwidthLimitExceeded":
-		return ranged.Throttled, text
-	case "InternalError", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
-		return ranged.Temporary, text
-	case "PreconditionFailed":
-		return ranged.Changed, text
-	case "ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException":
-		if d.id != nil && d.id.credentials.Refused() {
-			return ranged.Temporary, text
-		}
-		return ranged.Denied, text
-	case "RequestTimeTooSkewed":
-		return ranged.Denied, "that this machine's clock is wrong (" + text + ")"
-	}
-	if status == http.StatusForbidden {
-		return ranged.Denied, text
-	}
-	return ranged.Unknown, text
+	return v
 }

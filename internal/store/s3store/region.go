@@ -75,9 +75,9 @@ func isRegion(s string) bool {
 func askRegion(ctx context.Context, name, bundle string) string {
 	found := ""
 	c, err := ranged.New(ranged.Options{Endpoint: "https://s3.us-east-1." + amazon, CABundle: bundle, Attempts: 3,
-		Classify: func(_ int, h http.Header, _ []byte) (ranged.Class, string) {
+		Classify: func(_ int, h http.Header, _ []byte) ranged.Verdict {
 			found = h.Get("X-Amz-Bucket-Region")
-			return ranged.Permanent, ""
+			return ranged.Verdict{Class: ranged.Permanent}
 		}})
 	if err != nil {
 		return ""

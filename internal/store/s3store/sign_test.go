@@ -188,7 +188,7 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.List(t.Context(), "", nil, func(store.Entry) error { return nil })
-	if !errors.Is(err, store.ErrPermission) || strings.Contains(err.Error(), "VERYSECRET") || strings.Contains(err.Error(), "KEYID") {
+	if !errors.Is(err, store.ErrCredentials) || strings.Contains(err.Error(), "VERYSECRET") || strings.Contains(err.Error(), "KEYID") {
 		t.Errorf("error is %v", err)
 	}
 	if a, _ := auth.Load().(string); !strings.Contains(a, "Credential=KEYID/") || !strings.Contains(a, "/eu-north-1/s3/") {

@@ -31,11 +31,11 @@ func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, 
 		if !bytes.Contains(body, []byte("<Error>")) || xml.Unmarshal(body, &f) != nil {
 			return nil
 		}
-		class, text := d.classify(http.StatusInternalServerError, http.Header{}, body)
-		if class == ranged.Unknown {
-			class = ranged.Temporary
+		v := d.classify(http.StatusOK, http.Header{}, body)
+		if v.Class == ranged.Unknown {
+			v.Class = ranged.Temporary
 		}
-		return ranged.Fail(class, http.StatusOK, "the server answers "+text)
+		return ranged.Fail(v, http.StatusOK)
 	}}
 	if payload != nil {
 		sum := sha256.Sum256(payload)
