@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs pytest, and sees to it that nothing is left behind.
+# Runs pytest and fails if a process is left. Failures are repeated at the end.
 #
 #   scripts/python-tests.sh PREFIX [ARGUMENT...]    PREFIX stands before each line, "" for none; the rest is pytest's
 #
@@ -11,11 +11,18 @@ cd "$(dirname "$0")/../python"
 prefix=$1
 shift
 export STOKER_TESTS_OF=$$
-exec 3> >(exec env -u STOKER_TESTS_OF sed -u "s/^/$prefix/")
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+exec 3> >(exec env -u STOKER_TESTS_OF tee "$log" | env -u STOKER_TESTS_OF sed -u "s/^/$prefix/")
 reader=$!
 timeout --foreground -s ABRT -k 60 3600 ../.venv/bin/python -u -X faulthandler -m pytest "$@" >&3 2>&1 3>&-
 code=$?
 exec 3>&-
+
+# Libraries print hundreds of lines when Python exits. The failures are repeated after them.
+failures() {
+  [ "$code" = 0 ] || grep -aE '^(FAILED|ERROR) |^[0-9]+ failed|^=+ .*(failed|error)' "$log" | sed "s/^/$prefix/"
+}
 
 # Processes of this run: what they inherit names it.
 left() {
@@ -28,11 +35,12 @@ left() {
 }
 for ((i = 0; i < 30; i++)); do
   pids=$(left)
-  [ -n "$pids" ] || { wait $reader && exit $code; }
+  [ -n "$pids" ] || { wait $reader; failures; exit $code; }
   sleep 1
 done
 for pid in $pids; do
   echo "${prefix}process $pid is left: $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c-200), waits in $(cat "/proc/$pid/wchan" 2>/dev/null)"
 done
 kill -9 $pids 2>/dev/null
+failures
 exit $((code ? code : 1))
