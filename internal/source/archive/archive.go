@@ -115,6 +115,7 @@ func Open(ctx context.Context, url string, st store.Store, format *Format, opt *
 	if err := s.scan(ctx, o.Threads); err != nil {
 		return nil, err
 	}
+	s.unpackNames()
 	if g := s.group(); g != nil {
 		err = s.samples(g)
 	} else {

@@ -1,8 +1,8 @@
 package archive
 
 import (
+	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -43,6 +43,29 @@ func (l *layout) beside(bad bool) { l.skipped[len(l.skipped)-1].Beside = !bad }
 // records is the number of records so far.
 func (l *layout) records() int64 {
 	return int64(len(l.members) / max(l.stored, 1))
+}
+
+// unpackNames gives each member the name that it has when it is unpacked. Members without one are skipped.
+func (l *layout) unpackNames() {
+	for n, t := range l.tables {
+		var out *Table // t with other names, once one differs
+		for i := range t.len() {
+			name := t.name(i)
+			unpacked := unpackedName(name)
+			if unpacked == "" && (t.size[i] > 0 || !strings.HasSuffix(name, "/")) {
+				l.skip(cmp.Or(l.path(n, i), `""`), "its name is not that of a file")
+			}
+			if unpacked != name && out == nil {
+				out = t.renamed(i)
+			}
+			if out != nil {
+				out.addName(unpacked)
+			}
+		}
+		if out != nil {
+			l.tables[n] = out
+		}
+	}
 }
 
 // samples are members grouped by key.
@@ -282,6 +305,9 @@ func (l *layout) files() error {
 		}
 	}
 	if len(counts) == 0 {
+		if len(l.skipped) > 0 {
+			return fmt.Errorf("there are no files in it: %q is skipped, %s", l.skipped[0].Path, l.skipped[0].Reason)
+		}
 		return fmt.Errorf("there are no files in it")
 	}
 	l.fields, l.stored = []meaning{of}, 1
@@ -368,11 +394,7 @@ func (l *layout) folders(wanted func(name string) bool) (root string, classes []
 
 // folder returns the folder of a name, "" for the top.
 func folder(name string) string {
-	d := path.Dir(path.Clean(name))
-	if d == "." {
-		return ""
-	}
-	return d
+	return name[:max(strings.LastIndexByte(name, '/'), 0)]
 }
 
 // class returns the first folder of a name below root, "" for a name directly in root.

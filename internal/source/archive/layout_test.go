@@ -22,6 +22,7 @@ func made(t *testing.T, shards ...[]string) (*layout, error) {
 		}
 		l.tables = append(l.tables, tab)
 	}
+	l.unpackNames()
 	var err error
 	if g := l.group(); g != nil {
 		err = l.samples(g)
@@ -85,6 +86,18 @@ func TestLayouts(t *testing.T) {
 			"image:image label:label 0.jpg+0.cls 1.jpg+1.cls"},
 		{"class folders", [][]string{{"b/1.jpg", "a/2.png", "b/c/3.jpg", "a/5.heic", "a/readme.md", "4.jpg", ".x/5.jpg", "a/@eaDir/6.jpg", "b/Thumbs.db"}},
 			"image:image label:label 1.jpg+b 2.png+a 3.jpg+b -0/a/5.heic (is not of type image) ~0/a/readme.md (is not of type image) ~0/4.jpg (is outside the class folders, so it has no class)"},
+		{"absolute names", [][]string{{"/a/0.jpg", "/b/1.jpg"}, {"//c//2.jpg"}},
+			"image:image label:label 0.jpg+a 1.jpg+b 2.jpg+c"},
+		{"names that lead out of the archive", [][]string{{"a/0.jpg", "../../b/1.jpg", "/b/2.jpg", "a/../../c/3.jpg", "./a/./4.jpg"}},
+			"image:image label:label 0.jpg+a 1.jpg+b 2.jpg+b 3.jpg+c 4.jpg+a"},
+		{"names from Windows", [][]string{{`a\0.jpg`, `C:\b\1.jpg`, `c:/a/2.jpg`, `..\b\3.jpg`, `b\c\4.jpg`}},
+			"image:image label:label 0.jpg+a 1.jpg+b 2.jpg+a 3.jpg+b 4.jpg+b"},
+		{"a backslash in a name with slashes", [][]string{{`a\b/0.jpg`, `c/1.jpg`}}, `image:image label:label 0.jpg+a\b 1.jpg+c`},
+		{"names of no file", [][]string{{"a/0.jpg", "", "/", "..", "b/", "b/.", "a/x\x00.jpg", "b/1.jpg"}},
+			"image:image label:label 0.jpg+a 1.jpg+b " +
+				"-0/ (its name is not that of a file) -0/.. (its name is not that of a file) " +
+				"-0/b/. (its name is not that of a file) -0/a/x\x00.jpg (its name is not that of a file)"},
+		{"samples with absolute names", [][]string{{"/a/0.jpg", "a/0.cls", "./b/1.jpg", "b/1.cls"}}, "image:image label:label 0.jpg+0.cls 1.jpg+1.cls"},
 		{"class folders in a folder", [][]string{{"./photos/b/1.jpg", "./photos/a/2.png"}, {"photos/c/x.jpg"}},
 			"image:image label:label 1.jpg+b 2.png+a x.jpg+c"},
 		{"images in one folder", [][]string{{"photos/1.jpg", "photos/2.png"}}, "image:image 1.jpg 2.png"},

@@ -9,6 +9,37 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
+// unpackedName returns the path to which unpacking would write a member: relative, with "/" between its parts, without
+// empty parts and ".". As in GNU tar, a leading "/" and everything up to the last ".." are dropped, and so is a drive
+// letter. Backslashes separate the parts if there is no "/": programs on Windows write such names. It returns "" for
+// a name that a file cannot have, such as that of a folder.
+func unpackedName(name string) string {
+	drive := len(name) > 2 && name[1] == ':' && (name[2] == '\\' || name[2] == '/') && isLetter(name[0])
+	if drive {
+		name = name[2:]
+	}
+	if drive || strings.IndexByte(name, '/') < 0 {
+		name = strings.ReplaceAll(name, `\`, "/")
+	}
+	parts := strings.Split(name, "/")
+	if end := parts[len(parts)-1]; end == "" || end == "." || end == ".." || strings.IndexByte(name, 0) >= 0 {
+		return ""
+	}
+	kept := parts[:0]
+	for _, part := range parts {
+		switch part {
+		case "", ".":
+		case "..":
+			kept = kept[:0]
+		default:
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "/")
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
 // Split splits a member's name into the key, which all members of a sample share, and the suffix, which identifies
 // the member in its sample. As in the webdataset library, the key ends at the first dot of the base name. ok is
 // false for members that are not part of a sample.
@@ -36,14 +67,14 @@ func meta(name string) bool {
 	return strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__") && len(first) >= 4
 }
 
-// hidden reports whether a member is hidden or was added by a file manager.
+// hidden reports whether a member has no name, is hidden or was added by a file manager.
 func hidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") && part != "." && part != ".." {
 			return true
 		}
 	}
-	return selection.Litter(name) != "" || selection.System(name)
+	return name == "" || selection.Litter(name) != "" || selection.System(name)
 }
 
 // meaning is what a suffix tells about a member: its field and the kind of its value.

@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"path"
+	"path/filepath"
 	"testing"
 
 	"github.com/stokerdata/stoker/source/driver"
@@ -44,4 +46,19 @@ func TestMeaning(t *testing.T) {
 			t.Errorf("%s: meta is %v", name, !want)
 		}
 	}
+}
+
+func FuzzUnpackedName(f *testing.F) {
+	for _, name := range []string{"/a/0.jpg", "../../x", `C:\a\b`, "a/./b/", "", "/", "a\x00b", "k\xff/1.jpg"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		got := unpackedName(name)
+		if got == "" {
+			return
+		}
+		if !filepath.IsLocal(got) || path.Clean(got) != got || unpackedName("./"+got) != got {
+			t.Errorf("%q became %q", name, got)
+		}
+	})
 }

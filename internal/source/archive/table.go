@@ -42,14 +42,28 @@ func (t *Table) add(m *Member, unpack bool) error {
 	if len(t.names)+len(m.Name) > math.MaxUint32 || len(t.at) >= math.MaxInt32 {
 		return errors.New("too many members, or their names are too long")
 	}
-	t.names = append(t.names, m.Name...)
-	t.ends = append(t.ends, uint32(len(t.names)))
+	t.addName(m.Name)
 	t.at = append(t.at, m.At)
 	t.size = append(t.size, m.Size)
 	if unpack {
 		t.packed = append(t.packed, packed{m.Extent, m.Packed, m.CRC, m.Deflated})
 	}
 	return nil
+}
+
+func (t *Table) addName(name string) {
+	t.names = append(t.names, name...)
+	t.ends = append(t.ends, uint32(len(t.names)))
+}
+
+// renamed returns a table of the same members with the names of the first n of them. The others follow with addName.
+func (t *Table) renamed(n int) *Table {
+	out := *t
+	out.names, out.ends = nil, nil
+	for i := range n {
+		out.addName(t.name(i))
+	}
+	return &out
 }
 
 func (t *Table) len() int { return len(t.at) }

@@ -172,7 +172,7 @@ func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Me
 		if need := localBytes + int64(len(m.Name)) + m.Packed; m.Extent < need {
 			return damage(m.At, "the member %q needs %d bytes and has %d: the file is damaged", m.Name, need, m.Extent)
 		}
-		if strings.HasSuffix(m.Name, "/") {
+		if strings.HasSuffix(m.Name, "/") && m.Size == 0 {
 			continue // a folder
 		}
 		if err := add(m); err != nil {
