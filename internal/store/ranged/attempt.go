@@ -183,6 +183,9 @@ func (x *exchange) done(n int64, err error) {
 	var f *Failure
 	throttled := errors.As(err, &f) && f.Class == Throttled
 	x.c.counters.End(time.Since(x.sent), n, err, throttled)
+	if f != nil && f.Class != NotFound && f.Class != Changed {
+		x.c.counters.Fail(f.text)
+	}
 	if throttled || err == nil {
 		x.c.limit.done(x.sent, throttled)
 	}

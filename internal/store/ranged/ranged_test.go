@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/store/traffic"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -380,6 +382,9 @@ func TestAttempts(t *testing.T) {
 			made, ok := store.AttemptsOf(fmt.Errorf("outer: %w", err))
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) || !ok {
 				t.Fatalf("%v, attempts %v", err, ok)
+			}
+			if in := slices.IndexFunc(traffic.Troubles(), func(t traffic.Trouble) bool { return t.Endpoint == s.URL }); in < 0 {
+				t.Error("the server is not in trouble")
 			}
 			if made.Tries != int(asked.Load()) || c.tries > 0 && made.Tries != c.tries || made.Code != c.verdict.Code || made.Elapsed <= 0 {
 				t.Errorf("%+v after %d requests", made, asked.Load())

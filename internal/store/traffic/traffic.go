@@ -4,11 +4,14 @@ package traffic
 
 import (
 	"cmp"
+	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Endpoint has the counters of one server. Its methods may be called from any goroutine.
@@ -17,6 +20,7 @@ type Endpoint struct {
 
 	requests, bytes, retries, throttled, errors, inFlight atomic.Int64
 	took                                                  [buckets]atomic.Int64
+	trouble                                               atomic.Pointer[Trouble]
 }
 
 var (
@@ -91,6 +95,53 @@ func (e *Endpoint) End(took time.Duration, bytes int64, err error, throttled boo
 		return
 	}
 	e.took[bucket(took)].Add(1)
+	if e.trouble.Load() != nil {
+		e.trouble.Store(nil)
+	}
+}
+
+// Trouble describes a server that has failed all requests since a moment.
+type Trouble struct {
+	Endpoint string
+	// Last is the last failure, such as "the server answers 503 SlowDown", without names of objects.
+	Last string
+	// Failures is the number of requests that failed in a row.
+	Failures int64
+	// Since is the time of the first of them.
+	Since time.Time
+}
+
+// String returns the trouble for messages.
+func (t Trouble) String() string {
+	return fmt.Sprintf("%s: %s (%d failed requests in a row in %s)", t.Endpoint, t.Last, t.Failures, units.Seconds(time.Since(t.Since).Seconds()))
+}
+
+// Fail records a failure of the server, which the next successful request clears. A missing object is not a failure.
+func (e *Endpoint) Fail(why string) {
+	for {
+		old := e.trouble.Load()
+		next := Trouble{Endpoint: e.name, Last: why, Failures: 1, Since: time.Now()}
+		if old != nil {
+			next.Failures, next.Since = old.Failures+1, old.Since
+		}
+		if e.trouble.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+// Troubles returns the servers whose last request failed, by name.
+func Troubles() []Trouble {
+	mu.Lock()
+	defer mu.Unlock()
+	var out []Trouble
+	for _, e := range all {
+		if t := e.trouble.Load(); t != nil {
+			out = append(out, *t)
+		}
+	}
+	slices.SortFunc(out, func(a, b Trouble) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
+	return out
 }
 
 // Stats returns the counters.

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -56,5 +57,31 @@ func TestCounts(t *testing.T) {
 	}
 	if !found {
 		t.Error("not among all endpoints")
+	}
+}
+
+// A server is in trouble from its first failure to its next success.
+func TestTroubles(t *testing.T) {
+	name := "test://" + t.TempDir()
+	e := Of(name)
+	mine := func() (out []Trouble) {
+		for _, t := range Troubles() {
+			if t.Endpoint == name {
+				out = append(out, t)
+			}
+		}
+		return out
+	}
+	for range 3 {
+		e.Fail("the server answers 503 SlowDown")
+		e.End(time.Millisecond, 0, errors.New("slow down"), true)
+	}
+	got := mine()
+	if len(got) != 1 || got[0].Failures != 3 || !strings.HasPrefix(got[0].String(), name+": the server answers 503 SlowDown (3 failed requests in a row in ") {
+		t.Errorf("%v", got)
+	}
+	e.End(time.Millisecond, 0, nil, false)
+	if got := mine(); got != nil {
+		t.Errorf("%v after a success", got)
 	}
 }
