@@ -46,7 +46,8 @@ type source struct {
 	list    *filelist.List
 	schema  *schema
 	columns []*columns.Column // by field
-	same    []int             // by field, the first field of the same column
+	choice  *columns.Choice
+	same    []int // by field, the first field of the same column
 	batches []place
 	first   []int64   // number of the first record of each batch
 	parts   [][]*part // by batch and field
@@ -96,19 +97,12 @@ func (s *source) read(ctx context.Context) error {
 		return err
 	}
 	all := columns.Of(s.schema.columns, s.schema.features)
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.Name
-	}
-	wants, from, err := column.Choose(column.Named(names), s.opt.Columns)
+	choice, wants, chosen, err := columns.Choose(s.list.Store, all, s.opt.Columns)
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.list.Store, err)
+		return err
 	}
-	for i := range wants {
-		c := all[from[i]]
-		if c.Why != "" {
-			return columns.Refuse(s.list.Store, c, all)
-		}
+	s.choice = choice
+	for i, c := range chosen {
 		s.same = append(s.same, len(s.columns))
 		if first := slices.Index(s.columns, c); first >= 0 {
 			s.same[i] = first
@@ -150,7 +144,7 @@ func (s *source) read(ctx context.Context) error {
 	if s.info.Len > 1<<40 {
 		return fmt.Errorf("%s has %d rows, the limit is %d", s.list.Store, s.info.Len, int64(1)<<40)
 	}
-	return s.fields(ctx, wants, all, seen)
+	return s.fields(ctx, wants, seen)
 }
 
 // number numbers the compressed buffers.
@@ -168,13 +162,13 @@ func (s *source) number() {
 }
 
 // fields sets the fields from the statistics of their columns.
-func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, seen []*column.Seen) error {
+func (s *source) fields(ctx context.Context, wants []column.Want, seen []*column.Seen) error {
+	wants, seen, err := s.leaveUneven(wants, seen)
+	if err != nil {
+		return err
+	}
 	for i, c := range s.columns {
 		u := seen[i]
-		if u.Uneven {
-			c.Why = "is not read: the lists within its lists have different lengths or no value"
-			return columns.Refuse(s.list.Store, c, all)
-		}
 		if err := s.look(ctx, i, wants[i], u); err != nil {
 			return err
 		}
@@ -192,6 +186,34 @@ func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns
 	s.info.Objects = int64(s.list.Len()) + s.files.Len()
 	return nil
 }
+
+// leaveUneven leaves out columns whose inner lists differ in length. Such a column has no second field, because the
+// user does not name it.
+func (s *source) leaveUneven(wants []column.Want, seen []*column.Seen) ([]column.Want, []*column.Seen, error) {
+	at := 0
+	for i, c := range s.columns {
+		if seen[i].Uneven {
+			if err := s.choice.Leave(c, columns.Uneven); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		s.columns[at], wants[at], seen[at] = c, wants[i], seen[i]
+		s.same[at] = slices.Index(s.columns[:at+1], c)
+		for _, parts := range s.parts {
+			parts[at] = parts[i]
+		}
+		at++
+	}
+	s.columns, s.same = s.columns[:at], s.same[:at]
+	for i := range s.parts {
+		s.parts[i] = s.parts[i][:at]
+	}
+	return wants[:at], seen[:at], s.choice.Some(at)
+}
+
+// Left implements driver.Leaver.
+func (s *source) Left() []driver.Skipped { return s.choice.Left() }
 
 // at prefixes an error with the file and the position in it.
 func (s *source) at(f int, what string, err error) error {

@@ -195,12 +195,23 @@ func (c *Column) describe() {
 	switch {
 	case n.Class == Boolean && len(c.Levels)+len(c.Fixed) == 0:
 	case n.Class != Number:
-		c.Why = "is not read: numbers, truth values, text, bytes, lists of numbers, and structs of these are"
+		c.Why = "is not read: " + advice(n.Typ)
 	case size*int64(n.DType.Size()) > driver.MaxArrayBytes:
 		c.Why = "its values are too large"
 	case len(c.Levels)+len(c.Fixed) > driver.MaxAxes:
 		c.Why = "its lists are too deep"
 	}
+}
+
+// advice says what can be done about a type that is not read.
+func advice(typ string) string {
+	switch {
+	case strings.HasPrefix(typ, "decimal"):
+		return "cast it to double, or to a whole number of the smallest unit"
+	case typ == "int96":
+		return "write it as a 64-bit timestamp, in Spark with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+	}
+	return "numbers, truth values, text, bytes, lists of numbers, and structs of these are"
 }
 
 // Typ returns the name of the type, for messages.
@@ -282,8 +293,8 @@ func (c *Column) Bound(s *column.Seen, raw []byte) {
 	s.Bounds(n, n)
 }
 
-// Refuse returns the error for a column that cannot be read, with columns that can.
-func Refuse(where fmt.Stringer, c *Column, all []*Column) error {
+// refuse returns the error for a column that cannot be read, with columns that can.
+func refuse(where fmt.Stringer, c *Column, all []*Column) error {
 	var rest []string
 	for _, o := range all {
 		if o.Why == "" && len(rest) < 4 {

@@ -19,11 +19,11 @@ func (c Codec) check() error {
 	case None, Snappy, Gzip, Zstd, LZ4Raw:
 		return nil
 	case LZ4:
-		return errors.New("it is compressed with Hadoop's LZ4, which is not read: write the file with the codec LZ4_RAW, zstd or snappy")
+		return unsupported("it is compressed with Hadoop's LZ4, which is not read: write the file with the codec LZ4_RAW, zstd or snappy")
 	case Brotli:
-		return errors.New("it is compressed with Brotli, which is not read: write the file with the codec zstd or snappy")
+		return unsupported("it is compressed with Brotli, which is not read: write the file with the codec zstd or snappy")
 	case LZO:
-		return errors.New("it is compressed with LZO, which is not read: write the file with the codec zstd or snappy")
+		return unsupported("it is compressed with LZO, which is not read: write the file with the codec zstd or snappy")
 	}
 	return damaged("codec %d", c)
 }

@@ -162,6 +162,24 @@ func levels(dst []uint8, b []byte, n int, most uint8) (bool, error) {
 	return true, nil
 }
 
+// packedLevels decodes levels in the deprecated encoding BIT_PACKED: from the highest bit on, without runs.
+func packedLevels(dst []uint8, b []byte, n int, most uint8) (bool, error) {
+	width := bits.Len8(most)
+	some := false
+	for i := range n {
+		v := uint8(0)
+		for k := i * width; k < (i+1)*width; k++ {
+			v = v<<1 | b[k>>3]>>(7-k&7)&1
+		}
+		if v > most {
+			return false, damaged("a level of %d, the highest is %d", v, most)
+		}
+		dst[i] = v
+		some = some || v < most
+	}
+	return some, nil
+}
+
 func fill(b []byte, v byte) {
 	if len(b) == 0 {
 		return

@@ -185,7 +185,7 @@ func ParseMeta(b []byte, size int64) (*Meta, error) {
 	return m, nil
 }
 
-var errEncrypted = errors.New("it is encrypted, which is not read")
+var errEncrypted = unsupported("it is encrypted, which is not read")
 
 func (r *reader) keyValue() (key, value string) {
 	r.fields(func(id int16, typ byte) {
@@ -300,10 +300,9 @@ func (r *reader) chunk() (c Chunk) {
 func (c *Chunk) check(l *Leaf, g *Group, size int64) error {
 	start := c.Start()
 	switch {
-	case c.seal:
-		return errEncrypted
-	case c.file:
-		return errors.New("its data is in another file, which is not read")
+	case c.seal || c.file:
+		c.IndexBytes = 0
+		return nil // Supported refuses it
 	case c.Type != l.Type:
 		return damaged("type %d in the row group, %d in the schema", c.Type, l.Type)
 	case c.Values < 0 || c.Values > math.MaxInt32*16 || l.MaxRep == 0 && c.Values != g.Rows || c.Values < g.Rows:
@@ -321,6 +320,17 @@ func (c *Chunk) check(l *Leaf, g *Group, size int64) error {
 		c.Nulls = -1
 	}
 	return nil
+}
+
+// Supported returns an error for a chunk that is not read.
+func (c *Chunk) Supported() error {
+	switch {
+	case c.seal:
+		return errEncrypted
+	case c.file:
+		return unsupported("its data is in another file, which is not read")
+	}
+	return c.Codec.check()
 }
 
 // The encodings.
@@ -365,7 +375,8 @@ type Header struct {
 	crc        uint32
 	hasCRC     bool
 	enc        int64
-	levels     int64 // encoding of the levels
+	repEnc     int64 // encoding of the repetition levels
+	defEnc     int64 // encoding of the definition levels
 	reps, defs int64 // bytes of levels, in version 2
 	stored     bool  // not compressed, in version 2
 	known      bool  // the header of its page type is present
@@ -394,7 +405,7 @@ func (e *shortError) Unwrap() error        { return e.error }
 
 // ParseHeader parses the page header at the start of b.
 func ParseHeader(b []byte) (*Header, error) {
-	h := &Header{Rows: -1, levels: encRLE}
+	h := &Header{Rows: -1, repEnc: encRLE, defEnc: encRLE}
 	r := &reader{b: b}
 	r.fields(func(id int16, typ byte) {
 		switch id {
@@ -414,10 +425,10 @@ func ParseHeader(b []byte) (*Header, error) {
 					h.Values = r.integer(typ)
 				case 2:
 					h.enc = r.integer(typ)
-				case 3, 4:
-					if e := r.integer(typ); e != encRLE {
-						h.levels = e
-					}
+				case 3:
+					h.defEnc = r.integer(typ)
+				case 4:
+					h.repEnc = r.integer(typ)
 				}
 			})
 		case 7:
@@ -469,8 +480,6 @@ func ParseHeader(b []byte) (*Header, error) {
 		return nil, damaged("a page of %d rows and %d values", h.Rows, h.Values)
 	case h.reps < 0 || h.defs < 0 || h.reps > h.Bytes || h.defs > h.Bytes-h.reps || h.reps+h.defs > h.Plain:
 		return nil, damaged("levels of %d and %d bytes in a page of %d", h.reps, h.defs, h.Bytes)
-	case h.IsData() && h.levels != encRLE:
-		return nil, fmt.Errorf("its levels are encoded as %s, which is not read", encodingName(h.levels))
 	}
 	return h, nil
 }

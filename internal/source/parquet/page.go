@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"math/bits"
 
 	"github.com/stokerdata/stoker/internal/source/columns"
 )
@@ -158,7 +159,7 @@ func (d *Decoder) Dictionary(r Raw) (*Page, error) {
 	l := d.Leaf
 	n := int(r.Values)
 	if r.enc != encPlain && r.enc != encPlainDict {
-		return nil, fmt.Errorf("its dictionary is encoded as %s, which is not read", encodingName(r.enc))
+		return nil, unsupported("its dictionary is encoded as %s, which is not read", encodingName(r.enc))
 	}
 	if err := limit(r.Values, int64(max(l.Width, 4)), r.Header); err != nil {
 		return nil, err
@@ -227,59 +228,77 @@ func (d *Decoder) numbers(dst, src []byte, n int, enc int64) error {
 	case enc == encSplit:
 		return joinSplit(dst, src, n, from, l.Width)
 	}
-	return fmt.Errorf("its values are encoded as %s, which is not read for this type", encodingName(enc))
+	return unsupported("its values are encoded as %s, which is not read for this type", encodingName(enc))
 }
 
 // readLevels decodes the levels of a page and returns the offset of the values in the decompressed page. Levels are
 // nil if all are the highest.
 func (d *Decoder) readLevels(r Raw, raw, sec []byte) (reps, defs []uint8, values int64, err error) {
 	n := int(r.Values)
-	part := func(most uint8, size int64, v2 bool) ([]byte, error) {
-		if most == 0 {
-			if v2 {
-				raw = raw[size:]
-			}
-			return nil, nil
+	if r.kind == pageDataV2 {
+		if reps, err = kept(&d.reps, n, d.Leaf.MaxRep, raw[:r.reps], levels); err == nil {
+			defs, err = kept(&d.defs, n, d.Leaf.MaxDef, raw[r.reps:r.reps+r.defs], levels)
 		}
-		if v2 {
-			out := raw[:size]
-			raw = raw[size:]
-			return out, nil
+	} else {
+		rest := sec
+		if reps, rest, err = levelsV1(&d.reps, n, d.Leaf.MaxRep, r.repEnc, rest); err == nil {
+			defs, rest, err = levelsV1(&d.defs, n, d.Leaf.MaxDef, r.defEnc, rest)
 		}
-		rest := sec[values:]
-		if len(rest) < 4 || int64(binary.LittleEndian.Uint32(rest)) > int64(len(rest)-4) {
-			return nil, damaged("its levels are cut off")
-		}
-		size = int64(binary.LittleEndian.Uint32(rest))
-		values += 4 + size
-		return rest[4 : 4+size], nil
+		values = int64(len(sec) - len(rest))
 	}
-	read := func(mem *[]uint8, most uint8, size int64) ([]uint8, error) {
-		b, err := part(most, size, r.kind == pageDataV2)
-		if err != nil || most == 0 {
-			return nil, err
-		}
-		if cap(*mem) < n {
-			*mem = make([]uint8, n)
-		}
-		some, err := levels((*mem)[:n], b, n, most)
-		if err != nil || !some {
-			return nil, err
-		}
-		return (*mem)[:n], nil
-	}
-	if reps, err = read(&d.reps, d.Leaf.MaxRep, r.reps); err != nil {
+	if err != nil {
 		return nil, nil, 0, err
 	}
 	if d.Leaf.MaxRep > 0 && reps == nil { // the page only continues a row
-		if cap(d.reps) < n {
-			d.reps = make([]uint8, n)
-		}
-		reps = d.reps[:n]
+		reps = sized(&d.reps, n)
 		fill(reps, d.Leaf.MaxRep)
 	}
-	defs, err = read(&d.defs, d.Leaf.MaxDef, r.defs)
-	return reps, defs, values, err
+	return reps, defs, values, nil
+}
+
+// levelsV1 decodes the levels at the start of a page of version 1 and returns the bytes after them. The encoding has
+// no meaning if the highest level is 0, because there are then no levels. Parquet-java writes BIT_PACKED there.
+func levelsV1(mem *[]uint8, n int, most uint8, enc int64, b []byte) (out []uint8, rest []byte, err error) {
+	if most == 0 {
+		return nil, b, nil
+	}
+	size, from := int64(0), int64(0)
+	decode := levels
+	switch enc {
+	case encRLE:
+		if len(b) < 4 {
+			return nil, nil, damaged("its levels are cut off")
+		}
+		size, from = int64(binary.LittleEndian.Uint32(b)), 4
+	case encBitPacked:
+		size, decode = (int64(n)*int64(bits.Len8(most))+7)/8, packedLevels
+	default:
+		return nil, nil, unsupported("its levels are encoded as %s, which is not read", encodingName(enc))
+	}
+	if size > int64(len(b))-from {
+		return nil, nil, damaged("its levels are cut off")
+	}
+	out, err = kept(mem, n, most, b[from:from+size], decode)
+	return out, b[from+size:], err
+}
+
+// kept decodes n levels into reused memory. It returns nil if all are the highest.
+func kept(mem *[]uint8, n int, most uint8, b []byte, decode func([]uint8, []byte, int, uint8) (bool, error)) ([]uint8, error) {
+	if most == 0 {
+		return nil, nil
+	}
+	out := sized(mem, n)
+	if some, err := decode(out, b, n, most); err != nil || !some {
+		return nil, err
+	}
+	return out, nil
+}
+
+func sized(mem *[]uint8, n int) []uint8 {
+	if cap(*mem) < n {
+		*mem = make([]uint8, n)
+	}
+	return (*mem)[:n]
 }
 
 // Data decodes the rows that begin in the first of some data pages. Values before them belong to a row of an
@@ -302,7 +321,7 @@ func (d *Decoder) Data(pages []Raw, rows int64) (*Page, error) {
 	}
 	if l.Width == 0 {
 		if len(pages) != 1 || l.MaxRep > 0 {
-			return nil, fmt.Errorf("lists of byte strings are not read")
+			return nil, unsupported("lists of byte strings are not read")
 		}
 		return d.stringPage(pages[0], int(rows))
 	}
@@ -599,7 +618,7 @@ func (d *Decoder) stringPage(r Raw, rows int) (*Page, error) {
 		}
 		return p, d.starts(p, func(i int) (int, error) { return i * n, nil }, dense)
 	}
-	return nil, fmt.Errorf("its values are encoded as %s, which is not read for this type", encodingName(r.enc))
+	return nil, unsupported("its values are encoded as %s, which is not read for this type", encodingName(r.enc))
 }
 
 // indexes decodes the dictionary indexes of the rows' strings.

@@ -39,6 +39,16 @@ const (
 // ErrFormat is wrapped by all errors about damaged files.
 var ErrFormat = errors.New("damaged")
 
+// ErrUnsupported is wrapped by all errors about columns that are intact and use a feature that is not read.
+var ErrUnsupported = errors.New("not read")
+
+// unsupportedError has the feature in its message.
+type unsupportedError struct{ error }
+
+func (e unsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
+func unsupported(format string, a ...any) error { return unsupportedError{fmt.Errorf(format, a...)} }
+
 func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, a...))
 }
@@ -52,7 +62,7 @@ func FooterSize(tail []byte, file int64) (int64, error) {
 	switch string(tail[4:]) {
 	case Magic:
 	case MagicEncrypted:
-		return 0, errors.New("it is encrypted, which is not read")
+		return 0, errEncrypted
 	default:
 		return 0, damaged("it has no Parquet footer at its end: the file is cut off")
 	}

@@ -212,3 +212,30 @@ func TestParts(t *testing.T) {
 		t.Error("zstd has parts")
 	}
 }
+
+// Levels in the deprecated encoding start at the highest bit of each byte.
+func TestPackedLevels(t *testing.T) {
+	dst := make([]uint8, 9)
+	if some, err := packedLevels(dst[:8], []byte{0b00000101, 0b00111001, 0b01110111}, 8, 7); err != nil || !some || !bytes.Equal(dst[:8], []byte{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Error(some, err, dst)
+	}
+	if some, err := packedLevels(dst, []byte{0xFF, 0x80}, 9, 1); err != nil || some {
+		t.Error(some, err)
+	}
+	if _, err := packedLevels(dst, []byte{0xFF}, 1, 2); err == nil {
+		t.Error("a level of 3 is taken where the highest is 2")
+	}
+	mem := []uint8(nil)
+	if got, rest, err := levelsV1(&mem, 9, 1, encBitPacked, []byte{0x7F, 0x80, 42}); err != nil || len(rest) != 1 || !bytes.Equal(got, []byte{0, 1, 1, 1, 1, 1, 1, 1, 1}) {
+		t.Error(got, rest, err)
+	}
+	if _, _, err := levelsV1(&mem, 9, 1, encBitPacked, []byte{0x7F}); !errors.Is(err, ErrFormat) {
+		t.Error(err)
+	}
+	if _, _, err := levelsV1(&mem, 9, 1, encDelta, []byte{0x7F}); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, rest, err := levelsV1(&mem, 9, 0, encDelta, []byte{42}); err != nil || len(rest) != 1 {
+		t.Error(rest, err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -62,6 +63,18 @@ type track struct {
 	dictIndex []atomic.Pointer[index]
 	// held are the values of a column of numbers in memory, valid their validity bits.
 	held, valid []byte
+
+	mu      sync.Mutex
+	refused error // the first reason why it is not read, and its place
+}
+
+// refuse notes why the track is not read.
+func (t *track) refuse(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refused == nil {
+		t.refused = err
+	}
 }
 
 // group is a row group.
@@ -144,10 +157,16 @@ func (s *source) look(ctx context.Context, f int, out *opened) error {
 				to := &out.groups[i][k]
 				to.nulls = t.leaf.MaxDef > 0 && c.Nulls != 0
 				to.plain = c.Plain
-				if err := s.pages(gctx, o, t, c, m.Groups[i].Rows, indexes, to); err != nil {
-					return s.at(f, fmt.Sprintf(", row group %d, column %q", i, t.leaf.Path), err)
+				err := c.Supported()
+				if err == nil {
+					err = s.pages(gctx, o, t, c, m.Groups[i].Rows, indexes, to)
 				}
-				return nil
+				err = s.at(f, fmt.Sprintf(", row group %d, column %q", i, t.leaf.Path), err)
+				if errors.Is(err, parquet.ErrUnsupported) {
+					t.refuse(err)
+					return nil
+				}
+				return err
 			})
 		}
 	}

@@ -14,9 +14,11 @@ package parquetsource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +50,7 @@ type source struct {
 	list    *filelist.List
 	meta    *parquet.Meta // of the first file
 	columns []*columns.Column
+	choice  *columns.Choice
 	tracks  []*track
 	track   []int   // by field
 	quick   []bool  // by field: its values are held numbers
@@ -103,19 +106,12 @@ func (s *source) read(ctx context.Context) error {
 		return s.at(0, "", err)
 	}
 	all := columns.Of(s.meta.Schema.Columns, s.meta.Features)
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.Name
-	}
-	wants, from, err := column.Choose(column.Named(names), s.opt.Columns)
+	choice, wants, chosen, err := columns.Choose(s.list.Store, all, s.opt.Columns)
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.list.Store, err)
+		return err
 	}
-	for i := range wants {
-		c := all[from[i]]
-		if c.Why != "" {
-			return columns.Refuse(s.list.Store, c, all)
-		}
+	s.choice = choice
+	for _, c := range chosen {
 		n := c.Elem
 		if n == nil {
 			n = c.Value
@@ -146,7 +142,7 @@ func (s *source) read(ctx context.Context) error {
 	if s.info.Len > 1<<40 {
 		return fmt.Errorf("%s has %d rows, the limit is %d", s.list.Store, s.info.Len, int64(1)<<40)
 	}
-	return s.fields(ctx, wants, all, paths)
+	return s.fields(ctx, wants, paths)
 }
 
 // trackOf returns the track of a leaf. It creates the track if needed.
@@ -159,53 +155,33 @@ func (s *source) trackOf(leaf int) int {
 }
 
 // fields sets the fields from the metadata, and scans columns if it does not suffice.
-func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, paths []int) error {
-	seen := make([]*column.Seen, len(s.tracks))
-	looked, counted := make([]bool, len(s.tracks)), make([]bool, len(s.tracks))
+func (s *source) fields(ctx context.Context, wants []column.Want, paths []int) error {
+	scan := &scanner{s: s, wants: wants, seen: make([]*column.Seen, len(s.tracks)), looked: make([]bool, len(s.tracks)), counted: make([]bool, len(s.tracks))}
 	unknown := make([]bool, len(wants))
+	at := 0 // fields so far
 	for i, c := range s.columns {
-		n := s.track[i]
-		t := s.tracks[n]
-		if seen[n] == nil {
-			var of []column.Want
-			for k := range wants {
-				if s.track[k] == n {
-					of = append(of, wants[k])
-				}
-			}
-			seen[n] = c.Seen(of...)
+		why, err := "", errors.Join(s.tracks[s.track[i]].refused, refusedAt(s.tracks, paths[i]))
+		if err == nil {
+			unknown[at], why, err = scan.column(ctx, i)
 		}
-		u, kind := seen[n], wants[i].Kind
-		if !looked[n] && c.Elem == nil && c.Value.Class == columns.Binaries && (kind == "" || kind == driver.KindMask) {
-			looked[n] = true
-			if err := s.lookAt(ctx, i, u); err != nil {
-				return err
-			}
+		if errors.Is(err, parquet.ErrUnsupported) {
+			why, err = "is not read: "+firstLine(err), nil
 		}
-		if kind == "" && c.Elem == nil {
-			kind = u.Decide(wants[i].Name, s.info.Len)
-		}
-		picture := column.IsDecoded(kind)
-		t.parts = t.parts || t.splits(picture, s.info.Len)
-		unknown[i] = c.Elem == nil && picture
-		if !counted[n] && !unknown[i] {
-			counted[n] = true
-			if err := s.facts(ctx, n, c, u); err != nil {
-				return err
-			}
-		}
-		if u.Uneven {
-			c.Why = "is not read: the lists within its lists have different lengths or no value"
-			return columns.Refuse(s.list.Store, c, all)
-		}
-		f, err := u.Field(wants[i], s.info.Len)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.list.Store, err)
+			return err
 		}
-		if unknown[i] {
-			f.MaxBytes, f.Stats = 0, nil
+		if why != "" {
+			if err := s.choice.Leave(c, why); err != nil {
+				return err
+			}
+			continue
 		}
-		s.info.Fields = append(s.info.Fields, f)
+		s.columns[at], s.track[at], paths[at] = c, s.track[i], paths[i]
+		at++
+	}
+	s.columns, s.track, unknown = s.columns[:at], s.track[:at], unknown[:at]
+	if err := s.choice.Some(at); err != nil {
+		return err
 	}
 	s.files = columns.NewFiles(len(s.columns), s.opt.Files, s.opt.Folder, s.opt.Outside, s.opt.Threads)
 	if err := s.findFiles(ctx, paths); err != nil {
@@ -222,6 +198,84 @@ func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns
 	}
 	return nil
 }
+
+// refusedAt returns the reason why a track is not read, nil if it is or if there is no track (-1).
+func refusedAt(tracks []*track, n int) error {
+	if n < 0 {
+		return nil
+	}
+	return tracks[n].refused
+}
+
+func firstLine(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+// scanner makes fields from the metadata and, if it does not suffice, from the values.
+type scanner struct {
+	s               *source
+	wants           []column.Want
+	seen            []*column.Seen // by track, as are the others
+	looked, counted []bool
+}
+
+// column appends the field of column i. unknown is set for files whose sizes are not known. why is the reason that
+// the column is not read.
+func (x *scanner) column(ctx context.Context, i int) (unknown bool, why string, err error) {
+	s, c, want := x.s, x.s.columns[i], x.wants[i]
+	n := s.track[i]
+	u, kind := x.seenOf(i), want.Kind
+	if !x.looked[n] && c.Elem == nil && c.Value.Class == columns.Binaries && (kind == "" || kind == driver.KindMask) {
+		x.looked[n] = true
+		if err := s.lookAt(ctx, i, u); err != nil {
+			return false, "", err
+		}
+	}
+	if kind == "" && c.Elem == nil {
+		kind = u.Decide(want.Name, s.info.Len)
+	}
+	picture := column.IsDecoded(kind)
+	t := s.tracks[n]
+	t.parts = t.parts || t.splits(picture, s.info.Len)
+	unknown = c.Elem == nil && picture
+	if !x.counted[n] && !unknown {
+		x.counted[n] = true
+		if err := s.facts(ctx, n, c, u); err != nil {
+			return false, "", err
+		}
+	}
+	if u.Uneven {
+		return false, columns.Uneven, nil
+	}
+	f, err := u.Field(want, s.info.Len)
+	if err != nil {
+		return false, "", fmt.Errorf("%s: %w", s.list.Store, err)
+	}
+	if unknown {
+		f.MaxBytes, f.Stats = 0, nil
+	}
+	s.info.Fields = append(s.info.Fields, f)
+	return unknown, "", nil
+}
+
+// seenOf returns what is known of the track of column i, for all fields that are made from it.
+func (x *scanner) seenOf(i int) *column.Seen {
+	n := x.s.track[i]
+	if x.seen[n] == nil {
+		var of []column.Want
+		for k := i; k < len(x.wants); k++ {
+			if x.s.track[k] == n {
+				of = append(of, x.wants[k])
+			}
+		}
+		x.seen[n] = x.s.columns[i].Seen(of...)
+	}
+	return x.seen[n]
+}
+
+// Left implements driver.Leaver.
+func (s *source) Left() []driver.Skipped { return s.choice.Left() }
 
 // splits reports whether single values of a track are read alone.
 func (t *track) splits(picture bool, rows int64) bool {
