@@ -1,7 +1,8 @@
 """Builds the Go engine into the wheel.
 
-The wheel has no compiled Python module, only the ``stoker`` binary, linked statically: one wheel per platform
-serves every Python version and every Linux distribution.
+The wheel has no compiled Python module, only the engine, as two programs. ``stoker`` loads the libraries of other
+packages, such as FFmpeg's, and needs glibc 2.28 or newer. ``stoker-static`` is for all other systems. So
+one wheel per platform serves every Python version and every Linux distribution.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ NEEDS = (
     "libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev), Opus and Vorbis (libopus-dev, "
     "libvorbis-dev)"
 )
+# The systems on which the program that loads libraries starts, and on which the other one does.
+LOADS = ("manylinux_2_28",)
+STATIC = ("manylinux2014", "manylinux_2_17", "musllinux_1_1")
 
 
 def fail(what: str) -> None:
@@ -44,31 +48,34 @@ class BuildWithEngine(build_py):
             self.build_engine(Path(self.build_lib).resolve() / "stoker" / "bin" / "stoker")
 
     def build_engine(self, out: Path) -> None:
-        """Build the binary, or copy the one that STOKER_WHEEL_BINARY names."""
+        """Build both programs, or copy the one that STOKER_WHEEL_BINARY names."""
         out.parent.mkdir(parents=True, exist_ok=True)
         ready = os.environ.get("STOKER_WHEEL_BINARY")
         if ready:
             shutil.copy2(ready, out)
-            self.distribution.engine_is_static = False  # who knows how it was linked
+            self.distribution.engine_runs_on = ()  # how it was linked is not known
             return
         if not (ROOT / "cmd" / "stoker" / "main.go").is_file():
             fail(f"the engine's source is not at {ROOT}; build in a checkout of the repository")
         go = shutil.which("go")
         if go is None:
             fail("the engine cannot be built: Go is missing (no `go` on the PATH)")
-        static = "-linkmode external -extldflags -static"
-        failed = self.go_build(go, out, static)
-        if failed:  # not every distribution has the C library for static linking
-            self.distribution.engine_is_static = False
-            failed = self.go_build(go, out, "")
-        if failed:
-            fail(f"the engine cannot be built; `go build` says:\n{failed}")
+        failed = {
+            LOADS: self.go_build(go, out, "-extld scripts/link-old-glibc.py"),
+            STATIC: self.go_build(go, out.with_name("stoker-static"), "-extldflags -static"),
+        }
+        if all(failed.values()):
+            fail(f"the engine cannot be built; `go build` says:\n{failed[LOADS]}")
+        for platforms, why in failed.items():
+            if why:  # not every distribution has the C library for static linking
+                print(f"stoker: the wheel is not for {', '.join(platforms)}; `go build` says:\n{why}", file=sys.stderr)
+        self.distribution.engine_runs_on = STATIC if not failed[STATIC] else LOADS
         self.write_licences(go, out.with_name("LICENSES.txt"))
 
     def go_build(self, go: str, out: Path, link: str) -> str:
-        """Build the binary; return what went wrong."""
+        """Build a program; return what went wrong."""
         name = "github.com/stokerdata/stoker/internal/cli.release"
-        flags = f"-s -w -X {name}={self.distribution.get_version()} {link}"
+        flags = f"-s -w -X {name}={self.distribution.get_version()} -linkmode external {link}"
         command = [
             go, "build", "-trimpath", "-buildvcs=false", "-tags", "netgo,osusergo", "-ldflags", flags,
             "-o", str(out), "./cmd/stoker",
@@ -105,19 +112,18 @@ class PlatformWheel(bdist_wheel):
     """A wheel for every Python 3 of one platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tags: a static binary runs on every distribution, whatever its C library."""
+        """Return the tags of the systems on which a program of the wheel starts."""
         machine = platform.machine()
         if machine not in ("x86_64", "aarch64") or sys.platform != "linux":
             fail(f"{sys.platform} on {machine} is not supported: Stoker runs on Linux, x86_64 and arm64")
-        if not self.distribution.engine_is_static:
-            return "py3", "none", f"linux_{machine}"
-        return "py3", "none", f"manylinux2014_{machine}.manylinux_2_17_{machine}.musllinux_1_1_{machine}"
+        systems = self.distribution.engine_runs_on or ("linux",)
+        return "py3", "none", ".".join(f"{system}_{machine}" for system in systems)
 
 
 class EngineDistribution(Distribution):
     """A distribution that depends on the platform."""
 
-    engine_is_static = True
+    engine_runs_on = STATIC
 
     def has_ext_modules(self) -> bool:
         """Say that there is compiled code in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,8 +40,8 @@ def test_wheel_contents(wheel: Path) -> None:
     assert wheel.name.endswith(f"linux_1_1_{os.uname().machine}.whl")
     with zipfile.ZipFile(wheel) as z:
         names = z.namelist()
-        binary = z.getinfo("stoker/bin/stoker")
-    assert binary.external_attr >> 16 & 0o111
+        programs = [z.getinfo(f"stoker/bin/{name}") for name in ("stoker", "stoker-static")]
+    assert all(p.external_attr >> 16 & 0o111 for p in programs)
     assert "stoker/py.typed" in names
     package = CHECKOUT / "python" / "src"
     assert {n for n in names if n.startswith("stoker/") and n.endswith(".py")} == {
@@ -48,27 +49,62 @@ def test_wheel_contents(wheel: Path) -> None:
     }
 
 
-def test_wheel_in_an_empty_environment(wheel: Path, pack: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    bin_ = tmp_path / "venv" / "bin"
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
-    env["PATH"] = "/usr/bin:/bin"
-    pip = [str(bin_ / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
-    subprocess.run(pip, check=True, env=env, cwd=tmp_path)
-    command = [str(bin_ / "python"), "-c", LOOP, str(pack)]
-    ran = subprocess.run(command, check=True, env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert '"rows": 203' in ran.stdout
-    assert str(CHECKOUT) not in ran.stdout
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into an environment of its own; return the environment's folder."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    run(venv, "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    return venv
+
+
+def run(venv: Path, program: str, *arguments: str, **env: str) -> str:
+    """Run a program of an environment, and return what it printed."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
+    command = [str(venv / "bin" / program), *arguments]
+    ran = subprocess.run(
+        command, env={**clean, "PATH": "/usr/bin:/bin", **env}, cwd=venv.parent, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def programs(venv: Path) -> Path:
+    """Return the folder of the engine's programs."""
+    return next(venv.glob("lib/python*/site-packages")) / "stoker" / "bin"
+
+
+def test_wheel_in_an_empty_environment(installed: Path, pack: Path) -> None:
+    said = run(installed, "python", "-c", LOOP, str(pack))
+    assert '"rows": 203' in said
+    assert f'"binary": "{programs(installed)}/stoker"' in said
+    assert str(CHECKOUT) not in said
     # The command line comes with it.
-    said = subprocess.run([str(bin_ / "stoker"), "inspect", str(pack)], env=env, capture_output=True, text=True)
-    assert said.returncode == 0
-    assert "203" in said.stdout
-    # The binary needs nothing of the system that may differ elsewhere.
-    ldd = shutil.which("ldd")
-    if ldd:
-        site = next((tmp_path / "venv").glob("lib/python*/site-packages"))
-        linked = subprocess.run([ldd, str(site / "stoker/bin/stoker")], capture_output=True, text=True)
-        assert "not a dynamic executable" in linked.stdout + linked.stderr
+    assert "203" in run(installed, "stoker", "inspect", str(pack))
+
+
+def test_the_program_that_loads_libraries_needs_an_old_glibc(installed: Path) -> None:
+    objdump = shutil.which("objdump")
+    assert objdump, "a C compiler comes with it"
+    said = subprocess.run([objdump, "-T", programs(installed) / "stoker"], check=True, capture_output=True, text=True)
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", said.stdout)}
+    assert versions and max(versions) <= (2, 28)
+    # It does not offer its own libjpeg, Opus and Vorbis to the libraries that it loads.
+    assert not re.search(r" (jpeg|opus|vorbis|ogg)_\w+$", said.stdout, re.M)
+
+
+def test_the_static_program_takes_over_where_the_other_one_does_not_start(
+    installed: Path, pack: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "venv"
+    shutil.copytree(installed, copy, symlinks=True)
+    loads, static = programs(copy) / "stoker", programs(copy) / "stoker-static"
+    linked = subprocess.run(["ldd", static], capture_output=True, text=True)
+    assert "not a dynamic executable" in linked.stdout + linked.stderr
+    for broken in (b"#!/no/such/interpreter\n", loads.read_bytes().replace(b"/ld-linux", b"/no-linux", 1)):
+        loads.write_bytes(broken)
+        said = run(copy, "python", "-c", LOOP, str(pack), PYTHONPATH=str(programs(copy).parents[1]))
+        assert '"rows": 203' in said and f'"binary": "{static}"' in said
 
 
 def test_without_go_the_build_says_what_is_missing(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from ._errors import EngineNotFound
@@ -21,7 +23,9 @@ def find_binary() -> str:
 
     It is, in this order: the file that ``STOKER_BINARY`` names, the one inside
     the installed package, ``bin/stoker`` of the checkout that this package runs
-    from, ``stoker`` on the ``PATH``.
+    from, ``stoker`` on the ``PATH``. An installed package has two: ``stoker``
+    can load libraries, and ``stoker-static`` also starts where the first one
+    cannot, for example without glibc.
 
     Raises:
         EngineNotFound: there is none; the message lists every place searched.
@@ -31,7 +35,7 @@ def find_binary() -> str:
         if _executable(Path(override)):
             return os.path.abspath(override)
         raise EngineNotFound(f"STOKER_BINARY is set to {override}, which is not an executable file")
-    searched = [_HERE / "bin" / "stoker"]
+    searched = [_installed(_HERE / "bin")]
     checkout = _checkout()
     if checkout is not None:
         searched.append(checkout / "bin" / "stoker")
@@ -48,6 +52,21 @@ def find_binary() -> str:
     if checkout is not None:
         hint = f"build it: go build -o bin/stoker ./cmd/stoker in {checkout}"
     raise EngineNotFound(f"the stoker binary was not found; searched:\n{places}\nhint: {hint}")
+
+
+def _installed(folder: Path) -> Path:
+    """Return the program of an installed package that starts on this system."""
+    loads, static = folder / "stoker", folder / "stoker-static"
+    return static if _executable(static) and not _starts(loads) else loads
+
+
+@functools.cache
+def _starts(program: Path) -> bool:
+    """Return whether a program starts: it may be missing, or need a C library that this system does not have."""
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def environment() -> dict[str, str]:
