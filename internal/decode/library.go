@@ -17,20 +17,37 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// loadLibrary decodes an image of the formats that Go libraries know, whole: to
-// RGB of u8, or, where the request wants something else, to what comes nearest
-// to the file. The size is checked before memory is taken (more is what will be
-// taken for the picture afterwards), and a panic of a library on damaged input
-// becomes an error.
-func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
-	src := r.Value.Bytes
-	info, err := probe(src)
+// loadFile decodes the image of a file, whole and turned as its format wants it (Info.Turn). The size is checked
+// before memory is taken; more is what will be taken for the picture afterwards.
+func (d *Decoder) loadFile(r *Request, more int64) (*picture, error) {
+	info, err := probe(r.Value.Bytes)
 	if err != nil {
 		return nil, err
 	}
+	turn := int32(info.Turn)
+	info.Width, info.Height = orient.Size(orient.Inverse(turn), info.Width, info.Height)
+	p, err := d.loadLibrary(r, &info, more)
+	if err != nil || turn < 2 {
+		return p, err
+	}
+	out := *p
+	if out.pix, err = d.turned.Bytes(int(p.h) * p.stride()); err != nil {
+		return nil, err
+	}
+	orient.Pixels(out.pix, p.pix, int(p.w), int(p.h), p.t.Size(), turn)
+	out.w, out.h = orient.Size(turn, p.w, p.h)
+	return &out, nil
+}
+
+// loadLibrary decodes an image of the formats that Go libraries know: to RGB of
+// u8, or, where the request wants something else, to what comes nearest to the
+// file. A panic of a library on damaged input becomes an error.
+func (d *Decoder) loadLibrary(r *Request, info *imagefile.Info, more int64) (p *picture, err error) {
+	src := r.Value.Bytes
 	if err := d.checkPixels(info.Width, info.Height); err != nil {
 		return nil, err
 	}
@@ -43,7 +60,7 @@ func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
 			pixel *= 2
 		}
 	}
-	if err := d.allow(fileMemory(&info, len(src), pixel)+more, true); err != nil {
+	if err := d.allow(fileMemory(info, len(src), pixel)+more, true); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -51,8 +68,8 @@ func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
 			err = &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the decoder gave up: %v", v)}
 		}
 	}()
-	if read := ownReader(&info); read != nil {
-		return read(d, r, &info)
+	if read := ownReader(info); read != nil {
+		return read(d, r, info)
 	}
 	img, err := decodeImage(info.Codec, src)
 	if err != nil {

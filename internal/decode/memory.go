@@ -195,6 +195,9 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 		// Frames of AV1, of up to 12 bits, and their conversion.
 		return out + 2*int64(n) + 24*(w+128)*(h+128) + 4*(wide-1)*pixels + 4<<20
 	case driver.CodecTIFF:
+		if info.Turn > 1 {
+			out += 4 * wide * pixels
+		}
 		if info.Own {
 			return out + 2*wide*int64(max(info.Channels, 1))*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory
 		}

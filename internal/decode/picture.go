@@ -6,6 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -132,7 +133,7 @@ func (d *Decoder) load(r *Request, codec driver.Codec, orientation int32) (*pict
 		}
 		return d.loadRuns(r, orientation)
 	}
-	p, err := d.loadLibrary(r, more)
+	p, err := d.loadFile(r, more)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (d *Decoder) loadBox(r *Request, codec driver.Codec, orientation int32) (*p
 	}
 	job.Dst, job.Store = p.pix, p.t.Plain()
 	job.Geom = item.Geometry{Box: b, ResizeW: b.W, ResizeH: b.H, Window: p.whole(), Filter: item.Bilinear}
-	job.Geom.FlipH, job.Geom.FlipV = mirrored(orientation)
+	job.Geom.FlipH, job.Geom.FlipV = orient.Mirrored(orientation)
 	return p, d.runOne(job)
 }
 
@@ -207,7 +208,7 @@ func (d *Decoder) loadRuns(r *Request, orientation int32) (*picture, error) {
 
 // turn applies an EXIF orientation to the box of a picture.
 func (d *Decoder) turn(p *picture, orientation int32) (*picture, error) {
-	flipH, flipV := mirrored(orientation)
+	flipH, flipV := orient.Mirrored(orientation)
 	out := &picture{w: p.box.W, h: p.box.H, t: p.t}
 	out.box = out.whole()
 	if p.mirrored {
@@ -233,7 +234,7 @@ func (d *Decoder) turn(p *picture, orientation int32) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	transpose(pix, out.pix, int(out.w), int(out.h), p.t.Size())
+	orient.Pixels(pix, out.pix, int(out.w), int(out.h), p.t.Size(), 5)
 	out.pix, out.w, out.h = pix, out.h, out.w
 	out.box = out.whole()
 	return out, nil

@@ -34,6 +34,9 @@ type Info struct {
 	Float     bool
 	// Orientation is the EXIF orientation, 1 to 8; 1 when there is none.
 	Orientation uint8
+	// Turn is the orientation that decoding applies, as a part of the format: that of TIFF files, which Pillow turns,
+	// too. Width and Height are those of the turned image. 0 means none.
+	Turn uint8
 
 	// Progressive is of JPEGs only, as is Sampling: "4:4:4", "4:2:0" and so on,
 	// "" when it has no such name.
@@ -222,6 +225,9 @@ func Check(b []byte) (Info, error) {
 	cfg, _, err := image.DecodeConfig(bytes.NewReader(b))
 	if err != nil {
 		return info, fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	if info.Turn >= 5 {
+		cfg.Width, cfg.Height = cfg.Height, cfg.Width
 	}
 	if cfg.Width != int(info.Width) || cfg.Height != int(info.Height) {
 		return info, broken("%d x %d pixels by one header, %d x %d by another", info.Width, info.Height, cfg.Width, cfg.Height)

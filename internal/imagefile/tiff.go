@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/orient"
 )
 
 // The beginnings of TIFF files, and of EXIF data, which has the same structure.
@@ -220,7 +222,10 @@ func probeTIFF(b []byte, info *Info) error {
 		stripRows = int64(info.Height)
 	}
 	info.Block = max(stripRows*int64(info.Width), tileWidth*tileHeight)
-	info.Orientation = Orientation(b)
+	if o := Orientation(b); o > 1 {
+		info.Turn = o
+		info.Width, info.Height = orient.Size(int32(o), info.Width, info.Height)
+	}
 	switch {
 	case photometric <= 1 && info.Channels == 1:
 		info.Color = Gray

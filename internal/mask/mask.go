@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -46,9 +47,27 @@ func FromFile(b []byte) (*Mask, error) {
 	if int64(info.Width)*int64(info.Height) > MaxPixels {
 		return nil, fmt.Errorf("%d x %d pixels are more than the limit of %d", info.Width, info.Height, MaxPixels)
 	}
-	if own, err := fromOwn(b, &info); own != nil || err != nil {
-		return own, err
+	out, err := fromOwn(b, &info)
+	if out == nil && err == nil {
+		out, err = fromLibrary(b, &info)
 	}
+	if err != nil || info.Turn < 2 {
+		return out, err
+	}
+	return out.Turned(int32(info.Turn)), nil
+}
+
+// Turned returns the mask as an orientation turns it.
+func (m *Mask) Turned(o int32) *Mask {
+	out := &Mask{Width: m.Width, Height: m.Height, Size: m.Size, Pix: make([]byte, len(m.Pix))}
+	if orient.Swaps(o) {
+		out.Width, out.Height = m.Height, m.Width
+	}
+	orient.Pixels(out.Pix, m.Pix, m.Width, m.Height, m.Size, o)
+	return out
+}
+
+func fromLibrary(b []byte, info *imagefile.Info) (*Mask, error) {
 	m, _, err := image.Decode(bytes.NewReader(b))
 	if err != nil {
 		return nil, err
