@@ -1,10 +1,14 @@
 package yolosource
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Data is the content of a data.yaml.
@@ -18,224 +22,190 @@ type Data struct {
 	// Points is the number of key points per object, 0 for none. Dims is the number of values per key point: 2, or
 	// 3 with the visibility.
 	Points, Dims int
+
+	mappings int // parsed so far
 }
 
 // maxClasses limits class numbers.
 const maxClasses = 1 << 16
 
-// splits are the possible names of splits.
-var splits = []string{"train", "val", "test", "valid"}
+// maxMappings limits merged mappings, which may contain themselves.
+const maxMappings = 100
 
-// ParseData parses a data.yaml. It supports the subset of YAML that such files use: words, lists and numbered
-// lists, in brackets or one item per line.
+// splits are the members that name splits.
+var splits = map[string]string{"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+// ParseData parses a data.yaml. Members that Stoker does not need may have any content.
 func ParseData(text string) (*Data, error) {
+	var doc yaml.Node
+	// The library refuses version 1.2 by name, and reads it.
+	text = strings.Replace(printable(text), "%YAML 1.2", "%YAML 1.1", 1)
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
 	d := &Data{Splits: map[string][]string{}}
-	key, open := "", "" // the current member, and an unclosed bracket
-	var items []item
-	finish := func() error {
-		err := d.set(key, items)
-		items = nil
-		return err
+	if len(doc.Content) == 0 {
+		return d, nil
 	}
-	n := 0
-	for line := range strings.Lines(strings.TrimPrefix(text, "\uFEFF")) {
-		n++
-		fail := func(err error) (*Data, error) { return nil, fmt.Errorf("line %d: %w", n, err) }
-		body := strings.TrimRight(uncommented(line), " \t\r\n")
-		trimmed := strings.TrimSpace(body)
-		switch {
-		case trimmed == "" || trimmed == "---" || trimmed == "...":
-			continue
-		case open != "":
-			open += " " + trimmed
-		case body[0] == ' ' || body[0] == '\t' || strings.HasPrefix(body, "- ") || body == "-":
-			one, err := oneItem(trimmed)
-			if err != nil {
-				return fail(err)
-			}
-			if items = append(items, one); len(items) > maxClasses {
-				return fail(fmt.Errorf("more than %d items", maxClasses))
-			}
-			continue
-		default:
-			if err := finish(); err != nil {
-				return fail(err)
-			}
-			k, rest, ok := strings.Cut(body, ":")
-			if !ok {
-				return fail(fmt.Errorf("expected NAME: VALUE, got %.60q", trimmed))
-			}
-			key = strings.TrimSpace(unquoted(k))
-			rest = strings.TrimSpace(rest)
-			if rest == "" {
-				continue
-			}
-			if rest[0] != '[' && rest[0] != '{' {
-				items = []item{{value: unquoted(rest)}}
-				continue
-			}
-			open = rest
-		}
-		if len(open) > 64<<20 {
-			return fail(fmt.Errorf("a list of more than 64 MiB"))
-		}
-		if last := open[len(open)-1]; last == ']' || last == '}' {
-			var err error
-			if items, err = inBrackets(open); err != nil {
-				return fail(err)
-			}
-			open = ""
-		}
-	}
-	if open != "" {
-		return nil, fmt.Errorf("line %d: the file ends in the middle of a list: it is cut off", n)
-	}
-	if err := finish(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", n, err)
+	if err := d.pairs(doc.Content[0], d.set); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
-// item is an element of a list, or of a numbered list.
-type item struct{ key, value string }
+// printable drops invalid UTF-8 and characters that are not text, as Ultralytics does before it parses the file.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || r != '\t' && r != '\n' && r != '\r' && r != '\u0085' && unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.TrimPrefix(text, "\uFEFF"))
+}
 
-// set sets a member.
-func (d *Data) set(key string, items []item) error {
-	values := make([]string, len(items))
-	for i := range items {
-		values[i] = items[i].value
+func wrong(n *yaml.Node, format string, a ...any) error {
+	return fmt.Errorf("line %d: %s", n.Line, fmt.Sprintf(format, a...))
+}
+
+// aliased returns the node that an alias stands for.
+func aliased(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
 	}
-	switch {
-	case key == "path":
-		if len(values) == 1 {
-			d.Root = values[0]
+	return n
+}
+
+// pairs calls f for the members of a mapping. Merged members come first, so that members of the mapping itself
+// replace them. Of two merged mappings the first wins.
+func (d *Data) pairs(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
+	m := aliased(n)
+	if m.Kind != yaml.MappingNode {
+		return wrong(n, "expected NAME: VALUE, got %.60q", m.Value)
+	}
+	if d.mappings++; d.mappings > maxMappings {
+		return wrong(n, "more than %d mappings are merged", maxMappings)
+	}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Tag != "!!merge" {
+			continue
 		}
-	case slices.Contains(splits, key):
-		if key == "valid" {
-			key = "val"
-		}
-		for _, v := range values {
-			if v != "" && v != "null" && v != "~" {
-				d.Splits[key] = append(d.Splits[key], v)
+		for _, from := range slices.Backward(list(m.Content[i+1])) {
+			if err := d.pairs(from, f); err != nil {
+				return err
 			}
 		}
-	case key == "kpt_shape":
-		if len(values) != 2 {
-			return fmt.Errorf("kpt_shape has %d numbers, expected 2", len(values))
+	}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Tag == "!!merge" {
+			continue
 		}
-		var err1, err2 error
-		d.Points, err1 = strconv.Atoi(values[0])
-		d.Dims, err2 = strconv.Atoi(values[1])
-		if err1 != nil || err2 != nil || d.Points < 1 || d.Points > 1024 || d.Dims != 2 && d.Dims != 3 {
-			return fmt.Errorf("invalid kpt_shape %v: expected the number of key points, and 2 or 3", values)
-		}
-	case key == "names":
-		for i, it := range items {
-			at := i
-			if it.key != "" {
-				var err error
-				if at, err = strconv.Atoi(it.key); err != nil || at < 0 || at >= maxClasses {
-					return fmt.Errorf("names: expected a class number, got %.40q", it.key)
-				}
-			}
-			for len(d.Names) <= at {
-				d.Names = append(d.Names, strconv.Itoa(len(d.Names)))
-			}
-			d.Names[at] = strings.ToValidUTF8(it.value, "\uFFFD")
+		if err := f(strings.TrimSpace(aliased(m.Content[i]).Value), aliased(m.Content[i+1])); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// oneItem parses "- VALUE" or "KEY: VALUE".
-func oneItem(text string) (item, error) {
-	if text == "-" {
-		return item{}, nil
+// list returns the elements of a list, or the only element.
+func list(n *yaml.Node) []*yaml.Node {
+	if n = aliased(n); n.Kind == yaml.SequenceNode {
+		return n.Content
 	}
-	if rest, ok := strings.CutPrefix(text, "- "); ok {
-		return item{value: unquoted(strings.TrimSpace(rest))}, nil
-	}
-	return pair(text)
+	return []*yaml.Node{n}
 }
 
-// pair parses KEY: VALUE.
-func pair(text string) (item, error) {
-	i := outside(text, ':')
-	if i < 0 {
-		return item{}, fmt.Errorf("expected a list item or NAME: VALUE, got %.60q", text)
+// word returns a value that is a word, "" for null.
+func word(n *yaml.Node) (string, error) {
+	n = aliased(n)
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return "", wrong(n, "expected a word or a number")
+	case n.Tag == "!!null":
+		return "", nil
 	}
-	return item{unquoted(strings.TrimSpace(text[:i])), unquoted(strings.TrimSpace(text[i+1:]))}, nil
+	return strings.TrimSpace(n.Value), nil
 }
 
-// inBrackets parses [a, b] or {0: a, 1: b}.
-func inBrackets(text string) ([]item, error) {
-	named := text[0] == '{'
-	if len(text) < 2 || named != (text[len(text)-1] == '}') {
-		return nil, fmt.Errorf("%.60q has no closing bracket", text)
-	}
-	rest := strings.TrimSpace(text[1 : len(text)-1])
-	var out []item
-	for rest != "" {
-		i := outside(rest, ',')
-		part := rest
-		if rest = ""; i >= 0 {
-			part, rest = part[:i], strings.TrimSpace(part[i+1:])
-		}
-		it := item{value: unquoted(strings.TrimSpace(part))}
-		if named {
-			var err error
-			if it, err = pair(part); err != nil {
-				return nil, err
-			}
-		}
-		if out = append(out, it); len(out) > maxClasses {
-			return nil, fmt.Errorf("more than %d items", maxClasses)
+// words returns the values of a list of words, or of a single word.
+func words(n *yaml.Node) ([]string, error) {
+	all := list(n)
+	out := make([]string, len(all))
+	for i, c := range all {
+		var err error
+		if out[i], err = word(c); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// outside returns the position of a character that is not in quotes, or -1.
-func outside(text string, want byte) int {
-	quote := byte(0)
-	for i := range len(text) {
-		switch c := text[i]; {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case (c == '"' || c == '\'') && (i == 0 || strings.IndexByte(" ,[{:-\t", text[i-1]) >= 0):
-			quote = c
-		case c == want:
-			return i
+// set sets a member.
+func (d *Data) set(key string, n *yaml.Node) (err error) {
+	split := splits[key]
+	switch {
+	case key == "path":
+		d.Root, err = word(n)
+	case split != "":
+		return d.setSplit(split, n)
+	case key == "kpt_shape":
+		return d.setPoints(n)
+	case key == "names" && n.Kind == yaml.MappingNode:
+		d.Names = nil
+		return d.pairs(n, d.name)
+	case key == "names":
+		d.Names = nil
+		if n.Kind != yaml.SequenceNode {
+			return wrong(n, "names: expected a list item, or NUMBER: NAME, for each class")
 		}
-	}
-	return -1
-}
-
-// uncommented returns a line without its comment.
-func uncommented(line string) string {
-	for from := 0; ; {
-		i := outside(line[from:], '#')
-		if i < 0 {
-			return line
-		}
-		if i += from; i == 0 || line[i-1] == ' ' || line[i-1] == '\t' {
-			return line[:i]
-		}
-		from = i + 1
-	}
-}
-
-// unquoted returns a word without its quotes.
-func unquoted(s string) string {
-	if n := len(s); n >= 2 && (s[0] == '\'' || s[0] == '"') && s[n-1] == s[0] {
-		if s[0] == '"' {
-			if u, err := strconv.Unquote(s); err == nil {
-				return u
+		for i, c := range n.Content {
+			if err := d.name(strconv.Itoa(i), c); err != nil {
+				return err
 			}
 		}
-		return strings.ReplaceAll(s[1:n-1], "''", "'")
 	}
-	return s
+	return err
+}
+
+func (d *Data) setSplit(split string, n *yaml.Node) error {
+	values, err := words(n)
+	if err != nil {
+		return err
+	}
+	delete(d.Splits, split)
+	for _, v := range values {
+		if v != "" {
+			d.Splits[split] = append(d.Splits[split], v)
+		}
+	}
+	return nil
+}
+
+func (d *Data) setPoints(n *yaml.Node) error {
+	values, err := words(n)
+	if err != nil {
+		return err
+	}
+	if len(values) != 2 {
+		return wrong(n, "kpt_shape has %d numbers, expected 2", len(values))
+	}
+	var err1, err2 error
+	d.Points, err1 = strconv.Atoi(values[0])
+	d.Dims, err2 = strconv.Atoi(values[1])
+	if err1 != nil || err2 != nil || d.Points < 1 || d.Points > 1024 || d.Dims != 2 && d.Dims != 3 {
+		return wrong(n, "invalid kpt_shape %v: expected the number of key points, and 2 or 3", values)
+	}
+	return nil
+}
+
+// name sets the name of a class.
+func (d *Data) name(number string, n *yaml.Node) error {
+	at, err := strconv.Atoi(number)
+	if err != nil || at < 0 || at >= maxClasses {
+		return wrong(n, "names: expected a class number below %d, got %.40q", maxClasses, number)
+	}
+	for len(d.Names) <= at {
+		d.Names = append(d.Names, strconv.Itoa(len(d.Names)))
+	}
+	d.Names[at], err = word(n)
+	return err
 }

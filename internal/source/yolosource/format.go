@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,13 +25,7 @@ var Format = &format.Format{
 	Example: "coco8/data.yaml?split=train",
 	Guide:   "detection.md",
 	Params:  []format.Param{format.SplitParam, boxes.MasksParam},
-	Match: func(ctx context.Context, p *format.Probe) bool {
-		_, data, err := yaml(ctx, p.Store, p.Dir)
-		if err != nil || data != nil {
-			return err == nil && len(data.Splits) > 0
-		}
-		return p.Dir && Folders(ctx, p.Store) != ""
-	},
+	Match:   match,
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		root, opt, err := find(ctx, r)
 		if err != nil {
@@ -40,17 +35,33 @@ var Format = &format.Format{
 	},
 }
 
+// match accepts files that are named as YAML, and folders that are YOLO data. A file that cannot be read matches, so
+// that opening it says why.
+func match(ctx context.Context, p *format.Probe) bool {
+	file, text, err := readYAML(ctx, p.Store, p.Dir)
+	switch {
+	case !p.Dir:
+		return file != ""
+	case err != nil || file == "":
+		return Folders(ctx, p.Store) != ""
+	}
+	data, err := ParseData(text)
+	return err == nil && len(data.Splits) > 0 || err != nil && member.MatchString(text)
+}
+
+// member matches the members of a data.yaml. Other programs have files of this name, too.
+var member = regexp.MustCompile(`(?m)^(train|val|names)\s*:`)
+
 func isDir(ctx context.Context, st store.Store, name string) bool {
 	e, err := st.Stat(ctx, name)
 	return err == nil && e.Dir
 }
 
 // maxYAML is the largest data.yaml in bytes.
-const maxYAML = 4 << 20
+const maxYAML = 2 << 20
 
-// yaml reads the data.yaml that a store is, or that a folder holds. data is nil if there is
-// none.
-func yaml(ctx context.Context, st store.Store, dir bool) (file string, data *Data, err error) {
+// readYAML reads the data.yaml that a store is, or that a folder holds. file is "" if there is none.
+func readYAML(ctx context.Context, st store.Store, dir bool) (file, text string, err error) {
 	names := []string{""}
 	if dir {
 		names = []string{"data.yaml", "data.yml", "dataset.yaml"}
@@ -62,28 +73,24 @@ func yaml(ctx context.Context, st store.Store, dir bool) (file string, data *Dat
 			continue
 		}
 		b, err := store.ReadEntry(ctx, st, e, maxYAML)
-		if err != nil {
-			return "", nil, err
-		}
-		data, err := ParseData(string(b))
-		if err != nil {
-			return "", nil, fmt.Errorf("%s, %w", st.Path(name), err)
-		}
-		return st.Path(name), data, nil
+		return st.Path(name), string(b), err
 	}
-	return "", nil, nil
+	return "", "", nil
 }
 
 // find returns the folders of the images of a split, and the folder that holds all of them.
 func find(ctx context.Context, r *format.Request) (root string, opt *Options, err error) {
-	file, data, err := yaml(ctx, r.Store, r.Dir)
+	file, text, err := readYAML(ctx, r.Store, r.Dir)
 	if err != nil {
 		return "", nil, err
 	}
-	opt = &Options{Data: data, Masks: boxes.Masks(r.Text("masks"))}
+	opt = &Options{Masks: boxes.Masks(r.Text("masks"))}
 	split := r.Text("split")
-	if data != nil {
-		root, opt.Folders, err = splitFolders(ctx, r.Store, file, data, split)
+	if file != "" {
+		if opt.Data, err = ParseData(text); err != nil {
+			return "", nil, fmt.Errorf("%s, %w", file, err)
+		}
+		root, opt.Folders, err = splitFolders(ctx, r.Store, file, opt.Data, split)
 		return root, opt, err
 	}
 	if !r.Dir {
@@ -107,10 +114,13 @@ func splitFolders(ctx context.Context, st store.Store, file string, data *Data, 
 	if split == "" && len(have) == 1 {
 		split = have[0]
 	}
+	if len(have) == 0 {
+		return "", nil, fmt.Errorf("%s names no folder of images: expected a line such as train: images/train", file)
+	}
 	paths := data.Splits[split]
 	if len(paths) == 0 {
 		if split == "" {
-			return "", nil, fmt.Errorf("it has the splits %s; give one of them: ?split=%s", strings.Join(have, ", "), append(have, "train")[0])
+			return "", nil, fmt.Errorf("it has the splits %s; give one of them: ?split=%s", strings.Join(have, ", "), have[0])
 		}
 		return "", nil, fmt.Errorf("%s has no split %q, it has %s", file, split, strings.Join(have, ", "))
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -213,16 +214,83 @@ func TestParseData(t *testing.T) {
 		"names: {0: a, 1: b}": {Splits: map[string][]string{}, Names: []string{"a", "b"}},
 	} {
 		got, err := ParseData(text)
+		if err == nil {
+			got.mappings = 0
+		}
 		if err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"names: [a,": "cut off", "names:\n  x: a\n": "expected a class number", "kpt_shape: [3]": "kpt_shape", "kpt_shape: [3, 5]": "kpt_shape",
-		"just words": "expected NAME: VALUE", "names:\n  a\n": "expected a list item", "names: {99999999: a}": "expected a class number",
+		"names: [a,": "line 2: did not find expected", "train: x\nnames:\n  x: a\n": "line 3: names: expected a class number", "kpt_shape: [3]": "kpt_shape",
+		"kpt_shape: [3, 5]": "kpt_shape", "just words": "expected NAME: VALUE", "names:\n  a\n": "expected a list item", "names: {99999999: a}": "expected a class number",
+		"train: {a: b}": "expected a word", "names: [[a]]": "expected a word", "- a": "expected NAME: VALUE", "a: b\n c: d\n": "line 2: mapping values are not allowed",
+		"train: x\ntrain\t: [": "line ", "names: *n": "line 1: unknown anchor 'n'", "a: &a\n  <<: *a\n<<: *a\ntrain: x": "more than 100 mappings",
+		bomb(): "expected a word",
 	} {
-		if _, err := ParseData(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line ") {
+		if _, err := ParseData(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// bomb returns a file whose aliases expand to a billion words.
+func bomb() string {
+	text := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 9 {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	return text + "names: *a9\n"
+}
+
+// Everything that a YAML library reads is read: members that are not needed have any content.
+func TestYAML(t *testing.T) {
+	want := Data{Splits: map[string][]string{"train": {"images/train"}, "val": {"images/val"}}, Names: []string{"a", "b: x"}}
+	start := "train: images/train\nval: images/val\n"
+	for _, text := range []string{
+		start + "names:\n  0: a\n  1: 'b: x'\ndownload: |\n  import os\n  names: 3\n\n  def f(): pass\n",
+		start + "names: [a, 'b: x']\ndescription: >-\n  hello\n  world: x\nroboflow: {a: [1, {b: 2}], ? c : d}\n",
+		"x: &n [a, 'b: x']\n" + start + "names: *n\n",
+		"base: &base\n  train: images/train\n  val: other\n<<: *base\nval: images/val\nnames: {1: 'b: x', 0: a}\n",
+		"b1: &b1 {train: images/train}\nb2: &b2 {train: other, val: images/val}\n<<: [*b1, *b2]\nnames: [a, \"b: x\"]\n",
+		"names: &n\n  0: a\n  1: >-\n    b:\n    x\n" + start,
+		"%YAML 1.2\n---\n" + start + "names: !!seq [!!str a, 'b: x'] # two\n...\n",
+		"\uFEFF" + strings.ReplaceAll(start+"names:\n- a\n- 'b: x'\n", "\n", "\r\n"),
+		"validation: images/val\ntrain: [images/train]\nnames: [a, 'b: x']\ntest: ~\nauthor: Jos\xe9\x01\n",
+		"train: other\n" + start + "names: [c]\nnames: [a, 'b: x']\n",
+	} {
+		got, err := ParseData(text)
+		if err == nil {
+			got.mappings = 0
+		}
+		if err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// A data.yaml that cannot be read is recognised, and opening it says why.
+func TestReasons(t *testing.T) {
+	for text, want := range map[string]string{
+		"train: [a\nval: b\n": "data.yaml, line ", "names: [a, b]\n": "names no folder of images: expected a line such as train:",
+		"train: images/train\nnames: 7\n": "data.yaml, line 2: names: expected", strings.Repeat("#", maxYAML+1): "data.yaml",
+	} {
+		dir := write(t)
+		drivertest.Put(t, dir, "data.yaml", []byte(text))
+		st := localstore.New(dir + "/data.yaml")
+		if !Format.Match(t.Context(), &format.Probe{Store: st}) {
+			t.Errorf("%.40q is not recognised", text)
+		}
+		_, err := Format.Open(t.Context(), &format.Request{URL: dir + "/data.yaml", Store: st})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "give a path") {
+			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]bool{"train: [a\n": true, "model: [a\n": false, "model: a\n": false} {
+		dir := t.TempDir()
+		drivertest.Put(t, dir, "data.yaml", []byte(text))
+		if got := Format.Match(t.Context(), &format.Probe{Store: localstore.New(dir), Dir: true}); got != want {
+			t.Errorf("a folder with %q: %v", text, got)
 		}
 	}
 }
