@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/upload"
 	"github.com/stokerdata/stoker/source/driver"
@@ -24,6 +25,8 @@ type place struct {
 	dir    string
 	lock   *os.File
 	done   bool
+	// listed ends the listing of dir as unfinished output.
+	listed func()
 	to     store.WriteStore // nil for a local target
 }
 
@@ -63,6 +66,7 @@ func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error)
 		_ = p.lock.Close()
 		return nil, err
 	}
+	p.listed = leftover.Add(p.dir, "")
 	return p, nil
 }
 
@@ -166,6 +170,7 @@ func syncFile(path string) error {
 
 // abort removes everything, unless finish has succeeded.
 func (p *place) abort() {
+	defer p.listed()
 	if p.done {
 		return
 	}
@@ -203,6 +208,7 @@ func remotePlace(ctx context.Context, t *Target, src driver.Source) (*place, err
 		_ = p.to.Close()
 		return nil, err
 	}
+	p.listed = leftover.Add(p.dir, "")
 	return p, nil
 }
 

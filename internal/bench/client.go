@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
@@ -28,8 +29,10 @@ type engine struct {
 	log  *tail
 	dir  string // of its socket, "" when its one client came with it
 	done chan struct{}
-	err  error
-	once sync.Once
+	// remove removes dir.
+	remove func() error
+	err    error
+	once   sync.Once
 }
 
 // tail keeps the end of what an engine says.
@@ -73,11 +76,11 @@ func startEngine(ctx context.Context, command []string, cpus []int, n int) (*eng
 		clients = append(clients, c)
 		args = append(args, "serve", "--fd=3", "--parent="+strconv.Itoa(os.Getpid()))
 	} else {
-		dir, err := os.MkdirTemp("", "stoker-bench-")
+		dir, remove, err := leftover.MkdirTemp("", "stoker-bench-")
 		if err != nil {
 			return nil, nil, err
 		}
-		e.dir = dir
+		e.dir, e.remove = dir, remove
 		args = append(args, "serve", "--socket", filepath.Join(dir, "engine"))
 	}
 	e.cmd = exec.Command(command[0], args...)
@@ -89,11 +92,15 @@ func startEngine(ctx context.Context, command []string, cpus []int, n int) (*eng
 	err := proc.OnCPUs(cpus, e.cmd.Start)
 	if err != nil {
 		closeAll(clients)
-		os.RemoveAll(e.dir)
+		if e.dir != "" {
+			_ = e.remove()
+		}
 		return nil, nil, fmt.Errorf("starting the engine %s: %w", command[0], err)
 	}
+	reaped := leftover.Group(e.cmd.Process.Pid)
 	go func() {
 		e.err = e.cmd.Wait()
+		reaped()
 		close(e.done)
 	}()
 	for len(clients) < n {
@@ -160,7 +167,7 @@ func (e *engine) stop() {
 			<-e.done
 		}
 		if e.dir != "" {
-			os.RemoveAll(e.dir)
+			_ = e.remove()
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 )
@@ -47,11 +48,11 @@ func (s *Subject) Copy(ctx context.Context, codec, dir string) (copied *Subject,
 	if err := unix.Statfs(dir, &fs); err == nil && float64(fs.Bavail)*float64(fs.Bsize) < 1.2*size {
 		return nil, nil, fmt.Errorf("a %s copy of %s needs %.1f GB in %s, there are %.1f", codec, s.Source, size/1e9, dir, float64(fs.Bavail)*float64(fs.Bsize)/1e9)
 	}
-	tmp, err := os.MkdirTemp(dir, "stoker-bench-")
+	tmp, removeTemp, err := leftover.MkdirTemp(dir, "stoker-bench-")
 	if err != nil {
 		return nil, nil, err
 	}
-	remove = func() { os.RemoveAll(tmp) }
+	remove = func() { _ = removeTemp() }
 	out := filepath.Join(tmp, codec)
 	if pack.IsPack(s.Path) {
 		_, err = pack.Convert(ctx, s.Path, out, opt)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/gen/storage"
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/units"
 )
@@ -137,11 +138,11 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 		f.note("generating %s of %s in %s", units.Bytes(opt.Bytes()), w.Name, f.dir)
 		return f.dir, func() {}, f.app.genStorage(f.dir, opt)
 	}
-	tmp, err := os.MkdirTemp("", "stoker-bench-")
+	tmp, removeTemp, err := leftover.MkdirTemp("", "stoker-bench-")
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { os.RemoveAll(tmp) }
+	remove = func() { _ = removeTemp() }
 	// A temporary folder in memory competes with what is measured.
 	var fs unix.Statfs_t
 	if unix.Statfs(tmp, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {

@@ -14,7 +14,12 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-func TestMain(m *testing.M) { cachetest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(stuckVariable) != "" {
+		os.Exit(runStuck())
+	}
+	cachetest.Main(m)
+}
 
 func TestExitCodes(t *testing.T) {
 	for _, test := range []struct {

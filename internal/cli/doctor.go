@@ -221,6 +221,7 @@ func (f *doctorFlags) watchCommand(args []string) error {
 			stdin = nil // the keys are the view's
 		}
 	}
+	f.app.passing.Store(true)
 	job, err := doctor.Start(args, stdin, stdout, stderr)
 	if err != nil {
 		return &Error{Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err}

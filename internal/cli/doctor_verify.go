@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/report"
 )
 
@@ -99,12 +99,20 @@ func (f *doctorFlags) shortRun(args, env []string) (*doctor.Report, error) {
 	if err != nil {
 		return nil, &Error{Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err}
 	}
-	ctx, cancel := job.Context(context.WithoutCancel(f.app.Context))
+	defer leftover.Group(job.PID())()
+	ctx, cancel := job.Context(f.app.Context)
 	defer cancel()
 	opt := f.options(job.PID())
 	opt.Seconds = seconds.Seconds()
 	r, watchErr := doctor.Watch(ctx, opt)
-	ended := job.End(verifyGrace)
+	grace := verifyGrace
+	if f.app.Context.Err() != nil {
+		grace = time.Second // this command must stop soon
+	}
+	ended := job.End(grace)
+	if err := f.app.Context.Err(); err != nil {
+		return nil, err
+	}
 	switch {
 	case watchErr != nil:
 		return nil, &Error{Msg: "the job ended before it could be watched: nothing can be verified", Err: watchErr}

@@ -25,7 +25,7 @@ const exitCodeHelp = `Exit codes:
   2    the command line is wrong
   3    finished, but some inputs were bad and were left out (they are listed)
   4    the data is damaged (stoker verify)
-  130  interrupted; the same command goes on where this can be resumed`
+  130  interrupted by Ctrl-C or SIGTERM, within two seconds; a pack goes on with the same command`
 
 // Error is an error for people: one line that says what happened and where, and
 // a hint that says what to do about it. A command returns one where the plain

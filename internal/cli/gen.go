@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/gen"
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/internal/upload"
@@ -139,11 +140,11 @@ func (c *genImages) intoStore(g *gen.Generator) (size int64, err error) {
 	if err := upload.Empty(ctx, st, c.out); err != nil {
 		return 0, err
 	}
-	work, err := os.MkdirTemp("", "stoker-gen-*")
+	work, remove, err := leftover.MkdirTemp("", "stoker-gen-*")
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(work)
+	defer func() { err = errors.Join(err, remove()) }()
 	tree := filepath.Join(work, "images")
 	if size, err = c.writeTree(g, tree); err != nil {
 		return 0, err

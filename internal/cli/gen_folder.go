@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -16,11 +17,11 @@ func writeFolder(out string, fill func(work string) (finished string, err error)
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return &Error{Msg: "cannot create the folder of " + out, Err: store.Cause(err)}
 	}
-	work, err := os.MkdirTemp(parent, "."+filepath.Base(out)+".*")
+	work, remove, err := leftover.MkdirTemp(parent, "."+filepath.Base(out)+".*")
 	if err != nil {
 		return &Error{Msg: "cannot write beside " + out, Err: store.Cause(err)}
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	finished, err := fill(work)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
 	"github.com/stokerdata/stoker/internal/store/stores"
@@ -407,7 +408,9 @@ func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run 
 		last = p
 	}
 	start := time.Now()
+	done := leftover.Add(out, "it is unfinished; the same command goes on with it")
 	sum, err := run()
+	done()
 	progress.Stop()
 	if err != nil {
 		return packFailed(err)

@@ -12,9 +12,13 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/leftover"
 )
 
 // commands lists every command, in the order of the help.
@@ -50,8 +54,11 @@ const (
 type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Context ends when the user presses Ctrl-C or the process gets SIGTERM.
+	// Context ends when the user presses Ctrl-C or the process gets SIGTERM. A command has stopTime to return after
+	// that.
 	Context context.Context
+	// passing says that signals go to a job, whose end ends the command.
+	passing atomic.Bool
 }
 
 // Main runs one command line and returns the exit code. It is the whole
@@ -63,9 +70,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 			reportPanic(stderr, p, debug.Stack())
 		}
 	}()
-	ctx, stop := interruptible(stderr)
-	defer stop()
-	app := &App{Stdin: stdin, Stdout: stdout, Stderr: stderr, Context: ctx}
+	app := &App{Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	defer app.interruptible()()
 	err := app.run(args)
 	if err != nil {
 		printError(stderr, err)
@@ -73,35 +79,56 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	return exitCode(err)
 }
 
-// interruptible returns a context that ends at the first SIGINT or SIGTERM. The
-// second one ends the process at once.
-func interruptible(stderr io.Writer) (context.Context, func()) {
+// A command that is still at work stopTime after the first signal is ended. clearTime is how long its temporary files
+// may take to remove.
+const (
+	stopTime  = 1200 * time.Millisecond
+	clearTime = 300 * time.Millisecond
+)
+
+// interruptible sets the context, which ends at the first SIGINT or SIGTERM. The second one ends the process, and so
+// does the time after the first one, until stop is called.
+func (app *App) interruptible() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	done := make(chan struct{})
-	stopped := make(chan struct{})
+	app.Context = ctx
+	signals, done, stopped := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer close(stopped)
 		select {
 		case <-signals:
 			cancel()
-		case <-done:
-			return
-		}
-		select {
-		case <-signals:
-			fmt.Fprintln(stderr, "stoker: ended at once, as asked twice")
-			os.Exit(ExitInterrupted)
+			app.endLate(signals, done)
 		case <-done:
 		}
 	}()
-	return ctx, func() {
+	return func() {
 		signal.Stop(signals)
 		close(done)
 		<-stopped
 		cancel()
 	}
+}
+
+// endLate ends the process, unless the command returns soon.
+func (app *App) endLate(signals <-chan os.Signal, done <-chan struct{}) {
+	var late <-chan time.Time
+	if !app.passing.Load() {
+		late = time.After(stopTime)
+	}
+	why := "interrupted while it computed"
+	select {
+	case <-signals:
+		why = "ended at once, as asked twice"
+	case <-late:
+	case <-done:
+		return
+	}
+	fmt.Fprintln(app.Stderr, "stoker: "+why)
+	for _, line := range leftover.Clear(clearTime) {
+		fmt.Fprintln(app.Stderr, "  hint: "+line)
+	}
+	os.Exit(ExitInterrupted)
 }
 
 // reportPanic says in two lines that there is a bug, and where the details are.

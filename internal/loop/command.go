@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -103,6 +104,8 @@ const (
 	// patience is how long a command may take to end after being asked to, before
 	// it is asked harder.
 	patience = 5 * time.Second
+	// impatience is the same after this program was told to end.
+	impatience = 400 * time.Millisecond
 )
 
 // watched is a command under way.
@@ -148,6 +151,7 @@ func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	if err := proc.OnCPUs(cpus, cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", o.Args[0], cause(err))
 	}
+	defer leftover.Group(cmd.Process.Pid)()
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	w := &watched{memoryAt: start.Add(time.Second - memoryEvery), o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*logged{}, engines: map[int]map[int64]engineSeen{}}
@@ -210,7 +214,11 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 		}
 		w.read()
 		over := ctx.Err() != nil || w.o.For > 0 && time.Since(start) >= w.o.For || w.o.Steps > 0 && w.steps() >= w.o.Steps
-		if over && len(signals) > 0 && (asked.IsZero() || time.Since(asked) >= patience) {
+		wait := patience
+		if ctx.Err() != nil {
+			wait = impatience
+		}
+		if over && len(signals) > 0 && (asked.IsZero() || time.Since(asked) >= wait) {
 			if w.res.Ended = true; asked.IsZero() {
 				w.look(time.Now()) // while the engine is still there
 			}

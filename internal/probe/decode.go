@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench/decodebench"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -54,12 +55,12 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		limit = min(limit, p.m.MemoryFree/footprintShare)
 	}
 	// Images, one codec at a time and its copies.
-	work, err := os.MkdirTemp(roomFor(8*s.bytes+2*limit), "stoker-probe-*")
+	work, remove, err := leftover.MkdirTemp(roomFor(8*s.bytes+2*limit), "stoker-probe-*")
 	if err != nil {
 		p.note("decoding: not measured: cannot write a temporary folder: %v", store.Cause(err))
 		return
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = remove() }()
 	images := filepath.Join(work, "images")
 	if err := s.write(images); err != nil {
 		p.note("decoding: not measured: %v", err)

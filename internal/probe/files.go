@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/store"
@@ -48,6 +49,7 @@ func (p *probe) files(ctx context.Context, d time.Duration) {
 	if own {
 		dir, made, err := p.makeFiles(ctx, d/3)
 		if dir != "" {
+			defer leftover.Add(dir, "")()
 			defer os.RemoveAll(dir)
 		}
 		if err != nil {
