@@ -26,6 +26,7 @@ typedef union {
 static struct {
 	void *lib;
 	size_t pixels; // the word that points to the pixels; the size of a row follows
+	const char *(*version)(void);
 	image_head *(*empty)(void);
 	image_head *(*image)(uint32_t, uint32_t, uint32_t, int);
 	void (*destroy_image)(image_head *);
@@ -72,9 +73,10 @@ static int find_pixels(char *err, size_t size)
 	return SI_OK;
 }
 
-int si_load_avif(const char *path, char *err, size_t size)
+int si_load_avif(const char *path, char *text, size_t size)
 {
 	const si_function functions[] = {
+		{"avifVersion", &avif.version},
 		{"avifImageCreateEmpty", &avif.empty},
 		{"avifImageCreate", &avif.image},
 		{"avifImageDestroy", &avif.destroy_image},
@@ -87,13 +89,14 @@ int si_load_avif(const char *path, char *err, size_t size)
 		{"avifRGBImageAllocatePixels", &avif.allocate},
 		{"avifRGBImageFreePixels", &avif.free},
 	};
-	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, err, size);
+	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, text, size);
 	if (!lib)
 		return SI_UNSUPPORTED;
-	if (find_pixels(err, size) != SI_OK) {
+	if (find_pixels(text, size) != SI_OK) {
 		dlclose(lib);
 		return SI_UNSUPPORTED;
 	}
+	snprintf(text, size, "%s", avif.version());
 	avif.lib = lib;
 	return SI_OK;
 }

@@ -14,13 +14,10 @@ typedef struct {
 	int channels, bytes;
 } si_shape;
 
-// Whether this program can load libraries: one that is linked statically cannot.
-int si_can_load(void);
-
-// Load a library from the file at path: SI_OK, or why it cannot be used, in err.
-int si_load_jxl(const char *path, char *err, size_t size);
-int si_load_avif(const char *path, char *err, size_t size);
-int si_load_openjp2(const char *path, char *err, size_t size);
+// Load a library from the file at path: SI_OK and its version in text, or why it cannot be used.
+int si_load_jxl(const char *path, char *text, size_t size);
+int si_load_avif(const char *path, char *text, size_t size);
+int si_load_openjp2(const char *path, char *text, size_t size);
 
 // Decode an image to pix, which has room for it. They hold nothing behind the call.
 int si_jxl(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 enum { MIN_VERSION = 7000 }; // 0.7.0
 enum { DEC_SUCCESS = 0, DEC_ERROR = 1, NEED_MORE = 2, NEED_BUFFER = 5, BASIC_INFO = 0x40, FULL_IMAGE = 0x1000 };
@@ -38,9 +37,7 @@ static struct {
 	int (*buffer)(void *, const pixel_format *, void *, size_t);
 } jxl;
 
-int si_can_load(void) { return getauxval(AT_BASE) != 0; }
-
-int si_load_jxl(const char *path, char *err, size_t size)
+int si_load_jxl(const char *path, char *text, size_t size)
 {
 	const si_function functions[] = {
 		{"JxlDecoderVersion", &jxl.version},
@@ -54,12 +51,13 @@ int si_load_jxl(const char *path, char *err, size_t size)
 		{"JxlDecoderImageOutBufferSize", &jxl.room},
 		{"JxlDecoderSetImageOutBuffer", &jxl.buffer},
 	};
-	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, err, size);
+	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, text, size);
 	if (!lib)
 		return SI_UNSUPPORTED;
+	const unsigned major = jxl.version() / 1000000, minor = jxl.version() / 1000 % 1000;
+	snprintf(text, size, "%u.%u.%u", major, minor, jxl.version() % 1000);
 	if (jxl.version() < MIN_VERSION) {
-		snprintf(err, size, "it is version %u.%u; versions from 0.7 on are used", jxl.version() / 1000000,
-		         jxl.version() / 1000 % 1000);
+		snprintf(text, size, "it is version %u.%u; versions from 0.7 on are used", major, minor);
 		dlclose(lib);
 		return SI_UNSUPPORTED;
 	}

@@ -1,4 +1,4 @@
-// Libraries that are loaded when the program runs (load.c).
+// Functions of a library that package dynlib has loaded (load.c).
 #ifndef STOKER_IMAGELIB_LOAD_H
 #define STOKER_IMAGELIB_LOAD_H
 
@@ -10,7 +10,7 @@ typedef struct {
 	void *to;
 } si_function;
 
-// Loads the library at path and finds its functions. NULL, and why in err, where it cannot be used.
+// Finds the functions of the library at path. Returns NULL, and the reason in err, if it cannot be used.
 void *si_open(const char *path, const si_function *functions, size_t n, char *err, size_t size);
 
 #endif

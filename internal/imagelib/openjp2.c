@@ -23,6 +23,7 @@ typedef struct {
 } image_head;
 
 static struct {
+	const char *(*version)(void);
 	void *(*create)(int);
 	void (*destroy)(void *);
 	void (*defaults)(void *);
@@ -40,9 +41,10 @@ static struct {
 	int (*on_error)(void *, void (*)(const char *, void *), void *);
 } j2k;
 
-int si_load_openjp2(const char *path, char *err, size_t size)
+int si_load_openjp2(const char *path, char *text, size_t size)
 {
 	const si_function functions[] = {
+		{"opj_version", &j2k.version},
 		{"opj_create_decompress", &j2k.create},
 		{"opj_destroy_codec", &j2k.destroy},
 		{"opj_set_default_decoder_parameters", &j2k.defaults},
@@ -59,7 +61,10 @@ int si_load_openjp2(const char *path, char *err, size_t size)
 		{"opj_image_destroy", &j2k.image_destroy},
 		{"opj_set_error_handler", &j2k.on_error},
 	};
-	return si_open(path, functions, sizeof functions / sizeof *functions, err, size) ? SI_OK : SI_UNSUPPORTED;
+	if (!si_open(path, functions, sizeof functions / sizeof *functions, text, size))
+		return SI_UNSUPPORTED;
+	snprintf(text, size, "%s", j2k.version());
+	return SI_OK;
 }
 
 // The data, and how far it was read.

@@ -32,7 +32,7 @@ var stages = []string{
 }
 
 // lowLevel are the packages that may use cgo and unsafe.
-var lowLevel = []string{"internal/cdec", "internal/csound", "internal/videodec", "internal/imagelib", "internal/arena", "internal/ioqueue"}
+var lowLevel = []string{"internal/cdec", "internal/csound", "internal/videodec", "internal/imagelib", "internal/dynlib", "internal/arena", "internal/ioqueue"}
 
 // A file is a parsed Go file.
 type file struct {

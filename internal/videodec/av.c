@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 enum { MIN_VERSION = 59, MAX_VERSION = 62 };
 #define NO_PTS INT64_MIN
@@ -71,6 +70,7 @@ static struct {
 	const char *(*format)(int);
 	int (*reason)(int, char *, size_t);
 	void (*log)(int);
+	const char *(*release)(void);
 } av;
 
 struct sv_decoder {
@@ -80,15 +80,10 @@ struct sv_decoder {
 	int skipping;
 };
 
-int sv_can_load(void) { return getauxval(AT_BASE) != 0; }
-
-int sv_load(const char *path, char *err, size_t size) {
-	if (av.lib)
-		return SV_OK;
+int sv_load(const char *path, char *text, size_t size) {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
-		const char *why = dlerror();
-		snprintf(err, size, "%s", why ? why : "it cannot be loaded");
+		snprintf(text, size, "it cannot be loaded");
 		return SV_ERROR;
 	}
 	const struct {
@@ -118,11 +113,12 @@ int sv_load(const char *path, char *err, size_t size) {
 		{"av_get_pix_fmt_name", &av.format},
 		{"av_strerror", &av.reason},
 		{"av_log_set_level", &av.log},
+		{"av_version_info", &av.release},
 	};
 	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
 		void *f = dlsym(lib, functions[i].name);
 		if (!f) {
-			snprintf(err, size, "it has no %s", functions[i].name);
+			snprintf(text, size, "it has no %s", functions[i].name);
 			dlclose(lib);
 			return SV_ERROR;
 		}
@@ -130,7 +126,7 @@ int sv_load(const char *path, char *err, size_t size) {
 	}
 	int version = (int)(av.version() >> 16);
 	if (version < MIN_VERSION || version > MAX_VERSION) {
-		snprintf(err, size, "it is version %d; versions %d to %d are used, those of FFmpeg 5 to 8", version, MIN_VERSION, MAX_VERSION);
+		snprintf(text, size, "it is version %d; versions %d to %d are used, those of FFmpeg 5 to 8", version, MIN_VERSION, MAX_VERSION);
 		dlclose(lib);
 		return SV_ERROR;
 	}
@@ -142,16 +138,15 @@ int sv_load(const char *path, char *err, size_t size) {
 	av.free_frame(&frame);
 	av.free_packet(&packet);
 	if (!fits) {
-		snprintf(err, size, "its structures are not those of FFmpeg 5 to 8");
+		snprintf(text, size, "its structures are not those of FFmpeg 5 to 8");
 		dlclose(lib);
 		return SV_ERROR;
 	}
 	av.log(LOG_QUIET);
+	snprintf(text, size, "%d, FFmpeg %s", version, av.release());
 	av.lib = lib;
 	return SV_OK;
 }
-
-int sv_version(void) { return av.lib ? (int)(av.version() >> 16) : 0; }
 
 int sv_has(const char *name) { return av.lib && av.find(name); }
 

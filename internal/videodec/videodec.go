@@ -7,7 +7,6 @@ package videodec
 
 /*
 #cgo CFLAGS: -O3 -Wall -Wextra -Werror -std=gnu11
-#cgo LDFLAGS: -ldl
 #cgo noescape sv_rgb
 #cgo nocallback sv_rgb
 #cgo noescape sv_receive
@@ -44,8 +43,8 @@ type Decoder struct {
 
 // find is the library's decoder of a codec.
 func find(codec string) (string, error) {
-	if err := Load(); err != nil {
-		return "", fmt.Errorf("the video is encoded as %s: %w", codec, err)
+	if _, err := library.Load(); err != nil {
+		return "", fmt.Errorf("it is encoded as %s: %w", codec, err)
 	}
 	names := decoders[codec]
 	if names == nil {
@@ -58,7 +57,7 @@ func find(codec string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("the video is encoded as %s, which %s has no decoder for", codec, Loaded())
+	return "", fmt.Errorf("it is encoded as %s, which %s has no decoder for", codec, loaded())
 }
 
 // Has fails where there is no library, or none with the codec.

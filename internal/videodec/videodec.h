@@ -23,12 +23,8 @@ typedef struct {
 	char format[24]; // libavutil's name of the pixel format
 } sv_frame;
 
-// Loads libavcodec from the file at path. NULL, or why it cannot be used, in err.
-int sv_load(const char *path, char *err, size_t size);
-// Whether this program can load libraries: one that is linked statically cannot.
-int sv_can_load(void);
-// The major version of the library that was loaded.
-int sv_version(void);
+// Loads libavcodec from the file at path: SV_OK and its version in text, or why it cannot be used.
+int sv_load(const char *path, char *text, size_t size);
 // Whether there is a decoder of that name.
 int sv_has(const char *name);
 

@@ -7,15 +7,16 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from ._errors import EngineNotFound
 
 _HERE = Path(__file__).resolve().parent
 
-# Names the folder with FFmpeg's libraries, and folders with those of images.
-FFMPEG = "STOKER_FFMPEG"
-IMAGES = "STOKER_IMAGE_LIBRARIES"
+# Names the folders of libraries that other packages have brought (internal/dynlib), with colons between them.
+PACKAGES = "STOKER_PACKAGE_LIBRARIES"
+SYSTEM = ""  # stands for the system's libraries among them
 
 
 def find_binary() -> str:
@@ -70,27 +71,29 @@ def _starts(program: Path) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for the engine: this one, and where wheels have libraries that it can use.
+    """Return the environment for the engine: this one, and the folders of libraries that it can use.
 
-    Those are FFmpeg's in PyAV's, libavif and libopenjp2 in Pillow's and libjxl in that of imagecodecs. What
-    ``STOKER_FFMPEG`` and ``STOKER_IMAGE_LIBRARIES`` name already stays.
+    These are FFmpeg's in the wheels of PyAV and OpenCV, libavif and libopenjp2 in Pillow's and libjxl in that of
+    imagecodecs, and those of the conda environment of this Python. The engine is a process of its own: what
+    it loads does not meet what Python has loaded.
     """
     env = dict(os.environ)
-    if not env.get(FFMPEG):
-        env[FFMPEG] = "".join(_libraries("av", "av.libs"))
-    if not env.get(IMAGES):
-        folders = [*_libraries("PIL", "pillow.libs"), *_libraries("imagecodecs", "imagecodecs.libs")]
-        env[IMAGES] = os.pathsep.join(folders)
+    wheels = [(name, f"{name}.libs") for name in ("av", "imagecodecs", "torchcodec")]
+    wheels.insert(1, ("PIL", "pillow.libs"))
+    folders = [folder for package, pattern in wheels for folder in _libraries(package, pattern)]
+    # OpenCV's FFmpeg lacks decoders that the system's may have.
+    env[PACKAGES] = os.pathsep.join([*folders, SYSTEM, *_libraries("cv2", "opencv_*.libs")])
+    if Path(sys.prefix, "conda-meta").is_dir():
+        env["CONDA_PREFIX"] = sys.prefix
     return env
 
 
-def _libraries(package: str, beside: str) -> list[str]:
-    """Return the folder of the libraries of a package's wheel, if there is one."""
+def _libraries(package: str, pattern: str) -> list[str]:
+    """Return the folders of the libraries of a package's wheel."""
     found = importlib.util.find_spec(package)
     if found is None or not found.origin:
         return []
-    folder = Path(found.origin).parents[1] / beside
-    return [str(folder)] if folder.is_dir() else []
+    return sorted(str(p) for p in Path(found.origin).parents[1].glob(pattern) if p.is_dir())
 
 
 def _checkout() -> Path | None:
