@@ -42,9 +42,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64) error {
 	r := d.request(i.Key)
 	r.Offset, r.Total = off, i.Size
-	if strings.HasPrefix(i.Version, `"`) {
-		r.Version = i.Version
-	}
+	r.Expect(i.Version)
 	c := d.c
 	if off == 0 && int64(len(p)) == i.Size {
 		c = d.whole
@@ -153,7 +151,7 @@ func parseListing(body []byte) (bucket.Page, error) {
 			continue // a folder in Data Lake Storage
 		}
 		at, _ := http.ParseTime(b.Properties.LastModified) // zero if unknown
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.Quoted(b.Properties.Etag), ModTime: at})
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.VersionOf(b.Properties.Etag, at, b.Properties.Length), ModTime: at})
 	}
 	for _, b := range l.Blobs.BlobPrefix {
 		key, err := b.Name.plain()
@@ -179,12 +177,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	r := d.request(key)
 	r.Header.Set("X-Ms-Blob-Type", "BlockBlob")
 	r.Header.Set("Content-Type", "application/octet-stream")
-	if c.Absent {
-		r.Header.Set("If-None-Match", "*")
-	}
-	if c.Version != "" {
-		r.Header.Set("If-Match", c.Version)
-	}
+	c.Match(r.Header)
 	if data == nil {
 		data = []byte{}
 	}
@@ -192,7 +185,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return bucket.InfoOf(key, int64(len(data)), i.Header)
+	return c.Written(key, int64(len(data)), i.Header)
 }
 
 // Delete removes an object.

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -221,18 +220,9 @@ func isFolder(rawURL string) bool {
 }
 
 func entry(name string, i ranged.Info) store.Entry {
-	e := store.Entry{Name: name, Size: i.Size, Version: i.Strong()}
-	if t, err := http.ParseTime(i.Modified); err == nil {
-		e.ModTime = t
-	}
-	if e.Version == "" {
-		e.Version = i.Modified + modifiedMark + strconv.FormatInt(i.Size, 36)
-	}
-	return e
+	t, _ := http.ParseTime(i.Modified) // zero if unknown
+	return store.Entry{Name: name, Size: i.Size, ModTime: t, Version: ranged.VersionOf(i.ETag, t, i.Size)}
 }
-
-// modifiedMark separates time and size in a version that is not an entity tag.
-const modifiedMark = " # "
 
 // Open opens an object.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
@@ -261,11 +251,7 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 	}
 	o := &object{s: s, size: e.Size, version: e.Version, r: s.request(e.Name)}
 	o.r.Total = e.Size
-	if at, _, ok := strings.Cut(e.Version, modifiedMark); ok {
-		o.r.Modified = at
-	} else {
-		o.r.Version = e.Version
-	}
+	o.r.Expect(e.Version)
 	return o, nil
 }
 

@@ -206,6 +206,7 @@ func (x *exchange) refused() error {
 // info describes the object from the response.
 func (x *exchange) info() Info {
 	h := x.resp.Header
+	x.c.note(h.Get("Etag"))
 	i := Info{Size: x.resp.ContentLength, ETag: h.Get("Etag"), Modified: h.Get("Last-Modified"), Status: x.resp.StatusCode, Header: h, URL: x.url}
 	i.Ranges = strings.EqualFold(strings.TrimSpace(h.Get("Accept-Ranges")), "bytes")
 	if x.resp.StatusCode == http.StatusPartialContent {
@@ -224,7 +225,7 @@ func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, a
 	from := r.Offset + skip
 	h := http.Header{"Range": {"bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(dst))-1, 10)}}
 	switch {
-	case r.Version != "":
+	case strings.HasPrefix(r.Version, `"`) && !c.weak.Load():
 		h["If-Match"] = []string{r.Version}
 	case r.Modified != "":
 		h["If-Unmodified-Since"] = []string{r.Modified}
@@ -288,16 +289,31 @@ func (x *exchange) check(from, n int64) error {
 // version returns an error if the response is not of the requested version.
 func (x *exchange) version() error {
 	h, r := x.resp.Header, x.r
-	switch tag, at := h.Get("Etag"), h.Get("Last-Modified"); {
+	tag, at := h.Get("Etag"), h.Get("Last-Modified")
+	x.c.note(tag)
+	switch {
 	case r.Version != "" && tag == "":
-		return temporary("the server does not send the version")
-	case r.Version != "" && tag != r.Version:
+		return permanent("the server does not send the version (ETag) of the bytes, so they may be of another one: use a server or proxy that sends it")
+	case r.Version != "" && opaque(tag) != opaque(r.Version):
 		return changed("its version is different")
+	case r.Version == "" && r.Modified != "" && at == "":
+		return permanent("the server does not send the modification time (Last-Modified) of the bytes, so they may be of another version: use a server or proxy that sends it, or an ETag")
 	case r.Version == "" && r.Modified != "" && at != r.Modified:
 		return changed("its modification time is different")
 	}
 	return nil
 }
+
+// note notes the kind of entity tags that the server sends.
+func (c *Client) note(tag string) {
+	if strings.HasPrefix(tag, "W/") && !c.weak.Load() {
+		c.weak.Store(true)
+	}
+}
+
+// opaque returns an entity tag without the mark of weak ones: some proxies weaken the tags of objects that they do not
+// change.
+func opaque(tag string) string { return strings.TrimPrefix(tag, "W/") }
 
 // fill reads the body, which must have exactly len(dst) bytes.
 func (x *exchange) fill(dst []byte) (n int, err error) {
@@ -377,14 +393,25 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 	case status == http.StatusOK && (info.Ranges && info.Size >= 0 || ofFolder(info.URL)):
 		x.done(0, nil) // a folder is not read by ranges
 		return info, nil
-	case status == http.StatusOK, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented, status == http.StatusForbidden:
-		// The response is incomplete, or the URL is only valid for GET.
+	case status == http.StatusOK, vague(status):
 		x.done(0, nil)
 		return c.probe(ctx, r)
 	}
 	err = x.refused()
 	x.done(0, err)
 	return info, err
+}
+
+// vague reports whether the response to a HEAD request leaves open what is wrong: the URL is only valid for GET, or
+// the reason is in a body, which responses to HEAD do not have.
+func vague(status int) bool {
+	switch status {
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	case http.StatusNotFound, http.StatusGone, http.StatusPreconditionFailed, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 300 && status < 500
 }
 
 // probe reads one byte to describe an object.

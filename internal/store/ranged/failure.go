@@ -142,6 +142,10 @@ func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure
 		f.text = store.ErrNotExist.Error()
 	case f.Class == Changed:
 		f.text = store.ErrChanged.Error()
+		// A server refuses If-Match of its own weak tag. The next attempt has no If-Match.
+		tag := resp.Header.Get("Etag")
+		c.note(tag)
+		f.again = tag != r.Version && opaque(tag) == r.Version
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && f.Class == Permanent:
 		f.text, f.cause = store.ErrShort.Error(), store.ErrShort
 		if r.Total > 0 {

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/store/retry"
@@ -90,7 +91,9 @@ type Client struct {
 	links    *links // nil if rt has none
 	counters *traffic.Endpoint
 	limit    *limiter
-	jitter   func() float64
+	// weak is true if the server sends weak entity tags, which it does not accept in If-Match.
+	weak   atomic.Bool
+	jitter func() float64
 }
 
 // New returns a client. It fails if the endpoint is invalid or the CA bundle cannot be read. It sends no request.
@@ -142,9 +145,35 @@ type Request struct {
 	Offset int64
 	// Total is the size of the object, 0 if unknown. Another size in a response means that the object has changed.
 	Total int64
-	// Version is a strong entity tag with quotes. Bytes of another version are refused. Without an entity tag,
-	// Modified is used instead: a value of the header Last-Modified. Both may be "".
+	// Version is an entity tag with quotes. Bytes of another version are refused. Without an entity tag, Modified is
+	// used instead: a value of the header Last-Modified. Both may be "".
 	Version, Modified string
+}
+
+// modifiedMark separates time and size in a version that is not an entity tag.
+const modifiedMark = " # "
+
+// VersionOf returns the version of an object of a server: its strong entity tag, its modification time and size, or
+// its weak tag, in this order.
+func VersionOf(tag string, modified time.Time, size int64) string {
+	if len(tag) >= 2 && tag[0] == '"' && tag[len(tag)-1] == '"' || tag != "" && modified.IsZero() {
+		return tag
+	}
+	at := ""
+	if !modified.IsZero() {
+		at = modified.UTC().Format(http.TimeFormat)
+	}
+	return at + modifiedMark + strconv.FormatInt(size, 36)
+}
+
+// Expect sets the version that the request must read, as VersionOf returned it.
+func (r *Request) Expect(version string) {
+	at, _, ok := strings.Cut(version, modifiedMark)
+	if ok {
+		r.Modified = at
+	} else {
+		r.Version = version
+	}
 }
 
 func (r *Request) name() string {
@@ -177,14 +206,6 @@ type Info struct {
 	Header http.Header
 	// URL is the URL of the response, after redirects.
 	URL string
-}
-
-// Strong returns the entity tag if it is strong, in the form of Request.Version.
-func (i *Info) Strong() string {
-	if len(i.ETag) < 2 || i.ETag[0] != '"' || i.ETag[len(i.ETag)-1] != '"' {
-		return ""
-	}
-	return i.ETag
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -78,7 +79,7 @@ func TestGet(t *testing.T) {
 	s := server(t, data, `"v1"`, nil)
 	c := client(t, s, Options{})
 	info, err := c.Head(t.Context(), Request{URL: s.URL + "/x"})
-	if err != nil || info.Size != int64(len(data)) || info.Strong() != `"v1"` || !info.Ranges {
+	if err != nil || info.Size != int64(len(data)) || info.ETag != `"v1"` || !info.Ranges {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	for _, at := range [][2]int{{0, 1}, {5, 100}, {len(data) - 1, 1}, {0, len(data)}, {3, len(data) - 3}} {
@@ -150,7 +151,7 @@ func TestLies(t *testing.T) {
 		"no etag": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Del("ETag")
 			return part(10, 109, 1000, data[10:110])(w, r)
-		}, "does not send the version", nil, false},
+		}, "does not send the version (ETag)", nil, true},
 		"encoded": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Encoding", "gzip")
 			return part(10, 109, 1000, data[10:110])(w, r)
@@ -344,6 +345,66 @@ func TestCancelled(t *testing.T) {
 	}
 	if _, err := c.Get(ctx, Request{URL: s.URL}, make([]byte, 40<<20)); !errors.Is(err, why) {
 		t.Error(err)
+	}
+}
+
+// Weak entity tags are compared, and never sent in If-Match, which servers refuse for them.
+func TestWeakTags(t *testing.T) {
+	data := content(1000)
+	for _, now := range []string{`W/"v1"`, `W/"v2"`} {
+		s := server(t, data, now, func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Header.Get("If-Match") == "" {
+				return false
+			}
+			w.WriteHeader(http.StatusPreconditionFailed)
+			return true
+		})
+		c := client(t, s, Options{})
+		for _, listed := range []string{`"v1"`, `W/"v1"`} {
+			dst := make([]byte, 100)
+			_, err := c.Get(t.Context(), Request{URL: s.URL, Offset: 10, Total: 1000, Version: listed}, dst)
+			if now == `W/"v1"` && (err != nil || !bytes.Equal(dst, data[10:110])) || now == `W/"v2"` && !errors.Is(err, store.ErrChanged) {
+				t.Errorf("%s, now %s: %v", listed, now, err)
+			}
+		}
+	}
+}
+
+// A response to HEAD has no body. If the reason is there, the object is requested with GET.
+func TestHeadAsksForTheReason(t *testing.T) {
+	for _, status := range []int{400, 401, 403, 409, 451} {
+		s := server(t, nil, `"v1"`, func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "TheReason")
+			return true
+		})
+		c := client(t, s, Options{Classify: func(_ int, _ http.Header, body []byte) Verdict {
+			return Verdict{Code: string(body)}
+		}})
+		if _, err := c.Head(t.Context(), Request{URL: s.URL}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("answers %d TheReason", status)) {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+// A version is the same whatever it was made of: a tag, or a time and a size.
+func TestVersions(t *testing.T) {
+	at := time.Unix(1700000000, 5e8)
+	for _, c := range []struct {
+		tag      string
+		modified time.Time
+		want     Request
+	}{
+		{`"v1"`, at, Request{Version: `"v1"`}},
+		{`W/"v1"`, at, Request{Modified: "Tue, 14 Nov 2023 22:13:20 GMT"}},
+		{"", at, Request{Modified: "Tue, 14 Nov 2023 22:13:20 GMT"}},
+		{`W/"v1"`, time.Time{}, Request{Version: `W/"v1"`}},
+		{"", time.Time{}, Request{}},
+	} {
+		var got Request
+		if got.Expect(VersionOf(c.tag, c.modified, 9)); got.Version != c.want.Version || got.Modified != c.want.Modified {
+			t.Errorf("%q: %+v", c.tag, got)
+		}
 	}
 }
 

@@ -34,9 +34,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64) error {
 	r := d.request(i.Key)
 	r.Offset, r.Total = off, i.Size
-	if strings.HasPrefix(i.Version, `"`) {
-		r.Version = i.Version
-	}
+	r.Expect(i.Version)
 	c := d.c
 	if off == 0 && int64(len(p)) == i.Size {
 		r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
@@ -136,7 +134,7 @@ func parseListing(body []byte) (bucket.Page, error) {
 			return p, fmt.Errorf("the server lists the invalid name %q", c.Key)
 		}
 		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero if unknown
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.Quoted(c.ETag), ModTime: at})
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.VersionOf(c.ETag, at, c.Size), ModTime: at})
 	}
 	for _, c := range l.CommonPrefixes {
 		key, err := plain(c.Prefix)

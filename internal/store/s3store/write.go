@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -55,12 +56,7 @@ func checksum(h http.Header, data []byte) {
 func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
 	r := d.request(key)
 	checksum(r.Header, data)
-	if c.Absent {
-		r.Header.Set("If-None-Match", "*")
-	}
-	if c.Version != "" {
-		r.Header.Set("If-Match", c.Version)
-	}
+	c.Match(r.Header)
 	if data == nil {
 		data = []byte{}
 	}
@@ -68,7 +64,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return bucket.InfoOf(key, int64(len(data)), i.Header)
+	return c.Written(key, int64(len(data)), i.Header)
 }
 
 // Delete removes an object.
@@ -116,7 +112,7 @@ func (p *parts) tag(n int, tag string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tags[n] = bucket.Quoted(tag)
+	p.tags[n] = bucket.VersionOf(tag, time.Time{}, 0)
 	return nil
 }
 
