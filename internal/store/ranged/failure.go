@@ -50,6 +50,8 @@ type Verdict struct {
 	Text string
 	// Again means that a retry may succeed although the class is a permanent one.
 	Again bool
+	// Cause is an error for errors.Is, which is not shown. It may be nil.
+	Cause error
 }
 
 // Failure is the reason why a request failed. Its text has no URLs and no headers.
@@ -165,7 +167,7 @@ func Fail(v Verdict, status int) *Failure {
 	case Denied, Unauthorized, Archived:
 		text = classes[v.Class].Error() + ": " + text
 	}
-	return &Failure{Class: v.Class, Status: status, Code: v.Code, text: text, again: v.Again}
+	return &Failure{Class: v.Class, Status: status, Code: v.Code, text: text, again: v.Again, cause: v.Cause}
 }
 
 func classOf(status int) Class {

@@ -25,8 +25,8 @@ func TestPathStyle(t *testing.T) {
 	} {
 		blank(t, c.endpoint)
 		d, err := newDriver(t.Context(), c.bucket, &Options{Region: "eu-north-1", PathStyle: c.style, Anonymous: true})
-		if err != nil || d.base != c.want {
-			t.Errorf("%+v: %s, %v", c, d.base, err)
+		if err != nil || d.home.Load().base != c.want {
+			t.Errorf("%+v: %s, %v", c, d.home.Load().base, err)
 		}
 	}
 }

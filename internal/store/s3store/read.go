@@ -23,7 +23,11 @@ const maxAnswer = 16 << 20
 
 // Stat describes an object.
 func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
-	i, err := d.c.Head(ctx, d.request(key))
+	var i ranged.Info
+	err := d.try(d.request(key), func(h *home, r ranged.Request) (err error) {
+		i, err = h.c.Head(ctx, r)
+		return err
+	})
 	if err != nil {
 		return bucket.Info{}, err
 	}
@@ -35,18 +39,28 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	r := d.request(i.Key)
 	r.Offset, r.Total = off, i.Size
 	r.Expect(i.Version)
-	c := d.c
-	if off == 0 && int64(len(p)) == i.Size {
+	whole := off == 0 && int64(len(p)) == i.Size
+	if whole {
 		r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
-		c = d.whole
 	}
-	_, err := c.Get(ctx, r, p)
-	return err
+	return d.try(r, func(h *home, r ranged.Request) error {
+		c := h.c
+		if whole {
+			c = h.whole
+		}
+		_, err := c.Get(ctx, r, p)
+		return err
+	})
 }
 
 // ReadWhole reads a small object.
 func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
-	b, i, err := d.c.Body(ctx, d.request(key), limit)
+	var b []byte
+	var i ranged.Info
+	err := d.try(d.request(key), func(h *home, r ranged.Request) (err error) {
+		b, i, err = h.c.Body(ctx, r, limit)
+		return err
+	})
 	if err != nil {
 		return nil, bucket.Info{}, err
 	}
@@ -55,11 +69,15 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 }
 
 // Examine returns what the server supports.
-func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (m store.Manners, err error) {
 	r := d.request(i.Key)
 	r.Total = i.Size
 	r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
-	return d.c.Examine(ctx, r, ranged.Request{})
+	err = d.try(r, func(h *home, r ranged.Request) (err error) {
+		m, err = h.c.Examine(ctx, r, ranged.Request{})
+		return err
+	})
+	return m, err
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -109,7 +127,7 @@ func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) 
 	if q.Max > 0 {
 		query = append(query, "max-keys", fmt.Sprint(q.Max))
 	}
-	body, _, err := d.c.Do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
+	body, _, err := d.do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
 	if err != nil {
 		return bucket.Page{}, err
 	}
@@ -151,13 +169,6 @@ func parseListing(body []byte) (bucket.Page, error) {
 	return p, nil
 }
 
-// failure is the server's error response.
-type failure struct {
-	XMLName xml.Name `xml:"Error"`
-	Code    string
-	Region  string
-}
-
 // classes are the classes of the server's codes. For other codes the status decides.
 var classes = map[string]ranged.Class{
 	"NoSuchBucket": ranged.Permanent,
@@ -180,29 +191,5 @@ var classes = map[string]ranged.Class{
 	"InvalidToken": ranged.Unauthorized, "InvalidAccessKeyId": ranged.Unauthorized, "InvalidClientTokenId": ranged.Unauthorized,
 	"UnrecognizedClientException": ranged.Unauthorized, "SignatureDoesNotMatch": ranged.Unauthorized,
 	"InvalidSecurity": ranged.Unauthorized, "RequestExpired": ranged.Unauthorized, "RequestTimeTooSkewed": ranged.Unauthorized,
-	"AuthFailure": ranged.Unauthorized, "NotSignedUp": ranged.Unauthorized, "AccountProblem": ranged.Unauthorized,
-}
-
-// classify returns the meaning of an error response.
-func (d *driver) classify(status int, h http.Header, body []byte) ranged.Verdict {
-	var f failure
-	if xml.Unmarshal(body, &f) != nil || !bucket.IsCode(f.Code) {
-		f.Code = ""
-	}
-	v := ranged.Verdict{Class: classes[f.Code], Code: f.Code}
-	switch {
-	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, f.Code == "AuthorizationHeaderMalformed":
-		forgetRegion(d.name)
-		v.Class = ranged.Permanent
-		v.Text = "the bucket is in another region: add it to the URL, such as ?region=eu-central-1"
-	case f.Code == "NoSuchBucket":
-		v.Text = "the bucket does not exist"
-	case f.Code == "RequestTimeTooSkewed":
-		v.Text = "this machine's clock is wrong"
-	case strings.HasPrefix(f.Code, "KMS."):
-		v.Class = ranged.Denied
-	case v.Class == ranged.Unauthorized:
-		v.Again = d.id != nil && d.id.credentials.Refused()
-	}
-	return v
+	"AuthFailure": ranged.Unauthorized, "AuthorizationHeaderMalformed": ranged.Unauthorized, "NotSignedUp": ranged.Unauthorized, "AccountProblem": ranged.Unauthorized,
 }

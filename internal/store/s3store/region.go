@@ -54,16 +54,31 @@ func keepRegion(name, region string) string {
 	return region
 }
 
-// forgetRegion discards a region because the bucket has moved.
+// forgetRegion discards a region that is wrong.
 func forgetRegion(name string) {
 	regions.Lock()
 	defer regions.Unlock()
 	delete(regions.of, name)
-	if f, err := node.Find("region", name); err == nil {
-		defer f.Close()
-		if f.TryLock() {
-			_ = f.Write([]byte("-")) // not a region
-		}
+	tellRegion(name, "-") // not a region
+}
+
+// learnRegion replaces a region that is wrong.
+func learnRegion(name, region string) {
+	regions.Lock()
+	defer regions.Unlock()
+	keepRegion(name, region)
+	tellRegion(name, region)
+}
+
+// tellRegion replaces the region of a bucket for other processes, if one of them has asked for it.
+func tellRegion(name, region string) {
+	f, err := node.Find("region", name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if f.TryLock() {
+		_ = f.Write([]byte(region)) // if this fails, other processes learn it like this one
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/store/bucket"
 	"github.com/stokerdata/stoker/internal/store/ranged"
@@ -77,19 +77,15 @@ func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, 
 // driver implements bucket.Driver for a bucket.
 type driver struct {
 	name string
-	base string // the URL of the bucket, with a trailing slash
 	opt  Options
 	id   *identity // nil for anonymous
-	// region is the region in signatures.
-	region string
-	// c is for all requests, whole for reads of whole objects, whose checksum it verifies.
-	c, whole *ranged.Client
+	// endpoint is the URL of another server than Amazon's, "" for Amazon.
+	endpoint, bundle string
+	home             atomic.Pointer[home]
 }
 
-const amazon = "amazonaws.com"
-
 func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) {
-	d := &driver{name: name}
+	d := &driver{name: name, bundle: cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))}
 	if opt != nil {
 		d.opt = *opt
 	}
@@ -99,9 +95,8 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	if no, err := strconv.ParseBool(os.Getenv("AWS_NO_SIGN_REQUEST")); err == nil && no {
 		d.opt.Anonymous = true
 	}
-	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
-	if _, err := os.Stat(bundle); bundle != "" && err != nil { // the SDK's error would not name the file
-		return nil, fmt.Errorf("the CA bundle %s: %w", bundle, store.Cause(err))
+	if _, err := os.Stat(d.bundle); d.bundle != "" && err != nil { // the SDK's error would not name the file
+		return nil, fmt.Errorf("the CA bundle %s: %w", d.bundle, store.Cause(err))
 	}
 	conf, err := configOf(ctx, d.opt.Profile)
 	if err != nil {
@@ -110,48 +105,21 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	if !d.opt.Anonymous {
 		d.id = conf
 	}
-	endpoint := d.opt.Endpoint
-	if endpoint == "" {
-		endpoint = os.Getenv("AWS_ENDPOINT_URL_S3")
-	}
-	if endpoint == "" {
-		endpoint = conf.endpoint
-	}
-	d.region = d.opt.Region
-	if endpoint == "" {
-		if d.region == "" {
-			d.region = regionOf(ctx, name, func() string { return askRegion(ctx, name, bundle) })
+	d.endpoint = cmp.Or(d.opt.Endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), conf.endpoint)
+	region := d.opt.Region
+	if d.endpoint == "" {
+		if strings.HasSuffix(name, "--x-s3") {
+			return nil, errors.New("directory buckets (S3 Express One Zone) are not supported: copy the data to a general purpose bucket")
 		}
-		if d.region == "" {
-			d.region = conf.region
-		}
-		endpoint = "https://s3." + d.region + "." + amazon
-		if strings.HasPrefix(d.region, "cn-") {
-			endpoint += ".cn"
+		if region == "" {
+			region = regionOf(ctx, name, func() string { return askRegion(ctx, name, d.bundle) })
 		}
 		if d.opt.PathStyle == "" {
 			d.opt.PathStyle = strconv.FormatBool(strings.Contains(name, ".")) // no certificate covers a name with dots
 		}
 	}
-	if d.region == "" {
-		d.region = conf.region
-	}
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the endpoint is not a URL such as http://localhost:9000 or https://s3.example.org")
-	}
-	if d.opt.PathStyle == "false" {
-		u.Host = name + "." + u.Host
-		d.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/") + "/"
-	} else {
-		d.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/") + "/" + name + "/"
-	}
-	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: bundle, Classify: d.classify, Encoded: true, Sign: d.sign}
-	if d.c, err = ranged.New(ro); err != nil {
-		return nil, err
-	}
-	ro.Verify = verify
-	d.whole, err = ranged.New(ro)
+	h, err := d.newHome(cmp.Or(region, conf.region))
+	d.home.Store(h)
 	return d, err
 }
 
@@ -172,15 +140,14 @@ func checkBucket(name string) error {
 func (d *driver) URL() string { return "s3://" + d.name }
 
 // Warm opens connections before they are needed.
-func (d *driver) Warm(n int) { d.c.Warm(n) }
+func (d *driver) Warm(n int) { d.home.Load().c.Warm(n) }
 
 // Close has no effect: connections are shared and time out.
 func (d *driver) Close() error { return nil }
 
-// at returns the URL of an object with a query.
-func (d *driver) at(key string, query ...string) string {
+// at returns the URL of an object with a query, relative to the bucket.
+func at(key string, query ...string) string {
 	var b strings.Builder
-	b.WriteString(d.base)
 	escape(&b, key, true)
 	for i := 0; i+1 < len(query); i += 2 {
 		b.WriteByte("?&"[min(i, 1)])
@@ -206,9 +173,9 @@ func escape(b *strings.Builder, s string, path bool) {
 	}
 }
 
-// request returns a request for an object.
+// request returns a request for an object. Its URL is relative to the bucket.
 func (d *driver) request(key string, query ...string) ranged.Request {
-	r := ranged.Request{URL: d.at(key, query...), Name: d.URL() + "/" + key, Header: http.Header{}}
+	r := ranged.Request{URL: at(key, query...), Name: d.URL() + "/" + key, Header: http.Header{}}
 	if d.opt.RequesterPays {
 		r.Header.Set("X-Amz-Request-Payer", "requester")
 	}

@@ -133,11 +133,11 @@ func isMetadata(err error) bool {
 var signer = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 
 // sign signs a request for S3.
-func (d *driver) sign(r *http.Request) error {
-	if d.id == nil {
+func (h *home) sign(r *http.Request) error {
+	if h.d.id == nil {
 		return nil
 	}
-	have, err := d.id.credentials.Get(r.Context())
+	have, err := h.d.id.credentials.Get(r.Context())
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (d *driver) sign(r *http.Request) error {
 		r.Header.Set(hashHeader, hash)
 	}
 	// The SDK's error concerns the request, so its text is not useful.
-	if err := signer.SignHTTP(r.Context(), have, r, hash, "s3", d.region, time.Now()); err != nil {
+	if err := signer.SignHTTP(r.Context(), have, r, hash, "s3", h.region, time.Now()); err != nil {
 		return errors.New("the request cannot be signed")
 	}
 	return nil

@@ -27,22 +27,35 @@ import (
 
 // call sends a request that changes something. A success response may contain an error.
 func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte) ([]byte, ranged.Info, error) {
-	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer, Check: func(body []byte) error {
-		var f failure
-		if !bytes.Contains(body, []byte("<Error>")) || xml.Unmarshal(body, &f) != nil {
-			return nil
-		}
-		v := d.classify(http.StatusOK, http.Header{}, body)
-		if v.Class == ranged.Unknown {
-			v.Class = ranged.Temporary
-		}
-		return ranged.Fail(v, http.StatusOK)
-	}}
+	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer}
 	if payload != nil {
 		sum := sha256.Sum256(payload)
 		r.Header.Set(hashHeader, hex.EncodeToString(sum[:]))
 	}
-	return d.c.Do(ctx, c)
+	return d.do(ctx, c)
+}
+
+// do makes a call to the bucket's home.
+func (d *driver) do(ctx context.Context, c ranged.Call) (body []byte, i ranged.Info, err error) {
+	err = d.try(c.Request, func(h *home, r ranged.Request) (err error) {
+		c.Request, c.Check = r, h.check
+		body, i, err = h.c.Do(ctx, c)
+		return err
+	})
+	return body, i, err
+}
+
+// check returns the error in the body of a successful response.
+func (h *home) check(body []byte) error {
+	var f failure
+	if !bytes.Contains(body, []byte("<Error>")) || xml.Unmarshal(body, &f) != nil {
+		return nil
+	}
+	v := h.classify(http.StatusOK, http.Header{}, body)
+	if v.Class == ranged.Unknown {
+		v.Class = ranged.Temporary
+	}
+	return ranged.Fail(v, http.StatusOK)
 }
 
 // checksum makes the server verify the data, and return the checksum to readers.
