@@ -91,18 +91,16 @@ func (e *noToken) Transient() bool { return e.again }
 // defaultToken is the token of the process: from the environment, a workload identity, a managed identity, or az
 // login.
 var defaultToken = sync.OnceValue(func() *lease.Lease[string] {
-	var from *azidentity.DefaultAzureCredential
 	before := false // whether a fetch has succeeded
 	key := func() string {
 		home, _ := os.UserHomeDir() // if unknown, no file is read
 		return lease.Key("azure", []string{home}, []string{"AZURE_", "IDENTITY_", "MSI_", "IMDS_"}, []string{filepath.Join(cmp.Or(os.Getenv("AZURE_CONFIG_DIR"), filepath.Join(home, ".azure")), "azureProfile.json")})
 	}
 	return lease.Shared(key, func(ctx context.Context) (string, time.Time, error) {
-		var err error
-		if from == nil {
-			if from, err = azidentity.NewDefaultAzureCredential(nil); err != nil {
-				return "", time.Time{}, &noToken{}
-			}
+		// A new one, because it caches its token, which may have been refused.
+		from, err := azidentity.NewDefaultAzureCredential(nil)
+		if err != nil {
+			return "", time.Time{}, &noToken{again: before}
 		}
 		t, err := from.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"sync"
 	"time"
 
@@ -27,6 +28,10 @@ type Lease[T any] struct {
 	wait  chan struct{} // open during a fetch
 	err   error         // of the last fetch
 	after time.Time     // when to try again after a failure
+
+	refused bool // the value was refused, and a new one is due
+	checked bool // the value was fetched after a refusal
+	same    bool // and it was the refused one
 }
 
 // Shared returns a lease that all processes of the user on this machine with the same key
@@ -47,6 +52,8 @@ const (
 	// tellFor is the time in which other processes get a transient error: enough for those that wait. They get a
 	// permanent error for fetchAgain.
 	tellFor = 200 * time.Millisecond
+	// rereadAgain is the pause between two fetches of a value that does not expire, from a file.
+	rereadAgain = 250 * time.Millisecond
 	// waitFor is the maximum wait for another process that fetches.
 	waitFor = 15 * time.Second
 )
@@ -108,7 +115,8 @@ func (l *Lease[T]) renew(ctx context.Context) {
 	if l.err = err; err != nil {
 		l.after = time.Now().Add(fetchAgain)
 	} else {
-		l.have, l.ends, l.got, l.known = got.Have, got.Ends, got.Got, true
+		l.checked, l.same = l.refused, l.refused && reflect.DeepEqual(l.have, got.Have)
+		l.have, l.ends, l.got, l.known, l.refused = got.Have, got.Ends, got.Got, true, false
 	}
 	close(l.wait)
 	l.wait = nil
@@ -210,16 +218,21 @@ func taken[T any](f *node.File, since time.Time) (r record[T], ok bool) {
 	return r, good && !due && !r.Got.After(now.Add(time.Minute))
 }
 
-// Refused reports that a server treats the value as expired, and returns whether there may be a new one. If so, the
-// next attempt fetches it, once for all callers.
+// Refused tells the lease that a server does not accept the value. It returns whether a retry may help: there may be a
+// new value, which the next attempt fetches, once for all callers. A value that does not expire, such as one in a
+// file, is fetched again at least once. If it is still the same, a retry does not help.
 func (l *Lease[T]) Refused() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ends.IsZero() {
-		return false
+	age := time.Since(l.got)
+	switch {
+	case !l.known: // it is being fetched
+		return true
+	case !l.ends.IsZero() && age <= fetchAgain:
+		return true
+	case l.ends.IsZero() && l.checked && age <= rereadAgain:
+		return !l.same
 	}
-	if l.known && time.Since(l.got) > fetchAgain {
-		l.known = false
-	}
+	l.known, l.refused = false, true
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -226,4 +227,38 @@ func TestKey(t *testing.T) {
 	if again := key(); len(seen) != 4 || !seen[again] {
 		t.Errorf("%d keys", len(seen))
 	}
+}
+
+// A value that does not expire is fetched again when it is refused. Once it is the same again, a retry is useless.
+func TestRefusedForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		value := "a"
+		l := Shared(func() string { return "" }, func(context.Context) (string, time.Time, error) { return value, time.Time{}, nil })
+		for i, c := range []struct {
+			value string
+			after time.Duration
+			again bool
+		}{
+			{"a", 0, true},            // fetched again
+			{"a", 0, false},           // it was the same
+			{"b", time.Second, true},  // fetched again
+			{"b", 0, true},            // it was another one
+			{"b", time.Second, true},  // fetched again
+			{"b", 0, false},           // it was the same
+			{"b", time.Second, true},  // for the next operation
+			{"b", rereadAgain, false}, // it was the same
+		} {
+			if _, err := l.Get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(c.after)
+			value = c.value
+			if got := l.Refused(); got != c.again {
+				t.Errorf("%d: %v", i, got)
+			}
+			if got, err := l.Get(t.Context()); err != nil || c.again && got != c.value {
+				t.Errorf("%d: %q, %v", i, got, err)
+			}
+		}
+	})
 }

@@ -1,14 +1,18 @@
 package s3store
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stokerdata/stoker/store"
 )
 
 const roleSecret = "SECRETOFTHEROLE"
@@ -95,5 +99,92 @@ func TestSignedRequestsStay(t *testing.T) {
 	}
 	if reached.Load() != 0 {
 		t.Errorf("the other one was asked %d times", reached.Load())
+	}
+}
+
+// keyed is a server of one object that accepts one access key, and refuses others with a code.
+func keyed(t *testing.T, code string) (accept *atomic.Value, asked *atomic.Int64) {
+	accept, asked = &atomic.Value{}, &atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if !strings.Contains(r.Header.Get("Authorization"), "Credential="+accept.Load().(string)+"/") {
+			w.WriteHeader(http.StatusBadRequest)
+			if r.Method != http.MethodHead {
+				fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
+			}
+			return
+		}
+		w.Header().Set("Accept-Ranges", "bytes")
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("Content-Length", "3")
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	blank(t, server.URL)
+	return accept, asked
+}
+
+// Keys in a file are read again when they are refused. If they are still the same, this is an error after a few
+// requests, and an operation that comes later reads them again.
+func TestKeysInAFileAreReadAgain(t *testing.T) {
+	for _, code := range []string{"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"} {
+		t.Run(code, func(t *testing.T) {
+			accept, asked := keyed(t, code)
+			file := filepath.Join(t.TempDir(), "credentials")
+			write := func(key string) {
+				if err := os.WriteFile(file, []byte("[default]\naws_access_key_id = "+key+"\naws_secret_access_key = x\naws_session_token = y\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+			write("OLD")
+			accept.Store("OLD")
+			s := open(t, "")
+			stat := func() error { _, err := s.Stat(t.Context(), "x"); return err }
+			if err := stat(); err != nil {
+				t.Fatal(err)
+			}
+			accept.Store("NEW")
+			write("NEW")
+			if err := stat(); err != nil {
+				t.Errorf("new keys are in the file: %v", err)
+			}
+			accept.Store("NEWEST")
+			asked.Store(0)
+			if err := stat(); !errors.Is(err, store.ErrCredentials) || !strings.Contains(err.Error(), code) || asked.Load() > 16 {
+				t.Errorf("%v after %d requests", err, asked.Load())
+			}
+			write("NEWEST")
+			for stat() != nil {
+				if asked.Load() > 10_000 {
+					t.Fatal("the keys are not read again")
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// The SDK writes nothing to the terminal of the user.
+func TestSDKIsSilent(t *testing.T) {
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound) // makes the SDK fall back to an older protocol
+	}))
+	defer metadata.Close()
+	blank(t, "http://127.0.0.1:1")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	defer func(old *os.File) { os.Stderr = old }(os.Stderr)
+	os.Stderr = file
+	if _, err := open(t, "").Stat(t.Context(), "x"); !errors.Is(err, store.ErrCredentials) || !strings.Contains(err.Error(), "no credentials found") {
+		t.Errorf("error is %v", err)
+	}
+	if b, err := os.ReadFile(file.Name()); err != nil || len(b) > 0 {
+		t.Errorf("%s, %v", b, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/stokerdata/stoker/internal/store/lease"
 )
@@ -43,11 +44,35 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 	if id := identities[profile]; id != nil {
 		return id, nil
 	}
+	conf, err := load(ctx, profile)
+	if err != nil {
+		return nil, err
+	}
+	first := conf.Credentials
+	id := &identity{region: conf.Region, credentials: keysOf(profile, func(ctx context.Context) (aws.CredentialsProvider, error) {
+		if from := first; from != nil {
+			first = nil
+			return from, nil
+		}
+		again, err := load(ctx, profile) // the files may have changed
+		return again.Credentials, err
+	})}
+	if conf.BaseEndpoint != nil {
+		id.endpoint = *conf.BaseEndpoint
+	}
+	identities[profile] = id
+	return id, nil
+}
+
+// load reads the environment and the files of a profile.
+func load(ctx context.Context, profile string) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{
 		// Services for credentials need a region.
 		config.WithDefaultRegion("us-east-1"),
 		// The lease replaces the SDK's cache.
 		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 0 }),
+		// The SDK would write to the user's terminal.
+		config.WithLogger(logging.Nop{}),
 	}
 	if profile != "" {
 		options = append(options, config.WithSharedConfigProfile(profile))
@@ -56,21 +81,16 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 	if err != nil {
 		var none config.SharedConfigProfileNotExistError
 		if errors.As(err, &none) {
-			return nil, fmt.Errorf("no profile %q in ~/.aws/config or ~/.aws/credentials", none.Profile)
+			return conf, fmt.Errorf("no profile %q in ~/.aws/config or ~/.aws/credentials", none.Profile)
 		}
 		// These files may contain secrets.
-		return nil, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
+		return conf, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
 	}
-	id := &identity{region: conf.Region, credentials: keysOf(profile, conf.Credentials)}
-	if conf.BaseEndpoint != nil {
-		id.endpoint = *conf.BaseEndpoint
-	}
-	identities[profile] = id
-	return id, nil
+	return conf, nil
 }
 
-// keysOf returns a lease of a provider's credentials, without the provider's cache.
-func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
+// keysOf returns a lease of the credentials of a provider. find returns the provider for each fetch.
+func keysOf(profile string, find func(ctx context.Context) (aws.CredentialsProvider, error)) *lease.Lease[aws.Credentials] {
 	before := false // whether a fetch has succeeded (fetches are sequential)
 	key := func() string {
 		if profile == "" && os.Getenv("AWS_ACCESS_KEY_ID") != "" {
@@ -84,10 +104,11 @@ func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Crede
 		return lease.Key("aws", []string{profile, home}, []string{"AWS_"}, files)
 	}
 	return lease.Shared(key, func(ctx context.Context) (aws.Credentials, time.Time, error) {
-		if c, ok := from.(*aws.CredentialsCache); ok {
-			c.Invalidate()
+		from, err := find(ctx)
+		var got aws.Credentials
+		if err == nil {
+			got, err = from.Retrieve(ctx)
 		}
-		got, err := from.Retrieve(ctx)
 		if err != nil {
 			return got, time.Time{}, explained(err, before)
 		}

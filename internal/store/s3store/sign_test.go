@@ -46,7 +46,7 @@ func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life, runs = 5 * time.Second, 10 * time.Minute
 		l := &lender{life: life}
-		k := keysOf(t.Name(), l)
+		k := keysOf(t.Name(), func(context.Context) (aws.CredentialsProvider, error) { return l, nil })
 		end := time.Now().Add(runs)
 		var wg sync.WaitGroup
 		for w := range 16 {
@@ -81,7 +81,7 @@ func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 func TestKeysThatCannotBeFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{life: time.Hour}
-		k := keysOf(t.Name(), l)
+		k := keysOf(t.Name(), func(context.Context) (aws.CredentialsProvider, error) { return l, nil })
 		if _, err := k.Get(t.Context()); err != nil {
 			t.Fatal(err)
 		}
