@@ -12,10 +12,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // folderOf is a folder of n images in some classes.
@@ -298,6 +301,47 @@ func hasRecords(t *testing.T, dir string, want []*flat) {
 	}
 	if n != im.Count || !reflect.DeepEqual(l.Classes, count) || math.Abs(l.Ints.Mean-labels/float64(len(want))) > 1e-9 || l.Ints.Count != im.Count {
 		t.Errorf("%d sides, %+v %+v, want %v", n, l, l.Ints, count)
+	}
+}
+
+// readBytes counts what is read of a store.
+type readBytes struct {
+	store.WriteStore
+	n atomic.Int64
+}
+
+func (s *readBytes) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.WriteStore.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
+		s.n.Add(int64(len(p)))
+		return next.Read(ctx, p, off)
+	}), nil
+}
+
+// Compact reads a shard once, with its checksum, and refuses any damage in it: in values, paths and heads.
+func TestCompactDamage(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "p")
+	mustWrite(t, testFolder(t, 30), dst, small(ImagesKeep))
+	m := must(Remove(t.Context(), dst, must(ReadManifest(dst)).Fingerprint, []int64{3}))
+	name := filepath.Join(dst, m.Shards[0].File)
+	whole := must(os.ReadFile(name))
+	c := m.Shards[0].Chunks[len(m.Shards[0].Chunks)/2]
+	for i := range int64(12) { // the last ones are paths
+		b := bytes.Clone(whole)
+		b[c.Offset+(c.Bytes-1)*i/11] ^= 1 << (i % 8)
+		writeFile(t, b, name)
+		if _, err := Compact(t.Context(), dst, nil); err == nil || !strings.Contains(err.Error(), "checksum") {
+			t.Errorf("byte %d of %d: %v", (c.Bytes-1)*i/11, c.Bytes, err)
+		}
+	}
+	writeFile(t, whole, name)
+	st := &readBytes{WriteStore: must(stores.OpenWrite(t.Context(), dst))}
+	must(CompactIn(t.Context(), st, nil))
+	if n := st.n.Load(); n > m.Shards[0].Bytes*5/4+100_000 {
+		t.Errorf("it read %d bytes, the shard has %d", n, m.Shards[0].Bytes)
 	}
 }
 

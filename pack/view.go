@@ -18,6 +18,8 @@ type view struct {
 	c    int
 	head []byte
 	lay  *arrowipc.Layout
+	// right says that the checksum of the whole chunk was compared.
+	right bool
 }
 
 // viewOf checks the head of chunk c.
