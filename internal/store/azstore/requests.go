@@ -6,7 +6,6 @@ import (
 	"crypto/md5"
 	"encoding/base64"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -35,7 +34,18 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if i.Header.Get("X-Ms-Meta-Hdi_isfolder") == "true" {
 		return bucket.Info{}, store.ErrNotExist // a folder in Data Lake Storage
 	}
-	return bucket.InfoOf(key, i.Size, i.Header)
+	info, err := bucket.InfoOf(key, i.Size, i.Header)
+	info.Archived = archivedIn(i.Header.Get("X-Ms-Access-Tier"))
+	return info, err
+}
+
+// archivedIn returns an access tier whose objects must be restored before they can be read, "" for others. An object
+// is in this tier until it is restored.
+func archivedIn(tier string) string {
+	if tier == "Archive" {
+		return "tier " + tier
+	}
+	return ""
 }
 
 // ReadAt reads a part of an object.
@@ -99,7 +109,8 @@ func (n *name) plain() (string, error) {
 
 // listing is the response to a list request.
 type listing struct {
-	Blobs struct {
+	XMLName xml.Name `xml:"EnumerationResults"`
+	Blobs   struct {
 		Blob []struct {
 			Name       name
 			Properties struct {
@@ -107,6 +118,7 @@ type listing struct {
 				Length       int64  `xml:"Content-Length"`
 				LastModified string `xml:"Last-Modified"`
 				ResourceType string
+				AccessTier   string
 			}
 		}
 		BlobPrefix []struct{ Name name }
@@ -129,34 +141,37 @@ func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) 
 	if q.Max > 0 {
 		query = append(query, "maxresults", strconv.Itoa(q.Max))
 	}
-	body, _, err := d.c.Do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
-	if err != nil {
-		return bucket.Page{}, err
-	}
-	return parseListing(body)
+	var p bucket.Page
+	_, _, err := d.c.Do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer, Parse: func(body []byte) (err error) {
+		p, err = parseListing(body)
+		return err
+	}})
+	return p, err
 }
 
 func parseListing(body []byte) (bucket.Page, error) {
 	var l listing
 	if err := xml.Unmarshal(body, &l); err != nil {
-		return bucket.Page{}, errors.New("the server's listing is not valid XML")
+		return bucket.Page{}, ranged.Malformed("listing", err)
 	}
 	p := bucket.Page{Next: l.NextMarker}
 	for _, b := range l.Blobs.Blob {
 		key, err := b.Name.plain()
 		if err != nil {
-			return p, fmt.Errorf("the server lists the invalid name %q", b.Name.Text)
+			return p, ranged.Invalid("the server lists the invalid name %q", b.Name.Text)
 		}
 		if b.Properties.ResourceType == "directory" {
 			continue // a folder in Data Lake Storage
 		}
 		at, _ := http.ParseTime(b.Properties.LastModified) // zero if unknown
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.VersionOf(b.Properties.Etag, at, b.Properties.Length), ModTime: at})
+		i := bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.VersionOf(b.Properties.Etag, at, b.Properties.Length), ModTime: at}
+		i.Archived = archivedIn(b.Properties.AccessTier)
+		p.Objects = append(p.Objects, i)
 	}
 	for _, b := range l.Blobs.BlobPrefix {
 		key, err := b.Name.plain()
 		if err != nil {
-			return p, fmt.Errorf("the server lists the invalid name %q", b.Name.Text)
+			return p, ranged.Invalid("the server lists the invalid name %q", b.Name.Text)
 		}
 		p.Prefixes = append(p.Prefixes, key)
 	}

@@ -23,6 +23,16 @@ type Info struct {
 	ModTime time.Time
 	// Now is the server's clock at its response, zero if unknown.
 	Now time.Time
+	// Archived is the storage class of an object that must be restored before it can be read, "" for others.
+	Archived string
+}
+
+// readable returns an error for an object that must be restored first.
+func (i *Info) readable() error {
+	if i.Archived == "" {
+		return nil
+	}
+	return fmt.Errorf("%w (%s): restore it first, or leave it out", store.ErrArchived, i.Archived)
 }
 
 // Query requests a page of a listing.
@@ -36,7 +46,7 @@ type Query struct {
 	Max int
 }
 
-// Page is a page of a listing. Objects and prefixes are sorted by key.
+// Page is a page of a listing. Servers send objects and prefixes sorted by key, with few exceptions.
 type Page struct {
 	Objects  []Info
 	Prefixes []string
@@ -75,6 +85,12 @@ type Driver interface {
 	Sweep(ctx context.Context, key string) error
 	// Close releases the connections.
 	Close() error
+}
+
+// Unordered is a Driver for servers that may list in any order.
+type Unordered interface {
+	// Unordered reports whether pages of listings are not sorted.
+	Unordered() bool
 }
 
 // Whole is a Driver that can read small objects in one request.
@@ -194,6 +210,11 @@ func (s *Store) Identity() (name string, fixed bool) { return s.String(), true }
 // Close releases the connections.
 func (s *Store) Close() error { return s.d.Close() }
 
+func (s *Store) unordered() bool {
+	d, ok := s.d.(Unordered)
+	return ok && d.Unordered()
+}
+
 func (s *Store) check(ctx context.Context, name string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -234,28 +255,29 @@ func (s *Store) info(e store.Entry) Info {
 
 func sane(i Info) error {
 	if i.Size < 0 || i.Size > maxSize {
-		return fmt.Errorf("the server reports an invalid size of %d bytes", i.Size)
+		return fmt.Errorf("the server reports an invalid size of %d bytes", i.Size) // concerns one object
 	}
 	return nil
 }
 
 // Stat describes an object or a folder.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
-	e, err := s.stat(ctx, name)
+	e, _, err := s.stat(ctx, name)
 	if err != nil {
 		return store.Entry{}, s.failed("look at", name, err)
 	}
 	return e, nil
 }
 
-func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
+// stat describes an object or a folder. The Info is the zero value for folders and unfinished uploads.
+func (s *Store) stat(ctx context.Context, name string) (store.Entry, Info, error) {
 	if err := s.check(ctx, name); err != nil {
-		return store.Entry{}, err
+		return store.Entry{}, Info{}, err
 	}
 	if name == "" && s.root != "" && !s.folder {
 		// Usually one listing tells whether it is an object or a folder.
-		if e, ok := s.top(ctx); ok {
-			return e, nil
+		if e, i, ok := s.top(ctx); ok {
+			return e, i, nil
 		}
 	}
 	if name != "" || s.root != "" && !s.folder {
@@ -264,22 +286,27 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 			err = sane(i)
 		}
 		if err == nil {
-			return entry(name, i), nil
+			return entry(name, i), i, nil
 		}
 		if !errors.Is(err, store.ErrNotExist) {
-			return store.Entry{}, err
+			return store.Entry{}, i, err
 		}
 		if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && store.CheckName(whole) == nil {
 			got, err := s.leftOf(ctx, whole)
 			if err != nil {
-				return store.Entry{}, err
+				return store.Entry{}, i, err
 			}
 			if got.some() {
-				return got.entry(name), nil
+				return got.entry(name), Info{}, nil
 			}
 		}
 	}
-	// A prefix with objects below it is a folder, and so is an empty bucket.
+	e, err := s.statFolder(ctx, name)
+	return e, Info{}, err
+}
+
+// statFolder describes a folder: a prefix with objects below it, or an empty bucket.
+func (s *Store) statFolder(ctx context.Context, name string) (store.Entry, error) {
 	p, err := s.d.List(ctx, Query{Prefix: s.prefix(name), Max: 1})
 	if err != nil {
 		return store.Entry{}, err
@@ -292,26 +319,26 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 
 // top describes the root from the first names that begin like it: an object with exactly this name, or a folder. It
 // returns false if they do not decide it, or if listing is not allowed.
-func (s *Store) top(ctx context.Context) (store.Entry, bool) {
+func (s *Store) top(ctx context.Context) (store.Entry, Info, bool) {
 	p, err := s.d.List(ctx, Query{Prefix: s.root, Folders: true, Max: 2})
 	if err != nil {
-		return store.Entry{}, false
+		return store.Entry{}, Info{}, false
 	}
 	for _, i := range p.Objects {
 		if i.Key == s.root && i.Version != "" {
-			return entry("", i), sane(i) == nil
+			return entry("", i), i, sane(i) == nil
 		}
 	}
 	if slices.Contains(p.Prefixes, s.root+"/") {
-		return store.Entry{Dir: true}, true
+		return store.Entry{Dir: true}, Info{}, true
 	}
 	if p.Next == "" {
-		return store.Entry{}, false
+		return store.Entry{}, Info{}, false
 	}
 	// Other names sort before the folder, such as "a-b" before "a/". They would sort after an object with the exact
 	// name.
-	p, err = s.d.List(ctx, Query{Prefix: s.prefix(""), Max: 1})
-	return store.Entry{Dir: true}, err == nil && len(p.Objects)+len(p.Prefixes) > 0
+	e, err := s.statFolder(ctx, "")
+	return e, Info{}, err == nil
 }
 
 // Open opens an object.
@@ -319,12 +346,15 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	if err := s.check(ctx, name); err != nil {
 		return nil, s.failed("open", name, err)
 	}
-	e, err := s.stat(ctx, name)
-	switch {
-	case err != nil:
+	e, i, err := s.stat(ctx, name)
+	if err == nil && e.Dir {
+		err = errors.New("it is a folder")
+	}
+	if err == nil {
+		err = i.readable()
+	}
+	if err != nil {
 		return nil, s.failed("open", name, err)
-	case e.Dir:
-		return nil, s.failed("open", name, errors.New("it is a folder"))
 	}
 	if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && e.Version == leftVersion {
 		got, err := s.leftOf(ctx, whole)

@@ -252,12 +252,20 @@ func TestLies(t *testing.T) {
 		"another place": {func(Query) (Page, error) { return Page{Objects: []Info{{Key: "e/x"}}}, nil }, "does not begin with"},
 		"absurd sizes":  {func(Query) (Page, error) { return Page{Objects: []Info{{Key: "d/x", Size: 1 << 60}}}, nil }, "bytes"},
 		"no size":       {func(Query) (Page, error) { return Page{Objects: []Info{{Key: "d/x", Size: -1}}}, nil }, "bytes"},
-		"no order":      {func(Query) (Page, error) { return Page{Objects: []Info{{Key: "d/y"}, {Key: "d/x"}}}, nil }, "not in order"},
+		"no order": {func(q Query) (Page, error) {
+			if q.Next == "" {
+				return Page{Objects: []Info{{Key: "d/y"}}, Next: "1"}, nil
+			}
+			return Page{Objects: []Info{{Key: "d/x"}}}, nil
+		}, "not in order"},
 		"the same page": {func(Query) (Page, error) {
 			pages++
 			return Page{Objects: []Info{{Key: "d/x"}}, Next: fmt.Sprint(pages)}, nil
-		}, "not in order"},
-		"a loop":      {func(Query) (Page, error) { return Page{Next: "x"}, nil }, "leads to itself"},
+		}, `"d/x" twice`},
+		"a loop": {func(Query) (Page, error) { return Page{Next: "x"}, nil }, "leads to itself"},
+		"an unsorted loop": {func(q Query) (Page, error) {
+			return Page{Objects: []Info{{Key: "d/y"}, {Key: "d/x"}}, Next: map[string]string{"": "1", "1": "2", "2": "1"}[q.Next]}, nil
+		}, "leads to itself or to an earlier page"},
 		"empty pages": {func(Query) (Page, error) { pages++; return Page{Next: fmt.Sprint(pages)}, nil }, "does not end"},
 		"endless": {func(Query) (Page, error) {
 			pages++
@@ -275,12 +283,113 @@ func TestLies(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error is %v, want %q", err, c.want)
 			}
+			if one := strings.HasPrefix(name, "no size") || name == "absurd sizes" || name == "names with .."; store.IsObjectError(err) != one {
+				t.Errorf("IsObjectError of %v is %v", err, !one)
+			}
 		})
 	}
 	m := newMemory()
 	m.info["d/x"] = Info{Key: "d/x", Size: 1 << 62}
 	if _, err := at(t, m, "d").Open(t.Context(), "x"); err == nil {
 		t.Error("an absurd size can be opened")
+	}
+}
+
+// reversed is a bucket whose listings are not sorted, on a page or as a whole.
+type reversed struct {
+	*memory
+	whole bool
+}
+
+func (r *reversed) Unordered() bool { return r.whole }
+
+func (r *reversed) List(ctx context.Context, q Query) (Page, error) {
+	if r.whole { // from the last page to the first one
+		q.Max = 1 << 30
+	}
+	p, err := r.memory.List(ctx, q)
+	slices.Reverse(p.Objects)
+	slices.Reverse(p.Prefixes)
+	if at := 0; r.whole && len(p.Objects) > 0 {
+		if q.Next != "" {
+			_, _ = fmt.Sscan(q.Next, &at)
+		}
+		p.Objects, p.Next = p.Objects[at:at+1], fmt.Sprint(at+1)
+		if at > 0 {
+			p.Prefixes = nil
+		}
+		if at+1 == len(r.objects) {
+			p.Next = ""
+		}
+	}
+	return p, err
+}
+
+// Listings in another order are sorted here.
+func TestUnsorted(t *testing.T) {
+	m := newMemory()
+	m.pages = 1000
+	var want []string
+	for _, key := range []string{"a/1", "a/2", "b", "c/1/x", "c/2", "d"} {
+		m.put(key, []byte("x"))
+		want = append(want, key)
+	}
+	for _, whole := range []bool{false, true} {
+		s, err := New(&reversed{m, whole}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if err := s.List(t.Context(), "", nil, func(e store.Entry) error { got = append(got, e.Name); return nil }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	s, err := New(&reversed{m, false}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err = s.List(t.Context(), "", &store.ListOptions{Shallow: true}, func(e store.Entry) error { got = append(got, e.Name); return nil })
+	if want := []string{"a", "b", "c", "d"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Archived objects are bad ones in listings, and cannot be opened. They can be named and looked at.
+func TestArchived(t *testing.T) {
+	m := newMemory()
+	for _, key := range []string{"a", "b", "c"} {
+		m.put(key, []byte("x"))
+	}
+	i := m.info["b"]
+	i.Archived = "DEEP_ARCHIVE"
+	m.info["b"] = i
+	s := at(t, m, "")
+	list := func(opt store.ListOptions) (good, bad []string) {
+		t.Helper()
+		opt.Bad = func(e store.Entry, err error) error {
+			if !errors.Is(err, store.ErrArchived) || !store.IsObjectError(err) || !strings.Contains(err.Error(), "DEEP_ARCHIVE") {
+				t.Error(err)
+			}
+			bad = append(bad, e.Name)
+			return nil
+		}
+		if err := s.List(t.Context(), "", &opt, func(e store.Entry) error { good = append(good, e.Name); return nil }); err != nil {
+			t.Error(err)
+		}
+		return good, bad
+	}
+	if good, bad := list(store.ListOptions{}); !slices.Equal(good, []string{"a", "c"}) || !slices.Equal(bad, []string{"b"}) {
+		t.Errorf("%q and %q", good, bad)
+	}
+	if good, bad := list(store.ListOptions{Names: true}); len(good) != 3 || len(bad) != 0 {
+		t.Errorf("%q and %q", good, bad)
+	}
+	if _, err := s.Open(t.Context(), "b"); !errors.Is(err, store.ErrArchived) {
+		t.Errorf("error is %v", err)
+	}
+	if e, err := s.Stat(t.Context(), "b"); err != nil || e.Size != 1 {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 // InfoOf describes an object from response headers, for servers whose versions are entity tags.
 func InfoOf(key string, size int64, h http.Header) (Info, error) {
 	if size < 0 {
-		return Info{}, errors.New("the server does not send its size")
+		return Info{}, ranged.Invalid("the server does not send its size")
 	}
 	i := Info{Key: key, Size: size}
 	// A missing time is not an error.
@@ -47,7 +46,7 @@ func (c Condition) Match(h http.Header) {
 func (c Condition) Written(key string, size int64, h http.Header) (Info, error) {
 	i, err := InfoOf(key, size, h)
 	if err == nil && c != (Condition{}) && !strings.HasPrefix(i.Version, `"`) {
-		err = errors.New("the server does not send the version (ETag) of what it wrote, and locks need it: use a server or proxy that sends it")
+		err = ranged.Invalid("the server does not send the version (ETag) of what it wrote, and locks need it: use a server or proxy that sends it")
 	}
 	return i, err
 }

@@ -89,7 +89,7 @@ func (s *Store) leftOf(ctx context.Context, name string) (*left, error) {
 			return l, nil
 		}
 		if p.Next == q.Next || pages > emptyPages {
-			return nil, errors.New("the server's listing does not end")
+			return nil, endless()
 		}
 		q.Next = p.Next
 	}

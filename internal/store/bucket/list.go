@@ -3,10 +3,11 @@ package bucket
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/store/ranged"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -17,6 +18,8 @@ const (
 	worthSplitting = 2
 	// emptyPages is the maximum number of consecutive empty pages.
 	emptyPages = 1000
+	// mostSorted is the maximum number of objects of a listing that is sorted here.
+	mostSorted = 10_000_000
 )
 
 // List lists a folder. If it has more than a page and has subfolders, these are listed ahead, several concurrently.
@@ -65,7 +68,7 @@ func (s *Store) nothing(ctx context.Context, dir string, f func(store.Entry) err
 		return nil
 	}
 	if dir == "" && !s.folder {
-		e, err := s.stat(ctx, "")
+		e, _, err := s.stat(ctx, "")
 		if err == nil && !e.Dir {
 			return f(e)
 		}
@@ -109,15 +112,20 @@ func (l *lister) page(ctx context.Context, q Query) (Page, error) {
 	}
 	for _, i := range p.Objects {
 		if !strings.HasPrefix(i.Key, q.Prefix) {
-			return p, fmt.Errorf("the server lists %q, which does not begin with %q", i.Key, q.Prefix)
+			return p, ranged.Invalid("the server lists %q, which does not begin with %q", i.Key, q.Prefix)
 		}
 	}
 	for _, k := range p.Prefixes {
 		if !q.Folders || !strings.HasPrefix(k, q.Prefix) || len(k) == len(q.Prefix) || strings.IndexByte(k[len(q.Prefix):], '/') != len(k)-len(q.Prefix)-1 {
-			return p, fmt.Errorf("the server lists the folder %q below %q", k, q.Prefix)
+			return p, ranged.Invalid("the server lists the folder %q below %q", k, q.Prefix)
 		}
 	}
 	return p, nil
+}
+
+// endless is the failure for a page that leads to itself or to an earlier page.
+func endless() error {
+	return ranged.Invalid("the server's listing does not end: a page leads to itself or to an earlier page")
 }
 
 // ahead is the first page of a folder that is listed ahead.
@@ -136,12 +144,19 @@ func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error
 	if first.err != nil {
 		return first.err
 	}
+	if !first.page.sorted() || l.s.unordered() {
+		var err error
+		if first.page, err = l.gather(ctx, q, first.page); err != nil {
+			return err
+		}
+	}
 	if !l.opt.Shallow && first.page.Next != "" && cap(l.slots) > 1 {
 		folders, err := l.page(ctx, Query{Prefix: prefix, Folders: true})
 		if err != nil {
 			return err
 		}
 		if folders.Next == "" && len(folders.Prefixes) >= worthSplitting {
+			folders.sort()
 			return l.split(ctx, folders)
 		}
 	}
@@ -157,7 +172,7 @@ func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error
 			empty = 0
 		}
 		if empty > emptyPages {
-			return fmt.Errorf("the server's listing does not end: %d pages in a row were empty", empty)
+			return ranged.Invalid("the server's listing does not end: %d pages in a row were empty", empty)
 		}
 		q.Next = p.Next
 		var err error
@@ -165,9 +180,44 @@ func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error
 			return err
 		}
 		if p.Next == q.Next {
-			return errors.New("the server's listing does not end: a page leads to itself")
+			return endless()
 		}
 	}
+}
+
+func byKey(a, b Info) int { return strings.Compare(a.Key, b.Key) }
+
+// sorted reports whether the entries of a page are in the order of their keys.
+func (p *Page) sorted() bool {
+	return slices.IsSortedFunc(p.Objects, byKey) && slices.IsSorted(p.Prefixes)
+}
+
+func (p *Page) sort() {
+	slices.SortFunc(p.Objects, byKey)
+	slices.Sort(p.Prefixes)
+}
+
+// gather returns all entries of a listing in order, for servers that list in another order.
+func (l *lister) gather(ctx context.Context, q Query, p Page) (Page, error) {
+	all, seen := p, map[string]bool{}
+	for p.Next != "" {
+		if seen[p.Next] || len(seen) > mostSorted {
+			return p, endless()
+		}
+		seen[p.Next] = true
+		q.Next = p.Next
+		var err error
+		if p, err = l.page(ctx, q); err != nil {
+			return p, err
+		}
+		all.Objects, all.Prefixes = append(all.Objects, p.Objects...), append(all.Prefixes, p.Prefixes...)
+		if n := len(all.Objects) + len(all.Prefixes); n > mostSorted {
+			return p, ranged.Invalid("the server's listing is not in order, and has more than %d entries", mostSorted)
+		}
+	}
+	all.Next = ""
+	all.sort()
+	return all, nil
 }
 
 // split lists the folders separately, ahead of the current position.
@@ -217,12 +267,15 @@ func (l *lister) merge(ctx context.Context, p Page, folder func(prefix string) e
 
 // forward checks that keys are ascending and that the listing ends.
 func (l *lister) forward(key string) error {
-	if l.some && key <= l.last {
-		return fmt.Errorf("the server's listing is not in order: %q comes after %q", key, l.last)
+	if l.some && key == l.last {
+		return ranged.Invalid("the server's listing has %q twice", key)
+	}
+	if l.some && key < l.last {
+		return ranged.Invalid("the server's listing is not in order: %q comes after %q", key, l.last)
 	}
 	l.some, l.last = true, key
 	if l.given++; l.given > l.s.limit {
-		return fmt.Errorf("the server lists more than %d objects", l.s.limit)
+		return ranged.Invalid("the server lists more than %d objects", l.s.limit)
 	}
 	return nil
 }
@@ -255,6 +308,9 @@ func (l *lister) object(i Info) error {
 	}
 	if err := sane(i); err != nil {
 		return l.bad(store.Entry{Name: name}, l.s.failed("look at", name, err))
+	}
+	if i.Archived != "" && l.opt.Bad != nil && !l.opt.Names {
+		return l.bad(store.Entry{Name: name}, l.s.failed("read", name, i.readable()))
 	}
 	return l.give(entry(name, i))
 }

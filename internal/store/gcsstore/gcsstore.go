@@ -157,7 +157,7 @@ type resource struct {
 func (r *resource) info() (bucket.Info, error) {
 	size, err := strconv.ParseInt(r.Size, 10, 64)
 	if err != nil {
-		return bucket.Info{}, fmt.Errorf("the server reports the invalid size %[2]q of %[1]q", r.Name, r.Size)
+		return bucket.Info{}, ranged.Invalid("the server reports the invalid size %[2]q of %[1]q", r.Name, r.Size)
 	}
 	if err := checkGeneration(r.Name, r.Generation); err != nil {
 		return bucket.Info{}, err
@@ -169,7 +169,7 @@ func (r *resource) info() (bucket.Info, error) {
 // checkGeneration refuses invalid generations, because they become part of requests.
 func checkGeneration(name, generation string) error {
 	if strings.Trim(generation, "0123456789") != "" || len(generation) > 20 {
-		return fmt.Errorf("the server reports the invalid generation %[2]q of %[1]q", name, generation)
+		return ranged.Invalid("the server reports the invalid generation %[2]q of %[1]q", name, generation)
 	}
 	return nil
 }
@@ -179,10 +179,16 @@ const maxAnswer = 32 << 20
 
 // ask sends a request whose response is JSON.
 func (d *driver) ask(ctx context.Context, op, method string, r ranged.Request, payload []byte, into any) (ranged.Info, error) {
-	body, i, err := d.c.Do(ctx, ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer})
-	if err == nil && into != nil && json.Unmarshal(body, into) != nil {
-		err = errors.New("the server's response is not valid JSON")
+	call := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer}
+	if into != nil {
+		call.Parse = func(body []byte) error {
+			if err := json.Unmarshal(body, into); err != nil {
+				return ranged.Malformed("response", err)
+			}
+			return nil
+		}
 	}
+	_, i, err := d.c.Do(ctx, call)
 	return i, err
 }
 
@@ -196,7 +202,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 		return bucket.Info{}, err
 	}
 	if r.Name != key {
-		return bucket.Info{}, fmt.Errorf("the server describes another object, %q", r.Name)
+		return bucket.Info{}, ranged.Invalid("the server describes another object, %q", r.Name)
 	}
 	info, err := r.info()
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -36,7 +37,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	}
 	i, err := got.info()
 	if err == nil && i.Size != int64(len(data)) {
-		err = fmt.Errorf("the server has only %d of %d bytes", i.Size, len(data))
+		err = ranged.Invalid("the server has only %d of %d bytes", i.Size, len(data))
 	}
 	return i, err
 }
@@ -158,7 +159,7 @@ func (d *driver) compose(ctx context.Context, key string, pieces []bucket.Info) 
 		return bucket.Info{}, err
 	}
 	if got.Size != strconv.FormatInt(want, 10) {
-		return bucket.Info{}, fmt.Errorf("the server has only %s of %d bytes", got.Size, want)
+		return bucket.Info{}, ranged.Invalid("the server has only %s of %d bytes", got.Size, want)
 	}
 	return got.info()
 }

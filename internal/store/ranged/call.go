@@ -3,8 +3,12 @@ package ranged
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/stokerdata/stoker/store"
@@ -23,6 +27,8 @@ type Call struct {
 	// Check returns an error for a successful response with an error in its body, as some services send. It may be
 	// nil.
 	Check func(body []byte) error
+	// Parse parses a successful response. Its error is Malformed or Invalid. It may be nil.
+	Parse func(body []byte) error
 }
 
 // Do makes a call and retries it. It returns the body of a 2xx response or an error. A retry may repeat a change.
@@ -54,9 +60,39 @@ func (c *Client) call(ctx context.Context, call *Call, again bool) ([]byte, Info
 		if err == nil && call.Check != nil {
 			err = call.Check(out)
 		}
+		if err == nil && call.Parse != nil {
+			err = parse(call, out)
+		}
 	}
 	x.done(int64(len(out)), err)
 	return out, x.info(), err
+}
+
+func parse(call *Call, body []byte) error {
+	start := strings.ToLower(string(bytes.TrimSpace(body[:min(len(body), 100)])))
+	if strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html") {
+		return Invalid("the server answers with a web page: check the endpoint, the proxy and whether this network needs a login")
+	}
+	return call.Parse(body)
+}
+
+// Malformed returns the failure for a response that cannot be parsed. If it may have been cut off, it is retried.
+func Malformed(what string, err error) error {
+	var ofXML *xml.SyntaxError
+	var ofJSON *json.SyntaxError
+	f := permanent("the server's %s is not valid", what)
+	if errors.As(err, &ofXML) || errors.As(err, &ofJSON) || errors.Is(err, io.EOF) {
+		f.Class = Temporary
+	}
+	f.Status = http.StatusOK
+	return f
+}
+
+// Invalid returns the failure for a response that is wrong, and would be wrong again.
+func Invalid(format string, args ...any) error {
+	f := permanent(format, args...)
+	f.Status = http.StatusOK
+	return f
 }
 
 // payload is a request body. The guard waits as long as it is being read.

@@ -67,6 +67,70 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+// The storage class tells which objects must be restored. Restored ones can be read.
+func TestArchived(t *testing.T) {
+	const object = `<Contents><Key>%s</Key><Size>3</Size><ETag>"1"</ETag><StorageClass>%s</StorageClass>%s</Contents>`
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.Header().Set("X-Amz-Storage-Class", "GLACIER")
+			if strings.HasSuffix(r.URL.Path, "restored") {
+				w.Header().Set("X-Amz-Restore", `ongoing-request="false", expiry-date="Fri, 21 Dec 2040 00:00:00 GMT"`)
+			}
+			w.Header().Set("ETag", `"1"`)
+			w.Header().Set("Accept-Ranges", "bytes")
+			w.Header().Set("Content-Length", "3")
+			return
+		}
+		status := ""
+		if r.Header.Get("X-Amz-Optional-Object-Attributes") == "RestoreStatus" {
+			status = "<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress><RestoreExpiryDate>2040-12-21T00:00:00.000Z</RestoreExpiryDate></RestoreStatus>"
+		}
+		fmt.Fprint(w, "<ListBucketResult>")
+		fmt.Fprintf(w, object, "a", "GLACIER_IR", "")
+		fmt.Fprintf(w, object, "b", "GLACIER", "")
+		fmt.Fprintf(w, object, "c", "DEEP_ARCHIVE", "<RestoreStatus><IsRestoreInProgress>true</IsRestoreInProgress></RestoreStatus>")
+		fmt.Fprintf(w, object, "restored", "GLACIER", status)
+		fmt.Fprint(w, "</ListBucketResult>")
+	})
+	var good, bad []string
+	err := s.List(t.Context(), "", &store.ListOptions{Bad: func(e store.Entry, err error) error {
+		if !errors.Is(err, store.ErrArchived) {
+			t.Error(err)
+		}
+		bad = append(bad, e.Name)
+		return nil
+	}}, func(e store.Entry) error { good = append(good, e.Name); return nil })
+	if got := fmt.Sprint(good, bad, err); got != "[a restored] [b c] <nil>" {
+		t.Error(got)
+	}
+	if _, err := s.Open(t.Context(), "b"); !errors.Is(err, store.ErrArchived) {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := s.Open(t.Context(), "restored"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A response that is not a listing is not an empty one.
+func TestNoListing(t *testing.T) {
+	for body, want := range map[string]string{
+		"<html><body>Please log in</body></html>":                                    "a web page",
+		"<!DOCTYPE html><meta charset=utf-8><p>hi":                                   "a web page",
+		"<Other></Other>":                                                            "listing is not valid",
+		"<ListBucketResult><Contents><Size>1e9</Size></Contents></ListBucketResult>": "listing is not valid",
+	} {
+		var asked atomic.Int64
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			fmt.Fprint(w, body)
+		})
+		err := s.List(t.Context(), "", nil, func(store.Entry) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), want) || store.IsObjectError(err) || asked.Load() != 1 {
+			t.Errorf("%s: %v after %d requests", body, err, asked.Load())
+		}
+	}
+}
+
 // A success response with an error body is a failure. After a lost response the object is looked up.
 func TestCompletion(t *testing.T) {
 	var says atomic.Value

@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +31,26 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return bucket.InfoOf(key, i.Size, i.Header)
+	info, err := bucket.InfoOf(key, i.Size, i.Header)
+	info.Archived = archivedIn(i.Header)
+	return info, err
+}
+
+// archived reports whether objects of a storage class must be restored before they can be read.
+func archived(class string) bool { return class == "GLACIER" || class == "DEEP_ARCHIVE" }
+
+// archivedIn returns the storage class of an object that must be restored before it can be read, "" for others.
+func archivedIn(h http.Header) string {
+	class, restored := h.Get("X-Amz-Storage-Class"), strings.Contains(h.Get("X-Amz-Restore"), `ongoing-request="false"`)
+	switch tier := h.Get("X-Amz-Archive-Status"); { // of Intelligent-Tiering
+	case restored:
+		return ""
+	case tier != "":
+		return tier
+	case archived(class):
+		return class
+	}
+	return ""
 }
 
 // ReadAt reads a part of an object.
@@ -102,12 +121,15 @@ func verify(h http.Header, p []byte) error {
 
 // listing is the response to a list request.
 type listing struct {
+	XMLName               xml.Name `xml:"ListBucketResult"`
 	EncodingType          string
 	IsTruncated           bool
 	NextContinuationToken string
 	Contents              []struct {
-		Key, ETag, LastModified string
-		Size                    int64
+		Key, ETag, LastModified, StorageClass string
+		Size                                  int64
+		// RestoreStatus is only sent if it is requested.
+		RestoreStatus struct{ RestoreExpiryDate string }
 	}
 	CommonPrefixes []struct{ Prefix string }
 }
@@ -127,17 +149,29 @@ func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) 
 	if q.Max > 0 {
 		query = append(query, "max-keys", fmt.Sprint(q.Max))
 	}
-	body, _, err := d.do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
-	if err != nil {
+	call := ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer}
+	var p bucket.Page
+	call.Parse = func(body []byte) (err error) {
+		p, err = parseListing(body)
+		return err
+	}
+	if _, err := d.do(ctx, call); err != nil {
 		return bucket.Page{}, err
 	}
-	return parseListing(body)
+	if slices.ContainsFunc(p.Objects, func(i bucket.Info) bool { return i.Archived != "" }) {
+		first := p
+		call.Header.Set("X-Amz-Optional-Object-Attributes", "RestoreStatus")
+		if _, err := d.do(ctx, call); err != nil { // not all servers know it
+			return first, nil
+		}
+	}
+	return p, nil
 }
 
 func parseListing(body []byte) (bucket.Page, error) {
 	var l listing
 	if err := xml.Unmarshal(body, &l); err != nil {
-		return bucket.Page{}, errors.New("the server's listing is not valid XML")
+		return bucket.Page{}, ranged.Malformed("listing", err)
 	}
 	plain := func(s string) (string, error) {
 		if l.EncodingType != "url" {
@@ -149,21 +183,25 @@ func parseListing(body []byte) (bucket.Page, error) {
 	for _, c := range l.Contents {
 		key, err := plain(c.Key)
 		if err != nil {
-			return p, fmt.Errorf("the server lists the invalid name %q", c.Key)
+			return p, ranged.Invalid("the server lists the invalid name %q", c.Key)
 		}
 		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero if unknown
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.VersionOf(c.ETag, at, c.Size), ModTime: at})
+		i := bucket.Info{Key: key, Size: c.Size, Version: bucket.VersionOf(c.ETag, at, c.Size), ModTime: at}
+		if archived(c.StorageClass) && c.RestoreStatus.RestoreExpiryDate == "" {
+			i.Archived = c.StorageClass
+		}
+		p.Objects = append(p.Objects, i)
 	}
 	for _, c := range l.CommonPrefixes {
 		key, err := plain(c.Prefix)
 		if err != nil {
-			return p, fmt.Errorf("the server lists the invalid name %q", c.Prefix)
+			return p, ranged.Invalid("the server lists the invalid name %q", c.Prefix)
 		}
 		p.Prefixes = append(p.Prefixes, key)
 	}
 	if l.IsTruncated {
 		if p.Next = l.NextContinuationToken; p.Next == "" {
-			return p, errors.New("the server's listing has no continuation token")
+			return p, ranged.Invalid("the server's listing does not end: a page has no token for the next one")
 		}
 	}
 	return p, nil

@@ -25,9 +25,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// call sends a request that changes something. A success response may contain an error.
-func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte) ([]byte, ranged.Info, error) {
-	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer}
+// call sends a request that changes something. A success response may contain an error. parse may be nil.
+func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte, parse func([]byte) error) (ranged.Info, error) {
+	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer, Parse: parse}
 	if payload != nil {
 		sum := sha256.Sum256(payload)
 		r.Header.Set(hashHeader, hex.EncodeToString(sum[:]))
@@ -35,14 +35,26 @@ func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, 
 	return d.do(ctx, c)
 }
 
+// into returns a function that parses XML into t.
+func into[T any](what string, t *T) func(body []byte) error {
+	return func(body []byte) error {
+		var got T // not t, because an attempt before may have set it
+		if err := xml.Unmarshal(body, &got); err != nil {
+			return ranged.Malformed(what, err)
+		}
+		*t = got
+		return nil
+	}
+}
+
 // do makes a call to the bucket's home.
-func (d *driver) do(ctx context.Context, c ranged.Call) (body []byte, i ranged.Info, err error) {
+func (d *driver) do(ctx context.Context, c ranged.Call) (i ranged.Info, err error) {
 	err = d.try(c.Request, func(h *home, r ranged.Request) (err error) {
 		c.Request, c.Check = r, h.check
-		body, i, err = h.c.Do(ctx, c)
+		_, i, err = h.c.Do(ctx, c)
 		return err
 	})
-	return body, i, err
+	return i, err
 }
 
 // check returns the error in the body of a successful response.
@@ -73,7 +85,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	if data == nil {
 		data = []byte{}
 	}
-	_, i, err := d.call(ctx, "write", http.MethodPut, r, data)
+	i, err := d.call(ctx, "write", http.MethodPut, r, data, nil)
 	if err != nil {
 		return bucket.Info{}, err
 	}
@@ -82,7 +94,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 
 // Delete removes an object.
 func (d *driver) Delete(ctx context.Context, key string) error {
-	_, _, err := d.call(ctx, "remove", http.MethodDelete, d.request(key), nil)
+	_, err := d.call(ctx, "remove", http.MethodDelete, d.request(key), nil, nil)
 	return err
 }
 
@@ -101,16 +113,16 @@ func (d *driver) Begin(ctx context.Context, key string) (bucket.Parts, error) {
 }
 
 func (d *driver) begin(ctx context.Context, key string) (*parts, error) {
-	body, _, err := d.call(ctx, "write", http.MethodPost, d.request(key, "uploads", ""), nil)
-	if err != nil {
-		return nil, err
-	}
 	var got struct {
 		XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
 		UploadID string   `xml:"UploadId"`
 	}
-	if err := xml.Unmarshal(body, &got); err != nil || got.UploadID == "" {
-		return nil, errors.New("the server does not send the id of the upload")
+	_, err := d.call(ctx, "write", http.MethodPost, d.request(key, "uploads", ""), nil, into("response to a new upload", &got))
+	if err != nil {
+		return nil, err
+	}
+	if got.UploadID == "" {
+		return nil, ranged.Invalid("the server does not send the id of the upload")
 	}
 	return &parts{d: d, key: key, id: got.UploadID, tags: map[int]string{}}, nil
 }
@@ -121,7 +133,7 @@ func (p *parts) request(n int) ranged.Request {
 
 func (p *parts) tag(n int, tag string) error {
 	if tag == "" {
-		return errors.New("the server does not send the version of a part")
+		return ranged.Invalid("the server does not send the version (ETag) of a part")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +144,7 @@ func (p *parts) tag(n int, tag string) error {
 // Part writes a part.
 func (p *parts) Part(ctx context.Context, n int, data []byte) error {
 	r := p.request(n)
-	_, i, err := p.d.call(ctx, "write", http.MethodPut, r, data)
+	i, err := p.d.call(ctx, "write", http.MethodPut, r, data, nil)
 	if err != nil {
 		return err
 	}
@@ -146,16 +158,12 @@ func (p *parts) copy(ctx context.Context, n int, from bucket.Info) error {
 	source.WriteString("/" + p.d.name + "/")
 	escape(&source, from.Key, true)
 	r.Header.Set("X-Amz-Copy-Source", source.String())
-	body, _, err := p.d.call(ctx, "write", http.MethodPut, r, nil)
-	if err != nil {
-		return err
-	}
 	var got struct {
 		XMLName xml.Name `xml:"CopyPartResult"`
 		ETag    string
 	}
-	if err := xml.Unmarshal(body, &got); err != nil {
-		return errors.New("the server's response to a copy is not valid")
+	if _, err := p.d.call(ctx, "write", http.MethodPut, r, nil, into("response to a copy", &got)); err != nil {
+		return err
 	}
 	return p.tag(n, got.ETag)
 }
@@ -170,7 +178,10 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 		b.WriteString("</ETag></Part>")
 	}
 	b.WriteString("</CompleteMultipartUpload>")
-	_, _, err := p.d.call(ctx, "write", http.MethodPost, p.d.request(p.key, "uploadId", p.id), b.Bytes())
+	var got struct {
+		XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
+	}
+	_, err := p.d.call(ctx, "write", http.MethodPost, p.d.request(p.key, "uploadId", p.id), b.Bytes(), into("response to a complete upload", &got))
 	if errors.Is(err, store.ErrNotExist) {
 		// The response to an earlier attempt may have been lost. Then the object exists, and its tag ends with the
 		// number of parts.
@@ -185,7 +196,7 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 func (p *parts) Abort(ctx context.Context) error { return p.d.abort(ctx, p.key, p.id) }
 
 func (d *driver) abort(ctx context.Context, key, id string) error {
-	_, _, err := d.call(ctx, "remove", http.MethodDelete, d.request(key, "uploadId", id), nil)
+	_, err := d.call(ctx, "remove", http.MethodDelete, d.request(key, "uploadId", id), nil, nil)
 	if errors.Is(err, store.ErrNotExist) {
 		return nil
 	}
@@ -217,18 +228,16 @@ func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) e
 
 // Sweep removes unfinished multipart uploads.
 func (d *driver) Sweep(ctx context.Context, key string) error {
-	body, _, err := d.call(ctx, "look for uploads of", http.MethodGet, d.request("", "uploads", "", "prefix", key), nil)
-	if err != nil {
-		return err
-	}
 	var got struct {
-		Upload []struct {
+		XMLName xml.Name `xml:"ListMultipartUploadsResult"`
+		Upload  []struct {
 			Key      string
 			UploadID string `xml:"UploadId"`
 		}
 	}
-	if err := xml.Unmarshal(body, &got); err != nil {
-		return errors.New("the server's list of uploads is not valid XML")
+	_, err := d.call(ctx, "look for uploads of", http.MethodGet, d.request("", "uploads", "", "prefix", key), nil, into("list of uploads", &got))
+	if err != nil {
+		return err
 	}
 	for _, u := range slices.Clone(got.Upload) {
 		if u.Key == key {
