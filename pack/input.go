@@ -122,6 +122,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	in.pack, _ = s.(*Reader)
 	in.paths, _ = driver.As[driver.Pather](s)
 	pictures := false
+	driver.ValidNames(in.info.Fields)
 	var fields []Field
 	for i := range in.info.Fields {
 		f := fieldOf(&in.info.Fields[i])
@@ -178,7 +179,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 		}
 	}
 	in.src = Source{
-		Kind: in.info.Format, Path: in.info.URL, Files: in.info.Len + int64(len(in.left)), Fingerprint: in.info.Fingerprint,
+		Kind: in.info.Format, Path: driver.ValidName(in.info.URL), Files: in.info.Len + int64(len(in.left)), Fingerprint: in.info.Fingerprint,
 	}
 	for _, n := range in.sizes {
 		in.src.Bytes += n

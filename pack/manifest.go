@@ -208,7 +208,11 @@ func (m *Manifest) finish() ([]byte, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("the new manifest does not pass its own checks: %w", err)
 	}
-	return m.marshal()
+	b, err := m.marshal()
+	if err == nil && len(b) > maxManifestBytes {
+		return nil, fmt.Errorf("the manifest has %d bytes, and readers accept %d: pack fewer classes or larger chunks", len(b), maxManifestBytes)
+	}
+	return b, err
 }
 
 // computeFingerprint hashes what decides about the records and their order:

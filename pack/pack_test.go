@@ -303,6 +303,26 @@ func TestFlat(t *testing.T) {
 	}
 }
 
+// Names of classes that are not UTF-8 stay different, and the pack of them can be opened.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	src, dst := t.TempDir(), filepath.Join(t.TempDir(), "pack\xff")
+	for i, class := range []string{"k\xff", "k\xfe", "\xe9t\xe9", "a"} {
+		writeFile(t, testJPEG(t, i, 40, 30), src, class, "x\xff.jpg")
+	}
+	mustWrite(t, src, dst, small(ImagesKeep))
+	r, err := Open(t.Context(), dst, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := r.Manifest().FieldOf(driver.KindLabel).Classes; !slices.Equal(got, []string{"a", `k\xfe`, `k\xff`, `\xe9t\xe9`}) {
+		t.Errorf("classes %q", got)
+	}
+	if rep := must(Verify(t.Context(), dst, nil)); len(rep.Problems) > 0 {
+		t.Errorf("%+v", rep)
+	}
+}
+
 func TestOtherFormatsAndRaw(t *testing.T) {
 	src := t.TempDir()
 	m := image.NewNRGBA(image.Rect(0, 0, 33, 21))

@@ -128,6 +128,9 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		loc.kinds(&views[0])
 	}
 	src, err := loc.open(ctx, stores.Public(base))
+	if err == nil {
+		driver.ValidNames(src.Info().Fields)
+	}
 	if err == nil && opt.Cache != nil && loc.format.Cached && !slices.ContainsFunc(views, func(v view.Spec) bool { return len(v.Kinds) > 0 }) {
 		src = cachedsource.Open(src, *opt.Cache)
 	}

@@ -150,6 +150,15 @@ def test_forms_of_records(tmp_path: Path) -> None:
         stoker.pack([(1, 2.5, "x")], tmp_path / "few", names=["a", "b"])
 
 
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    """Names of files may have bytes that are not UTF-8: the pack can be opened, and classes stay different."""
+    rows = [{"x\udcff": i, "label": i % 2} for i in range(4)]
+    got = stoker.pack(rows, tmp_path / "pack", kinds={"label": "label"}, classes={"label": ["k\udcff", "k\udcfe"]})
+    with stoker.Loader(got.path, batch_size=4) as loader:
+        assert loader.classes in (["k\\xff", "k\\xfe"], {"label": ["k\\xff", "k\\xfe"]})
+        assert "x\\xff" in next(iter(loader)).keys()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_map(tmp_path: Path, workers: int) -> None:
     """One to one, to none, to many, and many to one; from a list and from a generator."""

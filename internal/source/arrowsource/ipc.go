@@ -184,7 +184,7 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	if len(f.Name()) > maxName {
 		return nil, damaged("a column with a name of %d bytes", len(f.Name()))
 	}
-	n := &columns.Node{Name: strings.ToValidUTF8(string(f.Name()), "\uFFFD"), At: s.nodes, Buffer: s.buffers}
+	n := &columns.Node{Name: driver.ValidName(string(f.Name())), At: s.nodes, Buffer: s.buffers}
 	s.nodes++
 	buffers, ok := describe(n, f)
 	if !ok {

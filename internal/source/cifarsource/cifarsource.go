@@ -369,7 +369,7 @@ func (s *source) pickledNames(ctx context.Context, e store.Entry, key string) ([
 		if !ok || i >= 256 {
 			return nil, fmt.Errorf("number %d of its %s is not the name of one of up to 256 classes", i, key)
 		}
-		names = append(names, strings.ToValidUTF8(name, "\uFFFD"))
+		names = append(names, driver.ValidName(name))
 	}
 	return names, nil
 }

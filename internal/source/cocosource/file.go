@@ -8,6 +8,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
 	"github.com/stokerdata/stoker/internal/source/jsonread"
+	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -150,7 +151,7 @@ func (f *file) readCategory() error {
 		case "name":
 			var b []byte
 			b, err = r.String()
-			name = strings.ToValidUTF8(string(b), "\uFFFD")
+			name = driver.ValidName(string(b))
 		default:
 			_, _, err = r.Skip()
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -218,6 +219,9 @@ func (s *Seen) named(f *driver.Field, records int64) (why string) {
 		return "it has no classes"
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		if !utf8.ValidString(name) {
+			return fmt.Sprintf("its value %q is not UTF-8: write the data as UTF-8, for example with iconv", name)
+		}
 		f.Classes = append(f.Classes, strings.Clone(name))
 	}
 	return ""

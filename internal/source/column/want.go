@@ -113,7 +113,7 @@ func Named(names []string) []string {
 	out := make([]string, len(names))
 	taken := map[string]bool{"index": true}
 	for i, name := range names {
-		name = strings.ToValidUTF8(name, "\uFFFD")
+		name = driver.ValidName(name)
 		switch {
 		case name == "":
 			name = fmt.Sprintf("column_%d", i)

@@ -351,7 +351,7 @@ func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error)
 	var out []string
 	for line := range strings.Lines(string(b)) {
 		if line = strings.TrimSpace(line); line != "" {
-			out = append(out, strings.ToValidUTF8(line, "\uFFFD"))
+			out = append(out, driver.ValidName(line))
 		}
 	}
 	return out, nil

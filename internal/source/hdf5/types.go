@@ -3,7 +3,8 @@ package hdf5
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Class is the class of a type.
@@ -270,7 +271,7 @@ func (t *Type) enum(d *decoder, n, pad, depth int) error {
 	}
 	t.Big, t.Signed = t.Base.Big, t.Base.Signed
 	for range n {
-		t.Names = append(t.Names, strings.ToValidUTF8(d.name(pad), "\uFFFD"))
+		t.Names = append(t.Names, driver.ValidName(d.name(pad)))
 		if d.bad {
 			return errTypeCut
 		}

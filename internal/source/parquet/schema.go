@@ -119,7 +119,7 @@ func (b *builder) of(e element, in above, depth int) (*columns.Node, error) {
 	if in.path += e.name; len(in.path) > maxName {
 		return nil, damaged("a column with a name of %d bytes", len(in.path))
 	}
-	name := strings.ToValidUTF8(e.name, "\uFFFD")
+	name := driver.ValidName(e.name)
 	if e.repeat == repeated {
 		// A repeated column without a list around it: it is never null.
 		in.def++
@@ -140,7 +140,7 @@ func (b *builder) of(e element, in above, depth int) (*columns.Node, error) {
 
 // inner builds a node from an element that is not repeated.
 func (b *builder) inner(e element, in above, depth int) (*columns.Node, error) {
-	n := &columns.Node{Name: strings.ToValidUTF8(e.name, "\uFFFD")}
+	n := &columns.Node{Name: driver.ValidName(e.name)}
 	switch {
 	case e.children == 0:
 		return n, b.leaf(n, e, in)

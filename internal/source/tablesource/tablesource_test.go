@@ -365,6 +365,7 @@ func TestOpeningFails(t *testing.T) {
 		"no label":       {CSV, "a,b\n1,2\n", []string{"a:tokens"}, `column "a" cannot be tokens`},
 		"no image":       {CSV, "a,b\nx.jpg,2\n", []string{"a:image"}, `column "a" leads to no file`},
 		"no such kind":   {CSV, "a,b\nx.jpg,2\n", []string{"a:picture"}, `the kind "picture"`},
+		"class names":    {CSV, "a,b\nk\xff,1\nk\xfe,2\n", []string{"a:label"}, `its value "k\xfe" is not UTF-8`},
 		"named index":    {CSV, "a,b\nx.jpg,2\n", []string{"index=a"}, "give the field another name"},
 		"no rows at all": {JSONL, "\n\n", nil, "has no rows"},
 	} {

@@ -365,7 +365,7 @@ func parse(b []byte) (out []object, err error) {
 						return fail("more than %d objects", maxObjects)
 					}
 				case len(path) == 3 && path[2] == "name":
-					o.class = strings.ToValidUTF8(value, "\uFFFD")
+					o.class = driver.ValidName(value)
 				case len(path) == 3 && path[2] == "difficult":
 					o.difficult = flag(value)
 				case len(path) == 3 && path[2] == "truncated":

@@ -347,7 +347,7 @@ class _Spool:
 
     def finish(self, about: Mapping[str, Any]) -> None:
         index = np.concatenate(self._index).astype("<u8").tobytes() if self._index else b""
-        text = json.dumps({**about, "skipped": self.skipped}, ensure_ascii=False).encode()
+        text = json.dumps({**about, "skipped": self.skipped}, ensure_ascii=False).encode("utf-8", "backslashreplace")
         tail = [self.size, self.records, len(text), zlib.crc32(text, zlib.crc32(index))]
         self._file.write(index + text + np.asarray(tail, "<u8").tobytes() + _MAGIC)
         self.close()

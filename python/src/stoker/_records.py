@@ -38,14 +38,22 @@ class Spec:
 
     def described(self) -> dict[str, Any]:
         """Return it as internal/source/spoolsource reads it."""
-        out: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        out: dict[str, Any] = {"name": utf8(self.name), "kind": self.kind}
         if self.dtype:
             out |= {"dtype": self.dtype, "shape": list(self.shape)}
         if self.classes is not None:
-            out["classes"] = self.classes
+            out["classes"] = [utf8(str(name)) for name in self.classes]
         if self.kind == "boxes":
             out["format"] = "XYXY"
         return out
+
+
+def utf8(text: str) -> str:
+    """Return text that can be written as UTF-8: bytes of file names that are not UTF-8 become \\xff, as in the engine."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def record(item: Any, names: Sequence[str] | None) -> dict[str, Any]:
