@@ -49,7 +49,7 @@ class Spec:
 
 
 def utf8(text: str) -> str:
-    """Return text that can be written as UTF-8: bytes of file names that are not UTF-8 become \\xff, as in the engine."""
+    """Return text with backslashes for bytes of file names that are not UTF-8, as the engine writes them."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte
