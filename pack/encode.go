@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/imagefile"
@@ -21,6 +22,7 @@ type encoder struct {
 	pixels []byte // a picture decoded only to see whether that works
 	jpeg   []byte // a JPEG being put together
 	clip   video.Clip
+	sound  audio.Decoder
 	// allowed is the memory that an image may take, 0 for any (room.go).
 	allowed int64
 }
@@ -40,6 +42,7 @@ func newWorker(opt *Options) (*worker, error) {
 
 func (w *worker) close() {
 	w.enc.dec.Close()
+	w.enc.sound.Close()
 	w.enc.toDCT.Close()
 }
 
@@ -81,7 +84,7 @@ func (e *encoder) encodeFile(b []byte, p *picture, v *value, buf *[]byte) error 
 		}
 		return e.storePixels(fileValue(b, &info), p, v, buf)
 	}
-	if e.opt.Check == CheckDecode {
+	if e.opt.Check == CheckDecode || info.Rare {
 		if err := e.tryDecode(fileValue(b, &info)); err != nil {
 			return bad("%v", err)
 		}

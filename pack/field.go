@@ -114,6 +114,21 @@ func (f *Field) file() bool {
 // picture reports whether a field has a codec and a size for each value.
 func (f *Field) picture() bool { return f.Kind == driver.KindImage || f.Kind == driver.KindMask }
 
+// Encoded is what the values of the field are called if they have to be decoded, "" otherwise.
+func (f *Field) Encoded() string {
+	switch f.Kind {
+	case driver.KindImage:
+		return "image"
+	case driver.KindMask:
+		return "mask"
+	case driver.KindAudio:
+		return "recording"
+	case driver.KindFrames:
+		return "clip"
+	}
+	return ""
+}
+
 // element is the element of an array with a DType and a Shape.
 func (f *Field) element() (arrowipc.Column, error) {
 	if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {

@@ -113,10 +113,13 @@ func (e *encoder) encodeStills(c *video.Clip, p *picture, v *value, buf *[]byte)
 
 // clipNeeds is what storing a clip takes.
 func (e *encoder) clipNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
+	size, pixels := int64(len(src.Bytes)), int64(f.Frames.MaxWidth)*int64(f.Frames.MaxHeight)
+	if e.opt.Check == CheckDecode {
+		n.add(heldMemory(int64(f.Frames.MaxWidth), int64(f.Frames.MaxHeight)), 0, true)
+	}
 	if p.how == ImagesKeep && !p.recodes() || p.how == ImagesRaw {
 		return
 	}
-	size, pixels := int64(len(src.Bytes)), int64(f.Frames.MaxWidth)*int64(f.Frames.MaxHeight)
 	one := decode.CoefficientMemory(&imagefile.Info{Width: f.Frames.MaxWidth, Height: f.Frames.MaxHeight, Channels: 3})
 	n.add(one+12*pixels, 4*size+1<<20, true)
 }

@@ -152,10 +152,13 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 		}
 	}
 	if !pictures {
-		if opt.Images != ImagesAuto || opt.changes() || opt.Quality > 0 || opt.Metadata || opt.Check != CheckStructure {
-			return nil, fmt.Errorf("%s holds no images: --images, --resize, --crop, --grayscale, --reencode-quality, --metadata and --check are about images", in.info.URL)
+		if opt.Images != ImagesAuto || opt.changes() || opt.Quality > 0 || opt.Metadata {
+			return nil, fmt.Errorf("%s holds no images: --images, --resize, --crop, --grayscale, --reencode-quality and --metadata are about images", in.info.URL)
 		}
-		opt.Images, opt.Check = "", ""
+		opt.Images = ""
+		if opt.Check == CheckStructure {
+			opt.Check = ""
+		}
 	}
 	if err := in.expand(fields); err != nil {
 		return nil, err
@@ -331,6 +334,9 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 			v.path = in.path(i, in.from[k])
 		}
 		from, err := in.renumbered(k, &rec.Values[in.from[k]])
+		if err == nil && (in.pack == nil || in.opt.Check == CheckDecode) { // a pack was checked when it was made
+			err = w.checkValue(ctx, from, &in.out[k])
+		}
 		if err == nil {
 			err = w.enc.store(from, &in.out[k], &in.pictures[k], v, j.mem.value(k))
 		}

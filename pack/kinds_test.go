@@ -103,9 +103,16 @@ func (s *everyKind) values(id int64) []driver.Value {
 	return []driver.Value{
 		{Bytes: some(1)}, {Int: id % 3}, {Bytes: grid}, {Bytes: fmt.Appendf(nil, "record %d äöü", id)}, {Bytes: floats(1)},
 		{Int: -id}, {Float: float64(id) / 8}, {Bytes: pngBytes(small)}, {Bytes: pngBytes(wide)}, {Bytes: pngBytes(small)}, {Bytes: pngBytes(wide)},
-		{Bytes: tags}, {Bytes: facts}, {Bytes: floats(4 * rng.IntN(3))}, {Bytes: some(2)}, {Bytes: append([]byte("RIFF"), some(1)...)},
+		{Bytes: tags}, {Bytes: facts}, {Bytes: floats(4 * rng.IntN(3))}, {Bytes: some(2)}, {Bytes: wavBytes(some(2))},
 		{Bytes: some(4)}, {Bytes: flags},
 	}
+}
+
+// wavBytes is a recording of samples of 16 bits.
+func wavBytes(samples []byte) []byte {
+	b := []byte("RIFF....WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data")
+	binary.LittleEndian.PutUint32(b[4:], uint32(36+len(samples)))
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(samples))), samples...)
 }
 
 // pngBytes is a PNG that no other version of the encoder compresses better: golden

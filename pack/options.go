@@ -26,11 +26,11 @@ const (
 	ImagesRaw = "raw"
 )
 
-// How closely images are looked at before they are packed.
+// How closely files are checked before they are packed.
 const (
-	// CheckStructure follows the structure of the file to its end.
+	// CheckStructure follows the structure of images to their end, and reads the headers of sound and clips.
 	CheckStructure = "structure"
-	// CheckDecode also decodes every pixel.
+	// CheckDecode also decodes every pixel, sample and frame.
 	CheckDecode = "decode"
 )
 

@@ -250,6 +250,10 @@ func (e *encoder) needs(src *driver.Value, f *Field, p *picture, n *needs) {
 		e.maskNeeds(src, f, p, n)
 	case driver.KindFrames:
 		e.clipNeeds(src, f, p, n)
+	case driver.KindAudio:
+		if e.opt.Check == CheckDecode {
+			n.add(soundMemory(src.Bytes), 0, true)
+		}
 	case driver.KindText, driver.KindJSON:
 		n.add(0, 3*size, true) // with what is not UTF-8 replaced
 	}
@@ -310,7 +314,7 @@ func (e *encoder) imageNeeds(src *driver.Value, p *picture, n *needs) {
 		work = coefficients + 5*out/2
 	}
 	open := jpeg && !bytes.HasSuffix(src.Bytes, []byte("\xff\xd9"))
-	if e.opt.Check == CheckDecode || open || jpeg && how != ImagesKeep {
+	if e.opt.Check == CheckDecode || open || info.Rare || jpeg && how != ImagesKeep {
 		work = max(work, decoding+tried(&v)+size)
 	}
 	n.add(work, out, heap)

@@ -20,7 +20,7 @@ import (
 
 // VerifyOptions change what Verify does. Nil means the defaults.
 type VerifyOptions struct {
-	// Decode also decodes every image, every mask and every frame of clips.
+	// Decode also decodes every image, every mask, every recording and every frame of clips.
 	Decode bool
 	// Threads is the number of chunks checked at once, 0 for one per core.
 	Threads int
@@ -48,6 +48,8 @@ type Problem struct {
 	// Path is the path in the source, where a single record is concerned.
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
+	// Intact says that the checksum is right: the value is what was packed, and cannot be decoded.
+	Intact bool `json:"intact,omitempty"`
 }
 
 // String is the problem on one line.
@@ -76,6 +78,9 @@ type Report struct {
 	// TooLarge are the records that were not decoded, since that takes more memory than
 	// VerifyOptions.Memory. Their checksums are right.
 	TooLarge []Problem
+	// Unsupported are the records that are intact and that this program cannot decode: it does not
+	// know their format, or a library is missing.
+	Unsupported []Problem
 	// Stray are files in the folder that look like shards and belong to nothing: an
 	// interrupted run has left them. They do no harm.
 	Stray []string
@@ -83,8 +88,8 @@ type Report struct {
 
 // Verify checks the pack dir: that all shards are there and have their size,
 // that the checksum of every chunk is right, that schema, footers and indexes
-// agree with the manifest and, if asked for, that every image and every clip can be
-// decoded. Its error means that it could not look, not that something is damaged, except
+// agree with the manifest and, if asked for, that every image, every recording and every
+// clip can be decoded. Its error means that it could not look, not that something is damaged, except
 // for a manifest that cannot be read: clips of some codecs need a library.
 func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
 	st, err := stores.Open(ctx, dir)
@@ -171,9 +176,12 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list has no more to say
 	}
 	for _, p := range v.problems {
-		if p.tooLarge {
+		switch p.fault {
+		case faultMemory:
 			rep.TooLarge = append(rep.TooLarge, p.Problem)
-		} else {
+		case faultUnsupported:
+			rep.Unsupported = append(rep.Unsupported, p.Problem)
+		default:
 			rep.Problems = append(rep.Problems, p.Problem)
 		}
 	}
@@ -182,8 +190,28 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 
 type placed struct {
 	Problem
-	shard    int
-	tooLarge bool
+	shard int
+	fault fault
+}
+
+// fault is whose fault a problem is.
+type fault int
+
+const (
+	faultData fault = iota
+	faultMemory
+	faultUnsupported
+)
+
+// faultOf is whose fault it is that an intact value cannot be decoded.
+func faultOf(err error) fault {
+	switch {
+	case errors.As(err, new(*tooLarge)):
+		return faultMemory
+	case unsupported(err):
+		return faultUnsupported
+	}
+	return faultData
 }
 
 type verifier struct {
@@ -313,7 +341,7 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 		return context.Cause(ctx)
 	}
 	if none := new(noDecoder); errors.As(err, &none) {
-		return err
+		return fmt.Errorf("%w; without --decode checksums are compared", err)
 	}
 	if err != nil {
 		p.Reason = err.Error()
@@ -344,7 +372,7 @@ func (v *verifier) rows(ctx context.Context, c int, w *worker, p Problem) error 
 	if err := vw.checkTail(ctx, o); err != nil {
 		return err
 	}
-	if v.opt.Decode && slices.ContainsFunc(v.r.man.Fields, func(f Field) bool { return f.picture() || f.Kind == driver.KindFrames }) {
+	if v.opt.Decode && slices.ContainsFunc(v.r.man.Fields, func(f Field) bool { return f.Encoded() != "" }) {
 		return v.decode(ctx, o, vw, w, p)
 	}
 	return nil
@@ -368,7 +396,7 @@ func (v *view) checkTail(ctx context.Context, o reader) error {
 	return nil
 }
 
-// decode decodes all pictures of a chunk.
+// decode decodes all values of a chunk that are encoded.
 func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p Problem) error {
 	var rec Record
 	for row := range v.r.chunks[vw.c].rows {
@@ -385,18 +413,18 @@ func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p 
 	return nil
 }
 
-// decodeRow decodes the pictures of a row.
+// decodeRow decodes the values of a row that are encoded.
 func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker, row int64, rec *Record, p Problem) error {
 	one := p
 	one.FirstRecord, _ = v.r.gone.record(v.r.find.first[vw.c] + row)
 	one.LastRecord = one.FirstRecord
 	wrong := func(path, what string, err error) {
-		var large *tooLarge
-		one.Path, one.Reason = path, what+err.Error()
-		if errors.As(err, &large) {
+		fault := faultOf(err)
+		one.Path, one.Reason, one.Intact = path, what+err.Error(), true
+		if fault == faultMemory {
 			one.Reason = err.Error()
 		}
-		v.add(placed{one, int(v.r.chunks[vw.c].shard), large != nil})
+		v.add(placed{one, int(v.r.chunks[vw.c].shard), fault})
 	}
 	size := vw.size(row)
 	give, err := v.room.toRead(ctx, size)
@@ -423,6 +451,8 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 		case driver.KindImage, driver.KindMask:
 		case driver.KindFrames:
 			decode = v.decodeClip
+		case driver.KindAudio:
+			decode = v.decodeSound
 		default:
 			continue
 		}

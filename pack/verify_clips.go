@@ -18,11 +18,16 @@ const heldFrames = 20
 // roundedUp is by how much decoders make frames larger.
 const roundedUp = 128
 
+// heldMemory is the most that a decoder of video takes for frames of a size.
+func heldMemory(width, height int64) int64 {
+	return heldFrames * 3 / 2 * (width + roundedUp) * (height + roundedUp)
+}
+
 // noDecoder says that this machine cannot decode a kind of video, which is no damage.
 type noDecoder struct{ err error }
 
 func (e *noDecoder) Error() string {
-	return fmt.Sprintf("clips cannot be decoded here: %v; without --decode checksums are compared", e.err)
+	return fmt.Sprintf("clips cannot be decoded here: %v", e.err)
 }
 
 func (e *noDecoder) Unwrap() error { return e.err }
@@ -52,7 +57,7 @@ func (v *verifier) decodeClip(ctx context.Context, val *Value, w *worker) error 
 	if err := videodec.Has(c.Codec); err != nil {
 		return &noDecoder{err}
 	}
-	give, err := v.room.toDecode(ctx, heldFrames*3/2*(int64(c.Width)+roundedUp)*(int64(c.Height)+roundedUp), false)
+	give, err := v.room.toDecode(ctx, heldMemory(int64(c.Width), int64(c.Height)), false)
 	if err != nil {
 		return err
 	}
@@ -84,6 +89,9 @@ func (v *verifier) decodeStill(ctx context.Context, val *Value, c *video.Clip, d
 		}
 		one.Bytes, one.Codec, one.Width, one.Height, one.Channels = jpeg, driver.CodecJPEG, info.Width, info.Height, int32(info.Channels)
 	}
+	if v.room == nil { // the caller has the memory
+		return w.enc.tryDecode(one.Value)
+	}
 	need, heap := one.decoding()
 	give, err := v.room.toDecode(ctx, need, heap)
 	if err != nil {
@@ -93,6 +101,16 @@ func (v *verifier) decodeStill(ctx context.Context, val *Value, c *video.Clip, d
 	w.enc.allow(max(need, 1))
 	defer w.enc.trim(v.room.plan.Kept)
 	return w.enc.tryDecode(one.Value)
+}
+
+// decodeSound decodes a stored recording, and keeps nothing of it.
+func (v *verifier) decodeSound(ctx context.Context, val *Value, w *worker) error {
+	give, err := v.room.toDecode(ctx, soundMemory(val.Bytes), true)
+	if err != nil {
+		return err
+	}
+	defer give()
+	return w.enc.trySound(val.Bytes, true)
 }
 
 // decodePackets decodes the packets of a clip, and fails where one of them is damaged or a

@@ -57,8 +57,11 @@ func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err e
 	return m.take(ctx, m.read, size, true)
 }
 
-// toDecode waits for the memory that decoding a value takes.
+// toDecode waits for the memory that decoding a value takes. Without a room, the caller has it.
 func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
+	if m == nil {
+		return func() {}, nil
+	}
 	if need > m.plan.One {
 		return nil, &tooLarge{"decoding it", units.MiB(need), m.plan.One >> 20, units.MiB(budget.ForVerifying(m.request, 0, need))}
 	}

@@ -45,7 +45,7 @@ func (f *packFlags) register(cmd *cobra.Command) {
 	fl.IntVar(&f.opt.Quality, "reencode-quality", 0, "make JPEGs of quality `Q` of all images, 1 to 100 (off by default)")
 	fl.StringVar(&f.shardSize, "shard-size", "256MiB", "`size` of the files of the pack")
 	fl.StringVar(&f.chunkSize, "chunk-size", "8MiB", "`size` of the chunks that have a checksum of their own")
-	fl.StringVar(&f.opt.Check, "check", pack.CheckStructure, "how to look for damaged files: structure or decode")
+	fl.StringVar(&f.opt.Check, "check", pack.CheckStructure, "how to look for damaged files: structure, or decode, which decodes all images, sound and clips")
 	fl.IntVar(&f.opt.Threads, "threads", 0, "images worked on at once (default one per core)")
 	fl.StringVar(&f.memory, "memory", "", "`size` of what images may take while they are packed (default a quarter of the free memory)")
 	fl.BoolVar(&f.opt.Restart, "restart", false, "begin anew instead of going on with an interrupted run")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 func newVerifyCommand(app *App) *cobra.Command {
@@ -26,9 +26,9 @@ func newVerifyCommand(app *App) *cobra.Command {
 		Long: `Read all of the pack and compare every checksum. What is damaged is named by
 shard, chunk and records, and makes the exit code 4.
 
-With --decode every image, every mask and every clip of video is also decoded,
-within --memory. One that needs more than there is is named with the memory that
-it would need.`,
+With --decode every image, mask, recording and clip of video is also decoded,
+within --memory. A record that is intact and cannot be decoded on this machine, or
+not within --memory, is named and makes the exit code 3.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opt.Threads < 0 {
@@ -60,32 +60,56 @@ it would need.`,
 			if err := app.printReport(rep, shown, opt.Decode, asJSON, time.Since(start)); err != nil {
 				return err
 			}
-			if n := len(rep.Problems); n > 0 {
-				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", shown, units.Plural(n, "problem")),
-					Hint: "bring the shards that are named back from a copy, or pack the source again"}
-			}
-			if n := len(rep.TooLarge); n > 0 {
-				return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s could not be decoded for want of memory", units.Plural(n, "record"), shown),
-					Hint: "their checksums are right; give --memory as much as they say"}
-			}
-			return nil
+			return judge(rep, shown)
 		},
 	}
-	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image and every clip")
+	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image, mask, recording and clip")
 	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks looked at at once (default one per core)")
-	cmd.Flags().StringVar(&memory, "memory", "", "`size` of what images may take while they are decoded (default a quarter of the free memory)")
+	cmd.Flags().StringVar(&memory, "memory", "", "`size` of what may be taken to decode (default a quarter of the free memory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// judge is the error that a report ends with, nil if all is well.
+func judge(rep *pack.Report, dir string) error {
+	n := len(rep.Problems)
+	switch {
+	case n > 0 && !slices.ContainsFunc(rep.Problems, func(p pack.Problem) bool { return !p.Intact }):
+		return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s holds damaged files: %s cannot be decoded", dir, units.Plural(n, "record")),
+			Hint: "their checksums are right, so they were damaged before they were packed: replace the files and pack the source again"}
+	case n > 0:
+		return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", dir, units.Plural(n, "problem")),
+			Hint: "bring the shards that are named back from a copy, or pack the source again"}
+	case len(rep.Unsupported) > 0:
+		return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s cannot be decoded here", units.Plural(len(rep.Unsupported), "record"), dir),
+			Hint: "the files are intact and not supported: stoker formats lists what this installation decodes"}
+	case len(rep.TooLarge) > 0:
+		return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s could not be decoded for want of memory", units.Plural(len(rep.TooLarge), "record"), dir),
+			Hint: "their checksums are right; give --memory as much as they say"}
+	}
+	return nil
+}
+
+// encoded lists what a pack holds that has to be decoded: "image and clip".
+func encoded(m *pack.Manifest) string {
+	var names []string
+	for i := range m.Fields {
+		if name := m.Fields[i].Encoded(); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " and ")
 }
 
 func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, took time.Duration) error {
 	if asJSON {
 		return json.NewEncoder(app.Stdout).Encode(map[string]any{
 			"pack": dir, "whole": len(rep.Problems) == 0, "records": rep.Records, "chunks": rep.Chunks, "bytes": rep.Bytes,
-			"decoded": decoded, "fingerprint": rep.Manifest.Fingerprint, "problems": rep.Problems, "too_large": append([]pack.Problem{}, rep.TooLarge...),
+			"decoded": decoded, "fingerprint": rep.Manifest.Fingerprint, "problems": rep.Problems,
+			"too_large": append([]pack.Problem{}, rep.TooLarge...), "unsupported": append([]pack.Problem{}, rep.Unsupported...),
 		})
 	}
-	for _, p := range append(slices.Clone(rep.Problems), rep.TooLarge...) {
+	for _, p := range slices.Concat(rep.Problems, rep.Unsupported, rep.TooLarge) {
 		if _, err := fmt.Fprintln(app.Stdout, p); err != nil {
 			return err
 		}
@@ -94,15 +118,12 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 		return nil
 	}
 	what := "every checksum is right"
-	if decoded {
-		pictures := "image"
-		if slices.ContainsFunc(rep.Manifest.Fields, func(f pack.Field) bool { return f.Kind == driver.KindFrames }) {
-			pictures = "image and clip"
+	if names := encoded(rep.Manifest); decoded && names != "" {
+		other := ""
+		if len(rep.TooLarge)+len(rep.Unsupported) > 0 {
+			other = "other "
 		}
-		what += " and every " + pictures + " decodes"
-		if len(rep.TooLarge) > 0 {
-			what = "every checksum is right and every other " + pictures + " decodes"
-		}
+		what += " and every " + other + names + " decodes"
 	}
 	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
 		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))

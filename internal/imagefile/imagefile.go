@@ -46,6 +46,9 @@ type Info struct {
 	// until it knows its pixels: the coefficients of a JPEG that is progressive or
 	// has several scans, the passes of an interlaced PNG.
 	Buffered bool
+	// Rare is of JPEGs only: they are neither baseline nor progressive with Huffman codes and 8 bits. Only a
+	// decoder can tell whether it reads them.
+	Rare bool
 	// Lossless is of WebP files only: the pixels, or their alpha, are VP8L.
 	Lossless bool
 	// Block is the number of pixels of the largest strip or tile of a TIFF file.

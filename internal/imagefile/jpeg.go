@@ -133,6 +133,7 @@ func probeJPEG(b []byte, info *Info) error {
 			}
 			info.Progressive = seg.marker == 0xC2 || seg.marker == 0xCA
 			info.Precision = int32(body[0])
+			info.Rare = info.Precision != 8 || seg.marker > 0xC2
 			info.Height = int32(binary.BigEndian.Uint16(body[1:]))
 			info.Width = int32(binary.BigEndian.Uint16(body[3:]))
 			info.Channels = int32(body[5])
