@@ -434,7 +434,7 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	e, err := st.Stat(ctx, "")
 	switch {
 	case err != nil:
-		return fmt.Errorf("cannot open the pack %s: %w", st, store.Cause(err))
+		return fmt.Errorf("cannot open %s: %w", st, store.Cause(err))
 	case !e.Dir:
 		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", st, ErrNotPack, ManifestName)
 	}

@@ -9,9 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/place"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
 )
@@ -85,10 +89,10 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s: %w", rawURL, store.Cause(err))
 	}
-	probe := &format.Probe{Store: loc.probed, Dir: e.Dir}
-	for i := 0; loc.format == nil && i < len(formats); i++ {
-		if f := formats[i]; f.Match != nil && f.Match(ctx, probe) {
-			loc.format = f
+	if loc.format == nil {
+		loc.format = detect(ctx, loc.probed, e.Dir)
+		if err := loc.splits(ctx); err != nil {
+			return nil, fmt.Errorf("cannot open %s: %w", rawURL, err)
 		}
 	}
 	loc.dir = e.Dir || loc.names != nil
@@ -96,6 +100,36 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		return nil, fmt.Errorf("cannot open %s: %w", shown, err)
 	}
 	return loc, nil
+}
+
+// detect returns the first format that matches, or nil.
+func detect(ctx context.Context, st store.Store, dir bool) *format.Format {
+	probe := &format.Probe{Store: st, Dir: dir}
+	for _, f := range formats {
+		if f.Match != nil && f.Match(ctx, probe) {
+			return f
+		}
+	}
+	return nil
+}
+
+// splits returns an error for a folder of splits whose own format is not a folder of images, such as
+// train/images and train/masks. As a folder of images, images and masks would be its classes.
+func (loc *location) splits(ctx context.Context) error {
+	if loc.format != foldersource.Format {
+		return nil
+	}
+	tops, err := filelist.Folders(ctx, loc.probed, "")
+	parts := splits.Among(tops)
+	if err != nil || len(parts) == 0 {
+		return nil // opening the folder names the error
+	}
+	f := detect(ctx, place.At(loc.store, loc.store.Path(parts[0])), true)
+	if f == nil || f == loc.format {
+		return nil
+	}
+	return fmt.Errorf("it has the splits %s in the format %s: open one of them, such as %s", units.List(parts, "and"), f.Name,
+		units.Shell(loc.store.Path(parts[0])+loc.options))
 }
 
 // read reads the parameters of the URL, and adds those of the options.

@@ -91,7 +91,7 @@ func decodeText(r *decodebench.Report) string {
 		decodebench.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
 		decodebench.None:  "as stored",
 	}[r.Transform]
-	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, units.Int(r.Records),
+	fmt.Fprintf(&out, "%s: %s; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, units.Records(r.Records),
 		what, r.Batch, units.Plural(r.Threads, "decode worker"), r.Kernels)
 	fmt.Fprintf(&out, "  %s images/s, %s per second\n", units.Int(int64(r.PerSecond)), units.Bytes(r.BytesPerSecond))
 	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", units.Int(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)

@@ -34,7 +34,7 @@ func (app *App) print(text string) error {
 
 func (r *benchReport) text() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %s records (%s); %s; batches of %s\n", clean(r.Source), units.Int(r.Records), r.Format, r.Transforms, units.Int(int64(r.Batch)))
+	fmt.Fprintf(&out, "%s: %s (%s); %s; batches of %s\n", clean(r.Source), units.Records(r.Records), r.Format, r.Transforms, units.Int(int64(r.Batch)))
 	fmt.Fprintf(&out, "%s, %s, %s of %s; %s\n\n", units.Plural(r.Cores, "core"), units.Plural(r.Threads, "decode worker"), units.Plural(r.Slots, "slot"),
 		units.Bytes(r.SlotBytes), r.accelerator())
 	if r.Step > 0 {
@@ -149,7 +149,7 @@ func feedText(f *bench.Fed, what string, target float64) string {
 		return ""
 	}
 	r := f.Runs[0]
-	fmt.Fprintf(&out, "%s: %s records (%s); %s; batches of %s, %s per step; %s\n\n", clean(r.Source), units.Int(r.Records), r.Format, what,
+	fmt.Fprintf(&out, "%s: %s (%s); %s; batches of %s, %s per step; %s\n\n", clean(r.Source), units.Records(r.Records), r.Format, what,
 		units.Int(int64(r.Batch)), units.Seconds(r.Step), units.Plural(r.Cores, "core"))
 	t := newTable("accelerators", "AU", "worst", "examples/s", "MB/s", "CPU", "from storage", "limit")
 	for _, r := range f.Runs {

@@ -222,7 +222,7 @@ func what(records, chunks int64) string {
 	case records == 0:
 		return units.Plural(chunks, "chunk")
 	}
-	return fmt.Sprintf("%s records and %s", units.Int(records), units.Plural(chunks, "chunk"))
+	return fmt.Sprintf("%s and %s", units.Records(records), units.Plural(chunks, "chunk"))
 }
 
 func newCacheVerify(app *App, at func() (*cache.Dir, error)) *cobra.Command {

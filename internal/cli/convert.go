@@ -187,7 +187,7 @@ func (app *App) convert(f *packFlags, src, dst, to, compress string, fields []st
 	if err == nil && len(sum.Skipped) > 0 && !f.allowBad {
 		return &Error{
 			Code: ExitBadInputs,
-			Msg:  fmt.Sprintf("%s records could not be read", units.Int(sum.Bad)),
+			Msg:  fmt.Sprintf("%s could not be read", units.Records(sum.Bad)),
 			Hint: sum.Path + " is complete without them; --allow-bad makes this exit code 0",
 		}
 	}
@@ -209,7 +209,7 @@ func (app *App) printConverted(sum *sink.Summary, took time.Duration) error {
 	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
 		path += "/"
 	}
-	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s records (%s) as %s in %s, %s, in %s\n", lipgloss.NewStyle().Bold(true).Render(path),
-		units.Int(sum.Records), clean(strings.Join(sum.Fields, ", ")), sum.Format, units.Plural(int(sum.Files), "file"), units.Bytes(sum.Bytes), units.Elapsed(took))
+	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s (%s) as %s in %s, %s, in %s\n", lipgloss.NewStyle().Bold(true).Render(path),
+		units.Records(sum.Records), clean(strings.Join(sum.Fields, ", ")), sum.Format, units.Plural(int(sum.Files), "file"), units.Bytes(sum.Bytes), units.Elapsed(took))
 	return err
 }

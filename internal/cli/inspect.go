@@ -165,7 +165,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 	}
 	p := new(page)
 	p.f("%s\n", headStyle.Render(r.Dir()))
-	p.f("  %s records in %s and %s, %s", units.Int(m.Records), units.Plural(len(m.Shards), "shard"), units.Plural(chunks, "chunk"), units.Bytes(m.Bytes))
+	p.f("  %s in %s and %s, %s", units.Records(m.Records), units.Plural(len(m.Shards), "shard"), units.Plural(chunks, "chunk"), units.Bytes(m.Bytes))
 	if m.Records > 0 {
 		p.f(", %s per record", units.Bytes(m.Bytes/m.Records))
 	}

@@ -44,7 +44,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	}
 	p := new(page)
 	p.f("%s\n", headStyle.Render(clean(url)))
-	p.f("  %s, %s records", clean(info.Format), units.Int(info.Len))
+	p.f("  %s, %s", clean(info.Format), units.Records(info.Len))
 	if info.Objects > 0 {
 		p.f(" in %s of %s", units.Plural(int(info.Objects), "file"), units.Bytes(bytes))
 	}

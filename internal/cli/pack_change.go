@@ -117,7 +117,7 @@ func (app *App) compactPack(out string, asJSON bool) error {
 		_, err = lipgloss.Fprintf(app.Stdout, "%s has no removed records\n", headOf(out))
 		return err
 	}
-	_, err = lipgloss.Fprintf(app.Stdout, "%s  %s records in %s; %s written anew, %s are free, in %s\n", headOf(out), units.Int(c.Manifest.Records),
+	_, err = lipgloss.Fprintf(app.Stdout, "%s  %s in %s; %s written anew, %s are free, in %s\n", headOf(out), units.Records(c.Manifest.Records),
 		units.Plural(len(c.Manifest.Shards), "shard"), units.Plural(c.Shards, "shard"), units.Bytes(c.Freed), units.Elapsed(time.Since(start)))
 	if err == nil && len(c.Stray) > 0 {
 		_, err = fmt.Fprintf(app.Stdout, "%s that belonged to nothing were deleted\n", units.Plural(len(c.Stray), "file"))
@@ -128,7 +128,7 @@ func (app *App) compactPack(out string, asJSON bool) error {
 // historyText says what became of a pack after it was made.
 func historyText(p *page, m *pack.Manifest) {
 	for _, a := range m.Appended {
-		p.f("  appended: %s records from the %s %s with %s\n", units.Int(a.Records), a.Source.Kind, clean(a.Source.Path), settingsText(a.Options))
+		p.f("  appended: %s from the %s %s with %s\n", units.Records(a.Records), a.Source.Kind, clean(a.Source.Path), settingsText(a.Options))
 	}
 	if m.Removed() > 0 {
 		p.f("  %s\n", removedText(m))

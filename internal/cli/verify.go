@@ -125,7 +125,7 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 		}
 		what += " and every " + other + names + " decodes"
 	}
-	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
+	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s in %s, %s; %s (%s)\n", dir, units.Records(rep.Records),
 		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))
 	if n := rep.Manifest.Options.Augment; err == nil && n > 1 {
 		_, err = fmt.Fprintf(app.Stdout, "each record has %d variants (--augment), all of them in these shards\n", n)

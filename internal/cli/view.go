@@ -158,7 +158,7 @@ func viewText(p *page, v view.Viewer) {
 	spec, info := v.Spec(), v.Info()
 	p.section("View", fmt.Sprintf("%s of %s records", units.Int(info.Len), units.Int(v.Of())))
 	if spec.Where != "" {
-		p.f("  where %s: %s records\n", clean(spec.Where), units.Int(v.Matched()))
+		p.f("  where %s: %s\n", clean(spec.Where), units.Records(v.Matched()))
 	}
 	if len(spec.Dedupe) > 0 {
 		p.f("  %s are as one before and left out\n", units.Plural(int(v.Repeated()), "record"))
@@ -176,7 +176,7 @@ func viewText(p *page, v view.Viewer) {
 		}
 		p.f("  part %s of these, cut %s:\n", clean(spec.Part), how)
 		for _, part := range v.Parts() {
-			p.f("    %s %s records\n", clean(part.Name), units.Int(part.Records))
+			p.f("    %s %s\n", clean(part.Name), units.Records(part.Records))
 		}
 	}
 }

@@ -66,6 +66,14 @@ func Plural[N number](n N, noun string) string {
 	return Count(float64(n)) + " " + noun + "s"
 }
 
+// Records writes "1 record", "1,544 records".
+func Records[N ~int | ~int32 | ~int64](n N) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return Int(n) + " records"
+}
+
 // Percent writes a share: 99%, 99.9%, 0.5%.
 func Percent(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*v, 'f', 1, 64), ".0") + "%"

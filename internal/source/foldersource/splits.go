@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/place"
 	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/source/splits"
-	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -21,14 +21,6 @@ import (
 // lookFolders is the number of folders that are listed at the same time.
 const lookFolders = 32
 
-// below returns the store of a folder of st.
-func below(st store.Store, dir string) store.Store {
-	if n, ok := store.As[store.Neighbour](st); ok {
-		return n.At(st.Path(dir))
-	}
-	return localstore.New(st.Path(dir))
-}
-
 // scanSplit lists one of the splits parts of st. The top folders of st are tops.
 func scanSplit(ctx context.Context, st store.Store, tops, parts []string, opt ScanOptions) (*Listing, error) {
 	name, err := splits.Choose(opt.URL, parts, opt.Split)
@@ -36,7 +28,7 @@ func scanSplit(ctx context.Context, st store.Store, tops, parts []string, opt Sc
 		return nil, err
 	}
 	opt.one = true
-	l, err := Scan(ctx, below(st, name), opt)
+	l, err := Scan(ctx, place.At(st, st.Path(name)), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +83,7 @@ func classesOf(ctx context.Context, st store.Store, parts, known []string, kind 
 	for i, class := range more {
 		g.Go(func() error {
 			for _, dir := range at[class] {
-				_, err := selection.Scan(gctx, below(st, dir), selection.Options{Kind: kind}, func(selection.File) error { return found })
+				_, err := selection.Scan(gctx, place.At(st, st.Path(dir)), selection.Options{Kind: kind}, func(selection.File) error { return found })
 				if some[i] = errors.Is(err, found); some[i] {
 					return nil
 				}
