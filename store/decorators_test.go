@@ -79,6 +79,11 @@ func TestDecorators(t *testing.T) {
 		t.Run(name+"/local", func(t *testing.T) {
 			storetest.Run(t, storetest.Suite{Open: local, Change: put, Again: func(t *testing.T, s store.Store) store.Store {
 				return localstore.New(s.String())
+			}, Spoil: func(t *testing.T, s store.Store) []string {
+				if err := os.Symlink("nothing", s.Path("d/dangling")); err != nil {
+					t.Fatal(err)
+				}
+				return []string{"d/dangling"}
 			}})
 		})
 		t.Run(name+"/memory", func(t *testing.T) {

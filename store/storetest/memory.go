@@ -118,7 +118,7 @@ func (m *Memory) List(ctx context.Context, dir string, opt *store.ListOptions, f
 	seen := map[string]bool{}
 	for name, o := range objects {
 		rest, ok := strings.CutPrefix(name, prefix)
-		if !ok || !opt.Hidden && (strings.HasPrefix(rest, ".") || strings.Contains(rest, "/.")) {
+		if !ok || !opt.Hidden && hidden(rest) {
 			continue
 		}
 		if top, _, deep := strings.Cut(rest, "/"); deep && opt.Shallow {
@@ -143,11 +143,32 @@ func (m *Memory) List(ctx context.Context, dir string, opt *store.ListOptions, f
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := f(e); err != nil {
+		if err := m.give(e, opt, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func hidden(name string) bool {
+	return slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool {
+		return strings.HasPrefix(part, ".") && part != "." && part != ".."
+	})
+}
+
+// give passes an entry to f, or to Bad if its name is not valid.
+func (m *Memory) give(e store.Entry, opt *store.ListOptions, f func(store.Entry) error) error {
+	err := store.CheckName(e.Name)
+	if e.Name == "" {
+		err = store.ErrName
+	}
+	if err == nil {
+		return f(e)
+	}
+	if err = (&store.Error{Op: "look at", Path: m.Path(e.Name), Err: err}); opt.Bad != nil {
+		err = opt.Bad(store.Entry{Name: e.Name, Dir: e.Dir}, err)
+	}
+	return err
 }
 
 type memoryObject struct {

@@ -26,9 +26,15 @@ type Suite struct {
 	// Again returns a second store for the same objects as s, like another process. If it is nil, writable stores
 	// are tested with one store only.
 	Again func(t *testing.T, s store.Store) store.Store
+	// Spoil adds what List passes to ListOptions.Bad to a store from Open, such as keys that are not valid names, and
+	// returns their names. Names that begin with "d/" are in the folder d. Nil means that there is nothing bad.
+	Spoil func(t *testing.T, s store.Store) []string
 	// UTF8 is true if names must be UTF-8, as in buckets.
 	UTF8 bool
 }
+
+// OddKeys are keys below a folder that are not valid names. Servers of buckets store them.
+var OddKeys = []string{"d//x", "d/./x", "d/../x", "d/f//", "/lead", "//", "../up", "./here", "sub/..", "sub/."}
 
 // objects returns the names that tests use, with different content each.
 func objects() map[string][]byte {
@@ -64,6 +70,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("Missing", s.missing)
 	t.Run("List", s.list)
 	t.Run("Folders", s.folders)
+	t.Run("Bad", s.bad)
 	t.Run("Stat", s.stat)
 	t.Run("Cancelled", s.cancelled)
 	t.Run("Concurrent", s.concurrent)
@@ -287,6 +294,46 @@ func (s Suite) list(t *testing.T) {
 	}); err != stop || n != 3 {
 		t.Errorf("a listing that is stopped gives %d entries and %v", n, err)
 	}
+}
+
+// What cannot be listed is passed to Bad, in order, and does not hide the rest. Without Bad the listing fails.
+func (s Suite) bad(t *testing.T) {
+	if s.Spoil == nil {
+		t.Skip("nothing in this store is bad")
+	}
+	st, all := s.open(t)
+	spoiled := s.Spoil(t, st)
+	slices.Sort(spoiled)
+	good := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return !visible(n) })
+	var bad []string
+	collect := func(e store.Entry, err error) error {
+		var named *store.Error
+		if !store.IsObjectError(err) || !errors.As(err, &named) || named.Path == "" || e.Size != 0 || e.Version != "" {
+			t.Errorf("%+v: %v", e, err)
+		}
+		bad = append(bad, e.Name)
+		return nil
+	}
+	equal(t, "the listing", names(list(t, st, "", &store.ListOptions{Bad: collect})), good)
+	equal(t, "what is bad", bad, spoiled)
+	bad = nil
+	in := func(dir string, all []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !strings.HasPrefix(n, dir) })
+	}
+	equal(t, "the listing of d", names(list(t, st, "d", &store.ListOptions{Bad: collect})), in("d/", good))
+	equal(t, "what is bad in d", bad, in("d/", spoiled))
+	equal(t, "the root", names(list(t, st, "", &store.ListOptions{Shallow: true, Bad: collect})),
+		[]string{"a", "a-b", "a.b/", "b.txt", "d-", "d/", "empty", "large", "sub/", "with space/"})
+	none := func(store.Entry) error { return nil }
+	if err := st.List(t.Context(), "", nil, none); err == nil || !store.IsObjectError(err) {
+		t.Errorf("the listing without Bad: error is %v", err)
+	}
+	stop := errors.New("enough")
+	if err := st.List(t.Context(), "", &store.ListOptions{Bad: func(store.Entry, error) error { return stop }}, none); !errors.Is(err, stop) {
+		t.Errorf("the listing that Bad stops: error is %v", err)
+	}
+	kept := list(t, st, "", &store.ListOptions{Keep: func(name string) bool { return slices.Contains(good, name) }})
+	equal(t, "what is kept", names(kept), good)
 }
 
 func (s Suite) folders(t *testing.T) {

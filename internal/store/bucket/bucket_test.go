@@ -236,6 +236,12 @@ func TestStore(t *testing.T) {
 					drivers[s].put(s.(*Store).key(name), data)
 				},
 				Again: func(t *testing.T, s store.Store) store.Store { return at(t, drivers[s], root) },
+				Spoil: func(t *testing.T, s store.Store) []string {
+					for _, key := range storetest.OddKeys {
+						drivers[s].put(s.(*Store).prefix("")+key, []byte("odd"))
+					}
+					return slices.Clone(storetest.OddKeys)
+				},
 			})
 		})
 	}

@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -303,7 +304,7 @@ func (l *lister) object(i Info) error {
 		return nil // a folder marker of some programs
 	}
 	name := strings.TrimPrefix(i.Key, l.below)
-	if err := store.CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return l.bad(store.Entry{Name: name}, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + i.Key, Err: err})
 	}
 	if err := sane(i); err != nil {
@@ -313,6 +314,14 @@ func (l *lister) object(i Info) error {
 		return l.bad(store.Entry{Name: name}, l.s.failed("read", name, i.readable()))
 	}
 	return l.give(entry(name, i))
+}
+
+// checkName returns an error for a name that nothing below a folder may have.
+func checkName(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: it is empty", store.ErrName)
+	}
+	return store.CheckName(name)
 }
 
 // flush passes on the unfinished upload whose pieces came last.
@@ -331,7 +340,7 @@ func (l *lister) folder(ctx context.Context, prefix string) error {
 		return err
 	}
 	name := strings.TrimSuffix(strings.TrimPrefix(prefix, l.below), "/")
-	if err := store.CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return l.bad(store.Entry{Name: name, Dir: true}, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + prefix, Err: err})
 	}
 	if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && store.CheckName(whole) == nil {

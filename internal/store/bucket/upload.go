@@ -142,11 +142,12 @@ func (u *upload) Write(p []byte) (int, error) {
 // send sends the buffer as a part.
 func (u *upload) send() error {
 	if u.parts == nil {
-		var err error
-		if u.parts, err = u.s.d.Begin(u.ctx, u.s.key(u.name)); err != nil {
+		parts, err := u.s.d.Begin(u.ctx, u.s.key(u.name))
+		if err != nil {
 			u.out.fail(err)
 			return u.failed("write", err)
 		}
+		u.parts = parts
 	}
 	u.n++
 	n, data := u.n, u.buf

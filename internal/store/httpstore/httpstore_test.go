@@ -41,6 +41,7 @@ type web struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	at      map[string]time.Time
+	odd     map[string][]string // names in listings that are not valid, by folder
 }
 
 func (s *web) put(name string, data []byte) {
@@ -71,6 +72,9 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	items := s.folder(strings.TrimSuffix(name, "/"))
+	for _, own := range s.odd[strings.TrimSuffix(name, "/")] {
+		items = append(items, item{own: own, modified: at})
+	}
 	switch {
 	case name != "" && items == nil:
 		http.NotFound(w, r)
@@ -176,6 +180,15 @@ func TestStore(t *testing.T) {
 					return open(t, srv.URL+"/data/?token=secret")
 				},
 				Change: func(_ *testing.T, _ store.Store, name string, data []byte) { now.put(name, data) },
+				Spoil: func(t *testing.T, _ store.Store) []string {
+					if now.html {
+						t.Skip("links to other places are not in the folder")
+					}
+					now.mu.Lock()
+					defer now.mu.Unlock()
+					now.odd = map[string][]string{"": {"/lead", "../up", "sub//x"}, "d": {"/x", "./x", "x/.."}}
+					return []string{"/lead", "../up", "sub//x", "d//x", "d/./x", "d/x/.."}
+				},
 			})
 		})
 	}

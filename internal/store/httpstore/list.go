@@ -37,6 +37,7 @@ type item struct {
 	known    bool // whether size and modified are known
 	size     int64
 	modified time.Time
+	err      error // why it cannot be listed
 }
 
 // key sorts items like the paths of the objects, or of the objects in a folder.
@@ -115,7 +116,7 @@ func below(dir, own string) string {
 // walk passes the content of a folder to f.
 func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) error {
 	items = slices.DeleteFunc(items, func(it item) bool {
-		return !l.opt.Hidden && strings.HasPrefix(it.own, ".") || !it.dir && l.opt.Keep != nil && !l.opt.Keep(below(dir, it.own))
+		return !l.opt.Hidden && strings.HasPrefix(it.own, ".") && it.err == nil || !it.dir && l.opt.Keep != nil && !l.opt.Keep(below(dir, it.own))
 	})
 	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.key(), b.key()) })
 	items = slices.CompactFunc(items, func(a, b item) bool { return a.key() == b.key() })
@@ -134,6 +135,8 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 		name := below(dir, it.own)
 		var err error
 		switch {
+		case it.err != nil:
+			err = l.bad(store.Entry{Name: name, Dir: it.dir}, &store.Error{Op: "look at", Path: l.s.Path(dir) + "/" + it.own, Err: it.err})
 		case it.dir && l.opt.Shallow:
 			err = l.f(store.Entry{Name: name, Dir: true})
 		case !it.dir && l.guessed.Name == name && name != "":
@@ -169,7 +172,7 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
 	name := below(dir, it.own)
 	guess := l.guess == nil && it.own == l.opt.Guess
-	if it.dir && l.opt.Shallow || !it.dir && !guess && (l.opt.Names || it.known && l.tags || l.guessed.Name == name) {
+	if it.err != nil || it.dir && l.opt.Shallow || !it.dir && !guess && (l.opt.Names || it.known && l.tags || l.guessed.Name == name) {
 		return nil
 	}
 	out := make(chan found, 1)
@@ -215,7 +218,7 @@ func (l *lister) try(ctx context.Context, dir string, items []item) error {
 		}
 		l.opt.Guess = "" // it does not apply to other folders
 	}
-	i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.known })
+	i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.known && it.err == nil })
 	if l.tried || i < 0 || l.opt.Names {
 		return nil
 	}
@@ -303,8 +306,13 @@ func parseJSON(body []byte) ([]item, bool) {
 	out := make([]item, 0, len(list))
 	for _, e := range list {
 		it := item{own: unmarked(e.Name), dir: e.Type == "directory"}
-		if e.Type != "directory" && e.Type != "file" || !plain(it.own) {
+		switch {
+		case it.own == "." || it.own == "..":
 			continue
+		case !plain(it.own):
+			it.err = fmt.Errorf("%w: %q", store.ErrName, it.own)
+		case e.Type != "directory" && e.Type != "file":
+			it.err = store.ErrIrregular
 		}
 		if t, err := http.ParseTime(e.MTime); err == nil && e.Size != nil && *e.Size >= 0 {
 			it.known, it.size, it.modified = true, *e.Size, t

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -34,11 +35,26 @@ func newStore(t *testing.T, objects map[string][]byte) store.Store {
 	return s
 }
 
+// spoil adds a dangling link, a link to itself and a pipe.
+func spoil(t *testing.T, s store.Store) []string {
+	t.Helper()
+	for name, to := range map[string]string{"d/dangling": "nothing", "loop": "loop"} {
+		if err := os.Symlink(to, s.Path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(s.Path("d/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"d/dangling", "d/pipe", "loop"}
+}
+
 func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Suite{
 		Open:   newStore,
 		Change: put,
 		Again:  func(t *testing.T, s store.Store) store.Store { return localstore.New(s.String()) },
+		Spoil:  spoil,
 	})
 }
 

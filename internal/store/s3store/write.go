@@ -109,7 +109,11 @@ type parts struct {
 
 // Begin begins a multipart upload.
 func (d *driver) Begin(ctx context.Context, key string) (bucket.Parts, error) {
-	return d.begin(ctx, key)
+	p, err := d.begin(ctx, key)
+	if err != nil {
+		return nil, err // not p, a nil pointer in an interface that is not nil
+	}
+	return p, nil
 }
 
 func (d *driver) begin(ctx context.Context, key string) (*parts, error) {
