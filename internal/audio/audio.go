@@ -1,4 +1,4 @@
-// Package audio reads files of sound: WAV, FLAC, Ogg Vorbis, Opus and MP3. Probe
+// Package audio reads files of sound: WAV, AIFF, AU, CAF, Wave64, FLAC, Ogg Vorbis, Opus and MP3. Probe
 // looks at headers only. A Decoder makes float32 samples from -1 to 1 of a part of a
 // recording: of WAV and FLAC, and mostly of Ogg, without decoding what lies before.
 // What is decoded in C is package csound's.
@@ -11,11 +11,12 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
+	"github.com/stokerdata/stoker/internal/videodec"
 )
 
 // Info describes a recording.
 type Info struct {
-	// Format is "wav", "flac", "vorbis", "opus" or "mp3".
+	// Format is "wav", "w64", "aiff", "au", "caf", "flac", "vorbis", "opus" or "mp3".
 	Format string
 	// Rate is the number of samples per second of each of Channels.
 	Rate, Channels int
@@ -54,26 +55,80 @@ const (
 )
 
 // ErrFormat is the error of bytes that are no sound that this package knows.
-var ErrFormat = errors.New("it is neither WAV, FLAC, Ogg Vorbis, Opus nor MP3")
+var ErrFormat = errors.New("it is not sound of a format that is read")
+
+// errNotNative is the error of sound that this package leaves to FFmpeg. It is an ErrFormat.
+var errNotNative error = notNative{}
+
+type notNative struct{}
+
+func (notNative) Error() string { return "only FFmpeg may read it" }
+
+func (notNative) Is(target error) bool { return target == ErrFormat }
 
 // Detect says which format bytes are of, by their beginning; "" for none.
 func Detect(b []byte) string {
-	switch {
-	case len(b) >= 12 && (string(b[:4]) == "RIFF" || string(b[:4]) == "RF64" || string(b[:4]) == "BW64") && string(b[8:12]) == "WAVE":
-		return "wav"
-	case bytes.HasPrefix(b, []byte("fLaC")):
-		return "flac"
-	case bytes.HasPrefix(b, []byte("OggS")):
-		return "ogg"
+	if f := magic(b); f != "" {
+		return f
 	}
-	if _, ok := mp3Begin(b); ok || bytes.HasPrefix(b, []byte("ID3")) {
+	if bytes.HasPrefix(b[tags(b):], []byte("fLaC")) {
+		return "flac"
+	}
+	if _, ok := mp3Begin(b); ok {
 		return "mp3"
 	}
 	return ""
 }
 
-// Extensions are those that files of sound have, lower case.
-var Extensions = []string{".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
+// HasMagic reports whether bytes begin as a file of sound of one of the formats that do not begin with a frame.
+func HasMagic(b []byte) bool { return magic(b) != "" }
+
+func magic(b []byte) string {
+	has := func(at int, s string) bool { return len(b) >= at+len(s) && string(b[at:at+len(s)]) == s }
+	switch {
+	case (has(0, "RIFF") || has(0, "RIFX") || has(0, "RF64") || has(0, "BW64")) && has(8, "WAVE"):
+		return "wav"
+	case has(0, wave64First) && len(b) >= 40:
+		return "w64"
+	case has(0, "FORM") && (has(8, "AIFF") || has(8, "AIFC")):
+		return "aiff"
+	case has(0, ".snd"), has(0, "dns."):
+		return "au"
+	case has(0, "caff"):
+		return "caf"
+	case has(0, "OggS"):
+		return "ogg"
+	case has(0, "fLaC"):
+		return "flac"
+	}
+	return ""
+}
+
+// tags returns the size of the ID3 tags at the beginning.
+func tags(b []byte) (at int) {
+	for len(b)-at >= 10 && string(b[at:at+3]) == "ID3" {
+		size := 10
+		for i, v := range b[at+6 : at+10] {
+			size += int(v&0x7f) << (21 - 7*i)
+		}
+		if b[at+5]&0x10 != 0 {
+			size += 10 // a footer
+		}
+		if size > len(b)-at {
+			return at
+		}
+		at += size
+	}
+	return at
+}
+
+// Extensions are those that files of sound have, lower case. Native are those of formats that are read without
+// FFmpeg.
+var (
+	Native     = []string{".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".w64"}
+	Extensions = append(slices.Clip(Native), ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ape", ".wv", ".mka", ".ac3", ".eac3", ".dts", ".mp2", ".mp1", ".mpc",
+		".tta", ".gsm", ".spx", ".3ga", ".voc", ".sph", ".nist", ".ircam", ".8svx", ".rf64", ".bwf", ".tak", ".ra", ".adts", ".weba")
+)
 
 // recording is an open file of one format.
 type recording interface {
@@ -92,8 +147,14 @@ func Probe(b []byte) (Info, error) {
 
 func open(d *Decoder, b []byte) (info Info, r recording, err error) {
 	switch Detect(b) {
-	case "wav":
+	case "wav", "w64":
 		info, r, err = openWAV(b)
+	case "aiff":
+		info, r, err = openAIFF(b)
+	case "au":
+		info, r, err = openAU(b)
+	case "caf":
+		info, r, err = openCAF(b)
 	case "flac":
 		info, r, err = openFLAC(b)
 	case "ogg":
@@ -101,7 +162,10 @@ func open(d *Decoder, b []byte) (info Info, r recording, err error) {
 	case "mp3":
 		info, r, err = openMP3(d, b)
 	default:
-		return info, nil, ErrFormat
+		err = ErrFormat
+	}
+	if errors.Is(err, ErrFormat) {
+		info, r, err = openFFmpeg(d, b, err)
 	}
 	switch {
 	case err != nil:
@@ -131,6 +195,7 @@ type Decoder struct {
 	vorbisID, vorbisSetup []byte
 	opus                  *csound.Opus
 	mp3                   *csound.MP3
+	ffmpeg                *videodec.Sound
 
 	places []int     // of frames of MP3
 	wave   []float32 // one of them
@@ -160,11 +225,13 @@ func (d *Decoder) Close() {
 		d.mp3.Close()
 		d.mp3 = nil
 	}
+	d.forgetFFmpeg()
 }
 
 // Forget forgets the file, and gives large buffers back.
 func (d *Decoder) Forget() {
 	d.r = nil
+	d.forgetFFmpeg()
 	if 4*cap(d.room) > keepRoom {
 		d.room = nil
 	}
@@ -209,14 +276,4 @@ func (d *Decoder) ints(n int) []int32 {
 		d.room = make([]int32, n)
 	}
 	return d.room[:n]
-}
-
-// pcm makes floats of interleaved samples, in pieces that stay in the first cache.
-func (d *Decoder) pcm(p csound.PCM, src []byte, dst []float32, stride, channels, n int, table *[256]float32) {
-	size := p.Size() * channels
-	per := max(16<<10/size, 1)
-	for at := 0; at < n; at += per {
-		m := min(per, n-at)
-		csound.Samples(p, d.copied(src[at*size:(at+m)*size]), dst[at:], stride, channels, m, table)
-	}
 }

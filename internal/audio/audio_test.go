@@ -3,6 +3,7 @@ package audio
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/csound"
+	"github.com/stokerdata/stoker/internal/videodec"
 )
 
 func file(t testing.TB, name string) []byte {
@@ -227,7 +229,175 @@ func TestHeadersThatLie(t *testing.T) {
 	}
 }
 
+// containers are files of all containers, with the samples of signal(150, 2).
+func containers() map[string][]byte {
+	big, little := binary.BigEndian, binary.LittleEndian
+	b16 := func(o binary.ByteOrder) (b []byte) {
+		for _, v := range signal(150, 2) {
+			var x [2]byte
+			o.PutUint16(x[:], uint16(v))
+			b = append(b, x[:]...)
+		}
+		return b
+	}
+	b24 := func(o binary.ByteOrder) (b []byte) {
+		for _, v := range signal(150, 2) {
+			var x [4]byte
+			o.PutUint32(x[:], uint32(int32(v)<<16))
+			if o == big {
+				b = append(b, x[:3]...)
+			} else {
+				b = append(b, x[1:]...)
+			}
+		}
+		return b
+	}
+	b32 := func(o binary.ByteOrder, of func(int16) uint32) (b []byte) {
+		for _, v := range signal(150, 2) {
+			var x [4]byte
+			o.PutUint32(x[:], of(v))
+			b = append(b, x[:]...)
+		}
+		return b
+	}
+	b64 := func(o binary.ByteOrder) (b []byte) {
+		for _, v := range signal(150, 2) {
+			var x [8]byte
+			o.PutUint64(x[:], math.Float64bits(float64(v)/32768))
+			b = append(b, x[:]...)
+		}
+		return b
+	}
+	whole := func(v int16) uint32 { return uint32(int32(v) << 16) }
+	single := func(v int16) uint32 { return math.Float32bits(float32(v) / 32768) }
+	chunk := func(o binary.ByteOrder, id string, body []byte) []byte {
+		var n [4]byte
+		o.PutUint32(n[:], uint32(len(body)))
+		out := append(append([]byte(id), n[:]...), body...)
+		return append(out, make([]byte, len(body)&1)...)
+	}
+	aiff := func(kind string, bits int, data []byte) []byte {
+		comm := big.AppendUint16(big.AppendUint32(big.AppendUint16(nil, 2), 150), uint16(bits))
+		comm = append(comm, "\x40\x0d\xac\x44\x00\x00\x00\x00\x00\x00"...) // 22050
+		form := "AIFF"
+		if kind != "" {
+			form, comm = "AIFC", append(append(comm, kind...), 0, 0)
+		}
+		body := append([]byte(form), chunk(big, "NAME", []byte("odd"))...)
+		body = append(append(body, chunk(big, "COMM", comm)...), chunk(big, "SSND", append(make([]byte, 8), data...))...)
+		return chunk(big, "FORM", body)
+	}
+	au := func(o binary.ByteOrder, kind uint32, size int, data []byte) []byte {
+		out := []byte(".snd")
+		if o == little {
+			out = []byte("dns.")
+		}
+		for _, v := range []uint32{28, uint32(size), kind, 22050, 2, 0} {
+			var x [4]byte
+			o.PutUint32(x[:], v)
+			out = append(out, x[:]...)
+		}
+		return append(out, data...)
+	}
+	caf := func(flags, size int, data []byte) []byte {
+		out := append([]byte("caff\x00\x01\x00\x00desc"), big.AppendUint64(nil, 32)...)
+		out = append(big.AppendUint64(out, math.Float64bits(22050)), "lpcm"...)
+		for _, v := range []int{flags, 2 * size, 1, 2, 8 * size} {
+			out = big.AppendUint32(out, uint32(v))
+		}
+		out = append(append(out, "free"...), big.AppendUint64(nil, 3)...)
+		out = append(append(out, 1, 2, 3), "data"...)
+		return append(append(big.AppendUint64(out, uint64(len(data)+4)), 0, 0, 0, 0), data...)
+	}
+	wave := func(o binary.ByteOrder, id string, data []byte) []byte {
+		var f [16]byte
+		o.PutUint16(f[:], 1)
+		o.PutUint16(f[2:], 2)
+		o.PutUint32(f[4:], 22050)
+		o.PutUint32(f[8:], 88200)
+		o.PutUint16(f[12:], 4)
+		o.PutUint16(f[14:], 16)
+		return chunk(o, id, append(append([]byte("WAVE"), chunk(o, "fmt ", f[:])...), chunk(o, "data", data)...))
+	}
+	w64 := func(size uint64, data []byte) []byte {
+		long := func(id string, size uint64) []byte { return little.AppendUint64([]byte(id+wave64), size) }
+		out := append(little.AppendUint64([]byte(wave64First), 1<<20), "wave"+wave64...)
+		out = append(append(out, long("odd ", 27)...), make([]byte, 8)...) // of 3 bytes
+		out = append(append(out, long("fmt ", 40)...), "\x01\x00\x02\x00\x22\x56\x00\x00\x88\x58\x01\x00\x04\x00\x10\x00"...)
+		return append(append(out, long("data", size)...), data...)
+	}
+	return map[string][]byte{
+		"rifx": wave(big, "RIFX", b16(big)), "aiff 16": aiff("", 16, b16(big)), "aiff 24": aiff("", 20, b24(big)), "aiff 32": aiff("NONE", 32, b32(big, whole)),
+		"aiff sowt": aiff("sowt", 16, b16(little)), "aiff twos": aiff("twos", 16, b16(big)), "aiff in24": aiff("in24", 16, b24(big)), "aiff in32": aiff("in32", 16, b32(big, whole)),
+		"aiff 42ni": aiff("42ni", 24, b24(little)), "aiff 23ni": aiff("23ni", 32, b32(little, whole)), "aiff fl32": aiff("fl32", 32, b32(big, single)), "aiff FL64": aiff("FL64", 64, b64(big)),
+		"au 3": au(big, 3, 600, b16(big)), "au 4": au(big, 4, 900, b24(big)), "au 5": au(big, 5, -1, b32(big, whole)), "au 6": au(big, 6, 1200, b32(big, single)), "au 7": au(big, 7, 2400, b64(big)),
+		"au little": au(little, 3, 600, b16(little)), "caf 16": caf(0, 2, b16(big)), "caf 24": caf(2, 3, b24(little)), "caf 32": caf(0, 4, b32(big, whole)), "caf f32": caf(1, 4, b32(big, single)),
+		"caf f64": caf(3, 8, b64(little)), "w64": w64(624, b16(little)), "w64 pipe": w64(math.MaxInt64-24, b16(little)), "id3": append([]byte("ID3\x04\x00\x00\x00\x00\x00\x03abc"), wave(little, "RIFF", b16(little))...),
+	}
+}
+
+// Containers of other systems have the same samples.
+func TestContainers(t *testing.T) {
+	for name, b := range containers() {
+		if name == "id3" {
+			continue
+		}
+		info, got := decode(t, b)
+		if info.Rate != 22050 || info.Channels != 2 || info.Frames != 150 {
+			t.Errorf("%s: %+v", name, info)
+			continue
+		}
+		for i, v := range signal(150, 2) {
+			if want := float32(v) / 32768; got[i%2*150+i/2] != want {
+				t.Fatalf("%s: sample %d is %v, want %v", name, i, got[i%2*150+i/2], want)
+			}
+		}
+		for n := range len(b) {
+			if _, err := Probe(b[:n]); err == nil && name != "au 5" && name != "w64 pipe" && n < len(b)-600 {
+				t.Fatalf("%s: %d of %d bytes are read", name, n, len(b))
+			}
+		}
+	}
+}
+
+// A tag in front of FLAC does not make an MP3 of it.
+func TestTaggedFLAC(t *testing.T) {
+	for _, name := range all(t) {
+		b := file(t, name)
+		if !strings.HasSuffix(name, ".flac") {
+			continue
+		}
+		tag := []byte("ID3\x04\x00\x00\x00\x00\x00\x05hello")
+		want, wanted := decode(t, b)
+		got, samples := decode(t, append(append(slices.Clone(tag), tag...), b...))
+		if got != want || !slices.Equal(samples, wanted) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// Sound that FFmpeg may read says so where there is no FFmpeg, with a command to type.
+func TestNotNative(t *testing.T) {
+	t.Setenv(videodec.Folder, t.TempDir())
+	if videodec.LoadFormat() == nil {
+		t.Skip("FFmpeg is loaded already")
+	}
+	b := containers()["rifx"]
+	b = slices.Clone(b)
+	b[21] = 17 // IMA ADPCM
+	if _, err := Probe(b); err == nil || !strings.Contains(err.Error(), "format 17 with 16 bits: only FFmpeg may read it") || !strings.Contains(err.Error(), "ffmpeg -i IN OUT.flac") {
+		t.Error(err)
+	}
+	if _, err := Probe([]byte("no sound at all")); !errors.Is(err, ErrFormat) {
+		t.Error(err)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
+	f.Setenv(videodec.Folder, f.TempDir()) // FFmpeg is not what is tested
+	for _, name := range slices.Sorted(maps.Keys(containers())) {
+		f.Add(containers()[name])
+	}
 	for _, name := range all(f) {
 		if b := file(f, name); len(b) < 5000 {
 			f.Add(b)

@@ -22,7 +22,8 @@ type seekPoint struct{ sample, offset int64 }
 func openFLAC(b []byte) (Info, recording, error) {
 	info := Info{Format: "flac"}
 	f := &flac{}
-	at := 4
+	start := tags(b) + 4
+	at := start
 	for last := false; !last; {
 		if at+4 > len(b) {
 			return info, nil, fmt.Errorf("flac: the metadata do not end in %d bytes: the file is cut off", len(b))
@@ -35,9 +36,9 @@ func openFLAC(b []byte) (Info, recording, error) {
 		}
 		body := b[at+4 : at+4+size]
 		switch {
-		case at == 4 && (kind != 0 || size < 34):
-			return info, nil, fmt.Errorf("flac: the metadata at offset 4 do not begin with STREAMINFO: the file is damaged")
-		case at == 4:
+		case at == start && (kind != 0 || size < 34):
+			return info, nil, fmt.Errorf("flac: the metadata at offset %d do not begin with STREAMINFO: the file is damaged", at)
+		case at == start:
 			v := binary.BigEndian.Uint64(body[10:])
 			f.s = csound.FLAC{
 				MaxBlock: int(binary.BigEndian.Uint16(body[2:])), Rate: int(v >> 44),

@@ -24,20 +24,7 @@ const mp3Garbage = 64 << 10
 
 // mp3Begin finds the first frame, behind tags and what else players look over.
 func mp3Begin(b []byte) (at int, ok bool) {
-	for len(b)-at >= 10 && string(b[at:at+3]) == "ID3" {
-		size := 10
-		for i, v := range b[at+6 : at+10] {
-			size += int(v&0x7f) << (21 - 7*i)
-		}
-		if b[at+5]&0x10 != 0 {
-			size += 10 // a footer
-		}
-		if size > len(b)-at {
-			return 0, false
-		}
-		at += size
-	}
-	return mp3Next(b, at)
+	return mp3Next(b, tags(b))
 }
 
 // mp3Next finds the next header that another one like it follows, or the end.

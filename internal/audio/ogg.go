@@ -177,7 +177,7 @@ func openOgg(d *Decoder, b []byte) (Info, recording, error) {
 		}
 		at += p.size
 	}
-	return info, nil, fmt.Errorf("ogg: there is neither Vorbis nor Opus in it")
+	return info, nil, fmt.Errorf("ogg: neither Vorbis nor Opus: %w", errNotNative)
 }
 
 // headers reads n packets from the page at, behind which sound begins in a new page.

@@ -2,20 +2,9 @@ package audio
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-
-	"github.com/stokerdata/stoker/internal/csound"
 )
-
-// wav is a RIFF, RF64 or BW64 file of PCM.
-type wav struct {
-	pcm      csound.PCM
-	channels int
-	data     []byte
-	table    *[256]float32
-}
 
 // The numbers of formats in a fmt chunk.
 const (
@@ -29,126 +18,154 @@ const (
 // unknownSize is what writers put where they did not know yet how much would come.
 const unknownSize = math.MaxUint32
 
+// riff is the layout of a WAV file or of one of its relatives.
+type riff struct {
+	order  binary.ByteOrder
+	wide64 bool // Wave64: names of 16 bytes, sizes of 8 that include the head, chunks at multiples of 8
+	long   bool // RF64, BW64: the size of the data is in a chunk ds64
+}
+
+// wave64 are the last 12 bytes of the names of Wave64's chunks, and of its first one.
+const (
+	wave64      = "\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
+	wave64First = "riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+)
+
+// chunk returns the chunk at an offset: its name, the offset of its body and the size that the file says.
+func (f *riff) chunk(b []byte, at uint64) (id string, body, size uint64, ok bool) {
+	if !f.wide64 {
+		if at+8 > uint64(len(b)) {
+			return "", 0, 0, false
+		}
+		return string(b[at : at+4]), at + 8, uint64(f.order.Uint32(b[at+4:])), true
+	}
+	if at+24 > uint64(len(b)) {
+		return "", 0, 0, false
+	}
+	if size = f.order.Uint64(b[at+16:]); size >= 24 {
+		size -= 24
+	}
+	return string(b[at : at+4]), at + 24, size, true
+}
+
+// next returns the offset of the chunk after one.
+func (f *riff) next(body, size uint64) uint64 {
+	if f.wide64 {
+		return (body + size + 7) &^ 7
+	}
+	return body + size + size&1
+}
+
 func openWAV(b []byte) (Info, recording, error) {
 	info := Info{Format: "wav"}
-	long := string(b[:4]) != "RIFF"
+	f := riff{order: binary.LittleEndian}
+	at := uint64(12)
+	switch string(b[:4]) {
+	case "RIFX":
+		f.order = binary.BigEndian
+	case "riff":
+		f.wide64, at = true, 40
+		info.Format = "w64"
+	case "RF64", "BW64":
+		f.long = true
+	}
+	r, err := f.open(b, at, &info)
+	if err != nil {
+		return info, nil, fmt.Errorf("%s: %w", info.Format, err)
+	}
+	return info, r, nil
+}
+
+// open reads the chunks from an offset on.
+func (f *riff) open(b []byte, at uint64, info *Info) (recording, error) {
 	var wide uint64 // size of the data of RF64
-	var w *wav
-	for at := uint64(12); ; {
-		if at+8 > uint64(len(b)) {
-			if w == nil {
-				return info, nil, fmt.Errorf("wav: there is no fmt chunk in %d bytes: the file is damaged or cut off", len(b))
-			}
-			return info, nil, fmt.Errorf("wav: there is no data chunk in %d bytes: the file is cut off", len(b))
+	var w *pcm
+	for {
+		id, body, size, ok := f.chunk(b, at)
+		if !ok && w == nil {
+			return nil, fmt.Errorf("there is no fmt chunk in %d bytes: the file is damaged or cut off", len(b))
+		} else if !ok {
+			return nil, fmt.Errorf("there is no data chunk in %d bytes: the file is cut off", len(b))
 		}
-		id, size := string(b[at:at+4]), uint64(binary.LittleEndian.Uint32(b[at+4:]))
-		body := b[at+8:]
-		have := uint64(len(body))
+		have := uint64(len(b)) - body
 		if id == "data" {
 			if w == nil {
-				return info, nil, fmt.Errorf("wav: the data at offset %d come before what says what they are: the file is damaged", at)
+				return nil, fmt.Errorf("the data at offset %d come before what says what they are: the file is damaged", at)
 			}
-			if long && size == unknownSize {
+			if f.long && size == unknownSize {
 				size = wide
 			}
-			if size == unknownSize || size == 0 && !long && at+8 < uint64(len(b)) && binary.LittleEndian.Uint32(b[4:]) == 0 {
+			if size == unknownSize || f.wide64 && size > math.MaxInt64/2 || size == 0 && !f.long && !f.wide64 && have > 0 && f.order.Uint32(b[4:]) == 0 {
 				size = have // written to a pipe
 			}
 			if size > have {
-				return info, nil, fmt.Errorf("wav: %d bytes of samples at offset %d, of which %d are there: the file is cut off", size, at+8, have)
+				return nil, fmt.Errorf("%d bytes of samples at offset %d, of which %d are there: the file is cut off", size, body, have)
 			}
-			frame := uint64(w.pcm.Size() * w.channels)
-			info.Frames, info.FrameBytes = int64(size/frame), int(frame)
-			w.data = body[:size/frame*frame]
-			return info, w, nil
+			return w.fill(info, b[body:body+size]), nil
 		}
 		if size > have {
-			return info, nil, fmt.Errorf("wav: the chunk %q at offset %d has %d bytes, of which %d are there: the file is damaged or cut off", id, at, size, have)
+			return nil, fmt.Errorf("the chunk %q at offset %d has %d bytes, of which %d are there: the file is damaged or cut off", id, at, size, have)
 		}
 		switch id {
 		case "ds64":
 			if size < 16 {
-				return info, nil, fmt.Errorf("wav: the chunk ds64 at offset %d has %d bytes, too few", at, size)
+				return nil, fmt.Errorf("the chunk ds64 at offset %d has %d bytes, too few", at, size)
 			}
-			wide = binary.LittleEndian.Uint64(body[8:])
+			wide = f.order.Uint64(b[body+8:])
 		case "fmt ":
 			var err error
-			if w, err = waveFormat(body[:size], &info); err != nil {
-				return info, nil, fmt.Errorf("wav: the chunk fmt at offset %d: %w", at, err)
+			if w, err = f.format(b[body:body+size], info); err != nil {
+				return nil, fmt.Errorf("the chunk fmt at offset %d: %w", at, err)
 			}
 		}
-		at += 8 + size + size&1
+		at = f.next(body, size)
 	}
 }
 
-// waveFormat reads a fmt chunk.
-func waveFormat(b []byte, info *Info) (*wav, error) {
+// format reads a fmt chunk.
+func (f *riff) format(b []byte, info *Info) (*pcm, error) {
 	if len(b) < 16 {
 		return nil, fmt.Errorf("it has %d bytes, less than 16", len(b))
 	}
-	tag, bits := binary.LittleEndian.Uint16(b), int(binary.LittleEndian.Uint16(b[14:]))
-	info.Channels, info.Rate = int(binary.LittleEndian.Uint16(b[2:])), int(binary.LittleEndian.Uint32(b[4:]))
-	align := int(binary.LittleEndian.Uint16(b[12:]))
+	tag, bits := f.order.Uint16(b), int(f.order.Uint16(b[14:]))
+	info.Channels, info.Rate = int(f.order.Uint16(b[2:])), int(f.order.Uint32(b[4:]))
+	align := int(f.order.Uint16(b[12:]))
 	if tag == waveExtensible {
 		if len(b) < 40 {
 			return nil, fmt.Errorf("it has %d bytes, less than the 40 of an extensible one", len(b))
 		}
-		tag = binary.LittleEndian.Uint16(b[24:])
+		tag = f.order.Uint16(b[24:])
 	}
-	if info.Channels < 1 || info.Channels > MaxChannels {
-		return nil, fmt.Errorf("%d channels are out of range: 1 to %d", info.Channels, MaxChannels)
-	}
-	w := &wav{channels: info.Channels}
 	// Samples of 20 bits fill 24, and so on.
 	size := (bits + 7) / 8
-	if align > 0 && align%info.Channels == 0 {
+	if align > 0 && info.Channels > 0 && align%info.Channels == 0 {
 		size = align / info.Channels
 	}
-	known := true
-	switch {
-	case tag == wavePCM && size == 1:
-		w.pcm = csound.U8
-	case tag == wavePCM && size == 2:
-		w.pcm = csound.S16
-	case tag == wavePCM && size == 3:
-		w.pcm = csound.S24
-	case tag == wavePCM && size == 4:
-		w.pcm = csound.S32
-	case tag == waveFloat && size == 4:
-		w.pcm = csound.F32
-	case tag == waveFloat && size == 8:
-		w.pcm = csound.F64
-	case tag == waveALaw && size == 1:
-		w.pcm, w.table = csound.Table, &aLaw
-	case tag == waveMuLaw && size == 1:
-		w.pcm, w.table = csound.Table, &muLaw
-	default:
-		known = false
+	w, err := newPCM(waveSample(tag, size), info)
+	if err == errSample {
+		return nil, fmt.Errorf("samples of format %d with %d bits: %w", tag, bits, errNotNative)
+	} else if err != nil {
+		return nil, err
 	}
-	switch {
-	case !known:
-		return nil, fmt.Errorf("samples of format %d with %d bits are not supported: PCM of 8 to 32 bits, float of 32 and 64, A-law and mu-law are", tag, bits)
-	case tag == waveALaw:
-		info.Encoding = "A-law"
-	case tag == waveMuLaw:
-		info.Encoding = "mu-law"
-	case tag == waveFloat:
-		info.Encoding = fmt.Sprintf("float %d bit", 8*size)
-	default:
-		info.Encoding = fmt.Sprintf("%d bit", 8*size)
-	}
+	w.swap = f.order == binary.BigEndian
 	return w, nil
 }
 
-var errShort = errors.New("it ends too early: the file is cut off")
-
-func (w *wav) decode(d *Decoder, dst []float32, stride int, from, n int64) error {
-	frame := int64(w.pcm.Size() * w.channels)
-	if (from+n)*frame > int64(len(w.data)) {
-		return errShort
+// waveSample returns the kind of samples of a fmt chunk.
+func waveSample(tag uint16, size int) sample {
+	switch {
+	case tag == wavePCM && size == 1:
+		return sampleU8
+	case tag == wavePCM:
+		return signed(size)
+	case tag == waveFloat:
+		return float(size)
+	case tag == waveALaw && size == 1:
+		return sampleALaw
+	case tag == waveMuLaw && size == 1:
+		return sampleMuLaw
 	}
-	d.pcm(w.pcm, w.data[from*frame:(from+n)*frame], dst, stride, w.channels, int(n), w.table)
-	return nil
+	return sampleUnknown
 }
 
 // aLaw and muLaw are the samples of G.711, by their byte.

@@ -73,8 +73,12 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	}
 	for i := range info.Fields {
 		if info.Fields[i].Kind == driver.KindAudio {
-			if h, err := kind.Listen(app.Context, src, i); err == nil && h.Count > 0 {
+			h, err := kind.Listen(app.Context, src, i)
+			switch {
+			case err == nil && h.Count > 0:
 				p.f("  %s: %s\n", clean(info.Fields[i].Name), heardText(&h))
+			case err == nil && h.Err != nil:
+				p.f("  %s: none of the recordings that were looked at can be read: %s\n", clean(info.Fields[i].Name), clean(h.Err.Error()))
 			}
 		}
 	}

@@ -57,13 +57,15 @@ type Heard struct {
 	FramesPerByte float64
 	// Formats are all of theirs.
 	Formats []string
+	// Err is why the first of those that cannot be read cannot, and names it.
+	Err error
 }
 
 // listenTo is how many recordings are looked at.
 const listenTo = 12
 
-// Listen looks at some recordings of a field, all over the source. One that cannot be
-// read or is damaged is not counted: it is found when it is its turn.
+// Listen looks at some recordings of a field, all over the source. One that cannot be read or is damaged is not
+// counted, and is an error when it is its turn. The first of them is in Heard.Err.
 func Listen(ctx context.Context, src driver.Source, field int) (h Heard, err error) {
 	info := src.Info()
 	if info.Sequential {
@@ -84,15 +86,29 @@ func Listen(ctx context.Context, src driver.Source, field int) (h Heard, err err
 		if err != nil {
 			return h, err
 		}
-		if recs[0].Err != nil {
-			continue
+		err = recs[0].Err
+		if err == nil {
+			b := recs[0].Values[field].Bytes
+			var one audio.Info
+			if one, err = probe(b); err == nil {
+				h.add(&one, len(b))
+			} else {
+				err = fmt.Errorf("%s: %w", src.Name(id), err)
+			}
 		}
-		b := recs[0].Values[field].Bytes
-		if one, err := probe(b); err == nil {
-			h.add(&one, len(b))
+		if h.Err == nil {
+			h.Err = err
 		}
 	}
 	return h, nil
+}
+
+// first returns the reason why no recording can be read, if there is one: err is then only a consequence.
+func (h *Heard) first(w *Want, err error) error {
+	if h.Count > 0 || h.Err == nil {
+		return err
+	}
+	return fmt.Errorf("field %q: none of the recordings that were looked at can be read: %w", w.F.Name, h.Err)
 }
 
 // probe reads headers, of bytes that may be mapped and gone.
@@ -164,14 +180,14 @@ func planSound(p *Planner, wants []Want) (Maker, error) {
 		}
 		prog, err := transform.CompileSound(w.Out, transform.SoundInput{Rate: h.Rate, Channels: h.Channels})
 		if err != nil {
-			return nil, err
+			return nil, h.first(w, err)
 		}
 		shape, ragged := prog.Shape()
 		o := soundOutput{Column: w.Column(prog.DType, shape), prog: prog, field: w.Field}
 		o.longest = int64(float64(w.F.MaxBytes) * h.FramesPerByte)
 		if ragged {
 			if err := o.room(p, w, &h); err != nil {
-				return nil, err
+				return nil, h.first(w, err)
 			}
 		}
 		m.outs = append(m.outs, o)

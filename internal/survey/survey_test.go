@@ -127,7 +127,7 @@ func TestSameRecords(t *testing.T) {
 		"mixed":      {map[string]string{"1.jpg": image, "2.jpg": image, "a.wav": wav, "clip.mp4": text}, 2, 0, 0},
 		"above":      {map[string]string{"1.jpg": image, "a/2.jpg": image, "b/3.jpg": image}, 2, 0, 2},
 		"unread":     {map[string]string{"a/1.jpg": image, "a/2.heic": text, "b/3.svg": text}, 1, 2, 2},
-		"sound":      {map[string]string{"1.wav": wav, "2.wav": wav, "3.aiff": text, "cover.jpg": image, "list.m3u": text}, 2, 1, 0},
+		"sound":      {map[string]string{"1.wav": wav, "2.wav": wav, "3.mid": text, "cover.jpg": image, "list.m3u": text}, 2, 1, 0},
 		"damaged":    {map[string]string{"a/1.jpg": image, "a/2.jpg": text, "a/3.jpg": ""}, 1, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

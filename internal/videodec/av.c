@@ -8,70 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_VERSION = 59, MAX_VERSION = 62 };
-#define NO_PTS INT64_MIN
-#define AVERROR_EOF (-('E' | 'O' << 8 | 'F' << 16 | ' ' << 24))
-#define AVERROR_EAGAIN (-11)
+#include "av.h"
+
 enum { DISCARD_DEFAULT = 0, DISCARD_NONREF = 8 };
 enum { MEDIA_VIDEO = 0, LOG_QUIET = -8 };
 enum { DETECT_CRC = 1, DETECT_EXPLODE = 8 };
 
-// The heads of the structures.
-typedef struct {
-	void *buf;
-	int64_t pts, dts;
-	uint8_t *data;
-	int size, stream, flags;
-} packet_head;
-
-typedef struct {
-	uint8_t *data[8];
-	int linesize[8];
-	uint8_t **extended;
-	int width, height, samples, format;
-	// From here on versions differ in what there is, but not in where pts is.
-	int32_t between[4];
-	int64_t pts;
-} frame_head;
-
-typedef struct {
-	int media, codec;
-	uint32_t tag;
-	uint8_t *extradata;
-	int extradata_size;
-} parameters_head;
-
-typedef struct {
-	const char *name, *long_name;
-	int media, id;
-} codec_head;
-
-static struct {
-	void *lib;
-	unsigned (*version)(void);
-	codec_head *(*find)(const char *name);
-	void *(*context)(const codec_head *);
-	void (*free_context)(void **);
-	parameters_head *(*parameters)(void);
-	void (*free_parameters)(parameters_head **);
-	int (*to_context)(void *, const parameters_head *);
-	int (*open)(void *, const codec_head *, void **);
-	int (*send)(void *, const packet_head *);
-	int (*receive)(void *, frame_head *);
-	void (*flush)(void *);
-	packet_head *(*packet)(void);
-	void (*free_packet)(packet_head **);
-	frame_head *(*frame)(void);
-	void (*free_frame)(frame_head **);
-	void (*unref)(frame_head *);
-	void *(*alloc)(size_t);
-	int (*set)(void *, const char *, int64_t, int);
-	int (*get)(void *, const char *, int, int64_t *);
-	const char *(*format)(int);
-	int (*reason)(int, char *, size_t);
-	void (*log)(int);
-	const char *(*release)(void);
-} av;
+sv_library av;
 
 struct sv_decoder {
 	void *context;
@@ -80,16 +23,25 @@ struct sv_decoder {
 	int skipping;
 };
 
+int sv_find_functions(void *lib, const sv_function *functions, size_t n, char *err, size_t size) {
+	for (size_t i = 0; i < n; i++) {
+		void *f = dlsym(lib, functions[i].name);
+		if (!f) {
+			snprintf(err, size, "it has no %s", functions[i].name);
+			return 0;
+		}
+		memcpy(functions[i].to, &f, sizeof f);
+	}
+	return 1;
+}
+
 int sv_load(const char *path, char *text, size_t size) {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		snprintf(text, size, "it cannot be loaded");
 		return SV_ERROR;
 	}
-	const struct {
-		const char *name;
-		void *to;
-	} functions[] = {
+	const sv_function functions[] = {
 		{"avcodec_version", &av.version},
 		{"avcodec_find_decoder_by_name", &av.find},
 		{"avcodec_alloc_context3", &av.context},
@@ -103,27 +55,28 @@ int sv_load(const char *path, char *text, size_t size) {
 		{"avcodec_flush_buffers", &av.flush},
 		{"av_packet_alloc", &av.packet},
 		{"av_packet_free", &av.free_packet},
+		{"av_packet_unref", &av.unref_packet},
 		// Those of libavutil, which libavcodec is linked with.
 		{"av_frame_alloc", &av.frame},
 		{"av_frame_free", &av.free_frame},
 		{"av_frame_unref", &av.unref},
 		{"av_mallocz", &av.alloc},
+		{"av_free", &av.free},
 		{"av_opt_set_int", &av.set},
+		{"av_opt_set", &av.set_text},
 		{"av_opt_get_int", &av.get},
 		{"av_get_pix_fmt_name", &av.format},
+		{"av_get_sample_fmt_name", &av.sample_format},
 		{"av_strerror", &av.reason},
 		{"av_log_set_level", &av.log},
 		{"av_version_info", &av.release},
 	};
-	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-		void *f = dlsym(lib, functions[i].name);
-		if (!f) {
-			snprintf(text, size, "it has no %s", functions[i].name);
-			dlclose(lib);
-			return SV_ERROR;
-		}
-		memcpy(functions[i].to, &f, sizeof f);
+	if (!sv_find_functions(lib, functions, sizeof functions / sizeof *functions, text, size)) {
+		dlclose(lib);
+		return SV_ERROR;
 	}
+	void *layout = dlsym(lib, "av_opt_get_chlayout");
+	memcpy(&av.layout, &layout, sizeof layout);
 	int version = (int)(av.version() >> 16);
 	if (version < MIN_VERSION || version > MAX_VERSION) {
 		snprintf(text, size, "it is version %d; versions %d to %d are used, those of FFmpeg 5 to 8", version, MIN_VERSION, MAX_VERSION);
@@ -137,6 +90,10 @@ int sv_load(const char *path, char *text, size_t size) {
 	           packet->pts == NO_PTS && packet->dts == NO_PTS && !packet->data && !packet->size;
 	av.free_frame(&frame);
 	av.free_packet(&packet);
+	sv_places(version);
+	parameters_head *par = av.parameters();
+	fits = fits && par && sv_places_fit(par);
+	av.free_parameters(&par);
 	if (!fits) {
 		snprintf(text, size, "its structures are not those of FFmpeg 5 to 8");
 		dlclose(lib);
@@ -150,13 +107,13 @@ int sv_load(const char *path, char *text, size_t size) {
 
 int sv_has(const char *name) { return av.lib && av.find(name); }
 
-static int failed(int code, char *err, size_t size) {
+int sv_failed(int code, char *err, size_t size) {
 	if (av.reason(code, err, size) < 0)
 		snprintf(err, size, "error %d", code);
 	return SV_ERROR;
 }
 
-sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size) {
+sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size) {
 	codec_head *codec = av.find(name);
 	sv_decoder *d = codec ? calloc(1, sizeof *d) : NULL;
 	parameters_head *par = d ? av.parameters() : NULL;
@@ -167,6 +124,7 @@ sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size,
 	}
 	par->media = MEDIA_VIDEO;
 	par->codec = codec->id;
+	sv_parameters(par, tag, bits, width, height);
 	int code = -12; // no memory
 	d->context = av.context(codec);
 	d->packet = av.packet();
@@ -189,7 +147,7 @@ sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size,
 	}
 	av.free_parameters(&par);
 	if (code < 0) {
-		failed(code, err, size);
+		sv_failed(code, err, size);
 		sv_close(d);
 		return NULL;
 	}
@@ -211,7 +169,7 @@ int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int sk
 		return SV_AGAIN;
 	if (code == AVERROR_EOF)
 		return SV_END;
-	return code < 0 ? failed(code, err, err_size) : SV_OK;
+	return code < 0 ? sv_failed(code, err, err_size) : SV_OK;
 }
 
 int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size) {
@@ -222,7 +180,7 @@ int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size) {
 	if (code == AVERROR_EOF)
 		return SV_END;
 	if (code < 0)
-		return failed(code, err, err_size);
+		return sv_failed(code, err, err_size);
 	for (int i = 0; i < 4; i++) {
 		out->planes[i] = f->data[i];
 		out->stride[i] = f->linesize[i];

@@ -25,6 +25,23 @@ var library = &dynlib.Library{
 	Bind:    bind,
 }
 
+// formatLibrary is libavformat, which reads containers. It has to be of the version of libavcodec.
+var formatLibrary = &dynlib.Library{
+	Decodes: "the file", Name: "libavformat",
+	Names:    []string{"libavformat.so.62", "libavformat.so.61", "libavformat.so.60", "libavformat.so.59"},
+	Patterns: []string{"libavformat*.so*"}, Folders: Folder, Only: true, Install: library.Install,
+	Bind: bindFormat,
+}
+
+// LoadFormat loads libavformat and libavcodec.
+func LoadFormat() error {
+	_, err := library.Load()
+	if err == nil {
+		_, err = formatLibrary.Load()
+	}
+	return err
+}
+
 // Library is libavcodec.
 func Library() *dynlib.Library { return library }
 
@@ -32,6 +49,15 @@ func Library() *dynlib.Library { return library }
 func loaded() string {
 	found, _ := library.Load()
 	return fmt.Sprintf("%s (libavcodec %s)", found.Path, found.Version)
+}
+
+func bindFormat(path string) (version string, err error) {
+	c, text := C.CString(path), [256]C.char{}
+	defer C.free(unsafe.Pointer(c))
+	if C.sv_load_format(c, &text[0], C.size_t(len(text))) != C.SV_OK {
+		return "", errors.New(C.GoString(&text[0]))
+	}
+	return C.GoString(&text[0]), nil
 }
 
 func bind(path string) (version string, err error) {

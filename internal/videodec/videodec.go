@@ -88,7 +88,7 @@ func open(s *video.Stream, most int64, strict bool) (*Decoder, error) {
 	if strict {
 		detect = 1
 	}
-	d.d = C.sv_open(c, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), C.int64_t(most), detect, &d.err[0], C.size_t(len(d.err)))
+	d.d = C.sv_open(c, 0, 0, 0, 0, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), C.int64_t(most), detect, &d.err[0], C.size_t(len(d.err)))
 	if d.d == nil {
 		return nil, fmt.Errorf("the decoder %s does not start: %w", name, d.reason())
 	}

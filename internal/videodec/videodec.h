@@ -28,8 +28,8 @@ int sv_load(const char *path, char *text, size_t size);
 // Whether there is a decoder of that name.
 int sv_has(const char *name);
 
-// With strict, what is damaged is an error and nothing is made up for it.
-sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
+// tag, bits, width and height are what the container says: 0 if a decoder needs none of them. With strict, what is damaged is an error and nothing is made up for it.
+sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
 // Gives a decoder a packet, or its end (data NULL). With skip, a frame that no other
 // depends on need not be decoded.
 int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size);
@@ -37,6 +37,49 @@ int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size);
 // Makes a decoder ready for another key frame.
 void sv_flush(sv_decoder *d);
 void sv_close(sv_decoder *d);
+
+// avformat.c: libavformat.
+
+// A file whose packets are read one after another, from memory or through svRead.
+typedef struct sv_demuxer sv_demuxer;
+
+// What a file says of a stream. config is valid until the demuxer is closed.
+typedef struct {
+	char codec[32];
+	int tag, bits, width, height;
+	const uint8_t *config;
+	size_t config_size;
+	int num, den; // times count in num/den seconds
+	int turned;   // there is a matrix that says how frames are turned
+	int32_t matrix[9];
+} sv_stream;
+
+// A packet, valid until the next one. pts and dts are INT64_MIN if unknown.
+typedef struct {
+	const uint8_t *data;
+	int size, key;
+	int64_t pts, dts, pos;
+} sv_packet;
+
+// Decoded sound, valid until the next one.
+typedef struct {
+	int rate, channels, samples, planar;
+	char format[16];
+} sv_samples;
+
+// Loads libavformat. Its version has to be that of libavcodec.
+int sv_load_format(const char *path, char *err, size_t size);
+// Opens a file and finds its best stream of a kind: 0 is video, 1 sound.
+sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err, size_t err_size);
+int sv_demux_next(sv_demuxer *d, sv_packet *out, char *err, size_t err_size);
+void sv_demux_close(sv_demuxer *d);
+// Makes a decoder of the sound. Then sv_sound_next decodes the next samples, and sv_sound_copy copies some of them.
+int sv_sound_begin(sv_demuxer *d, char *err, size_t size);
+int sv_sound_next(sv_demuxer *d, sv_samples *out, char *err, size_t size);
+int sv_sound_copy(sv_demuxer *d, const sv_samples *s, int64_t skip, int64_t n, float *dst, size_t stride);
+
+// Reads n bytes of a file, in Go. 0 if that worked.
+int svRead(uintptr_t handle, int64_t at, uint8_t *to, int n);
 
 // rgb.c: pixels.
 

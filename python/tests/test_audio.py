@@ -152,11 +152,11 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
         },
     ]
     loader.close()
-    soundfile.write(tmp_path / "4.aiff", sound(0.1, 8000, 1), 8000)
+    (tmp_path / "4.mid").write_bytes(b"MThd")
     options: dict[str, Any] = {"batch_size": 5, "fields": {"audio": [stoker.Mono(), stoker.PadOrTrim(seconds=0.1)]}}
-    with pytest.raises(stoker.RecordError, match=r"4\.aiff: sound of a format that is not read: \.aiff"):
+    with pytest.raises(stoker.RecordError, match=r"4\.mid: sound of a format that is not read: \.mid"):
         list(make(tmp_path, **options))
-    with pytest.warns(stoker.SkippedRecords, match=r"4\.aiff"):
+    with pytest.warns(stoker.SkippedRecords, match=r"4\.mid"):
         assert sum(len(batch.audio) for batch in make(tmp_path, on_error="skip", **options)) == 5
 
 
@@ -469,3 +469,100 @@ def test_work_done_once_of_any_length(make: Make, tmp_path: Path) -> None:
         stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Mono()]})
     with pytest.raises(stoker.ConfigError, match="audio="):
         stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Resample(16000)]}, audio="mp3")
+
+
+SUBTYPES = [
+    (form, subtype, endian)
+    for form in ("AIFF", "AU", "CAF", "W64", "WAV", "WAVEX", "RF64")
+    for subtype in ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
+    for endian in ("FILE", "LITTLE", "BIG")
+    if soundfile.check_format(form, subtype, endian)
+]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_containers(make: Make, tmp_path: Path, channels: int) -> None:
+    """Every container, type of sample and byte order that soundfile writes is read as soundfile reads it."""
+    (tmp_path / "x").mkdir()
+    want = []
+    for i, (form, subtype, endian) in enumerate(SUBTYPES):
+        end = {"WAVEX": "wav", "RF64": "wav"}.get(form, form.lower())
+        path = tmp_path / "x" / f"{i:03}.{end}"
+        soundfile.write(path, sound(0.1, 8000, channels, i), 8000, format=form, subtype=subtype, endian=endian)
+        want.append(soundfile.read(path, dtype="float32", always_2d=True)[0].T)
+    batch = next(iter(make(tmp_path / "x", batch_size=len(want), fields={"audio": [stoker.PadOrTrim(800)]})))
+    for got, expected, form in zip(batch.audio, want, SUBTYPES, strict=True):
+        np.testing.assert_array_equal(got, expected, str(form))
+
+
+def test_flac_after_a_tag(make: Make, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.flac", sound(0.1, 8000, 1), 8000)
+    data = (tmp_path / "a.flac").read_bytes()
+    (tmp_path / "a.flac").write_bytes(b"ID3\x04\0\0\0\0\0\x0a" + b"\0" * 10 + data)
+    want = soundfile.read(tmp_path / "a.flac", dtype="float32")[0]
+    np.testing.assert_array_equal(
+        next(iter(make(tmp_path, batch_size=1, fields={"audio": [stoker.DecodeAudio()]}))).audio[0][:, 0], want
+    )
+
+
+def written_by_ffmpeg(path: Path, codec: str, rate: int, channels: int, form: str | None = None) -> None:
+    av = pytest.importorskip("av")
+    try:
+        with av.open(str(path), "w", format=form) as out:
+            stream = out.add_stream(codec, rate=rate, layout="mono" if channels == 1 else "stereo")
+            data = (sound(1, rate, channels) * 32767).astype(np.int16)
+            frame = av.AudioFrame.from_ndarray(data.reshape(1, -1), "s16", "mono" if channels == 1 else "stereo")
+            frame.sample_rate, frame.pts = rate, 0
+            resampled = av.AudioResampler(stream.format.name, stream.layout.name, rate, stream.frame_size or None)
+            for part in [*resampled.resample(frame), *resampled.resample(None)]:
+                out.mux(stream.encode(part))
+            out.mux(stream.encode(None))
+    except (ValueError, av.FFmpegError) as err:
+        pytest.skip(f"PyAV does not write {codec}: {err}")
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "form"),
+    [
+        ("a.m4a", "aac", None),
+        ("a.m4a", "alac", None),
+        ("a.aac", "aac", "adts"),
+        ("a.mp2", "mp2", None),
+        ("named.mp3", "mp2", "mp2"),
+        ("a.wav", "adpcm_ima_wav", None),
+        ("a.wav", "adpcm_ms", None),
+        ("a.oga", "flac", "ogg"),
+        ("a.mka", "flac", "matroska"),
+        ("a.wv", "wavpack", None),
+        ("a.tta", "tta", None),
+        ("a.aiff", "adpcm_ima_qt", None),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_by_ffmpeg(make: Make, tmp_path: Path, name: str, codec: str, form: str | None, channels: int) -> None:
+    """Sound that the engine does not read on its own is read through FFmpeg's libraries, as PyAV reads it."""
+    av = pytest.importorskip("av")
+    written_by_ffmpeg(tmp_path / name, codec, 16000, channels, form)
+    with av.open(str(tmp_path / name)) as file:
+        to_float = av.AudioResampler("fltp", None, None)
+        parts = [to_float.resample(frame)[0].to_ndarray() for frame in file.decode(audio=0)]
+    want = np.concatenate(parts, 1)
+    with make(tmp_path, batch_size=1, fields={"audio": [stoker.DecodeAudio()]}) as loader:
+        np.testing.assert_allclose(next(iter(loader)).audio[0], want.T, atol=1e-7)
+    middle = want.shape[1] // 2 - 500
+    with make(tmp_path, batch_size=1, fields={"audio": [stoker.CenterAudioCrop(1000)]}) as loader:
+        np.testing.assert_allclose(next(iter(loader)).audio[0], want[:, middle : middle + 1000], atol=1e-7)
+
+
+def test_the_first_reason(make: Make, tmp_path: Path, binary: str) -> None:
+    """A folder of sound that cannot be read says why, whatever is done to the sound."""
+    for i in range(3):
+        soundfile.write(tmp_path / f"{i}.wav", sound(0.1, 8000, 1), 8000)
+        data = (tmp_path / f"{i}.wav").read_bytes()
+        (tmp_path / f"{i}.wav").write_bytes(data[:-100])
+    for ops in ([stoker.DecodeAudio()], [stoker.Mono()]):
+        with pytest.raises(stoker.StokerError, match=r"can be read: .*0\.wav: wav: .*: the file is cut off"):
+            make(tmp_path, batch_size=1, fields={"audio": ops})
+    shown = subprocess.run([binary, "inspect", tmp_path], capture_output=True, text=True, check=True).stdout
+    assert "can be read" in shown
+    assert "0.wav: wav: 1600 bytes of samples" in shown

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
@@ -43,11 +44,10 @@ func look(head []byte, size int64) content {
 	return isBinary
 }
 
-// hasSound reports whether b begins as WAV, FLAC, Ogg, MP3, M4A or AIFF.
+// hasSound reports whether b begins as a file of sound.
 func hasSound(b []byte) bool {
 	has := func(at int, s string) bool { return len(b) >= at+len(s) && string(b[at:at+len(s)]) == s }
-	return has(0, "RIFF") && has(8, "WAVE") || has(0, "fLaC") || has(0, "OggS\x00") || has(0, "ID3\x03") || has(0, "ID3\x04") ||
-		has(4, "ftypM4A") || has(0, "FORM") && has(8, "AIF") || len(b) > 3 && b[0] == 0xFF && b[1]&0xF6 == 0xF2 && b[2] < 0xF0
+	return audio.HasMagic(b) || has(0, "ID3\x03") || has(0, "ID3\x04") || has(4, "ftypM4A") || len(b) > 3 && b[0] == 0xFF && b[1]&0xF6 == 0xF2 && b[2] < 0xF0
 }
 
 // IsText reports whether a value of size bytes that begins with b is UTF-8 without the

@@ -181,13 +181,13 @@ func TestNamesWithoutExtension(t *testing.T) {
 // records are good.
 func TestUnreadFormats(t *testing.T) {
 	root := t.TempDir()
-	put(t, root, "a/1.wav", "a/2.aiff", "b/3.flac", "b/cover.jpg")
+	put(t, root, "a/1.wav", "a/2.mid", "b/3.flac", "b/cover.jpg")
 	s, err := Open(t.Context(), "test", localstore.New(root), &Options{Sound: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	recs := drivertest.Records(t, s, 0, 1, 2)
-	if err := recs[1].Err; s.Info().Len != 3 || err == nil || !strings.Contains(err.Error(), "a/2.aiff: sound of a format that is not read: .aiff") {
+	if err := recs[1].Err; s.Info().Len != 3 || err == nil || !strings.Contains(err.Error(), "a/2.mid: sound of a format that is not read: .mid") {
 		t.Errorf("%d records, the second one: %v", s.Info().Len, err)
 	}
 	if recs[0].Err != nil || recs[2].Err != nil || string(recs[2].Values[0].Bytes) != "content of b/3.flac" {
@@ -203,7 +203,7 @@ func TestUnreadFormats(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "b/3.flac")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), "test", localstore.New(root), &Options{Sound: true}); err == nil || !strings.Contains(err.Error(), "a/2.aiff: sound of a format that is not read: .aiff") {
+	if _, err := Open(t.Context(), "test", localstore.New(root), &Options{Sound: true}); err == nil || !strings.Contains(err.Error(), "a/2.mid: sound of a format that is not read: .mid") {
 		t.Errorf("only files that are not read: %v", err)
 	}
 }

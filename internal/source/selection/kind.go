@@ -41,7 +41,7 @@ func (k Kind) Wanted() (one, ends string) {
 	case Image:
 		return "image", ".jpg, .jpeg, .png, .bmp, .gif, .webp, .tiff, .ppm and the like"
 	case Sound:
-		return "sound", ".wav, .flac, .ogg, .opus and .mp3"
+		return "sound", ".wav, .flac, .mp3, .ogg, .opus, .m4a, .aiff and the like"
 	case Video:
 		return "video", ".mp4, .m4v, .mov, .avi, .mkv and .webm"
 	case DICOM:
@@ -89,8 +89,7 @@ var byExtension = func() map[string]Type {
 	put(Image, true, ".heic", ".heif", ".jp2", ".j2k", ".jpf", ".jpx", ".svg", ".svgz", ".psd", ".ico", ".tga", ".exr", ".xcf",
 		".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".pef", ".srw")
 	put(Sound, false, audio.Extensions...)
-	put(Sound, true, ".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".w64", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ape", ".wv", ".mka",
-		".ac3", ".mp2", ".mpc", ".tta", ".gsm", ".spx")
+	put(Sound, true, ".mid", ".midi")
 	put(Video, false, video.Extensions...)
 	put(Video, true, ".flv", ".wmv", ".asf", ".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".vob", ".ogv", ".rm", ".rmvb", ".m2ts", ".mxf")
 	put(DICOM, false, ".dcm", ".dicom", ".ima")
@@ -142,24 +141,10 @@ func ByContent(b []byte) Type {
 	read := func(k Kind) Type { return Type{Kind: k, Known: true} }
 	not := func(k Kind, format string) Type { return Type{Kind: k, Known: true, Unread: format} }
 	switch {
-	case has(0, "RIFF") && has(8, "WAVE"), has(0, "RF64"), has(0, "fLaC"), isMP3(b):
-		return read(Sound)
 	case has(0, "OggS") && bytes.Contains(b, []byte("theora")):
 		return not(Video, "Theora")
-	case has(0, "OggS"):
+	case audio.HasMagic(b), isMP3(b), has(0, "#!AMR"), has(0, "MAC "), has(0, "wvpk"), has(0, "TTA1"), has(0, "NIST_1A"), has(0, "Creative Voice File"):
 		return read(Sound)
-	case has(0, "RIFX"):
-		return not(Sound, "RIFX")
-	case has(0, "FORM") && (has(8, "AIFF") || has(8, "AIFC")):
-		return not(Sound, "AIFF")
-	case has(0, "caff"):
-		return not(Sound, "CAF")
-	case has(0, ".snd"):
-		return not(Sound, "AU")
-	case has(0, "riff\x2e\x91\xcf\x11"):
-		return not(Sound, "Wave64")
-	case has(0, "#!AMR"):
-		return not(Sound, "AMR")
 	case has(0, "RIFF") && has(8, "AVI "), has(0, "\x1a\x45\xdf\xa3"):
 		return read(Video)
 	case has(0, "FLV\x01"):
@@ -206,7 +191,7 @@ func byBrand(b []byte) Type {
 	case "crx ":
 		t.Kind, t.Unread = Image, "CR3"
 	case "M4A ", "M4B ", "M4P ":
-		t.Kind, t.Unread = Sound, "M4A"
+		t.Kind = Sound
 	}
 	return t
 }
