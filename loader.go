@@ -9,6 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -66,7 +67,10 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 	// The engine closes the source that it was given, if it came to that.
 	taken := opts.Source == nil
 	if !taken {
-		cfg.OpenSource = func(context.Context, string) (driver.Source, error) {
+		cfg.OpenSource = func(ctx context.Context, u string) (driver.Source, error) {
+			if taken { // the copy of RepairFrom
+				return source.Open(ctx, u, nil)
+			}
 			taken = true
 			return opts.Source, nil
 		}

@@ -2,6 +2,7 @@ package stoker
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -69,6 +70,9 @@ type Options struct {
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
+	// RepairFrom is the URL of another copy of the pack, "" for none. Records that are
+	// damaged are read from it. Not together with SkipErrors.
+	RepairFrom string
 	// Outputs are arrays that are made with operations, of images above all.
 	// Without any, each image field gives one array of its name, which needs
 	// images of one size.
@@ -236,8 +240,13 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 	if o.Cache {
 		c.Cache = pipeline.CacheOn
 	}
-	if o.SkipErrors {
+	switch {
+	case o.SkipErrors && o.RepairFrom != "":
+		return c, errors.New("SkipErrors and RepairFrom are both set: choose one")
+	case o.SkipErrors:
 		c.OnError = pipeline.OnErrorSkip
+	case o.RepairFrom != "":
+		c.OnError, c.RepairFrom = pipeline.OnErrorRepair, o.RepairFrom
 	}
 	for _, out := range o.Outputs {
 		t := transform.Output{Name: out.Name, Field: out.Field, Mask: out.Mask, Follow: out.Follow, Mode: out.Mode, Depth: out.Depth}

@@ -156,7 +156,7 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 			return fmt.Errorf("internal error: %d bytes of %s", len(b), r.chunkPlace(c))
 		}
 		if got := Checksum(xxh3.Hash(b)); got != ref.sum {
-			return fmt.Errorf("%s is damaged: checksum %016x, should be %016x", r.chunkPlace(c), uint64(got), uint64(ref.sum))
+			return driver.Damaged(fmt.Errorf("%s is damaged: checksum %016x, should be %016x", r.chunkPlace(c), uint64(got), uint64(ref.sum)))
 		}
 	}
 	v, err := r.viewOf(c, b[:ref.head])
@@ -170,16 +170,19 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 	return nil
 }
 
-// check compares the value of a row with its checksum, the first time that it is read.
-func (x *fieldIndex) check(row int64, b []byte) bool {
+// check compares the value of a row with its checksum, the first time that it is read from where it lies. Once says
+// that it comes from another place.
+func (x *fieldIndex) check(row int64, b []byte, once bool) bool {
 	word, bit := &x.checked[row/32], uint32(1)<<(row%32)
-	if atomic.LoadUint32(word)&bit != 0 {
+	if !once && atomic.LoadUint32(word)&bit != 0 {
 		return true
 	}
 	if valueSum(b) != x.sum[row] {
 		return false
 	}
-	atomic.OrUint32(word, bit)
+	if !once {
+		atomic.OrUint32(word, bit)
+	}
 	return true
 }
 

@@ -154,7 +154,7 @@ func (r *Reader) Parse(g *driver.Group) error {
 			}
 			v.Bytes = g.Bytes[next]
 			next++
-			if !x.check(row, v.Bytes) {
+			if !x.check(row, v.Bytes, g.Again) {
 				rec.Err = r.mismatch(c, row-r.find.first[c], x)
 				break
 			}
@@ -168,7 +168,8 @@ func (r *Reader) Parse(g *driver.Group) error {
 
 // mismatch is the error of a value that differs from its checksum.
 func (r *Reader) mismatch(c int, row int64, x *fieldIndex) error {
-	return fmt.Errorf("%s: field %q does not match its checksum; stoker verify says what else is damaged", r.place(c, row), r.sch.fields[x.field].Name)
+	name := r.sch.fields[x.field].Name
+	return driver.Damaged(fmt.Errorf("%s: field %q does not match its checksum; stoker verify says what else is damaged", r.place(c, row), name))
 }
 
 // describe sets what is known of a picture.

@@ -40,7 +40,7 @@ func (r *Reader) viewOf(c int, head []byte) (*view, error) {
 
 // damaged names a chunk in which something is wrong.
 func (r *Reader) damaged(c int, err error) error {
-	return fmt.Errorf("%s: %w; stoker verify says what else is damaged", r.chunkPlace(c), err)
+	return driver.Damaged(fmt.Errorf("%s: %w; stoker verify says what else is damaged", r.chunkPlace(c), err))
 }
 
 func (v *view) inHead(s arrowipc.Span) bool { return s.Off+s.Len <= int64(len(v.head)) }

@@ -176,7 +176,7 @@ func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records,
 		bytes += k.Size
 		if err != nil {
 			bad(Damage{Chunk: true, Record: fmt.Sprintf("%s, bytes %d to %d", cmp.Or(what, "data"), k.Off, k.Off+k.Size), Segment: path, Err: err})
-			d.dropChunk(path, k)
+			d.dropChunk(path, k, false)
 		}
 	})
 	return records, chunks, bytes, context.Cause(ctx)

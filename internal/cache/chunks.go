@@ -143,23 +143,28 @@ func (c *Chunks) Has(k disk.Key) bool {
 }
 
 // drop removes a chunk that is damaged.
-func (c *Chunks) drop(k disk.Key) {
+func (c *Chunks) drop(k disk.Key) { c.remove(k, false) }
+
+// Drop implements disk.Shelf.
+func (c *Chunks) Drop(k disk.Key) { c.remove(k, true) }
+
+func (c *Chunks) remove(k disk.Key, whole bool) {
 	c.unlend(k)
 	c.open.forget(k)
-	if c.dir.dropChunk(c.file(k), k) {
+	if c.dir.dropChunk(c.file(k), k, whole) {
 		c.badChunks.Add(1)
 	}
 }
 
-// dropChunk removes a chunk that is damaged, unless somebody has made it anew. It says
-// whether it did.
-func (d *Dir) dropChunk(path string, k disk.Key) bool {
+// dropChunk removes a chunk that is damaged, unless somebody has made it anew. Whole says that it is removed
+// also when its bytes are those that were written. It says whether it did.
+func (d *Dir) dropChunk(path string, k disk.Key, whole bool) bool {
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	if _, err := readChunk(path, k); err == nil {
+	if _, err := readChunk(path, k); err == nil && !whole {
 		return false
 	}
 	n := int64(0)

@@ -263,6 +263,16 @@ func (s *Stage) bad(n int) bool {
 	return false
 }
 
+// Drop implements disk.Shelf.
+func (s *Stage) Drop(k disk.Key) {
+	if at, ok := s.at[k]; ok {
+		s.bad(at.n)
+		if s.done[at.n].Swap(false) {
+			s.left.Add(1)
+		}
+	}
+}
+
 // known notes that a chunk is there.
 func (s *Stage) known(n int) {
 	if !s.done[n].Swap(true) {

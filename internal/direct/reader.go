@@ -23,6 +23,8 @@ type Reader struct {
 	Place func(k, field int, n int64) []byte
 	// Want says which fields are wanted, nil for all.
 	Want []bool
+	// Again is that of driver.Group.
+	Again bool
 
 	src driver.Source
 	seq driver.Sequential // src, if it can only be read in order
@@ -45,7 +47,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 		return nil, context.Cause(ctx)
 	}
 	g := &r.g
-	g.Alloc, g.Place, g.Want = r.Alloc, r.Place, r.Want
+	g.Alloc, g.Place, g.Want, g.Again = r.Alloc, r.Place, r.Want, r.Again
 	g.Begin(ids, len(r.src.Info().Fields))
 	if r.seq != nil {
 		return g.Records, r.inOrder(ctx, r.seq)

@@ -140,6 +140,14 @@ func base(url string) string {
 	return name[:min(len(name), 64)]
 }
 
+// Drop removes damaged parts of a copy that is being made. Those of a whole one stay: each job reads the damaged records
+// from the store.
+func (s *Staged) Drop(path, version string, size, off, n int64) {
+	if !s.whole {
+		s.disk.Drop(path, version, size, off, n)
+	}
+}
+
 // Store is s with the copy in front of it.
 func (s *Staged) Store(st store.Store) store.Store {
 	switch {

@@ -140,6 +140,8 @@ type Stats struct {
 	// Skipped counts replaced records, Retries repeated reads.
 	Skipped int64 `json:"skipped"`
 	Retries int64 `json:"retries"`
+	// Repaired is what came of records whose bytes were damaged.
+	Repaired Repaired `json:"repaired"`
 	// SlotsFree, SlotsHeld (by the trainer) and SlotsReady are the state of the
 	// ring; the rest are being filled.
 	SlotsFree  int `json:"slots_free"`

@@ -66,8 +66,10 @@ type Config struct {
 	// Lookahead is the part of Memory, in bytes, for what is read before a batch
 	// has room for it; 0 means a default that fits the budget.
 	Lookahead int64 `json:"lookahead"`
-	// OnError is "raise" (the default), "skip" or "mark".
+	// OnError is "raise" (the default), "skip", "repair" or "mark".
 	OnError string `json:"on_error"`
+	// RepairFrom is the URL of another copy of the pack, for "repair".
+	RepairFrom string `json:"repair_from"`
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
 	Outputs []transform.Output `json:"outputs"`
@@ -205,7 +207,7 @@ func checkParts(data []byte) error {
 
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
+	"memory", "prefetch", "lookahead", "on_error", "repair_from", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
 	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
 }
 
@@ -256,8 +258,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("cache_memory is %d bytes, must not be negative", c.CacheMemory)
 	case c.CacheLimit < 0:
 		return c, fmt.Errorf("cache_limit is %d bytes, must not be negative", c.CacheLimit)
-	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip && c.OnError != OnErrorMark:
-		return c, fmt.Errorf("on_error is %q, must be %q, %q or %q", c.OnError, OnErrorRaise, OnErrorSkip, OnErrorMark)
+	case !slices.Contains([]string{OnErrorRaise, OnErrorSkip, OnErrorRepair, OnErrorMark}, c.OnError):
+		return c, fmt.Errorf("on_error is %q, must be %q, %q, %q or %q", c.OnError, OnErrorRaise, OnErrorSkip, OnErrorRepair, OnErrorMark)
+	case (c.OnError == OnErrorRepair) != (c.RepairFrom != ""):
+		return c, fmt.Errorf("on_error=%q and repair_from=URL, another copy of the pack, go together", OnErrorRepair)
 	case c.Order != "" && c.Order != OrderClient:
 		return c, fmt.Errorf("order is %q, must be %q or empty", c.Order, OrderClient)
 	case c.Order == OrderClient && (c.Shuffle || c.DropLast || c.Uneven != sampler.Exact || c.WorldSize > 1 || c.Bucket != nil):
@@ -289,6 +293,8 @@ const (
 const (
 	OnErrorRaise = "raise"
 	OnErrorSkip  = "skip"
+	// OnErrorRepair reads damaged records from another copy of the pack.
+	OnErrorRepair = "repair"
 	// OnErrorMark leaves the rows of records that cannot be used to the client, who
 	// knows them by their index, -1 - the number of the record.
 	OnErrorMark = "mark"

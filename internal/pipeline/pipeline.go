@@ -20,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/internal/store/retry"
@@ -80,6 +81,7 @@ type Pipeline struct {
 	sub           *direct.Reader // of records that take the place of bad ones
 	subMem        *arena.Bump
 	subBad        [2]int64 // of a source that is read in order: records known to be bad
+	repairs       repairs
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -119,32 +121,13 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	}
 	p := &Pipeline{cfg: cfg, opened: time.Now()}
 	p.kept.p = p
-	open := cfg.OpenSource
-	if open == nil {
-		open = func(ctx context.Context, url string) (driver.Source, error) {
-			return source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: p.kept.options(), Connections: fetch.FarDepth})
-		}
-	}
-	src, err := open(ctx, cfg.Source)
-	if err == nil && cfg.OpenSource != nil {
-		src, err = viewOf(ctx, src, &cfg.View)
-	}
-	if err != nil {
+	if p.src, err = p.openSource(ctx, cfg.Source, p.kept.options()); err != nil {
 		return nil, err
 	}
-	p.src = src
-	if cfg.Sequence != nil {
-		if err := p.sequences(ctx); err != nil {
-			p.release()
-			return nil, err
-		}
+	if err := p.openCopy(ctx); err != nil {
+		_ = p.src.Close() // the refusal is what counts
+		return nil, err
 	}
-	// A client may want a record twice, each time with another part, and an order by windows
-	// reads whole chunks.
-	if cfg.Order != OrderClient && cfg.Window <= 0 {
-		p.src, p.cut = kind.CutVolumes(p.src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
-	}
-	driver.SeedOf(p.src, cfg.Seed)
 	p.epochs = driver.EpochsOf(p.src)
 	if !p.epochs {
 		p.variants = driver.VariantsOf(p.src)
@@ -157,20 +140,47 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	return p, nil
 }
 
-// sequences puts sequences in the place of the documents of the source.
-func (p *Pipeline) sequences(ctx context.Context) error {
+// openSource opens the records at a URL, as the configuration wants them.
+func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsource.Options) (driver.Source, error) {
+	cfg := &p.cfg
+	var src driver.Source
+	var err error
+	if cfg.OpenSource != nil {
+		if src, err = cfg.OpenSource(ctx, url); err == nil {
+			src, err = viewOf(ctx, src, &cfg.View)
+		}
+	} else {
+		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Connections: fetch.FarDepth})
+	}
+	if err == nil && cfg.Sequence != nil {
+		src, err = p.sequences(ctx, src)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A client may want a record twice, each time with another part, and an order by windows
+	// reads whole chunks.
+	if cfg.Order != OrderClient && cfg.Window <= 0 {
+		src, p.cut = kind.CutVolumes(src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
+	}
+	driver.SeedOf(src, cfg.Seed)
+	return src, nil
+}
+
+// sequences puts sequences in the place of the documents of a source.
+func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Source, error) {
 	c := p.cfg.Sequence
-	s, err := sequence.Open(ctx, p.src, &sequence.Options{
+	s, err := sequence.Open(ctx, src, &sequence.Options{
 		Length: c.Length, Packing: c.Packing, Fields: c.Fields, NoShift: c.NoShift, DType: driver.DType(c.DType), Pad: c.Pad,
 		Shuffle: p.cfg.Shuffle, Seed: p.cfg.Seed,
 	})
 	if err != nil {
-		return err
+		_ = src.Close() // the refusal is what counts
+		return nil, err
 	}
-	p.src = s
 	plan := s.Plan()
 	p.info.Sequences = &plan
-	return nil
+	return s, nil
 }
 
 // viewOf is the part that is wanted of a source that somebody else has opened.
@@ -394,6 +404,9 @@ func (p *Pipeline) release() error {
 		p.subMem.Release()
 		p.aloneMem.Release()
 		err = p.objects.Close()
+	}
+	if cerr := p.repairs.close(); err == nil {
+		err = cerr
 	}
 	if p.ram != nil {
 		p.ram.Close()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -290,8 +289,8 @@ const maxSubstitutes = 1000
 // nothing else, so that a resumed run gives the same batch.
 func (w *worker) replace(b *batch, row int, id int64, cause error) {
 	p := w.p
-	if p.disk.Cache != nil && errors.Is(cause, cdec.ErrUnreadable) {
-		if cause = w.again(b, row, id); cause == nil {
+	if damaged(cause) {
+		if cause = w.repair(b, row, id, cause); cause == nil {
 			return
 		}
 	}
@@ -383,25 +382,6 @@ func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
 		return try, err
 	}
 	return try, w.fill(b, row, recs).Errs[0]
-}
-
-// again makes a row of a record that could not be read where it lay: its chunk has been taken
-// out of the cache meanwhile. It is then in no file of the cache, and read of the store.
-func (w *worker) again(b *batch, row int, id int64) error {
-	p := w.p
-	p.subMu.Lock() // one at a time: its memory is in no budget, and seldom needed
-	defer p.subMu.Unlock()
-	r := direct.NewReader(p.src, p.objects)
-	r.Want = p.set.Fields()
-	ids := [1]int64{p.number(id)}
-	if p.epochs {
-		ids[0] = p.inEpoch(b.epoch, ids[0])
-	}
-	recs, err := r.Read(b.stream.ctx, ids[:])
-	if err != nil {
-		return err
-	}
-	return w.fill(b, row, recs).Errs[0]
 }
 
 // batchFailed makes a batch fail, with the error of its first bad row.

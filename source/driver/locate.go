@@ -76,6 +76,9 @@ type Group struct {
 	// Box is optional. It returns the needed part of the KindVolume of a field of Records[k], and
 	// false for all of it. Sources that are a Cutter call it.
 	Box func(k, field int) (Box, bool)
+	// Again says that the bytes were read from another place than usual, because those were damaged. A source that
+	// remembers which values have the right checksum does not remember it of these.
+	Again bool
 
 	values []Value // the values of all Records, one record after the other
 	fields int     // of each record
@@ -153,6 +156,7 @@ func (g *Group) Next() { g.First = append(g.First, int32(len(g.Extents))) }
 // they have the numbers ids.
 func (g *Group) BeginIn(outer *Group, ids []int64, fields int) {
 	g.Begin(ids, fields)
+	g.Again = outer.Again
 	for k := range outer.Records {
 		g.Records[k].Err = outer.Records[k].Err
 	}
@@ -175,7 +179,7 @@ func (g *Group) HandBytes(outer *Group, change func(e *Extent)) {
 	g.First = append(g.First[:0], outer.First...)
 	g.hand(outer.Extents, change)
 	g.Bytes = append(g.Bytes[:0], outer.Bytes...)
-	g.Alloc = outer.Alloc
+	g.Alloc, g.Again = outer.Alloc, outer.Again
 }
 
 func (g *Group) hand(extents []Extent, change func(e *Extent)) {
@@ -189,7 +193,7 @@ func (g *Group) hand(extents []Extent, change func(e *Extent)) {
 // Release drops the references to values, bytes and functions, so that a group which is kept for
 // later does not keep their memory.
 func (g *Group) Release() {
-	g.Want, g.Alloc, g.Place = nil, nil, nil
+	g.Want, g.Alloc, g.Place, g.Again = nil, nil, nil, false
 	clear(g.Bytes)
 	for k := range g.Records {
 		clear(g.Records[k].Values)

@@ -91,6 +91,8 @@ type Shelf interface {
 	// there = true if the chunk has been stored in the meantime, or neither if there is no space. It waits while
 	// another caller, in this process or another, stores the same chunk. What names the object in messages.
 	Begin(ctx context.Context, k Key, what string) (f Fill, there bool, err error)
+	// Drop removes a chunk whose bytes are not those of the store, though they are those that were stored here.
+	Drop(k Key)
 }
 
 // Lender is a Shelf that also has chunks in memory.
@@ -286,6 +288,15 @@ func (c *Cut) Keys(path, version string, size int64) []Key {
 		keys[i] = o.keyOf(i)
 	}
 	return keys
+}
+
+// Drop removes the pieces of an object that have any of n bytes from an offset on.
+func (d *Disk) Drop(path, version string, size, off, n int64) {
+	for _, k := range d.opt.Cut.Keys(path, version, size) {
+		if k.Off < off+n && off < k.Off+k.Size {
+			d.opt.Shelf.Drop(k)
+		}
+	}
 }
 
 // object is an open object.

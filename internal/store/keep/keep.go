@@ -48,6 +48,7 @@ func (c *piece) end() int64 { return c.off + int64(len(c.mem)) }
 type state struct {
 	mu   sync.Mutex
 	full atomic.Bool
+	bad  atomic.Bool   // its bytes are damaged, and not used any more
 	busy chan struct{} // closed when the goroutine that fills it has finished
 }
 
@@ -168,7 +169,7 @@ func (l *lender) Lend(off, n, tail int64, now time.Time) []byte {
 	}
 	from := l.of[i].at + off - l.of[i].off
 	for to := off; ; i++ {
-		if i == len(l.of) || l.of[i].off > to || !l.of[i].full.Load() || tail > arena.Tail {
+		if i == len(l.of) || l.of[i].off > to || !l.of[i].full.Load() || l.of[i].bad.Load() || tail > arena.Tail {
 			return nil
 		}
 		if to = l.of[i].end(); to >= off+n {
@@ -195,7 +196,7 @@ func (k *Kept) read(ctx context.Context, next store.Next, of []piece, p []byte, 
 	at := func(i int) (off, size int64) { return of[i].off, int64(len(of[i].mem)) }
 	err := pieces.Cut(len(of), at, off, int64(len(p)), func(i int, off, n int64) error {
 		to := p[off-start : off-start+n]
-		if i < 0 {
+		if i < 0 || of[i].bad.Load() {
 			return k.past(ctx, next, to, off)
 		}
 		had, err := k.fill(ctx, next, &of[i])
@@ -256,6 +257,17 @@ func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err er
 	err = next.Read(ctx, c.mem, c.off)
 	done = err == nil
 	return err
+}
+
+// Drop ends the use of the pieces of an object that have any of n bytes from an offset on. Others may read their memory
+// right now, so that it is not filled again.
+func (k *Kept) Drop(path string, off, n int64) {
+	for i := range k.objects[path] {
+		if c := &k.objects[path][i]; c.off < off+n && off < c.end() {
+			c.bad.Store(true)
+			c.full.Store(false)
+		}
+	}
 }
 
 // Has reports whether all of a piece is kept after its first read.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "uneven", "output", "layout", "batch_transforms",
     "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
+    "repair_from",
     "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
@@ -153,6 +154,9 @@ class Loader:
         peers_self: which of them is this node. Default: ``STOKER_PEERS_SELF``, else the one with an address of it.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
+            ``"repair"`` reads records that are damaged from ``repair_from``, and is ``"raise"`` for all others.
+        repair_from: with ``on_error="repair"``, the path or URL of another copy of the pack. ``stats()["repaired"]``
+            counts the records that came from it.
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
             records: ``input`` and, one token further, ``target``. Nothing is written for it. ``info["sequences"]``
             says what came of the documents, with what is dropped or padded.
@@ -234,6 +238,7 @@ class Loader:
         peers: Sequence[str] | None = None,
         peers_self: str | None = None,
         on_error: str = "raise",
+        repair_from: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
         sequence_length: int | None = None,
@@ -289,7 +294,8 @@ class Loader:
             "peers": list(peers or []),
             "peers_self": peers_self or "",
             "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
-            "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
+            "on_error": _options.choice("on_error", on_error, ("raise", "skip", "repair")),
+            "repair_from": "" if repair_from is None else _options.source_url(repair_from),
             "outputs": [f.to_config(name, self.layout) for name, f in parsed.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
             "fields": only,
@@ -405,10 +411,12 @@ class Loader:
 
         ``wait_seconds`` is how long this loop has waited for batches, ``batches``
         how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
-        replaced records, ``map`` the seconds that the user's functions took in all processes, and how
-        often a worker was started again. ``engine`` has the counters of the engine (empty when it
-        is not there): per stage busy time, records and queue; bytes read, memory, and
-        what it is waiting for. docs/LAYOUT.md describes them.
+        replaced records, ``repaired`` the number of damaged records that were read again, from the
+        ``store`` instead of a cache and from the ``copy`` of ``repair_from``, ``map`` the seconds
+        that the user's functions took in all processes, and how often a worker was started again.
+        ``engine`` has the counters of the engine (empty when it is not there): per stage busy time,
+        records and queue; bytes read, memory, and what it is waiting for. docs/LAYOUT.md
+        describes them.
         """
         engine: dict[str, Any] = {}
         epochs = self._epochs
@@ -421,6 +429,7 @@ class Loader:
             "wait_seconds": epochs.wait_seconds,
             "held": connection.held if connection else 0,
             "skipped": epochs.skipped,
+            "repaired": engine.get("repaired", {"store": 0, "copy": 0}),
             **({"map": epochs.stage.stats()} if epochs.stage is not None else {}),
             "engine": engine,
         }

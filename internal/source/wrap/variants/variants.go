@@ -172,7 +172,7 @@ func (w *work) begin(g *driver.Group, k int) *driver.Group {
 		w.want[i] = g.Wants(to)
 	}
 	in := &w.inner
-	in.Want = w.want
+	in.Want, in.Again = w.want, g.Again
 	in.Begin(w.id[:], len(w.want))
 	in.Records[0].Err = g.Records[k].Err
 	if w.id[0] < 0 && in.Records[0].Err == nil {

@@ -1,0 +1,170 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Damaged records are read again. If the bytes came from a cache or over a network, they are first read from the
+// store without any cache, under every policy: the store is the truth, and a damaged cache must not fail a job. With
+// on_error="repair" another copy of the pack follows.
+
+// repairs are the ways in which damaged records are read again.
+type repairs struct {
+	mu    sync.Mutex      // one record at a time: the memory is in no budget, and seldom needed
+	plain *direct.Objects // of the source, without caches; made at the first use
+	copy  driver.Source   // of repair_from, nil for none
+	from  *direct.Objects // of copy
+
+	store, other atomic.Int64
+}
+
+// Repaired counts the records whose bytes were damaged and that were read again: from the store, instead of a cache,
+// and from another copy of the pack.
+type Repaired struct {
+	Store int64 `json:"store"`
+	Copy  int64 `json:"copy"`
+}
+
+func (r *repairs) count() Repaired { return Repaired{r.store.Load(), r.other.Load()} }
+
+// close closes what was opened, when no record is read any more.
+func (r *repairs) close() error {
+	var err error
+	if r.plain != nil {
+		err = r.plain.Close()
+	}
+	if r.copy != nil {
+		err = errors.Join(err, r.from.Close(), r.copy.Close())
+	}
+	return err
+}
+
+// openCopy opens the other copy of the pack. It must be the same pack: its manifest has the checksums of all chunks.
+func (p *Pipeline) openCopy(ctx context.Context) error {
+	url := p.cfg.RepairFrom
+	if url == "" {
+		return nil
+	}
+	info := p.src.Info()
+	if info.Format != "pack" {
+		return fmt.Errorf("repair_from: %s is not a pack, and only copies of a pack can be compared", info.URL)
+	}
+	src, err := p.openSource(ctx, url, nil)
+	if err != nil {
+		return fmt.Errorf("repair_from: %w", err)
+	}
+	if of := src.Info(); of.Format != "pack" || of.Fingerprint != info.Fingerprint || of.Len != info.Len {
+		_ = src.Close() // the refusal is what counts
+		return fmt.Errorf("repair_from: %s is not a copy of %s: it has the fingerprint %q, expected %q", of.URL, info.URL, of.Fingerprint, info.Fingerprint)
+	}
+	p.repairs.copy, p.repairs.from = src, direct.NewObjects(src, nil)
+	return nil
+}
+
+// damaged reports whether other copies of the bytes of a record may be right.
+func damaged(cause error) bool {
+	for _, is := range []error{driver.ErrDamaged, store.ErrDamaged, cdec.ErrUnreadable, unix.EIO} {
+		if errors.Is(cause, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// cached reports whether the bytes of records may differ from those of their store: they were cached, or came over a
+// network.
+func (p *Pipeline) cached() bool {
+	return nearby.Of(p.src) || p.ram != nil || p.disk.Cache != nil || p.disk.staged != nil
+}
+
+// repair makes a row of a damaged record from other bytes. It returns why that failed: the cause, or with another copy
+// the causes of both.
+func (w *worker) repair(b *batch, row int, id int64, cause error) error {
+	p, r := w.p, &w.p.repairs
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.disk.Cache != nil && errors.Is(cause, cdec.ErrUnreadable) { // its chunk has been taken out of the cache meanwhile
+		if err := w.again(b, row, id, p.src, p.objects); err == nil || !damaged(err) {
+			return err
+		}
+	}
+	if p.cached() && !p.src.Info().Sequential {
+		if r.plain == nil {
+			r.plain = direct.NewObjects(p.src, nil)
+			r.plain.Decorate = p.cfg.Decorate
+		}
+		err := w.again(b, row, id, p.src, r.plain)
+		if err == nil {
+			p.dropCached(id)
+			r.store.Add(1)
+			return nil
+		}
+		if !damaged(err) {
+			return err
+		}
+	}
+	if r.copy == nil {
+		return cause
+	}
+	if err := w.again(b, row, id, r.copy, r.from); err != nil {
+		return driver.Damaged(fmt.Errorf("%w; and the copy of repair_from: %w", cause, err))
+	}
+	r.other.Add(1)
+	return nil
+}
+
+// again makes a row of a record that is read from other objects than usual.
+func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *direct.Objects) error {
+	p := w.p
+	rd := direct.NewReader(src, objects)
+	rd.Want, rd.Again = p.set.Fields(), true
+	ids := [1]int64{p.number(id)}
+	if p.epochs {
+		ids[0] = p.inEpoch(b.epoch, ids[0])
+	}
+	recs, err := rd.Read(b.stream.ctx, ids[:])
+	if err != nil {
+		return err
+	}
+	return w.fill(b, row, recs).Errs[0]
+}
+
+// dropCached removes what is cached of a record, whose bytes are not those of the store.
+func (p *Pipeline) dropCached(id int64) {
+	g := driver.Group{Want: p.set.Fields()}
+	g.Begin([]int64{id}, len(p.src.Info().Fields))
+	if direct.LocateOnce(p.src, &g) != nil {
+		return // it is repaired again the next time
+	}
+	for i := range g.Extents {
+		e := &g.Extents[i]
+		ob := p.src.Object(e.Object)
+		path := ob.Store.Path(ob.Entry.Name)
+		if p.ram != nil {
+			p.ram.Drop(path, e.Offset, e.Size)
+		}
+		p.disk.drop(path, ob.Entry, e.Offset, e.Size)
+	}
+}
+
+// drop removes chunks of an object from the disk.
+func (d *onDisk) drop(path string, e store.Entry, off, n int64) {
+	switch {
+	case d.staged != nil:
+		d.staged.Drop(path, e.Version, e.Size, off, n)
+	case d.Cache != nil:
+		d.Disk.Drop(path, e.Version, e.Size, off, n)
+	}
+}
