@@ -18,6 +18,8 @@ package cdec
 #cgo nocallback sk_copy_crc32c
 #cgo noescape sk_jpeg_decode_full
 #cgo nocallback sk_jpeg_decode_full
+#cgo noescape sk_jpeg_decode_samples
+#cgo nocallback sk_jpeg_decode_samples
 #include <stdlib.h>
 #include "cdec.h"
 */
@@ -323,6 +325,21 @@ func (d *Decoder) DecodeFull(src, dst []byte) (width, height int, err error) {
 		err = newError(C.int32_t(code), C.sk_message(d.c))
 	}
 	return int(w), int(h), err
+}
+
+// DecodeSamples decodes a whole JPEG to its samples of u8, HWC, as they are stored, but for
+// YCbCr, which becomes RGB. dst must hold width*height*channels bytes. src may not be a mapped file.
+func (d *Decoder) DecodeSamples(src, dst []byte) (width, height, channels int, err error) {
+	var w, h, n C.int
+	if len(src) == 0 {
+		return 0, 0, 0, &Error{Kind: ErrCorrupt, Msg: "the image is empty"}
+	}
+	code := C.sk_jpeg_decode_samples(d.c, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)),
+		(*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)), &w, &h, &n)
+	if code != C.SK_OK {
+		err = newError(C.int32_t(code), C.sk_message(d.c))
+	}
+	return int(w), int(h), int(n), err
 }
 
 // StorePixels writes u8 RGB pixels (HWC, 3 bytes each) to dst as st says, for

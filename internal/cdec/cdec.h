@@ -95,6 +95,9 @@ void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
 // decoder is tested against. *w and *h are set once the header is read, also
 // when dst (of dst_len bytes) is too small.
 int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h);
+// Decodes a whole JPEG to rows of its samples, as they are stored, but for YCbCr, which
+// becomes RGB. *w, *h and *channels are set once the header is read.
+int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels);
 // Why the last call with a result code failed.
 const char *sk_message(const sk_dec *d);
 

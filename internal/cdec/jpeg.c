@@ -200,12 +200,21 @@ static void fail_jump(sk_dec *d, int code)
 	longjmp(d->jump, 1);
 }
 
-void sk_jpeg_options(sk_dec *d)
+// What all decoding has in common.
+static void usual_options(sk_dec *d)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	fail_jump(d, sk_check_size(d, ci->image_width, ci->image_height));
 	if (ci->arith_code)
 		fail_jump(d, sk_fail(d, SK_UNSUPPORTED, "a JPEG with arithmetic coding; only Huffman coding is supported"));
+	ci->dct_method = JDCT_ISLOW;
+	ci->do_fancy_upsampling = TRUE;
+}
+
+void sk_jpeg_options(sk_dec *d)
+{
+	struct jpeg_decompress_struct *ci = &d->ci;
+	usual_options(d);
 	switch (ci->jpeg_color_space) {
 	case JCS_GRAYSCALE:
 		ci->out_color_space = JCS_GRAYSCALE;
@@ -221,8 +230,6 @@ void sk_jpeg_options(sk_dec *d)
 	default:
 		fail_jump(d, sk_fail(d, SK_UNSUPPORTED, "a JPEG with %d components of no known colour space", ci->num_components));
 	}
-	ci->dct_method = JDCT_ISLOW;
-	ci->do_fancy_upsampling = TRUE;
 }
 
 // Pillow's way from CMYK to RGB: JPEGs hold inverted values (Adobe's habit,
@@ -362,6 +369,40 @@ int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, s
 		return sk_jpeg_failed(d);
 	sk_jpeg_source(d, src, n);
 	return emit_full(d, dst, dst_len, w, h);
+}
+
+static int emit_samples(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels)
+{
+	struct jpeg_decompress_struct *ci = &d->ci;
+	jpeg_read_header(ci, TRUE);
+	usual_options(d);
+	ci->out_color_space = ci->jpeg_color_space;
+	if (ci->jpeg_color_space == JCS_YCbCr)
+		ci->out_color_space = JCS_RGB;
+	*w = (int)ci->image_width;
+	*h = (int)ci->image_height;
+	*channels = ci->num_components;
+	const size_t row = (size_t)ci->image_width * (size_t)ci->num_components, need = row * ci->image_height;
+	if (need > dst_len)
+		fail_jump(d, sk_fail(d, SK_BAD_ARGUMENT, "the JPEG of %d x %d pixels needs %zu bytes, not %zu", *w, *h, need, dst_len));
+	jpeg_start_decompress(ci);
+	if (ci->inputctl->has_multiple_scans && d->ran_out)
+		fail_jump(d, sk_fail(d, SK_CORRUPT, "the JPEG is truncated: its scans do not end"));
+	while (ci->output_scanline < ci->output_height) {
+		JSAMPROW rows[1] = {dst};
+		jpeg_read_scanlines(ci, rows, 1);
+		dst += row;
+	}
+	jpeg_abort_decompress(ci);
+	return SK_OK;
+}
+
+int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels)
+{
+	if (setjmp(d->jump))
+		return sk_jpeg_failed(d);
+	sk_jpeg_source(d, src, n);
+	return emit_samples(d, dst, dst_len, w, h, channels);
 }
 
 const char *sk_message(const sk_dec *d)

@@ -11,7 +11,6 @@ import (
 	"io"
 
 	"golang.org/x/image/bmp"
-	"golang.org/x/image/tiff"
 	"golang.org/x/image/webp"
 
 	"github.com/stokerdata/stoker/internal/cdec"
@@ -118,8 +117,6 @@ func decodeImage(codec driver.Codec, src []byte) (image.Image, error) {
 		return gif.Decode(in)
 	case driver.CodecWebP:
 		return webp.Decode(in)
-	case driver.CodecTIFF:
-		return tiff.Decode(in)
 	}
 	return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "not an image of a known format"}
 }
@@ -147,8 +144,7 @@ func libraryError(err error) error {
 	}
 	kind := cdec.ErrCorrupt
 	var pngKind png.UnsupportedError
-	var tiffKind tiff.UnsupportedError
-	if errors.As(err, &pngKind) || errors.As(err, &tiffKind) || errors.Is(err, bmp.ErrUnsupported) {
+	if errors.As(err, &pngKind) || errors.Is(err, bmp.ErrUnsupported) {
 		kind = cdec.ErrUnsupported
 	}
 	return &cdec.Error{Kind: kind, Msg: err.Error()}

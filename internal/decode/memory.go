@@ -198,12 +198,15 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 		if info.Turn > 1 {
 			out += 4 * wide * pixels
 		}
-		if info.Own {
-			return out + 2*wide*int64(max(info.Channels, 1))*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory
+		// Samples as they are stored, blocks as they are read and unpacked, and the
+		// coefficients of a JPEG inside.
+		block := min(info.Block, (w+1024)*(h+1024))
+		samples := wide * int64(min(max(info.Channels, 1), 64))
+		n := 2*samples*pixels + (3*samples+8)*block
+		if info.JPEGInside {
+			n += 8 * block
 		}
-		// An image, and strips or tiles as they are read and as they are unpacked,
-		// into memory that grows by and by.
-		return out + 4*wide*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory
+		return out + n + libraryMemory
 	}
 	return out + 8*pixels + libraryMemory
 }

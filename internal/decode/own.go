@@ -22,7 +22,7 @@ func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefil
 		return (*Decoder).loadPNM
 	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
 		return (*Decoder).loadFloats
-	case info.Codec == driver.CodecTIFF && info.Own:
+	case info.Codec == driver.CodecTIFF:
 		return (*Decoder).loadTIFF
 	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
 		return (*Decoder).loadForeign
@@ -93,17 +93,20 @@ func (d *Decoder) loadFloats(r *Request, info *imagefile.Info) (*picture, error)
 	return p, nil
 }
 
-// loadTIFF loads a TIFF file that tiffimage reads.
+// loadTIFF loads a TIFF file.
 func (d *Decoder) loadTIFF(r *Request, info *imagefile.Info) (*picture, error) {
 	l, err := imagefile.ReadTIFFLayout(r.Value.Bytes)
 	if err != nil {
 		return nil, libraryError(err)
 	}
-	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: tiffimage.Type(l), Channels: int32(l.Channels)}}
+	narrow := !r.Mask && r.Pixels.OrRGB().DType == item.U8 && r.Store.DType != item.U16
+	opt := tiffimage.Options{Mask: r.Mask, Narrow: narrow, JPEG: d.c}
+	t, channels := tiffimage.Type(l, opt)
+	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: t, Channels: int32(channels)}}
 	if p.pix, err = d.pixels.Bytes(int(p.h) * p.stride()); err != nil {
 		return nil, err
 	}
-	if err := tiffimage.Read(r.Value.Bytes, l, p.pix); err != nil {
+	if err := tiffimage.Read(r.Value.Bytes, l, opt, p.pix); err != nil {
 		return nil, libraryError(err)
 	}
 	return p, nil

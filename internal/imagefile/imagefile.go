@@ -13,7 +13,6 @@ import (
 	_ "image/png"
 
 	_ "golang.org/x/image/bmp"
-	_ "golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp"
 
 	"github.com/stokerdata/stoker/internal/netpbm"
@@ -53,9 +52,8 @@ type Info struct {
 	Lossless bool
 	// Block is the number of pixels of the largest strip or tile of a TIFF file.
 	Block int64
-	// Own is of TIFF files only: TIFFLayout describes them, and package decode reads
-	// them by that instead of by a library.
-	Own bool
+	// JPEGInside is of TIFF files only: their strips or tiles are JPEGs.
+	JPEGInside bool
 	// Text is of PNM files only: values are written as decimal numbers.
 	Text bool
 	// JPEG is set for JPEG files that Check has looked through.
@@ -242,10 +240,10 @@ func Check(b []byte) (Info, error) {
 // header, or by a library that looks at the header anew.
 func (info *Info) decodedHere() bool {
 	switch info.Codec {
-	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF:
+	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF, driver.CodecTIFF:
 		return true
 	}
-	return info.Codec == driver.CodecTIFF && info.Own
+	return false
 }
 
 func beginning(b []byte) string {

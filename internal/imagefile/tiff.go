@@ -40,9 +40,12 @@ type entry struct {
 
 // Types of entries.
 const (
-	short = 3
-	long  = 4
-	long8 = 16
+	byte1    = 1
+	short    = 3
+	long     = 4
+	rational = 5
+	raw      = 7
+	long8    = 16
 )
 
 // The tags that are read.
@@ -64,7 +67,13 @@ const (
 	tagFillOrder    = 266
 	tagPlanar       = 284
 	tagPredictor    = 317
+	tagFaxOptions   = 292
+	tagColormap     = 320
 	tagExtra        = 338
+	tagJPEGTables   = 347
+	tagYCbCrWeights = 529
+	tagSubsampling  = 530
+	tagReference    = 532
 	tagFormat       = 339
 )
 
@@ -216,6 +225,10 @@ func probeTIFF(b []byte, info *Info) error {
 			tileWidth = int64(side(v))
 		case tagTileHeight:
 			tileHeight = int64(side(v))
+		case tagFormat:
+			info.Float = SampleFormat(v) == FormatFloat
+		case tagCompression:
+			info.JPEGInside = v == TIFFJPEG
 		}
 	}
 	if stripRows == 0 || stripRows > int64(info.Height) {
@@ -240,68 +253,78 @@ func probeTIFF(b []byte, info *Info) error {
 	case photometric == 6:
 		info.Color = YCbCr
 	}
-	var l TIFFLayout
-	if d.layout(&l) == nil && l.own() {
-		info.Own, info.Float = true, l.Format == FormatFloat
+	return nil
+}
+
+// checkTIFF checks that the first picture is one that is read, and that all of its
+// strips or tiles lie inside of the file.
+func checkTIFF(b []byte) error {
+	l, err := ReadTIFFLayout(b)
+	if err != nil {
+		return err
+	}
+	for i := range min(len(l.Offsets), len(l.Sizes)) {
+		if int64(l.Offsets[i])+int64(l.Sizes[i]) > int64(len(b)) {
+			return truncated(b, fmt.Sprintf("before the end of strip %d of %d", i+1, len(l.Offsets)))
+		}
 	}
 	return nil
 }
 
-// checkTIFF checks that all strips or tiles of the first picture lie inside of
-// the file.
-func checkTIFF(b []byte) error {
-	d, err := openDirectory(b)
+// bytes returns the values of an entry of single bytes.
+func (d *directory) bytes(e entry) ([]byte, error) {
+	if e.kind != raw && e.kind != byte1 {
+		return nil, broken("bytes of type %d in tag %d", e.kind, e.tag)
+	}
+	return d.values(e, 1)
+}
+
+// rationals reads fractions into v, which is left alone if they make no sense.
+func (d *directory) rationals(e entry, v []float64) error {
+	if e.kind != rational || int(e.count) != len(v) {
+		return nil
+	}
+	src, err := d.values(e, 8)
 	if err != nil {
 		return err
 	}
-	var offsets, counts []uint32
-	for i := range d.whole() {
-		e := d.entry(i)
-		switch e.tag {
-		case tagStripOffsets, tagTileOffsets:
-			offsets, err = d.numbers(e)
-		case tagStripBytes, tagTileBytes:
-			counts, err = d.numbers(e)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if len(offsets) == 0 || len(offsets) != len(counts) {
-		return broken("no picture data")
-	}
-	for i := range offsets {
-		if int64(offsets[i])+int64(counts[i]) > int64(len(b)) {
-			return truncated(b, fmt.Sprintf("before the end of strip %d of %d", i+1, len(offsets)))
+	for i := range v {
+		if below := d.order.Uint32(src[8*i+4:]); below > 0 {
+			v[i] = float64(d.order.Uint32(src[8*i:])) / float64(below)
 		}
 	}
 	return nil
+}
+
+// values returns the bytes of an entry whose values have size bytes each.
+func (d *directory) values(e entry, size int64) ([]byte, error) {
+	total := size * int64(e.count)
+	if total <= int64(len(e.value)) {
+		return e.value[:total], nil
+	}
+	at := d.place(e)
+	if at > int64(len(d.b))-total {
+		return nil, truncated(d.b, fmt.Sprintf("before the values of its tag %d", e.tag))
+	}
+	return d.b[at : at+total], nil
 }
 
 // numbers reads a table of numbers.
 func (d *directory) numbers(e entry) ([]uint32, error) {
-	var size int64
-	switch e.kind {
-	case short:
-		size = 2
-	case long:
-		size = 4
-	case long8:
-		size = 8
-	default:
-		return nil, broken("strip table of type %d", e.kind)
+	sizes := map[uint16]int64{byte1: 1, short: 2, long: 4, long8: 8}
+	size := sizes[e.kind]
+	if size == 0 {
+		return nil, broken("numbers of type %d in tag %d", e.kind, e.tag)
 	}
-	src := e.value
-	if total := size * int64(e.count); total > int64(len(e.value)) {
-		at := d.place(e)
-		if at > int64(len(d.b))-total {
-			return nil, truncated(d.b, "before its strip table")
-		}
-		src = d.b[at : at+total]
+	src, err := d.values(e, size)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]uint32, e.count)
 	for i := range out {
 		switch size {
+		case 1:
+			out[i] = uint32(src[i])
 		case 2:
 			out[i] = uint32(d.order.Uint16(src[2*i:]))
 		case 4:

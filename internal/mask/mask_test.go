@@ -6,6 +6,9 @@ import (
 	"image/color"
 	"image/png"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
@@ -190,6 +193,31 @@ func BenchmarkBox(b *testing.B) {
 				}
 				b.ReportMetric(float64(len(v.Bytes)), "stored")
 			})
+		}
+	}
+}
+
+// TestMasksOfAllFormats reads masks of TIFF beside the numbers that Pillow reads.
+func TestMasksOfAllFormats(t *testing.T) {
+	names, err := filepath.Glob("../decode/testdata/formats/*.tiff.mask")
+	if err != nil || len(names) < 15 {
+		t.Fatalf("%d masks: %v", len(names), err)
+	}
+	for _, name := range names {
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(strings.TrimSuffix(name, ".mask"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := FromFile(b)
+		if err == nil {
+			m, err = m.Resized(2)
+		}
+		if err != nil || !bytes.Equal(m.Pix, want[8:]) {
+			t.Errorf("%s: other numbers than Pillow's, %v", filepath.Base(name), err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package mask
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
 			size = 2
 		}
 		return &Mask{Width: int(info.Width), Height: int(info.Height), Size: size, Pix: pix}, nil
-	case info.Codec == driver.CodecTIFF && info.Own:
+	case info.Codec == driver.CodecTIFF:
 		return fromTIFF(b)
 	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
 		return nil, fmt.Errorf("a mask in JPEG XL or AVIF is not read: save masks as PNG")
@@ -52,12 +53,17 @@ func fromTIFF(b []byte) (*Mask, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.Channels > 1 {
-		return nil, errColours
+	if l.Compression == imagefile.TIFFJPEG {
+		return nil, ErrLossy
 	}
-	t, n := tiffimage.Type(l), l.Width*l.Height
-	pix := make([]byte, n*t.Size())
-	if err := tiffimage.Read(b, l, pix); err != nil {
+	opt := tiffimage.Options{Mask: true}
+	t, channels := tiffimage.Type(l, opt)
+	n := l.Width * l.Height
+	pix := make([]byte, n*t.Size()*channels)
+	if err := tiffimage.Read(b, l, opt, pix); err != nil {
+		return nil, err
+	}
+	if pix, err = oneOf(pix, t.Size(), channels, l.Width); err != nil {
 		return nil, err
 	}
 	if t != dtype.F32 {
@@ -71,4 +77,20 @@ func fromTIFF(b []byte) (*Mask, error) {
 		binary.LittleEndian.PutUint16(pix[2*i:], uint16(v))
 	}
 	return &Mask{Width: l.Width, Height: l.Height, Size: 2, Pix: pix[:2*n]}, nil
+}
+
+// oneOf makes of pixels that are gray everywhere one value each. Alpha does not count.
+func oneOf(pix []byte, size, channels, width int) ([]byte, error) {
+	if channels == 1 {
+		return pix, nil
+	}
+	n := len(pix) / size / channels
+	for i := range n {
+		px := pix[i*size*channels:][:size*channels]
+		if channels > 2 && !(bytes.Equal(px[:size], px[size:2*size]) && bytes.Equal(px[:size], px[2*size:3*size])) {
+			return nil, fmt.Errorf("%w (at %d, %d)", errColours, i%width, i/width)
+		}
+		copy(pix[i*size:], px[:size])
+	}
+	return pix[:n*size], nil
 }

@@ -1,7 +1,6 @@
-// Package tiffimage reads the samples of TIFF files as they are: integers of 8, 16
-// and 32 bits and floats of 16, 32 and 64, in strips or tiles, by pixel or by
-// channel, not compressed or by LZW, deflate, PackBits or zstd, with differences of
-// neighbours or without. Package imagefile has read how they lie in the file.
+// Package tiffimage reads the pictures of TIFF files: samples of 1 to 32 bits and floats
+// of 16, 32 and 64, in strips or tiles, by pixel or by channel. It reads all compressions
+// of imagefile.TIFFLayout, which says how a picture lies in its file.
 package tiffimage
 
 import (
@@ -10,40 +9,131 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"math/bits"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/image/tiff/lzw"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/inflate"
 )
 
-// Type is what the samples of a file become: u8 and u16 stay what they are, all else
-// becomes f32.
-func Type(l *imagefile.TIFFLayout) dtype.Type {
-	if l.Format == imagefile.FormatUnsigned && l.Bits <= 16 {
-		if l.Bits == 8 {
-			return dtype.U8
-		}
-		return dtype.U16
-	}
-	return dtype.F32
+// Options say what a picture is read for.
+type Options struct {
+	// Mask reads class numbers: samples as they are stored, indices of a palette.
+	Mask bool
+	// Narrow reads what Pillow holds as 8 bits as those: of 16-bit colours the upper
+	// ones, of signed bytes their bits.
+	Narrow bool
+	// JPEG decodes JPEGs inside of the file. Nil stands for one that is made for it.
+	JPEG *cdec.Decoder
 }
 
-// Read gives the samples of a whole file, height x width x channels, little-endian.
-// Integers in which 0 stands for white are inverted, unless they are signed.
-func Read(b []byte, l *imagefile.TIFFLayout, dst []byte) error {
-	r := reader{l: l, file: b, dst: dst, to: Type(l), sample: l.Bits / 8}
-	r.channels = l.Channels
-	planes := 1
-	if l.Planar {
-		r.channels, planes = 1, l.Channels
+// Type returns the type of the values and the number of channels that Read gives:
+// uint8, uint16 or float32.
+func Type(l *imagefile.TIFFLayout, opt Options) (t dtype.Type, channels int) {
+	switch l.Photometric {
+	case imagefile.TIFFPalette:
+		if opt.Mask {
+			return dtype.U8, 1
+		}
+		return dtype.U8, 2 + l.Channels
+	case imagefile.TIFFCMYK, imagefile.TIFFYCbCr, imagefile.TIFFCIELab:
+		return dtype.U8, min(l.Channels, 3)
 	}
-	r.row = l.BlockWidth * r.channels * r.sample
-	r.block = make([]byte, r.row*l.BlockHeight)
+	switch {
+	case l.Format == imagefile.FormatSigned && l.Bits == 8 && opt.Narrow:
+		t = dtype.U8
+	case l.Format != imagefile.FormatUnsigned || l.Bits > 16:
+		t = dtype.F32
+	case l.Bits <= 8 || opt.Narrow && l.Channels > 1:
+		t = dtype.U8
+	default:
+		t = dtype.U16
+	}
+	return t, l.Channels
+}
+
+// Read reads a whole picture to dst: height x width x channels, little-endian.
+func Read(b []byte, l *imagefile.TIFFLayout, opt Options, dst []byte) error {
+	r := reader{l: l, file: b, opt: opt, size: sampleBytes(l)}
+	r.pixels = dst
+	if direct := r.direct(); !direct {
+		r.pixels = make([]byte, l.Width*l.Height*l.Channels*r.size)
+	}
+	if err := r.blocks(); err != nil {
+		return err
+	}
+	if !r.direct() {
+		r.convert(dst)
+	}
+	return nil
+}
+
+// sampleBytes is the size of a sample as the reader holds it.
+func sampleBytes(l *imagefile.TIFFLayout) int {
+	switch {
+	case l.Bits <= 8:
+		return 1
+	case l.Bits <= 16:
+		return 2
+	case l.Bits <= 32:
+		return 4
+	}
+	return 8
+}
+
+type reader struct {
+	l    *imagefile.TIFFLayout
+	file []byte
+	opt  Options
+	// pixels are the samples of the whole picture that are used, of size bytes each,
+	// little-endian.
+	pixels []byte
+	size   int
+	// samples are those of a pixel of a block, row the bytes of a block's row.
+	samples, row int
+	block, wide  []byte
+}
+
+// direct reports whether samples are already what is wanted.
+func (r *reader) direct() bool {
+	l := r.l
+	t, channels := Type(l, r.opt)
+	whole := l.Format == imagefile.FormatUnsigned && (l.Bits == 8 || l.Bits == 16) ||
+		l.Format == imagefile.FormatFloat && l.Bits == 32 || l.Format == imagefile.FormatSigned && l.Bits == 8 && t == dtype.U8
+	if !whole || t.Size() != r.size || channels != l.Channels {
+		return false
+	}
+	switch l.Photometric {
+	case imagefile.TIFFRGB, imagefile.BlackIsZero:
+		return l.Alpha != imagefile.Premultiplied || r.opt.Mask
+	case imagefile.WhiteIsZero:
+		return l.Format != imagefile.FormatUnsigned
+	case imagefile.TIFFPalette:
+		return r.opt.Mask
+	case imagefile.TIFFYCbCr:
+		return channels == 1 || l.Compression == imagefile.TIFFJPEG
+	}
+	return false
+}
+
+// blocks reads all blocks of the channels that are used.
+func (r *reader) blocks() error {
+	l := r.l
+	planes := 1
+	r.samples = l.Samples
+	if l.Planar {
+		r.samples, planes = 1, l.Channels
+	}
+	r.row = (l.BlockWidth*r.samples*l.Bits + 7) / 8
+	r.block = make([]byte, r.blockBytes(l.BlockHeight))
+	if l.Bits != 8*r.size {
+		r.wide = make([]byte, l.BlockWidth*r.samples*r.size)
+	}
 	i := 0
 	for plane := range planes {
 		for y := 0; y < l.Height; y += l.BlockHeight {
@@ -58,15 +148,15 @@ func Read(b []byte, l *imagefile.TIFFLayout, dst []byte) error {
 	return nil
 }
 
-type reader struct {
-	l         *imagefile.TIFFLayout
-	file, dst []byte
-	to        dtype.Type
-	// channels are those of a block, sample the bytes of one, row those of a block's
-	// row.
-	channels, sample, row int
-	block                 []byte
+// blockBytes is the size of a block of some rows.
+func (r *reader) blockBytes(rows int) int {
+	if l := r.l; l.Subsampled() {
+		return up(rows, l.SubY) * up(l.BlockWidth, l.SubX) * (l.SubX*l.SubY + 2)
+	}
+	return rows * r.row
 }
+
+func up(n, by int) int { return (n + by - 1) / by }
 
 // read reads a block, whose upper left corner is at x and y.
 func (r *reader) read(i, plane, x, y int) error {
@@ -75,38 +165,152 @@ func (r *reader) read(i, plane, x, y int) error {
 	if from+size > int64(len(r.file)) {
 		return fmt.Errorf("it lies outside of the file: %w", io.ErrUnexpectedEOF)
 	}
-	block := r.block
+	rows := l.BlockHeight
 	if !l.Tiled {
-		block = block[:min(l.BlockHeight, l.Height-y)*r.row]
+		rows = min(rows, l.Height-y)
 	}
-	block, err := unpack(l.Compression, block, r.file[from:from+size])
+	block, err := r.unpack(r.block[:r.blockBytes(rows)], r.source(r.file[from:from+size]), rows)
 	if err != nil {
 		return err
 	}
-	rows, width := min(l.BlockHeight, l.Height-y), min(l.BlockWidth, l.Width-x)
-	size8 := r.to.Size()
+	if l.Subsampled() {
+		block = r.spread(block, rows)
+	}
+	rows, width := min(rows, l.Height-y), min(l.BlockWidth, l.Width-x)
 	for k := range rows {
-		row := block[k*r.row : (k+1)*r.row]
-		switch l.Predictor {
-		case 2:
-			r.sum(row)
-		case 3:
-			row = r.sumBytes(row)
+		row, err := r.predicted(block[k*r.row : (k+1)*r.row])
+		if err != nil {
+			return err
 		}
-		at := (((y+k)*l.Width+x)*l.Channels + plane) * size8
-		if l.Planar {
-			for p := range width {
-				r.convert(r.dst[at+p*l.Channels*size8:], row[p*r.sample:], 1)
-			}
-			continue
-		}
-		r.convert(r.dst[at:], row, width*r.channels)
+		at := (((y+k)*l.Width+x)*l.Channels + plane) * r.size
+		r.keep(r.pixels[at:], r.little(row), width)
 	}
 	return nil
 }
 
-// unpack fills dst with what is compressed in src. What is not compressed stays where
-// it is, unless it is worked on afterwards.
+// source is compressed data with the first bit of each byte in its highest one.
+func (r *reader) source(src []byte) []byte {
+	if !r.l.LowBitFirst || r.l.Compression == imagefile.TIFFJPEG {
+		return src
+	}
+	out := make([]byte, len(src))
+	for i, c := range src {
+		out[i] = bits.Reverse8(c)
+	}
+	return out
+}
+
+// predicted undoes the predictor in a row.
+func (r *reader) predicted(row []byte) ([]byte, error) {
+	switch r.l.Predictor {
+	case 2:
+		r.sum(row)
+	case 3:
+		return r.sumBytes(row), nil
+	}
+	return row, nil
+}
+
+// little makes of a row samples of whole bytes, little-endian.
+func (r *reader) little(row []byte) []byte {
+	switch {
+	case r.wide != nil:
+		r.unpackSamples(row)
+		return r.wide
+	case r.size > 1 && r.l.Order == binary.ByteOrder(binary.BigEndian):
+		for i := 0; i+r.size <= len(row); i += r.size {
+			reverse(row[i : i+r.size])
+		}
+	}
+	return row
+}
+
+func reverse(b []byte) {
+	for i, k := 0, len(b)-1; i < k; i, k = i+1, k-1 {
+		b[i], b[k] = b[k], b[i]
+	}
+}
+
+// unpackSamples spreads samples that are no whole bytes, the first one in the highest
+// bits, or of 24 bits.
+func (r *reader) unpackSamples(row []byte) {
+	n, at := r.l.Bits, 0
+	for i := range len(r.wide) / r.size {
+		v := uint32(0)
+		if n == 24 {
+			v = r.sample24(row[3*i:])
+		} else {
+			for k := n; k > 0; {
+				take := min(k, 8-at%8)
+				v = v<<take | uint32(row[at/8])>>(8-at%8-take)&(1<<take-1)
+				at, k = at+take, k-take
+			}
+		}
+		for k := range r.size {
+			r.wide[i*r.size+k] = byte(v >> (8 * k))
+		}
+	}
+}
+
+func (r *reader) sample24(b []byte) uint32 {
+	if r.l.Order == binary.ByteOrder(binary.LittleEndian) {
+		return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16
+	}
+	return uint32(b[2]) | uint32(b[1])<<8 | uint32(b[0])<<16
+}
+
+// keep stores the samples of a row that are used.
+func (r *reader) keep(dst, row []byte, width int) {
+	l, size := r.l, r.size
+	switch {
+	case l.Planar:
+		for x := range width {
+			copy(dst[x*l.Channels*size:][:size], row[x*size:])
+		}
+	case l.Channels == r.samples:
+		copy(dst[:width*l.Channels*size], row)
+	default:
+		n := l.Channels * size
+		for x := range width {
+			copy(dst[x*n:][:n], row[x*r.samples*size:])
+		}
+	}
+}
+
+// spread makes of a block of subsampled YCbCr one of three samples for each pixel.
+func (r *reader) spread(block []byte, rows int) []byte {
+	l := r.l
+	unit, across := l.SubX*l.SubY+2, up(l.BlockWidth, l.SubX)
+	out := make([]byte, rows*r.row)
+	for y := range rows {
+		for x := range l.BlockWidth {
+			u := block[(y/l.SubY*across+x/l.SubX)*unit:]
+			p := out[y*r.row+3*x:]
+			p[0], p[1], p[2] = u[y%l.SubY*l.SubX+x%l.SubX], u[unit-2], u[unit-1]
+		}
+	}
+	return out
+}
+
+// unpack fills dst with what is compressed in src.
+func (r *reader) unpack(dst, src []byte, rows int) ([]byte, error) {
+	switch l := r.l; l.Compression {
+	case imagefile.TIFFRLE:
+		return dst, unpackFax(dst, src, l.BlockWidth, faxKind{align: 8})
+	case imagefile.TIFFRLEW:
+		return dst, unpackFax(dst, src, l.BlockWidth, faxKind{align: 16})
+	case imagefile.TIFFGroup3:
+		return dst, unpackFax(dst, src, l.BlockWidth, faxKind{marks: true, twoDimensions: l.Fax&1 != 0})
+	case imagefile.TIFFGroup4:
+		return dst, unpackFax(dst, src, l.BlockWidth, faxKind{group4: true})
+	case imagefile.TIFFJPEG:
+		return dst, r.unpackJPEG(dst, src, rows)
+	default:
+		return unpack(l.Compression, dst, src)
+	}
+}
+
+// unpack fills dst with bytes that are compressed in src.
 func unpack(how int, dst, src []byte) ([]byte, error) {
 	short := func(n int) error {
 		return fmt.Errorf("it has %d bytes of pixels instead of %d: %w", n, len(dst), io.ErrUnexpectedEOF)
@@ -119,6 +323,8 @@ func unpack(how int, dst, src []byte) ([]byte, error) {
 		return dst, nil
 	case imagefile.TIFFDeflate:
 		return dst, inflate.Zlib(dst, src)
+	case imagefile.TIFFLZMA:
+		return dst, unpackLZMA(dst, src)
 	case imagefile.TIFFLZW:
 		in := lzw.NewReader(bytes.NewReader(src), lzw.MSB, 8)
 		defer in.Close()
@@ -182,9 +388,9 @@ func unpackBits(dst, src []byte) int {
 
 // sum adds to each sample of a row the one of its channel before it.
 func (r *reader) sum(row []byte) {
-	step, o := r.channels*r.sample, r.l.Order
-	for i := step; i < len(row); i += r.sample {
-		switch r.sample {
+	step, o := r.samples*r.size, r.l.Order
+	for i := step; i < len(row); i += r.size {
+		switch r.size {
 		case 1:
 			row[i] += row[i-step]
 		case 2:
@@ -200,67 +406,18 @@ func (r *reader) sum(row []byte) {
 // sumBytes adds to each byte of a row of floats the one of its channel before it, and
 // puts the bytes of each float, of which all first ones come first, together.
 func (r *reader) sumBytes(row []byte) []byte {
-	for i := r.channels; i < len(row); i++ {
-		row[i] += row[i-r.channels]
+	for i := r.samples; i < len(row); i++ {
+		row[i] += row[i-r.samples]
 	}
-	out, n := make([]byte, len(row)), len(row)/r.sample
+	out, n := make([]byte, len(row)), len(row)/r.size
 	for i := range n {
-		for k := range r.sample {
-			at := i*r.sample + k
+		for k := range r.size {
+			at := i*r.size + k
 			if r.l.Order == binary.ByteOrder(binary.LittleEndian) {
-				at = i*r.sample + r.sample - 1 - k
+				at = i*r.size + r.size - 1 - k
 			}
 			out[at] = row[k*n+i]
 		}
 	}
 	return out
-}
-
-// convert writes n samples as the type that they become.
-func (r *reader) convert(dst, src []byte, n int) {
-	o, l := r.l.Order, r.l
-	switch {
-	case r.to == dtype.U8:
-		copy(dst[:n], src)
-		if l.Inverted {
-			for i := range dst[:n] {
-				dst[i] = ^dst[i]
-			}
-		}
-	case r.to == dtype.U16:
-		for i := range n {
-			v := o.Uint16(src[2*i:])
-			if l.Inverted {
-				v = ^v
-			}
-			binary.LittleEndian.PutUint16(dst[2*i:], v)
-		}
-	default:
-		for i := range n {
-			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(r.float(src[i*r.sample:])))
-		}
-	}
-}
-
-// float is a sample that is no unsigned number of 8 or 16 bits.
-func (r *reader) float(b []byte) float32 {
-	o := r.l.Order
-	if r.l.Format == imagefile.FormatFloat {
-		switch r.sample {
-		case 2:
-			return float32(dtype.Float16(o.Uint16(b)))
-		case 4:
-			return math.Float32frombits(o.Uint32(b))
-		}
-		return float32(math.Float64frombits(o.Uint64(b)))
-	}
-	switch {
-	case r.l.Format == imagefile.FormatUnsigned:
-		return float32(o.Uint32(b))
-	case r.sample == 1:
-		return float32(int8(b[0]))
-	case r.sample == 2:
-		return float32(int16(o.Uint16(b)))
-	}
-	return float32(int32(o.Uint32(b)))
 }

@@ -1,0 +1,129 @@
+"""Images of every kind that Pillow and tifffile write or read, next to what those make of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import stoker
+
+tifffile = pytest.importorskip("tifffile")
+
+Make = Callable[..., stoker.Loader]
+Files = dict[str, bytes]
+H, W = 37, 53
+rng = np.random.default_rng(3)
+y, x = np.mgrid[:H, :W]
+rgb = np.dstack([x * 4, y * 6, (x + y) * 2]).astype(np.uint8)
+rgb[5:15, 5:25] = rng.integers(0, 256, (10, 20, 3))
+gray, alpha = rgb[..., 0], rng.integers(0, 256, (H, W)).astype(np.uint8)
+bits = ((x // 7 + y // 5) % 3 == 0) | (rng.random((H, W)) < 0.1)
+picture = Image.fromarray(rgb)
+
+
+def saved(im: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    im.save(out, kind, **options)
+    return out.getvalue()
+
+
+def pillow(b: bytes, mode: str = "RGB") -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(b)).convert(mode))
+
+
+def read(make: Make, root: Path, files: Files, **field: Any) -> dict[str, np.ndarray]:
+    """Read all files in one batch."""
+    (root / "c").mkdir(parents=True)
+    for name, b in files.items():
+        (root / "c" / name).write_bytes(b)
+    loader = make(root, len(files), shuffle=False, fields={"image": stoker.Field("image", [], **field)})
+    images = np.array(next(iter(loader))["image"])
+    return dict(zip(sorted(files), images, strict=True))
+
+
+def differ(got: dict[str, np.ndarray], want: dict[str, np.ndarray], most: int = 0) -> list[str]:
+    """Name the images that are not what they should be."""
+    return [
+        f"{name}: up to {np.abs(got[name].reshape(a.shape).astype(float) - a).max()}"
+        for name, a in want.items()
+        if not np.abs(got[name].reshape(a.shape).astype(float) - a).max() <= most
+    ]
+
+
+def tiffs() -> Files:
+    """Return what Pillow writes: all of its modes in all of its compressions."""
+    modes = {
+        "1": Image.fromarray(bits),
+        "L": Image.fromarray(gray),
+        "LA": Image.merge("LA", [Image.fromarray(gray), Image.fromarray(alpha)]),
+        "P": picture.quantize(200),
+        "I": Image.fromarray(gray.astype(np.int32) * 3 - 100),
+        "I16": Image.fromarray(gray.astype(np.uint16) * 2),
+        "F": Image.fromarray(gray.astype(np.float32) * 1.3 - 20),
+        "RGB": picture,
+        "RGBA": Image.merge("RGBA", [*picture.split(), Image.fromarray(alpha)]),
+        "RGBX": picture.convert("RGBX"),
+        "CMYK": Image.merge("CMYK", [*picture.split(), Image.fromarray(alpha)]),
+        "YCbCr": picture.convert("YCbCr"),
+    }
+    packed = [None, "packbits", "tiff_lzw", "tiff_adobe_deflate", "jpeg", "lzma", "zstd"]
+    options = [{}, {"tiffinfo": {278: 16}}, {"tiffinfo": {317: 2}}, {"big_tiff": True}]
+    files = {}
+    for mode, im in modes.items():
+        for how in [*packed, "group3", "group4", "tiff_ccitt"] if mode == "1" else packed:
+            for i, more in enumerate(options):
+                if (mode == "1" and (how == "jpeg" or i == 2)) or (how == "jpeg" and mode in ("P", "I", "I16", "F")):
+                    continue
+                if mode == "F" and i == 2:
+                    continue  # differences of floats as whole numbers are read by nothing
+                files[f"{mode}-{how}-{i}.tif"] = saved(im, "TIFF", compression=how, **more)
+    two = {"tiffinfo": {292: 1}}
+    files["1-group3-2d.tif"] = saved(modes["1"], "TIFF", compression="group3", **two)
+    files["1-group4-low.tif"] = saved(modes["1"], "TIFF", compression="group4", tiffinfo={266: 2})
+    return files
+
+
+def test_tiffs_of_pillow(make: Make, tmp_path: Path) -> None:
+    files = tiffs()
+    assert len(files) > 250
+    got = read(make, tmp_path, files)
+    assert differ(got, {name: pillow(b) for name, b in files.items()}) == []
+
+
+def written(a: np.ndarray, **options: Any) -> bytes:
+    out = io.BytesIO()
+    tifffile.imwrite(out, a, metadata=None, **options)
+    return out.getvalue()
+
+
+def test_tiffs_of_tifffile(make: Make, tmp_path: Path) -> None:
+    """Strips, tiles, planes and both orders of bytes, with numbers of all kinds that become float32."""
+    kinds = {
+        "u8": gray,
+        "u16": gray.astype(np.uint16) * 200,
+        "u32": gray.astype(np.uint32) * 70000,
+        "i8": gray.astype(np.int8),
+        "i16": gray.astype(np.int16) * 90 - 9000,
+        "i32": gray.astype(np.int32) * 9000 - 90000,
+        "f16": (gray / 7 - 9).astype(np.float16),
+        "f32": (gray / 7 - 9).astype(np.float32),
+        "f64": gray / 8 - 9,
+    }
+    files, want = {}, {}
+    for kind, a in kinds.items():
+        for how in (None, "lzw", "deflate", "zstd", "packbits", "lzma"):
+            for order in "<>":
+                for tile in (None, (16, 32)):
+                    for predictor in {False, how in ("deflate", "lzw")}:
+                        name = f"{kind}-{how}-{ord(order)}-{tile is None}-{predictor}.tif"
+                        options = {"compression": how, "byteorder": order, "tile": tile, "predictor": predictor}
+                        files[name] = written(a, photometric="minisblack", **options)
+                        want[name] = a.astype(np.float32)
+    loaded = read(make, tmp_path, files, mode="L", depth=32)
+    assert differ(loaded, want) == []
