@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/dynlib"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/sink"
@@ -18,6 +19,13 @@ type readable struct {
 	*format.Format
 	// Writes is the command that writes it, "" if there is none.
 	Writes string `json:"writes"`
+}
+
+// formatsJSON is what stoker formats prints as JSON. Searched are the folders of libraries, "" those of the system.
+type formatsJSON struct {
+	Formats  []readable `json:"formats"`
+	Decoders []decoder  `json:"decoders"`
+	Searched []string   `json:"searched"`
 }
 
 func readables() []readable {
@@ -44,9 +52,12 @@ func newFormatsCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "formats [NAME]",
 		GroupID: groupData,
-		Short:   "List the formats that can be read, or show the parameters of one",
+		Short:   "List the formats and codecs that can be read, or show the parameters of one",
 		Long: `List the formats that can be loaded, packed and inspected. Most are recognised by
 names and content. To choose one, write its name before the path: npy:tokens.bin.
+
+Then list the codecs of images, sound and video, and what decodes them in this
+installation: a library with its version and path, or the commands that install it.
 
 With NAME, show how to use one format: an example, its URL parameters and the
 command that writes it.`,
@@ -69,7 +80,7 @@ command that writes it.`,
 				e := json.NewEncoder(p)
 				e.SetIndent("", "  ")
 				e.SetEscapeHTML(false)
-				if err := e.Encode(all); err != nil {
+				if err := e.Encode(formatsJSON{all, decoders(), dynlib.Places()}); err != nil {
 					return err
 				}
 			case len(args) > 0:
@@ -79,6 +90,7 @@ command that writes it.`,
 					p.item(r.Name, 10, r.Reads)
 				}
 				p.f("\nstoker formats NAME shows an example and the parameters of a format.\n")
+				p.decoders(decoders())
 			}
 			_, err := app.Stdout.Write([]byte(p.String()))
 			return err

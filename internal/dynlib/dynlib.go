@@ -67,14 +67,14 @@ func Static() bool { return C.sd_can_load() == 0 }
 
 func (l *Library) find() (Found, error) {
 	if Static() {
-		return Found{}, l.missing("and this program is static and cannot load it: loading libraries takes glibc 2.28 or newer", false)
+		return Found{}, &Missing{l, "this program is static and cannot load libraries, which takes glibc 2.28 or newer", nil}
 	}
 	named := filepath.SplitList(os.Getenv(l.Folders))
 	paths := l.in(named)
 	if len(named) == 0 || !l.Only {
 		paths = append(paths, l.in(Places())...)
 	} else if len(paths) == 0 {
-		return Found{}, l.missing(fmt.Sprintf("and there is no %s in %s, which %s names", l.Name, strings.Join(named, ":"), l.Folders), true)
+		return Found{}, &Missing{l, fmt.Sprintf("there is no %s in %s, which %s names", l.Name, strings.Join(named, ":"), l.Folders), l.Install}
 	}
 	var why []string
 	for _, path := range paths {
@@ -88,9 +88,9 @@ func (l *Library) find() (Found, error) {
 		}
 	}
 	if len(why) > 0 {
-		return Found{}, l.missing(fmt.Sprintf("which cannot be used (%s)", strings.Join(why, "; ")), true)
+		return Found{}, &Missing{l, fmt.Sprintf("%s cannot be used (%s)", l.Name, strings.Join(why, "; ")), l.Install}
 	}
-	return Found{}, l.missing("which was not found", true)
+	return Found{}, &Missing{l, l.Name + " was not found", l.Install}
 }
 
 // Places are the folders that are searched for every library, in this order: those of Python packages
@@ -142,22 +142,23 @@ func (l *Library) load(path string) (found Found, err error) {
 	return found, nil
 }
 
-// Advice says how to install the library.
-func (l *Library) Advice() string {
-	return fmt.Sprintf("%s, or set %s to its folder", strings.Join(l.Install, ", or "), l.Folders)
+// Missing is the error of a library that cannot be loaded.
+type Missing struct {
+	Library *Library
+	// Why is the reason: "libavif was not found".
+	Why string
+	// Install are commands that help.
+	Install []string
 }
 
-func (l *Library) missing(why string, advice bool) error {
-	text := fmt.Sprintf("%s needs %s, %s", l.Decodes, l.Name, why)
-	if advice {
-		text += ": " + l.Advice()
+// Error implements error.
+func (e *Missing) Error() string {
+	text := fmt.Sprintf("%s needs %s, but %s", e.Library.Decodes, e.Library.Name, e.Why)
+	if len(e.Install) > 0 {
+		text += fmt.Sprintf(": %s, or set %s to its folder", strings.Join(e.Install, ", or "), e.Library.Folders)
 	}
-	return missing(text)
+	return text
 }
 
-// missing is an error that is ErrMissing.
-type missing string
-
-func (e missing) Error() string { return string(e) }
-
-func (e missing) Is(target error) bool { return target == ErrMissing }
+// Is reports that the error is ErrMissing.
+func (e *Missing) Is(target error) bool { return target == ErrMissing }

@@ -29,20 +29,20 @@ func TestMissing(t *testing.T) {
 		}
 	}
 	const advice = ": apt-get install this, or pip install that, or set STOKER_TEST_LIBRARIES to its folder"
-	check("nowhere", library("libstoker-no"), "the picture needs libstoker-no, which was not found"+advice)
+	check("nowhere", library("libstoker-no"), "the picture needs libstoker-no, but libstoker-no was not found"+advice)
 	dir := t.TempDir()
 	t.Setenv("STOKER_TEST_LIBRARIES", dir)
 	only := library("libstoker-no")
 	only.Only = true
-	check("not in the folder", only, "the picture needs libstoker-no, and there is no libstoker-no in "+dir+", which STOKER_TEST_LIBRARIES names"+advice)
+	check("not in the folder", only, "the picture needs libstoker-no, but there is no libstoker-no in "+dir+", which STOKER_TEST_LIBRARIES names"+advice)
 	file := filepath.Join(dir, "libstoker-no.so.1")
 	if err := os.WriteFile(file, []byte("no library"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	check("no library", library("libstoker-no"), fmt.Sprintf("the picture needs libstoker-no, which cannot be used (%s: %s: file too short)%s", file, file, advice))
+	check("no library", library("libstoker-no"), fmt.Sprintf("the picture needs libstoker-no, but libstoker-no cannot be used (%s: %s: file too short)%s", file, file, advice))
 	refused := library("libm")
 	refused.Names, refused.Bind = []string{"libm.so.6"}, func(string) (string, error) { return "", errors.New("too old") }
-	check("refused", refused, "the picture needs libm, which cannot be used (libm.so.6: too old)"+advice)
+	check("refused", refused, "the picture needs libm, but libm cannot be used (libm.so.6: too old)"+advice)
 }
 
 // What was found has the path of its file and its version, wherever it was named.
@@ -119,7 +119,7 @@ func TestNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := load()
-	if err == nil || !strings.Contains(err.Error(), "libstoker-third.so.3: cannot open") || !strings.Contains(err.Error(), "which cannot be used") {
+	if err == nil || !strings.Contains(err.Error(), "libstoker-third.so.3: cannot open") || !strings.Contains(err.Error(), "libstoker-first cannot be used") {
 		t.Error(err)
 	}
 }

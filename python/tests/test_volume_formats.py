@@ -250,7 +250,7 @@ def test_a_missing_library_is_one_line(tmp_path: Path, binary: str) -> None:
     )
     if done.returncode == 0:
         pytest.skip("the system has libopenjp2")
-    assert "JPEG 2000 needs libopenjp2, which was not found: apt-get install libopenjp2-7" in done.stderr
+    assert "JPEG 2000 needs libopenjp2, but libopenjp2 was not found: apt-get install libopenjp2-7" in done.stderr
 
 
 def test_dicom_in_one_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,9 +10,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import stoker
 from conftest import CHECKOUT
 
 LOOP = """
@@ -93,6 +97,51 @@ def test_the_program_that_loads_libraries_needs_an_old_glibc(installed: Path) ->
     assert not re.search(r" (jpeg|opus|vorbis|ogg)_\w+$", said.stdout, re.M)
 
 
+STATIC = "this program is static and cannot load libraries"
+
+
+def decoders(venv: Path) -> dict[str, dict[str, str]]:
+    """Return what decodes the codecs in an environment."""
+    said = json.loads(run(venv, "python", "-m", "stoker", "formats", "--json"))
+    return {d["codec"]: d for d in said["decoders"]}
+
+
+def test_the_program_can_load_libraries(installed: Path) -> None:
+    found = decoders(installed)
+    assert found["JPEG"]["decodes"] and "H.264" in found and "AVIF" in found
+    assert not [d for d in found.values() if STATIC in d.get("why", "")]
+
+
+def test_the_program_decodes_by_libraries(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the libraries in the wheels of Pillow, imagecodecs and PyAV decode is what they decode for Python."""
+    codecs: Any = pytest.importorskip("imagecodecs")
+    av: Any = pytest.importorskip("av")
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 56, 3), np.uint8)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.jxl").write_bytes(codecs.jpegxl_encode(pixels, lossless=True))
+    avif = codecs.avif_encode(pixels, level=100)
+    (tmp_path / "a" / "b.avif").write_bytes(avif)
+    with av.open(str(tmp_path / "x.mp4"), "w") as out:
+        stream = out.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 56, 40, "yuv420p"
+        for _ in range(4):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(stream.encode())
+    with av.open(str(tmp_path / "x.mp4")) as file:
+        frames = np.stack([f.to_ndarray(format="rgb24") for f in file.decode(video=0)])
+    monkeypatch.setenv("STOKER_BINARY", str(programs(installed) / "stoker"))
+    with stoker.Loader(str(tmp_path / "a"), batch_size=2) as loader:
+        batch = next(iter(loader))
+        jxl, from_avif = batch.image[0], batch.image[1]
+        assert np.array_equal(jxl, pixels)
+        assert np.abs(from_avif.astype(int) - codecs.avif_decode(avif)[..., :3]).max() <= 1
+    with stoker.Loader(f"{tmp_path / 'x.mp4'}?frames=4", batch_size=1) as loader:
+        assert np.array_equal(next(iter(loader)).frames[0], frames)
+
+
 def test_the_static_program_takes_over_where_the_other_one_does_not_start(
     installed: Path, pack: Path, tmp_path: Path
 ) -> None:
@@ -105,6 +154,24 @@ def test_the_static_program_takes_over_where_the_other_one_does_not_start(
         loads.write_bytes(broken)
         said = run(copy, "python", "-c", LOOP, str(pack), PYTHONPATH=str(programs(copy).parents[1]))
         assert '"rows": 203' in said and f'"binary": "{static}"' in said
+    found = decoders(copy)
+    assert all(STATIC in found[codec]["why"] for codec in ("H.264", "AV1", "JPEG XL", "AVIF", "JPEG 2000"))
+    assert found["JPEG"]["decodes"] and found["MJPEG"]["decodes"]
+
+
+def test_verify_tells_files_that_are_intact_from_damage(installed: Path, tmp_path: Path, binary: str) -> None:
+    """Without libavif an AVIF cannot be decoded: exit code 3 and not 4, and no advice to copy shards."""
+    codecs: Any = pytest.importorskip("imagecodecs")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.avif").write_bytes(codecs.avif_encode(np.zeros((40, 56, 3), np.uint8)))
+    subprocess.run([binary, "pack", str(tmp_path / "a"), str(tmp_path / "pack")], check=True, capture_output=True)
+    command = [programs(installed) / "stoker-static", "verify", str(tmp_path / "pack"), "--decode"]
+    said = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    report = json.loads(said.stdout)
+    assert said.returncode == 3 and report["whole"] and len(report["unsupported"]) == 1
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert said.returncode == 3 and "AVIF needs libavif" in said.stdout
+    assert "intact and not supported" in said.stderr and "copy" not in said.stderr
 
 
 def test_without_go_the_build_says_what_is_missing(tmp_path: Path) -> None:
