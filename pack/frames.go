@@ -55,7 +55,7 @@ func (e *encoder) encodeClip(src *driver.Value, f *Field, p *picture, v *value, 
 	if w, h := c.Upright(); w > int(f.Frames.MaxWidth) || h > int(f.Frames.MaxHeight) {
 		return &BadInput{Reason: fmt.Sprintf("frames of %dx%d, where the largest are said to have %dx%d", w, h, f.Frames.MaxWidth, f.Frames.MaxHeight)}
 	}
-	jpegs := c.Codec == video.MJPEG && c.Rotation == 0
+	jpegs := c.Codec == video.MJPEG && !c.Turned()
 	switch {
 	case p.how == ImagesRaw && c.Codec != video.Raw:
 		return &BadInput{Reason: "its frames are not decoded: for pixels give the clips as such (package augment)"}

@@ -357,8 +357,8 @@ func (w *framesWorker) still(c clipFrame) {
 		return
 	}
 	clip := &w.clips[c.k]
-	if clip.Rotation != 0 {
-		w.fail(c.k, fmt.Errorf("its frames are turned by %d degrees, which is not done for MJPEG; ffmpeg -i IN OUT.mp4 turns them", clip.Rotation))
+	if clip.Turned() {
+		w.fail(c.k, video.ErrTurned)
 		return
 	}
 	v := driver.Value{Bytes: clip.Packets[clip.Frames[c.j]].Data, Orientation: 1}

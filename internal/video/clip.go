@@ -84,7 +84,7 @@ func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pie
 		packets += int(s.Last-s.First) + 1
 	}
 	out := append(b[:0], clipMagic...)
-	for _, n := range []int{x.Width, x.Height, x.Rotation, int(x.Matrix), int(x.Range), len(x.Codec), len(x.Config), packets, len(frames)} {
+	for _, n := range []int{x.Width, x.Height, x.turn(), int(x.Matrix), int(x.Range), len(x.Codec), len(x.Config), packets, len(frames)} {
 		out = le.AppendUint32(out, uint32(n))
 	}
 	out = le.AppendUint64(out, video)
@@ -117,6 +117,17 @@ func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pie
 	return nil
 }
 
+// mirrored is added to the rotation of a clip whose frames are mirrored, too.
+const mirrored = 360
+
+// turn is the rotation as a clip has it.
+func (s *Stream) turn() int {
+	if s.Mirror {
+		return s.Rotation + mirrored
+	}
+	return s.Rotation
+}
+
 var errClip = errors.New("it is no clip of video, or damaged")
 
 // Parse reads a clip. Its packets lie in b.
@@ -132,14 +143,15 @@ func (c *Clip) Parse(b []byte) error {
 	name, config, packets, frames := n[5], n[6], n[7], n[8]
 	rest := b[clipHead:]
 	switch {
-	case n[0] < 1 || n[1] < 1 || n[0] > MaxSide || n[1] > MaxSide || n[2]%90 != 0 || n[2] >= 360 || n[3] > 255 || n[4] > 2:
+	case n[0] < 1 || n[1] < 1 || n[0] > MaxSide || n[1] > MaxSide || n[2]%90 != 0 || n[2] >= 2*mirrored || n[3] > 255 || n[4] > 2:
 		return errClip
 	case name > 32 || config > maxConfigBytes || packets > MaxFrames || frames > MaxClipFrames:
 		return errClip
 	case name+config+8*packets+4*frames > int64(len(rest)):
 		return errClip
 	}
-	c.Width, c.Height, c.Rotation, c.Matrix, c.Range = int(n[0]), int(n[1]), int(n[2]), Matrix(n[3]), Range(n[4])
+	c.Width, c.Height, c.Matrix, c.Range = int(n[0]), int(n[1]), Matrix(n[3]), Range(n[4])
+	c.Rotation, c.Mirror = int(n[2]%mirrored), n[2] >= mirrored
 	if string(rest[:name]) != c.Codec {
 		c.Codec = string(rest[:name])
 	}
@@ -182,7 +194,7 @@ func (c *Clip) Bytes() int64 {
 // AppendTo writes the clip behind b.
 func (c *Clip) AppendTo(b []byte) []byte {
 	b = append(b, clipMagic...)
-	for _, n := range []int{c.Width, c.Height, c.Rotation, int(c.Matrix), int(c.Range), len(c.Codec), len(c.Config), len(c.Packets), len(c.Frames)} {
+	for _, n := range []int{c.Width, c.Height, c.turn(), int(c.Matrix), int(c.Range), len(c.Codec), len(c.Config), len(c.Packets), len(c.Frames)} {
 		b = le.AppendUint32(b, uint32(n))
 	}
 	b = le.AppendUint64(b, c.Video)

@@ -34,6 +34,11 @@ const (
 	mkColour      = 0x55b0
 	mkMatrix      = 0x55b1
 	mkRange       = 0x55b9
+	mkProjection  = 0x7670
+	mkProjected   = 0x7671 // the type, 0 for a flat picture
+	mkYaw         = 0x7673
+	mkPitch       = 0x7674
+	mkRoll        = 0x7675
 )
 
 // mkCodecs are the codecs by Matroska's names.
@@ -240,6 +245,8 @@ func (s *Stream) mkVideo(b []byte) error {
 			s.Height = int(min(number(b), MaxSide+1))
 		case mkColour:
 			return s.mkVideo(b)
+		case mkProjection:
+			return s.mkProjection(b)
 		case mkMatrix:
 			s.Matrix = Matrix(min(number(b), 255))
 		case mkRange:
@@ -249,6 +256,43 @@ func (s *Stream) mkVideo(b []byte) error {
 		}
 		return nil
 	})
+}
+
+// mkProjection reads how a flat picture is turned, like FFmpeg: a roll against the clock, and a yaw of half a turn that
+// mirrors it.
+func (s *Stream) mkProjection(b []byte) error {
+	kind, angles := uint64(0), map[uint32]float64{}
+	err := elements(b, func(id uint32, b []byte) error {
+		switch id {
+		case mkProjected:
+			kind = number(b)
+		case mkYaw, mkPitch, mkRoll:
+			angles[id] = float(b)
+		}
+		return nil
+	})
+	yaw, roll := angles[mkYaw], angles[mkRoll]
+	if err != nil || kind != 0 || angles[mkPitch] != 0 || yaw != 0 && math.Abs(yaw) != 180 {
+		return err
+	}
+	if s.Mirror = yaw != 0; !s.Mirror {
+		roll = -roll
+	}
+	if quarters := math.Round(roll / 90); math.Abs(roll-90*quarters) < 1 && math.Abs(quarters) <= 4 {
+		s.Rotation = 90 * ((int(quarters) + 4) % 4)
+	}
+	return nil
+}
+
+// float is a number of floating point with 4 or 8 bytes, or 0.
+func float(b []byte) float64 {
+	switch len(b) {
+	case 4:
+		return float64(math.Float32frombits(be.Uint32(b)))
+	case 8:
+		return math.Float64frombits(be.Uint64(b))
+	}
+	return 0
 }
 
 // block adds a frame of the track.

@@ -222,6 +222,9 @@ func (t *mp4Track) tkhd(b []byte) error {
 	for i, k := range []int{0, 4, 12, 16} {
 		m[i] = int32(be.Uint32(b[matrix+k:])) >> 16
 	}
+	if t.x.Mirror = m[0]*m[3]-m[1]*m[2] < 0; t.x.Mirror {
+		m[0], m[2] = -m[0], -m[2]
+	}
 	t.x.Rotation = map[[4]int32]int{{0, 1, -1, 0}: 90, {-1, 0, 0, -1}: 180, {0, -1, 1, 0}: 270}[m]
 	return nil
 }

@@ -104,10 +104,18 @@ type Stream struct {
 	// Rotation is how far frames have to be turned to be upright: 0, 90, 180 or 270
 	// degrees clockwise. Width and Height are those before.
 	Rotation int
+	// Mirror reports that they are mirrored afterwards, left and right changing places.
+	Mirror bool
 	// Matrix and Range are what the container says of colours.
 	Matrix Matrix
 	Range  Range
 }
+
+// ErrTurned is the error of frames that are images of their own and would have to be turned.
+var ErrTurned = errors.New("its frames are turned or mirrored, which is not done for MJPEG; ffmpeg -i IN OUT.mp4 turns them")
+
+// Turned reports whether frames are stored in another way than they are shown.
+func (s *Stream) Turned() bool { return s.Rotation != 0 || s.Mirror }
 
 // Upright is the size of frames as they are shown.
 func (s *Stream) Upright() (width, height int) {

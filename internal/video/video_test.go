@@ -287,7 +287,7 @@ func FuzzClip(f *testing.F) {
 
 // What AppendTo writes is read as it was.
 func TestClipAppendTo(t *testing.T) {
-	c := Clip{Stream: Stream{Codec: Raw, Config: []byte("config"), Width: 3, Height: 2, Rotation: 90, Matrix: 5, Range: RangeFull}, Video: 1 << 60}
+	c := Clip{Stream: Stream{Codec: Raw, Config: []byte("config"), Width: 3, Height: 2, Rotation: 90, Mirror: true, Matrix: 5, Range: RangeFull}, Video: 1 << 60}
 	for i, size := range []int{18, 0, 7} {
 		c.Packets = append(c.Packets, Packet{N: int32(i * 5), Data: bytes.Repeat([]byte{byte(i + 1)}, size)})
 	}
@@ -306,6 +306,55 @@ func TestClipAppendTo(t *testing.T) {
 	for n := range len(b) - 5 {
 		if err := got.Parse(b[5 : 5+n]); err == nil {
 			t.Errorf("%d of %d bytes were accepted", n, len(b)-5)
+		}
+	}
+}
+
+// Matroska's projection turns and mirrors as FFmpeg has it.
+func TestProjection(t *testing.T) {
+	element := func(id uint16, v float64, size int) []byte {
+		b := append(be.AppendUint16(nil, id), 0x80|byte(size))
+		if size == 4 {
+			return be.AppendUint32(b, math.Float32bits(float32(v)))
+		}
+		return be.AppendUint64(b, math.Float64bits(v))
+	}
+	for _, c := range []struct {
+		roll, yaw, pitch float64
+		kind             byte
+		rotation         int
+		mirror           bool
+	}{
+		{90, 0, 0, 0, 270, false}, {-90, 0, 0, 0, 90, false}, {180, 0, 0, 0, 180, false}, {-180, 0, 0, 0, 180, false}, {0, 0, 0, 0, 0, false},
+		{90, 180, 0, 0, 90, true}, {0, -180, 0, 0, 0, true}, {90, 0, 30, 0, 0, false}, {90, 0, 0, 1, 0, false}, {45, 0, 0, 0, 0, false},
+		{math.NaN(), 0, 0, 0, 0, false}, {1e300, 0, 0, 0, 0, false},
+	} {
+		for _, size := range []int{4, 8} {
+			body := append([]byte{0x76, 0x71, 0x81, c.kind}, element(mkRoll, c.roll, size)...)
+			body = append(append(body, element(mkYaw, c.yaw, size)...), element(mkPitch, c.pitch, size)...)
+			var s Stream
+			err := s.mkVideo(append([]byte{0x76, 0x70, 0x80 | byte(len(body))}, body...))
+			if err != nil || s.Rotation != c.rotation || s.Mirror != c.mirror {
+				t.Errorf("%+v, %d bytes: %d, %v, %v", c, size, s.Rotation, s.Mirror, err)
+			}
+		}
+	}
+}
+
+// The matrix of a track of MP4 turns, mirrors or both.
+func TestTrackMatrix(t *testing.T) {
+	for m, want := range map[[4]int32]Stream{
+		{1, 0, 0, 1}: {}, {0, 1, -1, 0}: {Rotation: 90}, {-1, 0, 0, -1}: {Rotation: 180}, {0, -1, 1, 0}: {Rotation: 270},
+		{-1, 0, 0, 1}: {Mirror: true}, {1, 0, 0, -1}: {Rotation: 180, Mirror: true}, {0, 1, 1, 0}: {Rotation: 90, Mirror: true},
+		{0, -1, -1, 0}: {Rotation: 270, Mirror: true},
+	} {
+		b := make([]byte, 84)
+		for i, k := range []int{0, 4, 12, 16} {
+			be.PutUint32(b[40+k:], uint32(m[i]<<16))
+		}
+		track := mp4Track{x: &Index{}}
+		if err := track.tkhd(b); err != nil || track.x.Rotation != want.Rotation || track.x.Mirror != want.Mirror {
+			t.Errorf("%v: %d, %v, %v", m, track.x.Rotation, track.x.Mirror, err)
 		}
 	}
 }

@@ -109,6 +109,10 @@ func (f *Frame) RGB(s *video.Stream, x, y, w, h int, dst []byte) {
 	// Where the first pixel of the box, as it is stored, goes, and how far it is from
 	// there to the next one of its row and of its column.
 	at, px, row := 0, 3, 3*w
+	if s.Mirror {
+		width, _ := f.Upright(s)
+		x = width - x - w
+	}
 	bx, by, bw, bh := x, y, w, h
 	switch s.Rotation {
 	case 90:
@@ -120,6 +124,14 @@ func (f *Frame) RGB(s *video.Stream, x, y, w, h int, dst []byte) {
 	case 270:
 		bx, by, bw, bh = f.Width-y-h, x, h, w
 		at, px, row = 3*w*(h-1), -3*w, 3
+	}
+	if s.Mirror && w > 0 {
+		at += 3 * (w - 1 - 2*(at/3%w))
+		if s.Rotation%180 == 0 {
+			px = -px
+		} else {
+			row = -row
+		}
 	}
 	if w < 1 || h < 1 || bx < 0 || by < 0 || bx > f.Width-bw || by > f.Height-bh || len(dst) < 3*w*h {
 		panic(fmt.Sprintf("a box of %d x %d at %d, %d of a frame of %d x %d", w, h, x, y, f.Width, f.Height))

@@ -142,7 +142,9 @@ func (t *stills) Parse(g *driver.Group) error {
 		_, data := g.Of(k)
 		v := &rec.Values[frames]
 		var err error
-		if t.groups[file] == nil {
+		if x := t.videos[file]; t.groups[file] == nil && x.Turned() {
+			err = video.ErrTurned
+		} else if t.groups[file] == nil {
 			var buf []byte
 			*v = driver.Value{Bytes: video.JPEG(&buf, data[0]), Codec: driver.CodecJPEG, Orientation: 1}
 		} else {
