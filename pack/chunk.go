@@ -18,8 +18,8 @@ type value struct {
 	path  string
 	exif  []byte
 	icc   []byte
-	// fromW and fromH are the size of an image before it was resized, 0 when it was not
-	// made into pixels.
+	// fromW and fromH are the size of an image or mask before it was resized, 0 when it was
+	// not made into pixels.
 	fromW, fromH int32
 	// notDCT says why a JPEG was kept where dct was asked for.
 	notDCT string
@@ -27,6 +27,14 @@ type value struct {
 	ints    *driver.IntStats
 	floats  *driver.FloatStats
 	classes map[int64]int64
+}
+
+// from is the size of an image or mask before it was resized.
+func (v *value) from() (w, h int32) {
+	if v.fromW > 0 {
+		return v.fromW, v.fromH
+	}
+	return v.Width, v.Height
 }
 
 // record is one record on its way into a chunk.

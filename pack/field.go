@@ -22,6 +22,8 @@ type Field struct {
 	// one belong to.
 	Format driver.BoxFormat `json:"format,omitempty"`
 	Boxes  string           `json:"boxes,omitempty"`
+	// Stored says that positions or pixels are those of the image as it is stored, before its orientation.
+	Stored bool `json:"stored,omitempty"`
 	// Mask says that the voxels of a volume are numbers of classes.
 	Mask bool `json:"mask,omitempty"`
 	// Columns are those of a table that an array of one axis was made of.

@@ -192,7 +192,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 
 // fieldOf is a field of a source as a pack has it.
 func fieldOf(f *driver.Field) Field {
-	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask, Columns: f.Columns}
+	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Stored: f.Stored, Mask: f.Mask, Columns: f.Columns}
 	switch f.Kind {
 	case driver.KindImage:
 		if f.DType == "" {
@@ -344,6 +344,9 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 			return in.reason(i, k, v.path, err)
 		}
 		total += int64(len(v.Bytes))
+	}
+	if err := in.sameSizes(j); err != nil {
+		return &BadInput{in.name(i, ""), err.Error()}
 	}
 	in.scaleBoxes(j)
 	if total > maxRecordBytes {

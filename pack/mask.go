@@ -5,6 +5,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -15,23 +16,30 @@ func (e *encoder) encodeMask(src *driver.Value, f *Field, p *picture, v *value, 
 	if err != nil {
 		return &BadInput{Reason: err.Error()}
 	}
+	turned := m.Orientation
 	if size := f.DType.Size(); m.Size != size {
 		if m, err = m.Resized(size); err != nil {
 			return &BadInput{Reason: fmt.Sprintf("field %q has %s: %v", f.Name, f.DType, err)}
 		}
 	}
+	from := [2]int32{int32(m.Width), int32(m.Height)}
 	file := *p
-	if file.gray = false; !file.plain() {
+	file.gray = false
+	keep := p.how == ImagesKeep && file.plain() && src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns
+	if turned > 1 && !keep {
+		return &BadInput{Reason: fmt.Sprintf("the mask has the EXIF orientation %d, which only files have: keep them with --images %s=keep", turned, f.Name)}
+	}
+	if !file.plain() {
 		if m, err = e.changed(m, p); err != nil {
 			return err
 		}
 	}
-	v.Width, v.Height = int32(m.Width), int32(m.Height)
+	v.Width, v.Height, v.fromW, v.fromH = int32(m.Width), int32(m.Height), from[0], from[1]
 	if v.classes, err = countClasses(m, f.Classes); err != nil {
 		return err
 	}
 	switch {
-	case p.how == ImagesKeep && file.plain() && src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns:
+	case keep:
 		*buf, v.Codec = append((*buf)[:0], src.Bytes...), imageCodec(src)
 	case p.how == ImagesRaw:
 		*buf, v.Codec = append((*buf)[:0], m.Pix...), driver.CodecRaw
@@ -42,6 +50,53 @@ func (e *encoder) encodeMask(src *driver.Value, f *Field, p *picture, v *value, 
 	}
 	v.Bytes = *buf
 	return nil
+}
+
+// sameSizes compares the size of each mask of a record with those of its images, before they were resized.
+func (in *sourceInput) sameSizes(j *job) error {
+	for k := range in.out {
+		if in.out[k].Kind != driver.KindMask {
+			continue
+		}
+		other := -1 // an image of another size
+		for i := range in.out {
+			f := &in.out[i]
+			if f.Kind != driver.KindImage || f.DType != "" || variantOf(f.Name) != variantOf(in.out[k].Name) {
+				continue
+			}
+			if other = i; hasSizeOf(&j.rec.values[i], &j.rec.values[k], in.out[k].Stored) {
+				other = -1
+				break
+			}
+		}
+		if other >= 0 {
+			w, h := j.rec.values[other].from()
+			mw, mh := j.rec.values[k].from()
+			return fmt.Errorf("the image %q has %d x %d pixels and its mask %q%s has %d x %d: images and their masks have the same size",
+				in.out[other].Name, w, h, in.out[k].Name, inBrackets(j.rec.values[k].path), mw, mh)
+		}
+	}
+	return nil
+}
+
+// hasSizeOf reports whether a mask has the size of an image, as it is stored or as it is shown.
+func hasSizeOf(image, mask *value, stored bool) bool {
+	w, h := image.from()
+	mw, mh := mask.from()
+	sw, sh := orient.Size(image.Orientation, w, h)
+	return w == mw && h == mh || !stored && sw == mw && sh == mh
+}
+
+func variantOf(name string) int {
+	_, v, _ := driver.CutVariant(name)
+	return v
+}
+
+func inBrackets(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " (" + path + ")"
 }
 
 // countClasses counts the pixels of each class.

@@ -141,7 +141,8 @@ func newReader(st store.Store, m *Manifest, opt *ReadOptions) (*Reader, error) {
 func (f *Field) driver() driver.Field {
 	s := &f.Stats
 	d := driver.Field{
-		Name: f.Name, Kind: f.Kind, Classes: f.Classes, DType: f.DType, Shape: f.Shape, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask, Columns: f.Columns, Stats: s,
+		Name: f.Name, Kind: f.Kind, Classes: f.Classes, DType: f.DType, Shape: f.Shape, Format: f.Format, Boxes: f.Boxes, Stored: f.Stored,
+		Mask: f.Mask, Columns: f.Columns, Stats: s,
 		MaxBytes: max(s.MaxBytes, 1), // never 0, which would mean that it is not known
 	}
 	if n := f.Frames; n != nil {

@@ -141,7 +141,7 @@ func (d *Decoder) Run(reqs []Request) {
 			codec = imagefile.Detect(r.Value.Bytes)
 		}
 		r.Err = nil
-		o := d.orientation(&r.Value, codec)
+		o := d.orientation(&r.Value)
 		job := cdec.Job{Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height, Geom: r.Geom, Store: r.Store, Dst: r.Dst}
 		switch codec {
 		case driver.CodecJPEG:

@@ -6,19 +6,23 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// orientation returns the EXIF orientation to apply to an image, 1 for none:
-// what the source knows of it or, failing that, what the image's bytes say.
-func (d *Decoder) orientation(v *driver.Value, codec driver.Codec) int32 {
-	o := v.Orientation
-	switch {
-	case !d.opt.ApplyOrientation:
+// orientation returns the EXIF orientation to apply to an image, 1 for none.
+func (d *Decoder) orientation(v *driver.Value) int32 {
+	if !d.opt.ApplyOrientation {
 		return 1
-	case o == 0 && !headless(codec):
-		info, err := probe(v.Bytes)
-		if err != nil {
-			return 1 // damage is reported by the decoder
+	}
+	return Orientation(v)
+}
+
+// Orientation returns the EXIF orientation of an image, 1 for none: what the source
+// knows of it or, failing that, what the image's bytes say. Damage is reported by
+// the decoder.
+func Orientation(v *driver.Value) int32 {
+	o := v.Orientation
+	if o == 0 && !headless(v.Codec) {
+		if info, err := probe(v.Bytes); err == nil {
+			o = int32(info.Orientation)
 		}
-		o = int32(info.Orientation)
 	}
 	if o < 1 || o > 8 {
 		return 1

@@ -63,7 +63,7 @@ func (d *Decoder) runPicture(r *Request, codec driver.Codec, orientation int32) 
 	if b := p.box; b.X < 0 || b.Y < 0 || b.W < 1 || b.H < 1 || b.X > p.w-b.W || b.Y > p.h-b.H {
 		return &cdec.Error{Kind: cdec.ErrArgument, Msg: "the box is not inside the image"}
 	}
-	if r.simple(codec) {
+	if r.simple(codec) && !r.Mask {
 		want = item.RGB // of which the store makes luma
 	}
 	if p.t != want || r.Mask && p.bilevel {

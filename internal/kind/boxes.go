@@ -57,6 +57,7 @@ type boxGroup struct {
 type boxColumn struct {
 	valueColumn
 	points bool
+	stored bool     // driver.Field.Stored
 	masks  *stacked // nil for other fields
 	// rowBytes are those of the row of a box.
 	rowBytes int
@@ -255,7 +256,7 @@ func (m *boxes) add(g *boxGroup, w *Want) error {
 	if err != nil {
 		return err
 	}
-	c := boxColumn{valueColumn: valueColumn{Column: w.Column(dtype, shape), field: w.Field, largest: w.F.MaxBytes}, points: w.F.Kind == driver.KindKeyPoints}
+	c := boxColumn{valueColumn: valueColumn{Column: w.Column(dtype, shape), field: w.Field, largest: w.F.MaxBytes}, points: w.F.Kind == driver.KindKeyPoints, stored: w.F.Stored}
 	c.Ragged, c.MaxRow = true, w.F.MaxBytes
 	if g.boxed && len(g.cols) == 0 {
 		c.Format = g.out.String()
@@ -422,20 +423,21 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 			}
 		}
 	}
-	if bg.guide != nil {
-		boxes, err := bg.guide.boxes(rec)
-		if err != nil {
-			return err
-		}
-		for i, b := range boxes {
-			pl.Boxes, pl.Kept = append(pl.Boxes, b), append(pl.Kept, int32(i))
-		}
-	}
 	var info decode.Info
 	if bg.prog != nil {
 		var err error
 		if info, err = w.dec.Info(rec.Values[bg.image]); err != nil {
 			return err
+		}
+		bg.turn(pl, rec, info)
+		if bg.guide != nil {
+			boxes, err := bg.guide.boxes(rec, info)
+			if err != nil {
+				return err
+			}
+			for i, b := range boxes {
+				pl.Boxes, pl.Kept = append(pl.Boxes, b), append(pl.Kept, int32(i))
+			}
 		}
 		if err := pl.Follow(bg.prog, bg.own, w.m.p.Seed, g.Epoch, g.Draw(k), int(info.Width), int(info.Height)); err != nil {
 			return err
@@ -452,7 +454,7 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 				kept = w.allOf(int(mask.Stacked(v)))
 			}
 			var err error
-			if w.made[c], err = w.stack(col.masks, g, k, v, kept, int(info.Width), int(info.Height), w.made[c]); err != nil {
+			if w.made[c], err = w.stack(col.masks, g, k, v, kept, info, w.made[c]); err != nil {
 				return fmt.Errorf("field %q: %w", col.Name, err)
 			}
 		case bg.boxed && c == 0:
@@ -481,6 +483,26 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 		}
 	}
 	return nil
+}
+
+// turn turns boxes and key points of a stored image as the image is turned that info describes.
+func (bg *boxGroup) turn(pl *transform.Places, rec *driver.Record, info decode.Info) {
+	if info.Orientation < 2 {
+		return
+	}
+	points := pl.Points
+	for c := range bg.cols {
+		col := &bg.cols[c]
+		switch {
+		case bg.boxed && c == 0 && col.stored:
+			turnBoxes(pl.Boxes, info)
+		case col.points:
+			mine := points[:len(rec.Values[col.field].Bytes)/8]
+			if points = points[len(mine):]; col.stored {
+				turnPoints(mine, info)
+			}
+		}
+	}
 }
 
 // allOf are the numbers from 0 to n-1.

@@ -3,6 +3,8 @@ package kind
 import (
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -12,6 +14,7 @@ type guide struct {
 	field  int
 	name   string
 	format transform.BoxFormat
+	stored bool // driver.Field.Stored
 }
 
 // guide finds the boxes that follow an output, whose operations look at them: nil where
@@ -29,13 +32,13 @@ func (p *Planner) guide(prog *transform.Program, output string) (*guide, error) 
 		if err != nil {
 			return nil, fmt.Errorf("field %q: %w", w.F.Name, err)
 		}
-		return &guide{w.Field, w.F.Name, format}, nil
+		return &guide{w.Field, w.F.Name, format, w.F.Stored}, nil
 	}
 	return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of the image, and the batch has none; name their field in fields, too", output)
 }
 
-// boxes are those of a record, as corners.
-func (g *guide) boxes(rec *driver.Record) ([][4]float32, error) {
+// boxes are those of a record, as corners, in its image, which info describes.
+func (g *guide) boxes(rec *driver.Record, info decode.Info) ([][4]float32, error) {
 	v := rec.Values[g.field].Bytes
 	if len(v)%16 != 0 {
 		return nil, fmt.Errorf("field %q has %d bytes, which is not a number of rows of 16 bytes each", g.name, len(v))
@@ -48,5 +51,26 @@ func (g *guide) boxes(rec *driver.Record) ([][4]float32, error) {
 		}
 		out[i] = g.format.ToXYXY(b)
 	}
+	if g.stored {
+		turnBoxes(out, info)
+	}
 	return out, nil
+}
+
+// turnBoxes turns the corners of boxes of a stored image as the image is turned that info describes.
+func turnBoxes(boxes [][4]float32, info decode.Info) {
+	w, h := orient.Size(info.Orientation, info.Width, info.Height)
+	for i, b := range boxes {
+		boxes[i] = orient.Box(info.Orientation, float32(w), float32(h), b)
+	}
+}
+
+// turnPoints turns key points as turnBoxes turns boxes. Those without a place (0, 0) have none afterwards.
+func turnPoints(points [][2]float32, info decode.Info) {
+	w, h := orient.Size(info.Orientation, info.Width, info.Height)
+	for i, p := range points {
+		if p != [2]float32{} {
+			points[i] = orient.Point(info.Orientation, float32(w), float32(h), p)
+		}
+	}
 }

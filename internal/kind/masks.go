@@ -6,6 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -19,7 +20,8 @@ type stacked struct {
 	prog  *transform.Program
 	guide *guide
 	// most is the largest number of masks of a record.
-	most int
+	most   int
+	stored bool // driver.Field.Stored
 }
 
 // planStacked plans the masks of w, which follow an image.
@@ -45,7 +47,7 @@ func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 			return nil, err
 		}
 		around, err := p.guide(prog, image)
-		return &stacked{prog, around, w.F.Most[0]}, err
+		return &stacked{prog, around, w.F.Most[0], w.F.Stored}, err
 	}
 	return nil, fmt.Errorf("output %q: there is no output %q", w.Out.Name, image)
 }
@@ -53,20 +55,24 @@ func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 // rowBytes is the size of a mask in the batch.
 func (s *stacked) rowBytes() int { return int(s.prog.RowBytes()) }
 
-// make appends the masks of a record that are kept, as they are in an image of width x
-// height pixels that its operations have moved.
-func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int32, width, height int, out []byte) ([]byte, error) {
+// stack appends the masks of a record that are kept, as they are in the image that info
+// describes, after its operations.
+func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int32, info decode.Info, out []byte) ([]byte, error) {
 	var err error
 	var mw, mh int
 	if w.masks, mw, mh, err = mask.Stack(value, w.masks); err != nil {
 		return out, err
 	}
-	if len(w.masks) > 0 && (mw != width || mh != height) {
-		return out, fmt.Errorf("its masks are %d x %d, and the image is %d x %d", mw, mh, width, height)
+	from := driver.Value{Codec: driver.CodecRuns, Width: int32(mw), Height: int32(mh), Channels: 1, Orientation: 1}
+	if s.stored {
+		from.Orientation = info.Orientation
+	}
+	if tw, th := orient.Size(from.Orientation, from.Width, from.Height); len(w.masks) > 0 && (tw != info.Width || th != info.Height) {
+		return out, fmt.Errorf("its masks are %d x %d, and the image is %d x %d", tw, th, info.Width, info.Height)
 	}
 	var around [][4]float32
 	if s.guide != nil {
-		if around, err = s.guide.boxes(&g.Records[k]); err != nil {
+		if around, err = s.guide.boxes(&g.Records[k], info); err != nil {
 			return out, err
 		}
 	}
@@ -76,7 +82,8 @@ func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int3
 		for range s.rowBytes() {
 			out = append(out, 0)
 		}
-		if err := w.one(s, g, k, w.masks[i], width, height, around, out[at:]); err != nil {
+		from.Bytes = w.masks[i]
+		if err := w.one(s, g, k, from, info, around, out[at:]); err != nil {
 			return out, err
 		}
 		scratch.used = 0
@@ -85,9 +92,9 @@ func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int3
 }
 
 // one makes the row of one mask.
-func (w *boxWorker) one(s *stacked, g *Group, k int, runs []byte, width, height int, around [][4]float32, row []byte) error {
+func (w *boxWorker) one(s *stacked, g *Group, k int, from driver.Value, info decode.Info, around [][4]float32, row []byte) error {
 	run := &w.run
-	if err := run.BeginAround(s.prog, w.m.p.Seed, g.Epoch, g.Draw(k), width, height, around); err != nil {
+	if err := run.BeginAround(s.prog, w.m.p.Seed, g.Epoch, g.Draw(k), int(info.Width), int(info.Height), around); err != nil {
 		return err
 	}
 	scratch := &w.t.scratch
@@ -95,8 +102,7 @@ func (w *boxWorker) one(s *stacked, g *Group, k int, runs []byte, width, height 
 		return run.Finish(scratch.Scratch, nil, row)
 	}
 	w.reqs[0] = decode.Request{
-		Value:  driver.Value{Bytes: runs, Codec: driver.CodecRuns, Width: int32(width), Height: int32(height), Channels: 1},
-		Pixels: s.prog.In, Mask: true, Geom: run.Geometry(), Store: s.prog.Store, Dst: row,
+		Value: from, Pixels: s.prog.In, Mask: true, Geom: run.Geometry(), Store: s.prog.Store, Dst: row,
 	}
 	req := &w.reqs[0]
 	if !run.Direct() {

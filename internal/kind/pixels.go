@@ -35,6 +35,8 @@ type output struct {
 	gather bool
 	// guide are the boxes that the operations look at, nil for none.
 	guide *guide
+	// partner is the image that a mask belongs to.
+	partner partner
 	// shared is the place in pixels.shared of what this output has in common with
 	// others, or -1.
 	shared int
@@ -67,7 +69,7 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 			return nil, err
 		}
 		m.outputs = append(m.outputs, output{
-			Column: w.Column(prog.Store.DType, prog.Shape()), prog: prog, field: w.Field, guide: around,
+			Column: w.Column(prog.Store.DType, prog.Shape()), prog: prog, field: w.Field, guide: around, partner: p.partner(w),
 			gather: prog.Identity() && !p.ApplyOrientation, shared: -1,
 		})
 	}
@@ -263,6 +265,9 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			continue
 		}
 		out := &m.outputs[o]
+		if err := out.partner.check(m.p, w.dec, rec); err != nil {
+			return err
+		}
 		v, err := out.value(rec)
 		if err != nil {
 			return err
@@ -273,7 +278,7 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 		}
 		run := &w.runs[mine+o]
 		if out.guide != nil {
-			boxes, err := out.guide.boxes(rec)
+			boxes, err := out.guide.boxes(rec, info)
 			if err != nil {
 				return err
 			}

@@ -28,6 +28,8 @@ type Mask struct {
 	Width, Height int
 	Size          int
 	Pix           []byte
+	// Orientation is the EXIF orientation of the file, which is not applied; 0 or 1 for none.
+	Orientation int32
 }
 
 // ErrLossy is the error of a JPEG: its pixels are not what was put in.
@@ -51,10 +53,14 @@ func FromFile(b []byte) (*Mask, error) {
 	if out == nil && err == nil {
 		out, err = fromLibrary(b, &info)
 	}
-	if err != nil || info.Turn < 2 {
-		return out, err
+	if err != nil {
+		return nil, err
 	}
-	return out.Turned(int32(info.Turn)), nil
+	if info.Turn > 1 {
+		out = out.Turned(int32(info.Turn))
+	}
+	out.Orientation = int32(info.Orientation)
+	return out, nil
 }
 
 // Turned returns the mask as an orientation turns it.
@@ -171,7 +177,7 @@ func Box(dst []byte, size int, v *driver.Value, box item.Rect) error {
 		if stored*w*h != len(v.Bytes) || stored != 1 && stored != 2 {
 			return fmt.Errorf("%d bytes for a mask of %d x %d", len(v.Bytes), w, h)
 		}
-		return cut(dst, size, &Mask{w, h, stored, v.Bytes}, box)
+		return cut(dst, size, &Mask{Width: w, Height: h, Size: stored, Pix: v.Bytes}, box)
 	case driver.CodecRuns:
 		return runsBox(dst, size, v.Bytes, w, h, box)
 	}

@@ -167,7 +167,7 @@ func FuzzRuns(f *testing.F) {
 		if Box(whole, size, &v, item.Rect{W: v.Width, H: v.Height}) != nil {
 			return
 		}
-		again := AppendRuns(nil, &Mask{w, h, size, whole})
+		again := AppendRuns(nil, &Mask{Width: w, Height: h, Size: size, Pix: whole})
 		v.Bytes = again
 		got := make([]byte, len(whole))
 		if err := Box(got, size, &v, item.Rect{W: v.Width, H: v.Height}); err != nil || !bytes.Equal(got, whole) {

@@ -37,6 +37,14 @@ func Size(o, w, h int32) (int32, int32) {
 	return w, h
 }
 
+// Ambiguous says what to do about an image of which the annotations or the mask, its argument, may be as it is stored
+// or as it is shown.
+const Ambiguous = "apply_orientation=True takes the %s for that of the turned image; without it, or for a pack, turn the file itself " +
+	"(mogrify -auto-orient FILE) or remove its orientation (exiftool -Orientation= FILE)"
+
+// Fits reports whether an image has the same size after an orientation.
+func Fits(o, w, h int32) bool { return w == h || !Swaps(o) }
+
 // Box returns a box of an image of w x h pixels, given by its corners, after an orientation.
 func Box(o int32, w, h float32, b [4]float32) [4]float32 {
 	flipH, flipV := Mirrored(o)

@@ -164,6 +164,9 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 		src, p.cut = kind.CutVolumes(src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
 	}
 	driver.SeedOf(src, cfg.Seed)
+	if cfg.ApplyOrientation {
+		driver.ApplyOrientation(src)
+	}
 	return src, nil
 }
 

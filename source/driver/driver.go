@@ -200,6 +200,9 @@ type Field struct {
 	// It is "" if there is none. Fields of KindMultiLabel, KindRagged or KindKeyPoints may have it.
 	// If a box is dropped, its row is dropped.
 	Boxes string
+	// Stored reports that the positions or pixels of a KindBoxes, KindKeyPoints, KindMasks or KindMask field are those of
+	// the image as it is stored: whoever turns the image by its EXIF orientation turns them, too.
+	Stored bool
 	// Columns are the table columns that a KindArray with one axis was made of, nil for all other
 	// arrays.
 	Columns []Column

@@ -99,6 +99,10 @@ var abilities = []ability{
 		driver.SeedOf(s.Source, 42)
 		return base.seed, uint64(42)
 	})},
+	{"Turned", has[driver.Turned], equal(func(base *able, s *opened) (got, want any) {
+		driver.ApplyOrientation(s.Source)
+		return base.turned, true
+	})},
 	{"Indexer", has[driver.Indexer], func(t *testing.T, base *able, s *opened) {
 		base.forget()
 		if read(t, s, []int64{0}); base.forgot() {
@@ -267,6 +271,7 @@ type able struct {
 	refuses []string
 	values  map[int64]copied
 	seed    uint64
+	turned  bool
 	kept    int64
 
 	mu      sync.Mutex
@@ -458,3 +463,5 @@ func (a *able) Held() int64      { return 1000 }
 func (a *able) Useful() int64    { return 5000 }
 func (a *able) Keep(n int64)     { a.kept = n }
 func (a *able) Seed(seed uint64) { a.seed = seed }
+
+func (a *able) ApplyOrientation() { a.turned = true }

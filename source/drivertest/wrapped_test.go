@@ -26,7 +26,7 @@ func TestWrapped(t *testing.T) {
 	}{
 		{all, nil, nil},
 		{bare, map[string]string{"Sizer": "sizes change"}, []string{
-			"Skipper", "Leaver", "Holder", "Cacher", "Seeded", "Indexer", "Shaper", "Pather", "Finder", "Cutter", "Varied", "Epochs", "Chunker",
+			"Skipper", "Leaver", "Holder", "Cacher", "Seeded", "Turned", "Indexer", "Shaper", "Pather", "Finder", "Cutter", "Varied", "Epochs", "Chunker",
 		}},
 		{hidden, nil, []string{"loses Leaver"}},
 		{hidden, map[string]string{"Leaver": "it has no files"}, nil},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/format"
@@ -45,15 +46,19 @@ type Source struct {
 	// number of pixels.
 	MostStacked int64
 
+	// Stated returns the size of the image of a record that its annotations state, 0 x 0 for none. It tells whether they
+	// belong to the image as it is stored or as it is shown. Annotations without it belong to the image as it is shown.
+	Stated func(id int64) (w, h int32)
 	// Header reports whether a wanted field needs the image, even if the image itself is not wanted.
 	Header func(g *driver.Group) bool
 	// Also adds extents to those of a record.
 	Also func(g *driver.Group, k int, id int64) error
-	// Make sets the values that are not in Columns. image is nil if it was not read. ext and bytes are for the
+	// Make sets the values that are not in Columns. f has no size if the image was not read. ext and bytes are for the
 	// extents of Also.
-	Make func(g *driver.Group, k int, id int64, image []byte, ext []driver.Extent, bytes [][]byte) error
+	Make func(g *driver.Group, k int, id int64, f Frame, ext []driver.Extent, bytes [][]byte) error
 
-	info driver.Info
+	info  driver.Info
+	shown bool // images are turned as their EXIF orientation says
 }
 
 // Init completes opening. It fails if all images are bad. info has the URL and the format. also is added to the fingerprint: all that determines
@@ -70,6 +75,7 @@ func (s *Source) Init(info driver.Info, also ...string) error {
 	for i := range s.Columns {
 		c := &s.Columns[i]
 		f := c.Field
+		f.Stored = f.Stored || f.Kind == driver.KindBoxes || f.Kind == driver.KindKeyPoints
 		switch {
 		case c.Row > 0:
 			f.MaxBytes = int64(c.Row) * most
@@ -156,12 +162,12 @@ func (s *Source) Parse(g *driver.Group) error {
 			continue
 		}
 		ext, read := g.Of(k)
-		var file []byte
+		var f Frame
 		if image {
-			file, ext, read = read[0], ext[1:], read[1:]
-			if g.Wants(0) {
-				rec.Values[0].Bytes = file
+			if f, rec.Err = s.look(g, k, read[0]); rec.Err != nil {
+				continue
 			}
+			ext, read = ext[1:], read[1:]
 		}
 		for i := range s.Columns {
 			if v := &rec.Values[i+1]; g.Wants(i + 1) {
@@ -174,12 +180,46 @@ func (s *Source) Parse(g *driver.Group) error {
 			}
 		}
 		if s.Make != nil {
-			if err := s.Make(g, k, id, file, ext, read); err != nil {
+			if err := s.Make(g, k, id, f, ext, read); err != nil {
+				return err
+			}
+		}
+		if f.Turn > 1 && rec.Err == nil {
+			if err := s.turn(g, k, f); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// look sets the value of an image and returns the frame of its annotations, which its header tells.
+func (s *Source) look(g *driver.Group, k int, file []byte) (f Frame, err error) {
+	v := &g.Records[k].Values[0]
+	if g.Wants(0) {
+		v.Bytes = file
+	}
+	info, err := imagefile.Probe(file)
+	if err == nil {
+		if g.Wants(0) {
+			v.Codec, v.Width, v.Height, v.Orientation = info.Codec, info.Width, info.Height, int32(info.Orientation)
+		}
+		f, err = s.frame(g.IDs[k], &info)
+	}
+	if err == nil || !s.framed(g) { // who decodes the image tells what is wrong with it
+		return f, nil
+	}
+	return f, fmt.Errorf("%s: %w", s.Images.Path(int(g.IDs[k])), err)
+}
+
+// framed reports whether a wanted field depends on the frame of the annotations.
+func (s *Source) framed(g *driver.Group) bool {
+	for i := range s.Columns {
+		if g.Wants(i+1) && s.info.Fields[i+1].Stored {
+			return true
+		}
+	}
+	return false
 }
 
 // Value returns the value of a column, without a copy.
@@ -329,10 +369,10 @@ func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, e
 		if s.MostStacked > 0 {
 			bytes = min(bytes, s.MostStacked)
 		}
-		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Most: []int{int(n)}, MaxBytes: bytes}
+		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Stored: true, Most: []int{int(n)}, MaxBytes: bytes}
 		return []Column{{Field: f}}, nil
 	}
-	f := driver.Field{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8}
+	f := driver.Field{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8, Stored: true}
 	if m == Classes {
 		f.Classes = append([]string{"background"}, classes...)
 		if len(classes) > math.MaxUint8 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/orient"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -15,6 +16,8 @@ import (
 // result equals pycocotools in every pixel.
 type Canvas struct {
 	W, H int
+	// Turn is the orientation of Value and Stack. Begin sets it to none.
+	Turn int32
 
 	size  int // bytes per pixel
 	pix   []byte
@@ -43,7 +46,7 @@ func (c *Canvas) Begin(w, h int, t driver.DType) error {
 	}
 	c.pix = c.pix[:n]
 	clear(c.pix)
-	c.W, c.H, c.size, c.steps = w, h, t.Size(), maxSteps
+	c.W, c.H, c.size, c.steps, c.Turn = w, h, t.Size(), maxSteps, 0
 	return nil
 }
 
@@ -254,7 +257,7 @@ func (c *Canvas) Rows(dst []byte) {
 // Stack builds n masks of the canvas size with 0 and 1. paint(i) paints one object alone. bad is an error of one
 // object, err is a lack of memory.
 func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v driver.Value, bad, err error) {
-	w, h := c.W, c.H
+	w, h, turn := c.W, c.H, c.Turn
 	var stack []byte
 	m := &mask.Mask{Width: w, Height: h, Size: 1, Pix: make([]byte, w*h)}
 	for i := range n {
@@ -266,7 +269,11 @@ func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v drive
 			return v, err, nil
 		}
 		c.Rows(m.Pix)
-		stack = mask.AppendToStack(stack, m)
+		one := m
+		if turn > 1 {
+			one = m.Turned(turn)
+		}
+		stack = mask.AppendToStack(stack, one)
 	}
 	out, err := g.Alloc(len(stack))
 	if err != nil {
@@ -283,5 +290,10 @@ func (c *Canvas) Value(g *driver.Group) (driver.Value, error) {
 		return driver.Value{}, fmt.Errorf("no memory for a mask of %d x %d pixels: %w", c.W, c.H, err)
 	}
 	c.Rows(out)
-	return driver.Value{Bytes: out, Codec: driver.CodecRaw, Width: int32(c.W), Height: int32(c.H), Channels: 1}, nil
+	v := driver.Value{Bytes: out, Codec: driver.CodecRaw, Width: int32(c.W), Height: int32(c.H), Channels: 1}
+	if c.Turn > 1 {
+		orient.Pixels(out, slices.Clone(out), c.W, c.H, c.size, c.Turn)
+		v.Width, v.Height = orient.Size(c.Turn, v.Width, v.Height)
+	}
+	return v, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/encoded"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/source/driver"
@@ -44,6 +45,7 @@ const (
 type source struct {
 	boxes.Source
 	json string // for messages
+	text []byte // the JSON as UTF-8 if its encoding is another, nil otherwise
 
 	width, height []int32 // sizes of images from the JSON
 	class         []int32 // class numbers of annotations, from 0
@@ -73,6 +75,11 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	defer obj.Close()
 	s := &source{json: st.Path(opt.File), masks: opt.Masks}
 	r := jsonread.New(ctx, obj, s.json)
+	if s.text, err = wide(ctx, obj, s.json); err != nil {
+		return nil, err
+	} else if s.text != nil {
+		r = jsonread.Bytes(s.text, s.json, 0)
+	}
 	f := &file{r: r, masks: opt.Masks != boxes.NoMasks}
 	if err := f.read(); err != nil {
 		return nil, err
@@ -96,12 +103,36 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	if err := s.Init(driver.Info{URL: rawURL, Format: "coco"}, string(opt.Masks)); err != nil {
 		return nil, err
 	}
+	s.Stated = func(id int64) (w, h int32) { return s.width[id], s.height[id] }
 	if s.mask > 0 {
 		s.Also, s.Make = s.also, s.paint
 		s.free = make(chan *boxes.Canvas, 64)
 	}
 	return s, nil
 }
+
+// maxWide is the size limit of a JSON file that is not UTF-8, which is held in memory.
+const maxWide = 1 << 30
+
+// wide returns the text of a JSON file that is UTF-16 or UTF-32, nil if it is not.
+func wide(ctx context.Context, obj store.Object, name string) ([]byte, error) {
+	head := make([]byte, min(obj.Size(), encoded.HeadBytes))
+	if err := obj.ReadAt(ctx, head, 0); err != nil || encoded.Wide(head, true) == nil {
+		return nil, err
+	}
+	if obj.Size() > maxWide {
+		return nil, fmt.Errorf("%s is no UTF-8 and has %d bytes, the limit is %d: convert it with iconv -t UTF-8", name, obj.Size(), int64(maxWide))
+	}
+	all := make([]byte, obj.Size())
+	if err := obj.ReadAt(ctx, all, 0); err != nil {
+		return nil, err
+	}
+	text, _ := encoded.UTF8(all, true)
+	return text, nil
+}
+
+// Held implements driver.Holder.
+func (s *source) Held() int64 { return s.Source.Held() + int64(len(s.text)) }
 
 // find lists the images that the JSON names. It returns the record of each image in the JSON, -1 if the file does
 // not exist.
@@ -189,25 +220,50 @@ func (s *source) build(f *file, record []int32) error {
 	if stray > 0 {
 		s.Left = append(s.Left, driver.Skipped{Path: path.Base(s.json), Reason: fmt.Sprintf("%d annotations belong to images that are not in the file", stray)})
 	}
-	var order []int32
-	s.First, order = boxes.Order(s.Images.Len(), of)
-
+	if f.boxes != nil || f.captions == nil {
+		if err := s.objects(f, s.boxed(f, of), classes); err != nil {
+			return err
+		}
+	} else {
+		s.First = make([]int64, s.Images.Len()+1)
+	}
+	if f.captions != nil {
+		s.Columns = append(s.Columns, s.captions(f, of))
+	}
 	ids := make([]int64, 0, len(record))
 	for i, r := range record {
 		if r >= 0 {
 			ids = append(ids, f.imageID[i])
 		}
 	}
-	if f.boxes != nil || f.captions == nil {
-		if err := s.objects(f, order, classes); err != nil {
-			return err
-		}
-	}
-	if f.captions != nil {
-		s.Columns = append(s.Columns, s.captions(f, order))
-	}
 	s.Columns = append(s.Columns, boxes.Column{Field: driver.Field{Name: "image_id", Kind: driver.KindInt}, Ints: ids})
 	return nil
+}
+
+// boxed returns the annotations that have a box, by record, and sets First to them. It counts the others, without
+// those that are captions.
+func (s *source) boxed(f *file, of []int32) (order []int32) {
+	record := slices.Clone(of)
+	left, first := 0, 0
+	for i := range record {
+		if f.boxed[i] {
+			continue
+		}
+		if record[i] >= 0 && f.caption(i) == nil {
+			if left++; left == 1 {
+				first = i
+			}
+		}
+		record[i] = -1
+	}
+	if left > 0 {
+		s.Left = append(s.Left, driver.Skipped{
+			Path:   path.Base(s.json),
+			Reason: fmt.Sprintf("%d annotations have no box and are left out, such as annotation %d of image %d", left, f.id[first], f.image[first]),
+		})
+	}
+	s.First, order = boxes.Order(s.Images.Len(), record)
+	return order
 }
 
 // objects sets the columns of boxes and their labels.
@@ -249,12 +305,13 @@ func (s *source) objects(f *file, order []int32, classes map[int64]int32) error 
 }
 
 // captions returns the column of captions: a JSON list per image.
-func (s *source) captions(f *file, order []int32) boxes.Column {
+func (s *source) captions(f *file, of []int32) boxes.Column {
+	first, order := boxes.Order(s.Images.Len(), of)
 	c := boxes.Column{Field: driver.Field{Name: "captions", Kind: driver.KindJSON}}
 	for r := range s.Images.Len() {
 		c.Data = append(c.Data, '[')
 		some := false
-		for _, i := range order[s.First[r]:s.First[r+1]] {
+		for _, i := range order[first[r]:first[r+1]] {
 			if text := f.caption(int(i)); text != nil {
 				if some {
 					c.Data = append(c.Data, ", "...)
@@ -281,7 +338,7 @@ func compare(a, b int64) int {
 
 // also adds the extents of a record's outlines.
 func (s *source) also(g *driver.Group, _ int, id int64) error {
-	if !g.Wants(s.mask) {
+	if !g.Wants(s.mask) || s.text != nil {
 		return nil
 	}
 	for i := s.First[id]; i < s.First[id+1]; i++ {
@@ -293,7 +350,7 @@ func (s *source) also(g *driver.Group, _ int, id int64) error {
 }
 
 // paint sets the mask of a record.
-func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.Extent, read [][]byte) error {
+func (s *source) paint(g *driver.Group, k int, id int64, f boxes.Frame, _ []driver.Extent, read [][]byte) error {
 	if !g.Wants(s.mask) {
 		return nil
 	}
@@ -310,12 +367,16 @@ func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.
 		}
 	}()
 	rec := &g.Records[k]
-	if err := c.Begin(int(s.width[id]), int(s.height[id]), s.Columns[s.mask-1].Field.DType); err != nil {
+	if f.W == 0 { // the image was not read
+		f.W, f.H = s.width[id], s.height[id]
+	}
+	if err := c.Begin(int(f.W), int(f.H), s.Columns[s.mask-1].Field.DType); err != nil {
 		rec.Err = fmt.Errorf("%s, in %s: %w", s.Images.Path(int(id)), s.json, err)
 		return nil
 	}
+	c.Turn = f.Turn
 	if s.masks == boxes.Stack {
-		return s.stack(g, rec, c, id, ext, read)
+		return s.stack(g, rec, c, id, read)
 	}
 	for i := s.First[id]; i < s.First[id+1]; i++ {
 		if s.segments[i].size == 0 {
@@ -324,9 +385,14 @@ func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.
 		if c.Color(int(s.class[i]) + 1); s.masks == boxes.Instances {
 			c.Color(int(i-s.First[id]) + 1)
 		}
-		r := jsonread.Bytes(read[0], s.json, ext[0].Offset)
-		read, ext = read[1:], ext[1:]
-		if err := outline(c, r); err != nil {
+		seg := s.segments[i]
+		b := s.text
+		if b != nil {
+			b = b[seg.at:][:seg.size]
+		} else {
+			b, read = read[0], read[1:]
+		}
+		if err := outline(c, jsonread.Bytes(b, s.json, seg.at)); err != nil {
 			rec.Err = fmt.Errorf("annotation %d: %w", s.ids[i], err)
 			return nil
 		}
@@ -340,16 +406,21 @@ func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.
 }
 
 // stack sets a mask for each annotation of a record.
-func (s *source) stack(g *driver.Group, rec *driver.Record, c *boxes.Canvas, id int64, ext []driver.Extent, read [][]byte) error {
+func (s *source) stack(g *driver.Group, rec *driver.Record, c *boxes.Canvas, id int64, read [][]byte) error {
 	first := s.First[id]
 	v, bad, err := c.Stack(g, int(s.First[id+1]-first), func(k int) error {
 		i := first + int64(k)
 		if s.segments[i].size == 0 {
 			return nil
 		}
-		r := jsonread.Bytes(read[0], s.json, ext[0].Offset)
-		read, ext = read[1:], ext[1:]
-		if err := outline(c, r); err != nil {
+		seg := s.segments[i]
+		b := s.text
+		if b != nil {
+			b = b[seg.at:][:seg.size]
+		} else {
+			b, read = read[0], read[1:]
+		}
+		if err := outline(c, jsonread.Bytes(b, s.json, seg.at)); err != nil {
 			return fmt.Errorf("annotation %d: %w", s.ids[i], err)
 		}
 		return nil
@@ -458,8 +529,8 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	if !strings.HasSuffix(strings.ToLower(st.Path(name)), ".json") {
 		return false
 	}
-	r := jsonread.Bytes(filelist.Head(ctx, st, name, head), "", 0)
-	r.BOM()
+	b, _ := encoded.UTF8(filelist.Head(ctx, st, name, head), true)
+	r := jsonread.Bytes(b, "", 0)
 	members := map[string]bool{}
 	_ = r.Object(func(key []byte) error { // fails at the end of the head
 		members[string(key)] = true

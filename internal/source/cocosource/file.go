@@ -27,7 +27,8 @@ type file struct {
 	names      []string
 	// Annotations:
 	image, category, id []int64
-	boxes, crowd, area  []byte // nil if no annotation has a box
+	boxes, crowd, area  []byte // boxes are nil if no annotation has one
+	boxed               []bool
 	points, visible     []byte
 	keyPoints           int // per annotation, 0 for none
 	segments            []segment
@@ -85,6 +86,10 @@ func (f *file) read() error {
 	}
 	if len(f.imageID) == 0 {
 		return r.Errorf("the file has no images")
+	}
+	if n := len(f.image); n > 0 && f.boxes == nil && f.captions == nil {
+		return r.Errorf("none of the %d annotations has a box: write \"bbox\": [x, y, width, height] into each, "+
+			"for key points or outlines the box around them", n)
 	}
 	return nil
 }
@@ -176,7 +181,7 @@ func (f *file) readAnnotation() error {
 	var box [4]float64
 	image, category, id := int64(0), int64(0), int64(-1)
 	area, seg := math.NaN(), segment{}
-	crowd, boxed, seen, caption := byte(0), false, false, len(f.captions)
+	crowd, boxed, seen := byte(0), false, false
 	points := false
 	err := r.Object(func(key []byte) (err error) {
 		if null, err := r.Null(); null || err != nil {
@@ -247,19 +252,14 @@ func (f *file) readAnnotation() error {
 	}
 	f.image, f.category, f.id = append(f.image, image), append(f.category, category), append(f.id, id)
 	f.captionEnds = append(f.captionEnds, int64(len(f.captions)))
-	if len(f.captions) == caption || boxed {
-		if math.IsNaN(area) {
-			area = box[2] * box[3]
-		}
-		for len(f.boxes) < 16*n { // captions before
-			f.boxes = append(f.boxes, 0)
-		}
-		f.boxes = boxes.Float32(f.boxes, box[:]...)
-	} else if f.boxes != nil {
+	if f.boxed = append(f.boxed, boxed); boxed && f.boxes == nil {
+		f.boxes = make([]byte, 16*n) // of those before
+	}
+	if f.boxes != nil {
 		f.boxes = boxes.Float32(f.boxes, box[:]...)
 	}
 	if math.IsNaN(area) {
-		area = 0
+		area = box[2] * box[3]
 	}
 	f.crowd, f.area = append(f.crowd, crowd), boxes.Float32(f.area, area)
 	if f.masks {

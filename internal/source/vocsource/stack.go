@@ -24,9 +24,9 @@ func (s *source) addStack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.addFile(cols[0], func(g *driver.Group, at, k int, id int64, file []byte) error {
+	s.addFile(cols[0], func(g *driver.Group, at, k int, id int64, f boxes.Frame, file []byte) error {
 		rec := &g.Records[k]
-		stack, bad := objectMasks(file, int(s.First[id+1]-s.First[id]))
+		stack, bad := objectMasks(file, int(s.First[id+1]-s.First[id]), f)
 		if bad != nil {
 			rec.Err = fmt.Errorf("%s: %w", s.More.Path(int(id)), bad)
 			return nil
@@ -43,8 +43,11 @@ func (s *source) addStack(ctx context.Context) error {
 }
 
 // objectMasks returns a stack of n masks, for the numbers 1 to n in a file.
-func objectMasks(file []byte, n int) ([]byte, error) {
+func objectMasks(file []byte, n int, f boxes.Frame) ([]byte, error) {
 	m, err := mask.FromFile(file)
+	if err == nil {
+		m, err = turned(m, f)
+	}
 	if err != nil {
 		return nil, err
 	}

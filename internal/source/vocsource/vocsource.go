@@ -17,7 +17,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/encoded"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -45,6 +47,13 @@ var classes = []string{
 
 type source struct {
 	boxes.Source
+	sizes [][2]int32 // of images, from the XML files; 0 x 0 where they have none
+}
+
+// content is the content of an XML file.
+type content struct {
+	size    [2]int32
+	objects []object
 }
 
 // object is an object in an XML file.
@@ -144,10 +153,10 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	if s.Images.Len() == 0 {
 		return nil, fmt.Errorf("%s: %s has no image of the split %q that can be used", rawURL, st.Path(folder), opt.Split)
 	}
-	objects := make([][]object, s.Images.Len())
+	all := make([]content, s.Images.Len())
 	err = s.ReadAll(ctx, st, mine, of, maxXML, func(i int, b []byte) (err error) {
-		if objects[of[i]], err = parse(b); err != nil {
-			objects[of[i]] = nil
+		if all[of[i]], err = parse(b); err != nil {
+			all[of[i]] = content{}
 			err = fmt.Errorf("%s%w", st.Path(mine[i].Name), err)
 		}
 		return err
@@ -155,7 +164,8 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	if err != nil {
 		return nil, err
 	}
-	s.build(objects)
+	s.build(all)
+	s.Stated = func(id int64) (w, h int32) { return s.sizes[id][0], s.sizes[id][1] }
 	if opt.Masks != boxes.NoMasks {
 		if err := s.addMask(ctx, opt.Masks); err != nil {
 			return nil, err
@@ -213,6 +223,7 @@ func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, 
 	if err != nil {
 		return nil, err
 	}
+	b, _ = encoded.UTF8(b, false)
 	out := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) > 0 { // a name, in lists for a class also 1 or -1
@@ -241,20 +252,57 @@ func (s *source) addMask(ctx context.Context, m boxes.Masks) error {
 	if m == boxes.Stack {
 		return s.addStack(ctx)
 	}
-	f := driver.Field{Name: "mask", Kind: driver.KindMask, MaxBytes: largest}
+	f := driver.Field{Name: "mask", Kind: driver.KindMask, MaxBytes: largest, Stored: true}
 	var err error
 	if f.DType, err = s.More.MaskType(ctx, nil); err != nil {
 		return err
 	}
-	s.addFile(boxes.Column{Field: f}, func(g *driver.Group, at, k int, _ int64, file []byte) error {
+	s.addFile(boxes.Column{Field: f}, func(g *driver.Group, at, k int, id int64, frame boxes.Frame, file []byte) error {
 		g.Records[k].Values[at].Bytes = file
+		if frame.Turn > 1 {
+			return s.turnMask(g, at, k, id, frame, file)
+		}
 		return nil
 	})
 	return nil
 }
 
+// turnMask sets the mask of an image whose annotations belong to the image as it is shown.
+func (s *source) turnMask(g *driver.Group, at, k int, id int64, f boxes.Frame, file []byte) error {
+	rec, size := &g.Records[k], s.Columns[at-1].Field.DType.Size()
+	m, err := mask.FromFile(file)
+	if err == nil {
+		m, err = m.Resized(size)
+	}
+	if err == nil {
+		m, err = turned(m, f)
+	}
+	if err != nil {
+		rec.Err = fmt.Errorf("%s: %w", s.More.Path(int(id)), err)
+		return nil
+	}
+	out, err := g.Alloc(len(m.Pix))
+	if err != nil {
+		return fmt.Errorf("no memory for the mask of %s: %w", s.More.Path(int(id)), err)
+	}
+	copy(out, m.Pix)
+	rec.Values[at] = driver.Value{Bytes: out, Codec: driver.CodecRaw, Width: int32(m.Width), Height: int32(m.Height), Channels: 1}
+	return nil
+}
+
+// turned returns a mask of the picture f as a mask of the image as it is stored.
+func turned(m *mask.Mask, f boxes.Frame) (*mask.Mask, error) {
+	if f.Turn < 2 {
+		return m, nil
+	}
+	if m.Width != int(f.W) || m.Height != int(f.H) {
+		return nil, fmt.Errorf("the mask has %d x %d pixels, but the image is shown with %d x %d", m.Width, m.Height, f.W, f.H)
+	}
+	return m.Turned(f.Turn), nil
+}
+
 // addFile adds a field whose values come from the mask file.
-func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, id int64, file []byte) error) {
+func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, id int64, f boxes.Frame, file []byte) error) {
 	at := len(s.Columns) + 1
 	s.Columns = append(s.Columns, c)
 	s.Also = func(g *driver.Group, _ int, id int64) error {
@@ -266,16 +314,21 @@ func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, i
 		}
 		return nil
 	}
-	s.Make = func(g *driver.Group, k int, id int64, _ []byte, _ []driver.Extent, read [][]byte) error {
+	s.Make = func(g *driver.Group, k int, id int64, f boxes.Frame, _ []driver.Extent, read [][]byte) error {
 		if g.Wants(at) {
-			return make(g, at, k, id, read[0])
+			return make(g, at, k, id, f, read[0])
 		}
 		return nil
 	}
 }
 
 // build sets the columns.
-func (s *source) build(objects [][]object) {
+func (s *source) build(all []content) {
+	objects := make([][]object, len(all))
+	for i := range all {
+		objects[i] = all[i].objects
+		s.sizes = append(s.sizes, all[i].size)
+	}
 	names := classes
 	for _, list := range objects {
 		for i := range list {
@@ -313,12 +366,16 @@ func (s *source) build(objects [][]object) {
 }
 
 // parse parses the objects in an XML file. Parts of objects, which are nested boxes, are skipped.
-func parse(b []byte) (out []object, err error) {
+func parse(b []byte) (out content, err error) {
+	b, wide := encoded.UTF8(b, true)
 	d := xml.NewDecoder(bytes.NewReader(b))
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // only names may differ
-	fail := func(format string, a ...any) ([]object, error) {
+	d.CharsetReader = encoded.Reader
+	if wide { // the declaration names the encoding that the file had
+		d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
+	}
+	fail := func(format string, a ...any) (content, error) {
 		line, col := d.InputPos()
-		return nil, fmt.Errorf(", line %d, column %d: %s", line, col, fmt.Sprintf(format, a...))
+		return out, fmt.Errorf(", line %d, column %d: %s", line, col, fmt.Sprintf(format, a...))
 	}
 	var path []string
 	var text []byte
@@ -347,7 +404,7 @@ func parse(b []byte) (out []object, err error) {
 				o, sides = object{}, 0
 			}
 		case xml.CharData:
-			if len(path) > 2 && path[1] == "object" {
+			if len(path) > 2 {
 				text = append(text, t...)
 			}
 		case xml.EndElement:
@@ -361,7 +418,7 @@ func parse(b []byte) (out []object, err error) {
 					if o.class == "" || sides != 4 {
 						return fail("an object has no name or no box")
 					}
-					if out = append(out, o); len(out) > maxObjects {
+					if out.objects = append(out.objects, o); len(out.objects) > maxObjects {
 						return fail("more than %d objects", maxObjects)
 					}
 				case len(path) == 3 && path[2] == "name":
@@ -383,8 +440,19 @@ func parse(b []byte) (out []object, err error) {
 					sides++
 				}
 			}
+			if len(path) == 3 && path[1] == "size" {
+				out.side(path[2], strings.TrimSpace(string(text)))
+			}
 			path, text = path[:len(path)-1], text[:0]
 		}
+	}
+}
+
+// side sets a side of the image. What is no number of pixels is no size, as if it were missing.
+func (a *content) side(name, value string) {
+	v, err := strconv.ParseFloat(value, 64)
+	if at := slices.Index([]string{"width", "height"}, name); at >= 0 && err == nil && v >= 1 && v <= math.MaxInt32 {
+		a.size[at] = int32(v)
 	}
 }
 

@@ -9,6 +9,7 @@
 package yolosource
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -20,9 +21,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/encoded"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -233,6 +234,7 @@ func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool
 	if err != nil {
 		return nil, nil, err
 	}
+	b, _ = encoded.UTF8(b, false)
 	chosen := map[string]bool{}
 	var folders []string
 	n := 0
@@ -269,6 +271,10 @@ func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool
 
 // parse parses the lines of a text file.
 func (o *objects) parse(b []byte, data *Data) error {
+	b, _ = encoded.UTF8(b, false)
+	if bytes.IndexByte(b, '\n') < 0 { // lines may end in CR alone
+		b = bytes.ReplaceAll(b, []byte{'\r'}, []byte{'\n'})
+	}
 	n := 0
 	for line := range strings.Lines(string(b)) {
 		n++
@@ -423,17 +429,12 @@ func (o *objects) stackedBytes() (n int64) {
 }
 
 // scale converts relative positions to pixels.
-func (s *source) scale(g *driver.Group, k int, id int64, image []byte, _ []driver.Extent, _ [][]byte) error {
+func (s *source) scale(g *driver.Group, k int, id int64, frame boxes.Frame, _ []driver.Extent, _ [][]byte) error {
 	if !s.Header(g) {
 		return nil
 	}
 	rec := &g.Records[k]
-	info, err := imagefile.Probe(image)
-	if err != nil {
-		rec.Err = fmt.Errorf("%s: %w", s.Images.Path(int(id)), err)
-		return nil
-	}
-	size := [2]float32{float32(info.Width), float32(info.Height)}
+	size := [2]float32{float32(frame.W), float32(frame.H)}
 	for _, field := range []int{s.boxField, s.points} {
 		if field == 0 || !g.Wants(field) {
 			continue
@@ -450,13 +451,13 @@ func (s *source) scale(g *driver.Group, k int, id int64, image []byte, _ []drive
 		rec.Values[field].Bytes = out
 	}
 	if s.mask > 0 && g.Wants(s.mask) {
-		return s.paint(g, k, id, int(info.Width), int(info.Height))
+		return s.paint(g, k, id, frame)
 	}
 	return nil
 }
 
 // paint sets the mask of a record.
-func (s *source) paint(g *driver.Group, k int, id int64, width, height int) error {
+func (s *source) paint(g *driver.Group, k int, id int64, frame boxes.Frame) error {
 	c, _ := s.free.Get().(*boxes.Canvas)
 	if c == nil {
 		c = new(boxes.Canvas)
@@ -467,10 +468,11 @@ func (s *source) paint(g *driver.Group, k int, id int64, width, height int) erro
 		rec.Err = fmt.Errorf("%s: %w", s.Images.Path(int(id)), err)
 		return nil
 	}
-	if err := c.Begin(width, height, s.Columns[s.mask-1].Field.DType); err != nil {
+	if err := c.Begin(int(frame.W), int(frame.H), s.Columns[s.mask-1].Field.DType); err != nil {
 		return fail(err)
 	}
-	w, h := float64(width), float64(height)
+	c.Turn = frame.Turn
+	w, h := float64(frame.W), float64(frame.H)
 	sides := s.Value(s.boxField-1, id)
 	var xy []float64
 	object := func(i int64) error {
