@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/source/column"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
@@ -43,6 +44,10 @@ type Options struct {
 	// Looking, if set, reports the progress of reading records for a view: what is read, and how
 	// many records are done.
 	Looking func(what string, done, total int64)
+
+	// Memory limits what formats decompress into memory while a source is opened, in bytes. 0 means a part of the free
+	// memory.
+	Memory int64
 
 	// Connections is the number of parallel reads to expect after opening. Open starts connections
 	// to remote data for them.
@@ -120,6 +125,7 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	if err != nil {
 		return nil, err
 	}
+	ctx = fixedrecords.WithLimit(ctx, opt.Memory)
 	loc, err := locate(ctx, base, opt)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,10 @@
 package arena
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Block is one growing piece of off-heap memory that is used again and again:
 // scratch. It belongs to one goroutine at a time. The zero Block cannot be
@@ -45,6 +49,28 @@ func (b *Block) Bytes(n int) ([]byte, error) {
 		}
 		b.mem = mem
 	}
+	return b.mem[:n:n], nil
+}
+
+// Resize is Bytes, but what was in the block stays.
+func (b *Block) Resize(n int) ([]byte, error) {
+	if b.mem == nil {
+		return b.Bytes(n)
+	}
+	size := roundUp(n+Tail, 4096)
+	if more := int64(size - len(b.mem)); more > 0 {
+		if err := b.budget.Reserve(b.purpose, more); err != nil {
+			return nil, err
+		}
+	} else {
+		b.budget.Return(b.purpose, -more)
+	}
+	mem, err := unix.Mremap(b.mem, size, unix.MREMAP_MAYMOVE)
+	if err != nil {
+		b.budget.Return(b.purpose, int64(size-len(b.mem)))
+		return nil, os.NewSyscallError("mremap", err)
+	}
+	b.mem = mem
 	return b.mem[:n:n], nil
 }
 

@@ -155,7 +155,7 @@ func (app *App) convert(f *packFlags, src, dst, to, compress string, fields []st
 	start := time.Now()
 	// Damage must not get a new, right checksum.
 	tell, stop := app.looking()
-	s, err := source.Open(app.Context, src, &source.Options{Threads: opt.Threads, VerifyChunks: true, Looking: tell})
+	s, err := source.Open(app.Context, src, &source.Options{Threads: opt.Threads, VerifyChunks: true, Memory: opt.Memory, Looking: tell})
 	stop()
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 // inspectSource shows what a source that is no pack has, as far as is known
 // without reading its records.
 func (app *App) inspectSource(url string, asJSON bool) error {
-	src, err := app.openSource(url, 0)
+	src, err := app.openSource(url, 0, 0)
 	url = stores.Public(url)
 	if err != nil {
 		return err

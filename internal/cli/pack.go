@@ -130,7 +130,7 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	if window > 0 && !strings.Contains(src, "?window=") {
 		src = stores.Ask(src, fmt.Sprintf("window=%d", window)) // what an interrupted run is gone on with
 	}
-	s, err := app.openSource(look.url(src), opt.Threads)
+	s, err := app.openSource(look.url(src), opt.Threads, opt.Memory)
 	if err != nil {
 		return nil, err
 	}

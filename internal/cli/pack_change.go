@@ -60,7 +60,7 @@ func (app *App) removeRecords(out, where string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	src, err := app.openSource(out+view.Fragment(&view.Spec{Where: where}), 0)
+	src, err := app.openSource(out+view.Fragment(&view.Spec{Where: where}), 0, 0)
 	if err != nil {
 		return err
 	}

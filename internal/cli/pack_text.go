@@ -82,7 +82,7 @@ func writeTokens(app *App, src, out string, fields []string, look viewFlags, fla
 	if src, err = textSource(app, src, fields, to); err != nil {
 		return nil, err
 	}
-	base, err := app.openSource(look.url(src), opt.Threads)
+	base, err := app.openSource(look.url(src), opt.Threads, opt.Memory)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (a *alike) print(w io.Writer) {
 
 // inspectSimilar lists images of any data that look alike.
 func (app *App) inspectSimilar(url string, f *similarFlags, asJSON bool) error {
-	src, err := app.openSource(url, 0)
+	src, err := app.openSource(url, 0, 0)
 	if err != nil {
 		return err
 	}

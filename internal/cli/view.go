@@ -147,10 +147,10 @@ func (app *App) looking() (tell func(what string, done, total int64), stop func(
 }
 
 // openSource opens a source for a command, and shows what that takes.
-func (app *App) openSource(url string, threads int) (driver.Source, error) {
+func (app *App) openSource(url string, threads int, memory int64) (driver.Source, error) {
 	tell, stop := app.looking()
 	defer stop()
-	return source.Open(app.Context, url, &source.Options{Threads: threads, Looking: tell})
+	return source.Open(app.Context, url, &source.Options{Threads: threads, Memory: memory, Looking: tell})
 }
 
 // viewText says what a view has.

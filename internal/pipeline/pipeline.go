@@ -150,7 +150,7 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 			src, err = viewOf(ctx, src, &cfg.View)
 		}
 	} else {
-		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Connections: fetch.FarDepth})
+		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.FarDepth})
 	}
 	if err == nil && cfg.Sequence != nil {
 		src, err = p.sequences(ctx, src)

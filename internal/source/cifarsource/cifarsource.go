@@ -111,6 +111,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, err
 	}
 	s := &source{image: fixedrecords.ImageField(side, side, 3)}
+	s.Memory.Use(ctx)
 	s.List = &filelist.List{Store: st}
 	if err := s.open(ctx, url, files, &o); err != nil {
 		s.Memory.Free()

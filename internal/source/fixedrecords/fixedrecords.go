@@ -10,7 +10,6 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/source/driver"
@@ -190,88 +189,6 @@ func interleave(dst, src []byte, width, height, channels int, columns bool) {
 			}
 		}
 	}
-}
-
-// MaxHeld limits the memory of a source for the contents of compressed files.
-const MaxHeld = 1 << 30
-
-// Memory is what a source holds outside of Go's heap. The limit of Go's heap follows from the engine's memory
-// budget, so large blocks must not be in it.
-type Memory struct {
-	blocks []*arena.Block
-	total  int64
-}
-
-// Take returns n zero bytes. The system allocates pages when they are written.
-func (m *Memory) Take(n int64) ([]byte, error) {
-	if n < 0 || n > MaxHeld-m.total {
-		return nil, fmt.Errorf("the compressed files need %d bytes of memory, the limit is %d: decompress them on disk", m.total+n, int64(MaxHeld))
-	}
-	b := arena.NewBlock(arena.NewBudget(2*n+1<<20), arena.PurposeRead)
-	out, err := b.Bytes(int(n))
-	if err != nil {
-		return nil, err
-	}
-	m.blocks, m.total = append(m.blocks, b), m.total+n
-	return out, nil
-}
-
-// ErrLimit is the error of ReadAll for data beyond the limit.
-var ErrLimit = errors.New("it does not fit in memory")
-
-// ReadAll reads r to its end. size is an estimate. The result is never nil.
-func (m *Memory) ReadAll(r io.Reader, size int64) ([]byte, error) {
-	left := MaxHeld - m.total
-	size = min(max(size, 64<<10), left)
-	var b *arena.Block
-	have := int64(0)
-	var out []byte
-	fail := func(err error) ([]byte, error) {
-		if b != nil {
-			b.Free()
-		}
-		return nil, err
-	}
-	for {
-		next := arena.NewBlock(arena.NewBudget(2*size+1<<20), arena.PurposeRead)
-		mem, err := next.Bytes(int(size))
-		if err != nil {
-			return fail(err)
-		}
-		copy(mem, out[:have])
-		if b != nil {
-			b.Free()
-		}
-		b, out = next, mem
-		n, err := io.ReadFull(r, out[have:])
-		have += int64(n)
-		switch {
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
-			m.blocks, m.total = append(m.blocks, b), m.total+size
-			return out[:have:have], nil
-		case err != nil:
-			return fail(err)
-		case size == left:
-			var one [1]byte
-			if n, _ := io.ReadFull(r, one[:]); n > 0 {
-				return fail(ErrLimit)
-			}
-			m.blocks, m.total = append(m.blocks, b), m.total+size
-			return out[:have:have], nil
-		}
-		size = min(2*size, left)
-	}
-}
-
-// Total returns the size of the memory.
-func (m *Memory) Total() int64 { return m.total }
-
-// Free releases all memory.
-func (m *Memory) Free() {
-	for _, b := range m.blocks {
-		b.Free()
-	}
-	m.blocks, m.total = nil, 0
 }
 
 // Reader reads a range of an object in order and remembers its read error, because decompressors do not always

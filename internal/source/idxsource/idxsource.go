@@ -58,6 +58,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	s := &source{}
 	s.List = &filelist.List{Store: st}
+	s.Memory.Use(ctx)
 	if err := s.open(ctx, url, st, files, &o); err != nil {
 		s.Memory.Free()
 		return nil, err

@@ -72,6 +72,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	s := &source{}
 	s.List = &filelist.List{Store: st}
+	s.Memory.Use(ctx)
 	s.List.Add(e)
 	if err := s.open(ctx, url, e); err != nil {
 		s.Memory.Free()

@@ -57,6 +57,7 @@ func openRows(ctx context.Context, url string, list *filelist.List, opt *Options
 	pool := store.NewPool(list.Store, 64)
 	defer pool.Close()
 	r := &rows{}
+	r.mem.Use(ctx)
 	read := ndarray.ReadFrom(pool, list)
 	files := make([]*ndarray.File, list.Len())
 	split := opt.Split

@@ -2,10 +2,8 @@ package tablesource
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/stream"
 	"github.com/stokerdata/stoker/store"
 )
@@ -72,12 +70,10 @@ func (s *source) unpackOne(ctx context.Context, f int, o store.Object) error {
 	var r stream.Reader
 	defer r.Close()
 	r.Open(ctx, o.ReadAt, o.Size(), format, 0)
-	b, err := s.memory.ReadAll(&r, 4*o.Size())
+	b, err := s.memory.ReadAll(&r, o.Size())
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err == fixedrecords.ErrLimit:
-		return fmt.Errorf("%s: compressed tables take more than the limit of %d bytes of memory: decompress the files first", s.list.Path(f), int64(fixedrecords.MaxHeld))
 	case err != nil:
 		return filelist.ErrPlace(s.list, int64(f), "", err)
 	}

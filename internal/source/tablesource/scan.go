@@ -24,6 +24,8 @@ const (
 	// maxRowBytes limits a row. Without a limit, an unclosed quote would turn the rest of a file
 	// into one row.
 	maxRowBytes = 64 << 20
+	// offsetBytes is the size of the offset of a row.
+	offsetBytes = 8
 )
 
 // prefix checks the start of a file. It returns the length of a byte order mark, and an error if
@@ -113,7 +115,11 @@ func (s *source) scan(ctx context.Context) (*inference, error) {
 	}
 	for f, at := range offsets {
 		s.first = append(s.first, s.info.Len)
-		s.at = append(s.at, at...)
+		if s.at == nil {
+			s.at = at
+		} else {
+			s.at = append(s.at, at...)
+		}
 		s.info.Len += int64(len(at) - 1)
 		offsets[f] = nil
 	}
@@ -256,6 +262,11 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 			}
 			buf = slices.Grow(buf, int(larger(int64(len(buf))))-len(buf)) // a row does not fit the buffer
 			continue
+		}
+		if s.held[f] != nil {
+			if err := s.memory.Fits(offsetBytes * int64(len(offsets))); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.list.Path(f), err)
+			}
 		}
 		if err := all.look(ctx, bl); err != nil {
 			return nil, err

@@ -116,6 +116,7 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 	if s.opt.Threads <= 0 {
 		s.opt.Threads = 4 * runtime.GOMAXPROCS(0)
 	}
+	s.memory.Use(ctx)
 	var err error
 	s.list, err = filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
 	if err != nil {

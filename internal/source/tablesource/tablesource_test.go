@@ -24,6 +24,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/stokerdata/stoker/internal/source/column"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -380,6 +381,28 @@ func TestOpeningFails(t *testing.T) {
 	if _, err := open(t.Context(), filepath.Join(dir, "two"), CSV); err == nil || !strings.Contains(err.Error(), `b.csv has the columns "b", "a", `) {
 		t.Errorf("other columns: %v", err)
 	}
+}
+
+// Decompressed tables and the offsets of their rows stay within the memory.
+func TestCompressedWithinMemory(t *testing.T) {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write([]byte("a,b\n"))
+	_, _ = w.Write(bytes.Repeat([]byte("1,2\n"), 1<<20))
+	_ = w.Close()
+	file := filepath.Join(t.TempDir(), "x.csv.gz")
+	write(t, file, zipped.Bytes())
+	for limit, want := range map[int64]string{1 << 20: "needs more memory", 8 << 20: "needs 1"} {
+		_, err := open(fixedrecords.WithLimit(t.Context(), limit), file, CSV)
+		if err == nil || !strings.Contains(err.Error(), "x.csv.gz: decompressed it "+want) || !strings.Contains(err.Error(), "memory=") {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+	s, err := open(fixedrecords.WithLimit(t.Context(), 64<<20), file, CSV)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }
 
 // One row is larger than the read window, and there are more rows than a block has.
