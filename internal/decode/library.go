@@ -10,7 +10,6 @@ import (
 	"image/png"
 	"io"
 
-	"golang.org/x/image/bmp"
 	"golang.org/x/image/webp"
 
 	"github.com/stokerdata/stoker/internal/cdec"
@@ -111,8 +110,6 @@ func decodeImage(codec driver.Codec, src []byte) (image.Image, error) {
 	switch codec {
 	case driver.CodecPNG:
 		return png.Decode(in)
-	case driver.CodecBMP:
-		return bmp.Decode(in)
 	case driver.CodecGIF:
 		return gif.Decode(in)
 	case driver.CodecWebP:
@@ -144,7 +141,7 @@ func libraryError(err error) error {
 	}
 	kind := cdec.ErrCorrupt
 	var pngKind png.UnsupportedError
-	if errors.As(err, &pngKind) || errors.Is(err, bmp.ErrUnsupported) {
+	if errors.As(err, &pngKind) {
 		kind = cdec.ErrUnsupported
 	}
 	return &cdec.Error{Kind: kind, Msg: err.Error()}

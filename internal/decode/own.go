@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/bmpimage"
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/floatmap"
 	"github.com/stokerdata/stoker/internal/imagefile"
@@ -22,6 +23,8 @@ func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefil
 		return (*Decoder).loadPNM
 	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
 		return (*Decoder).loadFloats
+	case info.Codec == driver.CodecBMP:
+		return (*Decoder).loadBMP
 	case info.Codec == driver.CodecTIFF:
 		return (*Decoder).loadTIFF
 	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
@@ -110,6 +113,20 @@ func (d *Decoder) loadTIFF(r *Request, info *imagefile.Info) (*picture, error) {
 		return nil, libraryError(err)
 	}
 	return p, nil
+}
+
+// loadBMP loads a BMP file.
+func (d *Decoder) loadBMP(r *Request, info *imagefile.Info) (*picture, error) {
+	l, err := imagefile.ReadBMPLayout(r.Value.Bytes)
+	if err != nil {
+		return nil, libraryError(err)
+	}
+	channels := bmpimage.Channels(l, r.Mask)
+	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: item.U8, Channels: int32(channels)}}
+	if p.pix, err = d.pixels.Bytes(int(p.h) * p.stride()); err != nil {
+		return nil, err
+	}
+	return p, libraryError(bmpimage.Read(r.Value.Bytes, l, r.Mask, p.pix))
 }
 
 // moveFlow has optical flow follow a geometry: what is scaled moves by as much more,

@@ -12,7 +12,6 @@ import (
 	_ "image/gif" // for image.DecodeConfig
 	_ "image/png"
 
-	_ "golang.org/x/image/bmp"
 	_ "golang.org/x/image/webp"
 
 	"github.com/stokerdata/stoker/internal/netpbm"
@@ -121,6 +120,8 @@ func Detect(b []byte) driver.Codec {
 		return driver.CodecFlo
 	case netpbm.IsBeginning(b):
 		return driver.CodecPNM
+	case isDIB(b):
+		return driver.CodecBMP
 	}
 	return driver.CodecUnknown
 }
@@ -240,7 +241,8 @@ func Check(b []byte) (Info, error) {
 // header, or by a library that looks at the header anew.
 func (info *Info) decodedHere() bool {
 	switch info.Codec {
-	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF, driver.CodecTIFF:
+	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF, driver.CodecTIFF,
+		driver.CodecBMP:
 		return true
 	}
 	return false

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/bmpimage"
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/netpbm"
@@ -37,6 +38,8 @@ func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
 			size = 2
 		}
 		return &Mask{Width: int(info.Width), Height: int(info.Height), Size: size, Pix: pix}, nil
+	case info.Codec == driver.CodecBMP:
+		return fromBMP(b)
 	case info.Codec == driver.CodecTIFF:
 		return fromTIFF(b)
 	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
@@ -45,6 +48,21 @@ func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
 		return nil, fmt.Errorf("it has numbers of floating point and not class numbers")
 	}
 	return nil, nil
+}
+
+// fromBMP decodes a BMP file.
+func fromBMP(b []byte) (*Mask, error) {
+	l, err := imagefile.ReadBMPLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	channels := bmpimage.Channels(l, true)
+	pix := make([]byte, l.Width*l.Height*channels)
+	if err := bmpimage.Read(b, l, true, pix); err != nil {
+		return nil, err
+	}
+	pix, err = oneOf(pix, 1, channels, l.Width)
+	return &Mask{Width: l.Width, Height: l.Height, Size: 1, Pix: pix}, err
 }
 
 // fromTIFF decodes a TIFF file of integers of any size, or floats that are whole numbers.

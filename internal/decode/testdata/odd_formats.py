@@ -27,7 +27,7 @@ def expect(name: str, data: bytes, mask: bool = False, rgba: bool = False) -> No
     put(name + ".rgb", np.asarray(im.convert("RGB")))
     if mask:
         put(name + ".mask", np.asarray(im).astype("<u2"))
-    if rgba:
+    if rgba or im.mode == "RGBA":
         put(name + ".rgba", np.asarray(im.convert("RGBA")))
 
 
@@ -160,3 +160,84 @@ for depth in (1, 2, 4):
             low = "-low" if reverse else ""
             depths(f"depth-{depth}-{photometric}{low}.tiff", noise[..., 0] >> (8 - depth), depth, photometric, reverse)
 depths("gray16-depth-12.tiff", noise[..., 0].astype(int) * 3, 12, 1)
+
+
+# BMP
+palette = b"".join(bytes(color) for color in rng.integers(0, 256, (256, 4)).astype(np.uint8))
+indices = noise[..., 0]
+bgr = rgb[..., ::-1]
+
+
+def lines(a: np.ndarray) -> bytes:
+    """Return rows from below, each of whole words."""
+    return b"".join(row.tobytes().ljust((row.nbytes + 3) // 4 * 4, b"\0") for row in a[::-1])
+
+
+def bmp(name: str, depth: int, data: bytes, header: int = 40, compression: int = 0, **more: object) -> None:
+    """Write a BMP. more: colors, a palette; masks; gap, bytes in front of the pixels; height; mask."""
+    colors, masks, gap = more.get("colors", b""), more.get("masks", b""), more.get("gap", 0)
+    if header == 12:
+        head = struct.pack("<IHHHH", 12, W, H, 1, depth)
+    else:
+        used = len(colors) // 4 if depth > 8 else 0
+        head = struct.pack(
+            "<IiiHHIIiiII", header, W, more.get("height", H), 1, depth, compression, len(data), 0, 0, used, 0
+        )
+        head = (head + masks).ljust(header, b"\0") if header > 40 else head + masks
+    at = 14 + len(head) + len(colors) + gap
+    out = b"BM" + struct.pack("<IHHI", at + len(data), 0, 0, at) + head + colors + b"\xaa" * gap + data
+    expect(name, out[14:] if more.get("dib") else out, mask=depth <= 8)
+
+
+def few_bits(depth: int) -> bytes:
+    flat = ((indices[..., None] >> np.arange(7, 7 - depth, -1)) & 1).astype(np.uint8)
+    return lines(np.packbits(flat.reshape(H, -1), axis=1))
+
+
+bmp("os2-8.bmp", 8, lines(indices), 12, colors=b"".join(palette[4 * i : 4 * i + 3] for i in range(256)))
+bmp("os2-24.bmp", 24, lines(bgr), 12)
+bmp("os2-v2.bmp", 8, lines(indices), 64, colors=palette)
+bmp("gap.bmp", 8, lines(indices), colors=palette, gap=22)
+bmp("depth-1.bmp", 1, few_bits(1), colors=palette[:8])
+bmp("depth-4.bmp", 4, few_bits(4), colors=palette[:64])
+bmp("palette-24.bmp", 24, lines(bgr), colors=palette[:80])
+bmp("top-down.bmp", 24, lines(bgr[::-1]), height=-H)
+bmp("device-independent.bmp", 24, lines(bgr), dib=True)
+half = lambda a, n: a.astype(np.uint16) >> (8 - n)  # noqa: E731
+x555 = half(rgb[..., 0], 5) << 10 | half(rgb[..., 1], 5) << 5 | half(rgb[..., 2], 5)
+x565 = half(rgb[..., 0], 5) << 11 | half(rgb[..., 1], 6) << 5 | half(rgb[..., 2], 5)
+bmp("x555.bmp", 16, lines(x555))
+bmp("x565.bmp", 16, lines(x565), compression=3, masks=struct.pack("<3I", 0xF800, 0x7E0, 0x1F))
+bmp("x565-v2.bmp", 16, lines(x565), 52, 3, masks=struct.pack("<3I", 0xF800, 0x7E0, 0x1F))
+bmp("x32.bmp", 32, lines(noise))
+bmp("x32-masks.bmp", 32, lines(noise), 40, 3, masks=struct.pack("<3I", 0xFF000000, 0xFF0000, 0xFF00))
+for header in (56, 108, 124):
+    bmp(f"v{header}.bmp", 32, lines(noise), header, 3, masks=struct.pack("<4I", 0xFF, 0xFF00, 0xFF0000, 0xFF000000))
+bmp("v108-abgr.bmp", 32, lines(noise), 108, 3, masks=struct.pack("<4I", 0xFF000000, 0xFF0000, 0xFF00, 0xFF))
+
+
+def coded(depth: int) -> bytes:
+    """Return runs, pixels as they are, a jump and the end of rows in all orders."""
+    out = b""
+    for i, row in enumerate(indices[::-1] >> (8 - depth)):
+        if depth == 4:
+            row = row & 15
+        if i == 3:
+            out += b"\x05" + bytes([0x12 if depth == 4 else 9]) + b"\0\x02\x03\x01"  # a run, and on to column 8 below
+            continue
+        start = 8 if i == 4 else 0
+        part = row[start : start + 7]
+        if depth == 4:
+            both = np.append(part, [0] * (len(part) % 2))
+            part_bytes = (both[::2] << 4 | both[1::2]).astype(np.uint8).tobytes()
+        else:
+            part_bytes = part.astype(np.uint8).tobytes()
+        out += bytes([0, len(part)]) + part_bytes + b"\0" * (len(part_bytes) % 2)
+        for value in row[start + 7 :]:
+            out += bytes([1, value << 4 if depth == 4 else value])
+        out += b"\0\0"
+    return out + b"\0\1"
+
+
+bmp("rle8.bmp", 8, coded(8), compression=1, colors=palette)
+bmp("rle4.bmp", 4, coded(4), compression=2, colors=palette[:64])

@@ -1,0 +1,172 @@
+// Package bmpimage reads the pixels of BMP files as Pillow does: palettes of 1, 2, 4 and 8
+// bits, also in runs, and colours of 16, 24 and 32 bits with masks of any kind. Package
+// imagefile has read how they lie in the file.
+package bmpimage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/bits"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
+)
+
+// Channels is the number of channels that Read gives: 1 for the indices of a palette,
+// which masks are, else 3, or 4 with alpha.
+func Channels(l *imagefile.BMPLayout, mask bool) int {
+	switch {
+	case l.Bits <= 8 && mask:
+		return 1
+	case l.Bits > 8 && l.Masks[3] != 0:
+		return 4
+	}
+	return 3
+}
+
+// Read reads a whole picture to dst, height x width x channels of u8, the upper row first.
+func Read(b []byte, l *imagefile.BMPLayout, mask bool, dst []byte) error {
+	if l.RLE {
+		return runs(b[l.Pixels:], l, mask, dst)
+	}
+	size, stride := l.Width*Channels(l, mask), l.Stride()
+	for y := range l.Height {
+		row := b[l.Pixels+y*stride:]
+		row = row[:min(stride, len(row))]
+		put(dst[line(l, y)*size:][:size], row, l, mask)
+	}
+	return nil
+}
+
+// line is where row y of the file belongs.
+func line(l *imagefile.BMPLayout, y int) int {
+	if l.TopDown {
+		return y
+	}
+	return l.Height - 1 - y
+}
+
+// put converts a row.
+func put(dst, row []byte, l *imagefile.BMPLayout, mask bool) {
+	switch l.Bits {
+	case 24:
+		for x := range l.Width {
+			copy(dst[3*x:3*x+3], []byte{row[3*x+2], row[3*x+1], row[3*x]})
+		}
+	case 16:
+		for x := range l.Width {
+			masked(dst, x, uint32(binary.LittleEndian.Uint16(row[2*x:])), l)
+		}
+	case 32:
+		for x := range l.Width {
+			masked(dst, x, binary.LittleEndian.Uint32(row[4*x:]), l)
+		}
+	default:
+		for x := range l.Width {
+			at := x * l.Bits
+			index(dst, x, row[at/8]>>(8-l.Bits-at%8)&(1<<l.Bits-1), l, mask)
+		}
+	}
+}
+
+// masked writes the colours of a pixel, which its masks pick.
+func masked(dst []byte, x int, v uint32, l *imagefile.BMPLayout) {
+	n := 3
+	if l.Masks[3] != 0 {
+		n = 4
+	}
+	for c := range n {
+		m := l.Masks[c]
+		low := bits.TrailingZeros32(m)
+		top := uint64(m >> low)
+		dst[n*x+c] = byte(uint64(v&m>>low) * 255 / top)
+	}
+}
+
+// index writes a pixel of a palette. Colours that are not in it are black.
+func index(dst []byte, x int, i byte, l *imagefile.BMPLayout, mask bool) {
+	if mask {
+		dst[x] = i
+		return
+	}
+	p := dst[3*x : 3*x+3]
+	if at := int(i) * l.Step; at+3 <= len(l.Palette) {
+		p[0], p[1], p[2] = l.Palette[at+2], l.Palette[at+1], l.Palette[at]
+	} else {
+		p[0], p[1], p[2] = 0, 0, 0
+	}
+}
+
+// decoder puts runs of indices where they belong.
+type decoder struct {
+	l    *imagefile.BMPLayout
+	mask bool
+	dst  []byte
+	x, y int
+}
+
+func (d *decoder) pixel(i byte) {
+	if d.x < d.l.Width && d.y < d.l.Height {
+		size := d.l.Width * Channels(d.l, d.mask)
+		index(d.dst[line(d.l, d.y)*size:], d.x, i, d.l, d.mask)
+	}
+	d.x++
+}
+
+// nibbles writes n pixels, of which a byte of RLE4 has two.
+func (d *decoder) nibbles(at func(i int) byte, n int) {
+	for i := range n {
+		if d.l.Bits == 8 {
+			d.pixel(at(i))
+		} else {
+			d.pixel(at(i/2) >> (4 - 4*(i%2)) & 15)
+		}
+	}
+}
+
+// runs decodes RLE8 and RLE4. Pixels that are passed over have index 0.
+func runs(src []byte, l *imagefile.BMPLayout, mask bool, dst []byte) error {
+	d := &decoder{l: l, mask: mask, dst: dst}
+	clearTo(d)
+	for {
+		if len(src) < 2 {
+			if d.y >= l.Height || d.y == l.Height-1 && d.x >= l.Width {
+				return nil // without the mark for the end, which Pillow does not need
+			}
+			return fmt.Errorf("row %d of %d of its runs: %w", d.y+1, l.Height, io.ErrUnexpectedEOF)
+		}
+		n, v := int(src[0]), src[1]
+		src = src[2:]
+		switch {
+		case n > 0:
+			d.nibbles(func(int) byte { return v }, n)
+		case v == 0:
+			d.x, d.y = 0, d.y+1
+		case v == 1:
+			return nil
+		case v == 2:
+			if len(src) < 2 {
+				return io.ErrUnexpectedEOF
+			}
+			d.x, d.y = d.x+int(src[0]), d.y+int(src[1])
+			src = src[2:]
+		default:
+			size := (int(v)*l.Bits + 7) / 8
+			if len(src) < size {
+				return io.ErrUnexpectedEOF
+			}
+			d.nibbles(func(i int) byte { return src[i] }, int(v))
+			src = src[min((size+1)/2*2, len(src)):]
+		}
+	}
+}
+
+// clearTo fills the picture with index 0.
+func clearTo(d *decoder) {
+	for d.y = range d.l.Height {
+		for d.x = 0; d.x < d.l.Width; {
+			d.pixel(0)
+		}
+	}
+	d.x, d.y = 0, 0
+}
