@@ -154,6 +154,9 @@ func (p *page) format(r *readable) {
 	if r.Writes != "" {
 		p.item("written by", indent, r.Writes)
 	}
+	if r.Checksums != "" {
+		p.item("checksums", indent, r.Checksums)
+	}
 	if r.Guide != "" {
 		p.item("guide", indent, "docs/guides/"+r.Guide)
 	}

@@ -88,7 +88,22 @@ func formatsPage() string {
 			}
 		}
 	}
-	return markdown(formats) + "\n## Parameters\n\nA URL has them after `?`, with `&` between them: `videos/?frames=16&stride=2`.\n\n" + markdown(params)
+	return markdown(formats) + "\n## Checksums\n\n" + checksums() + "\n## Parameters\n\nA URL has them after `?`, with `&` between them: `videos/?frames=16&stride=2`.\n\n" + markdown(params)
+}
+
+// checksums lists which checksums of each format are compared.
+func checksums() string {
+	rows := [][]string{{"format", "compared when it is read"}}
+	var none []string
+	for _, r := range readables() {
+		if r.Checksums == "" {
+			none = append(none, r.Name)
+		} else {
+			rows = append(rows, []string{code(r.Name), r.Checksums})
+		}
+	}
+	return "A checksum that does not match is an error of its record, which `on_error` handles. Files of these formats have no checksums, so damage\n" +
+		"in them can change values without an error: " + strings.Join(none, ", ") + ".\n\n" + markdown(rows)
 }
 
 func code(text string) string {

@@ -3,6 +3,8 @@ package archive
 import (
 	"errors"
 	"math"
+
+	"github.com/zeebo/xxh3"
 )
 
 // MaxFileBytes is the size limit of a member.
@@ -20,7 +22,12 @@ type Member struct {
 	Packed   int64
 	CRC      uint32
 	Deflated bool
+	// NameSum is NameSum of the name in the directory, as the archive has it.
+	NameSum uint16
 }
+
+// NameSum returns a checksum of the name of a member, for formats that have the name in two places.
+func NameSum(name []byte) uint16 { return uint16(xxh3.Hash(name)) }
 
 // Table lists the members of one archive in their order. Its arrays avoid a pointer per member.
 type Table struct {
@@ -34,6 +41,7 @@ type Table struct {
 type packed struct {
 	extent, size int64
 	crc          uint32
+	name         uint16
 	deflated     bool
 }
 
@@ -46,7 +54,7 @@ func (t *Table) add(m *Member, unpack bool) error {
 	t.at = append(t.at, m.At)
 	t.size = append(t.size, m.Size)
 	if unpack {
-		t.packed = append(t.packed, packed{m.Extent, m.Packed, m.CRC, m.Deflated})
+		t.packed = append(t.packed, packed{m.Extent, m.Packed, m.CRC, m.NameSum, m.Deflated})
 	}
 	return nil
 }
@@ -81,7 +89,7 @@ func (t *Table) member(i int) Member {
 	m := Member{Name: t.name(i), At: t.at[i], Size: t.size[i], Extent: t.size[i]}
 	if t.packed != nil {
 		p := &t.packed[i]
-		m.Extent, m.Packed, m.CRC, m.Deflated = p.extent, p.size, p.crc, p.deflated
+		m.Extent, m.Packed, m.CRC, m.NameSum, m.Deflated = p.extent, p.size, p.crc, p.name, p.deflated
 	}
 	return m
 }

@@ -8,12 +8,13 @@ import (
 
 // Format is Arrow files.
 var Format = &format.Format{
-	Name:     "arrow",
-	Reads:    "Arrow IPC files and streams, and what save_to_disk of Hugging Face datasets writes",
-	Example:  "saved/train/",
-	Guide:    "arrow.md",
-	Params:   []format.Param{format.ColumnParam, format.ClipParam},
-	Patterns: true,
+	Name:      "arrow",
+	Reads:     "Arrow IPC files and streams, and what save_to_disk of Hugging Face datasets writes",
+	Checksums: "zstd and LZ4 of each buffer, if its frames have checksums",
+	Example:   "saved/train/",
+	Guide:     "arrow.md",
+	Params:    []format.Param{format.ColumnParam, format.ClipParam},
+	Patterns:  true,
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		return p.Dir && IsSaved(ctx, p.Store) || isFiles(ctx, p)
 	},

@@ -19,10 +19,11 @@ import (
 
 // Format is JSON files of COCO, and folders that have some where COCO and Roboflow put them.
 var Format = &format.Format{
-	Name:    "coco",
-	Reads:   "COCO's JSON of instances, key points or captions, next to a folder of images",
-	Example: "annotations/instances_val2017.json?images=val2017&masks=instances",
-	Guide:   "detection.md",
+	Name:      "coco",
+	Reads:     "COCO's JSON of instances, key points or captions, next to a folder of images",
+	Checksums: "those of the image files, such as PNG",
+	Example:   "annotations/instances_val2017.json?images=val2017&masks=instances",
+	Guide:     "detection.md",
 	Params: []format.Param{
 		{Name: "images", Type: format.Text, Default: "a folder near the JSON file", Help: "The folder of the images."},
 		boxes.MasksParam,

@@ -17,6 +17,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/stokerdata/stoker/internal/inflate"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Codec is an encoding step that Decode reverses.
@@ -91,7 +92,7 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 		if left > 0 {
 			if v, ok := p[i].(viewer); ok {
 				if src, err = v.View(src); err != nil {
-					return fmt.Errorf("%s: %w", p[i].Name(), err)
+					return driver.Damaged(fmt.Errorf("%s: %w", p[i].Name(), err))
 				}
 				continue
 			}
@@ -100,7 +101,7 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 			}
 		}
 		if err := p[i].Decode(to, src); err != nil {
-			return fmt.Errorf("%s: %w", p[i].Name(), err)
+			return driver.Damaged(fmt.Errorf("%s: %w", p[i].Name(), err))
 		}
 		src = to
 	}

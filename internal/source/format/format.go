@@ -22,6 +22,8 @@ type Format struct {
 	// Sequential describes the files that are only read in order. It is "" if all records are read
 	// at random.
 	Sequential string `json:"sequential"`
+	// Checksums says which checksums of the files are compared when they are read. It is "" if the files have none.
+	Checksums string `json:"checksums"`
 	// Guide is a page about the format, relative to docs/guides.
 	Guide string `json:"guide"`
 

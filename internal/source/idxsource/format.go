@@ -9,11 +9,12 @@ import (
 
 // Format is IDX files.
 var Format = &format.Format{
-	Name:    "idx",
-	Reads:   "IDX files of MNIST, EMNIST, KMNIST and Fashion-MNIST, also .gz",
-	Example: "mnist/?split=train",
-	Guide:   "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
-	Params:  []format.Param{format.SplitParam},
+	Name:      "idx",
+	Reads:     "IDX files of MNIST, EMNIST, KMNIST and Fashion-MNIST, also .gz",
+	Checksums: "gzip: when it is opened",
+	Example:   "mnist/?split=train",
+	Guide:     "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
+	Params:    []format.Param{format.SplitParam},
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		if p.Dir {
 			names, _ := p.Siblings(ctx)

@@ -9,10 +9,11 @@ import (
 
 // Format is the data sets of LeRobot.
 var Format = &format.Format{
-	Name:    "lerobot",
-	Reads:   "LeRobot's data sets, versions 2 and 3: Parquet and a video per camera",
-	Example: "pusht/?deltas=action=0:16;observation.state=-0.1,0",
-	Guide:   "video.md#robots-lerobots-data-sets",
+	Name:      "lerobot",
+	Reads:     "LeRobot's data sets, versions 2 and 3: Parquet and a video per camera",
+	Checksums: "CRC-32 of Parquet pages, if the file has them; not of videos",
+	Example:   "pusht/?deltas=action=0:16;observation.state=-0.1,0",
+	Guide:     "video.md#robots-lerobots-data-sets",
 	Params: []format.Param{
 		{Name: "deltas", Type: format.Text, Help: "The steps (0:16) or seconds (-0.1,0) around a record at which features are read: FEATURE=DELTAS, several separated by semicolons."},
 	},

@@ -11,6 +11,7 @@ import (
 var Format = &format.Format{
 	Name:       "litdata",
 	Reads:      "chunks of LitData, also of tokens, also compressed with zstd",
+	Checksums:  "zstd, if its frames have checksums",
 	Example:    "litdata/",
 	Sequential: "chunks that are compressed as a whole",
 	Guide:      "records.md",

@@ -8,6 +8,7 @@ import (
 var Format = &format.Format{
 	Name:       "mds",
 	Reads:      "MDS shards of MosaicML Streaming, also compressed with zstd or gz",
+	Checksums:  "gzip and zstd: at the end of the stream; not `hashes` of index.json, which are of whole shards",
 	Example:    "mds/?split=train",
 	Sequential: "compressed shards",
 	Guide:      "records.md",

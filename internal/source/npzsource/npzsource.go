@@ -308,7 +308,7 @@ func (s *source) Parse(g *driver.Group) error {
 				parts = parts[1:]
 			}
 			if err != nil {
-				rec.Err = fmt.Errorf("%s: array %q: %w", s.list.Path(int(id)), want.Name, err)
+				rec.Err = driver.Damaged(fmt.Errorf("%s: array %q: %w", s.list.Path(int(id)), want.Name, err))
 				// The position may be wrong, so find it again for the next read.
 				s.places[id].CompareAndSwap(places, nil)
 				break

@@ -25,10 +25,14 @@ import (
 // split/field, like a group in HDF5.
 //
 // Rows of stored arrays are read from the file. Deflated arrays are inflated into memory when the
-// source is opened.
+// source is opened. The checksum is of a whole array. It is compared when the array is opened, unless the array is stored
+// and large: rows are read at random, and opening must not read all of the data.
 
 // errNoRows is the error for a file that is not a table.
 var errNoRows = errors.New("its arrays do not have the same first axis")
+
+// maxCompared is the size up to which stored arrays are read for their checksum.
+const maxCompared = 64 << 20
 
 // maxRatio is the largest compression ratio of deflate.
 const maxRatio = 1032
@@ -172,10 +176,17 @@ func (r *rows) set(at *readerAt, f *zip.File, name string) (*ndarray.Set, error)
 	if f.Method == zip.Store {
 		a.Whole = ndarray.Place{Object: at.object, Offset: m.data + h.Offset, Size: s.Type.Size}
 	}
+	compared := f.Method != zip.Store || size > maxCompared
 	s.Load = func(ctx context.Context) (*ndarray.Array, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !compared {
+			if err := compare(f); err != nil {
+				return nil, err
+			}
+			compared = true
+		}
 		if f.Method != zip.Store {
-			r.mu.Lock()
-			defer r.mu.Unlock()
 			if a.Held == nil {
 				if err := r.inflate(a, f, h.Offset, size); err != nil {
 					return nil, err
@@ -185,6 +196,19 @@ func (r *rows) set(at *readerAt, f *zip.File, name string) (*ndarray.Set, error)
 		return a.Clone(), nil
 	}
 	return s, nil
+}
+
+// compare reads a stored array and compares its checksum.
+func compare(f *zip.File) error {
+	z, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	if _, err := io.Copy(io.Discard, z); err != nil {
+		return fmt.Errorf("it is damaged: %w", err)
+	}
+	return nil
 }
 
 // inflate fills a.Held with the elements of a deflated array.

@@ -10,13 +10,14 @@ import (
 
 // Format is a pack.
 var Format = &format.Format{
-	Name:     "pack",
-	Reads:    "what `stoker pack` writes",
-	Example:  "train/",
-	Guide:    "pack.md",
-	Params:   []format.Param{format.PatchParam, format.StrideParam},
-	Unlisted: true,
-	Match:    format.MatchFolders(pack.IsPackStore),
+	Name:      "pack",
+	Reads:     "what `stoker pack` writes",
+	Checksums: "each value and each index, when the process reads it for the first time; `stoker verify` compares all of the files",
+	Example:   "train/",
+	Guide:     "pack.md",
+	Params:    []format.Param{format.PatchParam, format.StrideParam},
+	Unlisted:  true,
+	Match:     format.MatchFolders(pack.IsPackStore),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		patch, stride, err := r.Patches()
 		if err != nil {

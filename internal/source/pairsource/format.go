@@ -10,12 +10,13 @@ import (
 // Format is records of several files. It must come before the formats of these files in the
 // list of formats. Package volumesource adds pairs of volumes.
 var Format = &format.Format{
-	Name:    "pairs",
-	Reads:   "files that belong together by a rule, such as images and their masks",
-	Example: "pairs:data/?image=images/*.jpg&mask=masks/*.png",
-	Guide:   "segmentation.md",
-	Params:  []format.Param{format.FileParam},
-	Match:   func(ctx context.Context, p *format.Probe) bool { return p.Dir && Layout(ctx, p.Store) != nil },
+	Name:      "pairs",
+	Reads:     "files that belong together by a rule, such as images and their masks",
+	Checksums: "those of the files, such as PNG",
+	Example:   "pairs:data/?image=images/*.jpg&mask=masks/*.png",
+	Guide:     "segmentation.md",
+	Params:    []format.Param{format.FileParam},
+	Match:     func(ctx context.Context, p *format.Probe) bool { return p.Dir && Layout(ctx, p.Store) != nil },
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		fields, err := Fields(r)
 		if err == nil && fields == nil {

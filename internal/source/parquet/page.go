@@ -9,6 +9,7 @@ import (
 	"math/bits"
 
 	"github.com/stokerdata/stoker/internal/source/columns"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Page is the decoded content of one or more pages, with access to single rows.
@@ -98,7 +99,7 @@ type Decoder struct {
 // the levels come first, uncompressed.
 func (d *Decoder) section(r Raw, keep bool) (levels, out []byte, err error) {
 	if r.hasCRC && crc32.ChecksumIEEE(r.Body) != r.crc {
-		return nil, nil, damaged("the checksum is %08x, expected %08x", crc32.ChecksumIEEE(r.Body), r.crc)
+		return nil, nil, driver.Damaged(damaged("the checksum is %08x, expected %08x", crc32.ChecksumIEEE(r.Body), r.crc))
 	}
 	codec := d.Codec
 	n := r.reps + r.defs

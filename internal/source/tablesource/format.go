@@ -17,12 +17,13 @@ var (
 
 func table(name, reads, example string, isFile func(ctx context.Context, st store.Store, name string) bool) *format.Format {
 	return &format.Format{
-		Name:    name,
-		Reads:   reads,
-		Example: example,
-		Guide:   "tables.md",
-		Params:  []format.Param{format.ColumnParam, format.ClipParam},
-		Match:   format.MatchFiles(func(path string) bool { return IsName(name, path) }, isFile, nil),
+		Name:      name,
+		Reads:     reads,
+		Example:   example,
+		Checksums: "gzip and zstd: when it is opened; those of the files in its columns",
+		Guide:     "tables.md",
+		Params:    []format.Param{format.ColumnParam, format.ClipParam},
+		Match:     format.MatchFiles(func(path string) bool { return IsName(name, path) }, isFile, nil),
 		Open: format.Opener(func(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 			return Open(ctx, url, name, st, opt)
 		}),

@@ -8,6 +8,7 @@ import (
 var Format = &format.Format{
 	Name:       "tfrecord",
 	Reads:      "TFRecord files of tf.train.Example or any bytes, also .gz and .zst",
+	Checksums:  "CRC-32C of each length and each record; gzip and zstd: at the end of the stream",
 	Example:    "train.tfrecord?image:image=image/encoded&label:label=image/class/label",
 	Sequential: ".gz and .zst",
 	Guide:      "records.md",

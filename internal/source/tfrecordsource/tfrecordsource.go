@@ -420,7 +420,8 @@ func (s *source) compare(g *driver.Group, k int, got uint32) bool {
 		return true
 	}
 	f, from, to := s.place(g.IDs[k])
-	g.Records[k].Err = fmt.Errorf("%s, bytes %d to %d: the record is damaged: the checksum is %08x, expected %08x", s.list.Path(f), from, to, got, want)
+	g.Records[k].Err = driver.Damaged(fmt.Errorf("%s, bytes %d to %d: the record is damaged: the checksum is %08x, expected %08x",
+		s.list.Path(f), from, to, got, want))
 	return false
 }
 

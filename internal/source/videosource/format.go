@@ -11,10 +11,11 @@ import (
 
 // Format is video files and folders of them.
 var Format = &format.Format{
-	Name:    "video",
-	Reads:   "clips from folders of video, one per class, and from single files: MP4, MOV, Matroska, WebM, AVI of JPEGs",
-	Example: "videos/?frames=16&stride=2",
-	Guide:   "video.md",
+	Name:      "video",
+	Reads:     "clips from folders of video, one per class, and from single files: MP4, MOV, Matroska, WebM, AVI of JPEGs",
+	Checksums: "not compared: CRC-32 of Matroska",
+	Example:   "videos/?frames=16&stride=2",
+	Guide:     "video.md",
 	Params: []format.Param{
 		format.SplitParam,
 		{Name: "frames", Type: format.Int, Min: 1, Max: video.MaxClipFrames, Default: "16", Help: "The number of frames in a clip."},

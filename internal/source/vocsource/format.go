@@ -10,12 +10,13 @@ import (
 
 // Format is folders in the layout of Pascal VOC.
 var Format = &format.Format{
-	Name:    "voc",
-	Reads:   "Pascal VOC: an XML file per image, and masks as PNG",
-	Example: "VOCdevkit/VOC2012?split=train&masks=classes",
-	Guide:   "detection.md",
-	Params:  []format.Param{format.SplitParam, boxes.MasksParam},
-	Match:   format.MatchFolders(Is),
+	Name:      "voc",
+	Reads:     "Pascal VOC: an XML file per image, and masks as PNG",
+	Checksums: "those of the image files, such as PNG",
+	Example:   "VOCdevkit/VOC2012?split=train&masks=classes",
+	Guide:     "detection.md",
+	Params:    []format.Param{format.SplitParam, boxes.MasksParam},
+	Match:     format.MatchFolders(Is),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		s, err := Open(ctx, r.URL, r.Store, &Options{Split: r.Text("split"), Masks: boxes.Masks(r.Text("masks"))})
 		if err != nil {

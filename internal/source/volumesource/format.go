@@ -13,13 +13,14 @@ import (
 
 // FormatNIfTI is NIfTI files.
 var FormatNIfTI = &format.Format{
-	Name:    "nifti",
-	Reads:   "NIfTI volumes, .nii and .nii.gz, whole or in patches",
-	Example: "scans/?patch=64x96x96",
-	Guide:   "volumes.md",
-	Params:  []format.Param{format.PatchParam, format.StrideParam},
-	Match:   format.MatchMedia(selection.NIfTI, IsName),
-	Open:    openWith("nifti"),
+	Name:      "nifti",
+	Reads:     "NIfTI volumes, .nii and .nii.gz, whole or in patches",
+	Checksums: "gzip of each file, at each read",
+	Example:   "scans/?patch=64x96x96",
+	Guide:     "volumes.md",
+	Params:    []format.Param{format.PatchParam, format.StrideParam},
+	Match:     format.MatchMedia(selection.NIfTI, IsName),
+	Open:      openWith("nifti"),
 }
 
 // FormatDICOM is DICOM files.
@@ -39,13 +40,14 @@ var FormatDICOM = &format.Format{
 // FormatVolumes is all kinds of volumes. The URL must name this format, since .npy and TIFF
 // files can hold other data.
 var FormatVolumes = &format.Format{
-	Name:     "volumes",
-	Reads:    "volumes of any kind, also with their labels: .npy files of three axes, TIFF files of several pages, NIfTI, DICOM",
-	Example:  "volumes:data/?image=images/*.npy&label=labels/*.npy",
-	Guide:    "volumes.md",
-	Params:   []format.Param{format.PatchParam, format.StrideParam, format.FileParam},
-	Patterns: true,
-	Open:     openWith("volumes"),
+	Name:      "volumes",
+	Reads:     "volumes of any kind, also with their labels: .npy files of three axes, TIFF files of several pages, NIfTI, DICOM",
+	Checksums: "those of NIfTI and TIFF files",
+	Example:   "volumes:data/?image=images/*.npy&label=labels/*.npy",
+	Guide:     "volumes.md",
+	Params:    []format.Param{format.PatchParam, format.StrideParam, format.FileParam},
+	Patterns:  true,
+	Open:      openWith("volumes"),
 }
 
 // FormatPairs is pairsource.Format, which opens pairs of volumes as FormatVolumes.

@@ -20,12 +20,13 @@ import (
 
 // Format is data.yaml, folders with one, and folders with the folders images and labels.
 var Format = &format.Format{
-	Name:    "yolo",
-	Reads:   "YOLO: a text file of boxes, polygons or key points per image, and data.yaml",
-	Example: "coco8/data.yaml?split=train",
-	Guide:   "detection.md",
-	Params:  []format.Param{format.SplitParam, boxes.MasksParam},
-	Match:   match,
+	Name:      "yolo",
+	Reads:     "YOLO: a text file of boxes, polygons or key points per image, and data.yaml",
+	Checksums: "those of the image files, such as PNG",
+	Example:   "coco8/data.yaml?split=train",
+	Guide:     "detection.md",
+	Params:    []format.Param{format.SplitParam, boxes.MasksParam},
+	Match:     match,
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		root, opt, err := find(ctx, r)
 		if err != nil {

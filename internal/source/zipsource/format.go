@@ -7,11 +7,12 @@ import (
 
 // Format is zip files.
 var Format = &format.Format{
-	Name:     "zip",
-	Reads:    "zip files, stored or deflated",
-	Example:  "photos.zip",
-	Guide:    "archives.md",
-	Patterns: true,
-	Match:    format.MatchFiles(IsName, IsFile, archive.IsNote),
-	Open:     format.Opener(Open),
+	Name:      "zip",
+	Reads:     "zip files, stored or deflated",
+	Checksums: "CRC-32 of each member and its name, at each read",
+	Example:   "photos.zip",
+	Guide:     "archives.md",
+	Patterns:  true,
+	Match:     format.MatchFiles(IsName, IsFile, archive.IsNote),
+	Open:      format.Opener(Open),
 }

@@ -3,7 +3,7 @@
 // deflated. Deflated ones are inflated at each read. zip64 files are supported.
 //
 // The directory at the end of a zip file has the offsets of the members. It is read once, when the file is opened.
-// The checksum of a member is verified at each read.
+// The checksum of a member is verified at each read, and its name is compared with the one in the directory.
 package zipsource
 
 import (
@@ -227,7 +227,8 @@ func (d *directory) read(ctx context.Context, r io.ReaderAt) ([]archive.Member, 
 
 // entry parses an entry of the directory.
 func (d *directory) entry(b []byte, names, extras int) (archive.Member, error) {
-	m := archive.Member{Name: string(b[entryBytes:][:names]), CRC: u32(b[16:])}
+	raw := b[entryBytes:][:names]
+	m := archive.Member{Name: string(raw), CRC: u32(b[16:]), NameSum: archive.NameSum(raw)}
 	packed, size, at := uint64(u32(b[20:])), uint64(u32(b[24:])), uint64(u32(b[42:]))
 	extra := b[entryBytes+names:][:extras]
 	for len(extra) >= 4 {
@@ -285,14 +286,23 @@ func extents(members []archive.Member, end int64) {
 	}
 }
 
-// unpack returns the content of a member from its local header and the bytes after it.
+// unpack returns the content of a member. Its errors are errors of damage.
 func unpack(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error) {
+	out, err := content(m, b, take)
+	return out, driver.Damaged(err)
+}
+
+// content returns the content of a member from its local header and the bytes after it.
+func content(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error) {
 	if len(b) < localBytes || string(b[:4]) != localMagic {
 		return nil, errors.New("expected a member here: the file is damaged")
 	}
 	from := localBytes + int64(u16(b[26:])) + int64(u16(b[28:]))
 	if from > int64(len(b)) || m.Packed > int64(len(b))-from {
 		return nil, errors.New("the header of the member is damaged")
+	}
+	if archive.NameSum(b[localBytes:][:u16(b[26:])]) != m.NameSum {
+		return nil, errors.New("it is damaged: the name before its content is not the name in the directory")
 	}
 	b = b[from : from+m.Packed : from+m.Packed]
 	if m.Deflated {
