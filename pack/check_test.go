@@ -147,6 +147,7 @@ func TestFaultOf(t *testing.T) {
 		faultMemory: {&tooLarge{}},
 		faultUnsupported: {
 			fmt.Errorf("x: %w", &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "12 bits"}), audio.ErrFormat, dynlib.ErrMissing,
+			must0(audio.Probe(unknownWAV())),
 		},
 		faultData: {&cdec.Error{Kind: cdec.ErrCorrupt, Msg: "cut"}, context.Canceled, must0(audio.Probe(sound(t, "s16.wav")[:60]))},
 	} {

@@ -35,9 +35,12 @@ var builtIn = []struct {
 	{"video", []string{"MJPEG"}},
 }
 
-// ffmpeg are the codecs that FFmpeg decodes, by its names.
-var ffmpeg = []struct{ codec, name string }{
-	{"H.264", video.H264}, {"HEVC", video.HEVC}, {"AV1", video.AV1}, {"VP9", video.VP9}, {"VP8", video.VP8}, {"MPEG-4", video.MPEG4},
+// ffmpeg are codecs that FFmpeg decodes, by its names. It has others.
+var ffmpeg = map[string][]struct{ codec, name string }{
+	"sound": {{"AAC", "aac"}, {"ALAC", "alac"}, {"WMA", "wmav2"}, {"AC-3", "ac3"}, {"AMR", "amrnb"}, {"GSM", "gsm"}, {"ADPCM", "adpcm_ms"}},
+	"video": {
+		{"H.264", video.H264}, {"HEVC", video.HEVC}, {"AV1", video.AV1}, {"VP9", video.VP9}, {"VP8", video.VP8}, {"MPEG-4", video.MPEG4},
+	},
 }
 
 // decoders lists what this installation decodes, and what it does not. It loads all libraries.
@@ -46,15 +49,13 @@ func decoders() (all []decoder) {
 		for _, codec := range kind.codecs {
 			all = append(all, decoder{Kind: kind.kind, Codec: codec, Decodes: true})
 		}
-		switch kind.kind {
-		case "image":
+		if kind.kind == "image" {
 			for _, l := range imagelib.Libraries() {
 				all = append(all, decoderOf("image", l.Decodes, l))
 			}
-		case "video":
-			for _, c := range ffmpeg {
-				all = append(all, ffmpegDecoder(c.codec, c.name))
-			}
+		}
+		for _, c := range ffmpeg[kind.kind] {
+			all = append(all, ffmpegDecoder(kind.kind, c.codec, c.name))
 		}
 	}
 	return all
@@ -72,9 +73,9 @@ func decoderOf(kind, codec string, l *dynlib.Library) decoder {
 	return d
 }
 
-// ffmpegDecoder is the decoder of a codec of video. FFmpeg may be built without it.
-func ffmpegDecoder(codec, name string) decoder {
-	d := decoderOf("video", codec, videodec.Library())
+// ffmpegDecoder is the decoder of a codec of FFmpeg, which may be built without it.
+func ffmpegDecoder(kind, codec, name string) decoder {
+	d := decoderOf(kind, codec, videodec.Library())
 	if d.Decodes && videodec.Has(name) != nil {
 		d.Decodes, d.Why, d.Install = false, fmt.Sprintf("%s %s has no decoder for it", d.Library, d.Version), videodec.Library().Install
 	}

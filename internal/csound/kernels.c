@@ -24,7 +24,7 @@ int ss_best_isa(void)
 
 void ss_set_isa(int set) { isa = set; }
 
-static int chosen(void) { return isa >= 0 ? isa : ss_best_isa(); }
+static inline int chosen(void) { return isa >= 0 ? isa : ss_best_isa(); }
 
 void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x, int64_t first,
                  int64_t from, int64_t n, float *out)
