@@ -217,6 +217,9 @@ func (x *Index) Seconds(i int) float64 {
 	return float64(x.Frames[x.Shown[i]].PTS-x.Frames[x.Shown[0]].PTS) / float64(x.Timescale)
 }
 
+// Begin is the time of the first frame in the time of the file, in which Seconds of 0 is Begin.
+func (x *Index) Begin() float64 { return float64(x.Frames[x.Shown[0]].PTS) / float64(x.Timescale) }
+
 // Duration is when the last frame ends, as long shown as those before it on average.
 func (x *Index) Duration() float64 {
 	n := len(x.Shown)

@@ -339,10 +339,11 @@ func (s *source) episode(row int64) int {
 	return sort.Search(len(s.episodes), func(i int) bool { return s.episodes[i].to > row })
 }
 
-// frame returns the frame of a camera nearest to a row of an episode.
+// frame returns the frame of a camera nearest to a row of an episode. Times are those of the file, whose first frame
+// may come later than 0.
 func (s *source) frame(camera, k int, row int64) int {
 	x := s.videos[s.file[k][camera]]
-	at := s.episodes[k].videos[camera].begin + s.times.float(row)
+	at := s.episodes[k].videos[camera].begin + s.times.float(row) - x.Begin()
 	i := x.At(at)
 	if i+1 < len(x.Shown) && x.Seconds(i+1)-at < at-x.Seconds(i) {
 		i++
@@ -369,8 +370,9 @@ func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err 
 			row, _ = e.row(id, o.frames[j])
 		}
 		i := s.frame(o.camera, k, row)
-		if at := e.videos[o.camera].begin + s.times.float(row); err == nil && math.Abs(x.Seconds(i)-at) > 0.5/s.fps {
-			err = fmt.Errorf("no frame at %.4f s: the nearest frame is at %.4f s", at, x.Seconds(i))
+		have := x.Begin() + x.Seconds(i)
+		if at := e.videos[o.camera].begin + s.times.float(row); err == nil && math.Abs(have-at) > 0.5/s.fps {
+			err = fmt.Errorf("no frame at %.4f s: the nearest frame is at %.4f s", at, have)
 		}
 		return i
 	})

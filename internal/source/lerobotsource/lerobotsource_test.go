@@ -284,3 +284,29 @@ func FuzzMeta(f *testing.F) {
 		}
 	})
 }
+
+// Times are those of the file: where its first frame comes a frame late, a record has the frame before, and the first
+// record has none.
+func TestFirstFrameIsLate(t *testing.T) {
+	src, err := Open(t.Context(), "v2", localstore.New("testdata/v2"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	s := src.(*source)
+	before := s.frame(0, 0, 2)
+	for _, x := range s.videos {
+		for i := range x.Frames {
+			x.Frames[i].PTS += int64(float64(x.Timescale) / s.fps)
+		}
+	}
+	if got := s.frame(0, 0, 2); got != before-1 {
+		t.Errorf("frame %d, want %d", got, before-1)
+	}
+	obj := direct.NewObjects(src, nil)
+	defer obj.Close()
+	recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{0, 1})
+	if err != nil || recs[1].Err != nil || recs[0].Err == nil || !strings.Contains(recs[0].Err.Error(), "no frame at 0.0000 s") {
+		t.Errorf("%v, %v, %v", err, recs[0].Err, recs[1].Err)
+	}
+}
