@@ -123,7 +123,10 @@ func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *drive
 			}
 			if pv.Codec == driver.CodecUnknown {
 				v.Ext = ".img" // whatever it is, it stays so
-			} else if v.Bytes, v.Ext, err = pv.File(); err != nil {
+			} else if v.Bytes, v.Ext, err = pv.File(); err == nil && c.stored && f.Kind == driver.KindImage {
+				v.Bytes, err = imagefile.Unturned(v.Bytes)
+			}
+			if err != nil {
 				return fmt.Errorf("field %q: %w", f.Name, err)
 			}
 		case f.Kind == driver.KindAudio:

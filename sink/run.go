@@ -56,6 +56,7 @@ type conversion struct {
 	encoder sinkdriver.Encoder
 	budget  int64
 	room    *semaphore.Weighted
+	stored  bool // annotations are for images as they are stored
 	done    int64
 	skipped []Skipped
 	bad     int64 // count of all skipped records
@@ -121,6 +122,7 @@ func (c *conversion) choose() error {
 		} else {
 			c.parts = append(c.parts, whole)
 		}
+		c.stored = c.stored || src.Stored
 		c.from, c.want[i] = append(c.from, i), true
 		c.fields = append(c.fields, f)
 		c.files = append(c.files, pack.Field{Name: src.Name, Kind: f.Kind, Classes: src.Classes, DType: src.DType, Shape: src.Shape})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 from collections.abc import Iterator
@@ -306,3 +307,21 @@ def test_encodings_of_yolo(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "labels" / "a.txt").write_bytes("0 0.5 0.5 0.5 0.5\r1 0.25 0.25 0.5 0.5\r".encode(encoding))
     with stoker.Loader(f"yolo:{tmp_path}", batch_size=1, fields={"image": []}) as loader:
         assert np.asarray(next(iter(loader)).labels[0]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_converted_files_are_not_turned(photos: tuple[Path, str], tmp_path: Path, packed: bool) -> None:
+    """Files beside converted boxes have no orientation: whoever reads them has both in one frame."""
+    root, _ = photos
+    url = f"coco:{root}/coco.json?images=images"
+    if packed:
+        subprocess.run([find_binary(), "pack", url, str(tmp_path / "p"), "--images", "keep"], check=True)
+        url = str(tmp_path / "p")
+    subprocess.run([find_binary(), "convert", url, f"parquet:{tmp_path}/out"], check=True)
+    rows = pytest.importorskip("pyarrow.parquet").read_table(next((tmp_path / "out").rglob("*.parquet"))).to_pylist()
+    assert len(rows) == 5
+    for row in rows:
+        image = Image.open(io.BytesIO(row["image"]["bytes"]))
+        assert image.getexif().get(0x112, 1) == 1
+        have = corners(np.asarray(row["boxes"])[0], "XYWH")
+        assert have == bounds(np.asarray(image)[..., 0] > 200)
