@@ -13,6 +13,10 @@ import (
 // takes no longer as a whole.
 const leastCut = 1 << 20
 
+// wholeOnce is the size of volumes up to which all of one is read when a part of it is wanted for the first time. That
+// makes its checksum comparable, and takes no more memory than is there for a record of any size.
+const wholeOnce = 256 << 10
+
 // Cuts implements driver.Cutter.
 func (r *Reader) Cuts(field int) bool {
 	x := &r.x.fields[field]
@@ -31,13 +35,17 @@ func (x *fieldIndex) part(g *driver.Group, k int) (driver.Box, bool) {
 }
 
 // locatePart appends where a part of a volume lies that begins at an offset of an object.
-func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, e driver.Extent) {
+func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, e driver.Extent, row int64) {
 	if !x.voxels.Inside(box) {
 		g.Records[k].Err = fmt.Errorf("internal error: the part %v of a volume of %v voxels", *box, x.voxels.Sides)
 		return
 	}
 	from, begin := e.Offset, len(g.Extents)
 	e.Field = -1
+	if x.unit <= wholeOnce && (g.Again || !x.known(row)) {
+		g.Extents = append(g.Extents, e)
+		return
+	}
 	x.voxels.Runs(box, func(offset, size int64) {
 		e.Offset, e.Size = from+offset, size
 		g.Extents = append(g.Extents, e)
@@ -49,8 +57,17 @@ func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.B
 
 // parsePart makes the value of a part of the bytes from place next on, and returns what is
 // behind them.
-func (r *Reader) parsePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, held []byte, next int32) (int32, error) {
+func (r *Reader) parsePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, held []byte, next int32, row int64) (int32, error) {
 	v := &g.Records[k].Values[x.field]
+	if held == nil && int64(len(g.Bytes[next])) == x.unit { // all of it
+		held = g.Bytes[next]
+		next++
+		if !x.check(row, held, g.Again) {
+			c := r.find.chunk(row)
+			g.Records[k].Err = r.mismatch(c, row-r.find.first[c], x)
+			return next, nil
+		}
+	}
 	v.Depth, v.Height, v.Width = int32(box.Size[0]), int32(box.Size[1]), int32(box.Size[2])
 	var runs [][]byte
 	x.voxels.Runs(box, func(offset, size int64) {

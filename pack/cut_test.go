@@ -3,7 +3,10 @@ package pack
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stokerdata/stoker/source/driver"
@@ -133,6 +136,46 @@ func TestPartsOfVolumes(t *testing.T) {
 		b := &inParts{r, map[int]driver.Box{0: {At: [3]int{20, 0, 0}, Size: [3]int{11, 1, 1}}}, map[int64]int64{}}
 		if rec := load(t, b, 1)[0]; rec.Err == nil {
 			t.Error("a part outside of the volume is read")
+		}
+	}
+}
+
+// The first part of a small volume is read with the rest of it, for its checksum; later parts are not. A volume of any
+// size that is wanted as a whole is checked as well.
+func TestPartsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		shape []int
+		box   driver.Box
+	}{
+		{[]int{30, 40, 50}, driver.Box{At: [3]int{1, 2, 3}, Size: [3]int{4, 5, 6}}},
+		{[]int{30, 100, 400}, driver.Box{Size: [3]int{30, 100, 400}}},
+	} {
+		s := newScans(3)
+		s.info.Fields[0].Shape = c.shape
+		dir := t.TempDir()
+		mustWriteSource(t, s, dir, &Options{})
+		shard := filepath.Join(dir, must(ReadManifest(dir)).Shards[0].File)
+		whole := must(os.ReadFile(shard))
+		read := func() (*inParts, driver.Record) {
+			r := must(Open(t.Context(), dir, nil))
+			t.Cleanup(func() { r.Close() })
+			b := &inParts{r, map[int]driver.Box{0: c.box}, map[int64]int64{}}
+			return b, load(t, b, 1)[0]
+		}
+		b, want := read()
+		first := b.read[1]
+		again := load(t, b, 1)[0]
+		if small := c.box.Size[0] == 4; small && (first < 2*30*40*50 || b.read[1] > 3000) || !bytes.Equal(again.Values[0].Bytes, want.Values[0].Bytes) {
+			t.Errorf("%v: %d bytes are read, and then %d", c.box, first, b.read[1])
+		}
+		at := bytes.Index(whole, s.volume(1, 0))
+		for i := range 9 {
+			damaged := bytes.Clone(whole)
+			damaged[at+(len(s.volume(1, 0))-1)*i/8] ^= 1 << (i % 8)
+			writeFile(t, damaged, shard)
+			if _, rec := read(); rec.Err == nil || !errors.Is(rec.Err, driver.ErrDamaged) {
+				t.Errorf("%v: part %d of 8 is damaged, and the error is %v", c.box, i, rec.Err)
+			}
 		}
 	}
 }

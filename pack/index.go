@@ -173,17 +173,21 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 // check compares the value of a row with its checksum, the first time that it is read from where it lies. Once says
 // that it comes from another place.
 func (x *fieldIndex) check(row int64, b []byte, once bool) bool {
-	word, bit := &x.checked[row/32], uint32(1)<<(row%32)
-	if !once && atomic.LoadUint32(word)&bit != 0 {
+	if !once && x.known(row) {
 		return true
 	}
 	if valueSum(b) != x.sum[row] {
 		return false
 	}
 	if !once {
-		atomic.OrUint32(word, bit)
+		atomic.OrUint32(&x.checked[row/32], uint32(1)<<(row%32))
 	}
 	return true
+}
+
+// known reports whether the value of a row was compared with its checksum.
+func (x *fieldIndex) known(row int64) bool {
+	return atomic.LoadUint32(&x.checked[row/32])&(1<<(row%32)) != 0
 }
 
 // index copies what reading needs into the flat arrays.

@@ -51,7 +51,7 @@ func (r *Reader) locate(g *driver.Group, k int, row int64) {
 			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i), Tail: x.tail,
 		}
 		if box, ok := x.part(g, k); ok {
-			if r.locatePart(g, k, x, &box, e); g.Records[k].Err != nil {
+			if r.locatePart(g, k, x, &box, e, row); g.Records[k].Err != nil {
 				return
 			}
 			continue
@@ -143,8 +143,11 @@ func (r *Reader) Parse(g *driver.Group) error {
 			}
 			if box, ok := x.part(g, k); ok {
 				var err error
-				if next, err = r.parsePart(g, k, x, &box, held, next); err != nil {
+				if next, err = r.parsePart(g, k, x, &box, held, next, row); err != nil {
 					return err
+				}
+				if rec.Err != nil {
+					break
 				}
 				continue
 			}
