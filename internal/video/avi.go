@@ -150,7 +150,7 @@ func (t *aviTrack) header(b []byte) error {
 				name := strings.ToUpper(string(b[16:20]))
 				codec, ok := aviCodecs[name]
 				if !ok {
-					return fmt.Errorf("its video is encoded as %q; of AVI files MJPEG is read, ffmpeg -i IN -c copy OUT.mkv puts others into one that is", name)
+					return unsupported{fmt.Errorf("its video is encoded as %q, and of AVI files only MJPEG is read", name)}
 				}
 				t.x.Codec = codec
 				height := int64(int32(le.Uint32(b[8:])))

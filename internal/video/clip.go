@@ -10,7 +10,7 @@ import (
 // of driver.KindFrames holds. Its bytes are, little-endian:
 //
 //	"SKV1", then 32-bit numbers: width, height, rotation, matrix, range, length of the
-//	codec's name, of its configuration, number of packets, of frames; 64 bits that
+//	codec's name (Stream.Coding), of its configuration, number of packets, of frames; 64 bits that
 //	identify the video; the name, the configuration; for each packet its number in the
 //	order of decoding and its size; for each frame the place of its packet; then the
 //	packets, one behind the other.
@@ -107,8 +107,7 @@ func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pie
 	}
 	for i, p := range pieces {
 		for d := p.First; d <= p.Last; d++ {
-			f := &x.Frames[d]
-			out = append(out, data[i][f.Offset-p.Offset:][:f.Size]...)
+			out = x.Bytes(out, d, &p, data[i])
 		}
 	}
 	if len(out) != len(b) || len(b) > 0 && &out[0] != &b[0] {

@@ -225,9 +225,9 @@ func (t *mkTrack) tracks(b []byte) error {
 		case err != nil || kind != 1:
 			return err
 		case mkCodecs[codec] == "":
-			return fmt.Errorf("its video is encoded as %q; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", codec)
+			return unsupported{fmt.Errorf("its video is encoded as %q; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", codec)}
 		case encoded:
-			return errors.New("its video is compressed once more or encrypted, which is not read; ffmpeg -i IN -c copy OUT.mkv undoes it")
+			return unsupported{errors.New("its video is compressed once more or encrypted, which is not read")}
 		}
 		x.Codec = mkCodecs[codec]
 		t.x.Stream, t.number = x, track
@@ -312,7 +312,7 @@ func (t *mkTrack) block(f *file, id uint32, body, next int64) error {
 	flags := b[size+2]
 	switch {
 	case flags&0x06 != 0:
-		return errors.New("several frames lie in one block, which is not read; ffmpeg -i IN -c copy OUT.mkv takes them apart")
+		return unsupported{errors.New("several frames lie in one block, which is not read")}
 	case len(t.x.Frames) >= MaxFrames:
 		return tooMany(int64(len(t.x.Frames)) + 1)
 	}

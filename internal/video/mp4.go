@@ -141,7 +141,7 @@ func moov(b []byte, size int64) (*mp4Track, error) {
 				}
 			}
 		case "cmov":
-			return errors.New("its index is compressed (cmov), which is not read; ffmpeg -i IN -c copy OUT.mp4 rewrites it")
+			return unsupported{errors.New("its index is compressed (cmov), which is not read")}
 		case "mvex":
 			fragments = true
 			return boxes(body, func(kind string, b []byte) error {

@@ -135,7 +135,7 @@ func (t *mp4Track) places(stsc, stco, co64 []byte) error {
 			return fmt.Errorf("entry %d of its stsc box begins with chunk %d", r, first)
 		}
 		if which != 1 && last >= first {
-			return errors.New("its frames are of several descriptions, which is not read; ffmpeg -i IN OUT.mp4 makes one of them")
+			return unsupported{errors.New("its frames are of several descriptions, which is not read")}
 		}
 		for c := first; c <= last && frame < len(t.x.Frames); c++ {
 			at := uint64(0)
@@ -242,7 +242,7 @@ func (t *mp4Track) stsd(b []byte) error {
 		case kind == "encv":
 			return errors.New("its video is encrypted")
 		case !ok:
-			return fmt.Errorf("its video is encoded as %q; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", kind)
+			return unsupported{fmt.Errorf("its video is encoded as %q; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", kind)}
 		case len(e) < 78:
 			return errors.New("its stsd box is too short")
 		}
@@ -257,7 +257,7 @@ func (t *mp4Track) stsd(b []byte) error {
 				if object := objectType(b); object == 0x6c {
 					t.x.Codec = MJPEG
 				} else if object != 0x20 && object != 0 {
-					return fmt.Errorf("its video is of MPEG-4 object type 0x%02x; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", object)
+					return unsupported{fmt.Errorf("its video is of MPEG-4 object type 0x%02x; H.264, HEVC, AV1, VP9, VP8, MPEG-4 and MJPEG are read", object)}
 				}
 			case "colr":
 				if len(b) >= 10 && (string(b[:4]) == "nclx" || string(b[:4]) == "nclc") {

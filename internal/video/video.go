@@ -45,8 +45,11 @@ const (
 	maxConfigBytes = 1 << 20
 )
 
-// Extensions are the file extensions of video, lower case.
-var Extensions = []string{".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm"}
+// Extensions are the file extensions of video, lower case. Those of the last line are read through FFmpeg.
+var Extensions = []string{
+	".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".3gp", ".3g2", ".qt",
+	".flv", ".f4v", ".wmv", ".asf", ".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".vob", ".ogv", ".rm", ".rmvb", ".m2ts", ".mts", ".mxf", ".divx", ".dv", ".nut", ".y4m",
+}
 
 // The codecs, by libavcodec's names.
 const (
@@ -139,12 +142,15 @@ type Index struct {
 	keys []int32
 	// before[i] is the size of the frames before i.
 	before []int64
+	// parts are the parts of frames that are not in one piece. It is nil if all are.
+	parts [][]Parts
+	held  map[int32][]byte // bytes of frames that the file does not have as they are
 	// reorder is the most by which a frame is decoded later than it is shown.
 	reorder int32
 }
 
 // ErrNotVideo says that a file is of none of the formats.
-var ErrNotVideo = errors.New("it is no MP4, MOV, AVI, Matroska or WebM file")
+var ErrNotVideo error = unsupported{errors.New("it is no MP4, MOV, AVI, Matroska or WebM file")}
 
 // Open reads the index of a file.
 func Open(ctx context.Context, in Input) (*Index, error) {
@@ -307,11 +313,11 @@ func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
 			p := &pieces[n-1]
 			end := p.Offset + p.Size
 			if f.Offset >= end && f.Offset-end <= gap {
-				p.Size, p.Last = f.Offset+int64(f.Size)-p.Offset, d
+				p.Size, p.Last = x.end(d)-p.Offset, d
 				continue
 			}
 		}
-		pieces = append(pieces, Piece{Offset: f.Offset, Size: int64(f.Size), First: d, Last: d})
+		pieces = append(pieces, Piece{Offset: f.Offset, Size: x.end(d) - f.Offset, First: d, Last: d})
 	}
 	return pieces
 }
@@ -319,7 +325,14 @@ func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
 // Held is how many bytes of memory it takes.
 func (x *Index) Held() int64 {
 	const frame = 24 // bytes of a Frame
-	return frame*int64(len(x.Frames)) + 4*int64(len(x.Shown)+len(x.keys)) + 8*int64(len(x.before)) + int64(len(x.Config))
+	parts := int64(0)
+	for _, p := range x.parts {
+		parts += 24 * int64(len(p)+1)
+	}
+	for _, b := range x.held {
+		parts += int64(len(b))
+	}
+	return parts + frame*int64(len(x.Frames)) + 4*int64(len(x.Shown)+len(x.keys)) + 8*int64(len(x.before)) + int64(len(x.Config))
 }
 
 // Keys is how many key frames there are.

@@ -62,12 +62,26 @@ func (f *Frame) planes(from *C.sv_frame) error {
 		f.p.cw, f.p.ch, f.p.step = 1, 1, 2
 	case "gray":
 		f.p.gray = 1
-	case "gbrp":
+	case "gbrp", "gbrap":
 		f.p.rgb = 1
+	case "rgb24", "bgr24", "rgba", "bgra", "rgb0", "bgr0", "argb", "abgr", "0rgb", "0bgr":
+		f.packed(name)
 	default:
 		return fmt.Errorf("its pixels are %q, which are not read; ffmpeg -i IN -pix_fmt yuv420p OUT.mp4 makes others of them", name)
 	}
 	return nil
+}
+
+// packed sets the planes of pixels whose colours are next to each other, in the order of their name.
+func (f *Frame) packed(name string) {
+	colours := strings.TrimSuffix(name, "24")
+	f.p.rgb, f.p.step = 1, C.int(len(colours))
+	base := f.p.planes[0]
+	for i, c := range "gbr" {
+		at := strings.IndexRune(colours, c)
+		f.p.planes[i] = (*C.uint8_t)(unsafe.Add(unsafe.Pointer(base), at))
+		f.p.stride[i] = f.p.stride[0]
+	}
 }
 
 // inverse are libswscale's factors for colours, of 16 bits behind the point, by

@@ -57,7 +57,8 @@ static void gray(const sv_colours *c, const uint8_t *y, int n, uint8_t *dst) {
 // pixels converts n pixels of a row, n up to CHUNK.
 static void pixels(const sv_planes *p, const sv_colours *c, int x, int row, int n, uint8_t *out) {
 	uint8_t y[CHUNK], u[CHUNK], v[CHUNK], cu[CHUNK], cv[CHUNK];
-	values(y, p->planes[0] + (ptrdiff_t)row * p->stride[0] + (ptrdiff_t)x * p->bytes, p->bytes, p->shift, 1, n);
+	int next = p->rgb ? p->step : 1; // of packed RGB the first plane has steps, too
+	values(y, p->planes[0] + (ptrdiff_t)row * p->stride[0] + (ptrdiff_t)x * next * p->bytes, p->bytes, p->shift, next, n);
 	if (p->gray) {
 		gray(c, y, n, out);
 		return;

@@ -21,6 +21,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"github.com/stokerdata/stoker/internal/video"
@@ -46,6 +47,7 @@ func find(codec string) (string, error) {
 	if _, err := library.Load(); err != nil {
 		return "", fmt.Errorf("it is encoded as %s: %w", codec, err)
 	}
+	codec, _, _ = (&video.Stream{Codec: codec}).Coding()
 	names := decoders[codec]
 	if names == nil {
 		names = []string{codec}
@@ -88,7 +90,12 @@ func open(s *video.Stream, most int64, strict bool) (*Decoder, error) {
 	if strict {
 		detect = 1
 	}
-	d.d = C.sv_open(c, 0, 0, 0, 0, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), C.int64_t(most), detect, &d.err[0], C.size_t(len(d.err)))
+	_, tag, bits := s.Coding()
+	width, height := 0, 0
+	if strings.Contains(s.Codec, "/") {
+		width, height = s.Width, s.Height
+	}
+	d.d = C.sv_open(c, C.int(int32(tag)), C.int(bits), C.int(width), C.int(height), (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), C.int64_t(most), detect, &d.err[0], C.size_t(len(d.err)))
 	if d.d == nil {
 		return nil, fmt.Errorf("the decoder %s does not start: %w", name, d.reason())
 	}

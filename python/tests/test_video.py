@@ -76,6 +76,25 @@ CASES = [
     ("x.webm", "libvpx", {"g": "12", "cpu-used": "8", "deadline": "realtime"}, {}),
     ("x.mp4", "libsvtav1", {"g": "12", "preset": "12"}, {}),
     ("x.mp4", "mpeg4", {"g": "12", "bf": "2"}, {}),
+    # Through FFmpeg's demuxers.
+    ("x.avi", "mpeg4", {"g": "12"}, {}),
+    ("x.avi", "mpeg4", {"g": "12", "bf": "2"}, {}),
+    ("x.avi", "msmpeg4v2", {"g": "12"}, {}),
+    ("x.avi", "libx264", {"g": "12", "bf": "3"}, {}),
+    ("x.ts", "libx264", {"g": "12", "bf": "3"}, {}),
+    ("x.ts", "mpeg2video", {"g": "12", "bf": "2"}, {}),
+    ("x.m2ts", "libx264", {"g": "12"}, {}),
+    ("x.mpg", "mpeg2video", {"g": "12", "bf": "2"}, {}),
+    ("x.mpg", "mpeg1video", {"g": "12"}, {}),
+    ("x.vob", "mpeg2video", {"g": "12"}, {}),
+    ("x.flv", "libx264", {"g": "12", "bf": "2"}, {}),
+    ("x.flv", "flv", {"g": "12"}, {}),
+    ("x.wmv", "wmv2", {"g": "12"}, {}),
+    ("x.asf", "wmv1", {"g": "12"}, {}),
+    ("x.3gp", "mpeg4", {"g": "12"}, {}),
+    ("x.mp4", "mpeg2video", {"g": "12", "bf": "2"}, {}),
+    ("x.mkv", "ffv1", {}, {}),
+    ("x.m2v", "mpeg2video", {"g": "12"}, {}),
 ]
 
 
@@ -96,6 +115,46 @@ def test_decodes_as_pyav(
             seen.add(i)
             assert np.array_equal(batch.frames[row], want[[i, i + 4, i + 8]]), i
     assert seen == set(range(40 - 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [("x.ts", "libx264"), ("x.mpg", "mpeg2video"), ("x.avi", "mpeg4"), ("x.wmv", "wmv2")]
+)
+def test_other_containers_are_packed(make: Make, tmp_path: Path, binary: str, name: str, codec: str) -> None:
+    """Clips, frames as images and times of a file that FFmpeg's demuxers read, also out of a pack."""
+    path = tmp_path / "in" / "a" / name
+    write(path, codec=codec, g="12", bf="2" if codec != "wmv2" else "0")
+    want = frames(path)
+    with av.open(path) as file:
+        times = np.array([f.time for f in file.decode(video=0)])
+    subprocess.run(
+        [binary, "pack", f"{tmp_path / 'in'}?frames=8", tmp_path / "packed"], check=True, capture_output=True
+    )
+    with make(tmp_path / "packed", batch_size=5) as loader:
+        for batch in loader:
+            for k, i in enumerate(batch.index.tolist()):
+                np.testing.assert_array_equal(batch.frames[k], want[8 * i : 8 * i + 8])
+    with make(f"{tmp_path / 'in'}?as=images", batch_size=40, shuffle=True) as loader:
+        batch = next(iter(loader))
+        for k, i in enumerate(batch.index.tolist()):
+            np.testing.assert_array_equal(batch.image[k], want[i])
+    with make(f"{tmp_path / 'in'}?frames=1&fps=10", batch_size=16) as loader:
+        assert loader.num_records == round(len(want) / 2.5)
+        for batch in loader:
+            for k, i in enumerate(batch.index.tolist()):
+                on_show = int(np.searchsorted(times - times.min(), i / 10 + 0.002, side="right")) - 1
+                np.testing.assert_array_equal(batch.frames[k, 0], want[on_show], str(i))
+
+
+def test_a_bad_file_of_another_container(make: Make, tmp_path: Path) -> None:
+    """A file that FFmpeg refuses is a bad record, with the reason, and the others are read."""
+    write(tmp_path / "a.ts", codec="libx264")
+    for name in ("b.flv", "c.wmv"):
+        (tmp_path / name).write_bytes(bytes(5000))
+    loader = make(f"{tmp_path}?frames=40", batch_size=1, on_error="skip")
+    assert loader.num_records == 3
+    assert "b.flv" in str(loader.info["bad"])
+    np.testing.assert_array_equal(next(iter(loader)).frames[0], frames(tmp_path / "a.ts"))
 
 
 def test_mjpeg_is_as_pillow(make: Make, tmp_path: Path) -> None:
@@ -288,7 +347,8 @@ def test_without_the_library(tmp_path: Path, binary: str) -> None:
     write(tmp_path / "x.avi", n=2, codec="mjpeg", pixels="yuvj420p")
     (tmp_path / "empty").mkdir()
     code = "import sys, stoker; print(next(iter(stoker.Loader(sys.argv[1], batch_size=1))).frames.shape)"
-    for name in ("x.mp4", "x.avi"):
+    write(tmp_path / "x.flv", n=2)
+    for name in ("x.mp4", "x.avi", "x.flv"):
         ran = subprocess.run(
             [os.sys.executable, "-c", code, f"{tmp_path / name}?frames=2"],  # type: ignore[attr-defined]
             env={**os.environ, "STOKER_FFMPEG": str(tmp_path / "empty"), "STOKER_BINARY": binary},
@@ -298,6 +358,8 @@ def test_without_the_library(tmp_path: Path, binary: str) -> None:
             assert "(1, 2, 64, 96, 3)" in ran.stdout, ran.stderr
         else:
             assert "there is no libavcodec in" in ran.stderr and "apt-get install" in ran.stderr
+        if name == "x.flv":
+            assert "ffmpeg -fflags +genpts -i IN -c copy OUT.mkv" in ran.stderr
 
 
 def test_damage(make: Make, tmp_path: Path) -> None:

@@ -128,19 +128,20 @@ func MatchFiles(isName func(name string) bool, isFile func(ctx context.Context, 
 }
 
 // MatchMedia returns a Match that accepts folders whose media are mostly of one kind, and
-// files that isName accepts. Without isName it accepts the names of files of the kind.
+// files that isName accepts. Without isName it accepts files of the kind by their name, or else by their content.
 func MatchMedia(kind selection.Kind, isName func(name string) bool) func(context.Context, *Probe) bool {
-	if isName == nil {
-		isName = func(name string) bool {
-			t := selection.ByName(name)
-			return t.Known && t.Kind == kind && t.Unread == ""
-		}
-	}
 	return func(ctx context.Context, p *Probe) bool {
-		if p.Dir {
+		switch {
+		case p.Dir:
 			return p.media.Of(ctx, p.Store) == kind
+		case isName != nil:
+			return isName(p.Store.Path(""))
 		}
-		return isName(p.Store.Path(""))
+		t := selection.ByName(p.Store.Path(""))
+		if !t.Known {
+			t = selection.OfFile(ctx, p.Store)
+		}
+		return t.Known && t.Kind == kind && t.Unread == ""
 	}
 }
 

@@ -43,7 +43,7 @@ func (k Kind) Wanted() (one, ends string) {
 	case Sound:
 		return "sound", ".wav, .flac, .mp3, .ogg, .opus, .m4a, .aiff and the like"
 	case Video:
-		return "video", ".mp4, .m4v, .mov, .avi, .mkv and .webm"
+		return "video", ".mp4, .mov, .avi, .mkv, .webm, .mpg, .flv, .wmv and the like"
 	case DICOM:
 		return "DICOM file", ".dcm, .dicom, .ima and files whose first bytes are those of DICOM"
 	case NIfTI:
@@ -91,7 +91,6 @@ var byExtension = func() map[string]Type {
 	put(Sound, false, audio.Extensions...)
 	put(Sound, true, ".mid", ".midi")
 	put(Video, false, video.Extensions...)
-	put(Video, true, ".flv", ".wmv", ".asf", ".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".vob", ".ogv", ".rm", ".rmvb", ".m2ts", ".mxf")
 	put(DICOM, false, ".dcm", ".dicom", ".ima")
 	put(NIfTI, false, ".nii")
 	put(NIfTI, true, ".nrrd", ".nhdr", ".mha", ".mhd", ".mgz", ".mgh", ".mnc")
@@ -142,19 +141,19 @@ func ByContent(b []byte) Type {
 	not := func(k Kind, format string) Type { return Type{Kind: k, Known: true, Unread: format} }
 	switch {
 	case has(0, "OggS") && bytes.Contains(b, []byte("theora")):
-		return not(Video, "Theora")
+		return read(Video)
 	case audio.HasMagic(b), isMP3(b), has(0, "#!AMR"), has(0, "MAC "), has(0, "wvpk"), has(0, "TTA1"), has(0, "NIST_1A"), has(0, "Creative Voice File"):
 		return read(Sound)
 	case has(0, "RIFF") && has(8, "AVI "), has(0, "\x1a\x45\xdf\xa3"):
 		return read(Video)
 	case has(0, "FLV\x01"):
-		return not(Video, "FLV")
+		return read(Video)
 	case has(0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11"):
-		return not(Video, "ASF")
+		return read(Video)
 	case has(0, "\x00\x00\x01\xba"), has(0, "\x00\x00\x01\xb3"):
-		return not(Video, "MPEG-PS")
+		return read(Video)
 	case isTransport(b, 0, 188), isTransport(b, 4, 192):
-		return not(Video, "MPEG-TS")
+		return read(Video)
 	case has(128, "DICM"):
 		return read(DICOM)
 	case has(344, "n+1\x00"):

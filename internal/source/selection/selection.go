@@ -211,6 +211,15 @@ func byContent(ctx context.Context, st store.Store, n int, of func(i int) store.
 	return types, errs, g.Wait()
 }
 
+// OfFile returns the type of a single file by its first bytes. The kind is None if they cannot be read.
+func OfFile(ctx context.Context, st store.Store) Type {
+	head, err := read(ctx, st, store.Entry{})
+	if err != nil {
+		return Type{}
+	}
+	return ByContent(head)
+}
+
 // headBytes is the number of first bytes that decide the type of a file.
 const headBytes = 1024
 

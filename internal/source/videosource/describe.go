@@ -24,7 +24,8 @@ func Describe(all []*video.Index) string {
 	var kinds []string
 	slow, fast, seconds, frames, keys := 0.0, 0.0, 0.0, 0, 0
 	for i, x := range all {
-		if kind := x.Codec + " in " + x.Format; !slices.Contains(kinds, kind) {
+		codec, _, _ := x.Coding()
+		if kind := codec + " in " + x.Format; !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
 		r := x.Rate()

@@ -223,9 +223,8 @@ func (t *stills) decode(e *blockcache.Entry, x *video.Index, w *video.Plan, data
 	}
 	for i, p := range w.Pieces {
 		for n := p.First; n <= p.Last; n++ {
-			f := &x.Frames[n]
 			// A mapped file can be truncated while C reads it, so C reads a copy.
-			packet := slices.Clone(data[i][f.Offset-p.Offset:][:f.Size])
+			packet := x.Bytes(nil, n, &p, data[i])
 			if err := d.Send(packet, int64(n), !slices.Contains(w.Frames, n)); err != nil {
 				return fmt.Errorf("packet %d of the video: %w", n, err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/foldersource"
 	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/internal/videodec"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -174,7 +175,7 @@ func Indexes(ctx context.Context, bad *filelist.Bad, n, threads int, open func(c
 			return err
 		}
 		defer o.Close()
-		x, err := video.Open(ctx, o)
+		x, err := videodec.Index(ctx, o)
 		if err == nil {
 			all[i] = x
 		}

@@ -206,7 +206,7 @@ func TestOtherFiles(t *testing.T) {
 			bad = append(bad, rec.Err.Error())
 		}
 	}
-	if len(bad) != 2 || !strings.Contains(bad[0], "a/x.ts: a video of a format that is not read: MPEG-TS") || !strings.Contains(bad[1], "b/z.flv: a video of a format that is not read: .flv") {
+	if len(bad) != 2 || !strings.Contains(bad[0], "a/x.ts: it is no MP4") || !strings.Contains(bad[1], "b/z.flv: it has 4 bytes: it is no MP4") {
 		t.Errorf("bad records: %q", bad)
 	}
 	var left []string
