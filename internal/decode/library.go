@@ -45,7 +45,7 @@ func (d *Decoder) loadFile(r *Request, more int64) (*picture, error) {
 // u8, or, where the request wants something else, to what comes nearest to the
 // file. A panic of a library on damaged input becomes an error.
 func (d *Decoder) loadLibrary(r *Request, info *imagefile.Info, more int64) (p *picture, err error) {
-	src := r.Value.Bytes
+	src := imagefile.NormalGIF(r.Value.Bytes)
 	if err := d.checkPixels(info.Width, info.Height); err != nil {
 		return nil, err
 	}
@@ -70,6 +70,9 @@ func (d *Decoder) loadLibrary(r *Request, info *imagefile.Info, more int64) (p *
 		return read(d, r, info)
 	}
 	img, err := decodeImage(info.Codec, src)
+	if err != nil && info.Codec == driver.CodecPNG {
+		img, err = d.repaired(src, err)
+	}
 	if err != nil {
 		return nil, libraryError(err)
 	}
@@ -103,6 +106,21 @@ func (d *Decoder) loadLibrary(r *Request, info *imagefile.Info, more int64) (p *
 		toRGB(p.pix, img)
 	}
 	return p, nil
+}
+
+// maxRepaired is the size of the largest PNG, in bytes of pixels, that is repaired.
+const maxRepaired = 64 << 20
+
+// repaired decodes a PNG that a strict decoder refused with err, if Pillow would not.
+func (d *Decoder) repaired(src []byte, err error) (image.Image, error) {
+	most := int64(maxRepaired)
+	if d.memory > 0 {
+		most = min(most, d.memory/8)
+	}
+	if fixed := imagefile.RepairPNG(src, most); fixed != nil {
+		return png.Decode(bytes.NewReader(fixed))
+	}
+	return nil, err
 }
 
 func decodeImage(codec driver.Codec, src []byte) (image.Image, error) {

@@ -23,6 +23,8 @@ func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefil
 		return (*Decoder).loadPNM
 	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
 		return (*Decoder).loadFloats
+	case info.Codec == driver.CodecWebP && info.Animated:
+		return (*Decoder).loadAnimation
 	case info.Codec == driver.CodecBMP:
 		return (*Decoder).loadBMP
 	case info.Codec == driver.CodecTIFF:
@@ -113,6 +115,40 @@ func (d *Decoder) loadTIFF(r *Request, info *imagefile.Info) (*picture, error) {
 		return nil, libraryError(err)
 	}
 	return p, nil
+}
+
+// loadAnimation loads the first frame of an animated WebP. Pixels outside of it are black,
+// and transparent if the picture has alpha.
+func (d *Decoder) loadAnimation(r *Request, info *imagefile.Info) (*picture, error) {
+	frame, err := imagefile.FirstWebPFrame(r.Value.Bytes)
+	if err != nil {
+		return nil, libraryError(err)
+	}
+	one := *r
+	one.Value = driver.Value{Bytes: frame.File, Codec: info.Codec}
+	head, err := probe(frame.File)
+	if err != nil {
+		return nil, err
+	}
+	p, err := d.loadLibrary(&one, &head, 0)
+	if err != nil || p.w == info.Width && p.h == info.Height {
+		return p, err
+	}
+	if int(p.w) != frame.Width || int(p.h) != frame.Height {
+		return nil, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: "the first frame has another size than its header says"}
+	}
+	out := &picture{w: info.Width, h: info.Height, t: p.t}
+	out.pix = make([]byte, int(out.h)*out.stride())
+	size := p.t.Size()
+	if size == 4 && !frame.Alpha {
+		for i := 3; i < len(out.pix); i += 4 {
+			out.pix[i] = 255
+		}
+	}
+	for y := range frame.Height {
+		copy(out.pix[(frame.Y+y)*out.stride()+frame.X*size:], p.pix[y*p.stride():(y+1)*p.stride()])
+	}
+	return out, nil
 }
 
 // loadBMP loads a BMP file.

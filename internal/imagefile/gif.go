@@ -1,6 +1,9 @@
 package imagefile
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+)
 
 func probeGIF(b []byte, info *Info) error {
 	if len(b) < 13 {
@@ -8,7 +11,51 @@ func probeGIF(b []byte, info *Info) error {
 	}
 	info.Width, info.Height = int32(binary.LittleEndian.Uint16(b[6:])), int32(binary.LittleEndian.Uint16(b[8:]))
 	info.Channels, info.Color, info.Precision = 1, Palette, 8
+	p, _, err := gifFrame(b)
+	switch {
+	case errors.Is(err, ErrTruncated):
+		return err
+	case err == nil:
+		w, h := gifExtent(b, p)
+		info.Width, info.Height = max(info.Width, int32(w)), max(info.Height, int32(h))
+	}
 	return nil
+}
+
+// gifExtent is how far the frame at byte p reaches. As in Pillow, the first one makes the
+// picture larger.
+func gifExtent(b []byte, p int) (width, height int) {
+	at := func(i int) int { return int(binary.LittleEndian.Uint16(b[p+i:])) }
+	return at(1) + at(5), at(3) + at(7)
+}
+
+// NormalGIF returns a GIF as strict decoders want it: the picture is as large as its first
+// frame, and there is a palette, of gray if the file has none. All other files stay as
+// they are.
+func NormalGIF(b []byte) []byte {
+	if len(b) < 13 || string(b[:3]) != "GIF" {
+		return b
+	}
+	p, _, err := gifFrame(b)
+	if err != nil {
+		return b
+	}
+	w, h := gifExtent(b, p)
+	w, h = max(w, int(binary.LittleEndian.Uint16(b[6:]))), max(h, int(binary.LittleEndian.Uint16(b[8:])))
+	palette := b[10]&0x80 != 0 || b[p+9]&0x80 != 0
+	if palette && w == int(binary.LittleEndian.Uint16(b[6:])) && h == int(binary.LittleEndian.Uint16(b[8:])) || w > 0xffff || h > 0xffff {
+		return b
+	}
+	out := append(make([]byte, 0, len(b)+768), b[:13]...)
+	binary.LittleEndian.PutUint16(out[6:], uint16(w))
+	binary.LittleEndian.PutUint16(out[8:], uint16(h))
+	if !palette {
+		out[10] |= 0x87
+		for i := range 256 {
+			out = append(out, byte(i), byte(i), byte(i))
+		}
+	}
+	return append(out, b[13:]...)
 }
 
 // gifTable is the size in bytes of the palette that a byte of flags announces.

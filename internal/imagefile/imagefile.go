@@ -47,6 +47,8 @@ type Info struct {
 	// Rare is of JPEGs only: they are neither baseline nor progressive with Huffman codes and 8 bits. Only a
 	// decoder can tell whether it reads them.
 	Rare bool
+	// Animated is of WebP files only: the first frame is the picture.
+	Animated bool
 	// Lossless is of WebP files only: the pixels, or their alpha, are VP8L.
 	Lossless bool
 	// Block is the number of pixels of the largest strip or tile of a TIFF file.
@@ -224,7 +226,7 @@ func Check(b []byte) (Info, error) {
 		return info, nil
 	}
 	// The decoder of the format has to understand the header in the same way.
-	cfg, _, err := image.DecodeConfig(bytes.NewReader(b))
+	cfg, _, err := image.DecodeConfig(bytes.NewReader(NormalGIF(b)))
 	if err != nil {
 		return info, fmt.Errorf("%w: %w", ErrBroken, err)
 	}

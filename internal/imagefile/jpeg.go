@@ -10,6 +10,7 @@ import (
 // Markers.
 const (
 	mDHT   = 0xC4
+	mSOF55 = 0xF7 // of JPEG-LS
 	mJPG   = 0xC8
 	mDAC   = 0xCC
 	mSOI   = 0xD8
@@ -107,6 +108,8 @@ func probeJPEG(b []byte, info *Info) error {
 			return err
 		case seg.marker == mEOI:
 			return broken("no picture data")
+		case seg.marker == mSOF55:
+			return fmt.Errorf("%w: JPEG-LS; save it as PNG", ErrUnsupported)
 		case seg.marker == mSOS && info.Width == 0:
 			return broken("picture data without a frame header")
 		case seg.marker == mSOS:
@@ -176,10 +179,31 @@ func parseJPEG(b []byte) (*JPEG, error) {
 			if frames++; frames > 1 {
 				return nil, broken("two frame headers")
 			}
+			if err := jpegProblem(seg.marker, seg.payload(b)); err != nil {
+				return nil, err
+			}
 		case seg.marker >= mAPP0 && seg.marker <= mAPP15 || seg.marker == mCOM:
 			j.segments = append(j.segments, seg)
 		}
 	}
+}
+
+// jpegProblem reports which kinds of JPEG are not read.
+func jpegProblem(marker byte, frame []byte) error {
+	what := ""
+	switch {
+	case marker == 0xC3:
+		what = "lossless coding"
+	case marker >= 0xC9:
+		what = "arithmetic coding"
+	case marker > 0xC3:
+		what = "frames that refine each other"
+	case len(frame) > 0 && frame[0] != 8:
+		what = fmt.Sprintf("%d bits per sample", frame[0])
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: a JPEG with %s; save it as a baseline or progressive JPEG of 8 bits, or as PNG", ErrUnsupported, what)
 }
 
 // endOfScan returns the position of the next marker behind entropy-coded data

@@ -429,7 +429,7 @@ func (l *TIFFLayout) compressionProblem() string {
 		return ""
 	case fax(c):
 		return fmt.Sprintf("CCITT compression and %d samples of %d bits", l.Samples, l.Bits)
-	case c == TIFFJPEG && (l.Bits != 8 || l.Format != FormatUnsigned || l.Samples != l.Channels && !l.Planar || l.Samples > 4 && !l.Planar):
+	case c == TIFFJPEG && (l.Bits != 8 || l.Format != FormatUnsigned || l.Samples > 4 && !l.Planar):
 		return fmt.Sprintf("JPEG of %d samples of %d bits inside; 1 to 4 of 8 bits are read", l.Samples, l.Bits)
 	case c == TIFFJPEG && (l.Photometric == TIFFPalette || l.Photometric == TIFFCIELab):
 		return fmt.Sprintf("JPEG inside and colours of the kind %d", l.Photometric)

@@ -2,6 +2,7 @@ package imagefile
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
@@ -36,7 +37,10 @@ func probeWebP(b []byte, info *Info) error {
 			info.Width = 1 + (int32(body[4]) | int32(body[5])<<8 | int32(body[6])<<16)
 			info.Height = 1 + (int32(body[7]) | int32(body[8])<<8 | int32(body[9])<<16)
 			alpha(body[0]&0x10 != 0)
+			info.Animated = body[0]&2 != 0
 			found = true
+		case string(kind) == "ANMF":
+			info.Lossless = true // of its frames any may be
 		case string(kind) == "VP8 " && !found && len(body) >= 10:
 			if body[3] != 0x9d || body[4] != 0x01 || body[5] != 0x2a {
 				return broken("the frame header makes no sense")
@@ -67,10 +71,81 @@ func checkWebP(b []byte) error {
 	if n := 8 + int64(binary.LittleEndian.Uint32(b[4:])); n > int64(len(b)) {
 		return truncated(b, fmt.Sprintf("the header says %d", n))
 	}
-	return webpChunks(b, func(kind, body []byte, size int64) error {
+	animated := false
+	err := webpChunks(b, func(kind, body []byte, size int64) error {
 		if int64(len(body)) < size {
 			return truncated(b, fmt.Sprintf("inside of chunk %q", kind))
 		}
+		animated = animated || string(kind) == "ANMF"
 		return nil
 	})
+	if err == nil && animated {
+		_, err = FirstWebPFrame(b)
+	}
+	return err
+}
+
+// WebPFrame is the first frame of an animation.
+type WebPFrame struct {
+	// File is the frame as a WebP file of its own.
+	File []byte
+	// X and Y are where it lies in the picture.
+	X, Y, Width, Height int
+	// Alpha says that pixels outside of the frame are transparent.
+	Alpha bool
+}
+
+const (
+	webpFrameHeader = 16
+	webpAlphaFlag   = 0x10
+)
+
+// errFrame ends the walk through chunks.
+var errFrame = errors.New("the first frame")
+
+// FirstWebPFrame cuts the first frame out of an animated WebP.
+func FirstWebPFrame(b []byte) (*WebPFrame, error) {
+	f := new(WebPFrame)
+	width, height := 0, 0
+	err := webpChunks(b, func(kind, body []byte, size int64) error {
+		switch {
+		case string(kind) == "VP8X" && len(body) >= 10:
+			f.Alpha = body[0]&webpAlphaFlag != 0
+			width, height = 1+little24(body[4:]), 1+little24(body[7:])
+		case string(kind) == "ANMF" && int64(len(body)) < size:
+			return truncated(b, "inside of the first frame")
+		case string(kind) == "ANMF" && len(body) >= webpFrameHeader:
+			f.X, f.Y, f.Width, f.Height = 2*little24(body), 2*little24(body[3:]), 1+little24(body[6:]), 1+little24(body[9:])
+			f.File = frameFile(body[webpFrameHeader:], f.Width, f.Height)
+			return errFrame
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return nil, truncated(b, "before the first frame")
+	case !errors.Is(err, errFrame):
+		return nil, err
+	case f.X+f.Width > width || f.Y+f.Height > height:
+		return nil, broken("a frame of %d x %d pixels at %d, %d of a picture of %d x %d", f.Width, f.Height, f.X, f.Y, width, height)
+	}
+	return f, nil
+}
+
+func little24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
+
+// frameFile makes a file of the chunks of a frame.
+func frameFile(chunks []byte, width, height int) []byte {
+	le := binary.LittleEndian
+	out := append(make([]byte, 0, len(chunks)+64), "RIFF\x00\x00\x00\x00WEBP"...)
+	if len(chunks) >= 4 && string(chunks[:4]) == "ALPH" {
+		out = le.AppendUint32(append(out, "VP8X"...), 10)
+		out = append(out, webpAlphaFlag, 0, 0, 0)
+		for _, n := range []int{width - 1, height - 1} {
+			out = append(out, byte(n), byte(n>>8), byte(n>>16))
+		}
+	}
+	out = append(out, chunks...)
+	le.PutUint32(out[4:], uint32(len(out)-8))
+	return out
 }

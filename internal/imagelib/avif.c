@@ -101,12 +101,28 @@ int si_load_avif(const char *path, char *text, size_t size)
 	return SI_OK;
 }
 
+// The defaults of an avifDecoder that stand next to each other in all versions: the limit
+// of images, and the flags of strictness.
+enum { IMAGE_LIMIT = 12 * 3600 * 60, STRICT_PIXI = 1, STRICT_CLAP = 2, STRICT_ALL = 7, DECODER_WORDS = 24 };
+
+// Accepts files that Pillow accepts: without "pixi", which phones leave out, and with an
+// odd "clap".
+static void be_lenient(uint32_t *decoder)
+{
+	for (int i = 0; i + 1 < DECODER_WORDS; i++)
+		if (decoder[i] == IMAGE_LIMIT && decoder[i + 1] == STRICT_ALL) {
+			decoder[i + 1] = STRICT_ALL & ~(STRICT_PIXI | STRICT_CLAP);
+			return;
+		}
+}
+
 int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size)
 {
 	void *d = avif.create();
 	image_head *image = avif.empty();
 	int rc = SI_MEMORY;
 	if (d && image) {
+		be_lenient(d);
 		const int result = avif.read(d, image, data, size);
 		rc = SI_DAMAGED;
 		if (result) {

@@ -74,7 +74,20 @@ func (m *Mask) Turned(o int32) *Mask {
 }
 
 func fromLibrary(b []byte, info *imagefile.Info) (*Mask, error) {
-	m, _, err := image.Decode(bytes.NewReader(b))
+	frame := &imagefile.WebPFrame{}
+	if info.Animated {
+		var err error
+		if frame, err = imagefile.FirstWebPFrame(b); err != nil {
+			return nil, err
+		}
+		b = frame.File
+	}
+	m, _, err := image.Decode(bytes.NewReader(imagefile.NormalGIF(b)))
+	if err != nil && info.Codec == driver.CodecPNG {
+		if fixed := imagefile.RepairPNG(b, maxRepaired); fixed != nil {
+			m, _, err = image.Decode(bytes.NewReader(fixed))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +96,31 @@ func fromLibrary(b []byte, info *imagefile.Info) (*Mask, error) {
 		// Gray of fewer than 8 bits comes spread over all 256 levels.
 		scale = map[int32]uint8{1: 255, 2: 85, 4: 17}[info.Precision]
 	}
-	return fromImage(m, max(scale, 1))
+	out, err := fromImage(m, max(scale, 1))
+	if err != nil || out.Width == int(info.Width) && out.Height == int(info.Height) {
+		return out, err
+	}
+	at, around := image.Pt(frame.X, frame.Y), 0
+	if info.Codec == driver.CodecGIF {
+		_, transparent := imagefile.GIFColors(b)
+		at, around = m.Bounds().Min, max(transparent, 0)
+	}
+	return out.placed(at, int(info.Width), int(info.Height), byte(around))
+}
+
+// maxRepaired is the size of the largest PNG, in bytes of pixels, that is repaired.
+const maxRepaired = 64 << 20
+
+// placed returns a larger mask, with m at a point of it and one number around it.
+func (m *Mask) placed(at image.Point, width, height int, around byte) (*Mask, error) {
+	if m.Size != 1 || !image.Rect(at.X, at.Y, at.X+m.Width, at.Y+m.Height).In(image.Rect(0, 0, width, height)) {
+		return nil, fmt.Errorf("a first frame of %d x %d at %v in a picture of %d x %d", m.Width, m.Height, at, width, height)
+	}
+	out := &Mask{Width: width, Height: height, Size: 1, Pix: bytes.Repeat([]byte{around}, width*height)}
+	for y := range m.Height {
+		copy(out.Pix[(at.Y+y)*width+at.X:], m.Pix[y*m.Width:(y+1)*m.Width])
+	}
+	return out, nil
 }
 
 func fromImage(m image.Image, scale uint8) (*Mask, error) {

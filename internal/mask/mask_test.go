@@ -197,10 +197,10 @@ func BenchmarkBox(b *testing.B) {
 	}
 }
 
-// TestMasksOfAllFormats reads masks of TIFF beside the numbers that Pillow reads.
+// TestMasksOfAllFormats reads masks of all formats beside the numbers that Pillow reads.
 func TestMasksOfAllFormats(t *testing.T) {
-	names, err := filepath.Glob("../decode/testdata/formats/*.tiff.mask")
-	if err != nil || len(names) < 15 {
+	names, err := filepath.Glob("../decode/testdata/formats/*.mask")
+	if err != nil || len(names) < 30 {
 		t.Fatalf("%d masks: %v", len(names), err)
 	}
 	for _, name := range names {

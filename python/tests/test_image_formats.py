@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 import stoker
 
@@ -127,3 +128,86 @@ def test_tiffs_of_tifffile(make: Make, tmp_path: Path) -> None:
                         want[name] = a.astype(np.float32)
     loaded = read(make, tmp_path, files, mode="L", depth=32)
     assert differ(loaded, want) == []
+
+
+def test_first_frames(make: Make, tmp_path: Path) -> None:
+    """Animated WebP is its first frame, also with alpha."""
+    more = [Image.fromarray(255 - rgb)]
+    clear = Image.merge("RGBA", [*picture.split(), Image.fromarray(alpha)])
+    files = {
+        "lossless.webp": saved(picture, "WEBP", save_all=True, append_images=more, lossless=True),
+        "lossy.webp": saved(picture, "WEBP", save_all=True, append_images=more),
+        "alpha.webp": saved(clear, "WEBP", save_all=True, append_images=[clear.rotate(90, expand=False)]),
+    }
+    for mode in ("RGB", "RGBA"):
+        got = read(make, tmp_path / mode, files, mode=mode)
+        assert differ(got, {name: pillow(b, mode) for name, b in files.items()}) == []
+
+
+def test_avif_without_pixi(make: Make, tmp_path: Path) -> None:
+    """Phones leave out the property that says how many bits channels have."""
+    if not features.check("avif"):
+        pytest.skip("Pillow has no AVIF")
+    b = saved(picture, "AVIF")
+    assert b.count(b"pixi") == 1
+    files = {"phone.avif": b.replace(b"pixi", b"free")}
+    assert differ(read(make, tmp_path, files), {name: pillow(b) for name, b in files.items()}) == []
+
+
+def masks() -> Files:
+    classes = Image.fromarray((gray // 9).astype(np.uint8))
+    colored = classes.convert("P")
+    colored.putpalette([int(v) for v in rng.integers(0, 256, 768)])
+    bilevel = Image.fromarray(bits)
+    files = {
+        f"{how}.tif": saved(bilevel, "TIFF", compression=how) for how in ("group3", "group4", "tiff_ccitt", "tiff_lzw")
+    }
+    files |= {f"palette-{how}.tif": saved(colored, "TIFF", compression=how) for how in ("raw", "lzma", "zstd")}
+    files["gray.bmp"], files["palette.bmp"] = saved(classes, "BMP"), saved(colored, "BMP")
+    files["indices.gif"] = saved(colored, "GIF")
+    return files
+
+
+def test_masks_keep_their_numbers(make: Make, binary: str, tmp_path: Path) -> None:
+    """Class numbers are those of the file, read as they are and from a pack."""
+    files = masks()
+    for folder in ("images", "masks"):
+        (tmp_path / "pairs" / folder).mkdir(parents=True)
+    for name, b in files.items():
+        (tmp_path / "pairs" / "masks" / name).write_bytes(b)
+        picture.save(tmp_path / "pairs" / "images" / Path(name).with_suffix(".png"))
+    source = f"pairs:{tmp_path / 'pairs'}?image=images/*.png&mask=masks/*"
+    subprocess.run([binary, "pack", source, tmp_path / "pack"], check=True, capture_output=True)
+    for where in (source, tmp_path / "pack"):
+        loader = make(where, len(files), shuffle=False, fields={"image": [], "mask": []})
+        got = np.array(next(iter(loader))["mask"])
+        for name, mask in zip(sorted(files, key=lambda name: Path(name).stem), got, strict=True):
+            assert np.array_equal(mask, np.asarray(Image.open(io.BytesIO(files[name]))).astype(np.uint8)), (where, name)
+
+
+def test_pack_takes_what_the_loader_reads(make: Make, binary: str, tmp_path: Path) -> None:
+    """What is not read is listed as not supported, and not as damaged."""
+    codecs = pytest.importorskip("imagecodecs")
+    good = {
+        "good.jpg": saved(picture, "JPEG"),
+        "animated.webp": saved(picture, "WEBP", save_all=True, append_images=[picture.rotate(9)]),
+    }
+    wide = rgb.astype(np.uint16) * 16
+    bad = {
+        "wide.jpg": codecs.jpeg8_encode(wide, bitspersample=12),
+        "lossless.jpg": codecs.ljpeg_encode(gray),
+        "bands.tif": written(np.dstack([rgb, rgb]), photometric="minisblack", planarconfig="contig"),
+        "jpeg2000.tif": written(rgb, photometric="rgb", compression="jpeg2000"),
+    }
+    (tmp_path / "in" / "c").mkdir(parents=True)
+    for name, b in (good | bad).items():
+        (tmp_path / "in" / "c" / name).write_bytes(b)
+    done = subprocess.run(
+        [binary, "pack", tmp_path / "in", tmp_path / "out"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    said = done.stdout + done.stderr
+    for name in bad:
+        line = next(line for line in said.splitlines() if name in line)
+        assert "not supported" in line and "damaged" not in line, line
+    assert len(next(iter(make(tmp_path / "out", len(good))))["image"]) == len(good)

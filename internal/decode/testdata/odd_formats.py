@@ -6,6 +6,7 @@ result is committed.
 
 import io
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -241,3 +242,51 @@ def coded(depth: int) -> bytes:
 
 bmp("rle8.bmp", 8, coded(8), compression=1, colors=palette)
 bmp("rle4.bmp", 4, coded(4), compression=2, colors=palette[:64])
+
+
+# WebP, GIF and PNG
+second = picture.copy()
+second.putpixel((W - 1, H - 1), (1, 2, 3))
+clear = Image.fromarray(np.dstack([rgb, alpha]))
+more = {"format": "WEBP", "save_all": True, "append_images": [second]}
+expect("animated.webp", saved(picture, lossless=True, **more))
+expect("animated-lossy.webp", saved(picture, quality=90, **more))
+clear_more = more | {"append_images": [Image.new("RGBA", (W, H), (1, 2, 3, 9))]}
+expect("animated-alpha.webp", saved(clear, quality=90, **clear_more))
+for name, alpha_flag in (("animated-part.webp", 0), ("animated-part-alpha.webp", 16)):
+    data = bytearray(saved(picture, lossless=True, **more))
+    at = data.index(b"VP8X") + 8
+    data[at] = data[at] & ~16 | alpha_flag
+    data[at + 4] += 6  # a larger picture
+    data[at + 7] += 5
+    at = data.index(b"ANMF") + 8
+    data[at], data[at + 3] = 2, 1
+    expect(name, bytes(data))
+
+at = 6
+data = bytearray(saved(few, format="GIF"))
+data[6:10] = struct.pack("<2H", W - 5, H - 4)
+expect("larger-frame.gif", bytes(data), mask=True)
+data = bytearray(saved(Image.fromarray(gray), format="GIF"))
+table = 3 << (data[10] & 7) + 1
+gray_data = data[:10] + bytes([data[10] & 0x7F]) + data[11:13] + data[13 + table :]
+expect("no-palette.gif", bytes(gray_data), mask=True)
+
+
+def png(rows: np.ndarray, wrong: bool = False, end: bool = True) -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body))
+            + kind
+            + body
+            + struct.pack(">I", zlib.crc32(kind + body) ^ (wrong and kind == b"IDAT"))
+        )
+
+    head = struct.pack(">2I5B", W, H, 8, 2, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    out = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels)
+    return out + chunk(b"IEND", b"") if end else out
+
+
+expect("row-too-many.png", png(np.vstack([rgb, rgb[:1]])))
+expect("wrong-crc.png", png(rgb, wrong=True))
