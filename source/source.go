@@ -107,6 +107,7 @@ func HasView(rawURL string, opt *Options) bool {
 // Format returns the name of the format at rawURL, such as FormatFolder, and its path. It
 // does not open the data.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
+	defer func() { err = hide(rawURL, err) }()
 	base, _, opt, err := cutView(ctx, rawURL, opt)
 	if err != nil {
 		return "", "", err
@@ -121,6 +122,12 @@ func Format(ctx context.Context, rawURL string, opt *Options) (name, path string
 // Open opens the dataset at rawURL. rawURL is a path, a file: URL, a URL of remote data, or one of
 // these after the name of a format, such as files:/data/scans. A view can follow after a #.
 func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
+	src, err := openAll(ctx, rawURL, opt)
+	return src, hide(rawURL, err)
+}
+
+// openAll opens a dataset and its views.
+func openAll(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
 	base, views, opt, err := cutView(ctx, rawURL, opt)
 	if err != nil {
 		return nil, err

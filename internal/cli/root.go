@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/leftover"
+	"github.com/stokerdata/stoker/source"
 )
 
 // commands lists every command, in the order of the help.
@@ -74,9 +75,19 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	defer app.interruptible()()
 	err := app.run(args)
 	if err != nil {
-		printError(stderr, err)
+		var text strings.Builder
+		printError(&text, err)
+		fmt.Fprint(stderr, hideIn(args, text.String()))
 	}
 	return exitCode(err)
+}
+
+// hideIn returns a message without the values of unknown options in the URLs of a command line, and without passwords.
+func hideIn(args []string, message string) string {
+	for _, arg := range args {
+		message = source.Hide(arg, message)
+	}
+	return message
 }
 
 // A command that is still at work stopTime after the first signal is ended. clearTime is how long its temporary files

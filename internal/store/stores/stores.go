@@ -62,6 +62,11 @@ func schemes() []scheme {
 	}
 }
 
+// IsOption reports whether the URLs of some store have an option of this name.
+func IsOption(name string) bool {
+	return slices.ContainsFunc(schemes(), func(s scheme) bool { return slices.Contains(s.params, name) })
+}
+
 // find returns the scheme of a URL.
 func find(rawURL string) (s scheme, rest string, ok bool) {
 	name, rest, ok := strings.Cut(rawURL, "://")
