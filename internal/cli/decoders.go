@@ -40,6 +40,7 @@ var ffmpeg = map[string][]struct{ codec, name string }{
 	"sound": {{"AAC", "aac"}, {"ALAC", "alac"}, {"WMA", "wmav2"}, {"AC-3", "ac3"}, {"AMR", "amrnb"}, {"GSM", "gsm"}, {"ADPCM", "adpcm_ms"}},
 	"video": {
 		{"H.264", video.H264}, {"HEVC", video.HEVC}, {"AV1", video.AV1}, {"VP9", video.VP9}, {"VP8", video.VP8}, {"MPEG-4", video.MPEG4},
+		{"MPEG-2", "mpeg2video"}, {"MPEG-1", "mpeg1video"}, {"VC-1", "vc1"}, {"WMV", "wmv2"}, {"ProRes", "prores"}, {"Theora", "theora"},
 	},
 }
 
