@@ -42,21 +42,11 @@ func NewRing(limit *Budget, slots int, slotBytes int64) (*Ring, error) {
 }
 
 func (r *Ring) open(size int64) error {
-	fd, err := unix.MemfdCreate("stoker-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return os.NewSyscallError("memfd_create", err)
+	var err error
+	if r.file, err = MemFile("stoker-ring", size); err != nil {
+		return err
 	}
-	r.file = os.NewFile(uintptr(fd), "stoker-ring")
-	if err := unix.Ftruncate(fd, size); err != nil {
-		r.file.Close()
-		return os.NewSyscallError("ftruncate", err)
-	}
-	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		r.file.Close()
-		return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
-	}
-	r.mem, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	r.mem, err = unix.Mmap(int(r.file.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		r.file.Close()
 		return os.NewSyscallError("mmap", err)

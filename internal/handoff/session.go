@@ -386,11 +386,12 @@ func (s *Session) sendReady(p Pipeline) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.MemfdCreate("stoker-info", unix.MFD_CLOEXEC)
+	file, err := arena.MemFile("stoker-info", 0)
 	if err != nil {
-		return fmt.Errorf("memfd_create: %w", err)
+		return err
 	}
-	defer unix.Close(fd)
+	defer file.Close()
+	fd := int(file.Fd())
 	for done := 0; done < len(info); {
 		n, err := unix.Write(fd, info[done:])
 		if err != nil && err != unix.EINTR {

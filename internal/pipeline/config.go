@@ -214,6 +214,9 @@ var configKeys = []string{
 // ConfigKeys returns the keys of the JSON form.
 func ConfigKeys() []string { return slices.Clone(configKeys) }
 
+// wantsCache reports whether the user has asked for a cache, by its size or folder too.
+func (c *Config) wantsCache() bool { return c.Cache == CacheOn || c.CacheDir != "" || c.CacheLimit > 0 }
+
 // withDefaults returns a checked copy of c with simple defaults filled in.
 func (c Config) withDefaults() (Config, error) {
 	if c.WorldSize == 0 {

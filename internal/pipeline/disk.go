@@ -136,7 +136,9 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 		Say: func(what string) { d.say(p, what) },
 	})
 	if err != nil {
-		d.say(p, "there is no cache: "+err.Error())
+		if p.cfg.wantsCache() {
+			d.say(p, "there is no cache: "+err.Error())
+		}
 		return nil
 	}
 	d.Cache = c

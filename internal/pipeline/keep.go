@@ -60,6 +60,13 @@ func (k *keeping) options() *cachedsource.Options {
 	if !asked {
 		opt.Formats = unaskedFormats
 	}
+	if !cfg.wantsCache() {
+		opt.Say = func(what string) {
+			if k.open.Load() { // that there is no cache is no news if nobody wanted one
+				k.say(what)
+			}
+		}
+	}
 	return opt
 }
 

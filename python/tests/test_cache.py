@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def test_unwritable(make: Make, photos: Path, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="there is no cache"):
         loader = make(photos, batch_size=16, fields={"image": [stoker.Resize((32, 32))]}, cache_dir=tmp_path / "file")
     assert sum(len(batch["label"]) for batch in loader) == 203
+
+
+def test_nothing_is_said_if_nobody_wanted_a_cache(
+    make: Make, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "file"))
+    crop = {"image": [stoker.Resize((32, 32))]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(photos, batch_size=16, fields=crop)
+    with pytest.warns(RuntimeWarning, match="there is no cache") as warned:
+        make(photos, batch_size=16, fields=crop, cache=True)
+    assert "/stoker/" not in warned[0].filename, "a warning is about the user's line"
 
 
 def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

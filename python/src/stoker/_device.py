@@ -10,7 +10,6 @@ What is done with the accelerator is in ``Device``, so that a test can take its 
 from __future__ import annotations
 
 import collections
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._batch import INDEX, SOFT, ArraySpec, Batch
-from ._errors import ConfigError, StokerError
+from ._errors import ConfigError, StokerError, warn
 from ._fused import OnDevice
 from ._ragged import Ragged, Strings
 
@@ -226,12 +225,11 @@ class Feeder:
                     break
                 pinned.append(address + at)
             slots = -(-ring.size // stride)
-            warnings.warn(
+            warn(
                 f"{len(pinned)} of {slots} slots of the ring could be registered as pinned memory ({why}); "
                 "copies out of the others are staged and wait. Raise the limit of locked memory (ulimit -l), or set a "
                 "smaller memory=",
                 RuntimeWarning,
-                stacklevel=5,
             )
         else:
             pinned.append(address)

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ._binary import find_binary
-from ._errors import ConfigError, StokerError
+from ._errors import ConfigError, StokerError, warn
 
 _END_SECONDS = 20.0
 _FOREVER = "8760h"
@@ -128,13 +127,13 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            warnings.warn(f"stoker doctor did not end within {_END_SECONDS:g} seconds", RuntimeWarning, stacklevel=3)
+            warn(f"stoker doctor did not end within {_END_SECONDS:g} seconds", RuntimeWarning)
             return
         report = folder / "report.json"
         if not report.is_file():
             said = (folder / "errors").read_text(errors="replace").strip().splitlines()
             reason = said[0] if said else f"it ended with code {code}"
-            warnings.warn(f"no report of stoker doctor: {reason}", RuntimeWarning, stacklevel=3)
+            warn(f"no report of stoker doctor: {reason}", RuntimeWarning)
             return
         self.result = json.loads(report.read_text())
         self.text = (folder / "text").read_text(errors="replace")
@@ -142,7 +141,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
             try:
                 Path(self._save).write_bytes(report.read_bytes())
             except OSError as error:
-                warnings.warn(f"the report was not saved: {error}", RuntimeWarning, stacklevel=3)
+                warn(f"the report was not saved: {error}", RuntimeWarning)
         if not self._quiet:
             print(self.text, file=sys.stderr, end="", flush=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
 from ._connection import Connection, Position, connect
-from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout
+from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
 from ._process import EngineProcess
 
@@ -356,10 +355,9 @@ class Epochs:
             else f"{end.skipped} records were replaced because they"
         )
         lines = "\n".join("  " + line for line in end.report.splitlines())
-        warnings.warn(
+        warn(
             f"epoch {end.epoch}: {what} could not be used:\n{lines}",
             SkippedRecords,
-            stacklevel=5,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
@@ -115,6 +117,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if found:
         return f"did you mean {lower[found[0]]!r}?"
     return f"there are: {', '.join(names)}" if names else "there are none"
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn about the line of the user's code that called this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def public(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -7,14 +7,13 @@ and writes each number once; elsewhere the same comes of torch's operations.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import ConfigError, nearest
+from ._errors import ConfigError, nearest, warn
 from ._map._seeds import mixed
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -246,11 +245,10 @@ def _by_kernel(*what: Any) -> bool:
         # It is compiled when it is first launched, which takes a C compiler and a Triton that knows the device. What
         # the device itself has failed at, PyTorch's operations run into as well.
         _kernel = None
-        warnings.warn(
+        warn(
             f"on_device= does with PyTorch's operations what one kernel could do faster: Triton cannot compile it here "
             f"({type(error).__name__}: {(str(error).strip() or 'no text').splitlines()[-1]:.200})",
             RuntimeWarning,
-            stacklevel=3,
         )
         return False
     return True

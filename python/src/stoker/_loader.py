@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ._columns import Column
 from ._connection import Position
 from ._distributed import local_world_size, rank_and_world
 from ._epochs import Epochs, Form
-from ._errors import ConfigError, StokerError, public
+from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec, parse_fields
 from ._fused import OnDevice
 from ._pad import Buckets, Padded, parse_bucket, parse_pads
@@ -321,7 +320,7 @@ class Loader:
             # An engine that is started anew, or another rank, goes on with the same order.
             epochs.config["window"] = chosen.get("window", 0)
         if note := self.info.get("cache_note"):
-            warnings.warn(str(note), RuntimeWarning, stacklevel=2)
+            warn(str(note), RuntimeWarning)
 
     # --- iterating ---------------------------------------------------------
 

@@ -33,7 +33,7 @@ from . import _columns, _pack_tensors
 from ._ask import ask, message
 from ._binary import find_binary
 from ._columns import Column
-from ._errors import ConfigError, SkippedRecords, StokerError, public
+from ._errors import ConfigError, SkippedRecords, StokerError, public, warn
 from ._fields import FieldSpec
 from ._pack_once import LONG, made_once, pack_path
 from ._pack_place import Bucket, Folder, Place, place
@@ -204,7 +204,7 @@ def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
     if skipped and not unchanged:
         more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
         listed = "; ".join(f"{p}: {r}" for p, r in skipped[:_LISTED])
-        warnings.warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords, stacklevel=6)
+        warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords)
     return PackResult(out, about["records"], about["bytes"], skipped, unchanged)
 
 

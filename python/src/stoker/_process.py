@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import select
 import signal
 import socket
@@ -16,17 +18,44 @@ from ._errors import EngineDied, StokerError
 
 _LOG_TAIL = 4096
 _LOG_LIMIT = 1 << 20
+# The first line of a crash report of Go, of the C library or of a sanitizer. The earliest one explains the rest.
+_CRASH = re.compile(
+    r"^(panic: |fatal error: |SIG[A-Z]+: |runtime(/cgo)?: |malloc|free\(\): |double free|terminate|=+\d+=+ERROR)",
+    re.MULTILINE,
+)
+# What a log says if the system gives the engine no more threads.
+_NO_THREADS = re.compile("pthread_create failed|failed to create new OS thread")
 # How long an engine may take to end once nobody is connected to it, before it is killed.
 _END_GRACE = 3.0
 
 
+# What to do if the system gives this process too little to start the engine.
+_LIMITS = {
+    errno.EMFILE: "; raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "; close programs, or raise the system's limit of open files (fs.file-max)",
+    errno.EAGAIN: "; raise the limit of processes (ulimit -u, or pids of the container)",
+    errno.ENOMEM: "; free memory, or raise the limit of this process (ulimit -v)",
+}
+
+
 def anonymous_file(name: str) -> int:
     """Return the descriptor of a file in memory, without a name that could be left behind."""
-    # Python builds for old C libraries, such as conda's, have no memfd_create.
-    if hasattr(os, "memfd_create"):
+    # Python builds for old C libraries, such as conda's, have no memfd_create, and sandboxes may refuse it.
+    with contextlib.suppress(AttributeError, OSError):
         return os.memfd_create(name, os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile(prefix=name) as f:
-        return os.dup(f.fileno())
+    try:
+        with tempfile.TemporaryFile(prefix=name) as f:
+            return os.dup(f.fileno())
+    except OSError as error:
+        raise StokerError(
+            f"no file for shared memory: memfd_create is refused, and a temporary file fails: {error.strerror or error}"
+            + _LIMITS.get(error.errno or 0, "; set TMPDIR to a folder that can be written")
+        ) from None
+
+
+def _not_started(binary: str, error: OSError) -> StokerError:
+    hint = _LIMITS.get(error.errno or 0, "")
+    return StokerError(f"the engine could not be started: {binary}: {error.strerror or error}{hint}")
 
 
 class EngineProcess:
@@ -40,7 +69,11 @@ class EngineProcess:
         """Start the engine; ``take_socket`` returns this side's end of the connection."""
         self.binary = binary
         self._log = anonymous_file("stoker-log")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            os.close(self._log)
+            raise _not_started(binary, error) from None
         self._socket = ours
         try:
             with theirs:
@@ -58,7 +91,7 @@ class EngineProcess:
             ours.close()
             os.close(self._log)
             if isinstance(error, OSError):
-                raise StokerError(f"the engine could not be started: {binary}: {error.strerror or error}") from None
+                raise _not_started(binary, error) from None
             raise
         self.pid = self._child.pid
         # Without a pidfd (before Linux 5.3, or not in this Python) the connection alone tells of the engine's end.
@@ -125,6 +158,8 @@ class EngineProcess:
         else:
             how = f"ended with exit code {code}"
         log = self.log_tail()
+        if _NO_THREADS.search(log):
+            how += "; the system gave it no more threads" + _LIMITS[errno.EAGAIN]
         text = f"the engine (process {self.pid}) {how}"
         if log:
             text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
@@ -138,8 +173,6 @@ class EngineProcess:
         start = max(0, size - _LOG_LIMIT)
         text = os.pread(self._log, size - start, start).decode(errors="replace")
         # A crash of the Go runtime says what happened in its first lines and where in the next.
-        for mark in ("\npanic: ", "\nfatal error: ", "\nSIG", "\nruntime: "):
-            at = ("\n" + text).find(mark)
-            if at >= 0:
-                return text[at:][:_LOG_TAIL].strip()
+        if crash := _CRASH.search(text):
+            return text[crash.start() :][:_LOG_TAIL].strip()
         return text[-_LOG_TAIL:].strip()

@@ -19,7 +19,7 @@ import numpy as np
 from .. import _wire as wire
 from .._batch import INDEX, ArraySpec, Batch, numpy_views
 from .._connection import Connection, Position
-from .._errors import ConfigError, StokerError, StokerTimeout
+from .._errors import ConfigError, StokerError, StokerTimeout, warn
 from .._ragged import Ragged, Strings
 from .._work import _wire
 from .._work._process import Worker, end_all
@@ -374,7 +374,7 @@ class Stage:
                         f"{how}, also when it was started again {_TRIES} times\nhint: workers=0 runs the functions in "
                         "this process"
                     )
-            warnings.warn(f"{how}; it is started again", RuntimeWarning, stacklevel=6)
+            warn(f"{how}; it is started again", RuntimeWarning)
             worker.close()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)

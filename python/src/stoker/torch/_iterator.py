@@ -7,7 +7,6 @@ import itertools
 import pickle
 import select
 import time
-import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from .._errors import warn
 from .._work import _wire
 from .._work._pool import Pools
 from .._work._process import Worker, end_all
@@ -192,9 +192,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         for _ in range(self._num_workers):
             number = next(self._turns)
             # In any order, whoever has room may have it.
-            if self._active[number] and (
-                self._in_order or self._busy[number] < self._ahead // sum(self._active)
-            ):
+            if self._active[number] and (self._in_order or self._busy[number] < self._ahead // sum(self._active)):
                 break
         else:
             return
@@ -328,11 +326,13 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._tries[task, row] += 1
         doing = f" while it made batch {task} ({_record(index, row)})" if task >= 0 else ""
         if self._dataset_kind == _DatasetKind.Iterable:
-            self._lose(f"{how}{doing and ' while it made batch ' + str(task)}. Where its iterable dataset was is lost "
-                       "with it. num_workers=0 shows more")
+            self._lose(
+                f"{how}{doing and ' while it made batch ' + str(task)}. Where its iterable dataset was is lost "
+                "with it. num_workers=0 shows more"
+            )
         if self._tries[task, row] > _TRIES:
             self._lose(f"{how}{doing}, also when it was started again {_TRIES} times. num_workers=0 shows more")
-        warnings.warn(f"{how}{doing}; it is started again with its records", RuntimeWarning, stacklevel=5)
+        warn(f"{how}{doing}; it is started again with its records", RuntimeWarning)
         tasks = worker.tasks
         worker.close()
         worker = self._pool[number] = self._start(number)

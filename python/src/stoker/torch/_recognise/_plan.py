@@ -6,7 +6,6 @@ import collections
 import contextlib
 import os
 import random
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import torch.utils.data
 
 from ... import _options
 from ..._distributed import local_world_size
-from ..._errors import StokerError
+from ..._errors import StokerError, warn
 from .._path import Row
 from . import _datasets, _library, _memory, _transforms
 from ._library import Unknown
@@ -115,7 +114,7 @@ class EnginePlan:
         self._idle.append(stream)
         self._cache_note = str(stream.info.get("cache_note", ""))
         if self._cache_note:
-            warnings.warn(self._cache_note, RuntimeWarning, stacklevel=2)
+            warn(self._cache_note, RuntimeWarning)
         self.images = 0
         self.by_python = 0
 
@@ -392,9 +391,7 @@ class Epoch:
         stub = torch.zeros(1, dtype=torch.uint8)
         return images, self._collate([(stub, target) for target in targets])[1]
 
-    def _of_samples(
-        self, samples: Any, images: torch.Tensor, index: Records, indices: list[Any], place: int
-    ) -> Any:
+    def _of_samples(self, samples: Any, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
         """Return a batch that Python makes of the engine's, in this process."""
         with samples.scope():
             return self._collate(self._made(samples, images, index, indices, place))
