@@ -90,7 +90,9 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 
 // Next returns the next batch, or io.EOF at the end of an epoch; the call after
 // that returns the first batch of the next epoch, which is being made already.
-// A record that cannot be loaded gives a *RecordError; Next then returns it
+// A record that cannot be loaded gives a *RecordError. A failure of the store, the
+// network or the machine is retried for Options.Timeout and is then another error, as
+// is a number of bad records that Options.MaxBad does not allow. Next then returns it
 // again until SetEpoch or Restore. SetEpoch and Restore while Next waits decide
 // what it returns, and Close ends the wait with ErrClosed.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
@@ -135,14 +137,20 @@ func (l *Loader) finish(ev pipeline.Event, err error) (*Batch, error, bool) {
 	}
 	var re *pipeline.RecordError
 	bad := errors.As(err, &re)
+	var run *pipeline.RunError
+	var many *pipeline.BadRecordsError
+	ended := errors.As(err, &run) || errors.As(err, &many)
 	switch {
-	case err != nil && !bad:
+	case err != nil && !bad && !ended:
 		return nil, err, true // ctx is done; nothing is lost
 	case ev.Gen != l.gen:
 		if err == nil && ev.Kind == pipeline.EventBatch {
 			l.p.Release(ev.Slot)
 		}
 		return nil, nil, false
+	case ended:
+		l.failed = fmt.Errorf("stoker: %w", err)
+		return nil, l.failed, true
 	case bad:
 		l.failed = recordError(re)
 		return nil, l.failed, true

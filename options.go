@@ -1,10 +1,12 @@
 package stoker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/pipeline"
@@ -73,6 +75,17 @@ type Options struct {
 	// RepairFrom is the URL of another copy of the pack, "" for none. Records that are
 	// damaged are read from it. Not together with SkipErrors.
 	RepairFrom string
+	// MaxBad is how many records may be bad with SkipErrors: a number such as "20", or
+	// a share such as "5%" of the records that this rank reads; more end the epoch with
+	// an error. "" means 5%, but at least 10 records.
+	MaxBad string
+	// Quarantine is a text file of bad records, with SkipErrors: those in it are not
+	// read, and others are added, one JSON object per line. "" means none.
+	Quarantine string
+	// Timeout is how long a failure of the store, the network or the machine may last
+	// before Next returns it; 0 means 5 minutes. Failures that seldom pass, such as
+	// refused access or too little memory, are returned after 15 seconds.
+	Timeout time.Duration
 	// Outputs are arrays that are made with operations, of images above all.
 	// Without any, each image field gives one array of its name, which needs
 	// images of one size.
@@ -236,6 +249,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
 		Fields: o.Fields, Pad: o.Pad, Bucket: o.Bucket, Sequence: o.Sequence, ApplyOrientation: o.ApplyOrientation,
 		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory, Stage: o.Stage, Peers: o.Peers, PeersSelf: o.PeersSelf,
+		MaxBad: o.MaxBad, Quarantine: o.Quarantine, Timeout: o.Timeout.Seconds(),
 	}
 	if o.Cache {
 		c.Cache = pipeline.CacheOn
@@ -245,6 +259,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		return c, errors.New("SkipErrors and RepairFrom are both set: choose one")
 	case o.SkipErrors:
 		c.OnError = pipeline.OnErrorSkip
+		c.MaxBad = cmp.Or(c.MaxBad, pipeline.DefaultMaxBad)
 	case o.RepairFrom != "":
 		c.OnError, c.RepairFrom = pipeline.OnErrorRepair, o.RepairFrom
 	}

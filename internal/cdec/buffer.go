@@ -22,7 +22,7 @@ func (b *Buffer) Bytes(n int) ([]byte, error) {
 		size := (n + n/8 + 64 + 63) &^ 63
 		p := C.aligned_alloc(64, C.size_t(size))
 		if p == nil {
-			return nil, &Error{Kind: ErrMemory, Msg: fmt.Sprintf("no memory for %d bytes of pixels", n)}
+			return nil, &Error{Kind: ErrNoMemory, Msg: fmt.Sprintf("no memory for %d bytes of pixels", n)}
 		}
 		b.p = unsafe.Slice((*byte)(p), size)
 	}

@@ -32,6 +32,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/stokerdata/stoker/internal/item"
@@ -90,8 +91,10 @@ var (
 	ErrUnsupported = errors.New("unsupported image")
 	// ErrArgument says that the job contradicts itself or the image.
 	ErrArgument = errors.New("bad request")
-	// ErrMemory says that memory ran out.
+	// ErrMemory says that decoding takes more memory than SetMaxMemory allows.
 	ErrMemory = errors.New("out of memory")
+	// ErrNoMemory is an ErrMemory for which the system is to blame: it has no memory.
+	ErrNoMemory = fmt.Errorf("%w: %w", ErrMemory, syscall.ENOMEM)
 	// ErrLimit says that the image is larger than the limits allow.
 	ErrLimit = errors.New("image too large")
 	// ErrUnreadable says that a page of a mapped file could not be read.
@@ -133,6 +136,8 @@ func newError(code C.int32_t, msg *C.char) *Error {
 	case C.SK_BAD_ARGUMENT:
 		e.Kind = ErrArgument
 	case C.SK_NO_MEMORY:
+		e.Kind = ErrNoMemory
+	case C.SK_OVER_MEMORY:
 		e.Kind = ErrMemory
 	case C.SK_LIMIT:
 		e.Kind = ErrLimit
@@ -197,7 +202,7 @@ func NewDecoder() (*Decoder, error) {
 	if c == nil || p == nil {
 		C.sk_dec_free(c)
 		C.free(unsafe.Pointer(p))
-		return nil, &Error{Kind: ErrMemory, Msg: "no memory for a decoder"}
+		return nil, &Error{Kind: ErrNoMemory, Msg: "no memory for a decoder"}
 	}
 	return &Decoder{c: c, jobs: unsafe.Slice(p, jobsPerCall)}, nil
 }

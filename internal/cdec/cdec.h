@@ -15,6 +15,7 @@ enum {
 	SK_NO_MEMORY = 4,
 	SK_LIMIT = 5, // larger than the limits of this package
 	SK_UNREADABLE = 6, // a page of a mapped file could not be read
+	SK_OVER_MEMORY = 7, // it takes more memory than sk_set_max_memory allows
 };
 
 // Kernel sets, by what the processor must have.

@@ -73,7 +73,7 @@ type DCTEncoder struct {
 func NewDCTEncoder() (*DCTEncoder, error) {
 	e := C.dct_encoder_new()
 	if e == nil {
-		return nil, &Error{Kind: ErrMemory, Msg: "no memory for an encoder"}
+		return nil, &Error{Kind: ErrNoMemory, Msg: "no memory for an encoder"}
 	}
 	return &DCTEncoder{e: e}, nil
 }
@@ -117,7 +117,7 @@ func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
 	case C.DCT_OK:
 		return unsafe.Slice((*byte)(e.out.p), int(e.out.len)), nil
 	case C.DCT_MEMORY:
-		return nil, &Error{Kind: ErrMemory, Msg: "no memory for the coefficients of a JPEG"}
+		return nil, &Error{Kind: ErrNoMemory, Msg: "no memory for the coefficients of a JPEG"}
 	}
 	return nil, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
 }

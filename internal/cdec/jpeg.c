@@ -102,8 +102,9 @@ static int code_of(int libjpeg_code)
 	case JERR_BAD_J_COLORSPACE:
 		return SK_UNSUPPORTED;
 	case JERR_OUT_OF_MEMORY:
-	case JERR_NO_BACKING_STORE: // more than max_memory
 		return SK_NO_MEMORY;
+	case JERR_NO_BACKING_STORE: // more than max_memory
+		return SK_OVER_MEMORY;
 	case JERR_IMAGE_TOO_BIG:
 		return SK_LIMIT;
 	}

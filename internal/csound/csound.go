@@ -28,6 +28,8 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
 	"unsafe"
 )
 
@@ -37,7 +39,7 @@ var (
 	ErrChecksum    = errors.New("its checksum is another one: it is damaged")
 	ErrCut         = errors.New("it ends too early: the file is cut off")
 	ErrUnsupported = errors.New("it is stored in a way that is not supported")
-	ErrMemory      = errors.New("there is no memory to decode it")
+	ErrMemory      = fmt.Errorf("there is no memory to decode it: %w", syscall.ENOMEM)
 )
 
 func failure(code C.int) error {

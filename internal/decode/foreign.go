@@ -28,7 +28,7 @@ func (d *Decoder) loadForeign(r *Request, info *imagefile.Info) (*picture, error
 	err = imagelib.Decode(info.Codec, bytes.Clone(r.Value.Bytes), int(p.w), int(p.h), int(p.t.Channels), p.t.DType.Size(), p.pix)
 	switch {
 	case errors.Is(err, imagelib.ErrMemory):
-		return nil, &cdec.Error{Kind: cdec.ErrMemory, Msg: err.Error()}
+		return nil, &cdec.Error{Kind: cdec.ErrNoMemory, Msg: err.Error()}
 	case err != nil:
 		return nil, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: err.Error()}
 	case r.Mask && p.t.Channels > 1:

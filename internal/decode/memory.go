@@ -117,7 +117,7 @@ func (d *Decoder) allow(need int64, heap bool) error {
 
 // tooLarge turns libjpeg's refusal into one that says how much it would take.
 func (d *Decoder) tooLarge(r *Request, err error) error {
-	if d.memory == 0 || !errors.Is(err, cdec.ErrMemory) {
+	if d.memory == 0 || !errors.Is(err, cdec.ErrMemory) || errors.Is(err, cdec.ErrNoMemory) {
 		return err
 	}
 	need, merr := Memory(r.Value)

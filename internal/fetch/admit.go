@@ -27,17 +27,7 @@ func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent b
 // Relocate locates a unit again that the source has learnt about, and says how
 // many of its records are left in it.
 func (f *Fetcher) Relocate(u *Unit) (n int) {
-	u.Begin(u.ids, f.fields)
-	for k, err := range u.readErrs {
-		u.Records[k].Err = err
-	}
-	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
-		u.Group.Relocate()
-		for range u.IDs {
-			u.Next()
-		}
-	}
-	u.measure(f)
+	f.locate(u)
 	most := f.cfg.Memory - f.cfg.Urgent
 	if u.rushed {
 		most = f.cfg.Urgent
@@ -57,9 +47,20 @@ func (f *Fetcher) Relocate(u *Unit) (n int) {
 	if len(u.readErrs) > n {
 		u.readErrs = u.readErrs[:n]
 	}
+	f.locate(u)
+	return n
+}
+
+// locate locates the records of a unit, but for those that are known to be bad.
+func (f *Fetcher) locate(u *Unit) {
 	u.Begin(u.ids, f.fields)
 	for k, err := range u.readErrs {
 		u.Records[k].Err = err
+	}
+	for k := range u.Records {
+		if f.cfg.Known != nil && u.Records[k].Err == nil {
+			u.Records[k].Err = f.cfg.Known(u.IDs[k])
+		}
 	}
 	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
 		u.Group.Relocate()
@@ -68,7 +69,6 @@ func (f *Fetcher) Relocate(u *Unit) (n int) {
 		}
 	}
 	u.measure(f)
-	return n
 }
 
 // needOf is what record k of a located unit needs of the memory.
@@ -248,7 +248,7 @@ func (u *Unit) usePlaces() {
 		return
 	}
 	for k := range u.IDs {
-		for i := u.First[k]; i < u.First[k+1]; i++ {
+		for i := u.First[k]; i < u.First[k+1] && u.Records[k].Err == nil; i++ {
 			e := &u.Extents[i]
 			if u.Bytes[i] != nil || e.Size == 0 || e.Field < 0 || u.onItsWay(int(i)) {
 				continue

@@ -158,7 +158,7 @@ func (f *Fetcher) choose() *want {
 		}
 	}
 	var w, x *want
-	if read {
+	if read && !f.held {
 		w = f.queue.first(f.spare)
 		if w != nil && f.early(w, time.Now()) {
 			w = nil

@@ -41,8 +41,12 @@ type Config struct {
 	Ahead bool
 	// Exact says that nothing is read but what is wanted: where bytes cost more than
 	// reads, or are not read a second time because they are kept.
-	Exact  bool
+	Exact bool
+	// Known returns why a record is not to be read since it is known to be bad, nil for others. It may be nil.
+	Known  func(id int64) error
 	Budget *arena.Budget
+	// Context is that of reads of the index, nil for the background.
+	Context context.Context
 }
 
 // Fetcher reads ahead. Admit and Attach are called by one goroutine at a time, in
@@ -95,7 +99,7 @@ type Fetcher struct {
 	depth          depth
 	gaps           gaps
 	hedge          hedger
-	closed         bool
+	closed, held   bool
 	ctx            context.Context // of reads of the index, which are for all
 	stop           context.CancelFunc
 	wg             sync.WaitGroup
@@ -131,7 +135,10 @@ func New(cfg Config) *Fetcher {
 		kick: make(chan struct{}, 1), space: make(chan struct{}, 1),
 		turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
-	f.ctx, f.stop = context.WithCancel(context.Background())
+	if f.cfg.Context == nil {
+		f.cfg.Context = context.Background()
+	}
+	f.ctx, f.stop = context.WithCancel(f.cfg.Context)
 	f.work.L = &f.mu
 	f.view.init()
 	f.depth.init()
@@ -432,6 +439,16 @@ func (f *Fetcher) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mem.close()
+}
+
+// Hold stops reads that are not urgent until they are let go on: while the store fails, those would fail as well.
+func (f *Fetcher) Hold(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held = on; !on {
+		f.wakeFor(f.queue.n)
+		f.Wake()
+	}
 }
 
 // Oldest returns what is being read for longest, and for how long.

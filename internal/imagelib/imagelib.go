@@ -15,6 +15,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"unsafe"
 
 	"github.com/stokerdata/stoker/internal/dynlib"
@@ -26,7 +27,7 @@ import (
 const Folders = "STOKER_IMAGE_LIBRARIES"
 
 // ErrMemory is in the error of an image for which there is no memory.
-var ErrMemory = errors.New("there is no memory to decode it")
+var ErrMemory = fmt.Errorf("there is no memory to decode it: %w", syscall.ENOMEM)
 
 var (
 	libjxl = &dynlib.Library{

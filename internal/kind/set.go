@@ -10,6 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -323,4 +324,18 @@ func (s *Set) NewRows(groupRows int, budget *arena.Budget, decodeMemory int64, l
 		r.workers = append(r.workers, w)
 	}
 	return r, nil
+}
+
+// NoHeader reports whether a record has an image whose header cannot be read. Whatever part of it is used, it fails.
+func (s *Set) NoHeader(rec *driver.Record) bool {
+	for i := range rec.Values {
+		v, f := &rec.Values[i], &s.p.Info.Fields[i]
+		if f.Kind != driver.KindImage && f.Kind != driver.KindMask || v.Codec >= driver.CodecRaw {
+			continue
+		}
+		if _, err := imagefile.Probe(v.Bytes); err != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -150,6 +150,7 @@ type Stats struct {
 	// Waiting names the oldest thing that a stage is waiting for, such as
 	// "fetch: reading train/0001.arrow row 12 for 12.3 s"; empty when nothing
 	// takes longer than a second.
+	// Failed requests of servers come with their numbers.
 	Waiting string `json:"waiting,omitempty"`
 	// WaitingSeconds is for how long.
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`

@@ -70,6 +70,14 @@ type Config struct {
 	OnError string `json:"on_error"`
 	// RepairFrom is the URL of another copy of the pack, for "repair".
 	RepairFrom string `json:"repair_from"`
+	// MaxBad is how many records may be bad with "skip": a number such as "20", or a share such as "5%" of the records
+	// that this rank reads. Empty means any number; clients send DefaultMaxBad if the user gives none.
+	MaxBad string `json:"max_bad"`
+	// Quarantine is a text file of bad records with "skip": those in it are not read, and others are added. "" for none.
+	Quarantine string `json:"quarantine"`
+	// Timeout is how long, in seconds, a failure of the store or the machine may last before it ends the stream; 0
+	// means 300.
+	Timeout float64 `json:"timeout"`
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
 	Outputs []transform.Output `json:"outputs"`
@@ -155,6 +163,7 @@ const (
 	maxOutputs    = 64
 	maxPeers      = 1 << 14
 	maxConfigJSON = 16 << 20
+	maxTimeout    = 1e9
 )
 
 // ParseConfig reads the JSON form. Unknown keys are refused with the nearest
@@ -207,7 +216,7 @@ func checkParts(data []byte) error {
 
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "repair_from", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
+	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "timeout", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
 	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
 }
 
@@ -265,6 +274,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("on_error is %q, must be %q, %q, %q or %q", c.OnError, OnErrorRaise, OnErrorSkip, OnErrorRepair, OnErrorMark)
 	case (c.OnError == OnErrorRepair) != (c.RepairFrom != ""):
 		return c, fmt.Errorf("on_error=%q and repair_from=URL, another copy of the pack, go together", OnErrorRepair)
+	case c.OnError != OnErrorSkip && (c.Quarantine != "" || c.MaxBad != "" && c.MaxBad != DefaultMaxBad):
+		return c, fmt.Errorf("max_bad and quarantine are for on_error=%q, and on_error is %q", OnErrorSkip, c.OnError)
+	case !(c.Timeout >= 0 && c.Timeout <= maxTimeout):
+		return c, fmt.Errorf("timeout is %g s, must be between 0 (default) and %g", c.Timeout, float64(maxTimeout))
 	case c.Order != "" && c.Order != OrderClient:
 		return c, fmt.Errorf("order is %q, must be %q or empty", c.Order, OrderClient)
 	case c.Order == OrderClient && (c.Shuffle || c.DropLast || c.Uneven != sampler.Exact || c.WorldSize > 1 || c.Bucket != nil):
@@ -282,7 +295,8 @@ func (c Config) withDefaults() (Config, error) {
 	case len(c.Outputs) > maxOutputs:
 		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
 	}
-	return c, nil
+	_, err := parseMaxBad(c.MaxBad)
+	return c, err
 }
 
 // The values of Config.Cache.

@@ -13,7 +13,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 	cost := p.set.Cost()
 	r := &budget.Request{
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
-		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
+		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip && p.src.Info().Sequential,
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Together: cost.Together,
 	}
 	if src, ok := driver.As[driver.Sequential](p.src); ok {

@@ -78,10 +78,15 @@ type Pipeline struct {
 	aloneMu       sync.Mutex
 	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
-	sub           *direct.Reader // of records that take the place of bad ones
+	sub           *direct.Reader // of records that take the place of bad ones, of a source that is read in order
 	subMem        *arena.Bump
 	subBad        [2]int64 // of a source that is read in order: records known to be bad
 	repairs       repairs
+	bad           *badSet
+	drawn         bool // arrays are made with operations, which may use a part of a value
+	prober        prober
+	answers       answers // to requests that failed
+	outage        outage
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -279,7 +284,15 @@ func (p *Pipeline) open(ctx context.Context) error {
 		p.batches[i].rows.Near = p.ring.Bytes() <= nearRing
 		p.free <- i
 	}
-	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
+	if err := p.openBad(); err != nil {
+		return err
+	}
+	p.drawn = slices.ContainsFunc(cfg.Outputs, func(o transform.Output) bool { return len(o.Ops) > 0 })
+	p.ctx, p.stop = context.WithCancel(retry.Watch(context.Background(), p.answers.note))
+	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(err error) {
+		p.retries.Add(1)
+		p.answers.note(err)
+	}})
 	p.objects.Decorate = cfg.Decorate
 	if err := p.caches(ctx, plan.Cache-int64(p.disk.buffers)*p.disk.largest); err != nil {
 		return err
@@ -291,8 +304,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
-		Far: p.far, Ahead: p.window == nil, Exact: p.keepsPart(),
+		Far: p.far, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
+	p.outage.hold = p.fetch.Hold
 	p.workerParse = plan.WorkerParse
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
@@ -300,7 +314,6 @@ func (p *Pipeline) open(ctx context.Context) error {
 	p.sub.Alloc, p.sub.Want = p.subMem.Alloc, want
 	p.memoryQ = make(chan group, 2*threads)
 	p.wake = make(chan struct{}, 1)
-	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.heapScratch = plan.Scratch + plan.InOrder
 	limitHeap(p.heapScratch)
 	for range threads {
@@ -410,6 +423,9 @@ func (p *Pipeline) release() error {
 	}
 	if cerr := p.repairs.close(); err == nil {
 		err = cerr
+	}
+	if p.bad != nil {
+		err = cmp.Or(err, p.prober.close(), p.bad.file.Close())
 	}
 	if p.ram != nil {
 		p.ram.Close()

@@ -66,7 +66,7 @@ type scout struct {
 	rows int
 }
 
-// missedUnit is a unit of rows that were to be in memory.
+// missedUnit is a unit of rows that were to be in memory, or whose record is read again or replaced.
 type missedUnit struct {
 	u *fetch.Unit
 	group
@@ -80,6 +80,8 @@ const (
 	// warmAfter is how many groups in a row must be in memory before the workers
 	// look for themselves.
 	warmAfter = 32
+	// epochsAhead is how many epochs are read ahead.
+	epochsAhead = 16
 	// foreseeUnits is how many units are foreseen at a time.
 	foreseeUnits = 16
 )
@@ -195,9 +197,8 @@ func (pl *planner) run() {
 	for s.ctx.Err() == nil {
 		if pl.reader != nil {
 			pl.ahead = pl.reader.Take(pl.ahead)
-		} else {
-			pl.takeMissed()
 		}
+		pl.takeMissed()
 		if !pl.epochEnds() {
 			return
 		}
@@ -218,7 +219,7 @@ func (pl *planner) run() {
 			pl.b = nil
 			continue
 		}
-		if pl.reader == nil && !p.warm.Load() {
+		if pl.reader == nil && !p.warm.Load() && !p.outage.on.Load() {
 			pl.lookAhead(pl.b == nil)
 		}
 		select {
@@ -267,6 +268,8 @@ func (pl *planner) begin(slot int) bool {
 		c.given.drop(min(c.row, pl.cur.row))
 	}
 	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
+	clear(b.trouble)
+	p.bad.begin(b.epoch)
 	// One for the planner itself, so that the batch is not complete before all
 	// of its groups are out.
 	b.remaining.Store(1)
@@ -454,13 +457,18 @@ func (pl *planner) located(i int) bool {
 	return true
 }
 
+// more reports whether there is something to look ahead to: of little data, no more than a few epochs.
+func (pl *planner) more() bool {
+	return pl.cur.epoch-pl.follow.epoch <= epochsAhead && pl.cur.known(pl.p)
+}
+
 // lookAhead has as much read as there is room for; or only the source learn more,
 // when the first scout is for the batch that is being dispatched.
 func (pl *planner) lookAhead(admit bool) {
 	p := pl.p
 	for pl.s.ctx.Err() == nil {
 		if len(pl.scouts) == 0 {
-			if !pl.cur.known(p) {
+			if !pl.more() {
 				return
 			}
 			pl.scout()
@@ -478,7 +486,7 @@ func (pl *planner) lookAhead(admit bool) {
 			}
 			continue
 		}
-		if len(pl.scouts) >= maxScouts || !pl.cur.known(p) {
+		if len(pl.scouts) >= maxScouts || !pl.more() {
 			return
 		}
 		pl.scout()
@@ -490,7 +498,7 @@ func (pl *planner) lookAhead(admit bool) {
 func (pl *planner) foresee() {
 	for range foreseeUnits {
 		if pl.seen == len(pl.scouts) {
-			if !pl.p.fetch.Foresees() || !pl.cur.known(pl.p) {
+			if !pl.p.fetch.Foresees() || !pl.more() {
 				return
 			}
 			pl.scout()

@@ -126,14 +126,47 @@ func (p *Pipeline) countHeldLocked(change int) {
 // waiting says what holds the flow up, when something has for a while.
 func (p *Pipeline) waiting(held int) (string, float64) {
 	if place, d, ok := p.fetch.Oldest(); ok && d > slowWait {
-		return fmt.Sprintf("fetch: reading %s for %.1f s", place, d.Seconds()), d.Seconds()
+		return fmt.Sprintf("fetch: reading %s for %.1f s%s", place, d.Seconds(), p.answered(d)), d.Seconds()
 	}
-	if since := p.waitSince.Load(); since != 0 && held == len(p.batches) {
-		if d := time.Since(time.Unix(0, since)); d > slowWait {
-			return fmt.Sprintf("hand-off: all %d slots are held by the trainer for %.1f s", held, d.Seconds()), d.Seconds()
+	if text, first := p.answers.since(time.Now().Add(-2 * longestPause)); text != "" && time.Since(first) > slowWait {
+		d := time.Since(first)
+		return fmt.Sprintf("fetch: retrying for %.1f s; failed requests: %s", d.Seconds(), text), d.Seconds()
+	}
+	since := p.waitSince.Load()
+	waited := time.Since(time.Unix(0, since))
+	if since == 0 || waited < slowWait {
+		return "", 0
+	}
+	if held == len(p.batches) {
+		return fmt.Sprintf("hand-off: all %d slots are held by the trainer for %.1f s", held, waited.Seconds()), waited.Seconds()
+	}
+	if name, d := p.decoding(); d > slowWait {
+		return fmt.Sprintf("decode: %s and the records after it for %.1f s", name, d.Seconds()), d.Seconds()
+	}
+	return fmt.Sprintf("the next batch for %.1f s; no read or decoding takes long: the machine may be overloaded", waited.Seconds()), waited.Seconds()
+}
+
+// answered says which requests have failed since a time ago.
+func (p *Pipeline) answered(d time.Duration) string {
+	text, _ := p.answers.since(time.Now().Add(-d))
+	switch {
+	case text != "":
+		return "; failed requests: " + text
+	case p.far:
+		return "; no answer so far"
+	}
+	return ""
+}
+
+// decoding is the first record of the group that a worker has been busy with for longest.
+func (p *Pipeline) decoding() (name string, d time.Duration) {
+	for _, w := range p.workers {
+		id, since := w.at.Load(), w.since.Load()
+		if took := time.Since(time.Unix(0, since)); since != 0 && took > d {
+			name, d = p.name(id), took
 		}
 	}
-	return "", 0
+	return name, d
 }
 
 // gcCycles counts garbage collections without stopping anything.

@@ -75,10 +75,11 @@ type batch struct {
 	// remaining counts the groups that are not done.
 	remaining atomic.Int32
 	// Guarded by Pipeline.mu while the batch is filled:
-	err     *RecordError
+	err     error
 	errRow  int
 	skipped int64
 	bad     []RecordError
+	trouble map[int]*trouble // by row
 }
 
 // maxBadListed bounds the list of replaced records in an epoch's report.
@@ -107,6 +108,7 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopLocked(p.cur)
+	p.outage.finish(nil) // of what was stopped
 	p.gen++
 	if p.closed {
 		return p.gen

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
@@ -40,7 +40,9 @@ type worker struct {
 	// Of the group that is being parsed:
 	b                 *batch
 	first             int
+	order             int64
 	decode, transform time.Duration
+	since, at         atomic.Int64 // when it began, in nanoseconds since 1970, 0 for none; its first record
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
@@ -116,6 +118,7 @@ func (w *worker) keepThread(took time.Duration) {
 func (w *worker) fetched(u *fetch.Unit) {
 	b := u.Owner.(*batch)
 	if !b.stream.stopped.Load() {
+		w.order = u.Order()
 		w.group(b, u.Lo, u, time.Now())
 	}
 	w.p.fetch.Done(u)
@@ -131,19 +134,42 @@ func (w *worker) fromMemory(g group) {
 		start := time.Now()
 		if !p.fetch.Memory(&w.unit, g.b.ids[g.lo:g.hi]) {
 			p.warm.Store(false)
-			p.mu.Lock()
-			if !s.ended {
-				s.missed = append(s.missed, g)
-				p.mu.Unlock()
-				p.fetch.Wake()
-				return
-			}
-			p.mu.Unlock()
-		} else {
-			w.group(g.b, g.lo, &w.unit, start)
+			p.miss(g)
+			return
 		}
+		w.order = g.order
+		w.group(g.b, g.lo, &w.unit, start)
 	}
 	p.groupsDone(g.b, 1)
+}
+
+// miss has the planner read a group, which counts in what remains of its batch.
+func (p *Pipeline) miss(g group) {
+	p.mu.Lock()
+	if s := g.b.stream; !s.ended {
+		s.missed = append(s.missed, g)
+		p.mu.Unlock()
+		p.fetch.Wake()
+		return
+	}
+	p.mu.Unlock()
+	p.groupsDone(g.b, 1)
+}
+
+// requeue has a row of a batch read and made again, after a pause. The worker does not wait for it: others need the
+// memory of its group.
+func (p *Pipeline) requeue(b *batch, row int, order int64, pause time.Duration) {
+	b.remaining.Add(1)
+	g := group{b, row, row + 1, order}
+	if pause == 0 {
+		p.miss(g)
+		return
+	}
+	ctx := b.stream.ctx
+	p.wg.Go(func() {
+		sleep(ctx, pause)
+		p.miss(g)
+	})
 }
 
 // group makes rows of a batch, from lo on, of records that were looked for since
@@ -158,6 +184,9 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	w.b, w.first = b, lo
 	u.Place = w.where
 	w.decode, w.transform = 0, 0
+	w.at.Store(u.IDs[0])
+	w.since.Store(found.UnixNano())
+	defer w.since.Store(0)
 	var err error
 	if !u.Parsed {
 		err = w.parse(&u.Group, u.Err())
@@ -238,12 +267,15 @@ func (w *worker) place(k, field int, n int64) []byte { return w.b.Place(w.first+
 
 // make makes the rows of recs, from row first on.
 func (w *worker) make(b *batch, first int, recs []driver.Record) {
+	p := w.p
 	g := w.fill(b, first, recs)
 	w.decode += g.DecodeTime
 	w.transform += g.TransformTime
 	for k, err := range g.Errs { // replace makes rows too, and what it leaves in g is its own
 		if err != nil {
-			w.replace(b, first+k, recs[k].ID, err)
+			w.replace(b, first+k, &recs[k], err)
+		} else if p.outage.on.Load() {
+			p.tried(b, first+k, first+k+1)
 		}
 	}
 }
@@ -279,113 +311,63 @@ func (w *worker) populate(b *batch, lo, hi int) {
 	}
 }
 
-// maxSubstitutes is how many records in a row may be bad before skipping gives
-// up.
-const maxSubstitutes = 1000
-
-// replace deals with a record that failed. By default the batch fails. With
-// on_error=skip the record's place is taken by the next one in the order of the
-// source that is good, (id+1) mod N, (id+2) mod N, ...: a rule that depends on
-// nothing else, so that a resumed run gives the same batch.
-func (w *worker) replace(b *batch, row int, id int64, cause error) {
+// replace deals with a record that failed, for the reason cause.
+func (w *worker) replace(b *batch, row int, rec *driver.Record, cause error) {
 	p := w.p
-	if damaged(cause) {
+	if b.stream.stopped.Load() || p.lost(b) {
+		p.tried(b, row, row+1)
+		return
+	}
+	id := p.number(rec.ID)
+	bad, known := cause.(*RecordError)
+	if !known && damaged(cause) {
 		if cause = w.repair(b, row, id, cause); cause == nil {
+			p.tried(b, row, row+1)
 			return
 		}
 	}
-	rec := RecordError{ID: p.number(id), Name: p.find(b.stream.ctx, id), Reason: oneLine(cause), Cause: cause}
 	if p.cfg.OnError == OnErrorMark {
 		index := b.rows.Span(p.indexArray, row, row+1)
-		binary.LittleEndian.PutUint64(index, uint64(-1-rec.ID))
+		binary.LittleEndian.PutUint64(index, uint64(-1-id))
 		return
+	}
+	t := p.troubleOf(b, row, id)
+	if !known {
+		switch p.blame(b, row, id, cause, time.Now(), t.confirmed) {
+		case ofRun:
+			w.retry(b, row, id, cause)
+			return
+		case unsure:
+			p.tried(b, row, row+1)
+			t.confirmed = true
+			w.anew(b, row, id)
+			return
+		}
+		p.tried(b, row, row+1)
+		bad = &RecordError{ID: id, Name: p.find(b.stream.ctx, rec.ID), Reason: oneLine(cause), Cause: cause}
 	}
 	// An image of another size than the first is not damaged: the operations are wrong.
-	if size := new(transform.SizeError); p.cfg.OnError != OnErrorSkip || errors.As(cause, &size) {
-		p.batchFailed(b, row, &rec)
+	if size := new(transform.SizeError); errors.As(cause, &size) {
+		p.batchFailed(b, row, bad)
 		return
 	}
-	n := p.split.Len
-	if p.buckets != nil {
-		n = math.MaxInt64 // substitute says when the bucket is at its end
+	switch p.cfg.OnError {
+	case OnErrorSkip:
+		w.skip(b, row, t, bad, known || p.everyEpoch(rec))
+	default:
+		p.batchFailed(b, row, bad)
 	}
-	for try := int64(1); try < n && try <= maxSubstitutes; try++ {
-		if b.stream.stopped.Load() {
-			return
-		}
-		var err error
-		if try, err = w.substitute(b, row, id, try); errors.Is(err, errNoSubstitute) {
-			n = try
-			break
-		} else if err == nil {
-			p.mu.Lock()
-			b.skipped++
-			if len(b.bad) < maxBadListed {
-				b.bad = append(b.bad, rec)
-			}
-			p.mu.Unlock()
-			return
-		}
-	}
-	rec.Reason += fmt.Sprintf("; none of the %d records after it could be used instead", min(n-1, maxSubstitutes))
-	p.batchFailed(b, row, &rec)
 }
 
-// errNoSubstitute ends looking for one.
-var errNoSubstitute = errors.New("no other record can take its place")
-
-// substitute makes one row from the record that is try places behind record id, or
-// from a later one where it is known that those before it are bad. It returns
-// which one.
-func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
-	p := w.p
-	n := p.split.Len
-	// One at a time, with memory of its own: a worker holds the buffer of its
-	// group, so it must not wait for those of other groups.
-	p.subMu.Lock()
-	defer p.subMu.Unlock()
-	p.subMem.Reset()
-	var recs []driver.Record
-	var err error
-	if p.src.Info().Sequential {
-		// Those that cannot be reached are many, and each is tried by decompressing
-		// what lies before it: that is done once.
-		from := (id + try) % n
-		if bad := &p.subBad; from >= bad[0] && from < bad[1] {
-			try += bad[1] - from
-			from = bad[1] % n
-		}
-		if try >= n || try > maxSubstitutes {
-			return try, errNoSubstitute
-		}
-		recs, err = p.sub.Good(b.stream.ctx, from, min(maxSubstitutes-try+1, n-try, n-from))
-		if len(recs) > 0 {
-			if last := recs[0].ID; last > from {
-				p.subBad = [2]int64{from, last}
-				try += last - from
-			}
-		}
-	} else {
-		ids := [1]int64{(p.number(id) + try) % n}
-		if p.buckets != nil { // one of its like
-			var ok bool
-			if ids[0], ok = p.buckets.After(p.number(id), try); !ok {
-				return try, errNoSubstitute
-			}
-		}
-		if p.epochs {
-			ids[0] = p.inEpoch(b.epoch, ids[0])
-		}
-		recs, err = p.sub.Read(b.stream.ctx, ids[:])
-	}
-	if err != nil {
-		return try, err
-	}
-	return try, w.fill(b, row, recs).Errs[0]
+// lost reports whether a batch has failed already, or the run: nothing is then replaced in it.
+func (p *Pipeline) lost(b *batch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return b.err != nil
 }
 
 // batchFailed makes a batch fail, with the error of its first bad row.
-func (p *Pipeline) batchFailed(b *batch, row int, err *RecordError) {
+func (p *Pipeline) batchFailed(b *batch, row int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.err == nil || row < b.errRow {
@@ -400,6 +382,14 @@ func (p *Pipeline) inEpoch(epoch, id int64) int64 {
 		epoch = int64(sampler.Variant(p.cfg.Seed, epoch, id, p.variants))
 	}
 	return driver.InEpoch(epoch, id)
+}
+
+// asked is the number by which the source is asked for record id in an epoch.
+func (p *Pipeline) asked(epoch, id int64) int64 {
+	if p.epochs {
+		return p.inEpoch(epoch, id)
+	}
+	return id
 }
 
 // number is the number of a record among those of the source.

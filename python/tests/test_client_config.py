@@ -16,7 +16,6 @@ pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
 
 
-
 def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -81,6 +80,9 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "prefetch": 5,
         "lookahead": 1 << 28,
         "on_error": "skip",
+        "max_bad": "default",
+        "quarantine": "",
+        "timeout": 300.0,
         "cache": "off",
         "cache_dir": "/some/where",
         "cache_limit": 5_000_000_000,
@@ -98,6 +100,16 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
     }
     assert next(iter(loader)).keys() == ["image", "b", "label", "index"]
     assert "rank=1, world_size=4" in repr(loader)
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [(None, "default"), (20, "20"), (0, "0"), (0.05, "5%"), (1.0, "100%"), ("2.5%", "2.5%"), ("7", "7")],
+)
+def test_max_bad(make: Make, value: object, sent: str) -> None:
+    config = make("fake:", batch_size=2, on_error="skip", max_bad=value, quarantine="bad.jsonl").info["config"]
+    assert config["max_bad"] == sent
+    assert config["quarantine"] == os.path.abspath("bad.jsonl")
 
 
 def test_large_config(make: Make) -> None:
@@ -154,6 +166,11 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"prefetch": 0}, "prefetch=0"),
         ({"threads": "all"}, "threads"),
         ({"on_error": "skp"}, "did you mean 'skip'"),
+        ({"on_error": "skip", "max_bad": -1}, "expected a number of records, a share"),
+        ({"on_error": "skip", "max_bad": 1.5}, "expected a number of records, a share"),
+        ({"on_error": "skip", "max_bad": "many"}, 'text such as "5%"'),
+        ({"max_bad": 3}, 'are for on_error="skip"'),
+        ({"quarantine": "bad.jsonl"}, 'are for on_error="skip"'),
         ({"output": "jax"}, "numpy, torch"),
         ({"layout": "NWHC"}, "did you mean 'NHWC'"),
         ({"layout": "channels_last"}, 'output="torch"'),

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
 
 
-
 def test_errors_show_no_internal_frames(make: Make) -> None:
     loader = make("fake:fail_at=4", batch_size=2)
 
@@ -116,6 +115,23 @@ def test_engine_dies_while_opening(make: Make) -> None:
     with pytest.raises(stoker.EngineDied, match=r"exit code 2[\s\S]*panic: cannot open") as caught:
         make("fake:die_open=1")
     assert caught.value.log.startswith("panic: cannot open")
+
+
+def test_stopped_engine(make: Make) -> None:
+    loader = make("fake:stuck_at=2", batch_size=2)
+    it = iter(loader)
+    next(it)
+    pid = loader.info["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    loader.timeout = 0.3
+    text = rf"no batch within 0.3 s; the engine \(process {pid}\) is stopped .*\nhint: kill -CONT {pid}$"
+    try:
+        with pytest.raises(stoker.StokerTimeout, match=text) as caught:
+            next(it)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "is stopped" in caught.value.waiting
 
 
 def test_timeout(make: Make) -> None:

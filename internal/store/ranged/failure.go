@@ -83,6 +83,19 @@ var classes = map[Class]error{
 	Unauthorized: store.ErrCredentials, Archived: store.ErrArchived,
 }
 
+// Reason returns what failed in one attempt, with the status of the response.
+func (f *Failure) Reason() string {
+	if f.Status == 0 || strings.Contains(f.text, strconv.Itoa(f.Status)) {
+		return f.text
+	}
+	return fmt.Sprintf("%s (status %d)", f.text, f.Status)
+}
+
+// Refusal reports whether the server has refused the request and will refuse it again, if it is for this object.
+func (f *Failure) Refusal() bool {
+	return f.Class == Permanent && f.Status >= 300 && f.Status < 500
+}
+
 // Unwrap returns the class as an error of package store, and the cause.
 func (f *Failure) Unwrap() []error {
 	var of []error

@@ -331,6 +331,7 @@ func (c *Client) again(ctx context.Context, f func(again bool) error) error {
 			return err
 		}
 		fail.note(&made, time.Since(start))
+		retry.Failed(ctx, fail)
 		if fail.Class == Throttled {
 			throttled++
 			fail.final = made.Elapsed+fail.RetryAfter > c.opt.Patience

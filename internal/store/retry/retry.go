@@ -50,6 +50,20 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
+type watchKey struct{}
+
+// Watch returns a context whose failed requests are reported to seen, each attempt by itself: see Failed.
+func Watch(ctx context.Context, seen func(err error)) context.Context {
+	return context.WithValue(ctx, watchKey{}, seen)
+}
+
+// Failed reports a failed attempt to the function of Watch. Stores call it before they try again.
+func Failed(ctx context.Context, err error) {
+	if seen, ok := ctx.Value(watchKey{}).(func(err error)); ok && ctx.Err() == nil {
+		seen(err)
+	}
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

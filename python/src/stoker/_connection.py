@@ -11,6 +11,7 @@ import mmap
 import os
 import select
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -28,7 +29,7 @@ from ._errors import (
     StokerError,
     StokerTimeout,
 )
-from ._process import EngineProcess, anonymous_file
+from ._process import EngineProcess, anonymous_file, stopped
 
 Root = npt.NDArray[np.uint8]
 
@@ -460,7 +461,8 @@ class Connection:
             except BlockingIOError:
                 # The engine reads at all times, so that this passes at once or it is stopped.
                 if time.monotonic() > deadline:
-                    raise StokerTimeout("the engine does not take messages; is the process stopped?") from None
+                    why = stopped(self._engine_pid()) or "the engine does not take messages"
+                    raise StokerTimeout(why) from None
                 waiter = select.poll()
                 waiter.register(self._sock, select.POLLOUT)
                 waiter.poll(100)
@@ -507,14 +509,30 @@ class Connection:
         return StokerError(f.reason + hint)
 
     def _timed_out(self, timeout: float) -> StokerTimeout:
-        waiting = ""
+        pid = self._engine_pid()
+        if (why := stopped(pid)).startswith(f"the engine (process {pid}) is stopped"):
+            return StokerTimeout(f"no batch within {timeout:g} s; {why}", why.partition("\n")[0])
+        stats: dict[str, Any] = {}
         with contextlib.suppress(StokerError):
-            waiting = str(self.stats(2).get("waiting", ""))
-        said = waiting or "something that it does not name"
-        return StokerTimeout(
-            f"no batch within {timeout:g} s; the engine waits for: {said}\nhint: timeout= sets how long to wait",
-            waiting,
-        )
+            stats = self.stats(2)
+        waiting = str(stats.get("waiting", ""))
+        if waiting:
+            said = f"the engine waits for: {waiting}"
+        elif stats:
+            said = "the engine names nothing that it waits for: the batch may have come just now"
+        else:
+            waiting = said = (stopped(pid) or f"the engine (process {pid}) does not answer").partition("\n")[0]
+        return StokerTimeout(f"no batch within {timeout:g} s; {said}\nhint: timeout= sets how long to wait", waiting)
+
+    def _engine_pid(self) -> int:
+        """Return the number of the engine's process, also of one that somebody else has started."""
+        if self._process is not None:
+            return self._process.pid
+        try:
+            peer = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return -1
+        return int(struct.unpack("3i", peer)[0])
 
     def tear(self) -> None:
         """Give the stream up: an exception, such as KeyboardInterrupt, may have swallowed an event."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "uneven", "output", "layout", "batch_transforms",
     "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
-    "repair_from",
+    "repair_from", "max_bad", "quarantine",
     "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
@@ -152,10 +152,17 @@ class Loader:
             ``cache_dir`` and gives it to the others. They share a secret in ``STOKER_PEERS_TOKEN``.
         peers_self: which of them is this node. Default: ``STOKER_PEERS_SELF``, else the one with an address of it.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
-            replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
+            replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch). The next good
+            record of the source takes its place, on all ranks and after every restart the same. Failures of the
+            store, the network or the machine are retried and then raised as ``StokerError``; they replace nothing.
             ``"repair"`` reads records that are damaged from ``repair_from``, and is ``"raise"`` for all others.
         repair_from: with ``on_error="repair"``, the path or URL of another copy of the pack. ``stats()["repaired"]``
             counts the records that came from it.
+        max_bad: with ``on_error="skip"``, how many records may be bad: a number, or a share of the records that this
+            rank reads, such as ``0.05`` or ``"5%"``. More end the epoch with a ``StokerError`` that counts them by
+            reason. Default: 5%, but at least 10 records.
+        quarantine: with ``on_error="skip"``, a text file of bad records, one JSON object per line. Those in it are not
+            read again, and others are added.
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
             records: ``input`` and, one token further, ``target``. Nothing is written for it. ``info["sequences"]``
             says what came of the documents, with what is dropped or padded.
@@ -167,7 +174,8 @@ class Loader:
         sequence_shift: without it there is ``tokens`` in the place of ``input`` and ``target``.
         sequence_dtype: ``"int32"`` or ``"int64"``; by default tokens are as they are stored.
         sequence_pad: the token that fills up sequences.
-        timeout: seconds to wait for a batch before StokerTimeout is raised.
+        timeout: seconds to wait for a batch before StokerTimeout is raised. The engine retries failures of the store
+            or the network within this time, and those that seldom pass (refused access, no memory) for 15 seconds.
         socket: path of the socket of a running ``stoker serve``, to use that engine.
 
     Raises:
@@ -238,6 +246,8 @@ class Loader:
         peers_self: str | None = None,
         on_error: str = "raise",
         repair_from: str | os.PathLike[str] | None = None,
+        max_bad: float | str | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
         sequence_length: int | None = None,
@@ -293,7 +303,7 @@ class Loader:
             "peers": list(peers or []),
             "peers_self": peers_self or "",
             "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
-            "on_error": _options.choice("on_error", on_error, ("raise", "skip", "repair")),
+            **_options.errors(on_error, max_bad, quarantine, timeout),
             "repair_from": "" if repair_from is None else _options.source_url(repair_from),
             "outputs": [f.to_config(name, self.layout) for name, f in parsed.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",

@@ -99,6 +99,31 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def errors(on_error: Any, max_bad: Any, quarantine: Any, timeout: float) -> dict[str, Any]:
+    """Return what the engine does about records and machines that fail."""
+    config: dict[str, Any] = {"on_error": choice("on_error", on_error, ("raise", "skip", "repair")), "timeout": timeout}
+    if on_error == "skip":
+        config["max_bad"] = "default" if max_bad is None else bad_limit(max_bad)
+        config["quarantine"] = "" if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
+    elif max_bad is not None or quarantine is not None:
+        raise ConfigError(f'max_bad= and quarantine= are for on_error="skip", and on_error is {on_error!r}')
+    return config
+
+
+def bad_limit(value: Any) -> str:
+    """Check how many records may be bad: a number, a share, or a percentage as text."""
+    if isinstance(value, float) and 0 <= value <= 1:
+        return f"{100 * value:.12g}%"
+    if isinstance(value, str) and re.fullmatch(r"\d+|\d+(\.\d+)?%", value):
+        return value
+    try:
+        return str(whole("max_bad", value, 0))
+    except ConfigError:
+        raise ConfigError(
+            f'max_bad={value!r}; expected a number of records, a share such as 0.05, or text such as "5%"'
+        ) from None
+
+
 def size(name: str, value: Any) -> int:
     """Check a number of bytes: a number, or text such as ``"2GB"`` or ``"512 MiB"``."""
     if value is None:

@@ -58,6 +58,26 @@ def _not_started(binary: str, error: OSError) -> StokerError:
     return StokerError(f"the engine could not be started: {binary}: {error.strerror or error}{hint}")
 
 
+# What /proc says of a process that does not answer, by the letter of its state.
+_STATES = {
+    "T": "is stopped (SIGSTOP or SIGTSTP)\nhint: kill -CONT {pid}",
+    "t": "is stopped by a debugger",
+    "D": "waits in the kernel for a disk or a network file system (state D)",
+    "Z": "has ended (state Z)",
+}
+
+
+def stopped(pid: int) -> str:
+    """Say why a process cannot answer, as its state in /proc shows; empty when nothing is wrong there."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            state = f.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
+    text = _STATES.get(state)
+    return "" if text is None else f"the engine (process {pid}) {text.format(pid=pid)}"
+
+
 class EngineProcess:
     """A running ``stoker serve --fd``.
 
