@@ -80,6 +80,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "prefetch": 5,
         "lookahead": 1 << 28,
         "on_error": "skip",
+        "repair_from": "",
         "max_bad": "default",
         "quarantine": "",
         "timeout": 300.0,
