@@ -309,3 +309,30 @@ func insertMetadata(dst, b, exif, icc []byte) ([]byte, error) {
 	}
 	return append(dst, b[at:]...), nil
 }
+
+// FuzzOdd rewrites files of formats whose first picture is cut out or put right.
+func FuzzOdd(f *testing.F) {
+	for _, pattern := range []string{"*.webp", "*.gif", "*.png"} {
+		names, err := filepath.Glob("../decode/testdata/formats/" + pattern)
+		if err != nil || len(names) < 5 {
+			f.Fatalf("%d files: %v", len(names), err)
+		}
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		switch Detect(b) {
+		case driver.CodecWebP:
+			_, _ = FirstWebPFrame(b)
+		case driver.CodecGIF:
+			NormalGIF(b)
+		case driver.CodecPNG:
+			RepairPNG(b, 1<<16)
+		}
+	})
+}
