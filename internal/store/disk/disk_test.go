@@ -232,3 +232,27 @@ func TestWholeCut(t *testing.T) {
 		}
 	}
 }
+
+// A piece that was stored with damaged bytes, which its own checksums do not show, is read from the store after Drop.
+func TestDrop(t *testing.T) {
+	s, b, list := data()
+	faulty := faulttest.New(s, 1, faulttest.Flip(45_000).Bytes(45_000, 45_001).Times(1))
+	d, _, o := open(t, faulty, t.TempDir(), 1<<30, disk.Options{Cut: disk.NewCut(list, false, nil)})
+	e, err := s.Stat(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, size)
+	for i, damaged := range []bool{true, true, false, false} {
+		if i == 2 {
+			d.Drop(s.Path("x"), e.Version, e.Size, 44_990, 20)
+		}
+		before := d.Stats().MissBytes
+		if err := o.ReadAt(t.Context(), p, 0); err != nil || bytes.Equal(p, b) == damaged {
+			t.Errorf("the bytes are damaged: %t, expected %t; %v", !bytes.Equal(p, b), damaged, err)
+		}
+		if n := d.Stats().MissBytes - before; i == 2 && n != each {
+			t.Errorf("%d bytes are read from the store, expected one piece", n)
+		}
+	}
+}

@@ -151,3 +151,26 @@ func TestFaults(t *testing.T) {
 		t.Errorf("%d reads failed", failed)
 	}
 }
+
+// A piece that was filled with damaged bytes is not used after Drop: neither lent nor copied. The others are.
+func TestDrop(t *testing.T) {
+	s, b, pieces := data(t, 10_000)
+	faulty := faulttest.New(s, 1, faulttest.Flip(4500).Bytes(4500, 4501).Times(1))
+	k, o := open(t, faulty, 1<<20, pieces)
+	l, _ := store.As[store.Lender](o)
+	p := make([]byte, 10_000)
+	for i, damaged := range []bool{true, true, false, false} {
+		if i == 2 {
+			k.Drop(s.Path("x"), 4490, 20)
+		}
+		if err := o.ReadAt(t.Context(), p, 0); err != nil || bytes.Equal(p, b) == damaged {
+			t.Errorf("the bytes are damaged: %t, expected %t; %v", !bytes.Equal(p, b), damaged, err)
+		}
+		if lent := l.Lend(4400, 200, 0, time.Now()); (lent != nil) != damaged {
+			t.Errorf("lent: %t, expected %t", lent != nil, damaged)
+		}
+		if l.Lend(3900, 50, 0, time.Now()) == nil {
+			t.Error("another piece is not lent any more")
+		}
+	}
+}
