@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the C kernels and the command for arm64 and runs the tests of the dct
 # codec and of the other pixel kernels under qemu-user. Nothing is installed:
-# the arm64 libjpeg-turbo is unpacked into build/arm64.
+# the arm64 libraries are unpacked into build/arm64.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ need qemu-aarch64 qemu-user
 
 root=$PWD/build/arm64
 lib=$root/usr/lib/aarch64-linux-gnu
-if [ ! -f "$lib/libjpeg.a" ]; then
+if [ ! -f "$lib/libjpeg.a" ] || [ ! -f "$lib/libopus.a" ] || [ ! -f "$lib/libvorbis.a" ]; then
 	# apt with lists and cache of its own, for the other architecture.
 	apt=$root/apt
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
@@ -34,15 +34,24 @@ if [ ! -f "$lib/libjpeg.a" ]; then
 	# shellcheck disable=SC2086
 	apt-get $options update
 	case $ID in debian) package=libjpeg62-turbo-dev ;; *) package=libjpeg-turbo8-dev ;; esac
-	# shellcheck disable=SC2086
-	(cd "$apt" && apt-get $options download "$package:arm64")
-	dpkg -x "$apt/$package"_*_arm64.deb "$root"
+	for package in $package libopus-dev libvorbis-dev libogg-dev; do
+		# shellcheck disable=SC2086
+		(cd "$apt" && apt-get $options download "$package:arm64")
+		dpkg -x "$apt/$package"_*_arm64.deb "$root"
+	done
 fi
 
 export GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc
 export CGO_CFLAGS="-O2 -I$root/usr/include -I$root/usr/include/aarch64-linux-gnu"
+export CGO_LDFLAGS="-L$lib"
+echo "test-arm64: building the program that loads libraries"
+go build -tags netgo,osusergo -ldflags "-linkmode external -extld scripts/link-old-glibc.py" -o "$root/stoker" ./cmd/stoker
+newest=$(aarch64-linux-gnu-objdump -T "$root/stoker" | grep -o 'GLIBC_[0-9.]*' | sort -V | tail -n 1)
+[ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] ||
+	{ echo "test-arm64: it needs $newest, newer than GLIBC_2.28" >&2; exit 1; }
+qemu-aarch64 -L "${QEMU_LD_PREFIX:-/usr/aarch64-linux-gnu}" "$root/stoker" --version
 export CGO_LDFLAGS="-L$lib -static"
-echo "test-arm64: building stoker"
+echo "test-arm64: building the static program"
 go build -tags netgo,osusergo -o "$root/stoker" ./cmd/stoker
 qemu-aarch64 "$root/stoker" --version
 echo "test-arm64: testing the kernels"
