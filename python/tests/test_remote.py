@@ -199,7 +199,7 @@ def test_credentials_are_not_told(
     with pytest.raises(stoker.StokerError) as e:
         stoker.Loader(to, batch_size=4)
     said += str(e.value)
-    assert "permission denied" in said
+    assert "the credentials are not accepted" in said
     said += run(binary, "inspect", f"s3://{ACCESS}:{SECRET}@{BUCKET}/train", code=1)
     for text in (SECRET, wrong):
         assert text not in said

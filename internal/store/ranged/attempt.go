@@ -224,11 +224,9 @@ func (x *exchange) info() Info {
 func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, again bool) (Info, int, error) {
 	from := r.Offset + skip
 	h := http.Header{"Range": {"bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(dst))-1, 10)}}
-	switch {
-	case strings.HasPrefix(r.Version, `"`) && !c.weak.Load():
+	// There is no If-Unmodified-Since for r.Modified: some servers compare it with a time of fractions of a second.
+	if strings.HasPrefix(r.Version, `"`) && !c.weak.Load() {
 		h["If-Match"] = []string{r.Version}
-	case r.Modified != "":
-		h["If-Unmodified-Since"] = []string{r.Modified}
 	}
 	x, err := c.send(ctx, http.MethodGet, r, h, int64(len(dst)), again)
 	if err != nil {

@@ -387,6 +387,26 @@ func TestHeadAsksForTheReason(t *testing.T) {
 	}
 }
 
+// Without a tag the time in the response is compared. A server that refuses its own time does not matter.
+func TestModified(t *testing.T) {
+	data := content(1000)
+	s := server(t, data, "", func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("If-Unmodified-Since") == "" {
+			return false
+		}
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return true
+	})
+	c := client(t, s, Options{})
+	for at, is := range map[time.Time]error{time.Unix(1e9, 5e8): nil, time.Unix(1e9+1, 0): store.ErrChanged} {
+		r := Request{URL: s.URL, Total: 1000}
+		r.Expect(VersionOf("", at, 1000))
+		if _, err := c.Get(t.Context(), r, make([]byte, 10)); !errors.Is(err, is) {
+			t.Errorf("%v: %v", at, err)
+		}
+	}
+}
+
 // A version is the same whatever it was made of: a tag, or a time and a size.
 func TestVersions(t *testing.T) {
 	at := time.Unix(1700000000, 5e8)
