@@ -349,6 +349,14 @@ var ErrUnfinished = errors.New("unfinished pack")
 // ErrDamaged is in the error of a reader that meets a manifest which is damaged.
 var ErrDamaged = errors.New("the manifest is damaged")
 
+// errNoManifest is both: packing did not begin with these shards, or their manifest was removed.
+var errNoManifest error = noManifest{}
+
+type noManifest struct{}
+
+func (noManifest) Error() string        { return ErrUnfinished.Error() }
+func (noManifest) Is(target error) bool { return target == ErrUnfinished || target == ErrDamaged }
+
 // ErrNotPack is in the error of a reader that meets something that is no pack.
 var ErrNotPack = errors.New("not a pack")
 
@@ -445,7 +453,7 @@ func missingManifest(ctx context.Context, st store.Store) error {
 		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(f.names), quote(st.String()))
 	}
 	if hasShards(ctx, st) {
-		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, ErrUnfinished, ManifestName)
+		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, errNoManifest, ManifestName)
 	}
 	return fmt.Errorf("%s is %w: it has no %s", st, ErrNotPack, ManifestName)
 }
