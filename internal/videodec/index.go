@@ -23,7 +23,7 @@ func Index(ctx context.Context, in video.Input) (*video.Index, error) {
 		return x, err
 	}
 	if lacks := LoadFormat(); lacks != nil {
-		return nil, fmt.Errorf("%w, and %w; or convert it: ffmpeg -fflags +genpts -i IN -c copy OUT.mkv, or ffmpeg -i IN OUT.mp4", err, lacks)
+		return nil, fmt.Errorf("%w, and %w; or convert it: ffmpeg -i IN OUT.mp4", err, lacks)
 	}
 	x, ferr := through(ctx, in)
 	if ferr != nil {
