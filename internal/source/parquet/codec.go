@@ -2,11 +2,13 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
+	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
@@ -16,12 +18,8 @@ import (
 // check returns an error if a codec is not supported.
 func (c Codec) check() error {
 	switch c {
-	case None, Snappy, Gzip, Zstd, LZ4Raw:
+	case None, Snappy, Gzip, Zstd, LZ4, LZ4Raw, Brotli:
 		return nil
-	case LZ4:
-		return unsupported("it is compressed with Hadoop's LZ4, which is not read: write the file with the codec LZ4_RAW, zstd or snappy")
-	case Brotli:
-		return unsupported("it is compressed with Brotli, which is not read: write the file with the codec zstd or snappy")
 	case LZO:
 		return unsupported("it is compressed with LZO, which is not read: write the file with the codec zstd or snappy")
 	}
@@ -55,6 +53,11 @@ func (c Codec) decompress(dst, src []byte) error {
 		if n, err = lz4.UncompressBlock(src, dst); err != nil {
 			return damaged("its LZ4 data: %v", err)
 		}
+	case LZ4:
+		var err error
+		if n, err = hadoopLZ4(dst, src); err != nil {
+			return damaged("its LZ4 data: %v", err)
+		}
 	case Gzip:
 		z, _ := gzips.Get().(*gzip.Reader)
 		if z == nil {
@@ -63,15 +66,23 @@ func (c Codec) decompress(dst, src []byte) error {
 		defer gzips.Put(z)
 		err := z.Reset(bytes.NewReader(src))
 		if err == nil {
-			if n, err = io.ReadFull(z, dst); err == nil {
-				var one [1]byte
-				if k, _ := z.Read(one[:]); k > 0 {
-					err = errors.New("it is too long")
-				}
-			}
+			n, err = readAll(dst, z)
 		}
 		if err != nil {
 			return damaged("its gzip data: %v", err)
+		}
+	case Brotli:
+		z, _ := brotlis.Get().(*brotli.Reader)
+		if z == nil {
+			z = new(brotli.Reader)
+		}
+		defer brotlis.Put(z)
+		err := z.Reset(bytes.NewReader(src))
+		if err == nil {
+			n, err = readAll(dst, z)
+		}
+		if err != nil {
+			return damaged("its Brotli data: %v", err)
 		}
 	case Zstd:
 		z, _ := zstds.Get().(*zstd.Decoder)
@@ -99,4 +110,39 @@ func (c Codec) decompress(dst, src []byte) error {
 	return nil
 }
 
-var gzips, zstds sync.Pool
+var gzips, brotlis, zstds sync.Pool
+
+// readAll fills dst from r, which must end there.
+func readAll(dst []byte, r io.Reader) (int, error) {
+	n, err := io.ReadFull(r, dst)
+	if err != nil {
+		return n, err
+	}
+	var one [1]byte
+	if k, _ := io.ReadFull(r, one[:]); k > 0 {
+		err = errors.New("it is too long")
+	}
+	return n, err
+}
+
+// hadoopLZ4 decompresses the deprecated LZ4 codec: frames of two sizes and a block, as Hadoop writes
+// them. Old versions of Arrow wrote a block without a frame.
+func hadoopLZ4(dst, src []byte) (int, error) {
+	n := 0
+	for rest := src; len(rest) > 0; {
+		if len(rest) < 8 {
+			return lz4.UncompressBlock(src, dst)
+		}
+		size, packed := int64(binary.BigEndian.Uint32(rest)), int64(binary.BigEndian.Uint32(rest[4:]))
+		if rest = rest[8:]; size > int64(len(dst)-n) || packed > int64(len(rest)) {
+			return lz4.UncompressBlock(src, dst)
+		}
+		k, err := lz4.UncompressBlock(rest[:packed], dst[n:n+int(size)])
+		if err != nil || int64(k) != size {
+			return lz4.UncompressBlock(src, dst)
+		}
+		rest = rest[packed:]
+		n += k
+	}
+	return n, nil
+}
