@@ -97,20 +97,25 @@ func index(dst []byte, x int, i byte, l *imagefile.BMPLayout, mask bool) {
 	}
 }
 
-// decoder puts runs of indices where they belong.
+// decoder puts runs of indices where they belong. at is the number of the next pixel, and x is its
+// column. Like Pillow, it lets single pixels that are too many for a row go on in the next row, and
+// drops those of a run, so x can be larger than the width.
 type decoder struct {
-	l    *imagefile.BMPLayout
-	mask bool
-	dst  []byte
-	x, y int
+	l     *imagefile.BMPLayout
+	mask  bool
+	dst   []byte
+	at, x int
 }
 
+// pixels is the number of pixels of the picture.
+func (d *decoder) pixels() int { return d.l.Width * d.l.Height }
+
 func (d *decoder) pixel(i byte) {
-	if d.x < d.l.Width && d.y < d.l.Height {
+	if d.at < d.pixels() {
 		size := d.l.Width * Channels(d.l, d.mask)
-		index(d.dst[line(d.l, d.y)*size:], d.x, i, d.l, d.mask)
+		index(d.dst[line(d.l, d.at/d.l.Width)*size:], d.at%d.l.Width, i, d.l, d.mask)
 	}
-	d.x++
+	d.at++
 }
 
 // nibbles writes n pixels, of which a byte of RLE4 has two.
@@ -122,33 +127,40 @@ func (d *decoder) nibbles(at func(i int) byte, n int) {
 			d.pixel(at(i/2) >> (4 - 4*(i%2)) & 15)
 		}
 	}
+	d.x += n
+}
+
+// newRow goes to the start of the next row.
+func (d *decoder) newRow() {
+	if r := d.at % d.l.Width; r != 0 || d.x == 0 {
+		d.at += d.l.Width - r
+	}
+	d.x = 0
 }
 
 // runs decodes RLE8 and RLE4. Pixels that are passed over have index 0.
 func runs(src []byte, l *imagefile.BMPLayout, mask bool, dst []byte) error {
 	d := &decoder{l: l, mask: mask, dst: dst}
 	clearTo(d)
-	for {
+	for d.at < d.pixels() {
 		if len(src) < 2 {
-			if d.y >= l.Height || d.y == l.Height-1 && d.x >= l.Width {
-				return nil // without the mark for the end, which Pillow does not need
-			}
-			return fmt.Errorf("row %d of %d of its runs: %w", d.y+1, l.Height, io.ErrUnexpectedEOF)
+			return fmt.Errorf("row %d of %d of its runs: %w", d.at/l.Width+1, l.Height, io.ErrUnexpectedEOF)
 		}
 		n, v := int(src[0]), src[1]
 		src = src[2:]
 		switch {
 		case n > 0:
-			d.nibbles(func(int) byte { return v }, n)
+			d.nibbles(func(int) byte { return v }, min(n, max(0, l.Width-d.x)))
 		case v == 0:
-			d.x, d.y = 0, d.y+1
+			d.newRow()
 		case v == 1:
 			return nil
 		case v == 2:
 			if len(src) < 2 {
 				return io.ErrUnexpectedEOF
 			}
-			d.x, d.y = d.x+int(src[0]), d.y+int(src[1])
+			d.at += int(src[0]) + int(src[1])*l.Width
+			d.x = d.at % l.Width
 			src = src[2:]
 		default:
 			size := (int(v)*l.Bits + 7) / 8
@@ -159,14 +171,13 @@ func runs(src []byte, l *imagefile.BMPLayout, mask bool, dst []byte) error {
 			src = src[min((size+1)/2*2, len(src)):]
 		}
 	}
+	return nil
 }
 
 // clearTo fills the picture with index 0.
 func clearTo(d *decoder) {
-	for d.y = range d.l.Height {
-		for d.x = 0; d.x < d.l.Width; {
-			d.pixel(0)
-		}
+	for range d.pixels() {
+		d.pixel(0)
 	}
-	d.x, d.y = 0, 0
+	d.at = 0
 }

@@ -18,7 +18,7 @@ func RepairPNG(b []byte, most int64) []byte {
 	if err := probePNG(b, &info); err != nil || info.Width < 1 || info.Height < 1 {
 		return nil
 	}
-	out, data := append([]byte(nil), b[:8]...), []byte(nil)
+	out, data, sure := append([]byte(nil), b[:8]...), []byte(nil), true
 	for p := 8; ; {
 		kind, body, sum, ok := pngChunk(b, p)
 		if !ok || string(kind) == "IEND" {
@@ -28,6 +28,7 @@ func RepairPNG(b []byte, most int64) []byte {
 		switch string(kind) {
 		case "IDAT":
 			data = append(data, body...)
+			sure = sure && right
 		case "IHDR", "PLTE", "tRNS":
 			if !right {
 				return nil
@@ -36,7 +37,7 @@ func RepairPNG(b []byte, most int64) []byte {
 		}
 		p += 12 + len(body)
 	}
-	pixels := pngPixels(&info, b[8+8+12] != 0, data, most)
+	pixels := pngPixels(&info, b[8+8+12] != 0, data, most, sure)
 	if pixels == nil {
 		return nil
 	}
@@ -44,8 +45,10 @@ func RepairPNG(b []byte, most int64) []byte {
 	return pngAppend(out, "IEND", nil)
 }
 
-// pngPixels unpacks the pixels, and packs those that belong to the picture again, stored.
-func pngPixels(info *Info, interlaced bool, data []byte, most int64) []byte {
+// pngPixels unpacks the pixels, and packs those that belong to the picture again, stored. It returns
+// nil if the checksum of all data is wrong. If it is not sure that each chunk is right, it also
+// returns nil if the data has no checksum or too much follows the pixels to compare it.
+func pngPixels(info *Info, interlaced bool, data []byte, most int64, sure bool) []byte {
 	need := pngBytes(info, interlaced)
 	if need > most {
 		return nil
@@ -58,8 +61,9 @@ func pngPixels(info *Info, interlaced bool, data []byte, most int64) []byte {
 	if _, err := io.ReadFull(in, raw); err != nil {
 		return nil
 	}
-	// What follows is not looked at, but for the checksum of all.
-	if _, err := io.Copy(io.Discard, io.LimitReader(in, need+1<<20)); errors.Is(err, zlib.ErrChecksum) {
+	// The checksum follows the pixels and what else there is.
+	n, err := io.Copy(io.Discard, io.LimitReader(in, need+1<<20))
+	if errors.Is(err, zlib.ErrChecksum) || !sure && (err != nil || n == need+1<<20) {
 		return nil
 	}
 	var packed bytes.Buffer
