@@ -112,6 +112,10 @@ bench-formats: build build/venv-test ## each format read as it is, beside its ow
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 
+.PHONY: reliability
+reliability: build build/venv-test ## public test files compared with their reference libraries; writes docs/reliability.md, 10 minutes
+	@$(VENV) -m bench.reliability --collections '$(or $(COLLECTIONS),bench/work/collections)' --fetch
+
 .PHONY: bench-writers
 bench-writers: build build/venv-test ## packing and converting, beside the writers of other formats; 5 minutes
 	@bench/setup.sh mds side ffcv

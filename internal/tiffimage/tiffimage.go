@@ -5,6 +5,7 @@ package tiffimage
 
 import (
 	"bytes"
+	giflzw "compress/lzw"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -326,7 +327,7 @@ func unpack(how int, dst, src []byte) ([]byte, error) {
 	case imagefile.TIFFLZMA:
 		return dst, unpackLZMA(dst, src)
 	case imagefile.TIFFLZW:
-		in := lzw.NewReader(bytes.NewReader(src), lzw.MSB, 8)
+		in := lzwReader(src)
 		defer in.Close()
 		if n, err := io.ReadFull(in, dst); err != nil {
 			return nil, errors.Join(short(n), err)
@@ -420,4 +421,13 @@ func (r *reader) sumBytes(row []byte) []byte {
 		}
 	}
 	return out
+}
+
+// lzwReader decompresses LZW. Writers before TIFF 5.0 put the low bits of a code first, like GIF. Both
+// start with the code 256 of 9 bits, which tells them apart.
+func lzwReader(src []byte) io.ReadCloser {
+	if len(src) > 1 && src[0] == 0 && src[1]&1 != 0 {
+		return giflzw.NewReader(bytes.NewReader(src), giflzw.LSB, 8)
+	}
+	return lzw.NewReader(bytes.NewReader(src), lzw.MSB, 8)
 }

@@ -2,6 +2,8 @@ package tiffimage
 
 import (
 	"bytes"
+	giflzw "compress/lzw"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -99,4 +101,22 @@ func FuzzFax(f *testing.F) {
 		kind := faxKind{group4: how&1 != 0, marks: how&2 != 0, twoDimensions: how&4 != 0, align: int(how >> 3 & 1 * 8)}
 		_ = unpackFax(make([]byte, 9*7), b, 68, kind)
 	})
+}
+
+// TestLZWOfBothOrders reads LZW with the high bits first, and with the low bits first as before TIFF 5.0.
+func TestLZWOfBothOrders(t *testing.T) {
+	data := bytes.Repeat([]byte("rows of pixels, "), 400)
+	var old bytes.Buffer
+	w := giflzw.NewWriter(&old, giflzw.LSB, 8)
+	if _, err := w.Write(data); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	// Two literals and the end, in codes of 9 bits.
+	now := []byte{0x80, 0x1d, 0x0d, 0xb0, 0x10}
+	for name, c := range map[string]struct{ src, want []byte }{"low bits first": {old.Bytes(), data}, "high bits first": {now, []byte("tm")}} {
+		got, err := io.ReadAll(lzwReader(c.src))
+		if err != nil || !bytes.Equal(got, c.want) {
+			t.Errorf("%s: %d bytes (%.20q), %v", name, len(got), got, err)
+		}
+	}
 }
