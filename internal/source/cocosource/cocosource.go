@@ -216,6 +216,15 @@ func (s *source) build(f *file, record []int32) error {
 			continue
 		}
 		of[i] = record[byID[k]]
+		err := f.wrong[i]
+		if _, known := classes[f.category[i]]; !known && f.boxed[i] {
+			err = fmt.Errorf("%s: annotation %d has the category %d, which is not among the %d categories", s.json, f.id[i], f.category[i], len(classes))
+		}
+		if err != nil && of[i] >= 0 {
+			if err := s.Bad.Note(int(of[i]), err); err != nil {
+				return err
+			}
+		}
 	}
 	if stray > 0 {
 		s.Left = append(s.Left, driver.Skipped{Path: path.Base(s.json), Reason: fmt.Sprintf("%d annotations belong to images that are not in the file", stray)})
@@ -270,10 +279,7 @@ func (s *source) boxed(f *file, of []int32) (order []int32) {
 func (s *source) objects(f *file, order []int32, classes map[int64]int32) error {
 	var labels []byte
 	for _, i := range order {
-		c, ok := classes[f.category[i]]
-		if !ok {
-			return fmt.Errorf("annotation %d has the category %d, which is not among its %d categories", f.id[i], f.category[i], len(classes))
-		}
+		c := classes[f.category[i]] // 0 for unknown ones, whose records are bad
 		labels = boxes.Int64(labels, int64(c))
 		s.class, s.ids = append(s.class, c), append(s.ids, f.id[i])
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -206,18 +207,15 @@ func TestBadFiles(t *testing.T) {
 		`{"images": [], "annotations": []}`: "the file has no images",
 		`{"annotations": []}`:               "it has no list of images",
 		`[1]`:                               "c.json, byte 0: expected '{', got '['",
-		`{"images": [{"id": 1, "file_name": "../x.jpg"}]}`:                                                    "expected a path below the folder",
-		`{"images": [{"id": 1}]}`:                                                                             "an image has no id or no file_name",
-		`{"images": [{"id": 1, "file_name": "a.jpg", "width": -4}]}`:                                          "-4 x 0 pixels",
-		`{"images": [{"id": 1, "file_name": "b.jpg"}], "annotations": []}`:                                    `none of its 1 images, such as`,
-		`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "a.jpg"}]}`:                      "two images have the id 1",
-		`{` + images + `, "annotations": [{"id": 4, "image_id": 1, "category_id": 8, "bbox": [0, 0, 1, 1]}]}`: "annotation 4 has the category 8",
-		`{` + images + `, "annotations": [{"id": 4}]}`:                                                        "has no image_id",
-		one(`"keypoints": [1, 2]`):                                                                            "not a multiple of three",
-		one(`"keypoints": [1, 2, 300]`):                                                                       "visibility 300",
-		one(`"bbox": [1, 2, 3]`):                                                                              "a box has 3 numbers",
-		one(`"area": "x"`):                                                                                    "expected a number",
-		one(`"area": 1}, {"image_id": 1`) + strings.Repeat("[", 9):                                            "c.json, byte ",
+		`{"images": [{"id": 1, "file_name": "../x.jpg"}]}`:                               "expected a path below the folder",
+		`{"images": [{"id": 1}]}`:                                                        "an image has no id or no file_name",
+		`{"images": [{"id": 1, "file_name": "a.jpg", "width": -4}]}`:                     "-4 x 0 pixels",
+		`{"images": [{"id": 1, "file_name": "b.jpg"}], "annotations": []}`:               `none of its 1 images, such as`,
+		`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "a.jpg"}]}`: "two images have the id 1",
+		`{` + images + `, "annotations": [{"id": 4}]}`:                                   "has no image_id",
+		one(`"keypoints": [1, 2]`):                                                       "not a multiple of three",
+		one(`"keypoints": [1, 2, 300]`):                                                  "visibility 300",
+		one(`"area": 1}, {"image_id": 1`) + strings.Repeat("[", 9):                       "c.json, byte ",
 	} {
 		dir := t.TempDir()
 		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
@@ -226,6 +224,26 @@ func TestBadFiles(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+	// An annotation with wrong values makes the record of its image bad.
+	for more, want := range map[string]string{
+		`"category_id": 8`: "annotation 4 has the category 8, which is not among the 1 categories", `"bbox": [1, 2, 3]`: "its box has 3 numbers",
+		`"bbox": [1, 2, 3, NaN]`: "its box is not a number", `"bbox": [1, 2, -Infinity, 4]`: "its box is not a number",
+		`"bbox": ["1", 2, 3, 4]`: "its box is not a number", `"area": {"x": 1}`: "its area is not a number", `"area": NaN`: "annotation 4: ",
+	} {
+		dir := t.TempDir()
+		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "b.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "c.json", []byte(strings.Replace(one(more), `"images": [`, `"images": [{"id": 2, "file_name": "b.jpg"}, `, 1)))
+		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json"})
+		if err != nil {
+			t.Fatalf("%s: %v", more, err)
+		}
+		r := drivertest.Records(t, s, 0, 1)
+		if err := errors.Join(r[0].Err, r[1].Err); (r[0].Err == nil) == (r[1].Err == nil) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "c.json") {
+			t.Errorf("%s: %v and %v, want one error with %q", more, r[0].Err, r[1].Err, want)
+		}
+		s.Close()
 	}
 	// Outlines are checked with their record.
 	for seg, want := range map[string]string{

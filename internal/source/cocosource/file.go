@@ -35,6 +35,28 @@ type file struct {
 	captions            []byte // nil if there are none
 	captionEnds         []int64
 	some                bool // whether there are annotations
+	// wrong are the first reasons why annotations cannot be used, by their number. Their images are bad records.
+	wrong map[int]error
+}
+
+// cannot notes why the annotation that is being read cannot be used.
+func (f *file) cannot(format string, a ...any) {
+	n := len(f.image)
+	if f.wrong == nil {
+		f.wrong = map[int]error{}
+	}
+	if f.wrong[n] == nil {
+		f.wrong[n] = f.r.Errorf(format, a...)
+	}
+}
+
+// float reads a number of an annotation. It notes other values, and skips them.
+func (f *file) float(what string) (float64, error) {
+	v, err := f.r.Number()
+	if err == nil && math.IsNaN(v) {
+		f.cannot("%s is not a number", what)
+	}
+	return v, err
 }
 
 func (f *file) name(i int) []byte {
@@ -201,11 +223,11 @@ func (f *file) readAnnotation() error {
 				crowd = 1
 			}
 		case "area":
-			area, err = r.Float()
+			area, err = f.float("its area")
 		case "bbox":
 			k := 0
 			err = r.Array(func() error {
-				v, err := r.Float()
+				v, err := f.float("its box")
 				if k < 4 {
 					box[k] = v
 				}
@@ -213,7 +235,7 @@ func (f *file) readAnnotation() error {
 				return err
 			})
 			if err == nil && k != 4 && k != 0 {
-				return r.Errorf("a box has %d numbers, expected 4", k)
+				f.cannot("its box has %d numbers, expected 4", k)
 			}
 			boxed = boxed || k == 4
 		case "segmentation":
@@ -249,6 +271,9 @@ func (f *file) readAnnotation() error {
 	}
 	if !seen {
 		return r.Errorf("an annotation has no image_id")
+	}
+	if err := f.wrong[n]; err != nil {
+		f.wrong[n] = fmt.Errorf("annotation %d: %w", id, err)
 	}
 	f.image, f.category, f.id = append(f.image, image), append(f.category, category), append(f.id, id)
 	f.captionEnds = append(f.captionEnds, int64(len(f.captions)))

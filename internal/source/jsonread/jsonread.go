@@ -370,6 +370,20 @@ func (r *Reader) Float() (float64, error) {
 	return v, nil
 }
 
+// Number is Float for values that need not be numbers. It skips others, and returns NaN for them and for the literals
+// NaN and Infinity, which Python writes.
+func (r *Reader) Number() (float64, error) {
+	c, err := r.peek()
+	if err != nil {
+		return 0, err
+	}
+	if c >= '0' && c <= '9' || c == '-' && r.pos+1 < len(r.buf) && r.buf[r.pos+1] != 'I' {
+		return r.Float()
+	}
+	_, _, err = r.Skip()
+	return math.NaN(), err
+}
+
 // tens are the powers of ten that are exact.
 var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
@@ -478,8 +492,15 @@ func (r *Reader) Skip() (from, to int64, err error) {
 		err = r.word("false")
 	case 'n':
 		err = r.word("null")
+	case 'N':
+		err = r.word("NaN")
+	case 'I':
+		err = r.word("Infinity")
 	default:
-		_, err = r.number()
+		var b []byte
+		if b, err = r.number(); err == nil && string(b) == "-" {
+			err = r.word("Infinity")
+		}
 	}
 	return from, r.Offset(), err
 }
