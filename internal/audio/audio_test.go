@@ -403,7 +403,98 @@ func FuzzDecode(f *testing.F) {
 			f.Add(b)
 		}
 	}
+	for _, b := range contradicted(f) {
+		f.Add(b)
+	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		_ = try(b)
 	})
+}
+
+// flacFrames writes frames that are not compressed, of one channel and 16 bits. The number of a frame is that of
+// its first sample, also without the mark that FLAC 1.2 introduced for it.
+func flacFrames(samples []int16, sizes []int, marked bool) []byte {
+	crc := func(b []byte, bits, polynomial int) int {
+		c := 0
+		for _, v := range b {
+			c ^= int(v) << (bits - 8)
+			for range 8 {
+				c <<= 1
+				if c>>bits != 0 {
+					c ^= polynomial
+				}
+			}
+		}
+		return c
+	}
+	out, at := []byte(nil), 0
+	for _, n := range sizes {
+		f := []byte{0xff, 0xf8, 0x70, 0x08}
+		if marked {
+			f[1]++
+		}
+		f = append(f, string(rune(at))...) // numbers have the form of UTF-8
+		f = binary.BigEndian.AppendUint16(f, uint16(n-1))
+		f = append(f, byte(crc(f, 8, 0x107)), 2)
+		for _, v := range samples[at : at+n] {
+			f = binary.BigEndian.AppendUint16(f, uint16(v))
+		}
+		out = append(out, binary.BigEndian.AppendUint16(f, uint16(crc(f, 16, 0x18005)))...)
+		at += n
+	}
+	return out
+}
+
+// contradicted are files whose STREAMINFO differs from the frames. soundfile reads most of them.
+func contradicted(t testing.TB) map[string][]byte {
+	mono := file(t, "mono16.flac")
+	changed := func(change func(b []byte)) []byte {
+		b := slices.Clone(mono)
+		change(b[8:])
+		return b
+	}
+	block := func(least, most uint16) func([]byte) {
+		return func(b []byte) {
+			binary.BigEndian.PutUint16(b, least)
+			binary.BigEndian.PutUint16(b[2:], most)
+		}
+	}
+	old := func(least, most uint16, total byte, marked bool) []byte {
+		info := []byte("fLaC\x80\x00\x00\x22")
+		info = append(info, mono[8:42]...)
+		block(least, most)(info[8:])
+		copy(info[8+14:], []byte{0, 0})
+		info[8+13] &= 0xf0
+		binary.BigEndian.PutUint16(info[8+16:], uint16(total)*9000)
+		return append(info, flacFrames(signal(9000, 1), []int{576, 4608, 300, 1000, 2516}, marked)...)
+	}
+	return map[string][]byte{
+		"blocks too small": changed(block(512, 512)),
+		"blocks too large": changed(block(16384, 16384)),
+		"24 bits":          changed(func(b []byte) { b[12], b[13] = b[12]|1, b[13]&0xf|7<<4 }),
+		"padding first":    slices.Concat([]byte("fLaC\x01\x00\x00\x05hello"), mono[4:]),
+		"old":              old(300, 4608, 1, false),
+		"old, no total":    old(300, 4608, 0, false),
+		"small first":      old(300, 576, 1, true),
+	}
+}
+
+func TestFLACContradicted(t *testing.T) {
+	for name, b := range contradicted(t) {
+		info, got := decode(t, b)
+		if info.Frames != 9000 || info.Encoding != "16 bit" {
+			t.Errorf("%s: %+v", name, info)
+		}
+		for i, v := range signal(9000, 1) {
+			if want := float32(v) / 32768; got[i] != want {
+				t.Fatalf("%s: sample %d is %v, want %v", name, i, got[i], want)
+			}
+		}
+		var d Decoder
+		part := make([]float32, 100)
+		if err := errors.Join(d.Open(b), d.Decode(part, 100, 8800, 100)); err != nil || !slices.Equal(part, got[8800:8900]) {
+			t.Errorf("%s: samples from 8800 on differ: %v", name, err)
+		}
+		d.Close()
+	}
 }

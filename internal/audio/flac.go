@@ -2,7 +2,9 @@ package audio
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
 )
@@ -22,8 +24,7 @@ type seekPoint struct{ sample, offset int64 }
 func openFLAC(b []byte) (Info, recording, error) {
 	info := Info{Format: "flac"}
 	f := &flac{}
-	start := tags(b) + 4
-	at := start
+	at, minBlock := tags(b)+4, 0
 	for last := false; !last; {
 		if at+4 > len(b) {
 			return info, nil, fmt.Errorf("flac: the metadata do not end in %d bytes: the file is cut off", len(b))
@@ -36,9 +37,10 @@ func openFLAC(b []byte) (Info, recording, error) {
 		}
 		body := b[at+4 : at+4+size]
 		switch {
-		case at == start && (kind != 0 || size < 34):
-			return info, nil, fmt.Errorf("flac: the metadata at offset %d do not begin with STREAMINFO: the file is damaged", at)
-		case at == start:
+		case kind == 0 && size < 34:
+			return info, nil, fmt.Errorf("flac: STREAMINFO at offset %d has %d bytes, expected 34: the file is damaged", at, size)
+		case kind == 0 && f.s.MaxBlock == 0:
+			minBlock = int(binary.BigEndian.Uint16(body))
 			v := binary.BigEndian.Uint64(body[10:])
 			f.s = csound.FLAC{
 				MaxBlock: int(binary.BigEndian.Uint16(body[2:])), Rate: int(v >> 44),
@@ -53,7 +55,11 @@ func openFLAC(b []byte) (Info, recording, error) {
 		}
 		at += 4 + size
 	}
+	if f.s.MaxBlock == 0 {
+		return info, nil, errors.New("flac: the metadata have no STREAMINFO: the file is damaged")
+	}
 	f.frames, f.offset = b[at:], at
+	f.settle(minBlock)
 	if f.total == 0 {
 		f.total = f.count()
 	}
@@ -64,6 +70,45 @@ func openFLAC(b []byte) (Info, recording, error) {
 	info.Rate, info.Channels, info.Frames = f.s.Rate, f.s.Channels, f.total
 	info.Encoding = fmt.Sprintf("%d bit", f.s.Bits)
 	return info, f, nil
+}
+
+// settle corrects what STREAMINFO says by the header of the first frame. Decoders that read from the
+// start never notice that STREAMINFO is wrong.
+func (f *flac) settle(minBlock int) {
+	f.s.Unit = f.s.MaxBlock
+	block, bits, variable, ok := f.s.First(slices.Clone(f.frames[:min(32, len(f.frames))]))
+	if !ok {
+		return
+	}
+	old := minBlock != f.s.MaxBlock && !variable
+	f.s.Unit, f.s.MaxBlock = block, max(f.s.MaxBlock, block)
+	if bits > 0 {
+		f.s.Bits = bits
+	}
+	if old && f.samplesCounted(block) {
+		f.s.Unit = 1
+	}
+}
+
+// samplesCounted reports whether the second frame has the number of its first sample. Encoders before
+// FLAC 1.2 did not mark files whose frames differ in size.
+func (f *flac) samplesCounted(block int) bool {
+	var d Decoder
+	part := d.copied(f.frames[:min(f.frameBytes(), len(f.frames))])
+	room, out := make([]int32, f.s.Channels*f.s.MaxBlock), make([]float32, f.s.Channels)
+	_, place, err := f.s.Decode(part, 0, room, 0, 1, out, 1)
+	if err != nil {
+		return false
+	}
+	s := f.s
+	s.Unit = 1
+	at, number, _, ok := s.Find(d.copied(f.frames[place:min(place+32, len(f.frames))]), 0)
+	return ok && at == 0 && number == int64(block)
+}
+
+// frameBytes is the size of a frame that is not compressed. A frame is hardly ever larger.
+func (f *flac) frameBytes() int {
+	return f.s.MaxBlock*f.s.Channels*(f.s.Bits+7)/8 + 64*f.s.Channels
 }
 
 // seekTable takes what a SEEKTABLE says; what makes no sense in it is left out.
@@ -143,14 +188,10 @@ func (f *flac) near(from int64) int {
 const pieceBytes = 256 << 10
 
 func (f *flac) decode(d *Decoder, dst []float32, stride int, from, n int64) error {
-	room := d.ints(f.s.Channels * f.s.MaxBlock)
-	at := 0
-	if from > int64(4*f.s.MaxBlock) {
-		at = f.near(from)
-	}
-	place, err := f.run(d, room, at, dst, stride, from, n)
-	if err != nil && at > 0 { // what looked like a frame was none
-		place, err = f.run(d, room, 0, dst, stride, from, n)
+	place, err := f.seek(d, dst, stride, from, n)
+	if errors.Is(err, csound.ErrDamaged) && f.s.MaxBlock < csound.MaxBlock {
+		f.s.MaxBlock = csound.MaxBlock // a later frame may have more samples than STREAMINFO says
+		place, err = f.seek(d, dst, stride, from, n)
 	}
 	if err != nil {
 		return fmt.Errorf("the frame at offset %d: %w", f.offset+place, err)
@@ -158,10 +199,23 @@ func (f *flac) decode(d *Decoder, dst []float32, stride int, from, n int64) erro
 	return nil
 }
 
+// seek decodes from a frame near from on, or from the first one if that fails.
+func (f *flac) seek(d *Decoder, dst []float32, stride int, from, n int64) (place int, err error) {
+	room := d.ints(f.s.Channels * f.s.MaxBlock)
+	at := 0
+	if from > int64(4*f.s.MaxBlock) {
+		at = f.near(from)
+	}
+	place, err = f.run(d, room, at, dst, stride, from, n)
+	if err != nil && at > 0 { // what looked like a frame was none
+		place, err = f.run(d, room, 0, dst, stride, from, n)
+	}
+	return place, err
+}
+
 // run decodes frames from at on.
 func (f *flac) run(d *Decoder, room []int32, at int, dst []float32, stride int, from, n int64) (place int, err error) {
-	// A frame is hardly ever larger than its samples.
-	frame := f.s.MaxBlock*f.s.Channels*(f.s.Bits+7)/8 + 64*f.s.Channels
+	frame := f.frameBytes()
 	for done := int64(0); done < n; {
 		part := f.frames[at:min(at+pieceBytes+2*frame, len(f.frames))]
 		if len(part) == 0 {

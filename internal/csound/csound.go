@@ -12,6 +12,8 @@ package csound
 #cgo amd64 LDFLAGS: -Wl,--wrap=opus_select_arch
 #cgo noescape ss_pcm
 #cgo nocallback ss_pcm
+#cgo noescape ss_flac_header
+#cgo nocallback ss_flac_header
 #cgo noescape ss_flac_find
 #cgo nocallback ss_flac_find
 #cgo noescape ss_flac_decode
@@ -92,10 +94,24 @@ func Samples(p PCM, src []byte, dst []float32, stride, channels, n int, table *[
 // FLAC is what the frames of a FLAC file have in common.
 type FLAC struct {
 	Channels, Bits, Rate, MaxBlock int
+	// Unit is how many samples the number of a frame counts, in files whose frames all have the same size.
+	Unit int
 }
 
+// First returns the samples and the bits of the frame whose header begins at data, which may
+// contradict MaxBlock and Bits. The bits are 0 if the header leaves them to STREAMINFO.
+func (f *FLAC) First(data []byte) (block, bits int, variable, ok bool) {
+	s := f.c()
+	s.bits, s.max_block = 0, MaxBlock
+	ok = len(data) > 0 && C.ss_flac_header(&s, (*C.uint8_t)(unsafe.SliceData(data)), C.size_t(len(data))) == C.SS_OK
+	return int(s.block), int(s.bits), s.variable != 0, ok
+}
+
+// MaxBlock is the largest number of samples that a frame of FLAC has in each channel.
+const MaxBlock = 65535
+
 func (f *FLAC) c() C.ss_flac {
-	return C.ss_flac{channels: C.int(f.Channels), bits: C.int(f.Bits), rate: C.int(f.Rate), max_block: C.int(f.MaxBlock)}
+	return C.ss_flac{channels: C.int(f.Channels), bits: C.int(f.Bits), rate: C.int(f.Rate), max_block: C.int(f.MaxBlock), unit: C.int(f.Unit)}
 }
 
 // Find returns where in data, from at on, the next header of a frame is, and the

@@ -16,13 +16,14 @@ void ss_pcm(int type, const uint8_t *src, float *dst, size_t stride, size_t chan
 
 // flac.c
 typedef struct {
-	int channels, bits, rate, max_block; // of STREAMINFO
+	int channels, bits, rate, max_block; // of the file; bits 0: any
+	int unit;                            // samples that the number of a frame of fixed size counts
 	int variable;                        // of the frame that was read last
 	int block;
 	int64_t sample; // the first one of that frame
 	size_t bytes;   // of that frame
 } ss_flac;
-// Reads the header of the frame at data; 0 or an error.
+// Reads the header of the frame at data, with its bits if it tells them; 0 or an error.
 int ss_flac_header(ss_flac *f, const uint8_t *data, size_t size);
 // Decodes the frame at data into channels*max_block numbers.
 int ss_flac_frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out);

@@ -208,11 +208,11 @@ static int read_head(ss_flac *f, const uint8_t *p, size_t size, head *h)
 	h->bits = bits ? bits : f->bits;
 	h->size = at + 1;
 	f->variable = p[1] & 1;
-	if (f->block > f->max_block || h->bits != f->bits || (mode < 8 ? mode + 1 : 2) != f->channels)
+	if (f->block > f->max_block || (f->bits && h->bits != f->bits) || (mode < 8 ? mode + 1 : 2) != f->channels)
 		return SS_DAMAGED;
 	if (number > (f->variable ? (uint64_t)1 << 36 : (uint64_t)1 << 31))
 		return SS_DAMAGED;
-	f->sample = f->variable ? (int64_t)number : (int64_t)number * f->max_block;
+	f->sample = f->variable ? (int64_t)number : (int64_t)number * f->unit;
 	return SS_OK;
 }
 
@@ -220,7 +220,10 @@ int ss_flac_header(ss_flac *f, const uint8_t *data, size_t size)
 {
 	head h;
 	tables();
-	return read_head(f, data, size, &h);
+	const int err = read_head(f, data, size, &h);
+	if (err == SS_OK)
+		f->bits = h.bits;
+	return err;
 }
 
 int ss_flac_find(ss_flac *f, const uint8_t *data, size_t size, size_t *at)
