@@ -165,13 +165,6 @@ func (s *badSet) end(id int64) int64 {
 	return at
 }
 
-// failed returns why the run has ended, nil if it goes on.
-func (s *badSet) failed() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.failure
-}
-
 // BadRecordsError ends a run in which more records are bad than Config.MaxBad allows.
 type BadRecordsError struct {
 	// Bad is how many were found, Of how many records there are.

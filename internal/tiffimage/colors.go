@@ -123,8 +123,7 @@ func libtiffYCbCr(l *imagefile.TIFFLayout) func(dst []byte, y, cb, cr int) {
 
 // lab converts CIE L*a*b* with the white of D50 to sRGB.
 func lab(dst, src []byte) {
-	var known map[[3]byte][3]byte // pictures have far fewer colours than pixels
-	known = map[[3]byte][3]byte{}
+	known := map[[3]byte][3]byte{} // pictures have far fewer colours than pixels
 	for i := 0; i < len(dst); i += 3 {
 		k := [3]byte(src[i : i+3])
 		rgb, ok := known[k]
