@@ -11,38 +11,74 @@ import (
 
 // RepairPNG returns a PNG that strict decoders read, with the same pixels, of one whose
 // pixels are all there, but which has rows too many, a wrong checksum of compressed data
-// that is right by its own checksum, or no end. It returns nil for all others, and for
-// pictures of more than most bytes.
+// that is right by its own checksum, no end, chunks out of order, or damage after the
+// pixels. It returns nil for all others, and for pictures of more than
+// most bytes.
 func RepairPNG(b []byte, most int64) []byte {
 	var info Info
 	if err := probePNG(b, &info); err != nil || info.Width < 1 || info.Height < 1 {
 		return nil
 	}
-	out, data, sure := append([]byte(nil), b[:8]...), []byte(nil), true
-	for p := 8; ; {
-		kind, body, sum, ok := pngChunk(b, p)
-		if !ok || string(kind) == "IEND" {
-			break
-		}
-		right := crc32.ChecksumIEEE(b[p+4:p+8+len(body)]) == binary.BigEndian.Uint32(sum)
-		switch string(kind) {
-		case "IDAT":
-			data = append(data, body...)
-			sure = sure && right
-		case "IHDR", "PLTE", "tRNS":
-			if !right {
-				return nil
-			}
-			out = append(out, b[p:p+12+len(body)]...)
-		}
-		p += 12 + len(body)
+	out, data, sure := pngParts(b, &info)
+	if out == nil {
+		return nil
 	}
-	pixels := pngPixels(&info, b[8+8+12] != 0, data, most, sure)
+	pixels := pngPixels(&info, info.Buffered, data, most, sure)
 	if pixels == nil {
 		return nil
 	}
 	out = pngAppend(out, "IDAT", pixels)
 	return pngAppend(out, "IEND", nil)
+}
+
+// pngRead are the chunks that change the picture, besides the pixels.
+var pngRead = map[string]bool{"IHDR": true, "PLTE": true, "tRNS": true, "eXIf": true}
+
+// pngParts returns the header of a PNG with what its pixels need in the order of the specification, and
+// the compressed pixels. It is sure of these if the checksums of their chunks are right. As
+// Pillow, it returns nil if the checksum of a chunk before the pixels is wrong, whose name may be damaged, and
+// does not mind damage after the pixels, except in chunks that change the picture.
+func pngParts(b []byte, info *Info) (head, data []byte, sure bool) {
+	parts := map[string][]byte{}
+	sure = true
+	for p := 8; ; {
+		kind, body, sum, ok := pngChunk(b, p)
+		name := string(kind)
+		if !ok && name == "IDAT" { // the pixels may be complete
+			data, sure = append(data, b[p+8:]...), false
+		}
+		if !ok || name == "IEND" {
+			break
+		}
+		right := crc32.ChecksumIEEE(b[p+4:p+8+len(body)]) == binary.BigEndian.Uint32(sum)
+		switch {
+		case name == "IDAT":
+			data = append(data, body...)
+			sure = sure && right
+		case !right && (pngRead[name] || data == nil), name == "IHDR" && parts[name] != nil:
+			return nil, nil, false
+		case name != "PLTE" || data == nil: // a palette after the pixels is not theirs
+			parts[name] = body
+		}
+		p += 12 + len(body)
+	}
+	head = pngAppend(append([]byte(nil), b[:8]...), "IHDR", parts["IHDR"][:13])
+	if plte := parts["PLTE"]; info.Color == Palette {
+		n := min(len(plte)/3, 1<<info.Precision)
+		head = pngAppend(head, "PLTE", plte[:3*n])
+	}
+	if t, ok := parts["tRNS"]; ok {
+		head = pngTransparency(head, t, info.Color)
+	}
+	return head, data, sure
+}
+
+// pngTransparency appends the part of a chunk tRNS that the pixels have a use for.
+func pngTransparency(head, t []byte, color Color) []byte {
+	if n, ok := map[Color]int{Palette: min(len(t), 256), Gray: 2, RGB: 6}[color]; ok {
+		return pngAppend(head, "tRNS", t[:min(n, len(t))])
+	}
+	return head
 }
 
 // pngPixels unpacks the pixels, and packs those that belong to the picture again, stored. It returns

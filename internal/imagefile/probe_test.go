@@ -5,9 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"image"
+	"image/color"
+	"image/png"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cdec"
@@ -177,4 +181,41 @@ func FuzzProbe(f *testing.F) {
 		}
 		GIFColors(b)
 	})
+}
+
+// A byte that changes in a PNG which is repaired never changes its pixels.
+func TestRepairedPNG(t *testing.T) {
+	m := image.NewPaletted(image.Rect(0, 0, 9, 7), color.Palette{color.NRGBA{1, 2, 3, 4}, color.NRGBA{9, 9, 9, 255}})
+	for i := range m.Pix {
+		m.Pix[i] = byte(i * i % 5 % 2)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := png.Decode(bytes.NewReader(b.Bytes()))
+	end := b.Len() - 12
+	for name, whole := range map[string][]byte{
+		"no end":      b.Bytes()[:end],
+		"cut":         b.Bytes()[:end-1],
+		"wrong":       append(append(bytes.Clone(b.Bytes()[:end-1]), b.Bytes()[end-1]^1), b.Bytes()[end:]...),
+		"end damaged": append(bytes.Clone(b.Bytes()[:end+11]), 0),
+	} {
+		for i := -1; i < len(whole); i++ {
+			changed := bytes.Clone(whole)
+			if i >= 8 {
+				changed[i] ^= 0x11
+			}
+			fixed := RepairPNG(changed, 1<<20)
+			if fixed == nil {
+				if i < 0 {
+					t.Errorf("%s: not repaired", name)
+				}
+				continue
+			}
+			if got, err := png.Decode(bytes.NewReader(fixed)); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: byte %d changed other pixels: %v", name, i, err)
+			}
+		}
+	}
 }

@@ -290,3 +290,38 @@ def png(rows: np.ndarray, wrong: bool = False, end: bool = True) -> bytes:
 
 expect("row-too-many.png", png(np.vstack([rgb, rgb[:1]])))
 expect("wrong-crc.png", png(rgb, wrong=True))
+
+# PNG with damage or disorder that leaves the pixels as they are
+
+
+def chunks(data: bytes) -> dict[bytes, bytes]:
+    """Return the chunks of a PNG in which no kind occurs twice, each with its length and checksum."""
+    out, at = {}, 8
+    while at < len(data):
+        end = at + 12 + struct.unpack_from(">I", data, at)[0]
+        out[data[at + 4 : at + 8]] = data[at:end]
+        at = end
+    return out
+
+
+def ordered(data: bytes, order: str) -> bytes:
+    """Return a PNG with its chunks in an order. A small x damages the checksum of the chunk before it."""
+    out = b"\x89PNG\r\n\x1a\n"
+    parts = chunks(data) | {b"tEXt": b"\0\0\0\x03tEXta\0b" + struct.pack(">I", zlib.crc32(b"tEXta\0b"))}
+    for name in order.split():
+        part = parts[name[:4].encode()]
+        out += part[:-1] + bytes([part[-1] ^ 1]) if name.endswith("x") else part
+    return out
+
+
+indexed = saved(few, format="PNG", transparency=bytes(range(0, 260, 20)))
+colored = saved(picture, format="PNG")
+expect("trns-first.png", ordered(indexed, "IHDR tRNS PLTE IDAT IEND"), rgba=True)
+expect("text-damaged.png", ordered(colored, "IHDR IDAT tEXtx IEND"))
+expect("end-damaged.png", ordered(colored, "IHDR IDAT IENDx"))
+expect("both-damaged.png", ordered(colored, "IHDR IDATx tEXtx IENDx"))
+expect("cut-in-checksum.png", ordered(colored, "IHDR IDAT")[:-2])
+expect(
+    "palette-of-gray.png",
+    ordered(saved(Image.fromarray(gray), format="PNG") + chunks(indexed)[b"PLTE"], "IHDR PLTE IDAT IEND"),
+)
