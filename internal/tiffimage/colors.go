@@ -3,6 +3,8 @@ package tiffimage
 import (
 	"encoding/binary"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
@@ -137,17 +139,60 @@ func lab(dst, src []byte) {
 	}
 }
 
+// labNodes is how many nodes of each axis are computed. Colours between them are interpolated, as
+// Little CMS does for Pillow, whose colours outside of sRGB differ by up to 50 levels from exact ones.
+const labNodes = 33
+
+var labTable = sync.OnceValue(func() *[labNodes][labNodes][labNodes][3]int32 {
+	t := new([labNodes][labNodes][labNodes][3]int32)
+	for l := range t {
+		for a := range t[l] {
+			for b := range t[l][a] {
+				at := func(i int) float64 { return float64(i) * 255 / (labNodes - 1) }
+				t[l][a][b] = labExact(at(l)*100/255, at(a)-128, at(b)-128)
+			}
+		}
+	}
+	return t
+})
+
+// labToRGB interpolates between four nodes: it goes along the axes in the order of their fractions.
 func labToRGB(p [3]byte) (rgb [3]byte) {
+	var node, rest [3]int
+	for i, v := range [3]byte{p[0], p[1] ^ 0x80, p[2] ^ 0x80} {
+		at := int(v) * 257 * (labNodes - 1)
+		at += (at + 0x7fff) / 0xffff // 1 is 0x10000
+		node[i], rest[i] = at>>16, at&0xffff
+	}
+	axes := [3]int{0, 1, 2}
+	slices.SortStableFunc(axes[:], func(a, b int) int { return rest[b] - rest[a] })
+	t := labTable()
+	first := t[node[0]][node[1]][node[2]]
+	last, sum := first, [3]int{0x8001, 0x8001, 0x8001}
+	for _, axis := range axes {
+		node[axis] = min(node[axis]+1, labNodes-1)
+		next := t[node[0]][node[1]][node[2]]
+		for c := range sum {
+			sum[c] += int(next[c]-last[c]) * rest[axis]
+		}
+		last = next
+	}
+	for c, v := range sum {
+		rgb[c] = byte((uint32(int(first[c])+(v+v>>16)>>16)*65281 + 1<<23) >> 24)
+	}
+	return rgb
+}
+
+// labExact converts a colour to sRGB of 16 bits.
+func labExact(l, a, b float64) (rgb [3]int32) {
 	inverse := func(t float64) float64 {
 		if t > 24./116 {
 			return t * t * t
 		}
 		return (t - 16./116) * 108 / 841
 	}
-	fy := (float64(p[0])*100/255 + 16) / 116
-	x := 0.9642 * inverse(fy+float64(int8(p[1]))/500)
-	y := inverse(fy)
-	z := 0.8249 * inverse(fy-float64(int8(p[2]))/200)
+	fy := (l + 16) / 116
+	x, y, z := 0.9642*inverse(fy+a/500), inverse(fy), 0.8249*inverse(fy-b/200)
 	for c, w := range [3][3]float64{
 		{3.1338561, -1.6168667, -0.4906146}, {-0.9787684, 1.9161415, 0.0334540}, {0.0719453, -0.2289914, 1.4052427},
 	} {
@@ -157,7 +202,7 @@ func labToRGB(p [3]byte) (rgb [3]byte) {
 		} else {
 			v *= 12.92
 		}
-		rgb[c] = clip(int(math.Floor(255*v + 0.5)))
+		rgb[c] = int32(min(max(math.Floor(65535*v+0.5), 0), 65535))
 	}
 	return rgb
 }
