@@ -379,6 +379,9 @@ func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *
 		}
 		if size+direct.Tail > len(free) {
 			n.out += int64(size + direct.Tail)
+			if err := j.share.fits(n.sum()); err != nil {
+				return nil, err
+			}
 			return make([]byte, size+direct.Tail)[:size], nil
 		}
 		p := free[:size:size]

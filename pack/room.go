@@ -144,12 +144,20 @@ func (s *holding) toMake(ctx context.Context, n *needs) error {
 	return s.inTurn(ctx, n.sum())
 }
 
-// inTurn takes n bytes of large when the turn has come to the input. It fails when
-// that is more than there is.
-func (s *holding) inTurn(ctx context.Context, n int64) error {
+// fits fails when n bytes are more than an input may take beside what it has.
+func (s *holding) fits(n int64) error {
 	if need := s.large + n; need > s.r.plan.One {
 		return &BadInput{Reason: fmt.Sprintf("packing it takes %d MiB of memory, more than the %d MiB that there are for it; pack anew with memory of %d MiB or more",
 			units.MiB(need), s.r.plan.One>>20, units.MiB(budget.ForInput(s.r.request, need)))}
+	}
+	return nil
+}
+
+// inTurn takes n bytes of large when the turn has come to the input. It fails when
+// that is more than there is.
+func (s *holding) inTurn(ctx context.Context, n int64) error {
+	if err := s.fits(n); err != nil {
+		return err
 	}
 	if err := s.r.wait(ctx, s.i); err != nil {
 		return err

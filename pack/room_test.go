@@ -1,6 +1,8 @@
 package pack
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +22,8 @@ import (
 	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
+	"github.com/stokerdata/stoker/internal/source/zipsource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -264,6 +268,42 @@ func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	}
 	if err := write(82 << 20); err != nil {
 		t.Error(err)
+	}
+}
+
+// A member that is too large once it is decompressed is left out before it is decompressed.
+func TestLargeMembersAreLeftOut(t *testing.T) {
+	const size = 96 << 20
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for name, body := range map[string][]byte{"a.bin": []byte("small"), "b.bin": make([]byte, size)} {
+		f, err := w.Create(name)
+		if err == nil {
+			_, err = f.Write(body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "x.zip")
+	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	src, err := zipsource.Open(t.Context(), path, localstore.New(path), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := &Options{Memory: 96 << 20, Threads: 2}
+	sum, err := WriteSource(t.Context(), src, filepath.Join(t.TempDir(), "out"), opt)
+	if err != nil || sum.Manifest.Records != 1 || len(sum.Manifest.Skipped) != 1 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	// What is decompressed is counted once: it has not been made into anything.
+	if s := sum.Manifest.Skipped[0]; s.Path != "b.bin" || !strings.HasPrefix(s.Reason, "packing it takes 97 MiB of memory") || packedWith.FindString(s.Reason) == "" {
+		t.Error(s)
 	}
 }
 

@@ -6,6 +6,8 @@
 // Read Make (how the budget is shared out) and constants.go.
 package budget
 
+import "math"
+
 // Request is what an engine is asked to do, as far as memory depends on it.
 type Request struct {
 	// Memory is the budget in bytes; Automatic says that nobody chose it but
@@ -202,6 +204,55 @@ func ForImage(r Request, n int64) int64 {
 		r.Memory = memory
 		p, err := Make(&r)
 		return err == nil && max(p.Large, p.WorkerDecode) >= n
+	})
+}
+
+// valueShares are the parts of the budget that the largest value may have if there is no room for all.
+var valueShares = []int64{8, 16}
+
+// Bounded returns r if there is room for its values. If only the largest ones are too much, it returns a request that
+// has room for values of up to limit bytes. It returns nil if that does not fit either.
+func Bounded(r *Request) (bounded *Request, limit int64) {
+	if _, err := Make(r); err == nil {
+		return r, math.MaxInt64
+	}
+	for _, share := range valueShares {
+		limit = r.Memory / share
+		if b := r.bounded(limit); b != nil {
+			if _, err := Make(b); err == nil {
+				return b, limit
+			}
+		}
+	}
+	return nil, 0
+}
+
+// bounded returns r with room for values of up to n bytes, nil if it has no larger ones. Values that are all of one size
+// stay as they are.
+func (r *Request) bounded(n int64) *Request {
+	b, larger := *r, false
+	b.Images = append([]Image(nil), r.Images...)
+	for i := range b.Images {
+		if im := &b.Images[i]; im.MaxBytes > n {
+			im.MaxBytes, larger = n, true
+		}
+	}
+	if b.UnplacedBytes > n && n >= r.ValueBytes {
+		b.UnplacedBytes, larger = n, true
+	}
+	if !larger {
+		return nil
+	}
+	return &b
+}
+
+// ForValue is the least memory, in whole MiB, with which a value of n bytes finds room.
+func ForValue(r Request, n int64) int64 {
+	r.UnplacedBytes = max(r.UnplacedBytes, n)
+	return leastMemory(func(memory int64) bool {
+		r.Memory = memory
+		_, limit := Bounded(&r)
+		return limit >= n
 	})
 }
 

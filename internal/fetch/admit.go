@@ -68,7 +68,29 @@ func (f *Fetcher) locate(u *Unit) {
 			u.Next()
 		}
 	}
+	if f.cfg.MaxValue > 0 {
+		f.refuseLarge(u)
+	}
 	u.measure(f)
+}
+
+func (f *Fetcher) tooLarge(e *driver.Extent) bool {
+	return f.cfg.MaxValue > 0 && e.Field < 0 && e.Size > f.cfg.MaxValue
+}
+
+// refuseLarge makes records fail that have a value that is larger than any may be, wherever it lies, so that the same
+// ones fail in all epochs. Values with a place in the batch need no memory.
+func (f *Fetcher) refuseLarge(u *Unit) {
+	for i := range u.Extents {
+		e := &u.Extents[i]
+		if !f.tooLarge(e) {
+			continue
+		}
+		if rec := &u.Records[u.recordOf(i)]; rec.Err == nil {
+			rec.Err = f.TooLarge(e.Size, f.cfg.MaxValue)
+		}
+		e.Size = 0 // nothing is read
+	}
 }
 
 // needOf is what record k of a located unit needs of the memory.
@@ -237,7 +259,7 @@ func (f *Fetcher) AdmitUrgent(u *Unit) bool {
 // refuse makes the record of a unit fail that is too large to be read.
 func (f *Fetcher) refuse(u *Unit, limit int64) {
 	for k := range u.Records { // there is one
-		u.Records[k].Err = &MemoryError{Limit: limit, Need: u.needOf(k)}
+		u.Records[k].Err = f.TooLarge(u.needOf(k), limit)
 	}
 	u.need = 0
 }

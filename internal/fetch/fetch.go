@@ -19,6 +19,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -45,6 +46,10 @@ type Config struct {
 	// Known returns why a record is not to be read since it is known to be bad, nil for others. It may be nil.
 	Known  func(id int64) error
 	Budget *arena.Budget
+	// MaxValue is the largest value that is read, 0 for any, and Enough the memory budget with which one of some
+	// bytes is, nil if that is not known.
+	MaxValue int64
+	Enough   func(need int64) int64
 	// Context is that of reads of the index, nil for the background.
 	Context context.Context
 }
@@ -299,7 +304,7 @@ func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	for i := range u.Extents {
 		e := &u.Extents[i]
 		b := f.obj.Resident(e, now)
-		if b == nil && e.Size > 0 {
+		if b == nil && e.Size > 0 || f.tooLarge(e) {
 			return false
 		}
 		u.Bytes = append(u.Bytes, b)
@@ -529,13 +534,26 @@ func (f *Fetcher) Counters() Counters {
 // MemoryError says that a record does not fit the memory for reading even when
 // nothing else is held.
 type MemoryError struct {
-	// Limit and Need are in bytes.
-	Limit, Need int64
+	// Limit and Need are in bytes, and so is Enough, the budget with which it does fit, 0 if that is not known.
+	Limit, Need, Enough int64
 }
 
 // Error says how much there was.
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("its %d MiB do not fit the %d MiB that the memory budget leaves for reading; raise memory", (e.Need+1<<20-1)>>20, e.Limit>>20)
+	text := fmt.Sprintf("its %d MiB do not fit the %d MiB that the memory budget leaves for reading; raise memory", units.MiB(e.Need), e.Limit>>20)
+	if e.Enough > 0 {
+		text += fmt.Sprintf(`: memory="%dMiB" or more`, units.MiB(e.Enough))
+	}
+	return text
+}
+
+// TooLarge is the failure of a value of need bytes.
+func (f *Fetcher) TooLarge(need, limit int64) error {
+	e := &MemoryError{Limit: limit, Need: need}
+	if f.cfg.Enough != nil {
+		e.Enough = f.cfg.Enough(need)
+	}
+	return e
 }
 
 // readyHeap holds the ready units, the one that is needed first on top.

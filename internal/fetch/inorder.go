@@ -198,10 +198,13 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	r.f.busy.Add(int64(time.Since(r.since)))
 	defer func() { r.since = time.Now() }()
 	need, most := pieceBytes(n), f.cfg.Memory
+	if v := f.cfg.MaxValue; v > 0 && n > v {
+		return nil, f.TooLarge(n, v)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.taken+need > most {
-		return nil, &MemoryError{Limit: most, Need: r.taken + need}
+		return nil, f.TooLarge(r.taken+need, most)
 	}
 	for f.used+need > most {
 		if r.u != nil {

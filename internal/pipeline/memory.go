@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -29,10 +30,51 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		driver.Keep(p.src, free/8/int64(max(node.Engines, 1)))
 		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
-		return r, nil
+		return p.bound(r), nil
 	}
 	p.keep(r)
+	if b := p.bound(r); b != r {
+		p.keep(b)
+		return b, nil
+	}
 	return r, nil
+}
+
+// bound returns a request without room for the largest values if there is room for all others: a value that is too large
+// for the memory is a bad record.
+func (p *Pipeline) bound(r *budget.Request) *budget.Request {
+	p.enough = func(need int64) int64 { return budget.ForValue(*r, need) }
+	b, limit := budget.Bounded(r)
+	if b == nil || b == r || p.usualBytes() > limit {
+		return r // what is wrong then is for the one who uses it to say
+	}
+	p.maxValue = limit
+	return b
+}
+
+// mostSampled is how many records usualBytes looks at.
+const mostSampled = 4096
+
+// usualBytes is the median of the sizes of records, of the field of the largest values; 0 if the source does not know
+// them.
+func (p *Pipeline) usualBytes() (usual int64) {
+	sizer, ok := driver.As[driver.Sizer](p.src)
+	if !ok {
+		return 0
+	}
+	n := p.src.Info().Len
+	ids := make([]int64, min(n, mostSampled))
+	for i := range ids {
+		ids[i] = int64(float64(i) * float64(n) / float64(len(ids)))
+	}
+	sizes := make([]int64, len(ids))
+	for f, wanted := range p.set.Fields() {
+		if wanted && sizer.Sizes(f, ids, sizes) {
+			slices.Sort(sizes)
+			usual = max(usual, sizes[(len(sizes)-1)/2])
+		}
+	}
+	return usual
 }
 
 // keep lets a source keep a third of the memory of what it unpacks, or less where the

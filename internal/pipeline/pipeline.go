@@ -74,8 +74,11 @@ type Pipeline struct {
 	ring          *arena.Ring
 	objects       *direct.Objects
 	fetch         *fetch.Fetcher
-	workerParse   int64 // what sources make of bytes in each worker
+	workerParse   int64                  // what sources make of bytes in each worker
+	maxValue      int64                  // largest value for which there is memory, 0 for all of them
+	enough        func(need int64) int64 // memory with which a larger one is read
 	aloneMu       sync.Mutex
+	alone         int64       // size of aloneMem
 	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
 	sub           *direct.Reader // of records that take the place of bad ones, of a source that is read in order
@@ -304,10 +307,11 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
+		MaxValue: p.maxValue, Enough: p.enough,
 		Far: p.far, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
-	p.workerParse = plan.WorkerParse
+	p.workerParse, p.alone = plan.WorkerParse, plan.Alone
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
 	p.sub = direct.NewReader(p.src, p.objects)

@@ -255,10 +255,16 @@ func (w *worker) alone(b *batch, row int, o *driver.Group) {
 	p.aloneMu.Lock()
 	defer p.aloneMu.Unlock()
 	p.aloneMem.Reset()
-	o.Alloc = p.aloneMem.Alloc
+	asked := int64(0)
+	o.Alloc = func(n int) ([]byte, error) {
+		asked += int64(n)
+		return p.aloneMem.Alloc(n)
+	}
 	clear(o.Records[0].Values)
 	o.Records[0].Err = nil // Parse leaves records alone that have one
-	o.Records[0].Err = direct.Parse(p.src, o)
+	if o.Records[0].Err = direct.Parse(p.src, o); errors.Is(o.Records[0].Err, arena.ErrBudget) {
+		o.Records[0].Err = p.fetch.TooLarge(asked, p.alone)
+	}
 	w.make(b, row, o.Records)
 }
 
