@@ -179,6 +179,9 @@ func ParseMeta(b []byte, size int64) (*Meta, error) {
 			}
 		}
 	}
+	if m.Rows == 0 { // the first Rust writers did not count
+		m.Rows = rows
+	}
 	if m.Rows != rows || rows > maxRows {
 		return nil, damaged("%d rows, its row groups have %d", m.Rows, rows)
 	}

@@ -239,3 +239,30 @@ func TestPackedLevels(t *testing.T) {
 		t.Error(rest, err)
 	}
 }
+
+// A footer without a count has the rows of its row groups.
+func TestRowsNotCounted(t *testing.T) {
+	tried := 0
+	for _, b := range files(t) {
+		meta := footer(b)
+		m, err := ParseMeta(meta, int64(len(b)))
+		if err != nil || m.Rows == 0 {
+			continue
+		}
+		// Field 3 is a number with a sign, field 4 is a list.
+		rows := binary.AppendUvarint([]byte{0x16}, uint64(2*m.Rows))
+		none := append([]byte{0x16}, bytes.Repeat([]byte{0x80}, len(rows)-1)...)
+		none[len(none)-1] = 0
+		changed := bytes.Replace(meta, append(rows, 0x19), append(none, 0x19), 1)
+		if bytes.Equal(changed, meta) {
+			continue
+		}
+		tried++
+		if got, err := ParseMeta(changed, int64(len(b))); err != nil || got.Rows != m.Rows {
+			t.Errorf("without a count of %d rows: %v", m.Rows, err)
+		}
+	}
+	if tried < 5 {
+		t.Errorf("only %d files were tried", tried)
+	}
+}
