@@ -143,12 +143,28 @@ func numbered(suffix string) bool {
 func (s *samples) note(begin int) {
 	in := s.suffix[begin:]
 	s.shared = s.shared || len(in) > 1
-	for i, k := range in {
+	for _, k := range in {
 		s.count[k]++
+	}
+	if len(in) > maxSuffixes {
+		in = upToTwo(in)
+	}
+	for i, k := range in {
 		for _, other := range in[:i] {
 			s.together[[2]int{int(min(k, other)), int(max(k, other))}] = true
 		}
 	}
+}
+
+// upToTwo returns the first two of each suffix.
+func upToTwo(in []uint8) (out []uint8) {
+	var seen [maxSuffixes]int
+	for _, k := range in {
+		if seen[k]++; seen[k] <= 2 {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // name returns the field of each suffix. Suffixes with the same meaning (jpg and png) share a field, unless a

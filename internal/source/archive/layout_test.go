@@ -2,6 +2,7 @@ package archive
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -131,5 +132,15 @@ func TestLayouts(t *testing.T) {
 	slices.Sort(many)
 	if l, err := made(t, many); err != nil || l.records() != 200 || len(l.classes) != 2 {
 		t.Errorf("%v, %d records", err, l.records())
+	}
+}
+
+// A sample of very many members takes no longer than as many samples.
+func TestSampleOfManyMembers(t *testing.T) {
+	s := &samples{together: map[[2]int]bool{}, count: make([]int64, 3), suffix: make([]uint8, 1<<21)}
+	s.suffix[7], s.suffix[9] = 1, 2
+	s.note(0)
+	if !s.shared || s.count[0] != 1<<21-2 || !maps.Equal(s.together, map[[2]int]bool{{0, 0}: true, {0, 1}: true, {0, 2}: true, {1, 2}: true}) {
+		t.Errorf("%+v, %v", s.together, s.count)
 	}
 }
