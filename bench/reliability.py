@@ -103,9 +103,12 @@ def alone(path: Path, scheme: str) -> Iterator[str]:
 def picture_theirs(path: Path) -> Any:
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = 8_000_000  # twice this is an error, so that bombs do not take the memory
-    with Image.open(path) as im:
-        return np.asarray(im.convert("RGB"))
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 8_000_000  # twice this is an error: bombs take no memory
+    try:
+        with Image.open(path) as im:
+            return np.asarray(im.convert("RGB"))
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
 
 
 def picture_ours(path: Path, want: Any) -> Any:
