@@ -255,9 +255,10 @@ def write_coco(root: Path, split: str, picture: bytes) -> None:
         (root / name).mkdir(parents=True, exist_ok=True)
     for i in range(20):
         (root / split / f"{i}.jpg").write_bytes(picture)
+    width, height = Image.open(io.BytesIO(picture)).size
     outline = {"bbox": [10, 20, 60, 50], "segmentation": [[10, 20, 70, 20, 70, 70]], "area": 1500, "iscrowd": 0}
     whole = {
-        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 160, "height": 140} for i in range(20)],
+        "images": [{"id": i, "file_name": f"{i}.jpg", "width": width, "height": height} for i in range(20)],
         "annotations": [{"id": i, "image_id": i, "category_id": 1, **outline} for i in range(20)],
         "categories": [{"id": 1, "name": "thing"}],
     }
@@ -282,7 +283,9 @@ def write_maps_and_volumes(root: Path) -> None:
 @pytest.fixture
 def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with the data that pages speak of the working directory."""
-    (tmp_path / "train").symlink_to(pack)
+    (tmp_path / "backup").mkdir()
+    for copy in ("train", "backup/train"):
+        (tmp_path / copy).symlink_to(pack)
     (tmp_path / "photos").mkdir()
     for split in ("train", "val"):
         (tmp_path / "photos" / split).symlink_to(photos)
