@@ -391,15 +391,7 @@ func (s *source) paint(g *driver.Group, k int, id int64, f boxes.Frame, _ []driv
 		if c.Color(int(s.class[i]) + 1); s.masks == boxes.Instances {
 			c.Color(int(i-s.First[id]) + 1)
 		}
-		seg := s.segments[i]
-		b := s.text
-		if b != nil {
-			b = b[seg.at:][:seg.size]
-		} else {
-			b, read = read[0], read[1:]
-		}
-		if err := outline(c, jsonread.Bytes(b, s.json, seg.at)); err != nil {
-			rec.Err = fmt.Errorf("annotation %d: %w", s.ids[i], err)
+		if rec.Err = s.outline(c, i, &read); rec.Err != nil {
 			return nil
 		}
 	}
@@ -419,20 +411,25 @@ func (s *source) stack(g *driver.Group, rec *driver.Record, c *boxes.Canvas, id 
 		if s.segments[i].size == 0 {
 			return nil
 		}
-		seg := s.segments[i]
-		b := s.text
-		if b != nil {
-			b = b[seg.at:][:seg.size]
-		} else {
-			b, read = read[0], read[1:]
-		}
-		if err := outline(c, jsonread.Bytes(b, s.json, seg.at)); err != nil {
-			return fmt.Errorf("annotation %d: %w", s.ids[i], err)
-		}
-		return nil
+		return s.outline(c, i, &read)
 	})
 	rec.Err, rec.Values[s.mask] = bad, v
 	return err
+}
+
+// outline paints the segmentation of annotation i. Unless all text is in memory, it takes the next of read.
+func (s *source) outline(c *boxes.Canvas, i int64, read *[][]byte) error {
+	seg := s.segments[i]
+	b := s.text
+	if b != nil {
+		b = b[seg.at:][:seg.size]
+	} else {
+		b, *read = (*read)[0], (*read)[1:]
+	}
+	if err := outline(c, jsonread.Bytes(b, s.json, seg.at)); err != nil {
+		return fmt.Errorf("annotation %d: %w", s.ids[i], err)
+	}
+	return nil
 }
 
 // outline paints a segmentation: polygons, or runs in one of two encodings.
