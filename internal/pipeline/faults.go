@@ -141,7 +141,6 @@ type prober struct {
 	begun time.Time // of the last test
 	fails bool
 	read  *direct.Reader
-	obj   *direct.Objects
 }
 
 // allFail reports whether other records fail as well as record id, whose failure was seen at a time. Of several callers
@@ -153,11 +152,8 @@ func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
 	if t.begun.After(at) {
 		return t.fails
 	}
-	if t.obj == nil {
-		// The store itself: a cache would answer although the store fails.
-		t.obj = direct.NewObjects(p.src, nil)
-		t.obj.Decorate = p.cfg.Decorate
-		t.read = direct.NewReader(p.src, t.obj)
+	if t.read == nil { // a cache would answer although the store fails
+		t.read = direct.NewReader(p.src, p.uncached.get(p))
 		t.read.Want = p.set.Fields()
 	}
 	begun, fails := time.Now(), p.probe(b, id)
@@ -202,11 +198,26 @@ func (p *Pipeline) readable(b *batch, id int64) error {
 	return recs[0].Err
 }
 
-func (t *prober) close() error {
-	if t.obj == nil {
+// uncached has the objects of the source without caches. They are made at the first use.
+type uncached struct {
+	once    sync.Once
+	objects *direct.Objects
+}
+
+func (u *uncached) get(p *Pipeline) *direct.Objects {
+	u.once.Do(func() {
+		u.objects = direct.NewObjects(p.src, nil)
+		u.objects.Decorate = p.cfg.Decorate
+	})
+	return u.objects
+}
+
+// close closes what was opened, when no record is read any more.
+func (u *uncached) close() error {
+	if u.objects == nil {
 		return nil
 	}
-	return t.obj.Close()
+	return u.objects.Close()
 }
 
 // pause is the delay before a retry, of which there were some.

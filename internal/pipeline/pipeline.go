@@ -88,6 +88,7 @@ type Pipeline struct {
 	bad           *badSet
 	drawn         bool // arrays are made with operations, which may use a part of a value
 	prober        prober
+	uncached      uncached
 	answers       answers // to requests that failed
 	outage        outage
 
@@ -429,7 +430,7 @@ func (p *Pipeline) release() error {
 		err = cerr
 	}
 	if p.bad != nil {
-		err = cmp.Or(err, p.prober.close(), p.bad.file.Close())
+		err = cmp.Or(err, p.uncached.close(), p.bad.file.Close())
 	}
 	if p.ram != nil {
 		p.ram.Close()

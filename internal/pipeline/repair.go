@@ -22,10 +22,9 @@ import (
 
 // repairs are the ways in which damaged records are read again.
 type repairs struct {
-	mu    sync.Mutex      // one record at a time: the memory is in no budget, and seldom needed
-	plain *direct.Objects // of the source, without caches; made at the first use
-	copy  driver.Source   // of repair_from, nil for none
-	from  *direct.Objects // of copy
+	mu   sync.Mutex      // one record at a time: the memory is in no budget, and seldom needed
+	copy driver.Source   // of repair_from, nil for none
+	from *direct.Objects // of copy
 
 	store, other atomic.Int64
 }
@@ -41,14 +40,10 @@ func (r *repairs) count() Repaired { return Repaired{r.store.Load(), r.other.Loa
 
 // close closes what was opened, when no record is read any more.
 func (r *repairs) close() error {
-	var err error
-	if r.plain != nil {
-		err = r.plain.Close()
+	if r.copy == nil {
+		return nil
 	}
-	if r.copy != nil {
-		err = errors.Join(err, r.from.Close(), r.copy.Close())
-	}
-	return err
+	return errors.Join(r.from.Close(), r.copy.Close())
 }
 
 // openCopy opens the other copy of the pack. It must be the same pack: its manifest has the checksums of all chunks.
@@ -101,11 +96,7 @@ func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 		}
 	}
 	if p.cached() && !p.src.Info().Sequential {
-		if r.plain == nil {
-			r.plain = direct.NewObjects(p.src, nil)
-			r.plain.Decorate = p.cfg.Decorate
-		}
-		err := w.again(b, row, id, p.src, r.plain)
+		err := w.again(b, row, id, p.src, p.uncached.get(p))
 		if err == nil {
 			p.dropCached(id)
 			r.store.Add(1)
