@@ -45,6 +45,10 @@ func TestPagesThatAreGone(t *testing.T) {
 			func() { _, _, _ = Inflate(dst, mem[4096:]) },
 			func() { Unshuffle(dst, mem, 4) },
 			func() { CopyCRC32C(dst, mem, 0) },
+			func() {
+				v := Voxels{DType: item.U8, Src: mem, Channels: 1, Plane: 1 << 20, Size: [3]int{1, 1, 1 << 20}, Hi: [3]int{1, 1, 1 << 20}, Step: [3]int{0, 0, 1}}
+				v.Floats(make([]float32, 1<<20))
+			},
 		} {
 			func() {
 				defer func() {

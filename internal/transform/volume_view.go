@@ -2,8 +2,8 @@ package transform
 
 import (
 	"encoding/binary"
-	"math"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -140,61 +140,33 @@ func (v *volumeView) copyTo(dst []byte) {
 	})
 }
 
-// floatsTo writes the voxels as float32, scaled. What is padded has its own value, which
-// is scaled by what was done to it since.
+// floatsTo writes the voxels as float32, scaled. The fill has been scaled already.
 func (v *volumeView) floatsTo(dst []float32, s *volumeScale) {
-	step, lo, hi, width := v.step[2], v.lo[2], v.hi[2], v.size[2]
+	if v.padded() {
+		dst := dst[:v.voxels()]
+		for i := range dst {
+			dst[i] = v.fill
+		}
+	}
+	box := cdec.Voxels{
+		Src: v.src, DType: v.dtype, Channels: v.channels, Plane: v.plane, Size: v.size, Lo: v.lo, Hi: v.hi, Start: v.start, Step: v.step,
+		A: s.a, B: s.b, Least: s.lo, Most: s.hi, Clip: s.clip,
+	}
+	if box.Floats(dst) {
+		return
+	}
+	size, step, lo, hi := v.dtype.Size(), v.step[2], v.lo[2], v.hi[2]
 	v.rows(func(to, from int) {
-		row := dst[to : to+width]
 		if from < 0 {
-			fillFloats(row, v.fill)
 			return
 		}
-		fillFloats(row[:lo], v.fill)
-		fillFloats(row[hi:], v.fill)
-		row = row[lo:hi]
-		v.load(row, from, step)
+		row := dst[to+lo : to+hi]
+		for i := range row {
+			at := (from + i*step) * size
+			row[i] = float32(v.dtype.Float(v.src[at : at+size]))
+		}
 		s.apply(row)
 	})
-}
-
-func fillFloats(row []float32, v float32) {
-	for i := range row {
-		row[i] = v
-	}
-}
-
-// load makes floats of voxels that lie step apart.
-func (v *volumeView) load(row []float32, from, step int) {
-	src, size := v.src, v.dtype.Size()
-	at, by := from*size, step*size
-	switch v.dtype {
-	case item.U8:
-		for i := range row {
-			row[i] = float32(src[at])
-			at += by
-		}
-	case item.U16:
-		for i := range row {
-			row[i] = float32(binary.LittleEndian.Uint16(src[at:]))
-			at += by
-		}
-	case item.I16:
-		for i := range row {
-			row[i] = float32(int16(binary.LittleEndian.Uint16(src[at:])))
-			at += by
-		}
-	case item.F32:
-		for i := range row {
-			row[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[at:]))
-			at += by
-		}
-	default:
-		for i := range row {
-			row[i] = float32(v.dtype.Float(src[at : at+size]))
-			at += by
-		}
-	}
 }
 
 // volumeScale is what is done to values on their way: v x a + b, then within lo and hi.

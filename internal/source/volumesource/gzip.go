@@ -34,7 +34,7 @@ func (s *source) unpacked(g *driver.Group, c *column, n int, box *driver.Box, fi
 	v := &c.volumes[n]
 	if all := v.spatial(); s.first == nil && g.Box == nil && box.Size == all {
 		raw := out
-		if v.big && v.dtype.Size() > 1 || v.scaled || v.dtype != to {
+		if !v.asStored(to) {
 			var err error
 			if raw, err = g.Alloc(int(v.bytes())); err != nil {
 				return &driver.MemoryError{Err: err}

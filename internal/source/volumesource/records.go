@@ -73,7 +73,7 @@ func (s *source) stored(c *column, v *volume, box *driver.Box) int32 {
 
 // plain reports whether voxels can be used without conversion.
 func (s *source) plain(c *column, v *volume) bool {
-	return !(v.big && v.dtype.Size() > 1) && !v.scaled && v.codec == nil && v.bits == 0 && !v.gz && v.dtype == s.info.Fields[c.field].DType
+	return v.asStored(s.info.Fields[c.field].DType) && v.codec == nil && !v.gz
 }
 
 func (s *source) Parse(g *driver.Group) error {

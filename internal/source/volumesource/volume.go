@@ -262,11 +262,21 @@ func (v *volume) rows(out, b []byte, box *driver.Box, p *piece, to driver.DType)
 	if p.stride == p.cols && p.cols == box.Size[2] { // one contiguous piece
 		n, rows = n*rows, 1
 	}
+	asStored := v.asStored(to)
 	for range rows {
-		v.convert(out[at:at+n*toSize], b[from:from+n*size], to, slope, inter)
+		if asStored {
+			copy(out[at:at+n*toSize], b[from:from+n*size])
+		} else {
+			v.convert(out[at:at+n*toSize], b[from:from+n*size], to, slope, inter)
+		}
 		from += p.stride * size
 		at += box.Size[2] * toSize
 	}
+}
+
+// asStored reports whether unpacked voxels have the bytes of numbers of type to, little-endian.
+func (v *volume) asStored(to driver.DType) bool {
+	return to == v.dtype && !v.scaled && v.bits == 0 && !(v.big && v.dtype.Size() > 1)
 }
 
 // convert converts voxels of the file to numbers of type to, little-endian.
