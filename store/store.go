@@ -45,8 +45,9 @@ type Entry struct {
 	// only comparable within one store. For local files it is the size and the modification time. Values that must
 	// be equal on two machines with copies of the same data use Name, Size and ModTime instead.
 	Version string
-	// ID is the system's number for the object, for example its inode, or 0. It distinguishes two objects with the
-	// same name, size and time, one after the other. See Identifier.
+	// ID is the system's number for the object and its state, for example of its inode and the time of its last
+	// change, or 0. It distinguishes two objects with the same name, size and time, one after the other. See
+	// Identifier.
 	ID uint64
 	// ModTime is the modification time, zero if unknown.
 	ModTime time.Time

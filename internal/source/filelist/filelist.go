@@ -30,6 +30,7 @@ type List struct {
 	ends     []end
 	size     []int64
 	mtime    []int64
+	id       []uint64
 	total    int64
 	most     int64
 }
@@ -113,6 +114,7 @@ func (l *List) Add(e store.Entry) {
 	l.ends = append(l.ends, end{uint64(len(l.names)), uint64(len(l.versions))})
 	l.size = append(l.size, e.Size)
 	l.mtime = append(l.mtime, mtime(e.ModTime))
+	l.id = append(l.id, e.ID)
 	l.total += e.Size
 	l.most = max(l.most, e.Size)
 }
@@ -141,7 +143,7 @@ func (l *List) Name(i int) string { return string(l.names[l.from(i).name:l.ends[
 // Entry returns the entry of object i in the listing.
 func (l *List) Entry(i int) store.Entry {
 	e := store.Entry{
-		Name: l.Name(i), Size: l.size[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]),
+		Name: l.Name(i), Size: l.size[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ID: l.id[i],
 	}
 	if l.mtime[i] != 0 {
 		e.ModTime = time.Unix(0, l.mtime[i])

@@ -80,9 +80,9 @@ type folder struct {
 type item struct {
 	own         string // its name in the folder
 	dir         bool
-	looked      bool // size, mtime and inode are known
+	looked      bool // size, mtime and id are known
 	size, mtime int64
-	inode       uint64
+	id          uint64
 	err         error
 }
 
@@ -185,7 +185,7 @@ func (it *item) entry(name string) store.Entry {
 	if !it.looked {
 		return store.Entry{Name: name}
 	}
-	return entry(name, it.size, it.mtime, it.inode)
+	return entry(name, it.size, it.mtime, it.id)
 }
 
 func (l *lister) bad(e store.Entry, err error) error {
@@ -307,7 +307,7 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	case kind != unix.S_IFREG:
 		it.err = store.ErrIrregular
 	default:
-		it.looked, it.size, it.mtime, it.inode = true, st.Size, st.Mtim.Nano(), st.Ino
+		it.looked, it.size, it.mtime, it.id = true, st.Size, st.Mtim.Nano(), id(&st)
 	}
 	return it, true
 }

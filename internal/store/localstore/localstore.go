@@ -69,11 +69,17 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return store.Entry{Name: name, Dir: true}, nil
 	}
-	return entry(name, st.Size, st.Mtim.Nano(), st.Ino), nil
+	return entry(name, st.Size, st.Mtim.Nano(), id(&st)), nil
 }
 
-func entry(name string, size, mtime int64, inode uint64) store.Entry {
-	return store.Entry{Name: name, Size: size, Version: version(size, mtime), ModTime: time.Unix(0, mtime), ID: inode}
+func entry(name string, size, mtime int64, id uint64) store.Entry {
+	return store.Entry{Name: name, Size: size, Version: version(size, mtime), ModTime: time.Unix(0, mtime), ID: id}
+}
+
+// id identifies a file and its state: it is made of the inode number and the time of the last change. A program can
+// set a modification time back, but not that time.
+func id(st *unix.Stat_t) uint64 {
+	return st.Ino ^ uint64(st.Ctim.Nano())*0x9E3779B97F4A7C15
 }
 
 // Identity implements store.Identifier.

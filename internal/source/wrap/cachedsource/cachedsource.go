@@ -6,6 +6,10 @@
 // for example folders of files, local or remote. The key of a record is its store, the name, size,
 // version and number of the object, and the offset in it. The object numbers of the cache segments
 // come before the numbers of the source's objects.
+//
+// A source lists its files once, and may be read for days. So a cached record of a local file is only
+// used if the file is still the listed one, which costs a system call per record. Otherwise the record
+// is read from the source, as without a cache.
 package cachedsource
 
 import (
@@ -24,6 +28,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -60,10 +65,11 @@ type Source struct {
 	under store.Store
 	seed  uint64 // seed of the keys: the store
 	fixed bool   // Entry.ID is part of the key
+	local bool   // files can be looked at without a request to a server
 	// largest is the size of the largest value to cache.
 	largest int64
 
-	// at maps each record to its number in the set plus one, 0 if unknown.
+	// at maps each record to its number in the set plus one, 0 if unknown, or to changed.
 	at       []atomic.Int32
 	objects  *direct.Objects // of the source, to read records again that are damaged in the cache
 	encoders chan *cdec.DCTEncoder
@@ -74,6 +80,9 @@ type Source struct {
 
 // segments is the number of the first object of the source itself.
 const segments = cache.MaxSegments
+
+// changed marks the records of files that have changed since they were listed.
+const changed = -1
 
 // Open adds a cache to src. If that is not possible it passes the reason to Say and returns src,
 // since the cache is only an optimisation.
@@ -125,6 +134,7 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	var name string
 	name, s.fixed = id.Identity()
 	s.seed = xxh3.HashString(name)
+	_, s.local = store.As[*localstore.Store](s.under)
 	dir, err := cache.At(opt.Dir, opt.Limit)
 	if err != nil {
 		return nil, err
@@ -216,7 +226,9 @@ func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
 
 // find returns the number in the set of the record at extent e, or -1.
 func (s *Source) find(id int64, e *driver.Extent) int32 {
-	if n := s.at[id].Load(); n > 0 {
+	if n := s.at[id].Load(); n == changed {
+		return -1
+	} else if n > 0 {
 		if !s.set.Record(n - 1).Damaged() {
 			return n - 1
 		}
@@ -262,9 +274,17 @@ func (s *Source) Learn(e driver.Extent, b []byte) error {
 // Parse implements driver.Source. It encodes records that are not cached yet, if Allow permits it,
 // and returns the encoded form, so that the entropy coding is decoded only once.
 func (s *Source) Parse(g *driver.Group) error {
-	for k := range g.IDs {
-		if s.hit(g, k) && (g.Records[k].Err != nil || !s.sound(g, k)) {
-			s.again(g, k)
+	for k, id := range g.IDs {
+		switch {
+		case !s.hit(g, k):
+		case s.stale(id):
+			s.reread(g, k)
+		case g.Records[k].Err != nil || !s.sound(g, k):
+			s.failed.Add(1)
+			if n := s.at[id].Swap(0); n > 0 {
+				s.set.Drop(n - 1)
+			}
+			s.reread(g, k)
 		}
 	}
 	if err := s.Base.Parse(g); err != nil {
@@ -295,11 +315,37 @@ func (s *Source) hit(g *driver.Group, k int) bool {
 	return g.First[k+1]-g.First[k] == 1 && g.Extents[g.First[k]].Object < segments
 }
 
+// stale reports whether the file of a record is not the listed one any more, and remembers that.
+func (s *Source) stale(id int64) bool {
+	if !s.local {
+		return false
+	}
+	var g driver.Group
+	if !s.locate(&g, id) {
+		return false
+	}
+	o := s.Base.Object(g.Extents[0].Object)
+	now, err := o.Store.Stat(context.Background(), o.Entry.Name)
+	same := err == nil && now.Size == o.Entry.Size && now.Version == o.Entry.Version
+	if same && (!s.fixed || now.ID == o.Entry.ID || o.Entry.ID == 0) {
+		return false
+	}
+	s.at[id].Store(changed)
+	return true
+}
+
+// locate sets g to the extent of a record in the source, and reports whether there is exactly one.
+func (s *Source) locate(g *driver.Group, id int64) bool {
+	g.Begin([]int64{id}, len(s.info.Fields))
+	s.Base.Locate(g)
+	return len(g.Extents) == 1
+}
+
 // record returns the cached record that was located. It returns nil if the cache has another record
 // there by now.
 func (s *Source) record(g *driver.Group, k int) *cache.Record {
 	n := s.at[g.IDs[k]].Load()
-	if n == 0 {
+	if n <= 0 {
 		return nil
 	}
 	e := &g.Extents[g.First[k]]
@@ -315,16 +361,11 @@ func (s *Source) sound(g *driver.Group, k int) bool {
 	return r != nil && r.Check(g.Bytes[g.First[k]])
 }
 
-// again reads a record from the source because the cached bytes are damaged. It is the only place
-// where Parse waits for a read.
-func (s *Source) again(g *driver.Group, k int) {
-	id := g.IDs[k]
-	s.failed.Add(1)
-	if n := s.at[id].Swap(0); n > 0 {
-		s.set.Drop(n - 1)
-	}
+// reread reads a record from the source because the cached bytes are of no use. It is the only
+// place where Parse waits for a read.
+func (s *Source) reread(g *driver.Group, k int) {
 	rd := direct.NewReader(s.Base, s.objects)
-	recs, err := rd.Read(context.Background(), []int64{id})
+	recs, err := rd.Read(context.Background(), []int64{g.IDs[k]})
 	rec := &g.Records[k]
 	if err == nil {
 		err = recs[0].Err
@@ -371,6 +412,9 @@ func (s *Source) learn(g *driver.Group) {
 		if rec.Err != nil || g.First[k+1]-g.First[k] != 1 || s.hit(g, k) || s.at[id].Load() != 0 || len(rec.Values[s.field].Bytes) == 0 {
 			continue
 		}
+		if s.stale(id) {
+			continue // the bytes may be those of the new file
+		}
 		if s.keep(b, enc, g, k) {
 			n++
 		}
@@ -396,9 +440,7 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 	}
 	v := &g.Records[k].Values[s.field]
 	var located driver.Group
-	located.Begin(g.IDs[k:k+1], len(s.info.Fields))
-	s.Base.Locate(&located) // its extent in the source, since the caller may have changed g
-	if len(located.Extents) != 1 {
+	if !s.locate(&located, g.IDs[k]) { // its extent in the source, since the caller may have changed g
 		return false
 	}
 	m := cache.Meta{}

@@ -3,6 +3,7 @@ package cachedsource
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -200,6 +202,89 @@ func TestKept(t *testing.T) {
 	same(t, got, want)
 	if st := c.Stats(); st.Misses != 4 {
 		t.Errorf("after two files have changed: %+v", st)
+	}
+}
+
+// A file that changes while the source is open is read, or fails, as without a cache. This also holds for files of
+// the same size and time, written in place or renamed, and nothing of them is cached under the old name.
+func TestChanged(t *testing.T) {
+	replace := func(name string, b []byte) error {
+		if err := os.WriteFile(name+".new", b, 0o644); err != nil {
+			return err
+		}
+		return os.Rename(name+".new", name)
+	}
+	for what, change := range map[string]func(name string, b []byte) error{
+		"in place": func(name string, b []byte) error { return os.WriteFile(name, b, 0o644) },
+		"renamed":  replace,
+		"gone":     func(name string, _ []byte) error { return os.Remove(name) },
+	} {
+		for _, restored := range []bool{false, true} {
+			if restored && what == "gone" {
+				continue
+			}
+			root, dir := photos(t), t.TempDir()
+			c := cached(t, root, dir)
+			readAll(t, c)
+			name, id := filepath.Join(root, "a/03.jpg"), int64(0)
+			for c.Name(id) != name {
+				id++
+			}
+			st, err := os.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := len(b) - 200; i < len(b)-4; i += 7 {
+				b[i] ^= 0x15
+			}
+			if !restored {
+				b = append(b[:len(b)-2], "more\xff\xd9"...)
+			}
+			if err := change(name, b); err != nil {
+				t.Fatal(err)
+			}
+			if restored {
+				if err := os.Chtimes(name, time.Time{}, st.ModTime()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			obj := direct.NewObjects(c, nil)
+			for range 2 {
+				recs, err := direct.NewReader(c, obj).Read(t.Context(), []int64{id, id + 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case !restored && !errors.Is(recs[0].Err, store.ErrChanged):
+					t.Errorf("%s: %v", what, recs[0].Err)
+				case restored && (recs[0].Err != nil || !bytes.Equal(recs[0].Values[0].Bytes, b)):
+					t.Errorf("%s, restored: the old bytes, %v", what, recs[0].Err)
+				case recs[1].Err != nil || recs[1].Values[0].Codec != driver.CodecDCT:
+					t.Errorf("%s: another record is not cached any more: %v", what, recs[1].Err)
+				}
+			}
+			if err := obj.Close(); err != nil {
+				t.Error(err)
+			}
+			if st := c.Stats(); st.Kept != images || st.Damaged != 0 {
+				t.Errorf("%s: %+v", what, st)
+			}
+			c.Close()
+		}
+	}
+}
+
+func BenchmarkStale(b *testing.B) {
+	c := cached(b, photos(b), b.TempDir())
+	defer c.Close()
+	for b.Loop() {
+		if c.stale(3) {
+			b.Fatal("nothing has changed")
+		}
 	}
 }
 
