@@ -44,10 +44,7 @@ func (d *Dir) List() []Entry {
 
 func (d *Dir) entry(id string) Entry {
 	dir := filepath.Join(d.root, id)
-	e := Entry{ID: id, Used: usedAt(dir)}
-	if b, err := os.ReadFile(filepath.Join(dir, aboutName)); err == nil {
-		e.Origin = strings.TrimSuffix(string(b), "\n")
-	}
+	e := Entry{ID: id, Used: usedAt(dir), Origin: originOf(dir)}
 	if f, err := os.Open(filepath.Join(dir, useName)); err == nil {
 		e.InUse = errors.Is(flock(f, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 		_ = f.Close()
@@ -85,29 +82,32 @@ func eachIn(segment string, f func(h *head, at int64)) int64 {
 	return min(end+tail, info.Size()) + list
 }
 
-// Keys are those of the values that are kept of the data that origin names.
+// Keys are those of the values that are kept of the data that origin names, also in the
+// data sets of folders above and below it.
 func (d *Dir) Keys(origin string) map[Key]bool {
 	keys := map[Key]bool{}
-	dir := filepath.Join(d.root, ID(origin))
-	for _, name := range segmentsOf(dir) {
-		eachIn(filepath.Join(dir, name), func(h *head, _ int64) {
-			if h.size > 0 {
-				keys[h.Key] = true
-			}
-		})
+	for _, id := range append(d.related(origin), ID(origin)) {
+		dir := filepath.Join(d.root, id)
+		for _, name := range segmentsOf(dir) {
+			eachIn(filepath.Join(dir, name), func(h *head, _ int64) {
+				if h.size > 0 {
+					keys[h.Key] = true
+				}
+			})
+		}
 	}
 	return keys
 }
 
-// Find returns the data set of an origin or an id, or one whose id begins so.
-func (d *Dir) Find(name string) (Entry, bool) {
-	id := ID(name)
-	for _, have := range d.ids() {
-		if have == id || len(name) >= 6 && strings.HasPrefix(have, name) {
-			return d.entry(have), true
+// Find returns the data sets of a folder, those of folders below it among them, or the one whose
+// id is name or begins so.
+func (d *Dir) Find(name string) (found []Entry) {
+	for _, id := range d.ids() {
+		if o := originOf(filepath.Join(d.root, id)); o != "" && Below(o, name) || len(name) >= 6 && strings.HasPrefix(id, name) {
+			found = append(found, d.entry(id))
 		}
 	}
-	return Entry{}, false
+	return found
 }
 
 // Remove removes a data set by its id. It fails with ErrInUse while a job uses it.

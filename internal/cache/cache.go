@@ -230,6 +230,12 @@ func (d *Dir) begin(origin string) (path string, end func(), err error) {
 			return "", nil, err
 		}
 	}
+	return d.use(ID(origin))
+}
+
+// use says that a data set that exists is in use, until end.
+func (d *Dir) use(id string) (path string, end func(), err error) {
+	path = filepath.Join(d.root, id)
 	use := filepath.Join(path, useName)
 	if end, err = lock(use, unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return "", nil, fmt.Errorf("%s is being removed: %w", path, err)
@@ -237,6 +243,29 @@ func (d *Dir) begin(origin string) (path string, end func(), err error) {
 	now := time.Now()
 	_ = os.Chtimes(use, now, now)
 	return path, end, nil
+}
+
+// related returns the ids of the data sets in folders above and below origin: they may have
+// records of the same files.
+func (d *Dir) related(origin string) (ids []string) {
+	for _, id := range d.ids() {
+		if o := originOf(filepath.Join(d.root, id)); o != "" && o != origin && (Below(o, origin) || Below(origin, o)) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Below reports whether a path or URL is that of a folder, or below it.
+func Below(path, folder string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(folder, "/"))
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// originOf returns the origin of the data set in a folder of the cache.
+func originOf(dir string) string {
+	b, _ := os.ReadFile(filepath.Join(dir, aboutName))
+	return strings.TrimSuffix(string(b), "\n")
 }
 
 // reserve makes a segment of a data set with as much room as there is, at most want.

@@ -470,3 +470,53 @@ func FuzzSegment(f *testing.F) {
 		_, _, _, _ = d.Verify(t.Context(), ID("data"), func(Damage) {})
 	})
 }
+
+// Segments of another version, whose keys are others, are removed when their data set is opened, and all that is
+// related to it.
+func TestOldSegments(t *testing.T) {
+	d, err := At(t.TempDir(), 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old []string
+	for _, origin := range []string{"/data", "/data/photos", "/other"} {
+		dir := filepath.Join(d.root, ID(origin))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		first := make([]byte, 4*headBytes)
+		copy(first, "stoker records 1\n")
+		for name, b := range map[string][]byte{aboutName: []byte(origin + "\n"), "1" + segEnd: first, "1" + listEnd: first[:headBytes]} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old = append(old, filepath.Join(dir, "1"+segEnd))
+	}
+	s, err := Open(d, "/data/photos", func(why string) { t.Errorf("said: %s", why) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range old {
+		if _, err := os.Stat(name); (err == nil) != (i == 2) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBelow(t *testing.T) {
+	for _, c := range []struct {
+		path, folder string
+		want         bool
+	}{
+		{"/a", "/a", true}, {"/a/b", "/a", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/a", "/", true},
+		{"s3://b/a", "s3://b", true}, {"s3://bc", "s3://b", false}, {"data", "/", false},
+	} {
+		if got := Below(c.path, c.folder); got != c.want {
+			t.Errorf("Below(%q, %q) = %v", c.path, c.folder, got)
+		}
+	}
+}

@@ -38,14 +38,15 @@ const (
 	// tail is what stays readable behind the last value.
 	tail = 64
 
-	magic   = 0x31525453 // "STR1"
+	magic   = 0x32525453 // "STR2"
 	dropped = 0x30525453 // of a record that was found to be damaged
 	maxName = 1 << 12
 	// maxValue is the largest value that is kept.
 	maxValue = 1 << 28
 )
 
-const firstLine = "stoker records 1\n"
+// firstLine has the version of the segments and their keys. Segments of another version are removed by recoverSegment.
+const firstLine = "stoker records 2\n"
 
 // Key says what a record is: of which object, of which version, which bytes.
 type Key [16]byte

@@ -20,6 +20,8 @@ type Set struct {
 	dir  *Dir
 	id   string
 	path string
+	// also are the folders of data sets that may have the same files, see Dir.related.
+	also []string
 	say  func(string)
 	use  func() // ends the use
 
@@ -39,8 +41,8 @@ type Set struct {
 const chunk = 4096
 
 type segment struct {
-	name string // without the folder
-	read int64  // of its list
+	path string
+	read int64 // of its list
 	mine bool
 }
 
@@ -72,8 +74,14 @@ func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
 	if s.path, s.use, err = dir.begin(origin); err != nil {
 		return nil, err
 	}
-	for _, name := range segmentsOf(s.path) {
-		recoverSegment(filepath.Join(s.path, name))
+	for _, id := range dir.related(origin) {
+		if path, end, err := dir.use(id); err == nil {
+			own := s.use
+			s.also, s.use = append(s.also, path), func() { end(); own() }
+		}
+	}
+	for _, path := range s.listed() {
+		recoverSegment(path)
 	}
 	s.refresh()
 	s.w.init(s)
@@ -96,15 +104,24 @@ func (s *Set) follow() {
 	}
 }
 
+// listed returns the segments of the data set and of those that may have the same files.
+func (s *Set) listed() (paths []string) {
+	for _, dir := range append([]string{s.path}, s.also...) {
+		for _, name := range segmentsOf(dir) {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	return paths
+}
+
 // refresh reads what is new in the lists.
 func (s *Set) refresh() {
-	names := segmentsOf(s.path)
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(s.path, name))
+	for _, path := range s.listed() {
+		info, err := os.Stat(path)
 		if err != nil {
 			continue
 		}
-		i, ok := s.segment(name, false)
+		i, ok := s.segment(path, false)
 		if !ok {
 			continue
 		}
@@ -116,7 +133,7 @@ func (s *Set) refresh() {
 		}
 		var heads []head
 		var places []int64
-		end := readList(filepath.Join(s.path, listName(name)), seg.read, info.Size(), func(h *head, at int64) {
+		end := readList(listName(path), seg.read, info.Size(), func(h *head, at int64) {
 			heads, places = append(heads, *h), append(places, at)
 		})
 		if end == seg.read {
@@ -132,17 +149,17 @@ func (s *Set) refresh() {
 }
 
 // segment is the number of a segment.
-func (s *Set) segment(name string, mine bool) (int, bool) {
+func (s *Set) segment(path string, mine bool) (int, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, ok := s.known[name]
+	i, ok := s.known[path]
 	if !ok {
 		if len(s.segments) == MaxSegments {
 			return 0, false
 		}
 		i = len(s.segments)
-		s.known[name] = i
-		s.segments = append(s.segments, segment{name: name, mine: mine})
+		s.known[path] = i
+		s.segments = append(s.segments, segment{path: path, mine: mine})
 	}
 	return i, true
 }
@@ -225,16 +242,13 @@ func (s *Set) Drop(n int32) {
 }
 
 // SegmentPath is the path of a segment.
-func (s *Set) SegmentPath(i int) string { return filepath.Join(s.path, s.SegmentName(i)) }
-
-// SegmentName is its name in the folder Path.
-func (s *Set) SegmentName(i int) string {
+func (s *Set) SegmentPath(i int) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if i >= len(s.segments) {
 		return "" // there is none yet
 	}
-	return s.segments[i].name
+	return s.segments[i].path
 }
 
 // Path is the folder of the data set.

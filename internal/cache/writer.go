@@ -3,7 +3,6 @@ package cache
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -221,8 +220,7 @@ func (w *writer) next(need int64) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(f.Name())
-	seg, ok := w.s.segment(name, true)
+	seg, ok := w.s.segment(f.Name(), true)
 	if !ok {
 		_ = f.Close()
 		_ = os.Remove(f.Name())

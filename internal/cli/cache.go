@@ -134,21 +134,22 @@ func originOf(arg string) string {
 	return arg
 }
 
-// cached finds the data set that an argument names: a path, or the beginning of an id.
-func cached(d *cache.Dir, arg string) (cache.Entry, error) {
+// cached finds the data sets that an argument names: a path, which is also that of what lies below it, or the
+// beginning of an id.
+func cached(d *cache.Dir, arg string) ([]cache.Entry, error) {
 	if path, err := filepath.Abs(arg); err == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
 		}
-		if e, ok := d.Find(path); ok {
-			return e, nil
+		if found := d.Find(path); len(found) > 0 {
+			return found, nil
 		}
 	}
 	arg = originOf(arg)
-	if e, ok := d.Find(arg); ok {
-		return e, nil
+	if found := d.Find(arg); len(found) > 0 {
+		return found, nil
 	}
-	return cache.Entry{}, &Error{Msg: fmt.Sprintf("nothing is cached of %s", arg), Hint: "stoker cache ls lists what is"}
+	return nil, &Error{Msg: fmt.Sprintf("nothing is cached of %s", arg), Hint: "stoker cache ls lists what is"}
 }
 
 func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
@@ -181,8 +182,8 @@ that is cached, and copies that were never finished; whole ones are removed by n
 			for _, arg := range args {
 				named := copiesOf(d, arg)
 				copies = append(copies, named...)
-				if e, err := cached(d, arg); err == nil {
-					gone = append(gone, e)
+				if found, err := cached(d, arg); err == nil {
+					gone = append(gone, found...)
 				} else if len(named) == 0 {
 					return err
 				}
@@ -241,11 +242,11 @@ they are made, or read, again when they are wanted.`,
 			if len(args) > 0 {
 				all = nil
 				for _, arg := range args {
-					e, err := cached(d, arg)
+					found, err := cached(d, arg)
 					if err != nil {
 						return err
 					}
-					all = append(all, e)
+					all = append(all, found...)
 				}
 			}
 			damaged := 0
@@ -256,8 +257,11 @@ they are made, or read, again when they are wanted.`,
 						fmt.Fprintf(app.Stdout, "%s: the cached chunk in %s is %v\n", b.Record, b.Segment, b.Err)
 						return
 					}
-					fmt.Fprintf(app.Stdout, "%s: the cached record at byte %d of %s is %v\n",
-						filepath.Join(e.Origin, b.Record), b.Offset, b.Segment, b.Err)
+					record := b.Record // below the origin, or absolute
+					if !filepath.IsAbs(record) {
+						record = filepath.Join(e.Origin, record)
+					}
+					fmt.Fprintf(app.Stdout, "%s: the cached record at byte %d of %s is %v\n", record, b.Offset, b.Segment, b.Err)
 				})
 				if err != nil {
 					return err
@@ -319,6 +323,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			var why atomic.Pointer[string]
 			var c *cachedsource.Source
+			var n int64
 			src, err := source.Open(app.Context, args[0], &source.Options{Cache: &cachedsource.Options{
 				Dir: *dir, Wait: true, Say: func(s string) { why.Store(&s) }, Opened: func(s *cachedsource.Source) { c = s },
 			}})
@@ -327,7 +332,9 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 			}
 			switch {
 			case c != nil:
-				err = app.warm(src)
+				if err = app.warm(src); err == nil {
+					n = c.Cached()
+				}
 			case nearby.Of(src):
 				err = app.warmChunks(src, *dir)
 				if cerr := src.Close(); err == nil {
@@ -347,7 +354,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 				return &Error{Msg: stores.Public(args[0]) + " is not cached", Hint: "folders of images are, and data in buckets and on web servers"}
 			}
 			st := c.Stats()
-			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(st.Records), units.Int(src.Info().Len),
+			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(n), units.Int(src.Info().Len),
 				units.Int(st.Kept), units.Bytes(st.KeptBytes), st.Folder)
 			return err
 		},

@@ -57,9 +57,8 @@ func (k *keeping) options() *cachedsource.Options {
 		Dir: cfg.CacheDir, Limit: cfg.CacheLimit, Allow: k.allow, Spent: k.took, Say: k.say,
 		Opened: func(s *cachedsource.Source) { k.src = s },
 	}
-	if !asked {
-		opt.Formats = unaskedFormats
-	}
+	// Images in files of their own: whoever packs data, or has archives, has chosen a form.
+	opt.Files = !asked
 	if !cfg.wantsCache() {
 		opt.Say = func(what string) {
 			if k.open.Load() { // that there is no cache is no news if nobody wanted one
@@ -69,10 +68,6 @@ func (k *keeping) options() *cachedsource.Options {
 	}
 	return opt
 }
-
-// unaskedFormats are the data of which records are kept though nobody has asked: images in
-// files of their own. Whoever packs data, or has archives, has chosen a form.
-var unaskedFormats = []string{"folder", "paths"}
 
 // hasDisk says whether the folder of a cache lies on a disk of this machine: what nobody has
 // asked for is kept in no memory and on no server.

@@ -15,6 +15,7 @@ var Format = &format.Format{
 	Checksums: "those of the files, such as PNG",
 	Example:   "pairs:data/?image=images/*.jpg&mask=masks/*.png",
 	Guide:     "segmentation.md",
+	Cached:    true,
 	Params:    []format.Param{format.FileParam},
 	Match:     func(ctx context.Context, p *format.Probe) bool { return p.Dir && Layout(ctx, p.Store) != nil },
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {

@@ -2,10 +2,10 @@
 // of a JPEG stores it in the cache as dct, which decodes several times faster to the same pixels.
 // Later reads come from the cache, as from a pack.
 //
-// The cache works for sources whose records have one extent with the unmodified bytes of the image,
-// for example folders of files, local or remote. The key of a record is its store, the name, size,
-// version and number of the object, and the offset in it. The object numbers of the cache segments
-// come before the numbers of the source's objects.
+// The cache works for sources whose images are one extent each, with the unmodified bytes of the
+// image, for example folders of files, local or remote, and tables of paths. The key of an image
+// identifies its file and the bytes in it, however the source names the file (key.go). The object
+// numbers of the cache segments come before the numbers of the source's objects.
 //
 // A source lists its files once, and may be read for days. So a cached record of a local file is only
 // used if the file is still the listed one, which costs a system call per record. Otherwise the record
@@ -14,21 +14,19 @@ package cachedsource
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
-	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -38,8 +36,8 @@ type Options struct {
 	// Dir is the cache folder and Limit its size in bytes. Both are passed to cache.At.
 	Dir   string
 	Limit int64
-	// Formats limits the cache to sources of these formats, nil for all.
-	Formats []string
+	// Files limits the cache to images in files of their own.
+	Files bool
 	// Allow reports whether the records of a group may be encoded for the cache now, which takes
 	// about as long as decoding them. Nil means always.
 	Allow func() bool
@@ -60,12 +58,12 @@ type Source struct {
 	info  driver.Info
 	sizer driver.Sizer
 	field int
+	dir   *cache.Dir
 	set   *cache.Set
 	opt   Options
-	under store.Store
-	seed  uint64 // seed of the keys: the store
-	fixed bool   // Entry.ID is part of the key
-	local bool   // files can be looked at without a request to a server
+	names *names
+	of    sample
+	only  []bool // wants the field
 	// largest is the size of the largest value to cache.
 	largest int64
 
@@ -105,20 +103,12 @@ func Open(src driver.Source, opt Options) driver.Source {
 }
 
 func open(src driver.Source, opt Options) (*Source, error) {
-	s := &Source{info: *src.Info(), field: -1, opt: opt}
+	s := &Source{info: *src.Info(), field: imageOf(src.Info()), opt: opt}
 	s.Base = src
-	for i := range s.info.Fields {
-		if s.info.Fields[i].Kind == driver.KindImage && s.field < 0 {
-			s.field = i
-		}
-	}
 	if s.field < 0 || s.info.Len == 0 || s.info.Objects == 0 || s.info.Sequential {
 		return nil, nil
 	}
 	if driver.EpochsOf(src) || driver.VariantsOf(src) > 1 {
-		return nil, nil
-	}
-	if opt.Formats != nil && !slices.Contains(opt.Formats, s.info.Format) {
 		return nil, nil
 	}
 	// Cached records are no longer in the chunks of the source.
@@ -126,20 +116,15 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	if s.sizer, _ = driver.As[driver.Sizer](src); s.sizer == nil {
 		s.Without = append(s.Without, (*driver.Sizer)(nil))
 	}
-	s.under = src.Object(0).Store
-	id, ok := store.As[store.Identifier](s.under)
-	if !ok {
+	s.look()
+	if s.names.store(s.of.store) == "" || opt.Files && !s.of.files || s.of.far() {
 		return nil, nil
 	}
-	var name string
-	name, s.fixed = id.Identity()
-	s.seed = xxh3.HashString(name)
-	_, s.local = store.As[*localstore.Store](s.under)
-	dir, err := cache.At(opt.Dir, opt.Limit)
-	if err != nil {
+	var err error
+	if s.dir, err = cache.At(opt.Dir, opt.Limit); err != nil {
 		return nil, err
 	}
-	if s.set, err = cache.Open(dir, name, func(why string) { opt.Say("nothing more is cached: " + why) }); err != nil {
+	if s.set, err = cache.Open(s.dir, s.of.origin, func(why string) { opt.Say("nothing more is cached: " + why) }); err != nil {
 		return nil, err
 	}
 	s.at = make([]atomic.Int32, s.info.Len)
@@ -153,19 +138,31 @@ func open(src driver.Source, opt Options) (*Source, error) {
 	return s, nil
 }
 
+// look finds out how the images of the source are named.
+func (s *Source) look() {
+	s.names, s.only = newNames(), make([]bool, len(s.info.Fields))
+	s.only[s.field] = true
+	s.of = s.names.look(s.Base, s.field)
+}
+
+// imageOf returns the first field of images, or -1.
+func imageOf(info *driver.Info) int {
+	return slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindImage })
+}
+
 // Info implements driver.Source.
 func (s *Source) Info() *driver.Info { return &s.info }
 
 // Data returns the store of the records that are not cached.
-func (s *Source) Data() store.Store { return s.under }
+func (s *Source) Data() store.Store { return s.of.store }
 
 // Object implements driver.Source.
 func (s *Source) Object(n int64) driver.Object {
 	if n >= segments {
 		return s.Base.Object(n - segments)
 	}
-	name := s.set.SegmentName(int(n))
-	return driver.Object{Store: files{s.set.Path()}, Entry: store.Entry{Name: name}, Keep: true}
+	dir, name := path.Split(s.set.SegmentPath(int(n)))
+	return driver.Object{Store: files{dir}, Entry: store.Entry{Name: name}, Keep: true}
 }
 
 // Sizes implements driver.Sizer. It has no sizes for images, since a record may be read from the
@@ -208,23 +205,13 @@ func (s *Source) encode(enc *cdec.DCTEncoder, jpeg []byte, info *imagefile.Info)
 	return dct, err
 }
 
-// key returns the cache key of a record.
-func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
+// key returns the cache key of the image at an extent of the source, and its path or URL.
+func (s *Source) key(e *driver.Extent) (cache.Key, string) {
 	o := s.Base.Object(e.Object)
-	var space [512]byte
-	b := binary.LittleEndian.AppendUint64(space[:0], uint64(e.Offset))
-	b = binary.LittleEndian.AppendUint64(b, uint64(e.Size))
-	id := o.Entry.ID
-	if !s.fixed {
-		id = 0
-	}
-	b = binary.LittleEndian.AppendUint64(b, id)
-	b = append(append(b, o.Entry.Version...), 0)
-	b = append(b, o.Entry.Name...)
-	return cache.Key(xxh3.Hash128Seed(b, s.seed).Bytes()), o.Entry.Name
+	return s.names.key(&o, e)
 }
 
-// find returns the number in the set of the record at extent e, or -1.
+// find returns the number in the set of the image of a record, which is at extent e of the source, or -1.
 func (s *Source) find(id int64, e *driver.Extent) int32 {
 	if n := s.at[id].Load(); n == changed {
 		return -1
@@ -248,11 +235,15 @@ func (s *Source) Locate(g *driver.Group) {
 	for k := range g.Missing {
 		g.Missing[k].Object += segments
 	}
+	var images []driver.Extent
+	if !s.of.alone {
+		images = s.located(g)
+	}
 	for k, id := range g.IDs {
-		lo, hi := g.First[k], g.First[k+1]
-		for i := lo; i < hi; i++ {
+		for i := g.First[k]; i < g.First[k+1]; i++ {
 			e := &g.Extents[i]
-			if hi-lo == 1 && g.Records[k].Err == nil {
+			image := s.of.alone && g.Wants(s.field) && g.First[k+1]-g.First[k] == 1 || images != nil && *e == images[k]
+			if image && g.Records[k].Err == nil {
 				if n := s.find(id, e); n >= 0 {
 					if r := s.set.Record(n); r.Size > 0 {
 						*e = driver.Extent{Object: int64(r.Segment), Offset: r.Offset, Size: r.Stored(), Field: -1}
@@ -274,17 +265,22 @@ func (s *Source) Learn(e driver.Extent, b []byte) error {
 // Parse implements driver.Source. It encodes records that are not cached yet, if Allow permits it,
 // and returns the encoded form, so that the entropy coding is decoded only once.
 func (s *Source) Parse(g *driver.Group) error {
+	var images []driver.Extent // only needed for hits
 	for k, id := range g.IDs {
+		i := hit(g, k)
+		if i >= 0 && images == nil {
+			images = s.located(g)
+		}
 		switch {
-		case !s.hit(g, k):
-		case s.stale(id):
-			s.reread(g, k)
-		case g.Records[k].Err != nil || !s.sound(g, k):
+		case i < 0:
+		case s.stale(id, &images[k]):
+			s.reread(g, k, i)
+		case g.Records[k].Err != nil || !s.sound(g, k, i):
 			s.failed.Add(1)
 			if n := s.at[id].Swap(0); n > 0 {
 				s.set.Drop(n - 1)
 			}
-			s.reread(g, k)
+			s.reread(g, k, i)
 		}
 	}
 	if err := s.Base.Parse(g); err != nil {
@@ -292,10 +288,11 @@ func (s *Source) Parse(g *driver.Group) error {
 	}
 	hits, misses, unknown := 0, 0, false
 	for k, id := range g.IDs {
+		i := hit(g, k)
 		switch {
-		case g.Records[k].Err != nil || g.First[k+1]-g.First[k] != 1:
-		case s.hit(g, k):
-			s.describe(g, k)
+		case g.Records[k].Err != nil || !g.Wants(s.field) || g.First[k+1] == g.First[k]:
+		case i >= 0:
+			s.describe(g, k, i)
 			hits++
 		default:
 			misses++
@@ -310,45 +307,44 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// hit reports whether a record was located in the cache.
-func (s *Source) hit(g *driver.Group, k int) bool {
-	return g.First[k+1]-g.First[k] == 1 && g.Extents[g.First[k]].Object < segments
+// hit returns the extent of a record that was located in the cache, or -1.
+func hit(g *driver.Group, k int) int32 {
+	for i := g.First[k]; i < g.First[k+1]; i++ {
+		if g.Extents[i].Object < segments {
+			return i
+		}
+	}
+	return -1
 }
 
-// stale reports whether the file of a record is not the listed one any more, and remembers that.
-func (s *Source) stale(id int64) bool {
-	if !s.local {
+// stale reports whether the file of a record, whose image is at extent e of the source, is not the listed one any more,
+// and remembers that.
+func (s *Source) stale(id int64, e *driver.Extent) bool {
+	if e.Object < 0 {
 		return false
 	}
-	var g driver.Group
-	if !s.locate(&g, id) {
+	o := s.Base.Object(e.Object)
+	_, f := s.names.where(&o)
+	if f.real == "" { // a request to a server
 		return false
 	}
-	o := s.Base.Object(g.Extents[0].Object)
 	now, err := o.Store.Stat(context.Background(), o.Entry.Name)
 	same := err == nil && now.Size == o.Entry.Size && now.Version == o.Entry.Version
-	if same && (!s.fixed || now.ID == o.Entry.ID || o.Entry.ID == 0) {
+	if same && (!f.fixed || now.ID == o.Entry.ID || o.Entry.ID == 0) {
 		return false
 	}
 	s.at[id].Store(changed)
 	return true
 }
 
-// locate sets g to the extent of a record in the source, and reports whether there is exactly one.
-func (s *Source) locate(g *driver.Group, id int64) bool {
-	g.Begin([]int64{id}, len(s.info.Fields))
-	s.Base.Locate(g)
-	return len(g.Extents) == 1
-}
-
-// record returns the cached record that was located. It returns nil if the cache has another record
+// record returns the cached record that was located at extent i. It returns nil if the cache has another record
 // there by now.
-func (s *Source) record(g *driver.Group, k int) *cache.Record {
+func (s *Source) record(g *driver.Group, k int, i int32) *cache.Record {
 	n := s.at[g.IDs[k]].Load()
 	if n <= 0 {
 		return nil
 	}
-	e := &g.Extents[g.First[k]]
+	e := &g.Extents[i]
 	if r := s.set.Record(n - 1); int64(r.Segment) == e.Object && r.Offset == e.Offset {
 		return r
 	}
@@ -356,14 +352,14 @@ func (s *Source) record(g *driver.Group, k int) *cache.Record {
 }
 
 // sound reports whether the bytes read from the cache are the bytes that were written.
-func (s *Source) sound(g *driver.Group, k int) bool {
-	r := s.record(g, k)
-	return r != nil && r.Check(g.Bytes[g.First[k]])
+func (s *Source) sound(g *driver.Group, k int, i int32) bool {
+	r := s.record(g, k, i)
+	return r != nil && r.Check(g.Bytes[i])
 }
 
-// reread reads a record from the source because the cached bytes are of no use. It is the only
+// reread reads a record from the source because the cached bytes at extent i are of no use. It is the only
 // place where Parse waits for a read.
-func (s *Source) reread(g *driver.Group, k int) {
+func (s *Source) reread(g *driver.Group, k int, i int32) {
 	rd := direct.NewReader(s.Base, s.objects)
 	recs, err := rd.Read(context.Background(), []int64{g.IDs[k]})
 	rec := &g.Records[k]
@@ -373,16 +369,15 @@ func (s *Source) reread(g *driver.Group, k int) {
 	if rec.Err = err; err != nil {
 		return
 	}
-	i := g.First[k]
 	g.Bytes[i] = recs[0].Values[s.field].Bytes
 	g.Extents[i].Object, g.Extents[i].Size = segments, int64(len(g.Bytes[i])) // an object of the source
 }
 
 // describe makes the value of a record read from the cache.
-func (s *Source) describe(g *driver.Group, k int) {
-	r := s.record(g, k)
+func (s *Source) describe(g *driver.Group, k int, i int32) {
+	r := s.record(g, k, i)
 	v := &g.Records[k].Values[s.field]
-	v.Bytes = g.Bytes[g.First[k]][:r.Size]
+	v.Bytes = g.Bytes[i][:r.Size]
 	v.Codec, v.Width, v.Height = driver.Codec(r.Codec), int32(r.Width), int32(r.Height)
 	v.Channels, v.Orientation = int32(r.Channels), int32(r.Orientation)
 }
@@ -398,6 +393,7 @@ func (s *Source) learn(g *driver.Group) {
 			return
 		}
 	}
+	images := s.located(g)
 	b := s.set.Begin(s.opt.Wait)
 	start, n := time.Now(), 0
 	for k, id := range g.IDs {
@@ -409,13 +405,13 @@ func (s *Source) learn(g *driver.Group) {
 		if b == nil {
 			break
 		}
-		if rec.Err != nil || g.First[k+1]-g.First[k] != 1 || s.hit(g, k) || s.at[id].Load() != 0 || len(rec.Values[s.field].Bytes) == 0 {
+		if rec.Err != nil || images == nil || images[k].Object < 0 || hit(g, k) >= 0 || s.at[id].Load() != 0 || !s.unmodified(g, k) {
 			continue
 		}
-		if s.stale(id) {
+		if s.stale(id, &images[k]) {
 			continue // the bytes may be those of the new file
 		}
-		if s.keep(b, enc, g, k) {
+		if s.keep(b, enc, g, k, &images[k]) {
 			n++
 		}
 	}
@@ -432,19 +428,23 @@ func (s *Source) learn(g *driver.Group) {
 	}
 }
 
-// keep adds a record to the batch to cache, and returns its value in the encoded form.
-func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k int) bool {
-	e := g.Extents[g.First[k]]
-	if e.Object == segments && g.Bytes[g.First[k]] == nil {
-		return false
-	}
+// unmodified reports whether the value of an image is the bytes that were read, since the bytes of the cache take
+// their place.
+func (s *Source) unmodified(g *driver.Group, k int) bool {
+	v := g.Records[k].Values[s.field].Bytes
+	_, read := g.Of(k)
+	return len(v) > 0 && slices.ContainsFunc(read, func(b []byte) bool { return len(b) == len(v) && &b[0] == &v[0] })
+}
+
+// keep adds a record to the batch to cache, and returns its value in the encoded form. Its image is at extent e of
+// the source.
+func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k int, e *driver.Extent) bool {
 	v := &g.Records[k].Values[s.field]
-	var located driver.Group
-	if !s.locate(&located, g.IDs[k]) { // its extent in the source, since the caller may have changed g
-		return false
-	}
 	m := cache.Meta{}
-	m.Key, m.Name = s.key(&located.Extents[0])
+	m.Key, m.Name = s.key(e)
+	if cache.Below(m.Name, s.of.origin) {
+		m.Name = strings.TrimPrefix(m.Name[len(s.of.origin):], "/")
+	}
 	if n := s.set.Find(&m.Key); n >= 0 { // cached since it was located
 		s.at[g.IDs[k]].Store(n + 1)
 		return false
@@ -499,23 +499,20 @@ type Stats struct {
 
 // Cached returns how many records of src are in the cache at dir. It does not create a cache.
 func Cached(src driver.Source, dir *cache.Dir) (n int64) {
-	s := &Source{info: *src.Info()}
+	s := &Source{info: *src.Info(), field: imageOf(src.Info())}
 	s.Base = src
-	if s.info.Objects == 0 || s.info.Sequential {
+	if s.field < 0 || s.info.Objects == 0 || s.info.Len == 0 || s.info.Sequential {
 		return 0
 	}
-	id, ok := store.As[store.Identifier](src.Object(0).Store)
-	if !ok {
+	s.look()
+	if s.names.store(s.of.store) == "" {
 		return 0
 	}
-	var name string
-	name, s.fixed = id.Identity()
-	s.seed = xxh3.HashString(name)
-	keys := dir.Keys(name)
+	keys := dir.Keys(s.of.origin)
 	if len(keys) == 0 {
 		return 0
 	}
-	var g driver.Group
+	g := driver.Group{Want: s.only}
 	for i := range s.info.Len {
 		g.Begin([]int64{i}, len(s.info.Fields))
 		src.Locate(&g)
@@ -527,6 +524,9 @@ func Cached(src driver.Source, dir *cache.Dir) (n int64) {
 	}
 	return n
 }
+
+// Cached returns how many records are in the cache.
+func (s *Source) Cached() int64 { return Cached(s.Base, s.dir) }
 
 // Stats returns the counters of the cache.
 func (s *Source) Stats() Stats {

@@ -281,8 +281,11 @@ func TestChanged(t *testing.T) {
 func BenchmarkStale(b *testing.B) {
 	c := cached(b, photos(b), b.TempDir())
 	defer c.Close()
+	var g driver.Group
+	g.Begin([]int64{3}, len(c.info.Fields))
+	e := c.located(&g)[0]
 	for b.Loop() {
-		if c.stale(3) {
+		if c.stale(3, &e) {
 			b.Fatal("nothing has changed")
 		}
 	}
