@@ -8,7 +8,7 @@ derived from it, has imported it or asks for it by name is meant as well.
 from __future__ import annotations
 
 import atexit
-import itertools
+import collections
 import json
 import os
 import sys
@@ -141,6 +141,37 @@ def _length(loader: Any) -> int:
         return 0
 
 
+class _Order:
+    """The order of an epoch, whose first batches torch makes. Torch reads it as far as it reads all others."""
+
+    def __init__(self, order: Iterator[Any], first: int) -> None:
+        self._order, self._first = order, first
+        self._kept: collections.deque[Any] = collections.deque()  # what torch has read and does not make
+        self._over = False
+
+    def end_first(self) -> None:
+        """Give out what torch has read and does not make, and the rest."""
+        self._over = True
+
+    @property
+    def rest(self) -> Iterator[Any] | None:
+        """What follows in the order, None while it is not what comes next."""
+        return None if self._kept else self._order
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._over:
+            return self._kept.popleft() if self._kept else next(self._order)
+        batch = next(self._order)
+        if self._first > 0:
+            self._first -= 1
+            return batch
+        self._kept.append(batch)
+        raise StopIteration
+
+
 class _Epoch:
     """One epoch: the first batches as torch makes them, the others by the engine."""
 
@@ -153,9 +184,9 @@ class _Epoch:
         if first > 0:
             # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
             self._torch = original(loader)
-            self._order = self._torch._sampler_iter
             sent = getattr(self._torch, "_send_idx", 0)
-            self._torch._sampler_iter = itertools.islice(self._order, max(0, first - sent))
+            self._order = _Order(self._torch._sampler_iter, first - sent)
+            self._torch._sampler_iter = self._order
             self._seed = self._torch._base_seed
             self._batches: Any = None
         else:
@@ -192,6 +223,7 @@ class _Epoch:
             except StopIteration:
                 self._torch = None  # ends its workers
                 self._last = 0.0
+                self._order.end_first()
                 self._batches = _way(self._plan).rest(self._loader, self._seed, self._order)
         batch = next(self._batches)
         if not self._engine.batches:

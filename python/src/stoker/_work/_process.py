@@ -47,6 +47,7 @@ class Worker:
         self._pools = pools
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
         self._page = Page()
+        self._page.mark(-1, 0)
         self._received = Received(self._page)
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(self.sock)
@@ -133,7 +134,7 @@ class Worker:
 
     @property
     def marked(self) -> tuple[int, int]:
-        """Which row of which task it is at, or was when it ended."""
+        """Which row of which task it is at, or was when it ended; task -1 before its first one."""
         return self._page.marked
 
     def gone(self) -> bool:

@@ -78,8 +78,6 @@ class DeviceIterator:
         # In this process datasets draw from the loop's random numbers: there nothing is made before it is asked for.
         self._most = 0 if isinstance(inner, _SingleProcessDataLoaderIter) else _AHEAD
         self._end: BaseException | None = None
-        # What state_dict() asks for: the batches that the loop was given.
-        self._num_yielded = 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -111,7 +109,6 @@ class DeviceIterator:
         while self._end is None and len(self._ahead) <= self._most:
             self._fetch()
         if self._ahead:
-            self._num_yielded += 1
             return feeder.finish(self._ahead.popleft())
         end, self._end = self._end, StopIteration()
         assert end is not None

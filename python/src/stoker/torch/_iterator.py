@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import multiprocessing
+import os
 import pickle
 import select
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -30,6 +33,12 @@ _TRIES = 2
 _GRACE = _utils.MP_STATUS_CHECK_INTERVAL
 # How often we look whether workers live where the system cannot tell.
 _LOOK = 1.0
+
+
+# What a script does wrong whose workers end before they begin, most of the time.
+_GUARD = (
+    '. Without fork, each worker process runs the script again: put what it does under `if __name__ == "__main__":`'
+)
 
 
 class Failed:
@@ -96,6 +105,16 @@ _END = object()  # a worker's iterable dataset has ended
 _WAITING = object()  # a batch that has not come
 
 
+class _Following:
+    """A loader in the middle of an epoch."""
+
+    def __init__(self, loader: Any, order: Any) -> None:
+        self._loader, self._index_sampler = loader, order
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
 class WorkerIterator(_BaseDataLoaderIter):
     """torch's iterator over worker processes, with workers and memory of our own.
 
@@ -112,13 +131,16 @@ class WorkerIterator(_BaseDataLoaderIter):
             follows: the order and the seed of another iterator of this epoch, behind which this one goes on; nothing
                 is drawn for it then.
         """
-        generator = loader.generator or torch.default_generator
-        before = None if follows is None else generator.get_state()
-        super().__init__(loader)
-        if before is not None:
+        _check_guard()
+        if follows is None:
+            super().__init__(loader)
+        else:
+            loader, generator = _Following(loader, follows[0]), loader.generator or torch.default_generator
+            before = generator.get_state()
+            super().__init__(loader)
             generator.set_state(before)
-        self._follows = follows
-        self._shut = False
+            self._base_seed = follows[1]
+        self._shut, self._pid = False, os.getpid()
         self._lost = ""
         self._job = job
         self._ahead = loader.prefetch_factor * loader.num_workers
@@ -132,6 +154,8 @@ class WorkerIterator(_BaseDataLoaderIter):
             self._device = torch.accelerator.current_device_index()
             self._pins = ThreadPoolExecutor(1, "pin", _prepare_pinning, (self._device,))
         self._epoch = -1
+        for number in range(self._num_workers):
+            self._pool.append(self._start(number))
         self._reset(loader, True)
 
     @property
@@ -141,9 +165,6 @@ class WorkerIterator(_BaseDataLoaderIter):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
-        if self._follows is not None:
-            self._sampler_iter, self._base_seed = self._follows
-            self._follows = None
         self._epoch += 1
         self._next_task = 0  # the number of the next task
         self._wanted = 0  # the number of the next batch to yield
@@ -154,11 +175,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._busy = [0] * self._num_workers
         self._turns = itertools.cycle(range(self._num_workers))
         self._tries: collections.Counter[tuple[int, int]] = collections.Counter()  # by task and row
-        for number in range(self._num_workers):
-            if first_iter:
-                self._pool.append(self._start(number))
-                continue
-            worker = self._pool[number]
+        for number, worker in enumerate([] if first_iter else list(self._pool)):
             worker.tasks.clear()
             if worker.gone():
                 worker.close()
@@ -320,6 +337,8 @@ class WorkerIterator(_BaseDataLoaderIter):
             self._listen_without(worker)
             return False
         task, row = worker.marked
+        if task < 0:
+            self._lose(f"{how} before its first batch{'' if self._context.get_start_method() == 'fork' else _GUARD}")
         if task not in worker.tasks:  # it ended before it began with one
             task, row = next(iter(worker.tasks), -1 - number), 0
         index = worker.tasks.get(task)
@@ -367,7 +386,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         """End the workers; torch's name, which frameworks call."""
         if _utils is None or _utils.python_exit_status is not False:
             return  # they end with this process
-        if self.__dict__.get("_shut", True):
+        if self.__dict__.get("_shut", True) or self._pid != os.getpid():  # workers of a forked child's parent
             return
         self._shut = True
         end_all(self._pool, _GRACE)
@@ -380,6 +399,25 @@ class WorkerIterator(_BaseDataLoaderIter):
 
     def __del__(self) -> None:
         self._shutdown_workers()
+
+
+def _check_guard() -> None:
+    """Raise the error of a script that is run again by its own worker process; it is shown in one line.
+
+    The loader that waits for this worker shows where it is.
+    """
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    error, show = RuntimeError("a worker process cannot start workers before it has begun" + _GUARD), sys.excepthook
+
+    def shortly(kind: Any, value: Any, trace: Any) -> None:
+        if value is error:
+            print(f"RuntimeError: {error}", file=sys.stderr)
+        else:
+            show(kind, value, trace)
+
+    sys.excepthook = shortly
+    raise error
 
 
 def _record(index: Any, row: int) -> str:

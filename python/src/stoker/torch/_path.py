@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ._iterator import WorkerIterator
 from ._job import Job, Sent
-from ._split import SplitIterator, epoch_seed
+from ._split import SplitIterator, epoch_seed, next_seed
 
 # Where plan() is: imported with the first loader that is iterated.
 _RECOGNISE = "stoker.torch._recognise"
@@ -183,8 +183,6 @@ def choose(loader: Any) -> Way:
 
 def _against(loader: Any, samples: Any) -> TorchWay | None:
     """Return torch's way where workers of ours cannot have what is left to Python."""
-    if not loader.prefetch_factor:
-        return TorchWay("prefetch_factor=0")
     try:
         job = _job(loader, samples)
     except Exception as error:
@@ -222,15 +220,21 @@ class _EngineIterator(_BaseDataLoaderIter):
 
     def __init__(self, loader: Any, plan: Plan) -> None:
         super().__init__(loader)
-        self._plan, self._epochs = plan, 0
-        self._batches = plan.iterate(loader, self._base_seed, self._sampler_iter)
+        if loader.num_workers > 0:  # then torch begins the order twice, which a sampler may show
+            super()._reset(loader, True)
+        self._plan = plan
+        self._stoker_seed: tuple[int, int] | None = None
+        self._batches = self._iterate(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         # The next epoch of persistent workers: torch draws nothing then, and its workers' random numbers go on.
         super()._reset(loader, first_iter)
         self._end()
-        self._epochs += 1
-        self._batches = self._plan.iterate(loader, epoch_seed(self._base_seed, self._epochs), self._sampler_iter)
+        self._batches = self._iterate(loader)
+
+    def _iterate(self, loader: Any) -> Iterator[Any]:
+        self._stoker_seed = next_seed(self._index_sampler, self._base_seed, self._stoker_seed)
+        return self._plan.iterate(loader, epoch_seed(*self._stoker_seed), self._sampler_iter)
 
     def _next_data(self) -> Any:
         return next(self._batches)

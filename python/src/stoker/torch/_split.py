@@ -13,8 +13,24 @@ from ._job import Job, Sent
 _MIX = 0x9E3779B97F4A7C15  # an odd number whose multiples are far from each other
 
 
+def next_seed(order: Any, base: int, before: tuple[int, int] | None) -> tuple[int, int]:
+    """Return what the engine's seed of an epoch is made of: a number that torch has drawn, and a count.
+
+    Torch draws one number for all epochs of persistent workers.
+
+    Args:
+        order: what the batches come from; of an epoch that is resumed it knows the seed.
+        base: the number that torch has drawn for this iterator.
+        before: what the epoch before had, None for the first one.
+    """
+    resumed = getattr(order, "_stoker_seed", None)
+    if resumed is not None:
+        return int(resumed[0]), int(resumed[1])
+    return (base, 0) if before is None else (before[0], before[1] + 1)
+
+
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the engine's seed of an epoch of persistent workers, for which torch draws one number in all."""
+    """Return the engine's seed of an epoch."""
     return (seed + epoch * _MIX) & 0x7FFFFFFFFFFFFFFF
 
 
@@ -36,12 +52,14 @@ class SplitIterator(WorkerIterator):
         self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
         self._rings: dict[int, tuple[WorkerProcess, Any]] = {}  # which ring each of the workers has
         self._watched: tuple[int, ...] = ()
+        self._stoker_seed: tuple[int, int] | None = None
         super().__init__(loader, job, follows)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._asked.clear()
-        seed = self._base_seed if self._follows is None else self._follows[1]
-        self._stream.start(epoch_seed(int(seed), self._epoch + 1))
+        self._placed, self._place = 0, -1  # the task that is new, and how many records of the epoch are before it
+        self._stoker_seed = next_seed(self._index_sampler, int(self._base_seed), self._stoker_seed)
+        self._stream.start(epoch_seed(*self._stoker_seed))
         super()._reset(loader, first_iter)
 
     def _listen(self) -> None:
@@ -56,14 +74,18 @@ class SplitIterator(WorkerIterator):
             return
         if (number, task) in self._asked:
             return
+        place = self._place if self._place >= 0 else getattr(self._sampler_iter, "skipped", 0)
+        if task == self._placed:
+            self._placed, self._place = task + 1, place + len(index)
         records = self._numbers(index)
         if records is None or len(records) > self._stream.config["batch_size"]:
-            if records is not None:
-                self._plan.larger(len(records))
+            larger = None if records is None else self._plan.larger(len(records))
+            if larger is not None:
+                self._plan.give_back(larger)  # for the next epoch
             super()._hand(number, task, index)
             return
         self._asked.append((number, task))
-        self._stream.ask(records)
+        self._stream.ask(records, place)
 
     def _next_data(self) -> Any:
         self._look()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,41 +19,83 @@ from .._errors import ConfigError, StateMismatch
 _VERSION = 1
 
 
+@dataclass
+class Place:
+    """Where the loop is in an epoch. It outlives the iterator, which is gone after a ``break``."""
+
+    begun: dict[str, Any] | None  # random numbers when the epoch began
+    done: int  # batches that the loop was given, or that were skipped
+    failed: int = 0  # those that were errors since then
+    ended: bool = False
+
+
+class _Counted:
+    """An iterator of a loader that writes down where the loop is."""
+
+    _stoker_place: Place
+
+    def __next__(self) -> Any:
+        place = self._stoker_place
+        try:
+            batch = super().__next__()  # type: ignore[misc]
+        except StopIteration:
+            place.ended = True
+            raise
+        except Exception:
+            place.failed += 1
+            raise
+        # Errors that the loop has survived lie behind it.
+        place.done += 1 + place.failed
+        place.failed = 0
+        return batch
+
+
+@functools.cache
+def _counted(kind: type) -> Any:
+    return type(kind.__name__, (_Counted, kind), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+
+
 class Standing:
     """What ``state_dict`` needs to know about the epoch that runs, and ``load_state_dict`` about the next one."""
 
     def __init__(self) -> None:
-        self.begun: dict[str, Any] | None = None  # random numbers when the epoch began
+        self.place: Place | None = None  # of the iterator that was made last
         self.skipped = 0  # batches that were not made since they had been before
-        self.iterator: Callable[[], Any] = lambda: None
         self.order: Resumed | None = None  # for the iterator that is being made
 
     def begin(self, loader: Any, make: Callable[[], Any]) -> Any:
         """Make the iterator of an epoch, the loaded one if there is one."""
         state, loader._stoker_load = loader._stoker_load, None
         if state is None:
-            self.begun, self.skipped = _random_state(loader), 0
+            begun, self.skipped = _random_state(loader), 0
             made = make()
         else:
+            begun = state["begun"]
             made = self._resume(loader, make, state)
-        self.iterator = weakref.ref(made)
+        if begun is not None:
+            begun["seed"] = getattr(made, "_stoker_seed", None)
+        if not isinstance(made, _Counted):
+            made.__class__ = _counted(type(made))  # type: ignore[arg-type]
+        made._stoker_place = self.place = Place(begun, self.skipped)
         return made
 
     def _resume(self, loader: Any, make: Callable[[], Any], state: dict[str, Any]) -> Any:
-        self.begun, self.skipped = state["begun"], _steps(state, _global_rows(loader))
+        begun, self.skipped = state["begun"], _steps(state, _global_rows(loader))
         now = torch.get_rng_state()
-        if self.begun is not None:
-            _check_generators(loader, self.begun)
-            _set_random_state(loader, self.begun)  # for the seed that torch draws for each iterator
+        if begun is not None:
+            _check_generators(loader, begun)
+            _set_random_state(loader, begun)  # for the seed that torch draws for each iterator
         try:
-            return self._iterable(make) if isinstance(loader.dataset, IterableDataset) else self._ordered(loader, make)
+            if isinstance(loader.dataset, IterableDataset):
+                return self._iterable(make)
+            return self._ordered(loader, make, begun)
         finally:
             torch.set_rng_state(now)
 
-    def _ordered(self, loader: Any, make: Callable[[], Any]) -> Any:
+    def _ordered(self, loader: Any, make: Callable[[], Any], begun: dict[str, Any] | None) -> Any:
         persistent = loader._iterator  # which knows its order already
         base = loader._index_sampler
-        self.order = Resumed(loader, base, self.skipped, self.begun)
+        self.order = Resumed(loader, base, self.skipped, begun)
         try:
             if persistent is not None:
                 persistent._index_sampler = self.order
@@ -67,33 +110,26 @@ class Standing:
         left = sum(1 for _ in itertools.islice(made, self.skipped))
         if left < self.skipped:
             raise _too_far(self.skipped, f"the dataset gives {left}")
-        self.skipped = 0  # the iterator has counted them
         return made
 
     def state(self, loader: Any) -> dict[str, Any]:
         """Return the state of a loader; see ``DataLoader.state_dict``."""
         if loader._stoker_load is not None:
             return dict(loader._stoker_load)
-        done, iterator = 0, self.iterator()
-        if self.begun is not None:
-            # Of an iterator that is gone it is not known how far it came: its epoch is over, or was given up.
-            done = -1 if iterator is None else self.skipped + int(iterator._num_yielded)
-            if _length(loader) == done:
-                done = -1
-        state = {"version": _VERSION, "batches": max(done, 0), "begun": self.begun if done > 0 else None}
+        place = self.place
+        done = 0 if place is None or place.ended or place.done == _length(loader) else place.done
+        state = {"version": _VERSION, "batches": done, "begun": place.begun if place is not None and done else None}
         rows = _global_rows(loader)
         return state | {"rows": rows} if rows else state
 
 
 class Resumed:
-    """The order of an epoch of which the first batches are left out.
-
-    Samplers draw their random numbers with the first item, behind the seed that torch draws for an iterator: for that
-    item the random numbers are put back to where they were then.
-    """
+    """The order of an epoch of which the first batches are left out."""
 
     def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
         self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
+        # The engine's seed of the epoch.
+        self._stoker_seed = None if begun is None else begun.get("seed")
 
     def __len__(self) -> int:
         return len(self._order)
@@ -104,22 +140,51 @@ class Resumed:
         return getattr(self._order, name)
 
     def __iter__(self) -> Iterator[Any]:
-        items = iter(self._order)
+        return _Rest(self._loader, self._order, self._skip, self._begun)
+
+
+class _Rest:
+    """Iterates over what is left of an epoch.
+
+    The order is drawn with the first item, as it was when the epoch began: random numbers are put back for that long.
+    """
+
+    def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
+        self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
+        self.skipped = 0  # records that were left out
+        self.rest: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._first() if self.rest is None else next(self.rest)
+
+    def _first(self) -> Any:
         now = torch.get_rng_state()
         try:
-            if self._begun is not None:
-                _set_random_state(self._loader, self._begun)
-                if self._begun["seeded"]:
-                    torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
-            left = sum(1 for _ in itertools.islice(items, self._skip))
-            first = next(items, self)
+            self.rest = self._drawn()
+            for count in range(self._skip):
+                batch = next(self.rest, self)
+                if batch is self:
+                    raise _too_far(self._skip, f"the sampler gives {count}")
+                self.skipped += len(batch) if isinstance(batch, Sized) else 1
+            return next(self.rest)
         finally:
             torch.set_rng_state(now)
-        if left < self._skip:
-            raise _too_far(self._skip, f"the sampler gives {left}")
-        if first is not self:
-            yield first
-            yield from items
+
+    def _drawn(self) -> Iterator[Any]:
+        """Begin the order as torch's iterator did: around the seed that it draws, and twice with workers."""
+        begun = self._begun
+        if begun is None:
+            return iter(self._order)
+        _set_random_state(self._loader, begun)
+        items: Iterator[Any] = iter(self._order)
+        if begun["seeded"]:
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
+            if begun.get("workers"):
+                items = iter(self._order)
+        return items
 
 
 def _too_far(batches: int, what: str) -> StateMismatch:
@@ -170,6 +235,8 @@ def _steps(state: dict[str, Any], rows: int | None) -> int:
 
 
 def _length(loader: Any) -> int | None:
+    if isinstance(loader.dataset, IterableDataset):
+        return None  # torch would warn where it has said something else than it gives
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -206,6 +273,7 @@ def _random_state(loader: Any) -> dict[str, Any]:
     return {
         # Persistent workers draw no seed but for their first epoch.
         "seeded": loader._iterator is None,
+        "workers": loader.num_workers > 0,
         "global": _text(torch.get_rng_state()),
         "generators": [_text(g.get_state()) for g in _generators(loader)],
         "sampler": None if sampler is None else sampler.state_dict(),

@@ -113,6 +113,7 @@ class _Worker:
             return self._send_failure(epoch, task, self._broken)
         try:
             self._task, self._pieces.task = task, (epoch, task)
+            self._mark(0)
             data = self._fetch.fetch(index, *self._given(slot))
         except _NoMore:
             return self._inbox.send((_messages.END, epoch, task))

@@ -30,6 +30,9 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
     if stranger is not None:
         return f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine"
 
+    if loader.num_workers > 0 and not loader.prefetch_factor:
+        return "prefetch_factor=0"  # which torch refuses
+
     from ..._binary import find_binary
     from ..._errors import EngineNotFound
     from . import _tables

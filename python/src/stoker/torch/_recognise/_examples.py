@@ -427,7 +427,7 @@ class _Epoch(_plan.Epoch):
         except _whole.Strange:
             pass
         if batch.stacked:  # and may have been written into
-            return self._by_python(indices)
+            return self._by_python(indices, place)
         # As in a worker process: its random numbers are none of the program's.
         with _plan.random_numbers(self._seed + place):
             return super()._of_samples(samples, images, index, indices, place)

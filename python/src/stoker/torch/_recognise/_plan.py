@@ -6,6 +6,7 @@ import collections
 import contextlib
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from .._path import Row
-from . import _datasets, _library, _memory, _transforms
+from . import _datasets, _library, _memory, _order, _transforms
 from ._library import Unknown
 from ._samples import Samples
 from ._stream import Records, Stream
@@ -27,7 +28,6 @@ from ._stream import Records, Stream
 _GUESS = 64
 # So many records are asked for ahead of those that the engine has room for.
 _AHEAD = 8192
-_SAMPLERS = ("SequentialSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ class EnginePlan:
         sampler = loader.batch_sampler
         rows = getattr(sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
+        self._too_many = sys.maxsize  # rows that an engine has no memory for
         self._idle: list[Stream] = []
         # With worker processes, which read the ring, each may have a batch.
         self.workers = int(loader.num_workers) if found.split else 0
@@ -117,6 +118,7 @@ class EnginePlan:
             warn(self._cache_note, RuntimeWarning)
         self.images = 0
         self.by_python = 0
+        self.foresees = True  # until a batch was another one than the sampler's list said
 
     def _find(self, loader: Any) -> Found:
         return find(loader)
@@ -183,9 +185,17 @@ class EnginePlan:
         """Take an engine back."""
         self._idle.append(stream)
 
-    def larger(self, rows: int) -> None:
-        """Learn that there are batches of so many rows."""
-        self._rows = max(self._rows, rows)
+    def larger(self, rows: int) -> Stream | None:
+        """Return an engine with room for batches of so many rows, as later epochs get; None if it has no memory."""
+        before, self._rows = self._rows, rows + rows // 4  # the next one may be larger again
+        try:
+            return self._new_stream() if rows < self._too_many else None
+        except StokerError:
+            self._too_many = rows
+        finally:
+            if rows >= self._too_many:
+                self._rows = before
+        return None
 
     # --- stoker.torch._path.Plan -------------------------------------------
 
@@ -302,76 +312,91 @@ def _equal(a: Records | None, b: Records | None) -> bool:
     return np.array_equal(a, b)
 
 
-class Epoch:
-    """The batches of one epoch."""
+class Epoch(_order.Epoch):
+    """The batches of one epoch that the engine makes."""
 
     def __init__(self, plan: EnginePlan, loader: Any, seed: int, order: Iterator[Any]) -> None:
         """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
-        self._plan = plan
+        super().__init__(loader, order)
+        self._plan, self._loader = plan, loader
         self._dataset, self._collate = loader.dataset, loader.collate_fn
         data = plan.found.data
         self._leaves, self._starts = data.leaves, data.starts
         self._numbers, self._samples = plan.numbers(), plan.here
         self._target_transform = plan.found.target_transform
         self._seed = seed
-        self._order = order
-        self._error: BaseException | None = None
-        self._waiting: collections.deque[tuple[list[Any], Records | None]] = collections.deque()
+        # Batches that the engine was asked for before they were read.
+        self._foreseen: collections.deque[tuple[list[Any], Records]] = collections.deque()
+        self._next = 0  # the place of the next batch that is read
         self._stream: Stream | None = plan.stream()
         self._stream.start(seed)
-        self._window = _window(loader, self._stream)
+        self._window = self._stream.slots + -(-_AHEAD // int(self._stream.config["batch_size"]))
         # What goes to a device is copied out of the ring, which is registered.
         moves = getattr(loader, "_stoker_target", None) is not None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available() and not moves
-        if loader.num_workers > 0:
-            self._read_ahead()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
+        self._begin()
 
     @property
     def connection(self) -> Any:
         """The engine's connection, whose ring batches lie in."""
         return None if self._stream is None else self._stream.connection
 
-    def _read_ahead(self) -> None:
-        """Ask for as many batches as the sampler may be read ahead for."""
-        stream = self._stream
-        while self._error is None and stream is not None and len(self._waiting) < self._window:
-            try:
-                batch = next(self._order)
-            except BaseException as error:  # its turn comes behind the batches before it
-                self._error = error
-                break
-            indices = list(batch)
-            records = self._numbers(indices)
-            if records is not None and len(records) > stream.config["batch_size"]:
-                self._plan.larger(len(records))
-                records = None
-            self._waiting.append((indices, records))
-            if records is not None:
-                stream.ask(records)
+    def _ask(self, indices: list[Any]) -> tuple[list[Any], Records | None, int]:
+        """Ask for a batch, which may be foreseen, and for those that are known before the sampler returns them."""
+        place = self._next or _order.skipped(self._order)
+        self._next = place + len(indices)
+        if self._foreseen and self._foreseen[0][0] == indices:
+            records: Records | None = self._foreseen.popleft()[1]
+        else:
+            if self._foreseen and self._stream is not None:
+                self._stream.forget(len(self._foreseen))
+                self._foreseen.clear()
+                self._plan.foresees = False
+            records = self._records(indices)
+            if records is not None and self._stream is not None:
+                self._stream.ask(records, place)
+        if self._plan.foresees:
+            self._foresee(indices)
+        return indices, records, place
+
+    def _foresee(self, indices: list[Any]) -> None:
+        """Ask for batches behind the one that was read last, as far as they are drawn."""
+        if not self._foreseen:
+            self._drawn = _order.drawn(self._loader, self._order, len(indices), self._next)
+        place = self._next + sum(len(batch) for batch, _ in self._foreseen)
+        while len(self._waiting) + len(self._foreseen) < self._window:
+            batch = next(self._drawn, None)
+            records = None if batch is None else self._records(batch)
+            if batch is None or records is None or self._stream is None:
+                self._drawn = iter(())
+                return
+            self._stream.ask(records, place)
+            self._foreseen.append((batch, records))
+            place += len(batch)
+
+    def _records(self, indices: list[Any]) -> Records | None:
+        """Return which records of the engine's a batch has, None if the engine cannot make the batch."""
+        records = self._numbers(indices)
+        if records is None or self._stream is None or len(records) <= self._stream.config["batch_size"]:
+            return records
+        larger = self._plan.larger(len(records))
+        if larger is None:
+            return None
+        larger.follow(self._stream)
+        self._stream = larger
+        return records
 
     def __next__(self) -> Any:
         if self._stream is None:
             raise StopIteration
-        self._read_ahead()
-        if not self._waiting:
-            error, self._error = self._error, None
-            self.close()
-            if error is None or isinstance(error, StopIteration):
-                # One that is kept would keep all frames that it goes through, and the batches in them, in a cycle.
-                del error
-                raise StopIteration
-            try:
-                raise error
-            finally:
-                del error
-        indices, records = self._waiting.popleft()
+        return super().__next__()
+
+    def _make(self, asked: tuple[list[Any], Records | None, int]) -> Any:
+        indices, records, place = asked
         self._plan.images += len(indices)
-        if records is None:
-            return self._by_python(indices)
-        arrays, index, place = self._stream.take()
+        if records is None or self._stream is None:
+            return self._by_python(indices, place)
+        arrays, index, _ = self._stream.take()
         images = arrays["image"]
         if self._samples is not None:
             return self._pinned(self._of_samples(self._samples, images, index, indices, place))
@@ -380,7 +405,7 @@ class Epoch:
         if index.min() < 0:
             replaced = any(leaf.replaces for leaf in self._leaves)
             if replaced or not self._repair(images, indices, np.flatnonzero(index < 0), place):
-                return self._by_python(indices)
+                return self._by_python(indices, place)
         return self._pinned(self._collated(images, self._targets(records)))
 
     def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
@@ -434,10 +459,10 @@ class Epoch:
             images[row].copy_(image)
         return True
 
-    def _by_python(self, indices: list[Any]) -> Any:
+    def _by_python(self, indices: list[Any], place: int) -> Any:
         """Make a batch as torch does, in this process."""
         self._plan.by_python += len(indices)
-        with random_numbers(self._seed):
+        with random_numbers(self._seed + place):
             together = getattr(self._dataset, "__getitems__", None)
             return self._pinned(self._collate(together(indices) if together else [self._dataset[i] for i in indices]))
 
@@ -450,22 +475,6 @@ class Epoch:
         if stream is not None:
             self._waiting.clear()
             self._plan.give_back(stream)
-
-
-def _window(loader: Any, stream: Stream) -> int:
-    """Return how many batches the sampler may be read ahead for.
-
-    torch's own samplers draw all their random numbers at their beginning, so that nobody can tell. Others are read as
-    far as torch reads them.
-    """
-    batches, records = loader.batch_sampler, loader.sampler
-    own = type(batches).__module__ == "torch.utils.data.sampler" and (
-        (type(records).__module__ == "torch.utils.data.sampler" and type(records).__name__ in _SAMPLERS)
-        or type(records).__module__ == "torch.utils.data.distributed"
-    )
-    if own and getattr(batches, "sampler", None) is records:
-        return stream.slots + -(-_AHEAD // int(stream.config["batch_size"]))
-    return max(1, int(loader.num_workers) * int(loader.prefetch_factor or 2)) if loader.num_workers else 1
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import os
 import time
 import weakref
@@ -55,11 +57,13 @@ class Stream:
         self.config = config
         self.timeout = timeout
         self._shared = shared
-        self._died_at: Position | None = None
+        self._died_at = -1  # the place of the batch at which it has died
         self.wait_seconds = 0.0
         self.copies = 0
-        self._asked: list[Records] = []
-        self._at = Position(0, 0)
+        # What was asked for and not taken: the place of each batch, and its records.
+        self._asked: collections.deque[tuple[int, Records]] = collections.deque()
+        self._sent = 0  # how many of them the engine knows
+        self._epoch, self._reached = 0, -1  # the place behind the last batch that the engine knows
         self._open()
 
     def _open(self) -> None:
@@ -92,33 +96,58 @@ class Stream:
         """How many batches the engine has room for."""
         return self._connection.slots
 
-    @property
-    def ahead(self) -> int:
-        """How many batches were asked for and not taken."""
-        return len(self._asked)
-
     def start(self, epoch: int) -> None:
         """Begin a stream; random numbers depend on ``epoch`` and the place of a record in it."""
         self._asked.clear()
-        self._begin(Position(epoch, 0))
+        self._epoch, self._died_at = epoch, -1
+        self._restart()
 
-    def _begin(self, position: Position) -> None:
-        self._at = position
+    def _restart(self) -> None:
+        """Begin again behind what was taken."""
+        self._sent, self._reached = 0, -1
         if not self._connection.usable:
             self._connection.close()
             self._finalizer.detach()
             self._open()
-        self._connection.start(position)
-        for records in self._asked:
-            self._connection.order(records)
+        self._send()
 
-    def ask(self, records: Records) -> None:
-        """Ask for a batch, behind those that were asked for before."""
-        self._asked.append(records)
-        try:
+    def _send(self) -> None:
+        """Ask the engine for what follows in its stream, which has no gaps: behind one, it is a new stream."""
+        while self._sent < len(self._asked):
+            place, records = self._asked[self._sent]
+            if place != self._reached:
+                if self._sent:
+                    return
+                self._connection.start(Position(self._epoch, place))
             self._connection.order(records)
+            self._sent += 1
+            self._reached = place + len(records)
+
+    def _order(self) -> None:
+        try:
+            self._send()
         except EngineDied:
-            self._begin(self._at)
+            self._restart()
+
+    def ask(self, records: Records, place: int) -> None:
+        """Ask for a batch, behind those that were asked for before; ``place`` records of the epoch are before it."""
+        self._asked.append((place, records))
+        self._order()
+
+    def follow(self, other: Stream) -> None:
+        """Go on for another engine, which is closed."""
+        self.start(other._epoch)
+        self._asked += other._asked
+        other.close()
+        self._order()
+
+    def forget(self, batches: int) -> None:
+        """Take back the last batches that were asked for."""
+        for _ in range(batches):
+            self._asked.pop()
+        if self._sent > len(self._asked):
+            self._sent, self._reached = 0, -1
+            self._order()
 
     def take(self) -> tuple[dict[str, Any], Records, int]:
         """Return the arrays of the batch that comes next, its index and the place of its first record.
@@ -131,7 +160,7 @@ class Stream:
             try:
                 self._connection.wait(self.timeout)
             except EngineDied:
-                self._begin(self._at)
+                self._restart()
                 self._connection.wait(self.timeout)
             event = self._connection.take()
         except BaseException:
@@ -153,12 +182,13 @@ class Stream:
         """Return the bytes of a batch, its rows and the place of its first record."""
         root = self._connection.lease(event, self.slot_bytes)
         rows = event.rows
-        records = self._asked.pop(0)
+        place, records = self._asked.popleft()
+        self._sent -= 1
         if rows != len(records):
             self._connection.tear()
             raise StokerError(f"the engine made a batch of {rows} rows where {len(records)} were asked for")
-        place = self._at.row
-        self._at = Position(self._at.epoch, place + rows)
+        with contextlib.suppress(EngineDied):  # which is seen when the next batch is waited for
+            self._send()
         return root, rows, place
 
     # --- for other processes -------------------------------------------------
@@ -170,10 +200,10 @@ class Stream:
                 return None
             event: Any = self._connection.take()
         except EngineDied:
-            if self._died_at == self._at:
+            if self._died_at == self._asked[0][0]:
                 raise
-            self._died_at = self._at
-            self._begin(self._at)
+            self._died_at = self._asked[0][0]
+            self._restart()
             return None
         except BaseException:
             self._connection.tear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 import torch.utils.data
 
 from .._path import Row
+from . import _order
 from ._library import Unknown, check_class, check_init, check_instance, check_module, is_function, qualified
 
 Array = npt.NDArray[Any]
@@ -189,35 +189,16 @@ def _key(loader: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-class _Epoch:
+class _Epoch(_order.Epoch):
     """The batches of one epoch."""
 
     def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any]) -> None:
-        self._plan, self._dataset, self._collate = plan, loader.dataset, loader.collate_fn
-        self._len, self._order = length, order
-        self._error: BaseException | None = None
-        self._waiting: collections.deque[list[Any]] = collections.deque()
-        # As far as torch reads a sampler, which may draw random numbers of the program's.
-        self._window = max(1, int(loader.num_workers) * int(loader.prefetch_factor or 1))
+        super().__init__(loader, order)
+        self._plan, self._dataset, self._collate, self._len = plan, loader.dataset, loader.collate_fn, length
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
-        if loader.num_workers > 0:
-            self._read_ahead()
+        self._begin()
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def _read_ahead(self) -> None:
-        while self._error is None and len(self._waiting) < self._window:
-            try:
-                self._waiting.append(list(next(self._order)))
-            except BaseException as error:  # its turn comes behind the batches before it
-                self._error = error
-
-    def __next__(self) -> Any:
-        self._read_ahead()
-        if not self._waiting:
-            raise self._error or StopIteration
-        indices = self._waiting.popleft()
+    def _make(self, indices: list[Any]) -> Any:
         if indices and all(type(i) is int and 0 <= i < self._len for i in indices):
             batch = self._plan.batch(np.array(indices, np.int64))
         else:
