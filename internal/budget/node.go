@@ -18,8 +18,11 @@ type Node struct {
 }
 
 // LauncherVariables are those that say how many processes there are, in the
-// environment of each: of torchrun and its relatives, Open MPI and MPICH.
-var LauncherVariables = []string{"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}
+// environment of each: of torchrun and its relatives, Open MPI, MPICH, MVAPICH, Spectrum MPI and Horovod.
+var LauncherVariables = []string{
+	"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "JSM_NAMESPACE_LOCAL_SIZE",
+	"HOROVOD_LOCAL_SIZE",
+}
 
 // NodeOf reads the environment that launchers and Slurm make. engines, when it is
 // not 0, is what the trainer knows. launcher is asked for the cores of the process

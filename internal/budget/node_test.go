@@ -22,6 +22,7 @@ func TestEnginesOfANodeShareTheCores(t *testing.T) {
 		{"what the trainer knows counts more", 4, env{"LOCAL_WORLD_SIZE": "8"}, 64, 4, 16},
 		{"GOMAXPROCS of each", 0, env{"LOCAL_WORLD_SIZE": "8", "GOMAXPROCS": "6"}, 6, 8, 6},
 		{"Open MPI", 0, env{"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 32, 4, 8},
+		{"MVAPICH", 0, env{"MV2_COMM_WORLD_LOCAL_SIZE": "4"}, 32, 4, 8},
 		{"MPICH", 0, env{"MPI_LOCALNRANKS": "2"}, 32, 2, 16},
 		{"Slurm, all cores seen", 0, env{"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": "64"}, 64, 4, 16},
 		{"Slurm, bound to its part", 0, env{"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": "64"}, 16, 4, 16},

@@ -196,7 +196,25 @@ def test_wrong_arguments(make: Make, impatient: None, arguments: dict, error: st
     [
         ({}, (0, 1)),
         ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
-        ({"RANK": "3"}, (0, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        # Open MPI starts its own daemons by srun: the step and its tasks are those of the daemons.
+        (
+            {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+            | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"},
+            (5, 8),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}, (1, 4)),
+        ({"PMIX_RANK": "1", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        (
+            {"PMIX_RANK": "3", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4"},
+            (3, 4),
+        ),
+        ({"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2"}, (0, 2)),
+        ({"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "6", "PMIX_RANK": "1"}, (1, 6)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}, (1, 2)),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2"}, (1, 2)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, (1, 2)),
+        ({"WORLD_SIZE": "1"}, (0, 1)),
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (1, 2)),
         ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}, (1, 4)),
         # The batch script itself, which is one process.
@@ -211,7 +229,53 @@ def test_rank_from_the_environment(env: dict, expected: tuple[int, int]) -> None
     assert rank_and_world(5, 6, env) == (5, 6)
 
 
-@pytest.mark.parametrize(("env", "expected"), [({}, 0), ({"LOCAL_WORLD_SIZE": "8"}, 8), ({"LOCAL_WORLD_SIZE": "x"}, 0)])
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"RANK": "3"}, "RANK is set without WORLD_SIZE"),
+        ({"WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "WORLD_SIZE is set without RANK"),
+        ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "a"}, "PMIX_RANK is set without"),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set without OMPI_COMM_WORLD_SIZE"),
+        ({"PMI_RANK": "1"}, "PMI_RANK is set without PMI_SIZE"),
+        ({"PALS_RANKID": "1"}, "PALS_RANKID is set without"),
+        ({"ALPS_APP_PE": "1"}, "ALPS_APP_PE is set without"),
+    ],
+)
+def test_a_rank_without_the_number_of_ranks_warns(env: dict, said: str) -> None:
+    from stoker._distributed import rank_and_world
+
+    with pytest.warns(RuntimeWarning, match=f"{said}.*reads all of the data"):
+        assert rank_and_world(None, None, env) == (0, 1)
+    assert rank_and_world(5, 6, env) == (5, 6)
+
+
+def test_ranks_that_do_not_fit() -> None:
+    from stoker._distributed import rank_and_world
+
+    with pytest.raises(stoker.ConfigError, match=r"rank=2 of world_size=2 \(from Open MPI: OMPI_COMM_WORLD_RANK"):
+        rank_and_world(None, None, {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "2"})
+
+
+def test_rank_is_shown(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    loader = make("fake:")
+    assert (loader.rank, loader.world_size) == (1, 2)
+    assert (loader.info["rank"], loader.info["world_size"]) == (1, 2)
+    assert loader.info["rank_from"] == "Open MPI: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE"
+    assert "rank=1, world_size=2 from Open MPI" in repr(loader)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, 0),
+        ({"LOCAL_WORLD_SIZE": "8"}, 8),
+        ({"LOCAL_WORLD_SIZE": "x"}, 0),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+        ({"MPI_LOCALNRANKS": "4"}, 4),
+    ],
+)
 def test_local_world_size(env: dict[str, str], expected: int) -> None:
     from stoker._distributed import local_world_size
 

@@ -7,44 +7,82 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ._errors import ConfigError
+from ._errors import ConfigError, warn
+
+# The variables that launchers set: their name, the rank, the number of ranks, and those on this machine.
+_LAUNCHERS = (
+    ("torchrun", ("RANK",), ("WORLD_SIZE",), "LOCAL_WORLD_SIZE"),
+    ("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MVAPICH", ("MV2_COMM_WORLD_RANK",), ("MV2_COMM_WORLD_SIZE",), "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("Spectrum MPI", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",), "JSM_NAMESPACE_LOCAL_SIZE"),
+    ("MPI (PMI)", ("PMI_RANK",), ("PMI_SIZE",), "MPI_LOCALNRANKS"),
+    ("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",), "HOROVOD_LOCAL_SIZE"),
+    ("Flux", ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",), ""),
+    ("Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ""),
+    # PMIx has no variable for the number of ranks. Its launchers set others as well, except for a few.
+    ("MPI (PMIx)", ("PMIX_RANK",), ("PMIX_SIZE",), ""),
+    ("PALS", ("PALS_RANKID",), ("PALS_SIZE",), ""),
+    ("ALPS", ("ALPS_APP_PE",), (), ""),
+)
 
 
 def rank_and_world(rank: int | None, world_size: int | None, env: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """Return (rank, world size): as given, or from torch.distributed, torchrun or Slurm, or (0, 1)."""
+    """Return (rank, world size): as given, or from torch.distributed, a launcher, or (0, 1)."""
+    return found_rank(rank, world_size, env)[:2]
+
+
+def found_rank(rank: int | None, world_size: int | None, env: Mapping[str, str] | None = None) -> tuple[int, int, str]:
+    """Return (rank, world size, where they are from)."""
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given}= was given without {missing}=; give both or neither")
+    origin = "the arguments"
     if rank is None or world_size is None:
-        rank, world_size = _detect(os.environ if env is None else env)
+        rank, world_size, origin = _detect(os.environ if env is None else env)
     if world_size < 1 or not 0 <= rank < world_size:
-        raise ConfigError(f"rank={rank} of world_size={world_size}; ranks go from 0 to world_size - 1")
-    return rank, world_size
+        raise ConfigError(
+            f"rank={rank} of world_size={world_size} (from {origin}); ranks go from 0 to world_size - 1"
+        )
+    return rank, world_size, origin
 
 
 def local_world_size(env: Mapping[str, str] | None = None) -> int:
-    """Return how many ranks torchrun has started on this machine, or 0: the engine looks further."""
-    try:
-        return max(0, int((os.environ if env is None else env).get("LOCAL_WORLD_SIZE", "0")))
-    except ValueError:
-        return 0
+    """Return how many ranks a launcher has started on this machine, or 0: the engine looks further."""
+    env = os.environ if env is None else env
+    for _, _, _, local in _LAUNCHERS:
+        try:
+            if (n := int(env.get(local, "0"))) > 0:
+                return n
+        except ValueError:
+            pass
+    return 0
 
 
-def _detect(env: Mapping[str, str]) -> tuple[int, int]:
+def _detect(env: Mapping[str, str]) -> tuple[int, int, str]:
     # An initialised process group is the truth, whatever the environment says.
     torch_distributed: Any = sys.modules.get("torch.distributed")
     if torch_distributed is not None and torch_distributed.is_available() and torch_distributed.is_initialized():
-        return torch_distributed.get_rank(), torch_distributed.get_world_size()
-    if "RANK" in env and "WORLD_SIZE" in env:
-        return _number(env, "RANK"), _number(env, "WORLD_SIZE")
-    # A batch script that does not use srun has SLURM_PROCID=0 and SLURM_NTASKS=n as well, but is
-    # one process: only the tasks of a step have SLURM_STEP_ID.
-    task = "SLURM_STEP_ID" in env or "SLURM_JOB_ID" not in env
-    if "SLURM_PROCID" in env and task:
-        for total in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
-            if total in env:
-                return _number(env, "SLURM_PROCID"), _number(env, total)
-    return 0, 1
+        return torch_distributed.get_rank(), torch_distributed.get_world_size(), "torch.distributed"
+    half = ""
+    for launcher, ranks, sizes, _ in _LAUNCHERS:
+        # A batch script that does not use srun has SLURM_PROCID=0 and SLURM_NTASKS=n as well, but is
+        # one process: only the tasks of a step have SLURM_STEP_ID.
+        if launcher == "Slurm" and "SLURM_STEP_ID" not in env and "SLURM_JOB_ID" in env:
+            continue
+        rank, size = (next((v for v in names if env.get(v)), None) for names in (ranks, sizes))
+        if rank and size:
+            return _number(env, rank), _number(env, size), f"{launcher}: {rank}, {size}"
+        if rank:
+            half = half or f"{rank} is set without {sizes[0] if sizes else 'the number of ranks'}"
+        elif size and sizes == ("WORLD_SIZE",) and env[size] != "1":
+            half = half or f"{size} is set without {ranks[0]}"
+    if half:
+        warn(
+            f"{half}: this process reads all of the data, as rank 0 of 1\n"
+            "hint: pass rank= and world_size= to the Loader, or start it with torchrun, mpirun or srun",
+            RuntimeWarning,
+        )
+    return 0, 1, ""
 
 
 def _number(env: Mapping[str, str], name: str) -> int:

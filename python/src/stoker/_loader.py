@@ -12,7 +12,7 @@ from . import _columns, _device, _map, _options, _state, _view
 from ._batch import Batch
 from ._columns import Column
 from ._connection import Position
-from ._distributed import local_world_size, rank_and_world
+from ._distributed import found_rank, local_world_size
 from ._epochs import Epochs, Form
 from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec, parse_fields
@@ -118,8 +118,10 @@ class Loader:
             of this rank.
         apply_orientation: turn images as their EXIF orientation says. Default: leave them as
             they are stored, as torchvision does.
-        rank: number of this process, from 0. Default: that of torch.distributed,
-            torchrun (``RANK``) or Slurm (``SLURM_PROCID``), else 0.
+        rank: number of this process, from 0. Default: that of torch.distributed, torchrun (``RANK``),
+            MPI (``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``) or Slurm (``SLURM_PROCID``), else 0.
+            ``info["rank_from"]`` names the variables. A launcher that sets a rank without the
+            number of ranks gives a warning.
         world_size: number of processes that share each global batch; with ``rank``.
         threads: decoding threads of the engine. Default: one per core; where several ranks run on this
             machine (torchrun, MPI, Slurm), each engine takes its part of the cores.
@@ -271,7 +273,7 @@ class Loader:
         if on_device is not None and layout is not None:
             raise ConfigError(f"layout={layout!r}: with on_device= it is OnDevice(layout=)")
         self.layout = _options.layout(layout, self.output, functions is not None or on_device is not None)
-        self.rank, self.world_size = rank_and_world(rank, world_size)
+        self.rank, self.world_size, rank_from = found_rank(rank, world_size)
         timeout = _options.seconds("timeout", timeout)
         if threads is None:
             threads = num_workers
@@ -324,6 +326,7 @@ class Loader:
             if prefetch is None:
                 epochs.widen(functions.wants)
         self.info = epochs.info = epochs.live().info
+        self.info |= {"rank": self.rank, "world_size": self.world_size, "rank_from": rank_from}
         if shuffle == "auto":
             chosen = self.info["order"]
             self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
@@ -453,7 +456,8 @@ class Loader:
         if self.shuffle:
             parts.append(f"shuffle={self.shuffle!r}, seed={self.seed}")
         if self.world_size > 1:
-            parts.append(f"rank={self.rank}, world_size={self.world_size}")
+            origin = self.info["rank_from"].partition(":")[0]
+            parts.append(f"rank={self.rank}, world_size={self.world_size} from {origin}")
         arrays = ", ".join(str(s) for s in self._epochs.specs)
         if self._epochs.stage is not None:
             arrays += f"; then {self._epochs.stage}"
