@@ -513,5 +513,4 @@ def test_every_dataset_that_is_known_exists() -> None:
         module, _, kind = name.rpartition(".")
         found = getattr(__import__(module, fromlist=[kind]), kind)
         assert _library.qualified(found) == name
-        _library.check_class(found)
         assert module.partition(".")[0] in _recognise.PACKAGES

@@ -53,6 +53,10 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
         return str(reason)
     except EngineNotFound as error:
         return str(error).splitlines()[0]
+    except Exception as error:
+        # It may be the program's: then it comes again, where torch raises it.
+        text = str(error).splitlines()
+        return f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}"
 
 
 def _stranger(dataset: Any, depth: int = 0) -> type | None:

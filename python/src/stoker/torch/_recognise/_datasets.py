@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from . import DEEP
-from ._library import Unknown, check_class, check_instance, check_module, is_function, qualified
+from . import DEEP, _proof
+from ._library import Unknown, check_class, check_instance, qualified
 
 Records = npt.NDArray[np.int64]
 
@@ -119,12 +119,11 @@ def _check_loader(loader: Any) -> None:
     """Raise Unknown unless files are opened as ``PIL.Image.open(path).convert("RGB")``."""
     import torchvision
 
-    folder = "torchvision.datasets.folder"
-    if not (is_function(loader, folder, "default_loader") or is_function(loader, folder, "pil_loader")):
+    if not any(loader is _proof.find(name) for name in _proof.LOADERS):
         raise Unknown(f"images are loaded by {getattr(loader, '__qualname__', loader)!s}")
+    _proof.check(*_proof.LOADERS)
     if torchvision.get_image_backend() != "PIL":
         raise Unknown(f"torchvision's image backend is {torchvision.get_image_backend()}")
-    check_module(folder, "default_loader", "pil_loader")
     check_pillow()
     check_pixel_limit()
 
@@ -144,13 +143,8 @@ _PILLOW_LIMIT = 1024 * 1024 * 1024 // 4 // 3
 
 def check_pillow() -> None:
     """Raise Unknown when functions of Pillow were replaced."""
-    import PIL.Image
-
-    check_module("PIL.Image", "open", "fromarray")
-    for name in ("convert", "resize", "crop", "load", "transpose"):
-        f = vars(PIL.Image.Image).get(name)
-        if getattr(f, "__module__", None) != "PIL.Image":
-            raise Unknown(f"PIL.Image.Image.{name} was replaced")
+    _proof.check(*_proof.PILLOW)
+    _proof.check_formats()
 
 
 def _strings(paths: Sequence[Any]) -> None:
@@ -228,7 +222,7 @@ def _timm_folder(dataset: Any) -> Leaf:
     check_pillow()
     check_pixel_limit()
     reader = dataset.reader
-    if qualified(type(reader)) != "timm.data.readers.reader_image_folder.ReaderImageFolder":
+    if qualified(type(reader)) not in READERS:
         raise Unknown(f"its reader is {type(reader).__name__}")
     check_class(type(reader))
     check_instance(reader)
@@ -244,6 +238,8 @@ def _timm_folder(dataset: Any) -> Leaf:
 
 
 _D = "torchvision.datasets."
+
+READERS = ("timm.data.readers.reader_image_folder.ReaderImageFolder",)
 
 _KNOWN: dict[str, Callable[[Any], Leaf]] = {
     _D + "folder.ImageFolder": _samples("samples"),

@@ -33,6 +33,7 @@ from . import (
     _memory,
     _pending,
     _plan,
+    _proof,
     _samples,
     _tables,
     _transforms,
@@ -129,8 +130,8 @@ def _check(dataset: Any) -> str:
 
     _library.check_class(type(dataset))
     _library.check_instance(dataset)
-    _library.check_module("datasets.arrow_dataset", "query_table", "format_table", "get_formatter")
-    _library.check_method(datasets.Image, "decode_example")
+    _proof.check(*_proof.EXAMPLES)
+    _proof.check_formatter(dataset._format_type)
     _datasets.check_pillow()
     _datasets.check_pixel_limit()
     _pending.check()
@@ -339,7 +340,7 @@ class ExamplesPlan(_plan.EnginePlan):
             return False
         try:
             now = self._find(loader)
-        except Unknown:
+        except Exception:  # plan() says why
             return False
         before = self.found
         same = now.whole == before.whole and now.program.key() == before.program.key() and now.column == before.column

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ._library import is_compiled_from
+from . import _proof
 
 # A function that a function calls, and so on.
 _DEEPEST = 4
@@ -230,7 +230,9 @@ def _made(value: Any) -> bool:
 
 def _of_library(value: Any) -> bool:
     """Whether a function, or the calls of a class, are a library's own."""
-    module = str(getattr(value, "__module__", None))
-    f = vars(value).get("__call__") if isinstance(value, type) else value
-    own = isinstance(f, types.FunctionType) and is_compiled_from(f.__code__, module.partition(".")[0])
-    return own and module.startswith(_LIBRARIES) and value.__name__ not in _SETS
+    name = f"{getattr(value, '__module__', None)}.{value.__qualname__}"
+    if not name.startswith(_LIBRARIES) or value.__name__ in _SETS:
+        return False
+    if isinstance(value, type):
+        return _proof.is_own(vars(value).get("__call__"), f"{name}.__call__")
+    return _proof.is_own(value, name)

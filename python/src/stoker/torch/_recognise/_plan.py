@@ -19,7 +19,7 @@ from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from .._path import Row
-from . import _datasets, _library, _memory, _order, _transforms
+from . import _datasets, _library, _memory, _order, _proof, _transforms
 from ._library import Unknown
 from ._samples import Samples
 from ._stream import Records, Stream
@@ -77,17 +77,11 @@ def find(loader: Any) -> Found:
 
 def _collate(loader: Any) -> str:
     """Return which kind of collate a loader has, or raise Unknown."""
-    if _library.is_function(loader.collate_fn, "timm.data.loader", "fast_collate"):
+    default, timm = _proof.COLLATES
+    if _proof.is_known(loader.collate_fn, timm):
         return "timm"
-    own = "torch.utils.data._utils.collate"
-    if not _library.is_function(loader.collate_fn, own, "default_collate"):
-        return "program"
-    _library.check_module(own)
-    from torch.utils.data._utils import collate as module
-
-    if module.default_collate_fn_map.get(torch.Tensor) is not module.collate_tensor_fn:
-        raise Unknown("default_collate_fn_map was changed for tensors")
-    return "default"
+    # With an own default_collate_fn_map it is a function like any other.
+    return "default" if _proof.is_known(loader.collate_fn, default) else "program"
 
 
 class EnginePlan:
@@ -205,7 +199,7 @@ class EnginePlan:
             return False
         try:
             now = self._find(loader)
-        except Unknown:
+        except Exception:  # plan() says why
             return False
         before = self.found
         return (

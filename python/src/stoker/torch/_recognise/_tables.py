@@ -11,8 +11,8 @@ import torch
 import torch.utils.data
 
 from .._path import Row
-from . import _order
-from ._library import Unknown, check_class, check_init, check_instance, check_module, is_function, qualified
+from . import _order, _proof
+from ._library import Unknown, check_class, check_init, check_instance, qualified
 
 Array = npt.NDArray[Any]
 
@@ -146,7 +146,7 @@ class TablePlan:
         """Say whether the loader is still what the plan was made for."""
         try:
             now = _key(loader)
-        except Unknown:
+        except Exception:  # plan() says why
             return False
         same = all(a is b for a, b in zip(now[:2], self._key[:2], strict=True))
         return same and bool(now[2:] == self._key[2:])
@@ -168,18 +168,16 @@ def _key(loader: Any) -> tuple[Any, ...]:
     """Return what must not change: first what is compared as an object. Raises Unknown."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
-    own = "torch.utils.data._utils.collate"
-    if not is_function(loader.collate_fn, own, "default_collate"):
-        raise Unknown("collate_fn is not torch's default_collate")
-    check_module(own)
+    if not _proof.is_known(loader.collate_fn, _proof.COLLATES[0]):
+        raise Unknown("collate_fn is not torch's default_collate, or something that it calls was replaced")
     check_init(loader)
     dataset = loader.dataset
     check_class(type(dataset))
     check_instance(dataset)
-    check_module("datasets.arrow_dataset", "query_table", "format_table", "get_formatter")
     if dataset._format_type not in _FORMATS:
         what = "a function of the program's" if dataset._format_type == "custom" else repr(dataset._format_type)
         raise Unknown(f"a Dataset of Hugging Face with the format {what}")
+    _proof.check_formatter(dataset._format_type)
     if dataset._format_kwargs or dataset._output_all_columns:
         raise Unknown("a Dataset of Hugging Face with options of its format")
     columns = dataset._format_columns

@@ -11,7 +11,8 @@ import torch
 from ... import transforms as st
 from ... import transforms_augment as aug
 from ..._errors import ConfigError
-from ._library import Unknown, check_class, check_instance, check_module, forwards_to, qualified
+from . import _proof
+from ._library import Unknown, check_class, check_instance, forwards_to, qualified
 
 # What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
 # or one of any floats.
@@ -71,11 +72,7 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
     With ``split``, what is known at the beginning of it is enough: the rest is left to Python, once all pictures have
     one size. With ``pictures`` it may end with them.
     """
-    for name in ("torchvision.transforms.functional", "torchvision.transforms.v2.functional"):
-        check_module(name)
-    check_module("timm.data.transforms")
-    if torch.get_default_dtype() != torch.float32:
-        raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
+    _proof.check_settings()
     parts: list[Any] = []
     _flatten(transform, parts, 0)
     program, good, at = Program(channels=channels), Program(), 0

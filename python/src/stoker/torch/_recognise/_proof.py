@@ -1,0 +1,683 @@
+"""Proof that functions of the libraries are those that the engine was compared with.
+
+Reading the code of a known version says what a function does. So a function counts as known if
+
+- it is the very function that its module's file defines: its code equals the code compiled from that file,
+- the text of its code and what the names in it refer to have the digests of a known version (_known.py),
+- and the same holds for each function that it can reach, in the modules of ``SCOPE``.
+
+``check`` starts at the names of transforms, datasets and functions, and follows what they call. Anything else is
+Unknown: a function that was replaced, at whatever depth and by whatever object, or that another version has changed.
+What was proven is remembered with the values that it rests on, so that another call only compares those.
+
+To know a new version, run the tests of recognised loaders with it, and then ``scripts/known.py``, which adds the
+digests of the installed libraries to _known.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ._known import KNOWN
+
+_KERNELS = "torchvision.transforms.v2.functional._utils"
+
+# Modules whose functions are followed: names, and prefixes that end with a dot.
+SCOPE = (
+    "torchvision.transforms.", "torchvision.tv_tensors", "torchvision.tv_tensors.", "torchvision.datasets.",
+    "timm.data.", "PIL.Image", "PIL.ImageEnhance", "PIL.ImageOps", "PIL.ImageFilter", "PIL.ImageChops",
+    "datasets.arrow_dataset", "datasets.formatting", "datasets.formatting.", "datasets.features.image",
+    "torch.utils.data.dataset", "torch.utils.data._utils.collate",
+    "torch.nn.modules.module", "torch.nn.modules.container", "torch.nn.modules.linear",
+)  # fmt: skip
+
+# Methods that do not change what a transform or a dataset gives: how an object is made, shown, compared and stored.
+UNUSED = {
+    "__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__", "__reduce_ex__",
+    "__getstate__", "__setstate__", "__dir__", "__class_getitem__", "extra_repr", "__add__", "__eq__", "__ne__",
+    "__hash__", "__enter__", "__exit__", "__deepcopy__", "__copy__", "__array_interface__", "__setattr__",
+    "__delattr__", "__setitem__", "__delitem__", "__iadd__", "__mul__", "__imul__", "__rmul__",
+    "__arrow_c_array__", "__arrow_c_schema__", "_generate_next_value_",
+}  # fmt: skip
+
+# Of large classes, the methods on the path; those of all others are followed where a function names them.
+ONLY: dict[str, set[str]] = {
+    "datasets.arrow_dataset.Dataset": {"__getitem__", "__getitems__", "__len__", "_getitem"},
+    "datasets.features.image.Image": {"decode_example"},
+}
+
+# What the recogniser relies on, beside the transforms and datasets in its tables: opening images and making batches ...
+PILLOW = (
+    "PIL.Image.open", "PIL.Image.fromarray", "PIL.Image.Image.convert", "PIL.Image.Image.load",
+    "PIL.Image.Image.resize", "PIL.Image.Image.crop", "PIL.Image.Image.transpose", "PIL.Image.Image.copy",
+)  # fmt: skip
+LOADERS = ("torchvision.datasets.folder.default_loader", "torchvision.datasets.folder.pil_loader")
+COLLATES = ("torch.utils.data._utils.collate.default_collate", "timm.data.loader.fast_collate")
+# ... what calls transforms, datasets of datasets, and those of Hugging Face.
+SEQUENCES = ("torch.nn.modules.container.Sequential",)
+DATASETS = ("torch.utils.data.dataset.Subset", "torch.utils.data.dataset.ConcatDataset")
+TABLES = ("datasets.arrow_dataset.Dataset",)
+_FORMATS = "datasets.formatting."
+FORMATTERS = {
+    None: _FORMATS + "formatting.PythonFormatter",
+    "custom": _FORMATS + "formatting.CustomFormatter",
+    "numpy": _FORMATS + "np_formatter.NumpyFormatter",
+    "torch": _FORMATS + "torch_formatter.TorchFormatter",
+}
+EXAMPLES = ("datasets.features.image.Image.decode_example",)
+
+# What is set by the user, by the environment, or by what was imported: looked at by the recogniser where it matters.
+LOOSE = {
+    *(f"PIL.Image.{n}" for n in (
+        "OPEN", "ID", "MIME", "EXTENSION", "SAVE", "SAVE_ALL", "DECODERS", "ENCODERS", "ElementTree", "_initialized",
+        "_plugins", "MAX_IMAGE_PIXELS",
+    )),
+    f"{_KERNELS}._KERNEL_REGISTRY",
+    *(f"datasets.formatting.{n}" for n in (
+        "_FORMAT_TYPES", "_FORMAT_TYPES_ALIASES", "_FORMAT_TYPES_ALIASES_UNAVAILABLE"
+    )),
+}  # fmt: skip
+
+# A method that a class has under another name.
+ALIASES = {
+    "torch.nn.modules.module.Module.__call__": "Module._wrapped_call_impl",
+    "torch.nn.modules.module.Module.forward": "_forward_unimplemented",
+}
+
+_ABSENT = object()
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_BUILT_IN = (
+    types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
+    | types.ClassMethodDescriptorType | types.GetSetDescriptorType | types.MemberDescriptorType
+)  # fmt: skip
+# Entries of a table, levels of it, and of modules in modules.
+_MOST, _DEEPEST = 256, 4
+
+
+class Unknown(Exception):
+    """Something that is not proven to be equal; the text says what, as the reason in ``explain()``."""
+
+
+def check(*names: str) -> None:
+    """Raise Unknown unless the functions and classes of these names, and all that they reach, are known."""
+    for name in names:
+        found = _PROVEN.get(name)
+        if found is None or not found.holds():
+            _PROVEN.pop(name, None)
+            walk = _Walk()
+            walk.begin(name)
+            _PROVEN[name] = walk.proven
+
+
+def check_object(value: Any, name: str) -> None:
+    """Raise Unknown unless a value is the function or the class of a name, and that is known."""
+    if _find(name)[0] is not value:
+        raise Unknown(f"{name} was replaced")
+    check(name)
+
+
+def find(name: str) -> Any:
+    """Return what has a dotted name, or raise Unknown."""
+    return _find(name)[0]
+
+
+def is_known(value: Any, name: str) -> bool:
+    """Whether a value is the function of a name, and known."""
+    return _passes(check_object, value, name)
+
+
+def is_own(value: Any, name: str) -> bool:
+    """Whether a value is the function of a name as its module's file defines it, of whatever version."""
+    return isinstance(value, types.FunctionType) and _passes(_check_own, value, name)
+
+
+def _check_own(value: types.FunctionType, name: str) -> None:
+    check_function(value)
+    if _find(name)[0] is not value or _dotted(value) != name:
+        raise Unknown(f"{name} was replaced")
+
+
+def _passes(of: Callable[..., None], *args: Any) -> bool:
+    try:
+        of(*args)
+    except Unknown:
+        return False
+    return True
+
+
+def check_formats() -> None:
+    """Raise Unknown unless all that opens files is Pillow's own: each format, each class and function of it."""
+    import PIL.Image
+
+    found = _PROVEN.get("formats")
+    if found is not None and found.holds():
+        return
+    PIL.Image.preinit()
+    walk = _Walk()
+    walk.formats(PIL.Image.OPEN, PIL.Image.ID)
+    _PROVEN["formats"] = walk.proven
+
+
+def check_formatter(format_type: str | None) -> None:
+    """Raise Unknown unless the rows of a dataset of Hugging Face are made by what is known to make them."""
+    from datasets import formatting  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    kind = formatting._FORMAT_TYPES_ALIASES.get(format_type, format_type)
+    if kind not in FORMATTERS:
+        raise Unknown(f"a Dataset of Hugging Face with the format {format_type!r}")
+    check_object(formatting._FORMAT_TYPES.get(kind), FORMATTERS[kind])
+
+
+def check_settings() -> None:
+    """Raise Unknown when something is set that changes what transforms do, for the whole process or for now."""
+    import torch
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    if torch.get_default_dtype() != torch.float32:
+        raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
+    helpers = sys.modules.get("torchvision.tv_tensors._torch_function_helpers")
+    if getattr(helpers, "_TORCHFUNCTION_SUBCLASS", False):
+        raise Unknown("tv_tensors.set_return_type() was called")
+    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+        # Of a default device the functions take notice that are run for their targets, too.
+        if type(mode) is not DeviceContext:
+            raise Unknown(f"{type(mode).__qualname__} changes what operations of torch do")
+
+
+class Proven:
+    """What a proof rests on; as long as all of it is the same, the proof holds."""
+
+    def __init__(self) -> None:
+        self.names: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self.functions: dict[int, tuple[types.FunctionType, Any, Any, Any]] = {}
+        self.classes: dict[int, tuple[type, Any, int]] = {}
+        self.tables: dict[int, tuple[Any, Any]] = {}
+
+    def holds(self) -> bool:
+        """Compare."""
+        return (
+            all(where.get(name, _ABSENT) is value for where, name, value in self.names.values())
+            and all(
+                f.__code__ is code and f.__defaults__ is defaults and f.__kwdefaults__ == more
+                for f, code, defaults, more in self.functions.values()
+            )
+            and all(cls.__mro__ is mro and len(vars(cls)) == size for cls, mro, size in self.classes.values())
+            and all(table == copy for table, copy in self.tables.values())
+        )
+
+
+_PROVEN: dict[str, Proven] = {}
+
+
+class _Walk:
+    """Follows what can be reached from a name, and compares each function on the way."""
+
+    def __init__(self, digests: dict[str, set[str]] | None = None) -> None:
+        """With ``digests``, note digests there and compare none."""
+        self.proven = Proven()
+        self._digests = digests
+        self._called: set[str] = set()  # names of methods that some function on the way asks for
+        self._classes: dict[type, set[str]] = {}  # with the methods that were followed
+        self._waiting: list[types.FunctionType] = []
+
+    def begin(self, name: str) -> None:
+        """Prove what has a name."""
+        value, where, last, cls = _find(name)
+        self._bind(where, last, where[last])
+        if not isinstance(value, type | types.FunctionType) or f"{_owner(value)}.{value.__qualname__}" != name:
+            raise Unknown(f"{name} was replaced")
+        self._follow(value, name)
+        self._follow(cls)
+        while self._waiting or self._more_methods():
+            while self._waiting:
+                self._function(self._waiting.pop())
+        self._tensors()
+
+    def formats(self, opens: dict[str, Any], order: list[str]) -> None:
+        """Prove that Pillow's formats are its own; what a file looks like is not followed into."""
+        self.proven.tables |= {id(table): (table, table.copy()) for table in (opens, order)}
+        modules = {"PIL.ImageFile"}
+        for name, way in opens.items():
+            for part in way:
+                module = _owner(part)
+                if part is not None and (not module.startswith("PIL.") or part is not _find(_dotted(part))[0]):
+                    raise Unknown(f"Pillow opens {name} by {_dotted(part)}")
+                modules.add(module if part is not None else "PIL.ImageFile")
+        for name in sorted(modules):
+            members = vars(sys.modules[name])
+            for key, value in list(members.items()):
+                self._bind(members, key, value)
+                self._follow(value, f"{name}.{key}")
+                if isinstance(value, type) and value.__module__ == name:
+                    self._class(value)
+
+    def _tensors(self) -> None:
+        """Look at the methods of tensors that functions on the way ask for."""
+        tensor = vars(sys.modules.get("torch", types)).get("Tensor")
+        for name in sorted(self._called) if isinstance(tensor, type) else ():
+            value = vars(tensor).get(name, _ABSENT)
+            self._bind(vars(tensor), name, value)
+            for f in functions_of(value):
+                check_function(f, f"torch.Tensor.{name}")
+            strange = value is not _ABSENT and callable(value) and not isinstance(value, _BUILT_IN | types.FunctionType)
+            if strange and next(functions_of(value), None) is None:
+                raise Unknown(f"torch.Tensor.{name} was replaced")
+
+    def _class(self, cls: type) -> None:
+        check_class(cls)
+        self.proven.classes[id(cls)] = cls, cls.__mro__, len(vars(cls))
+        for name, value in vars(cls).items():
+            self._bind(vars(cls), name, value)
+
+    def _more_methods(self) -> bool:
+        """List methods that were not followed yet, and are asked for by name."""
+        for cls, done in list(self._classes.items()):
+            only = ONLY.get(_full(cls))
+            for name in _methods(cls):
+                asked = name in self._called or (name.startswith("__") and name.endswith("__"))
+                if name in done or not asked or name in UNUSED or (only is not None and name not in only):
+                    continue
+                done.add(name)
+                for f in functions_of(vars(cls)[name]):
+                    if f.__qualname__ != _own_name(cls, name):
+                        raise Unknown(f"{_full(cls)}.{name} was replaced by {f.__qualname__}")
+                    self._follow(f)
+        return bool(self._waiting)
+
+    def _bind(self, where: Mapping[str, Any], name: str, value: Any) -> None:
+        self.proven.names[id(where), name] = where, name, value
+
+    def _follow(self, value: Any, name: str = "", depth: int = 0) -> None:
+        """Look at a value that a name refers to."""
+        if isinstance(value, types.FunctionType):
+            if id(value) in self.proven.functions:
+                return
+            check_function(value, name)
+            more = None if value.__kwdefaults__ is None else dict(value.__kwdefaults__)
+            self.proven.functions[id(value)] = value, value.__code__, value.__defaults__, more
+            if _in_scope(str(value.__globals__.get("__name__"))):
+                self._waiting.append(value)
+        elif isinstance(value, type):
+            for base in value.__mro__:
+                if _in_scope(base.__module__) and base not in self._classes:
+                    self._class(base)
+                    self._classes[base] = set()
+        elif isinstance(value, staticmethod | classmethod | types.MethodType):
+            self._follow(value.__func__, name, depth)
+        elif isinstance(value, list | tuple | dict | set) and len(value) <= _MOST and depth < _DEEPEST:
+            if not isinstance(value, tuple):
+                self.proven.tables[id(value)] = value, value.copy()
+            for inner in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+                self._follow(inner, name, depth + 1)
+
+    def _function(self, f: types.FunctionType) -> None:
+        """Follow what a function's code names."""
+        code = f.__code__
+        names = set(_names(code))
+        self._called |= names
+        refers: dict[str, Any] = {}
+        for name in sorted(names):
+            if name in f.__globals__:
+                self._refer(refers, f.__globals__, name, name, names)
+            elif name in vars(builtins):
+                self._bind(f.__globals__, name, _ABSENT)
+                self._refer(refers, vars(builtins), name, name, set())
+        for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            refers[f"({name})"] = value
+            self._follow(value, _dotted(f))
+        for kind, kernel in _kernels(f).items():
+            self._bind(_registry()[f], kind, kernel)  # type: ignore[arg-type]
+            refers[f"kernel of {kind.__qualname__}"] = kernel
+            self._follow(kernel, _dotted(f))
+        self._compare(f, refers)
+
+    def _refer(
+        self, refers: dict[str, Any], where: Mapping[str, Any], name: str, full: str, names: set[str], depth: int = 0
+    ) -> None:
+        value = where[name]
+        if f"{where.get('__name__')}.{name}" in LOOSE:
+            return
+        self._bind(where, name, value)
+        refers[full] = value
+        if isinstance(value, types.ModuleType) and depth < _DEEPEST:
+            for inner in sorted(names & vars(value).keys()):
+                if vars(value)[inner] is not value:
+                    self._refer(refers, vars(value), inner, f"{full}.{inner}", names - {name}, depth + 1)
+        else:
+            self._follow(value, f"{where.get('__name__')}.{name}")
+
+    def _compare(self, f: types.FunctionType, refers: dict[str, Any]) -> None:
+        name = f"{_owner(f)}.{f.__qualname__}"
+        try:
+            text = _text_digest(f.__code__, str(f.__globals__["__name__"]))
+        except (OSError, SyntaxError, LookupError) as error:
+            raise Unknown(f"the source of {name} cannot be read: {error}") from None
+        said = [f"{n}={described(v, settings=False)}" for n, v in sorted(refers.items())]
+        said += [described(f.__defaults__), described(f.__kwdefaults__)]
+        digest = f"{text}.{_hash(chr(10).join(said))}"
+        if self._digests is not None:
+            self._digests.setdefault(name, set()).add(digest)  # of a property, two functions have one name
+            return
+        known = KNOWN.get(name, ())
+        if digest in known:
+            return
+        package = name.partition(".")[0]
+        if any(text == k.partition(".")[0] for k in known):
+            raise Unknown(f"something that {name} uses was replaced, or is another one in {_version(package)}")
+        raise Unknown(f"{name} of {_version(package)} is not a version of it that is known")
+
+
+_PACKAGES = tuple(name for name in SCOPE if name.endswith("."))
+
+
+def _registry() -> dict[Any, dict[Any, Any]]:
+    found: dict[Any, dict[Any, Any]] = vars(sys.modules.get(_KERNELS, types)).get("_KERNEL_REGISTRY", {})
+    return found
+
+
+def _kernels(f: types.FunctionType) -> dict[type, Any]:
+    """Return what a function of torchvision's v2 calls for pictures and for tensors."""
+    names = ("PIL.Image.Image", "torch.Tensor", "torchvision.tv_tensors._image.Image")
+    return {kind: kernel for kind, kernel in _registry().get(f, {}).items() if _full(kind) in names}
+
+
+@functools.cache
+def _in_scope(module: str) -> bool:
+    return module in SCOPE or module.startswith(_PACKAGES)
+
+
+def _full(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _own_name(cls: type, name: str) -> str:
+    """Return the qualified name of a method as its class defines it."""
+    own = name.removeprefix(f"_{cls.__name__.lstrip('_')}")  # names that begin with __ are kept with it
+    return ALIASES.get(f"{_full(cls)}.{name}", f"{cls.__qualname__}.{own if own.startswith('__') else name}")
+
+
+def _owner(value: Any) -> str:
+    return str(getattr(value, "__module__", None))
+
+
+def _dotted(value: Any) -> str:
+    return f"{_owner(value)}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _find(name: str) -> tuple[Any, Mapping[str, Any], str, type | None]:
+    """Return what has a dotted name, where it is bound, and the class that it is a method of, or raise Unknown."""
+    parts = name.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        module = sys.modules.get(".".join(parts[:n]))
+        if module is None:
+            continue
+        where: Mapping[str, Any] = vars(module)
+        cls: type | None = None
+        for part in parts[n:-1]:
+            inner = where.get(part)
+            if not isinstance(inner, type):
+                raise Unknown(f"{name} was replaced")
+            cls, where = inner, vars(inner)
+        last = parts[-1]
+        if cls is not None and last.startswith("__") and not last.endswith("__"):
+            last = f"_{cls.__name__.lstrip('_')}{last}"
+        value = where.get(last, _ABSENT)
+        if value is _ABSENT:
+            raise Unknown(f"{name} is not there")
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+        return value, where, last, cls
+    raise Unknown(f"{name} is not there")
+
+
+def functions_of(value: Any) -> Iterator[types.FunctionType]:
+    """Yield the functions that an attribute of a class is made of."""
+    if isinstance(value, types.FunctionType):
+        yield value
+    elif isinstance(value, staticmethod | classmethod):
+        yield from functions_of(value.__func__)
+    elif isinstance(value, property):
+        for f in (value.fget, value.fset, value.fdel):
+            if f is not None:
+                yield from functions_of(f)
+    elif isinstance(value, functools.cached_property):
+        yield from functions_of(value.func)
+    elif isinstance(value, functools._lru_cache_wrapper):
+        yield from functions_of(value.__wrapped__)
+
+
+def _methods(cls: type) -> Iterator[str]:
+    for name, value in vars(cls).items():
+        if next(functions_of(value), None) is not None:
+            yield name
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names in a function's code, and in functions inside of it."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names(const)
+
+
+# --- is a function the one that its file defines? ----------------------------
+
+
+class _Compiled:
+    """The code in a module's file, as Python has compiled it."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        spec = module.__spec__
+        loader: Any = None if spec is None else spec.loader
+        self._at: dict[tuple[str, int], list[types.CodeType]] = {}
+        self._inside: dict[str, set[str]] = {}
+        try:
+            self._add(loader.get_code(module.__name__), "")
+        except (AttributeError, ImportError, OSError):
+            # It has no file: then none of its functions is known.
+            self._at.clear()
+
+    def _add(self, code: types.CodeType, outer: str) -> None:
+        for const in code.co_consts:
+            if isinstance(const, types.CodeType):
+                self._at.setdefault((const.co_name, const.co_firstlineno), []).append(const)
+                self._inside.setdefault(outer, set()).add(const.co_name)
+                name = f"{outer}.{const.co_name}" if outer else const.co_name
+                # What a function defines is not an attribute of anything.
+                self._add(const, f"{name}.<locals>" if const.co_flags & _FUNCTION else name)
+
+    def has(self, code: types.CodeType) -> bool:
+        return any(code is c or code == c for c in self._at.get((code.co_name, code.co_firstlineno), ()))
+
+    def methods(self, qualname: str) -> set[str]:
+        """Return what functions the body of a class defines."""
+        return self._inside.get(qualname, set())
+
+
+_FUNCTION = 0x02  # CO_NEWLOCALS: the code of a function, not of a class
+_COMPILED: dict[str, _Compiled] = {}
+
+
+def _compiled(module: types.ModuleType) -> _Compiled:
+    found = _COMPILED.get(module.__name__)
+    if found is None:
+        found = _COMPILED[module.__name__] = _Compiled(module)
+    return found
+
+
+def check_function(f: types.FunctionType, name: str = "") -> None:
+    """Raise Unknown unless a function is one that a library's file defines; ``name`` is where it was found."""
+    module = sys.modules.get(str(f.__globals__.get("__name__")))
+    if module is None or vars(module) is not f.__globals__ or not _compiled(module).has(f.__code__):
+        raise Unknown(f"{name or _dotted(f)} was replaced")
+
+
+def check_class(cls: type) -> None:
+    """Raise Unknown unless the methods of a library's class are those that its file defines."""
+    module = sys.modules.get(cls.__module__)
+    if module is None:
+        raise Unknown(f"{_full(cls)} was replaced")
+    for name, value in vars(cls).items():
+        found = list(functions_of(value))
+        for f in found:
+            if _generated(f, name):
+                continue
+            check_function(f, f"{_full(cls)}.{name}")
+        if not found and callable(value) and not isinstance(value, type | _BUILT_IN):
+            raise Unknown(f"{_full(cls)}.{name} was replaced")
+    for name in sorted(_compiled(module).methods(cls.__qualname__)):
+        value = vars(cls).get(name, vars(cls).get(f"_{cls.__name__.lstrip('_')}{name}"))
+        if name.isidentifier() and not isinstance(value, type) and next(functions_of(value), None) is None:
+            raise Unknown(f"{_full(cls)}.{name} was replaced")
+
+
+def _generated(f: types.FunctionType, name: str) -> bool:
+    """Whether a method is one that dataclasses, named tuples and enums make."""
+    return f.__code__.co_filename.startswith("<") and name.startswith("_") and name in UNUSED
+
+
+# --- does a function do what it does in a known version? ---------------------
+
+
+def described(value: Any, depth: int = 0, *, settings: bool = True) -> str:
+    """Return what a value is, in a text that does not depend on Python's version.
+
+    Without ``settings``, numbers and truth values are not told apart.
+    """
+    if isinstance(value, types.FunctionType):
+        return f"{_owner(value)}:{value.__qualname__}"
+    if isinstance(value, type):
+        module = _owner(value)
+        # Others have moved their classes, and NumPy has renamed bool_.
+        if not _in_scope(module):
+            return f"{module.partition('.')[0]}:{value.__qualname__.rstrip('_')}"
+        return f"{module}:{value.__qualname__}"
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, staticmethod | classmethod | types.MethodType):
+        return f"{type(value).__name__} {described(value.__func__)}"
+    if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
+        return f"built-in {value.__name__}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, _PLAIN):
+        return repr(value) if settings or isinstance(value, str | bytes) else "a setting"
+    if isinstance(value, list | tuple | dict | set | frozenset) and depth < _DEEPEST and len(value) <= _MOST:
+        items = value.items() if isinstance(value, dict) else value
+        parts = [described(v, depth + 1) for v in items]
+        if isinstance(value, set | frozenset):
+            parts.sort()
+        return f"{type(value).__name__}({', '.join(parts)})"
+    return f"a {type(value).__qualname__}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+_TEXTS: dict[tuple[types.CodeType, str], str] = {}
+
+
+def _text_digest(code: types.CodeType, module: str) -> str:
+    """Return the digest of the text that a function's code is compiled from, as a tree without comments."""
+    key = code, module
+    found = _TEXTS.get(key)
+    if found is None:
+        found = _TEXTS[key] = _hash(_tree(_definition(_source(module), code)))
+    return found
+
+
+@functools.cache
+def _source(module: str) -> tuple[str, ...]:
+    loader: Any = sys.modules[module].__spec__.loader  # type: ignore[union-attr]
+    text = loader.get_source(module)
+    if text is None:
+        raise OSError("its module has no source")
+    return tuple(text.splitlines())
+
+
+def _definition(lines: tuple[str, ...], code: types.CodeType) -> ast.AST:
+    """Return the definition that begins at a function's first line."""
+    first = code.co_firstlineno - 1
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    end = first + 1
+    error: SyntaxError | None = None
+    while end <= len(lines):
+        # It ends in front of a line that is indented no deeper; there may be such lines in strings of it.
+        while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent):
+            end += 1
+        try:
+            tree = ast.parse(textwrap.dedent("\n".join(lines[first:end])))
+        except SyntaxError as e:
+            error = e
+            end += 1
+            continue
+        found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+        for node in found:
+            if getattr(node, "name", "<lambda>") == code.co_name:
+                return node
+        end += 1
+    raise error or LookupError(code.co_name)
+
+
+# What is left out of trees: annotations, and what only says how a name is used.
+_LEFT_OUT = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores"}
+
+
+def _tree(node: Any) -> str:
+    """Return a syntax tree as a text that all versions of Python agree on."""
+    if isinstance(node, list):
+        return "[" + ",".join(map(_tree, node)) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = []
+    for name, value in ast.iter_fields(node):
+        if name in _LEFT_OUT or value is None or value == []:
+            continue
+        if name == "body" and isinstance(value, list):
+            # Without docstrings.
+            value = [v for v in value if not (isinstance(v, ast.Expr) and isinstance(v.value, ast.Constant))]
+        parts.append(f"{name}={_tree(value)}")
+    return f"{type(node).__name__}({','.join(parts)})"
+
+
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return f"{package} {importlib.metadata.version('Pillow' if package == 'PIL' else package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return package
+
+
+def everything() -> list[str]:
+    """Return all names that the recogniser starts a proof at."""
+    from . import _datasets, _transforms
+
+    return [
+        *PILLOW, *LOADERS, *COLLATES, *SEQUENCES, *DATASETS, *TABLES, *FORMATTERS.values(), *EXAMPLES,
+        *_transforms._KNOWN, *_transforms._CONTAINERS, *_datasets._KNOWN, *_datasets.READERS,
+    ]  # fmt: skip
+
+
+def digests(names: list[str]) -> dict[str, set[str]]:
+    """Return the digests of all that can be reached from names, as it is installed."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        _Walk(found).begin(name)
+    return found

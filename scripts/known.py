@@ -1,0 +1,45 @@
+"""Adds the functions of the installed libraries to those that the recogniser knows (stoker/torch/_recognise/_proof.py).
+
+    python scripts/known.py           # add the versions that are installed
+    python scripts/known.py --only    # and forget all others
+
+Run the tests of recognised loaders with these versions first: it is they that say whether the engine does the same.
+"""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python" / "src"))
+
+from stoker.torch._recognise import _known, _proof
+
+PATH = Path(_known.__file__)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", action="store_true", help="forget all other versions")
+    only = parser.parse_args().only
+    names = _proof.everything()
+    for name in names:
+        parts = name.split(".")
+        for n in range(1, len(parts)):
+            try:
+                importlib.import_module(".".join(parts[:n]))
+            except ImportError:
+                break
+    known = {} if only else {name: list(found) for name, found in _known.KNOWN.items()}
+    for name, digests in _proof.digests(names).items():
+        found = known.setdefault(name, [])
+        found += sorted(digests - set(found))
+    lines = "".join(f"{name} {' '.join(found)}\n" for name, found in sorted(known.items()))
+    text = PATH.read_text()
+    begin, end = text.index('"""\n', text.index("_TABLE")) + 4, text.rindex('"""')
+    PATH.write_text(text[:begin] + lines + text[end:])
+    print(f"{len(known):,} functions in {PATH}")
+
+
+if __name__ == "__main__":
+    main()
