@@ -22,6 +22,23 @@ import (
 // disk that does not answer.
 const faultsVariable = "STOKER_TEST_FAULTS"
 
+// crashVariable makes an engine crash when it decodes the record of this number, as a decoder in C would, for tests.
+const crashVariable = "STOKER_TEST_CRASH"
+
+// crashAt returns the function for pipeline.Config.Decoding that a value of crashVariable asks for.
+func crashAt(value string) (func(id int64), error) {
+	record, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", crashVariable, err)
+	}
+	return func(id int64) {
+		if id == record {
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSEGV)
+			select {} // the signal may reach another thread
+		}
+	}, nil
+}
+
 // parseFaults returns the decorator that a value of faultsVariable describes.
 func parseFaults(spec string) (func(store.Store) store.Store, error) {
 	var faults []func() *faulttest.Fault

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
 func newServeCommand(app *App) *cobra.Command {
 	var socket string
-	var fd, parent int
+	var fd, parent, inFlight int
 	cmd := &cobra.Command{
 		Use:     "serve --socket PATH",
 		Short:   "Run the engine for training processes on this machine",
@@ -41,7 +42,7 @@ socket; a socket that a killed engine left behind is replaced.`,
 			case cmd.Flags().Changed("fd") && socket != "":
 				return usageError("stoker serve --help", "--socket and --fd exclude each other")
 			case cmd.Flags().Changed("fd"):
-				return serveEmbedded(app.Context, fd, parent)
+				return serveEmbedded(app.Context, fd, parent, inFlight)
 			case socket == "":
 				return usageError("stoker serve --socket PATH", "--socket is missing")
 			}
@@ -51,14 +52,16 @@ socket; a socket that a killed engine left behind is replaced.`,
 	cmd.Flags().StringVar(&socket, "socket", "", "path of the Unix socket to serve on")
 	cmd.Flags().IntVar(&fd, "fd", -1, "serve one client on this inherited socket (what stoker.Loader does)")
 	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process, the parent, has ended")
+	cmd.Flags().IntVar(&inFlight, "in-flight", -1, "note the records in flight in this inherited file")
+	_ = cmd.Flags().MarkHidden("in-flight")
 	_ = cmd.Flags().MarkHidden("fd")
 	_ = cmd.Flags().MarkHidden("parent")
 	return cmd
 }
 
 // openPipeline opens what a client asks for; trainer is the client where that is
-// known, 0 elsewhere.
-func openPipeline(ctx context.Context, config []byte, trainer int) (handoff.Pipeline, error) {
+// known, 0 elsewhere. Records in flight are noted in table.
+func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -68,7 +71,12 @@ func openPipeline(ctx context.Context, config []byte, trainer int) (handoff.Pipe
 			return nil, err
 		}
 	}
-	cfg.Trainer = trainer
+	if value := os.Getenv(crashVariable); value != "" {
+		if cfg.Decoding, err = crashAt(value); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Trainer, cfg.InFlight = trainer, table
 	cfg.Say = func(what string) { fmt.Fprintln(os.Stderr, "stoker: "+what) }
 	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
@@ -126,7 +134,7 @@ func countersOf(p *pipeline.Pipeline) obs.Counters {
 func serveSocket(app *App, path string) error {
 	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, 0)
+		return openPipeline(ctx, config, 0, nil)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log})
 	if err != nil {
@@ -142,7 +150,7 @@ func serveSocket(app *App, path string) error {
 // as that process has closed the connection or ended, even while a read of a
 // stuck disk is under way: the caller then ends the process, and the kernel
 // takes back everything there is.
-func serveEmbedded(ctx context.Context, fd, parent int) error {
+func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	// Ctrl-C in a terminal and the SIGTERM of a batch system go to trainer and
 	// engine alike. When to end is the trainer's decision, which may want its
 	// next batches for a last checkpoint: it closes the connection.
@@ -160,8 +168,12 @@ func serveEmbedded(ctx context.Context, fd, parent int) error {
 			return err
 		}
 	}
+	var table *inflight.Table
+	if inFlight >= 0 {
+		table = inflight.Open(inFlight)
+	}
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, parent)
+		return openPipeline(ctx, config, parent, table)
 	}
 	session := handoff.NewSession(conn, handoff.Options{
 		Open: open, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -231,7 +232,7 @@ func byNumber(counts map[string]int64, most int, text func(reason string, n int6
 }
 
 // openBad makes the set, with the records of the quarantine file.
-func (p *Pipeline) openBad() error {
+func (p *Pipeline) openBad(ctx context.Context) error {
 	limit, err := parseMaxBad(p.cfg.MaxBad)
 	if err != nil {
 		return err
@@ -240,6 +241,11 @@ func (p *Pipeline) openBad() error {
 	p.bad = &badSet{
 		limit: limit, maxBad: p.cfg.MaxBad, len: n, part: (n + int64(p.cfg.WorldSize) - 1) / int64(p.cfg.WorldSize),
 		always: map[int64]*RecordError{}, once: map[int64]map[int64]*RecordError{}, skip: map[int64]int64{}, own: map[int64]string{},
+	}
+	for _, id := range p.cfg.Crashed {
+		if id >= 0 && id < n {
+			p.bad.put(&RecordError{ID: id, Name: p.find(ctx, id), Reason: "it crashed the engine twice"}, 0, true)
+		}
 	}
 	if p.cfg.Quarantine == "" || p.cfg.OnError != OnErrorSkip {
 		return nil
@@ -334,7 +340,8 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 				return 0, false
 			}
 		} else {
-			if t.ahead >= n {
+			if t.ahead >= n { // a run of bad records at the end goes on at the beginning
+				t.ahead = n
 				return 0, false
 			}
 			id = (t.id + t.ahead) % n
@@ -413,7 +420,7 @@ func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 // knownBad returns what the fetcher asks about records before it reads them, nil where another record comes in each
 // epoch under the same number, or none is replaced.
 func (p *Pipeline) knownBad() func(id int64) error {
-	if p.epochs || p.cfg.OnError != OnErrorSkip {
+	if p.epochs || p.cfg.OnError != OnErrorSkip && len(p.cfg.Crashed) == 0 {
 		return nil
 	}
 	return p.bad.knownAlways

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -75,6 +76,11 @@ type Config struct {
 	MaxBad string `json:"max_bad"`
 	// Quarantine is a text file of bad records with "skip": those in it are not read, and others are added. "" for none.
 	Quarantine string `json:"quarantine"`
+	// Crashed are records that crashed earlier engines of this client. They are bad, and are not read.
+	Crashed []int64 `json:"crashed"`
+	// Suspects are records that were in flight when an engine crashed. They are decoded one at a time, so that another
+	// crash names the one to blame.
+	Suspects []int64 `json:"suspects"`
 	// Timeout is how long, in seconds, a failure of the store or the machine may last before it ends the stream; 0
 	// means 300.
 	Timeout float64 `json:"timeout"`
@@ -120,6 +126,10 @@ type Config struct {
 	// BatchOps run on whole batches after their records are in place.
 	BatchOps []json.RawMessage `json:"batch_ops"`
 
+	// InFlight is where workers note the records that they decode; nil for nowhere.
+	InFlight *inflight.Table `json:"-"`
+	// Decoding is called with the number of each record before it is decoded; nil for nothing. Tests crash there.
+	Decoding func(id int64) `json:"-"`
 	// Kinds are the kinds of fields that there are; nil means all that package
 	// kind has.
 	Kinds []kind.Kind `json:"-"`
@@ -216,7 +226,7 @@ func checkParts(data []byte) error {
 
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "timeout", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
+	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "crashed", "suspects", "timeout", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
 	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
 }
 

@@ -81,6 +81,7 @@ type Pipeline struct {
 	alone         int64       // size of aloneMem
 	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
+	suspectMu     sync.Mutex     // held while a record of Config.Suspects is decoded
 	sub           *direct.Reader // of records that take the place of bad ones, of a source that is read in order
 	subMem        *arena.Bump
 	subBad        [2]int64 // of a source that is read in order: records known to be bad
@@ -288,7 +289,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		p.batches[i].rows.Near = p.ring.Bytes() <= nearRing
 		p.free <- i
 	}
-	if err := p.openBad(); err != nil {
+	if err := p.openBad(ctx); err != nil {
 		return err
 	}
 	p.drawn = slices.ContainsFunc(cfg.Outputs, func(o transform.Output) bool { return len(o.Ops) > 0 })

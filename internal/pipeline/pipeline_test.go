@@ -2,15 +2,21 @@ package pipeline
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
@@ -316,6 +322,64 @@ func TestSkipGivesUpWhenNothingIsGood(t *testing.T) {
 	_, err := p.Next(testContext(t))
 	if err == nil || !strings.Contains(err.Error(), "none of the 19 records after it") {
 		t.Fatalf("error is %v", err)
+	}
+}
+
+func TestCrashedRecordsAreBad(t *testing.T) {
+	src := sourcetest.Raw(20, 8, 8, 3, 5)
+	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 20, OnError: OnErrorSkip, Crashed: []int64{3, 4, 99}})
+	p.Start(item.Position{})
+	got := take(t, p)
+	want := []int64{0, 1, 2, 5, 5, 5, 6}
+	if !slices.Equal(got.index[:7], want) {
+		t.Errorf("records %v, not %v", got.index[:7], want)
+	}
+	p = mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, Crashed: []int64{5}})
+	p.Start(item.Position{})
+	take(t, p)
+	if _, err := p.Next(testContext(t)); err == nil || !strings.Contains(err.Error(), "record 5 (memory record 5): it crashed the engine twice") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// Suspects are decoded one at a time, and other records are not held up by that.
+func TestSuspectsAreDecodedAlone(t *testing.T) {
+	suspects := []int64{1, 2, 3, 30, 31}
+	f, err := os.Create(filepath.Join(t.TempDir(), "inflight"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var decoding []int64
+	var mu sync.Mutex
+	p := mustOpen(t, Config{
+		OpenSource: use(sourcetest.Raw(200, 8, 8, 3, 5)), BatchSize: 50, Threads: 4, Suspects: suspects,
+		InFlight: inflight.Open(int(f.Fd())),
+		Decoding: func(id int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			decoding = append(decoding, id)
+			together := 0
+			noted, _ := os.ReadFile(f.Name())
+			for ; len(noted) >= 8; noted = noted[8:] {
+				if slices.Contains(suspects, int64(binary.LittleEndian.Uint64(noted))-1) {
+					together++
+				}
+			}
+			if together > 1 {
+				t.Errorf("%d suspects are decoded at a time", together)
+			}
+		},
+	})
+	p.Start(item.Position{})
+	for range 4 {
+		take(t, p)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(decoding) // later epochs are decoded as well
+	if decoding = slices.Compact(decoding); len(decoding) != 200 {
+		t.Errorf("%d records were decoded: %v", len(decoding), decoding)
 	}
 }
 

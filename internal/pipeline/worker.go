@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -35,7 +37,8 @@ type worker struct {
 	where  func(k, field int, n int64) []byte
 	budget *arena.Budget
 	rows   *kind.Rows
-	locked bool // to a thread
+	locked bool          // to a thread
+	note   *inflight.Row // the records in flight
 
 	// Of the group that is being parsed:
 	b                 *batch
@@ -49,12 +52,18 @@ func (p *Pipeline) newWorker() (*worker, error) {
 	w := &worker{p: p, mem: arena.NewBump(arena.NewBudget(p.workerParse), arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
 	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group allocates nothing
 	var err error
+	if w.note, err = p.cfg.InFlight.Row(p.groupRows); err != nil {
+		return w, err
+	}
 	w.rows, err = p.set.NewRows(p.groupRows, w.budget, p.workerDecode, p.large)
 	return w, err
 }
 
 func (w *worker) close() {
 	w.mem.Release()
+	if w.note != nil {
+		w.note.Close()
+	}
 	if w.rows != nil {
 		w.rows.Close()
 	}
@@ -187,16 +196,31 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	w.at.Store(u.IDs[0])
 	w.since.Store(found.UnixNano())
 	defer w.since.Store(0)
+	defer w.note.Clear(len(u.IDs))
 	var err error
-	if !u.Parsed {
-		err = w.parse(&u.Group, u.Err())
+	apart := p.suspected(u.IDs)
+	if apart {
+		p.suspectMu.Lock()
+		defer p.suspectMu.Unlock()
+	} else {
+		w.inFlight(u.IDs, u.Records)
+		if !u.Parsed {
+			err = w.parse(&u.Group, u.Err())
+		}
 	}
 	start := time.Now()
 	p.fetch.Count(u, start.Sub(found))
-	if err == nil {
-		w.make(b, lo, u.Records)
-	} else {
+	switch {
+	case apart && u.Parsed:
+		for k := range u.Records {
+			w.note.Clear(1)
+			w.inFlight(u.IDs[k:k+1], u.Records[k:k+1])
+			w.make(b, lo+k, u.Records[k:k+1])
+		}
+	case apart || err != nil:
 		w.oneByOne(b, lo, &u.Group)
+	default:
+		w.make(b, lo, u.Records)
 	}
 	total := time.Since(start)
 	p.kept.made(u.Records, total)
@@ -204,6 +228,27 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	p.stage[stageDecode].addFor(w.decode, n)
 	p.stage[stageTransform].addFor(w.transform, n)
 	p.stage[stageCollate].addFor(max(total-w.decode-w.transform, 0), n)
+}
+
+// inFlight notes that these records are decoded from now on. Records that have an error are not decoded.
+func (w *worker) inFlight(ids []int64, recs []driver.Record) {
+	for k, id := range ids {
+		if recs[k].Err != nil {
+			continue
+		}
+		w.note.Set(k, w.p.number(id))
+		if w.p.cfg.Decoding != nil {
+			w.p.cfg.Decoding(w.p.number(id))
+		}
+	}
+}
+
+// suspected reports whether one of the records was in flight when an earlier engine crashed.
+func (p *Pipeline) suspected(ids []int64) bool {
+	if len(p.cfg.Suspects) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(ids, func(id int64) bool { return slices.Contains(p.cfg.Suspects, p.number(id)) })
 }
 
 // parse has the source make values of bytes. unit is the failure of the group
@@ -229,6 +274,8 @@ func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 			o.Place = func(_, field int, n int64) []byte { return b.Place(lo+k, field, n) }
 		}
 		w.mem.Reset()
+		w.note.Clear(len(g.IDs))
+		w.inFlight(o.IDs, o.Records)
 		if len(g.Extents) == 0 && len(g.IDs) > 0 && g.Records[k].Err == nil {
 			// The group may not have been located at all.
 			if err := direct.LocateOnce(w.p.src, o); err == nil && len(o.Extents) > 0 {

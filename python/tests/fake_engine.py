@@ -85,6 +85,14 @@ class Engine:
         said = self.number("info_size", len(text))
         self.send(wire.Ready(said, self.slots, STRIDE, self.slots * STRIDE), ring, described)
 
+    def first_time(self) -> bool:
+        """Whether the file of the option `unless` was not there; it is there afterwards."""
+        if "unless" not in self.options:
+            return True
+        first = not Path(self.options["unless"]).exists()
+        Path(self.options["unless"]).touch()
+        return first
+
     def fill(self, slot: int, epoch: int, first: int, rows: int) -> None:
         base = slot * STRIDE
         ids = array.array("q", [(first + i + epoch) % self.length for i in range(rows)])
@@ -136,12 +144,10 @@ class Engine:
                 self.send(wire.Failure(gen, wire.CODE_STREAM, -1, "", "x.arrow: input/output error", ""))
                 stopped = True
                 continue
-            if row == self.number("stuck_at"):
+            if row == self.number("stuck_at") and self.first_time():
                 stopped = True
                 continue
-            if row == self.number("die_at") and not Path(self.options.get("unless", "/none")).exists():
-                if "unless" in self.options:
-                    Path(self.options["unless"]).touch()
+            if row == self.number("die_at") and self.first_time():
                 print("something is wrong", file=sys.stderr, flush=True)
                 os.kill(os.getpid(), int(self.options.get("signal", signal.SIGSEGV)))
             if row == self.number("garbage_at"):
@@ -171,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.add_argument("--fd", type=int)
+    parser.add_argument("--in-flight", type=int)
     parser.add_argument("--parent", type=int)
     args = parser.parse_args()
     engine = Engine(socket.socket(fileno=args.fd))

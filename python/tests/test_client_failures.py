@@ -81,32 +81,53 @@ def test_skipped_records_are_reported(make: Make) -> None:
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_engine_dies(make: Make, tmp_path: Path, sig: signal.Signals) -> None:
+def test_engine_is_started_again(make: Make, tmp_path: Path, sig: signal.Signals) -> None:
     loader = make(f"fake:len=12&die_at=6&signal={int(sig)}&unless={tmp_path}/once", batch_size=2)
+    with pytest.warns(stoker.EngineRestarted, match=rf"signal {int(sig)} \({sig.name}\).*another engine") as caught:
+        seen = [batch.index.tolist() for batch in loader]
+    assert [w.filename for w in caught] == [__file__]
+    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
+    assert rows(loader)[0] == [1, 2]
+    assert loader.stats()["restarts"] == 1
+
+
+def test_restart_as_an_error(make: Make, tmp_path: Path) -> None:
+    loader = make(f"fake:len=12&die_at=6&unless={tmp_path}/once", batch_size=2)
     seen = []
-    with pytest.raises(
-        stoker.EngineDied, match=rf"signal {int(sig)} \({sig.name}\)[\s\S]*something is wrong"
-    ) as caught:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(stoker.EngineRestarted):
+            for batch in loader:
+                seen.append(batch.index.tolist())
+    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert loader.state_dict()["position"] == 6
+    assert rows(loader) == [[6, 7], [8, 9], [10, 11]]
+
+
+def test_engine_that_always_dies(make: Make) -> None:
+    loader = make("fake:len=12&die_at=6", batch_size=2)
+    seen = []
+    with (
+        pytest.warns(stoker.EngineRestarted),
+        pytest.raises(stoker.EngineDied, match=r"5 times within 60 s[\s\S]*s ago: [\s\S]*something is wrong") as caught,
+    ):
         for batch in loader:
             seen.append(batch.index.tolist())
-    assert caught.value.returncode == -sig
+    assert str(caught.value).count("s ago: the engine (process") == 5
+    assert caught.value.returncode == -signal.SIGSEGV
     assert "something is wrong" in caught.value.log
     assert seen == [[0, 1], [2, 3], [4, 5]]
-    state = loader.state_dict()
-    # The next `for` starts a new engine and goes on.
-    assert rows(loader) == [[6, 7], [8, 9], [10, 11]]
-    assert rows(loader)[0] == [1, 2]
-    assert state["position"] == 6
+    assert loader.state_dict()["position"] == 6
 
 
-def test_engine_killed_while_waiting(make: Make) -> None:
-    loader = make("fake:stuck_at=2", batch_size=2)
+def test_engine_killed_while_waiting(make: Make, tmp_path: Path) -> None:
+    loader = make(f"fake:len=4&stuck_at=2&unless={tmp_path}/once", batch_size=2)
     it = iter(loader)
     batch = next(it)
     timer = threading.Timer(0.2, os.kill, (loader.info["pid"], signal.SIGKILL))
     timer.start()
-    with pytest.raises(stoker.EngineDied):  # and not a timeout
-        next(it)
+    with pytest.warns(stoker.EngineRestarted):  # and not a timeout
+        assert next(it).index.tolist() == [2, 3]
     timer.join()
     assert batch.index.tolist() == [0, 1], "what was delivered stays"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -471,31 +473,20 @@ def test_trainer_killed_while_starting(pack: Path) -> None:
         assert f"--parent={process.pid}" not in " ".join(engines())
 
 
-def test_killed_engine_gives_an_exception_and_the_loop_goes_on(make: Make, pack: Path) -> None:
+def test_loop_goes_on_with_another_engine(make: Make, pack: Path) -> None:
     rng = random.Random(5)
     options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP, "prefetch": 2}
     reference = epoch(make(pack, **options))
     make_files = open_files()
     loader = make(pack, **options)
     seen: list[stoker.Batch] = []
-    deaths = 0
-    while loader.epoch == 0:
-        engines = [p for p in children(os.getpid()) if f"--parent={os.getpid()}".encode() in _cmdline(p)]
-        timer = threading.Timer(rng.uniform(0, 0.05), os.kill, (max(engines), signal.SIGKILL))
-        if deaths < 6:
-            timer.start()
-        try:
-            for batch in loader:
-                seen.append(batch.copy())
-                time.sleep(0.003)
-                if loader.epoch > 0:
-                    break
-        except stoker.EngineDied as error:
-            assert error.returncode == -signal.SIGKILL
-            deaths += 1
-        if timer.ident is not None:
-            timer.join()
-    assert deaths > 0
+    kills = set(rng.sample(range(len(reference)), 4))
+    with pytest.warns(stoker.EngineRestarted):
+        for batch in loader:
+            if len(seen) in kills:
+                os.kill(loader._epochs.connection._process.pid, signal.SIGKILL)
+            seen.append(batch.copy())
+    assert 0 < loader.stats()["restarts"] <= 4
     assert len(seen) == len(reference)
     for got, want in zip(seen, reference, strict=True):
         assert (got.index == want.index).all()
@@ -503,6 +494,36 @@ def test_killed_engine_gives_an_exception_and_the_loop_goes_on(make: Make, pack:
     del got, want, batch
     loader.close()
     assert len(open_files()) <= len(make_files), "descriptors of dead engines are closed"
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_record_that_crashes_the_engine(
+    make: Make, photos: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Records in flight in a crash are decoded one at a time, so that the second crash tells which one it was."""
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP, "threads": threads}
+    reference = [b.copy() for b in make(photos, **options)]
+    monkeypatch.setenv("STOKER_TEST_CRASH", "17")
+    loader = make(photos, on_error="skip", **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = [b.copy() for b in loader]
+    first, second, last = [str(w.message) for w in caught]
+    assert first.endswith("with exit code 2; another engine goes on with the next batch")
+    assert "record 17 was decoded in both crashes and is bad from now on" in second
+    assert re.search(r"record 17 \(.*it crashed the engine twice", last)
+    assert loader.stats()["restarts"] == 2
+    for got, want in zip(seen, reference, strict=True):
+        good = want.index != 17
+        assert (got.index == np.where(good, want.index, 18)).all()
+        assert (got.image == want.image)[good].all()
+    loader = make(photos, **options)
+    with (
+        pytest.warns(stoker.EngineRestarted),
+        pytest.raises(stoker.RecordError, match=r"record 17 \(.*it crashed the engine twice"),
+    ):
+        for _ in loader:
+            pass
 
 
 def _cmdline(pid: int) -> bytes:

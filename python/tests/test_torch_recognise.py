@@ -483,6 +483,7 @@ def test_changes_between_epochs_are_seen(folder: Path) -> None:
     assert torch.equal(next(iter(loader))[0][[1, 0]], first[:2])
 
 
+@pytest.mark.filterwarnings("ignore::stoker.EngineRestarted")
 def test_the_engine_is_started_again(folder: Path) -> None:
     loader = DataLoader(cifar(folder, EVEN_ARRAYS["v1"]()), 2, num_workers=1)
     expected = list(loader)

@@ -338,6 +338,7 @@ def test_workers_that_die_are_started_again(folder: Path, tmp_path: Path) -> Non
         assert torch.equal(g[1], e[1]) and float((g[0] - e[0]).abs().max()) <= 1.01 / 255
 
 
+@pytest.mark.filterwarnings("ignore::stoker.EngineRestarted")
 def test_an_engine_that_dies_is_started_again(folder: Path) -> None:
     dataset = image_folder(folder, v1.Compose([v1.Resize((20, 24)), v1.ToTensor(), lambda t: t]))
     expected = list(tud.DataLoader(dataset, 1))

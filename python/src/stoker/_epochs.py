@@ -15,9 +15,10 @@ from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
 from ._connection import Connection, Position, connect
-from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, warn
+from ._errors import ConfigError, EngineDied, EngineRestarted, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
 from ._process import EngineProcess
+from ._restarts import Restarts
 
 _TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 
@@ -50,7 +51,7 @@ class Form:
 class Epochs:
     """An engine, and the loop that takes its batches: where that stands, and whose turn it is.
 
-    It is used by one loop at a time. An engine that has died is started again, at the next batch.
+    It is used by one loop at a time. An engine that ends is started again, and goes on with the next batch.
 
     Args:
         config: what the engine is told.
@@ -80,6 +81,7 @@ class Epochs:
         self.wait_seconds = 0.0
         self.batches = 0
         self.skipped = 0
+        self.restarts = Restarts()
         self.shut = False
         # Where state_dict stands, where the next `for` begins, what the running one has been
         # given, and whose turn it is.
@@ -193,7 +195,7 @@ class Epochs:
             self.position = self._running = begin
             self.upcoming = Position(begin.epoch + 1, 0)
             if len(self):
-                self._stream_from(begin)
+                self._stream_again(begin)
             return Epoch(self, loader, turn, begin.epoch)
         finally:
             self._lock.release()
@@ -220,10 +222,19 @@ class Epochs:
         try:
             return self.connection.ready()
         except EngineDied:
-            self.upcoming = self._running
-            raise
+            return True  # next() starts another engine, or raises
         finally:
             self._lock.release()
+
+    def _stream_again(self, position: Position) -> None:
+        """Make the stream deliver what lies at ``position`` next, with another engine if this one has ended."""
+        while True:
+            try:
+                self._stream_from(position)
+            except EngineDied as error:
+                self.config = self.restarts.after(error, self.config)
+            else:
+                return
 
     def _stream_from(self, position: Position) -> None:
         """Make the stream deliver what lies at ``position`` next."""
@@ -252,25 +263,15 @@ class Epochs:
         rows = 0
         _step.write(_step.WAIT_BEGIN, 0)
         try:
-            connection = self.connection
-            begun = connection is not None and (connection.cursor is not None or (self.stage and self.stage.over))
-            if turn is not self._turn or connection is None or not begun:
-                if not self._resume(turn):
-                    return None
-                connection = self.live()
-            if self.stage is not None:
-                batch = self._next_mapped(self.stage, connection, epoch)
-                rows = batch.rows if batch is not None else 0
-                return batch
             while True:
-                connection.wait(self.timeout)
-                batch, end = self._take(connection, epoch)
-                if batch is not None:
-                    rows = batch.rows
+                try:
+                    batch = self._next(turn, epoch)
+                except EngineDied as error:
+                    self.config = self.restarts.after(error, self.config)
+                else:
+                    rows = batch.rows if batch is not None else 0
                     return batch
-                if end:
-                    return None
-        except (EngineDied, StokerTimeout) as error:
+        except (EngineDied, EngineRestarted, StokerTimeout) as error:
             # The next `for` tries again where this one stopped.
             self.upcoming = self._running
             if isinstance(error, StokerTimeout) and self.connection is not None:
@@ -284,6 +285,22 @@ class Epochs:
             _step.write(_step.WAIT_END, rows)
             self.wait_seconds += time.perf_counter() - before
             self._lock.release()
+
+    def _next(self, turn: object, epoch: int) -> Batch | None:
+        """Return the next batch, None at the end of the epoch."""
+        connection = self.connection
+        begun = connection is not None and (connection.cursor is not None or (self.stage and self.stage.over))
+        if turn is not self._turn or connection is None or not begun:
+            if not self._resume(turn):
+                return None
+            connection = self.live()
+        if self.stage is not None:
+            return self._next_mapped(self.stage, connection, epoch)
+        while True:
+            connection.wait(self.timeout)
+            batch, end = self._take(connection, epoch)
+            if batch is not None or end:
+                return batch
 
     def _next_mapped(self, stage: _map.Stage, connection: Connection, epoch: int) -> Batch | None:
         """Return the next batch that the user's functions have made."""

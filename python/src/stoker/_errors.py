@@ -38,15 +38,17 @@ class EngineNotFound(StokerError):
 
 
 class EngineDied(StokerError):
-    """The engine process ended while it was needed.
+    """The engine process ended and was not started again.
 
-    The next ``for`` over the loader starts a new engine and goes on with the
-    batch that comes after the last one delivered.
+    A loader starts its engine again by itself, with a warning (``EngineRestarted``). This error means that the engine
+    ended while it opened the data, ended five times within a minute, or was started by another program (``socket=``).
+    The next ``for`` over the loader tries again and goes on with the batch after the last one delivered.
 
     Attributes:
         returncode: exit code, or minus the signal's number; ``None`` when the
             engine is not a child of this process (``socket=``).
         log: the last lines that the engine wrote, possibly empty.
+        in_flight: the numbers of the records that it was decoding.
     """
 
     __module__ = "stoker"
@@ -55,6 +57,7 @@ class EngineDied(StokerError):
         super().__init__(message)
         self.returncode = returncode
         self.log = log
+        self.in_flight: tuple[int, ...] = ()
 
 
 class StokerTimeout(StokerError, TimeoutError):
@@ -105,6 +108,12 @@ class StateMismatch(StokerError, ValueError):
 
 class SkippedRecords(UserWarning):
     """Records of an epoch were replaced because they could not be read (``on_error="skip"``)."""
+
+    __module__ = "stoker"
+
+
+class EngineRestarted(UserWarning):
+    """The engine ended and was started again. The loop goes on with the exact next batch."""
 
     __module__ = "stoker"
 

@@ -423,7 +423,8 @@ class Loader:
 
         ``wait_seconds`` is how long this loop has waited for batches, ``batches``
         how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
-        replaced records, ``repaired`` the number of damaged records that were read again, from the
+        replaced records, ``restarts`` how often the engine was started again,
+        ``repaired`` the number of damaged records that were read again, from the
         ``store`` instead of a cache and from the ``copy`` of ``repair_from``, ``map`` the seconds
         that the user's functions took in all processes, and how often a worker was started again.
         ``engine`` has the counters of the engine (empty when it is not there): per stage busy time,
@@ -441,6 +442,7 @@ class Loader:
             "wait_seconds": epochs.wait_seconds,
             "held": connection.held if connection else 0,
             "skipped": epochs.skipped,
+            "restarts": epochs.restarts.total,
             "repaired": engine.get("repaired", {"store": 0, "copy": 0}),
             **({"map": epochs.stage.stats()} if epochs.stage is not None else {}),
             "engine": engine,

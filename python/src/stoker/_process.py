@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -89,27 +90,35 @@ class EngineProcess:
         """Start the engine; ``take_socket`` returns this side's end of the connection."""
         self.binary = binary
         self._log = anonymous_file("stoker-log")
+        # The engine notes here which records it decodes.
+        self._in_flight = anonymous_file("stoker-in-flight")
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            os.close(self._log)
+            self._close_files()
             raise _not_started(binary, error) from None
         self._socket = ours
         try:
             with theirs:
                 # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
                 self._child = subprocess.Popen(
-                    [binary, "serve", f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
+                    [
+                        binary,
+                        "serve",
+                        f"--fd={theirs.fileno()}",
+                        f"--parent={os.getpid()}",
+                        f"--in-flight={self._in_flight}",
+                    ],
                     stdin=subprocess.DEVNULL,
                     env=environment(),
                     stdout=self._log,
                     stderr=self._log,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), self._in_flight],
                     start_new_session=True,
                 )
         except BaseException as error:
             ours.close()
-            os.close(self._log)
+            self._close_files()
             if isinstance(error, OSError):
                 raise _not_started(binary, error) from None
             raise
@@ -156,9 +165,13 @@ class EngineProcess:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for fd in (self._log, self._in_flight):
+            if fd >= 0:
+                os.close(fd)
+        self._log = self._in_flight = -1
 
     def died(self) -> EngineDied:
         """Say how the engine ended, which it has or is about to."""
@@ -183,7 +196,16 @@ class EngineProcess:
         text = f"the engine (process {self.pid}) {how}"
         if log:
             text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
-        return EngineDied(text, code, log)
+        error = EngineDied(text, code, log)
+        error.in_flight = self._records_in_flight()
+        return error
+
+    def _records_in_flight(self) -> tuple[int, ...]:
+        """Return the records that an engine which has ended was decoding: docs/LAYOUT.md."""
+        if self._in_flight < 0:
+            return ()
+        raw = os.pread(self._in_flight, os.fstat(self._in_flight).st_size, 0)
+        return tuple(number - 1 for (number,) in struct.iter_unpack("<q", raw[: len(raw) // 8 * 8]) if number > 0)
 
     def log_tail(self) -> str:
         """Return the end of what the engine wrote, or a crash report from its first line on."""

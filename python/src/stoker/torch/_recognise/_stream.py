@@ -17,6 +17,7 @@ from ..._binary import find_binary
 from ..._connection import Connection, Position
 from ..._errors import EngineDied, StokerError
 from ..._process import EngineProcess
+from ..._restarts import Restarts
 
 Records = npt.NDArray[np.int64]
 
@@ -46,7 +47,7 @@ class Slot(NamedTuple):
 class Stream:
     """An engine that makes the batches that it is asked for, in that order.
 
-    It is used by one loop at a time: ``start`` begins anew. An engine that dies is started again once per batch.
+    It is used by one loop at a time: ``start`` begins anew. An engine that ends is started again.
     """
 
     def __init__(self, config: dict[str, Any], *, shared: bool = False, timeout: float = 300.0) -> None:
@@ -57,7 +58,7 @@ class Stream:
         self.config = config
         self.timeout = timeout
         self._shared = shared
-        self._died_at = -1  # the place of the batch at which it has died
+        self._restarts = Restarts()
         self.wait_seconds = 0.0
         self.copies = 0
         # What was asked for and not taken: the place of each batch, and its records.
@@ -99,17 +100,25 @@ class Stream:
     def start(self, epoch: int) -> None:
         """Begin a stream; random numbers depend on ``epoch`` and the place of a record in it."""
         self._asked.clear()
-        self._epoch, self._died_at = epoch, -1
+        self._epoch = epoch
         self._restart()
 
-    def _restart(self) -> None:
-        """Begin again behind what was taken."""
-        self._sent, self._reached = 0, -1
-        if not self._connection.usable:
-            self._connection.close()
-            self._finalizer.detach()
-            self._open()
-        self._send()
+    def _restart(self, ended: EngineDied | None = None) -> None:
+        """Begin again behind what was taken, with another engine if the last one has ended."""
+        while True:
+            if ended is not None:
+                self.config = self._restarts.after(ended, self.config)
+            self._sent, self._reached = 0, -1
+            try:
+                if not self._connection.usable:
+                    self._connection.close()
+                    self._finalizer.detach()
+                    self._open()
+                self._send()
+            except EngineDied as error:
+                ended = error
+            else:
+                return
 
     def _send(self) -> None:
         """Ask the engine for what follows in its stream, which has no gaps: behind one, it is a new stream."""
@@ -126,8 +135,8 @@ class Stream:
     def _order(self) -> None:
         try:
             self._send()
-        except EngineDied:
-            self._restart()
+        except EngineDied as error:
+            self._restart(error)
 
     def ask(self, records: Records, place: int) -> None:
         """Ask for a batch, behind those that were asked for before; ``place`` records of the epoch are before it."""
@@ -157,11 +166,12 @@ class Stream:
         """
         before = time.perf_counter()
         try:
-            try:
-                self._connection.wait(self.timeout)
-            except EngineDied:
-                self._restart()
-                self._connection.wait(self.timeout)
+            while True:
+                try:
+                    self._connection.wait(self.timeout)
+                    break
+                except EngineDied as error:
+                    self._restart(error)
             event = self._connection.take()
         except BaseException:
             # Whatever it was, the stream is not where it is thought to be.
@@ -199,11 +209,8 @@ class Stream:
             if not self._asked or not self._connection.ready():
                 return None
             event: Any = self._connection.take()
-        except EngineDied:
-            if self._died_at == self._asked[0][0]:
-                raise
-            self._died_at = self._asked[0][0]
-            self._restart()
+        except EngineDied as error:
+            self._restart(error)
             return None
         except BaseException:
             self._connection.tear()
