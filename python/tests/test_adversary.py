@@ -1,0 +1,112 @@
+# ruff: noqa: E501 (a table)
+"""Programs that try to make stoker.torch differ from torch: a table written by hand, and generated ones by their seeds."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+import adversary
+from adversary import Program
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:This DataLoader will create",
+    r"ignore:os\.fork\(\) was called",
+)
+SEEDS = 150
+
+# Each row: datasets; changes, each with a number; moments; numbers of workers; more words. Its programs are all of the
+# combinations. A program is called by its text.
+TABLE = """
+folder subset flowers; reverse delete insert#3 assign-reversed; 0.2; 0 2;
+folder gtsrb; swap#3 shuffle#5 append assign-fewer clear other-file#2; 0.1 0.end; 0;
+timm dataset_folder; sort other-file#4; 0.2 1.0; 0;
+folder; assign-tuple assign-own-list path-objects byte-paths no-such-file#5 other-loader root; made 0.end; 0;
+relative; cwd; made 0.0 0.2 0.end; 0; epochs=3
+relative; cwd; 0.end; 2;
+folder concat; relabel#7 relabel-all#9 edit-a-label; 0.2 0.end; 0 2;
+folder; as-lists tensor-labels text-labels no-labels triples targets imgs label-object; made 0.1; 0;
+flowers; labels-reversed labels-assigned#3 labels-fewer; 0.2 0.end; 0;
+subset; indices-append indices-edit#2 indices-assign#1 indices-fewer indices-beyond inner-list; 0.2 0.end; 0;
+subset subset_cifar; indices-range indices-array indices-tensor inner-dataset Subset.__getitem__ Subset.__getitems__; made; 0;
+concat; append delete assign-fewer parts-reversed part-swapped part-added part-dropped sizes sizes-fewer sizes-again; 0.end; 0; epochs=3
+concat_cifar; sizes part-dropped ConcatDataset.__getitem__; 0.1; 0; transform=tensor
+cifar mnist svhn; black one-image#5 one-pixel#4 turned-over roll#7 swap-words; 0.end; 0; transform=tensor
+cifar svhn stl10; together label assign-data#5; 0.1; 0 2; transform=tensor
+mnist; roll#13 roll-across#4 mirrored pixels-mixed roll-records; 0.1 0.end; 0; transform=tensor
+stl10; pixels-mixed roll#3 negative not-contiguous assign-floats assign-more-images; 0.end; 0; transform=tensor
+cifar; labels-as-array labels-as-floats labels-missing labels-assigned-again no-labels-at-all; made 0.2; 0; transform=tensor
+folder hf; size#8 size-in-place#5 replace-first#4 append-double pop-first; 0.1 0.end; 0;
+folder; transform-crop transform-none transform-bytes transform-split transform-copied target-plus#4 target-fails; 0.1 0.end; 0;
+folder; transform-v2 size#8 target-lambda; 0.1 0.end; 2; persistent=1
+folder; size-int size-text size-float nearest bicubic interpolation-int; made; 0;
+cifar; mean#7 mean-number mean-array std-zero std-tensor inplace; made 0.1; 0; transform=norm
+cifar; crop-size#7 crop-int#5 tuple-of-transforms generator-of-transforms own-list insert-None pop-last; made; 0; transform=crop
+folder; own-ToTensor own-Resize own-class-of-Compose forward-of-one hook pre-hook eval; 0.end; 0;
+folder; subclass subclass-len getitem-of-one getitem-of-class getitems-of-one len-of-class; made; 0;
+hf; set_transform set_transform-labels set_transform-gray hf-cell reset_format format-numpy; 0.2 0.end; 0;
+table; format-numpy format-python format-dtype format-all hf-data hf-indices hf-transform-on-table; 0.1 0.end; 0; transform=none
+folder; F.resize F.resize#1 F.resize#2 F.resize#3 F.to_tensor-other FP.resize global-hook global-hook#1 register_open; made; 0;
+folder; Jpeg.convert ImageFile.load Image.open Image.convert pil_loader default_loader pixel-limit image-backend; made; 0;
+folder; kernel kernel#1 F2.resize return-type map-tensor; made; 0; transform=v2
+cifar; FT.normalize F.normalize-other FP.hflip FP-swapped map-tuple map-int torch.stack default-dtype; made; 0; transform=flip
+folder; ToTensor.__call__ Resize.forward Compose.__call__ Module.__call__ F.resize fetch; 0.2; 0;
+cifar; generator-seed#5 generator-draw generator-state#3 torch-draw manual_seed#4; 0.1 0.end; 0; order=gen transform=tensor
+cifar; break; 0.2; 0 2; order=gen transform=tensor epochs=3
+cifar; break; 0.2; 0 2; order=repl-both transform=tensor epochs=3
+cifar; break; 0.1; 0 2; order=own transform=tensor epochs=3
+cifar; break; 0.1; 0; order=default-gen transform=tensor epochs=3
+cifar; break; 0.1; 0; order=more transform=tensor epochs=3
+cifar; batch-size#4 batch-drop batch-order loader-generator#3 another-iterator two-iterators; 0.1 0.end; 0; order=gen transform=tensor
+cifar; sampler-weights sampler-num_samples#4 sampler-generator#3; 0.1 0.end; 0; order=weight transform=tensor
+cifar; sampler-epoch#3 sampler-seed#2 sampler-rank; 0.1 0.end; 0; order=dist transform=tensor
+cifar; sampler-list sampler-grows; 0.1 0.end; 0; order=list transform=tensor
+cifar; loader-collate loader-collate#1 loader-collate#2 loader-workers#1 worker-init-changes; 0.end; 0; transform=tensor
+folder; write-into-batch write-into-labels keep-batch clear-batch; 0.1; 0 2;
+folder; rewrite-all rename-onto-all rename-with-the-old-time link png-as-jpg file-gone cut no-image folders-swapped; 0.end; 0; cache=1
+folder; rewrite-all rename-onto-all file-gone; 0.2; 0;
+timm; rewrite-all file-gone cut; 0.end; 0; cache=1
+folder; reverse size#8 F.resize#2 rewrite-all break; 0.2; 0; kind=run
+""".strip().splitlines()
+
+
+def by_hand() -> list[str]:
+    """Return the programs of the table."""
+    texts = []
+    for row in TABLE:
+        data, changes, moments, workers, more = (part.split() for part in row.split(";"))
+        for d, c, m, w in itertools.product(data, changes, moments, workers):
+            name, _, number = c.partition("#")
+            made = Program(data=d, workers=int(w), changes=((name, m, int(number or 0)),))
+            texts.append(" ".join([*more, str(made)]))
+    return texts
+
+
+def same(program: Program, folder: Path) -> None:
+    """Fail with the smallest program that differs like this one."""
+    difference = adversary.check(program, folder)
+    if difference is not None:
+        small = adversary.smaller(program, difference, folder)
+        pytest.fail(f"{program}\n{difference}\nsmaller: {small}\n{adversary.check(small, folder)}", pytrace=False)
+
+
+@pytest.mark.parametrize("text", by_hand())
+def test_by_hand(text: str, tmp_path: Path) -> None:
+    same(adversary.parse(text), tmp_path / "files")
+
+
+@pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed{seed}")
+def test_generated(seed: int, tmp_path: Path) -> None:
+    same(adversary.generate(seed), tmp_path / "files")
+
+
+def test_programs_have_texts() -> None:
+    assert len(set(by_hand())) == len(by_hand())
+    for seed in range(300):
+        program = adversary.generate(seed)
+        assert adversary.generate(seed) == program == adversary.parse(str(program)), str(program)
