@@ -92,11 +92,16 @@ def parse(text: str) -> Program:
 
 
 def plain(value: Any) -> Any:
-    """Return a copy of a batch as a tree of tuples, which holds everything that is compared."""
+    """Return a copy of a batch as a tree of tuples, which holds everything that is compared.
+
+    The strides of tensors that were not stacked are not: see docs/guides/run.md.
+    """
     kind = type(value).__qualname__
     if isinstance(value, torch.Tensor):
         array = value.detach().as_subclass(torch.Tensor).cpu()
-        strides = tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1)
+        strides = (
+            () if array.dim() == 3 else tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1)
+        )
         return ("tensor", kind, str(value.dtype), strides), array.to(torch.float64).numpy().copy()
     if isinstance(value, np.ndarray):
         return ("array", kind, str(value.dtype), value.strides), value.astype(np.float64)
@@ -232,7 +237,8 @@ def _explained(world: World) -> str:
     if taken and way is None:
         seen = taken[0].cell_contents.of.get(loader)
         rows = [] if seen is None else seen[0].rows
-    return " | ".join(f"{r.part}: {r.where}: {r.why}" for r in rows) or "torch"
+    python = not rows or rows[0].part == "all" or "any Python" in rows[0].why or "workers" in rows[0].where
+    return " | ".join([f"{'Python' if python else 'recognised'}", *(f"{r.part}: {r.where}: {r.why}" for r in rows)])
 
 
 def _close(world: World) -> None:
@@ -276,7 +282,7 @@ def compare(program: Program, theirs: list[Any], ours: list[Any]) -> Difference 
     if not what:
         return None
     warned, said = ours[-1][1], next((e[1] for e in ours[at:] if e[0] == "said"), "")
-    loud = bool(warned) or ours[min(at, len(ours) - 2)][0] == "error" or "engine" not in said
+    loud = bool(warned) or ours[min(at, len(ours) - 2)][0] == "error" or said.startswith("Python")
     return Difference(what, not loud, said + (f" warned: {warned}" if warned else ""))
 
 
@@ -309,13 +315,13 @@ def _entries_differ(program: Program, a: Any, b: Any) -> str:
 
 def _not_compared(program: Program) -> set[str]:
     """Return states that differ by design (docs/guides/run.md)."""
-    skip = set()
+    return {"torch", "random", "numpy"} if program.workers == 0 and _draws(program) else set()
+
+
+def _draws(program: Program) -> bool:
+    """Whether torch may draw random numbers for transforms."""
     names = {program.transform, *(c.draws for c in _changes(program))}
-    if program.workers == 0 and any(n == "yes" or (n in TRANSFORMS and TRANSFORMS[n].draws) for n in names):
-        skip |= {"torch", "random", "numpy"}
-    if program.workers == 0:
-        skip.add("sampler")  # one batch ahead
-    return skip
+    return any(TRANSFORMS[name].draws for name in names if name)
 
 
 def _is_coarse(program: Program) -> bool:
@@ -390,7 +396,10 @@ def generate(seed: int) -> Program:
     if rng.random() < 0.2:
         changes.append(("break", f"{rng.randrange(epochs)}.{rng.randrange(1, 4)}", 0))
     good = tuple(c for c in changes if c[0] == "break" or CHANGES[c[0]].allowed(program, c[1]))
-    return replace(program, changes=good)
+    program = replace(program, changes=good)
+    if program.workers == 0 and _draws(program) and program.order in ("shuffle", "drop", "default-gen"):
+        return replace(program, order="gen")  # whose numbers the transforms do not draw from
+    return program
 
 
 def _moment(rng: random.Random, epochs: int) -> str:

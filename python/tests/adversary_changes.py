@@ -39,7 +39,7 @@ class Change:
         on: for datasets with one of these tags, "" for all.
         moments: "any", "files" (never while worker processes may read them), "loader" (there is one already), or
             "batch" (in the loop).
-        draws: "yes" if torch may draw random numbers for it, or the name of a transform that may.
+        draws: a transform that is used from then on, which may draw random numbers.
         coarse: whether pixels may be off by one level afterwards.
     """
 
@@ -726,7 +726,6 @@ _table(
         "RandomSampler.__iter__": lambda w, _: w.patch.setattr(tud.RandomSampler, "__iter__", lambda self: iter([3, 1, 2])),
         "fetch": _method(torch.utils.data._utils.fetch._MapDatasetFetcher, "fetch"),
     },
-    draws="yes",
     coarse=True,
 )  # fmt: skip
 

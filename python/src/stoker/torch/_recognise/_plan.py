@@ -405,7 +405,7 @@ class Epoch(_order.Epoch):
     def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
         kind = self._plan.found.collate
         if kind == "default":
-            return [images, self._collate(targets)]
+            return [images, self._collate(tuple(targets))]  # texts are returned as the tuple that they come in
         # timm's says what becomes of the targets.
         stub = torch.zeros(1, dtype=torch.uint8)
         return images, self._collate([(stub, target) for target in targets])[1]
