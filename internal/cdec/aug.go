@@ -50,6 +50,9 @@ type Pixmap struct {
 	Pix     []byte
 	W, H, C int
 	DType   item.DType
+	// Pillow makes the kernels compute as Pillow does with an image of the same
+	// pixels. Only u8 of 1 or 3 channels has it.
+	Pillow bool
 }
 
 // setAugKernels limits the augmentation kernels to a set of SetKernels.
@@ -88,6 +91,10 @@ func (p Pixmap) AdjustBrightness(f float64) error {
 	if err := factor("brightness_factor", f); err != nil {
 		return err
 	}
+	if p.Pillow {
+		p.blend(0, f)
+		return nil
+	}
 	if !p.bytes3() {
 		C.sk_any_scale_bias(p.elem(), p.any(), p.elements(), C.float(f), 0)
 		return nil
@@ -104,6 +111,10 @@ func (p Pixmap) AdjustContrast(f float64) error {
 	}
 	if err := factor("contrast_factor", f); err != nil {
 		return err
+	}
+	if p.Pillow {
+		p.blend(p.pillowMean(), f)
+		return nil
 	}
 	if !p.bytes3() {
 		p.anyContrast(f)
@@ -128,6 +139,10 @@ func (p Pixmap) AdjustSaturation(f float64) error {
 	if err := factor("saturation_factor", f); err != nil {
 		return err
 	}
+	if p.C == 3 && p.Pillow {
+		C.sk_pillow_saturate(p.ptr(), p.count(), C.float(f))
+		return nil
+	}
 	if p.C == 3 && !p.bytes3() {
 		C.sk_any_saturate(p.elem(), p.any(), p.count(), C.float(f))
 		return nil
@@ -146,6 +161,10 @@ func (p Pixmap) AdjustHue(f float64) error {
 	if !(f >= -0.5 && f <= 0.5) {
 		return &Error{ErrArgument, fmt.Sprintf("hue_factor is %v, must be between -0.5 and 0.5", f)}
 	}
+	if p.C == 3 && p.Pillow {
+		C.sk_pillow_hue(p.ptr(), p.count(), C.uint8_t(uint8(int(f*255))))
+		return nil
+	}
 	if p.C == 3 && !p.bytes3() {
 		C.sk_any_hue(p.elem(), p.any(), p.count(), C.float(f))
 		return nil
@@ -160,6 +179,10 @@ func (p Pixmap) AdjustHue(f float64) error {
 func (p Pixmap) Grayscale() error {
 	if err := p.checkColors(); err != nil {
 		return err
+	}
+	if p.C == 3 && p.Pillow {
+		C.sk_pillow_gray3(p.ptr(), p.count())
+		return nil
 	}
 	if p.C == 3 && !p.bytes3() {
 		C.sk_any_gray(p.elem(), p.any(), p.any(), p.count(), 3)
@@ -273,6 +296,10 @@ func (p Pixmap) AutoContrast() error {
 	var lo, hi [3]byte
 	C.sk_aug_minmax(p.ptr(), p.count(), C.int(p.C), (*C.uint8_t)(&lo[0]), (*C.uint8_t)(&hi[0]))
 	var lut [3 * 256]byte
+	if p.Pillow {
+		p.pillowStretch(&lut, lo, hi)
+		return nil
+	}
 	for c := range p.C {
 		from, scale := float32(lo[c]), (float32(hi[c])-float32(lo[c]))*float32(1.0/255)
 		if lo[c] == hi[c] {

@@ -17,6 +17,13 @@ int sk_aug_isa(void);
 // For tests and benchmarks: use at most this instruction set.
 void sk_aug_set_isa(int isa);
 
+// Cuts a value off at 0 and 255, and its fraction.
+static inline uint8_t sk_cut8(float v) {
+    v = v > 0.0f ? v : 0.0f;  // in this order NaN becomes 0, as in sk_trunc8
+    v = v < 255.0f ? v : 255.0f;
+    return (uint8_t)v;
+}
+
 // ---- colour (aug_color.c); in place, n is a count of bytes, np of pixels ----
 
 // x -> trunc(clamp(x*scale + bias)): brightness (bias 0) and contrast.
@@ -79,6 +86,29 @@ enum { SK_PAD_CONSTANT = 0, SK_PAD_EDGE = 1, SK_PAD_REFLECT = 2, SK_PAD_SYMMETRI
 // the rule of mode. The caller has checked that one reflection is enough.
 void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, int left, int top,
                    int mode, const uint8_t *fill);
+
+// ---- as Pillow computes (aug_pillow.c) ----
+
+uint64_t sk_pillow_gray_sum(const uint8_t *p, size_t np);
+// RGB -> gray in all three channels.
+void sk_pillow_gray3(uint8_t *p, size_t np);
+// x -> gray + f*(x - gray).
+void sk_pillow_saturate(uint8_t *p, size_t np, float f);
+// Adds shift to the 8-bit hue.
+void sk_pillow_hue(uint8_t *p, size_t np, uint8_t shift);
+// x -> smooth + f*(x - smooth); dst and src must not overlap.
+void sk_pillow_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels, float f);
+
+typedef struct {
+    // Source position of output pixel (x, y): (m[0]*x + m[1]*y + m[2]) / d and
+    // (m[3]*x + m[4]*y + m[5]) / d, d = m[6]*x + m[7]*y + 1, where the centre of
+    // the first pixel is (0.5, 0.5).
+    double m[8];
+    int bilinear;  // else nearest
+    uint8_t fill[3];
+} sk_pillow_map;
+
+void sk_pillow_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, const sk_pillow_map *map);
 
 // ---- batches (aug_batch.c) ----
 

@@ -44,12 +44,6 @@ void sk_aug_set_isa(int isa) {
 
 // ---- brightness, contrast ----
 
-static inline uint8_t trunc8(float v) {
-    v = v > 0.0f ? v : 0.0f;  // in this order NaN becomes 0, as in sk_trunc8
-    v = v < 255.0f ? v : 255.0f;
-    return (uint8_t)v;
-}
-
 #if defined(__x86_64__)
 SK_AVX2 static size_t scale_bias_avx2(uint8_t *p, size_t n, float scale, float bias) {
     const __m256 s = _mm256_set1_ps(scale), b = _mm256_set1_ps(bias);
@@ -71,7 +65,7 @@ void sk_aug_scale_bias(uint8_t *p, size_t n, float scale, float bias) {
 #if defined(__x86_64__)
     if (sk_aug_isa() >= SK_AUG_AVX2) i = scale_bias_avx2(p, n, scale, bias);
 #endif
-    for (; i < n; i++) p[i] = trunc8((float)p[i] * scale + bias);
+    for (; i < n; i++) p[i] = sk_cut8((float)p[i] * scale + bias);
 }
 
 // ---- luma ----
@@ -181,7 +175,7 @@ void sk_aug_saturate(uint8_t *p, size_t np, float ratio, float rest) {
     for (; i < np; i++) {
         uint8_t *q = p + 3 * i;
         float l = (float)luma(q) * rest;
-        for (int c = 0; c < 3; c++) q[c] = trunc8((float)q[c] * ratio + l);
+        for (int c = 0; c < 3; c++) q[c] = sk_cut8((float)q[c] * ratio + l);
     }
 }
 
@@ -220,9 +214,9 @@ static void hue_pixel(uint8_t *p, float shift6) {
     float h = num / d + base + shift6;
     if (h < 0.0f) h += 6.0f;
     if (h >= 6.0f) h -= 6.0f;
-    p[0] = trunc8(hue_channel(hi, c, h + 5.0f) * HUE_UP);
-    p[1] = trunc8(hue_channel(hi, c, h + 3.0f) * HUE_UP);
-    p[2] = trunc8(hue_channel(hi, c, h + 1.0f) * HUE_UP);
+    p[0] = sk_cut8(hue_channel(hi, c, h + 5.0f) * HUE_UP);
+    p[1] = sk_cut8(hue_channel(hi, c, h + 3.0f) * HUE_UP);
+    p[2] = sk_cut8(hue_channel(hi, c, h + 1.0f) * HUE_UP);
 }
 
 #if defined(__x86_64__)

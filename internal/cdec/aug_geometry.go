@@ -11,6 +11,8 @@ package cdec
 #cgo nocallback sk_aug_remap
 #cgo noescape sk_any_remap
 #cgo nocallback sk_any_remap
+#cgo noescape sk_pillow_sharpen
+#cgo nocallback sk_pillow_sharpen
 #cgo noescape sk_aug_rot90
 #cgo nocallback sk_aug_rot90
 #cgo noescape sk_aug_window
@@ -92,6 +94,10 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	}
 	if err := src.checkColors(); err != nil {
 		return err
+	}
+	if src.Pillow {
+		C.sk_pillow_sharpen(dst.ptr(), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), C.float(f))
+		return nil
 	}
 	if !src.bytes3() {
 		return anySharpness(dst, src, f, tmp)

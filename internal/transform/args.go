@@ -61,6 +61,8 @@ type opContext struct {
 	pixels item.PixelType
 	// asIs says that the type of the pixels stays.
 	asIs bool
+	// pillow says that it computes as Pillow does.
+	pillow bool
 }
 
 // pixelRule says of pixels that an operation does not work on what it takes

@@ -31,10 +31,10 @@ func augmentSpecs() []Spec {
 		{"RandomPerspective", []string{"distortion_scale", "p", "interpolation", "fill"}, nil, buildPerspective},
 		{"ElasticTransform", []string{"alpha", "sigma", "interpolation", "fill"}, nil, buildElastic},
 		{"RandomErasing", []string{"p", "scale", "ratio", "value", "inplace"}, nil, buildErasing},
-		{"AutoAugment", []string{"policy", "interpolation", "fill"}, grayOrRGB, buildAutoAugment},
-		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"}, grayOrRGB, buildRandAugment},
-		{"TrivialAugmentWide", []string{"num_magnitude_bins", "interpolation", "fill"}, grayOrRGB, buildTrivialAugment},
-		{"Compose", []string{"transforms"}, nil, buildCompose},
+		{"AutoAugment", []string{"policy", "interpolation", "fill", "magnitudes"}, grayOrRGB, buildAutoAugment},
+		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill", "magnitudes"}, grayOrRGB, buildRandAugment},
+		{"TrivialAugmentWide", []string{"num_magnitude_bins", "interpolation", "fill", "magnitudes"}, grayOrRGB, buildTrivialAugment},
+		{"Compose", []string{"transforms", "pillow"}, nil, buildCompose},
 		{"RandomApply", []string{"transforms", "p"}, nil, buildRandomApply},
 		{"RandomChoice", []string{"transforms", "p"}, nil, buildRandomChoice},
 		{"OneOf", []string{"transforms", "p"}, nil, buildRandomChoice},
@@ -49,7 +49,7 @@ func (n named) String() string { return string(n) }
 
 // pixmap is img as the kernels want it.
 func pixmap(img *Pixels) cdec.Pixmap {
-	return cdec.Pixmap{Pix: img.Pix, W: img.W, H: img.H, C: int(img.Type.Channels), DType: img.Type.DType}
+	return cdec.Pixmap{Pix: img.Pix, W: img.W, H: img.H, C: int(img.Type.Channels), DType: img.Type.DType, Pillow: img.Pillow}
 }
 
 // replace runs an operation that cannot work in place: f writes an image of

@@ -13,6 +13,7 @@ type warp struct {
 	params     cdec.AffineParams
 	outW, outH int
 	expand     bool // the size is that of the turned image
+	rotates    bool // only that, by -params.Angle
 }
 
 func (d *warp) apply(img *Pixels, mode cdec.WarpMode) error {
@@ -23,8 +24,19 @@ func (d *warp) apply(img *Pixels, mode cdec.WarpMode) error {
 		if d.turns > 0 {
 			return cdec.Rotate90(dst, src, d.turns)
 		}
+		if src.Pillow {
+			return cdec.PillowWarp(dst, src, d.pillow(src.W, src.H), mode)
+		}
 		return cdec.Warp(dst, src, d.params.Inverse(), mode)
 	})
+}
+
+// pillow is the map of an image of w x h pixels as Pillow gets it.
+func (d *warp) pillow(w, h int) cdec.PillowMap {
+	if d.rotates {
+		return cdec.PillowRotation(-d.params.Angle, d.params.CX+float64(w)/2, d.params.CY+float64(h)/2)
+	}
+	return cdec.PillowAffine(&d.params, w, h)
 }
 
 // rotation is torchvision's rotate: whole quarter turns are exact where the
@@ -34,7 +46,7 @@ func rotation(angle float64, w, h int, expand bool, center *[2]float64) warp {
 	if angle < 0 {
 		angle += 360
 	}
-	d := warp{outW: w, outH: h, expand: expand}
+	d := warp{outW: w, outH: h, expand: expand, rotates: true}
 	if center == nil && math.Mod(angle, 90) == 0 {
 		turns := int(angle / 90)
 		if turns%2 == 0 || expand || w == h {
@@ -80,6 +92,9 @@ func buildRotation(a *Args) (Op, error) {
 	v := angles(a, "degrees", 2)
 	op.lo, op.hi = v[0], v[1]
 	op.expand = a.Bool("expand", false)
+	if op.expand && a.pillow {
+		a.fail("expand", "is not done as Pillow does it")
+	}
 	op.center = centerArg(a)
 	op.mode = warpArgs(a, true)
 	return op, nil

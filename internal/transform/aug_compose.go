@@ -3,6 +3,8 @@ package transform
 import (
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/item"
 )
 
 // Operations made of others. Part i draws its numbers from r.Sub(i), so what
@@ -59,24 +61,33 @@ func partSize(op Op, w, h int) (int, int) {
 // RandomApply.
 type compose struct {
 	named
-	parts []Op
-	p     float64
+	parts  []Op
+	p      float64
+	pillow bool // the parts compute as Pillow does
 }
 
+// buildCompose takes, besides the operations, whether they compute as Pillow does:
+// stoker.torch asks for that where a program's transforms get images of Pillow's.
 func buildCompose(a *Args) (Op, error) {
+	a.pillow = a.Bool("pillow", false) || a.pillow
+	if a.pillow && (a.pixels.DType != item.U8 || grayOrRGB(a.pixels) != "") {
+		return nil, fmt.Errorf("pillow is for images of uint8 with 1 or 3 channels, not %s", a.pixels)
+	}
 	ops, err := parts(a)
-	return &compose{"Compose", ops, 1}, err
+	return &compose{"Compose", ops, 1, a.pillow}, err
 }
 
 func buildRandomApply(a *Args) (Op, error) {
 	ops, err := parts(a)
-	return &compose{"RandomApply", ops, a.Prob("p", 0.5)}, err
+	return &compose{"RandomApply", ops, a.Prob("p", 0.5), a.pillow}, err
 }
 
 func (op *compose) run(r *Rand, img *Pixels, mask bool) error {
 	if !r.Bool(op.p) {
 		return nil
 	}
+	defer func(before bool) { img.Pillow = before }(img.Pillow)
+	img.Pillow = op.pillow
 	for i, part := range op.parts {
 		if err := applyPart(part, i, r, img, mask); err != nil {
 			return err

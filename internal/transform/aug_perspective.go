@@ -89,6 +89,13 @@ func (op *randomPerspective) Apply(r *Rand, img *Pixels) error {
 		return nil
 	}
 	return replace(img, img.W, img.H, func(dst, src cdec.Pixmap) error {
+		if src.Pillow {
+			var m cdec.PillowMap
+			for i, v := range c { // as torchvision rounds them
+				m[i] = float64(float32(v))
+			}
+			return cdec.PillowWarp(dst, src, m, op.mode)
+		}
 		return cdec.Remap(dst, src, op.mode, func(row int, xs, ys []float32) {
 			y := float64(row) + 0.5
 			for i := range xs {

@@ -3,6 +3,7 @@ package transform
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 )
@@ -88,6 +89,36 @@ func (s *policySpace) magnitude(op, bins, i, w, h int) (m float64, signed bool) 
 		return linspace(1, 0, bins, i), false
 	}
 	return 0, false
+}
+
+// strengths are those of a policy's operations: of a search space, or the lists that
+// the loader gives. stoker.torch gives those of the installed torch, whose linspace
+// differs in the last bit from processor to processor.
+type strengths struct {
+	space *policySpace
+	lists [len(policyNames)][]float64
+}
+
+func readStrengths(a *Args, space *policySpace, bins int) strengths {
+	s := strengths{space: space}
+	for name, list := range decodeArg(a, "magnitudes", "lists of numbers by operation", map[string][]float64{}) {
+		op := slices.Index(policyNames[:], name)
+		if op < 0 || len(list) != bins {
+			a.fail("magnitudes", "must have %d numbers for each operation, has %d for %q", bins, len(list), clip(name))
+			return s
+		}
+		s.lists[op] = list
+	}
+	return s
+}
+
+// magnitude is the strength of an operation at step i of bins.
+func (s *strengths) magnitude(op, bins, i, w, h int) (m float64, signed bool) {
+	m, signed = s.space.magnitude(op, bins, i, w, h)
+	if list := s.lists[op]; list != nil {
+		m = list[i]
+	}
+	return m, signed
 }
 
 // policyWarp is the map of an operation of strength m; moves is false for the
@@ -176,10 +207,12 @@ type randAugment struct {
 	named
 	n, magnitude, bins int
 	mode               cdec.WarpMode
+	strengths          strengths
 }
 
 func buildRandAugment(a *Args) (Op, error) {
-	op := &randAugment{"RandAugment", a.Int("num_ops", 2), a.Int("magnitude", 9), bins(a), warpArgs(a, false)}
+	n := bins(a)
+	op := &randAugment{"RandAugment", a.Int("num_ops", 2), a.Int("magnitude", 9), n, warpArgs(a, false), readStrengths(a, &autoSpace, n)}
 	if op.n < 0 || op.n > maxOps {
 		a.fail("num_ops", "must be from 0 to %d, not %d", maxOps, op.n)
 	}
@@ -193,7 +226,7 @@ func (op *randAugment) run(r *Rand, img *Pixels, mask bool) error {
 	w, h := img.W, img.H
 	for range op.n {
 		which := r.IntN(polInvert) // all but Invert
-		m, signed := autoSpace.magnitude(which, op.bins, op.magnitude, w, h)
+		m, signed := op.strengths.magnitude(which, op.bins, op.magnitude, w, h)
 		if err := policyStep(which, drawSign(r, m, signed), img, op.mode, mask); err != nil {
 			return err
 		}
@@ -209,17 +242,19 @@ func (op *randAugment) ApplyMask(r *Rand, img *Pixels) error { return op.run(r, 
 // trivialAugment is torchvision's TrivialAugmentWide.
 type trivialAugment struct {
 	named
-	bins int
-	mode cdec.WarpMode
+	bins      int
+	mode      cdec.WarpMode
+	strengths strengths
 }
 
 func buildTrivialAugment(a *Args) (Op, error) {
-	return &trivialAugment{"TrivialAugmentWide", bins(a), warpArgs(a, false)}, nil
+	n := bins(a)
+	return &trivialAugment{"TrivialAugmentWide", n, warpArgs(a, false), readStrengths(a, &wideSpace, n)}, nil
 }
 
 func (op *trivialAugment) run(r *Rand, img *Pixels, mask bool) error {
 	which, step := r.IntN(polInvert), r.IntN(op.bins)
-	m, signed := wideSpace.magnitude(which, op.bins, step, img.W, img.H)
+	m, signed := op.strengths.magnitude(which, op.bins, step, img.W, img.H)
 	return policyStep(which, drawSign(r, m, signed), img, op.mode, mask)
 }
 
@@ -239,8 +274,9 @@ type policyEntry struct {
 // autoAugment is torchvision's AutoAugment.
 type autoAugment struct {
 	named
-	policies [][2]policyEntry
-	mode     cdec.WarpMode
+	policies  [][2]policyEntry
+	mode      cdec.WarpMode
+	strengths strengths
 }
 
 const autoBins = 10
@@ -248,7 +284,7 @@ const autoBins = 10
 func buildAutoAugment(a *Args) (Op, error) {
 	name := a.Choice("policy", "imagenet", "imagenet", "cifar10", "svhn")
 	list, err := parsePolicy(autoPolicies[name])
-	return &autoAugment{"AutoAugment", list, warpArgs(a, false)}, err
+	return &autoAugment{"AutoAugment", list, warpArgs(a, false), readStrengths(a, &autoSpace, autoBins)}, err
 }
 
 func (op *autoAugment) run(r *Rand, img *Pixels, mask bool) error {
@@ -257,7 +293,7 @@ func (op *autoAugment) run(r *Rand, img *Pixels, mask bool) error {
 		if !r.Bool(e.p) {
 			continue
 		}
-		m, signed := autoSpace.magnitude(e.op, autoBins, e.magnitude, w, h)
+		m, signed := op.strengths.magnitude(e.op, autoBins, e.magnitude, w, h)
 		if err := policyStep(e.op, drawSign(r, m, signed), img, op.mode, mask); err != nil {
 			return err
 		}

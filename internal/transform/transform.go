@@ -112,6 +112,9 @@ type Pixels struct {
 	Pix  []byte
 	W, H int
 	Type item.PixelType
+	// Pillow makes operations compute as Pillow does with an image, not as
+	// torchvision does with a tensor.
+	Pillow bool
 
 	scratch *Scratch
 }

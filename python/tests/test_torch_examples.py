@@ -152,7 +152,7 @@ OTHERS: dict[str, Any] = {
 }
 CROP = v1.Compose([v1.Resize(48), v1.CenterCrop(40)])
 V2 = v2.Compose([v2.ToImage(), v2.Resize((30, 30)), v2.ToDtype(torch.float32, scale=True)])
-SPLIT = v1.Compose([v1.Resize((40, 40)), v1.RandomInvert(1.0), v1.ToTensor()])
+SPLIT = v1.Compose([v1.Resize((40, 40)), v1.RandomRotation((9, 9), v1.InterpolationMode.BICUBIC), v1.ToTensor()])
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -526,8 +526,8 @@ def test_transforms_that_change_are_seen() -> None:
     loader = DataLoader(in_memory(Path()).with_transform(function), 2)
     assert [tuple(b["x"].shape[2:]) for b in loader] == [(20, 20)] + [(30, 30)] * 5
     assert [tuple(b["x"].shape[2:]) for b in loader] == [(30, 30)] * 6
-    grows.transforms.insert(1, v1.RandomInvert(1.0))
-    assert "split in front of RandomInvert" in loader.explain()
+    grows.transforms.insert(1, v1.RandomRotation((9, 9), v1.InterpolationMode.BICUBIC))
+    assert "split in front of RandomRotation" in loader.explain()
 
 
 def said(data: Any, **arguments: Any) -> str:
@@ -623,8 +623,8 @@ def test_what_is_not_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     good = as_transformers_does(EVAL)
     assert "name no transform" in said(data)
     assert "name no transform" in said(data.with_transform(lambda b: {"x": b["label"]}))
-    odd = v1.Compose([v1.RandomInvert(1.0), v1.Resize((9, 9))])
-    assert "RandomInvert is not known" in said(data.with_transform(as_transformers_does(odd)))
+    odd = v1.Compose([v1.RandomRotation((9, 9), v1.InterpolationMode.BICUBIC), v1.Resize((9, 9))])
+    assert "RandomRotation with interpolation bicubic" in said(data.with_transform(as_transformers_does(odd)))
     several = lambda b: {"x": [EVAL(i) if i.width else CROP(i) for i in b["image"]]}  # noqa: E731
     assert "2 transforms" in said(data.with_transform(several))
     assert "format 'torch'" in said(data.with_format("torch"))

@@ -90,7 +90,7 @@ EVEN: dict[str, Callable[[], Any]] = {
     ]),
     "bytes": lambda: v1.Compose([v1.CenterCrop(40), v1.PILToTensor(), lambda t: t // 2]),
     "nested": lambda: v1.Compose(
-        [v1.Compose([v1.Resize((33, 41))]), torch.nn.Sequential(v1.RandomInvert(1.0)), v1.ToTensor()]
+        [v1.Compose([v1.Resize((33, 41))]), torch.nn.Sequential(v2.Lambda(PIL.ImageOps.invert)), v1.ToTensor()]
     ),
     "gray": lambda: v1.Compose([v1.Resize((40, 40)), v1.Grayscale(), PIL.ImageOps.invert, v1.ToTensor()]),
 }  # fmt: skip
@@ -218,7 +218,8 @@ def test_files_are_opened_once_for_what_is_beside_pixels(folder: Path, monkeypat
 
 def test_random_beginnings_have_torchs_distributions(folder: Path) -> None:
     stats = pytest.importorskip("scipy.stats")
-    transform = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.RandomInvert(), v1.ToTensor()])
+    turn = v1.RandomRotation(30, v1.InterpolationMode.BICUBIC)  # which is Python's
+    transform = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), turn, v1.ToTensor()])
     data = tud.Subset(image_folder(folder, transform), [9])  # the same picture again and again
     sampler = tud.RandomSampler(data, replacement=True, num_samples=1500)
     torch.manual_seed(5)
@@ -364,11 +365,11 @@ def test_other_start_methods(folder: Path) -> None:
 
 
 def test_it_says_where_it_is_split(folder: Path) -> None:
-    transform = v1.Compose([v1.RandomResizedCrop(20), v1.RandomHorizontalFlip(), v1.RandAugment(), v1.ToTensor()])
+    transform = v1.Compose([v1.RandomResizedCrop(20), v1.RandomHorizontalFlip(), v1.AugMix(), v1.ToTensor()])
     loader = DataLoader(image_folder(folder, transform), 4, num_workers=2, collate_fn=as_list)
     said = loader.explain()
-    assert "RandomResizedCrop, RandomHorizontalFlip" in said and "split in front of RandAugment" in said
-    assert "RandAugment, ToTensor" in said and said.count("2 workers") == 2
+    assert "RandomResizedCrop, RandomHorizontalFlip" in said and "split in front of AugMix" in said
+    assert "AugMix, ToTensor" in said and said.count("2 workers") == 2
     loader._stoker_path.plan.close()
 
 

@@ -64,7 +64,7 @@ PILLOW = (
 LOADERS = ("torchvision.datasets.folder.default_loader", "torchvision.datasets.folder.pil_loader")
 COLLATES = ("torch.utils.data._utils.collate.default_collate", "timm.data.loader.fast_collate")
 # ... what calls transforms, datasets of datasets, and those of Hugging Face.
-SEQUENCES = ("torch.nn.modules.container.Sequential",)
+SEQUENCES = ("torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList")
 DATASETS = ("torch.utils.data.dataset.Subset", "torch.utils.data.dataset.ConcatDataset")
 TABLES = ("datasets.arrow_dataset.Dataset",)
 _FORMATS = "datasets.formatting."
@@ -92,6 +92,7 @@ LOOSE = {
 ALIASES = {
     "torch.nn.modules.module.Module.__call__": "Module._wrapped_call_impl",
     "torch.nn.modules.module.Module.forward": "_forward_unimplemented",
+    "PIL.Image.ImagePointTransform.__radd__": "ImagePointTransform.__add__",
 }
 
 _ABSENT = object()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,59 +11,11 @@ import torch
 from ... import transforms as st
 from ... import transforms_augment as aug
 from ..._errors import ConfigError
-from . import _proof
+from . import _augment, _proof
 from ._library import Unknown, check_class, check_instance, forwards_to, qualified
+from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
 
-# What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
-# or one of any floats.
-PICTURE, BYTES, UNIT, FLOATS = "picture", "uint8 tensor", "float tensor", "normalised tensor"
-# An array of NumPy's of uint8, colours first, as timm's ToNumpy makes them; nothing that is known takes one.
-ARRAY = "uint8 array"
-
-
-@dataclass
-class Program:
-    """What the engine does to each picture, and what comes out of it."""
-
-    ops: list[st.Transform] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)  # the transforms that were recognised
-    state: str = PICTURE
-    channels: int = 3
-    random: bool = False
-    # What pictures are decoded to: "L" where they are made gray before their colours are looked at.
-    mode: str = "RGB"
-    # Whether a tensor is one of torchvision's Image class; None where that is not known.
-    wrapped: bool | None = False
-    # Whether an array lies in memory as the libraries' own does.
-    plain: bool = True
-    # What Python does behind that, one behind the other, and why the first of it is not the engine's.
-    rest: list[Any] = field(default_factory=list)
-    why: str = ""
-
-    def key(self) -> tuple[Any, ...]:
-        """Return what two programs of which the engine does the same have in common."""
-        return (*map(repr, self.ops), self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
-
-    def add(self, op: st.Transform, *, random: bool = False) -> None:
-        """Append an operation."""
-        self.ops.append(op)
-        self.random = self.random or random
-
-    def copy(self) -> Program:
-        """Return what it is now, which later transforms do not change."""
-        return replace(self, ops=list(self.ops), names=list(self.names))
-
-    @property
-    def sized(self) -> bool:
-        """Whether all pictures have one size by now."""
-        return any(isinstance(op, _SIZING) or (isinstance(op, st.Resize) and not _is_side(op.size)) for op in self.ops)
-
-
-_SIZING = st.CenterCrop | st.RandomCrop | st.RandomResizedCrop
-
-
-def _is_side(size: Any) -> bool:
-    return isinstance(size, int)
+__all__ = ["ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "recognise"]
 
 
 def recognise(transform: Any, channels: int, *, split: bool = False, pictures: bool = False) -> Program:
@@ -142,7 +94,10 @@ def _inside(transform: Any, attribute: str) -> list[Any]:
 
 
 def _state(part: Any) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, list) else dict(v) if isinstance(v, dict) else v for k, v in vars(part).items()}
+    found = {k: type(v)(v) if type(v) in (list, dict) else v for k, v in vars(part).items()}
+    if qualified(type(part)) in {*_CONTAINERS, *_COMPOSITES}:
+        found["of its transforms"] = [_state(inner) for inner in part.transforms]
+    return found
 
 
 def _flatten(transform: Any, parts: list[Any], depth: int) -> None:
@@ -185,10 +140,49 @@ def _add(transform: Any, program: Program) -> None:
     program.names.append(kind.__name__)
 
 
-def _pixels(t: Any, p: Program) -> None:
-    """Check that a transform of pixels stands where the engine's gives the same."""
-    if p.state not in (PICTURE, BYTES):
-        raise Unknown(f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats")
+def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
+    """Return what the engine does for each of the transforms inside another one, or raise Unknown."""
+    if type(transforms) is torch.nn.ModuleList:
+        check_class(torch.nn.ModuleList)
+        check_instance(transforms)
+    elif not isinstance(transforms, list | tuple):
+        raise Unknown(f"transforms in a {type(transforms).__name__}")
+    before = p.state, p.channels, p.mode
+    found = []
+    for t in transforms:
+        inner = replace(p.copy(), ops=[])
+        if qualified(type(t)) in _CONTAINERS:
+            check_class(type(t))
+            check_instance(t)
+            inner.ops = [op for ops in _members(t.transforms, inner) for op in ops]
+        else:
+            _add(t, inner)
+        if before != (inner.state, inner.channels, inner.mode):
+            raise Unknown(f"{type(t).__name__} inside another transform: put what changes types or colours outside")
+        if inner.wrapped != p.wrapped:
+            p.wrapped = None
+        found.append(inner.ops)
+    return found
+
+
+def _one(ops: list[st.Transform]) -> st.Transform:
+    """Return one operation for several, or for none."""
+    return ops[0] if len(ops) == 1 else aug.Compose(ops) if ops else st.RandomHorizontalFlip(0.0)
+
+
+def _random_apply(t: Any, p: Program) -> None:
+    ops = [op for ops in _members(t.transforms, p) for op in ops]
+    if ops:
+        p.add(aug.RandomApply(ops, float(t.p)), random=True)
+
+
+def _random_choice(t: Any, p: Program) -> None:
+    shares = t.probabilities if hasattr(t, "probabilities") else t.p
+    p.add(aug.RandomChoice([_one(ops) for ops in _members(t.transforms, p)], shares), random=True)
+
+
+def _random_order(t: Any, p: Program) -> None:
+    p.add(aug.RandomOrder([_one(ops) for ops in _members(t.transforms, p)]), random=True)
 
 
 def _interpolation(t: Any, p: Program) -> str:
@@ -208,27 +202,25 @@ def _size(value: Any) -> Any:
 
 
 def _resize(t: Any, p: Program) -> None:
-    _pixels(t, p)
+    pixels(t, p)
     if t.size is None:
         raise Unknown("Resize without a size")
     p.add(st.Resize(_size(t.size), _interpolation(t, p), t.max_size))
 
 
 def _center_crop(t: Any, p: Program) -> None:
-    _pixels(t, p)
+    pixels(t, p)
     p.add(st.CenterCrop(_size(t.size)))
 
 
 def _random_resized_crop(t: Any, p: Program) -> None:
-    _pixels(t, p)
+    pixels(t, p)
     p.add(st.RandomResizedCrop(_size(t.size), tuple(t.scale), tuple(t.ratio), _interpolation(t, p)), random=True)
 
 
 def _random_crop(t: Any, p: Program) -> None:
-    _pixels(t, p)
-    fill = t.fill
-    if isinstance(fill, dict):
-        raise Unknown("RandomCrop with a fill for each type")
+    pixels(t, p)
+    fill = fill_of(t)
     padding = list(t.padding) if isinstance(t.padding, tuple | list) else t.padding
     if padding is not None and not isinstance(padding, int) and len(padding) == 1:
         padding = padding[0]
@@ -246,33 +238,20 @@ def _flip(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], Non
     return add
 
 
-def _color_jitter(t: Any, p: Program) -> None:
-    _pixels(t, p)
-    if p.channels != 3:
-        raise Unknown("ColorJitter of gray pictures")
-    ranges = {k: getattr(t, k) for k in ("brightness", "contrast", "saturation", "hue")}
-    p.add(aug.ColorJitter(**{k: None if v is None else tuple(map(float, v)) for k, v in ranges.items()}), random=True)
-
-
 def _grayscale(t: Any, p: Program) -> None:
-    _pixels(t, p)
-    if p.channels != 3:
-        raise Unknown("Grayscale of gray pictures")
-    if p.state == PICTURE:
-        # Pillow's gray is rounded, that of tensors is cut off; the engine has Pillow's where it decodes.
-        if t.num_output_channels != 1 or any(isinstance(op, aug.ColorJitter | aug.RandomGrayscale) for op in p.ops):
-            raise Unknown("Grayscale of pictures, but to one channel before colours are changed")
-        p.mode = "L"
+    pixels(t, p)
+    n = int(t.num_output_channels)
+    if p.channels == 1:
+        if n != 1:
+            raise Unknown("Grayscale to three channels of gray pictures")
+        return
+    if p.state != PICTURE or n == 3:
+        p.add_pixels(aug.Grayscale(n))
+    elif all(isinstance(op, _GEOMETRY) for op in p.ops):
+        p.mode = "L"  # Pillow's gray, where the engine decodes
     else:
-        p.add(aug.Grayscale(int(t.num_output_channels)))
-    p.channels = int(t.num_output_channels)
-
-
-def _random_grayscale(t: Any, p: Program) -> None:
-    _pixels(t, p)
-    if p.channels != 3:
-        raise Unknown("RandomGrayscale of gray pictures")
-    p.add(aug.RandomGrayscale(float(t.p)), random=True)
+        raise Unknown("Grayscale of pictures to one channel: put it before what changes colours")
+    p.channels = n
 
 
 def _to_unit(p: Program) -> None:
@@ -350,6 +329,11 @@ def _random_erasing(t: Any, p: Program) -> None:
     p.add(aug.RandomErasing(float(t.p), tuple(t.scale), tuple(t.ratio), value), random=True)
 
 
+_GEOMETRY = (
+    st.Resize | st.CenterCrop | st.RandomCrop | st.RandomResizedCrop | st.RandomHorizontalFlip | st.RandomVerticalFlip
+)
+
+
 def _timm_crop(t: Any, p: Program) -> None:
     """As torchvision's: the same distribution of the same boxes, drawn from Python's random numbers."""
     if p.state != PICTURE:
@@ -397,6 +381,14 @@ def _nothing(t: Any, p: Program) -> None:
 _TIMM = "timm.data.transforms."
 _V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
 _CONTAINERS = {_V1 + "Compose", _V2 + "_container.Compose"}
+_COMPOSITES: dict[str, Callable[[Any, Program], None]] = {
+    _V1 + "RandomApply": _random_apply,
+    _V2 + "_container.RandomApply": _random_apply,
+    _V1 + "RandomChoice": _random_choice,
+    _V2 + "_container.RandomChoice": _random_choice,
+    _V1 + "RandomOrder": _random_order,
+    _V2 + "_container.RandomOrder": _random_order,
+}
 
 _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     _V1 + "Resize": _resize,
@@ -411,12 +403,8 @@ _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     _V2 + "_geometry.RandomHorizontalFlip": _flip(st.RandomHorizontalFlip),
     _V1 + "RandomVerticalFlip": _flip(st.RandomVerticalFlip),
     _V2 + "_geometry.RandomVerticalFlip": _flip(st.RandomVerticalFlip),
-    _V1 + "ColorJitter": _color_jitter,
-    _V2 + "_color.ColorJitter": _color_jitter,
     _V1 + "Grayscale": _grayscale,
     _V2 + "_color.Grayscale": _grayscale,
-    _V1 + "RandomGrayscale": _random_grayscale,
-    _V2 + "_color.RandomGrayscale": _random_grayscale,
     _V1 + "ToTensor": _to_tensor,
     _V1 + "PILToTensor": _pil_to_tensor,
     _V2 + "_type_conversion.PILToTensor": _pil_to_tensor,
@@ -436,4 +424,6 @@ _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     _TIMM + "MaybePILToTensor": _maybe_pil_to_tensor,
     _TIMM + "ToNumpy": _to_numpy,
     _TIMM + "ToTensor": _timm_to_tensor,
+    **_augment.KNOWN,
+    **_COMPOSITES,
 }

@@ -1,0 +1,104 @@
+"""What the engine is to do with each picture, as it is put together from a program's transforms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ... import transforms as st
+from ._library import Unknown
+
+# What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
+# or one of any floats.
+PICTURE, BYTES, UNIT, FLOATS = "picture", "uint8 tensor", "float tensor", "normalised tensor"
+# An array of NumPy's of uint8, colours first, as timm's ToNumpy makes them; nothing that is known takes one.
+ARRAY = "uint8 array"
+
+
+@dataclass
+class Program:
+    """What the engine does to each picture, and what comes out of it."""
+
+    ops: list[st.Transform] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # the transforms that were recognised
+    state: str = PICTURE
+    channels: int = 3
+    random: bool = False
+    # What pictures are decoded to: "L" where they are made gray before their colours are looked at.
+    mode: str = "RGB"
+    # Whether a tensor is one of torchvision's Image class; None where that is not known.
+    wrapped: bool | None = False
+    # Whether an array lies in memory as the libraries' own does.
+    plain: bool = True
+    # What Python does behind that, one behind the other, and why the first of it is not the engine's.
+    rest: list[Any] = field(default_factory=list)
+    why: str = ""
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what two programs of which the engine does the same have in common."""
+        return (*map(repr, self.ops), self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
+
+    def add(self, op: st.Transform, *, random: bool = False) -> None:
+        """Append an operation."""
+        self.ops.append(op)
+        self.random = self.random or random
+
+    def add_pixels(self, op: st.Transform, *, random: bool = False) -> None:
+        """Append an operation on pixels, with the arithmetic of the library that the transform would use."""
+        self.add(Exact(op, self.state == PICTURE), random=random)
+
+    def add_policy(self, op: st.Transform, magnitudes: dict[str, tuple[float, ...]]) -> None:
+        """Append a policy whose operations have the magnitudes that are given."""
+        self.add(Exact(op, self.state == PICTURE, tuple(magnitudes.items())), random=True)
+
+    def copy(self) -> Program:
+        """Return what it is now, which later transforms do not change."""
+        return replace(self, ops=list(self.ops), names=list(self.names))
+
+    @property
+    def sized(self) -> bool:
+        """Whether all pictures have one size by now."""
+        return any(isinstance(op, _SIZING) or (isinstance(op, st.Resize) and not _is_side(op.size)) for op in self.ops)
+
+
+_SIZING = st.CenterCrop | st.RandomCrop | st.RandomResizedCrop
+
+
+def _is_side(size: Any) -> bool:
+    return isinstance(size, int)
+
+
+@dataclass(frozen=True, repr=False)
+class Exact(st.Transform):
+    """An operation that computes as Pillow does with a picture, or as torchvision does with a tensor."""
+
+    of: st.Transform
+    pillow: bool
+    magnitudes: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the form that the engine reads."""
+        op = self.of.to_config()
+        if self.magnitudes:
+            op["magnitudes"] = dict(self.magnitudes)
+        return {"op": "Compose", "transforms": [op], "pillow": True} if self.pillow else op
+
+
+def pixels(t: Any, p: Program) -> None:
+    """Check that a transform of pixels stands where the engine's gives the same."""
+    if p.state not in (PICTURE, BYTES):
+        raise Unknown(f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats")
+
+
+def fill_of(t: Any) -> Any:
+    """Return the colour that a transform fills with."""
+    fill = t.fill
+    own = vars(t).get("_fill", {"others": fill})
+    if isinstance(fill, dict) or not isinstance(own, dict) or set(own) != {"others"}:
+        raise Unknown(f"{type(t).__name__} with a fill for each type")
+    fill = own["others"]
+    numbers = [] if fill is None else list(fill) if isinstance(fill, list | tuple) else [fill]
+    whole = [int(v) for v in numbers]
+    if whole != numbers or any(not 0 <= v <= 255 for v in whole):
+        raise Unknown(f"{type(t).__name__} with fill={fill}: the engine takes whole numbers from 0 to 255")
+    return None if fill is None else whole[0] if len(whole) == 1 else tuple(whole)
