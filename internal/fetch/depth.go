@@ -20,8 +20,9 @@ type depth struct {
 	reads  int
 	busy   int // of those, when more could have been out
 	before float64
-	trying int // what now was before the try, 0 for no try
-	hold   int // counts to wait before the next try
+	trying int  // what now was before the try, 0 for no try
+	again  bool // the first count of the try gave nothing
+	hold   int  // counts to wait before the next try
 
 	pause int     // what hold was after the last try, 0 where that one paid
 	held  float64 // bytes per second where that one gave nothing
@@ -34,6 +35,9 @@ const (
 	// FarDepth is the first one where reads are far away: what the first batch needs is
 	// there after few ways there and back.
 	FarDepth = 64
+	// mountDepth is the first one of files on a mount of a server or of another program (FUSE),
+	// where a read mostly waits.
+	mountDepth = 32
 	// wholeRead is what a read weighs in the depth. Of something far away smallRead is what
 	// one of smallBytes at most does, which takes the way there and back and nothing of the
 	// link, and halfRead one of halfBytes at most, such as a photograph: a gigabit a second
@@ -92,6 +96,9 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 	case !limited:
 		// As many as there are to read: nothing can be learnt of it.
 		d.trying, d.before = 0, 0
+	case d.trying > 0 && rate < gain*d.before && !d.again:
+		// One count may be slow for other reasons: other processes, or a server that pauses.
+		d.again = true
 	case d.trying > 0 && rate < gain*d.before:
 		d.pause = min(max(2*d.pause, holdCounts), mostHold)
 		d.now, d.trying, d.hold, d.held, d.off = d.trying, 0, d.pause, d.before, 0
@@ -107,7 +114,7 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 		if d.trying > 0 {
 			d.pause = 0
 		}
-		d.trying, d.before = d.now, rate
+		d.trying, d.before, d.again = d.now, rate, false
 		d.now = min(2*d.now, maxDepth)
 	default:
 		d.trying = 0

@@ -101,3 +101,18 @@ func TestDepthOfOneOddCount(t *testing.T) {
 		t.Errorf("%d tries", tries)
 	}
 }
+
+// One slow count, such as that of a server that pauses, does not end a try of more reads.
+func TestDepthOfASlowCount(t *testing.T) {
+	for slow := range 8 {
+		var d depth
+		d.init()
+		now, mount, pause := time.Unix(0, 0), link{20 * time.Millisecond, 1e9}, link{80 * time.Millisecond, 1e9}
+		mount.run(&d, &now, slow, 10<<10)
+		pause.run(&d, &now, 1, 10<<10)
+		mount.run(&d, &now, 12, 10<<10)
+		if d.now < 256 {
+			t.Errorf("a pause in count %d: %d reads at a time, hold %d", slow, d.now, d.hold)
+		}
+	}
+}

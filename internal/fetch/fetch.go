@@ -37,6 +37,8 @@ type Config struct {
 	// Far says that each read is a way to another machine and back, so that many are
 	// tried from the beginning.
 	Far bool
+	// Mount says that the records are files on a mount of a server or of another program (FUSE).
+	Mount bool
 	// Ahead says that the owner foresees (Fetcher.Foresee), so that records of something far
 	// away may be read along with their neighbours, unless Exact.
 	Ahead bool
@@ -147,6 +149,9 @@ func New(cfg Config) *Fetcher {
 	f.work.L = &f.mu
 	f.view.init()
 	f.depth.init()
+	if cfg.Mount {
+		f.depth.now = mountDepth
+	}
 	if cfg.Far {
 		f.depth.now = FarDepth
 		f.window = min(farWindow, cfg.Memory-cfg.Urgent)

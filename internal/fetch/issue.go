@@ -348,9 +348,11 @@ func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
 	}
 }
 
-// mostBegun is how many reads a reader may begin at a time.
+// mostBegun is how many reads a reader may begin at a time. A mount may pass over what it is only
+// asked to read ahead, as FUSE does where a part of its queue is full: those that have begun
+// would then be read one after the other.
 func (f *Fetcher) mostBegun() int {
-	if f.cfg.Far || f.single.Load() {
+	if f.cfg.Far || f.cfg.Mount || f.single.Load() {
 		return 1
 	}
 	return min(f.depth.now/leastReaders, mostBegun)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/cache"
@@ -45,6 +46,22 @@ func Far(s store.Store) bool {
 // Of says whether the data of a source lies far away.
 func Of(src driver.Source) bool {
 	return src.Info().Objects > 0 && Far(src.Object(0).Store)
+}
+
+// Mounted reports whether the files of a source are on a mount of a server, or of another
+// program (FUSE).
+func Mounted(src driver.Source) bool {
+	n := src.Info().Objects
+	if n == 0 {
+		return false
+	}
+	o := src.Object(n - 1) // the first ones may be of a cache
+	path := Local(o.Store)
+	if path == "" {
+		return false
+	}
+	m, ok := proc.Live.MountOf(filepath.Join(path, o.Entry.Name))
+	return ok && (proc.RemoteFiles(m.Type) != "" || m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse."))
 }
 
 // Chunks are the pieces that the objects of a source are best cut into, nil where the

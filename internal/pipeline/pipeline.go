@@ -18,6 +18,7 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
@@ -310,7 +311,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
-		Far: p.far, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
+		Far: p.far, Mount: nearby.Mounted(p.src), Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
 	p.workerParse, p.alone = plan.WorkerParse, plan.Alone

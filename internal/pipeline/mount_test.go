@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// together answers no read of a mount until some number of them are out at a time.
+type together struct {
+	want   int
+	direct bool
+
+	mu   sync.Mutex
+	on   bool // what opening the source reads does not wait
+	out  int
+	most int
+	met  chan struct{}
+}
+
+// read counts a read and waits for the others, for a minute at most: then they will not come.
+func (m *together) read() {
+	m.mu.Lock()
+	if !m.on {
+		m.mu.Unlock()
+		return
+	}
+	m.out++
+	if m.out > m.most {
+		if m.most = m.out; m.most == m.want {
+			close(m.met)
+		}
+	}
+	m.mu.Unlock()
+	select {
+	case <-m.met:
+	case <-time.After(time.Minute):
+	}
+	m.mu.Lock()
+	m.out--
+	m.mu.Unlock()
+}
+
+type mountedNode struct {
+	fs.LoopbackNode
+	of *together
+}
+
+func (n *mountedNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	h, f, errno := n.LoopbackNode.Open(ctx, flags)
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	if n.of.direct {
+		f |= fuse.FOPEN_DIRECT_IO
+	}
+	return &mountedFile{h, n.of}, f, 0
+}
+
+type mountedFile struct {
+	fs.FileHandle
+	of *together
+}
+
+func (f *mountedFile) Read(ctx context.Context, b []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	f.of.read()
+	return f.FileHandle.(fs.FileReader).Read(ctx, b, off)
+}
+
+func (f *mountedFile) Release(ctx context.Context) syscall.Errno {
+	return f.FileHandle.(fs.FileReleaser).Release(ctx)
+}
+
+// mount shows a folder through FUSE.
+func mount(t *testing.T, dir string, m *together) string {
+	t.Helper()
+	m.met = make(chan struct{})
+	root := &fs.LoopbackRoot{Path: dir}
+	root.NewNode = func(*fs.LoopbackRoot, *fs.Inode, string, *syscall.Stat_t) fs.InodeEmbedder {
+		return &mountedNode{fs.LoopbackNode{RootData: root}, m}
+	}
+	root.RootNode = root.NewNode(nil, nil, "", nil)
+	at := t.TempDir()
+	second := time.Second
+	s, err := fs.Mount(at, root.RootNode, &fs.Options{
+		AttrTimeout: &second, EntryTimeout: &second, MountOptions: fuse.MountOptions{DirectMountStrict: true, MaxBackground: 64},
+	})
+	if err != nil {
+		t.Skipf("no file system can be mounted here (/dev/fuse, root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return at
+}
+
+// Files on a mount whose reads wait are read many at a time from the beginning, also past the system's cache, and where
+// it reads ahead.
+func TestReadsOfAMount(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 400 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.txt", i)), fmt.Appendf(nil, "%03d", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, direct := range []bool{false, true} {
+		t.Run(fmt.Sprintf("direct=%v", direct), func(t *testing.T) {
+			m := &together{want: 32, direct: direct}
+			p := mustOpen(t, Config{Source: "pairs:" + mount(t, dir, m) + "?x:bytes=*.txt", BatchSize: 100, Threads: 2, Cache: CacheOff})
+			m.mu.Lock()
+			m.on = true
+			m.mu.Unlock()
+			p.Start(item.Position{})
+			epochs(t, p, 1)
+			if m.most < m.want {
+				t.Errorf("%d reads at a time, %d pay", m.most, m.want)
+			}
+		})
+	}
+}
