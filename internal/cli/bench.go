@@ -66,8 +66,9 @@ took, which stage the time goes into, and what limits the speed. Without --t
 batches are taken as fast as they come.
 
 With a COMMAND behind -- the training program runs as it is and is watched from
-outside: CPU, bytes, memory, and its steps where it says them (stoker.step() in
-its loop, or a stoker.Loader).
+outside: CPU, bytes, memory, and its steps. Steps are seen if it loads with PyTorch's
+DataLoader (through a hook that is loaded into the program's Python), with
+stoker.torch or stoker.Loader, or calls stoker.step() in its loop.
 
 --cores, --workers, --decode and --cache take lists; each combination is run,
 --repeats times in turns, and the report is the study: a table, the curve of the
@@ -282,12 +283,11 @@ func (f *benchFlags) runWithBar(o bench.Options) (*bench.Result, error) {
 	if o.For == 0 {
 		return bench.Run(f.app.Context, o)
 	}
-	tenths := int64(10 * o.For.Seconds())
-	bar := f.app.NewProgress("measuring", "tenths of a second", tenths)
+	bar := f.app.NewProgress("measuring", "", o.For.Milliseconds())
 	defer bar.Stop()
 	shown := int64(0)
 	o.Progress = func(share float64) {
-		now := int64(share * float64(tenths))
+		now := int64(share * float64(o.For.Milliseconds()))
 		bar.Add(now-shown, 0)
 		shown = now
 	}

@@ -80,7 +80,7 @@ const noSteps = "its steps cannot be seen: whole runs are compared, start includ
 
 // watchCommand runs the command once with its placeholders filled in.
 func (f *benchFlags) watchCommand(args []string, values map[string]string) (*loop.CommandResult, error) {
-	o := loop.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr}
+	o := loop.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr, Env: hookEnvironment(endsVariable)}
 	for _, arg := range args {
 		for name, v := range values {
 			arg = strings.ReplaceAll(arg, "{"+name+"}", v)

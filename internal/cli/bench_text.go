@@ -28,8 +28,30 @@ func (app *App) printJSON(v any) error {
 }
 
 func (app *App) print(text string) error {
-	_, err := lipgloss.Fprint(app.Stdout, text)
+	_, err := lipgloss.Fprint(app.Stdout, fit(text))
 	return err
+}
+
+// fit breaks lines that are longer than a page at words. The lines of tables keep their
+// columns and lose only the spaces at their ends.
+func fit(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		body, newline := strings.CutSuffix(line, "\n")
+		body = strings.TrimRight(body, " ")
+		if rule := []rune(body); len(rule) > pageWidth && strings.Trim(body, "─") == "" {
+			body = string(rule[:pageWidth])
+		}
+		if lipgloss.Width(body) > pageWidth && !strings.Contains(strings.TrimLeft(body, " "), "  ") {
+			indent := body[:len(body)-len(strings.TrimLeft(body, " "))]
+			body = indent + strings.Join(wrap(body, pageWidth-len(indent)-2), "\n"+indent+"  ")
+		}
+		out.WriteString(body)
+		if newline {
+			out.WriteString("\n")
+		}
+	}
+	return out.String()
 }
 
 func (r *benchReport) text() string {

@@ -93,6 +93,35 @@ func TestProgressStatus(t *testing.T) {
 	}
 }
 
+func TestProgressOfTime(t *testing.T) {
+	app := &App{Stderr: &bytes.Buffer{}}
+	p := app.NewProgress("measuring", "", 10_000)
+	defer p.Stop()
+	p.Add(4000, 0)
+	if got, want := p.status(p.start.Add(time.Second)), "40%  6.0s left"; got != want {
+		t.Errorf("status %q, want %q", got, want)
+	}
+}
+
+// TestFit holds that lines of words are broken at words, and tables keep their columns.
+func TestFit(t *testing.T) {
+	row := "  " + strings.Repeat("column  ", 12)
+	words := "    " + strings.Repeat("a sentence of several words ", 8)
+	got := fit("short   \n" + row + "\n" + words + "\n" + strings.Repeat("─", 90))
+	lines := strings.Split(got, "\n")
+	if lines[0] != "short" || lines[1] != strings.TrimRight(row, " ") || len([]rune(lines[len(lines)-1])) != pageWidth {
+		t.Errorf("%q", lines)
+	}
+	if joined := strings.Join(strings.Fields(strings.Join(lines[2:len(lines)-1], " ")), " "); joined != strings.TrimSpace(words) {
+		t.Errorf("%q", joined)
+	}
+	for i, line := range lines[2 : len(lines)-1] {
+		if len(line) > pageWidth || !strings.HasPrefix(line, "    ") || i > 0 && !strings.HasPrefix(line, "      ") {
+			t.Errorf("%q", line)
+		}
+	}
+}
+
 func TestFormat(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{units.Int(0), "0"},

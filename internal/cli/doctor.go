@@ -55,8 +55,9 @@ With a COMMAND behind -- it is started and watched until it ends; the report the
 goes to stderr, the job's own output and exit code are left alone. A first verdict is
 one line there 12 s after the first batch. --seconds ends
 the watching that long after the first batch and reports at once, while the job
-goes on. With --pid a job that runs is watched, for 12 s unless --seconds says
-otherwise, and the report goes to stdout.
+goes on. A hook in the program's Python counts the batches of PyTorch's DataLoaders,
+and asks whether "stoker run" would take them. With --pid a job that runs is watched,
+without the hook, for 12 s unless --seconds says otherwise. The report goes to stdout.
 
 With --verify the command runs twice for 15 s (or --seconds) after its first batch and
 is ended then: as it is, and with the first advice that needs no file changed, such as
@@ -222,7 +223,11 @@ func (f *doctorFlags) watchCommand(args []string) error {
 		}
 	}
 	f.app.passing.Store(true)
-	job, err := doctor.Start(args, stdin, stdout, stderr)
+	o := doctor.JobOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	if hook := hookEnvironment(doctorVariable); hook != nil {
+		o.Env = lastOfEach(append(os.Environ(), hook...))
+	}
+	job, err := doctor.StartWith(args, o)
 	if err != nil {
 		return &Error{Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err}
 	}

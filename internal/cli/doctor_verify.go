@@ -29,7 +29,7 @@ const (
 // verify runs a command twice for a short time: as it is, and with the first advice
 // that needs no file changed. The job is ended each time.
 func (f *doctorFlags) verify(args []string) error {
-	hook := hookEnvironment()
+	hook := hookEnvironment(doctorVariable)
 	if hook == nil {
 		return &Error{Msg: "the Python package is not beside this program", Hint: "--verify counts steps through it: pip install stoker"}
 	}

@@ -124,7 +124,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.StringVar(&c.price, "price-per-million-gets", "", "what a million reads of a bucket cost, in `DOLLARS` (default what is published)")
 	f.StringVar(&c.workers, "workers", "", "workers of the PyTorch DataLoader to compare with (`N`, default what it would need)")
 	f.BoolVar(&c.noProbe, "no-probe", false, "measure nothing; an earlier probe is used")
-	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept")
+	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept (one that was cut short or made on a busy machine is never used)")
 	f.StringVar(&c.probeFile, "probe", "", "use the measurements in `FILE`, made by stoker probe --json")
 	spanVar(f, &c.seconds, "probe-seconds", probe.DefaultFor, "about how long to measure")
 	f.StringVar(&c.example, "example", "", "a published calculation beside ours, by `NAME`; \"list\" lists them")
@@ -350,7 +350,7 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 		path = "."
 	}
 	if !c.fresh {
-		if m, _, err := probe.Load(path); err == nil {
+		if m, _, err := probe.Load(path); err == nil && (c.noProbe || m.Doubt() == "") {
 			if data == "" && !named {
 				m.Notes = append(m.Notes, "the storage is the one under the current folder; name the data (stoker plan DATA) or a class (--storage)")
 			}
@@ -367,14 +367,7 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 	if c.noProbe || named && data == "" && c.cores != "" && c.memory != "" {
 		return here(), nil
 	}
-	progress := c.app.NewProgress("measuring this machine", "parts", 0)
-	m, err := probe.Run(c.app.Context, path, probe.Options{For: c.seconds, Progress: func(done, parts int, _ string) {
-		progress.SetTotal(int64(parts))
-		if done > 0 {
-			progress.Add(1, 0)
-		}
-	}})
-	progress.Stop()
+	m, err := c.app.measure("measuring this machine", path, probe.Options{For: c.seconds})
 	if err != nil {
 		return nil, err
 	}

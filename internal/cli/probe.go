@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/plan"
@@ -94,7 +93,7 @@ func (c *probeCommand) run(path string) error {
 			return err
 		}
 	} else {
-		if m, err = c.measure(path); err != nil {
+		if m, err = c.app.measure("probing", path, c.opt); err != nil {
 			return err
 		}
 		if kept, err = probe.Save(path, m); err != nil {
@@ -113,8 +112,7 @@ func (c *probeCommand) run(path string) error {
 	case kept != "":
 		text += "  kept in " + kept + "\n"
 	}
-	_, err = lipgloss.Fprint(c.app.Stdout, text)
-	return err
+	return c.app.print(text)
 }
 
 // probeSpanError refuses a time to measure for.
@@ -123,9 +121,10 @@ func probeSpanError(flag string, d time.Duration) error {
 		flag, d.Seconds(), probe.MinFor.Seconds(), probe.MaxFor.Seconds())
 }
 
-func (c *probeCommand) measure(path string) (*plan.Machine, error) {
-	// One line on a terminal, a line for each part elsewhere.
-	w := c.app.Stderr
+// measure probes, and shows how far it is: in one line on a terminal, in a line for each
+// part elsewhere.
+func (app *App) measure(label, path string, opt probe.Options) (*plan.Machine, error) {
+	w := app.Stderr
 	terminal := terminalOf(w) != nil
 	erase := func() {
 		if terminal {
@@ -134,17 +133,17 @@ func (c *probeCommand) measure(path string) (*plan.Machine, error) {
 	}
 	defer erase()
 	start := time.Now()
-	c.opt.Progress = func(done, parts int, name string) {
+	opt.Progress = func(done, parts int, name string) {
 		erase()
-		fmt.Fprintf(w, "probing: %s (%d of %d)", name, done+1, parts)
-		if left := c.opt.For - time.Since(start); terminal && left > time.Second {
+		fmt.Fprintf(w, "%s: %s (%d of %d)", label, name, done+1, parts)
+		if left := opt.For - time.Since(start); terminal && left > time.Second {
 			fmt.Fprintf(w, ", about %s left", units.Elapsed(left))
 		}
 		if !terminal {
 			fmt.Fprintln(w)
 		}
 	}
-	return probe.Run(c.app.Context, path, c.opt)
+	return probe.Run(app.Context, path, opt)
 }
 
 func probeText(path string, m *plan.Machine) string {
@@ -208,7 +207,7 @@ func storeText(out *strings.Builder, s *plan.Store) {
 		fmt.Fprintf(out, "; the control group lets %s reads/s through", units.Int(int64(s.LimitIOPS)))
 	}
 	fmt.Fprint(out, "\n\n")
-	t := newTable("reads", "block", "in flight", "reads/s", "bytes/s", "p50", "p90", "p99", "p99.9")
+	t := newTable("reads", "block", "in flight", "reads/s", "bytes/s", "p50", "p99")
 	for _, g := range []struct {
 		name  string
 		rates []plan.ReadRate
@@ -219,7 +218,7 @@ func storeText(out *strings.Builder, s *plan.Store) {
 				name += ", cached"
 			}
 			t.Row(name, units.Binary(r.Block), fmt.Sprint(r.Depth), units.Int(int64(r.IOPS)), units.Bytes(r.Bandwidth),
-				latency(r.Latency.P50), latency(r.Latency.P90), latency(r.Latency.P99), latency(r.Latency.P999))
+				latency(r.Latency.P50), latency(r.Latency.P99))
 		}
 	}
 	fmt.Fprintln(out, t)

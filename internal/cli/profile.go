@@ -81,7 +81,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	f.o.Args, f.o.Output, f.o.Keep = args, f.app.Stderr, f.trace != ""
 	if !f.noHook {
-		f.o.Env = hookEnvironment()
+		f.o.Env = hookEnvironment(endsVariable)
 	}
 	r, err := loop.RunCommand(f.app.Context, f.o)
 	if err != nil {
@@ -114,10 +114,17 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	return f.app.print(text)
 }
 
-// hookEnvironment is what makes a program's Python load the hook: the folder of
-// the hook in front of PYTHONPATH. It is there in the installed package and in
-// the repository; elsewhere the program runs without.
-func hookEnvironment() []string {
+// Variables that tell the hook what it is loaded for: endsVariable that this program ends
+// the command with an interrupt, doctorVariable that doctor asks for the loaders.
+const (
+	endsVariable   = "STOKER_ENDS=1"
+	doctorVariable = "STOKER_DOCTOR=1"
+)
+
+// hookEnvironment makes a program's Python load the hook: it puts the folder of the hook
+// first in PYTHONPATH, and adds variables. The hook is in the installed package and in the
+// repository. Elsewhere hookEnvironment returns nil and the program runs without it.
+func hookEnvironment(variables ...string) []string {
 	self, err := os.Executable()
 	if err != nil {
 		return nil
@@ -139,7 +146,7 @@ func hookEnvironment() []string {
 			if old := os.Getenv("PYTHONPATH"); old != "" {
 				path += string(os.PathListSeparator) + old
 			}
-			return []string{"PYTHONPATH=" + path}
+			return append(variables, "PYTHONPATH="+path)
 		}
 	}
 	return nil

@@ -43,7 +43,8 @@ type Progress struct {
 }
 
 // NewProgress starts to show a job called label ("packing") of total units
-// ("files"); total may be 0 while it is not known.
+// ("files"); total may be 0 while it is not known. A job without a unit lasts total
+// milliseconds.
 func (app *App) NewProgress(label, unit string, total int64) *Progress {
 	p := &Progress{
 		w:       app.Stderr,
@@ -146,6 +147,10 @@ func (p *Progress) status(now time.Time) string {
 	fresh, skipped, total := p.done.Load(), p.skipped.Load(), p.total.Load()
 	done := fresh + skipped
 	var parts []string
+	if p.unit == "" {
+		left := time.Duration(max(total-done, 0)) * time.Millisecond
+		return fmt.Sprintf("%d%%  %s left", 100*done/max(total, 1), units.Elapsed(max(left, time.Second).Round(time.Second)))
+	}
 	if total > 0 {
 		parts = append(parts, fmt.Sprintf("%s/%s %s", units.Int(done), units.Int(total), p.unit),
 			fmt.Sprintf("%d%%", 100*done/total))

@@ -60,6 +60,13 @@ func situations() []*findings {
 					}
 					c.sys.cores = 8
 					c.workersEver = 8
+					switch yes, no := true, false; {
+					case trainers == 1:
+					case workers == 0:
+						c.notes.main = &loaderNote{Dataset: "ImageFolder", Engine: &yes}
+					case workers == 4:
+						c.notes.main = &loaderNote{Dataset: "Photos", Engine: &no, Why: "__main__.Photos is not known to the engine"}
+					}
 					sum := &bin{dt: 10}
 					sum.laneParts[partDecode], sum.laneParts[partCollate] = 50, float64(20*(workers&1))
 					sum.v[mDiskRead], sum.v[mDiskReads] = 1e6, 100
@@ -98,7 +105,7 @@ func TestActions(t *testing.T) {
 			}
 		}
 		for _, a := range f.advice {
-			if a.Title == "" || a.Why == "" || strings.Contains(a.Why, "%!") {
+			if a.Title == "" || a.Why == "" || a.Command == "" || strings.Contains(a.Why, "%!") {
 				t.Errorf("%+v", a)
 			}
 			all[number.ReplaceAllString(a.Command, "${1}=1")] = true
@@ -117,6 +124,45 @@ func TestActions(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("what advice prints has changed; go test ./internal/doctor -run TestActions -update, and look at the difference:\n%s", got)
+	}
+}
+
+// TestEngineIsAsked holds that doctor gives the command stoker run where the recogniser
+// takes the loader, and nowhere else.
+func TestEngineIsAsked(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		note *loaderNote
+		want string // how the command begins; "" where none is about the engine
+		says string
+	}{
+		{&loaderNote{Engine: &yes}, "stoker run -- python train.py", "decode and transform in Stoker's engine"},
+		{&loaderNote{Engine: &yes, Rest: []string{"transform"}}, "stoker run -- python train.py", "decode in Stoker's engine"},
+		{&loaderNote{Engine: &no, Why: "__main__.Photos is not known to the engine"}, "stoker.pack(dataset", "pack the dataset"},
+		{&loaderNote{Why: "ImportError: no module"}, "stoker run --explain -- python train.py", "ask whether"},
+		{nil, "stoker run --explain -- python train.py", "ask whether"},
+		{&loaderNote{Taken: true}, "", ""},
+	} {
+		s := &shares{samples: 300, step: 0.2, wait: 0.8, cores: 8, tree: 2, lanes: 2, busy: 1}
+		s.use[causeCPU] = 1
+		sum := &bin{dt: 10}
+		sum.laneParts[partDecode], sum.laneParts[partTransform] = 30, 30
+		f := &findings{c: &collector{}, s: s, sum: sum, r: &Report{
+			Seconds: 20, Verdict: CPU, Gains: map[Verdict]float64{CPU: 4}, Waiting: 0.8, Loader: Loader{Kind: "torch", Workers: 2, Trainers: 1},
+		}}
+		f.c.notes.main = c.note
+		found := Advice{}
+		for _, a := range f.advise() {
+			if strings.Contains(a.Command, "stoker") {
+				found = a
+			}
+		}
+		if !strings.HasPrefix(found.Command, c.want) || (found.Command == "") != (c.want == "") || !strings.Contains(found.Title, c.says) {
+			t.Errorf("%+v: %+v", c.note, found)
+		}
+		if c.note != nil && !strings.Contains(found.Why, c.note.Why) && c.note.Engine != nil {
+			t.Errorf("%q is not told: %q", c.note.Why, found.Why)
+		}
 	}
 }
 

@@ -1,6 +1,11 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
 
 // cpuCheck is about computing: decoding, transforms, too few cores for them.
 type cpuCheck struct{ resource }
@@ -40,7 +45,7 @@ func (cpuCheck) advise(f *findings) {
 		if c.topOther != "" {
 			what = c.topOther
 		}
-		f.add(s.gainOfCores(), "stop or move what else runs here", other("taskset -c ... or another machine"),
+		f.add(s.gainOfCores(), "stop or move what else runs here", other("ps -eo pid,pcpu,args --sort=-pcpu | head   # shows it"),
 			"threads that could run wait for a core %.0f%% of that time; %s", 100*max(s.lag, s.delay), what)
 	}
 	waits := 100 * max(s.lag, s.delay)
@@ -61,27 +66,64 @@ func (cpuCheck) advise(f *findings) {
 			f.add(r.Gains[CPU], "decode less per example: pack coefficients or a smaller size", do,
 				"decoding and transforming is what the engine's threads do%s", where)
 		}
-		f.add(s.gainOfCores(), "give the engine more cores", other("taskset, --cpus or a larger machine"), "the job uses %.2f of %.3g cores", s.tree, s.cores)
+		f.add(s.gainOfCores(), "give the engine more cores", other("docker run --cpus=N ...   # Slurm: --cpus-per-task; or a larger machine"), "the job uses %.2f of %.3g cores", s.tree, s.cores)
 		return
 	}
-	decodes := f.sum.decodes()
-	if r.Loader.Kind == "torch" && decodes > 0.3 {
-		f.add(min(r.Gains[CPU], s.gainOfEngine()), "decode and transform in Stoker's engine instead of Python, with the script as it is", f.run(),
-			"computing is %.0f%% of what making a batch takes%s", load, where)
+	works, repeats := f.sum.decodes(), f.sum.share(partDecode)
+	packs := false
+	if r.Loader.Kind == "torch" && works > 0.3 {
+		packs = f.inEngine(works, fmt.Sprintf("computing is %.0f%% of what making a batch takes%s", load, where))
 	}
-	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && data.Images && decodes > 0.3 {
-		f.add(1/(1-0.7*decodes*(1-s.timeWithoutComputing())), "do once what gives the same result every time", do,
-			"decoding and resizing are %.0f%% of the work and need not be done again in every epoch", 100*decodes)
-	} else if gain := 1 / s.timeWithoutComputing(); gain >= 1.05 {
-		f.add(gain, "do once what gives the same result every time, or less of it", Action{},
+	// Decoding repeats in every epoch. Of transforms it is not known whether they are random.
+	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && data.Images && repeats > 0.3 {
+		f.add(1/(1-0.7*works*(1-s.timeWithoutComputing())), "decode once instead of in every epoch", do.then("  # then: stoker.Loader(\"train/\")"),
+			"decoding is %.0f%% of the work and gives the same result every time", 100*repeats)
+	} else if gain := 1 / s.timeWithoutComputing(); gain >= 1.05 && !packs {
+		f.add(gain, "make computing an example cheaper", f.cProfile(),
 			"computing is %.0f%% of what making a batch takes%s", load, where)
 	}
 	if len(f.advice) == 0 {
 		// What it would gain is the waiting for cores, which it takes from itself or others
 		// from it, each a little.
-		f.add(s.gainOfCores(), "give the job more cores", other("docker run --cpus=N or a larger machine"),
+		f.add(s.gainOfCores(), "give the job more cores", other("docker run --cpus=N ...   # Slurm: --cpus-per-task; or a larger machine"),
 			"threads that could run wait for a core %.0f%% of that time; the job uses %.2f of %.3g cores", 100*max(s.lag, s.delay), s.tree, s.cores)
 	}
+}
+
+// cProfile is the command that runs the job under Python's own profiler.
+func (f *findings) cProfile() Action {
+	command := f.command()
+	if !strings.HasPrefix(filepath.Base(command[0]), "python") {
+		command = []string{"python", "train.py"}
+	}
+	words := slices.Concat(command[:1], []string{"-m", "cProfile", "-s", "cumtime"}, command[1:])
+	return other(quoteWords(words) + "   # with num_workers=0")
+}
+
+// inEngine adds what brings the work of a DataLoader into Stoker's engine. The answer of
+// what recognises loaders for stoker run decides what that is. It reports whether the advice
+// is to pack the dataset.
+func (f *findings) inEngine(works float64, why string) (packs bool) {
+	gain := min(f.r.Gains[CPU], f.s.gainOfEngine(1))
+	note := f.c.notes.main
+	switch {
+	case note != nil && note.Taken:
+	case note == nil || note.Engine == nil:
+		f.add(gain, "ask whether Stoker's engine can make these batches, with the script as it is", f.run("--explain"),
+			"%s; the table before the first batch has the answer", why)
+	case *note.Engine && len(note.Rest) > 0:
+		gain = min(gain, f.s.gainOfEngine(f.sum.share(partDecode)/works))
+		f.add(gain, "decode in Stoker's engine instead of Python, with the script as it is", f.run(),
+			"%s; %s stays in Python", why, strings.Join(note.Rest, " and "))
+	case *note.Engine:
+		f.add(gain, "decode and transform in Stoker's engine instead of Python, with the script as it is", f.run(), "%s", why)
+	default:
+		f.add(gain, "pack the dataset once, without its random transforms, and load the pack",
+			other("stoker.pack(dataset, \"packed\")   # then: stoker.Loader(\"packed\", fields=...)"),
+			"%s; the script as it is stays in Python: %s", why, printable(note.Why))
+		return true
+	}
+	return false
 }
 
 // crowdShare is the share of a core from which on a thread counts as one that wants it.
@@ -119,19 +161,20 @@ func (s *shares) timeWithoutComputing() float64 {
 
 // decodes is the share of decoding and transforming in what lanes, or else trainers,
 // were seen to work at.
-func (b *bin) decodes() float64 {
-	of := func(parts *[numParts]float64) (float64, float64) {
+func (b *bin) decodes() float64 { return b.share(partDecode) + b.share(partTransform) }
+
+// share is the share of a part in what lanes, or else trainers, were seen to work at.
+func (b *bin) share(p part) float64 {
+	for _, parts := range []*[numParts]float64{&b.laneParts, &b.trainerParts} {
 		all := 0.0
 		for _, n := range parts {
 			all += n
 		}
-		return parts[partDecode] + parts[partTransform], all
+		if all > 0 {
+			return parts[p] / all
+		}
 	}
-	n, all := of(&b.laneParts)
-	if all == 0 {
-		n, all = of(&b.trainerParts)
-	}
-	return n / max(1, all)
+	return 0
 }
 
 // engineCost is the CPU time that Stoker's engine takes for what a PyTorch loader
@@ -139,10 +182,10 @@ func (b *bin) decodes() float64 {
 // and resized (docs/benchmarks.md, table of the photographs).
 const engineCost = 0.45
 
-// gainOfEngine is the gain when the engine computes what Python computes now:
+// gainOfEngine is the gain when the engine computes a part of what Python computes now:
 // beside the step, on the cores that other programs leave.
-func (s *shares) gainOfEngine() float64 {
-	compute := engineCost * (s.serial[causeCPU]*(1-s.delay) + s.lanes*s.use[causeCPU]*(1-s.lag))
+func (s *shares) gainOfEngine(part float64) float64 {
+	compute := (1 - part + engineCost*part) * (s.serial[causeCPU]*(1-s.delay) + s.lanes*s.use[causeCPU]*(1-s.lag))
 	free := max(0.5, s.cores-s.outside)
 	return 1 / min(1, max(s.step+s.other, (compute+s.ran*(1-s.delay))/free, minTime))
 }

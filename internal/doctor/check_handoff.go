@@ -40,7 +40,7 @@ func (handoffCheck) advise(f *findings) {
 			"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
 			100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
 	} else {
-		f.add(r.Gains[Handoff], "hand over fewer and larger things: arrays instead of Python objects", Action{},
+		f.add(r.Gains[Handoff], "hand over fewer and larger things: arrays instead of Python objects", other("np.stack(examples)   # one array instead of a list of objects"),
 			"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
 			100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
 	}

@@ -29,10 +29,10 @@ func (latencyCheck) advise(f *findings) {
 		where = "; " + where
 	}
 	if lock, n := f.c.locked(); n > 0.5 {
-		f.add(f.r.Gains[Latency], "do without the lock, or hold it for less: "+lock, Action{},
+		f.add(f.r.Gains[Latency], "do without the lock, or hold it for less: "+lock, other("h5py.File(path, \"r\", locking=False)   # or a handle of its own for each worker"),
 			"%.0f%% of what making a batch takes is waiting for it, and more workers would wait too%s", 100*f.s.cost(causeLatency), where)
 		return
 	}
-	f.add(f.r.Gains[Latency], "ask for many examples at once, or keep the answers", Action{},
+	f.add(f.r.Gains[Latency], "ask for many examples at once, or keep the answers", other("list(ThreadPoolExecutor(16).map(fetch, keys))   # 16 requests at a time"),
 		"%.0f%% of what making a batch takes is waiting for something that answers late%s", 100*f.s.cost(causeLatency), where)
 }

@@ -1,6 +1,10 @@
 package doctor
 
-import "github.com/stokerdata/stoker/internal/units"
+import (
+	"cmp"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
 
 // networkCheck is about reads from sockets.
 type networkCheck struct{ resource }
@@ -21,21 +25,26 @@ func (networkCheck) advise(f *findings) {
 	share := 100 * f.s.cost(causeNetwork)
 	f.add(f.r.Gains[Network], "keep what is read in a cache on this machine", f.cachedFar(),
 		"reading from the network is %.0f%% of what making a batch takes; what is kept comes from here in every later epoch, and in later jobs", share)
-	local, _ := f.pack("/local/train/")
-	f.add(f.r.Gains[Network], "stage the data on a local disk before the job starts", local,
+	f.add(f.r.Gains[Network], "stage the data on a local disk before the job starts", f.staged(),
 		"reading from the network is %.0f%% of what making a batch takes", share)
-	f.add(1/f.s.timeWithLess(Network, 0.8), "read few large objects instead of one per example", Action{},
+	f.add(1/f.s.timeWithLess(Network, 0.8), "read few large objects instead of one per example", stoker("pack", cmp.Or(f.c.farData(), "s3://bucket/train/"), "s3://bucket/packed/"),
 		"each request costs its round trip, whatever its size")
 }
 
-// cachedFar is Stoker's loader with a cache, on the data that the job's command names;
-// nothing where that is not known and the loader is another one.
+// cachedFar is Stoker's loader with a cache, on the data that the job's command names
+// where that is known.
 func (f *findings) cachedFar() Action {
 	switch url := f.c.farData(); {
 	case url != "":
 		return stokerLoader(url, option("cache", true))
-	case f.r.Loader.Kind == "stoker":
-		return Action{kind: callPython, call: "stoker.Loader", first: []string{"..."}, args: []argument{option("cache", true)}}
 	}
-	return Action{}
+	return Action{kind: callPython, call: "stoker.Loader", first: []string{"..."}, args: []argument{option("cache", true)}}
+}
+
+// staged is what brings the job's data to a local disk.
+func (f *findings) staged() Action {
+	if do, ok := f.pack("/local/train/"); ok {
+		return do
+	}
+	return other("cp -r /mnt/train /local/train   # or rsync, aws s3 sync")
 }

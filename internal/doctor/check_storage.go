@@ -42,8 +42,7 @@ func (storageCheck) advise(f *findings) {
 	remote := remoteFS(kind)
 	do, packs := f.pack("train/")
 	if remote {
-		local, _ := f.pack("/local/train/")
-		f.add(r.Gains[Storage], "copy the data to a local disk before the job starts", local,
+		f.add(r.Gains[Storage], "copy the data to a local disk before the job starts", f.staged(),
 			"the files lie on %s, where each read waits for another program or machine", kind)
 	}
 	small := size > 0 && size < 256e3
@@ -55,7 +54,7 @@ func (storageCheck) advise(f *findings) {
 		f.add(1/s.timeWithLess(Storage, 0.8), "put the examples into one file that is read in order", do, why, 100*s.cost(causeStorage))
 	}
 	if s.capped() {
-		f.add(1/s.timeWithLess(Storage, 0.5), "read half as much: "+c.sys.disk+" can give no more", Action{},
+		f.add(1/s.timeWithLess(Storage, 0.5), "read half as much: "+c.sys.disk+" can give no more", f.smaller(),
 			"%s; more workers would only wait in its queue", f.capText())
 	}
 	free := float64(c.sys.memory.Available)
@@ -64,6 +63,14 @@ func (storageCheck) advise(f *findings) {
 	}
 	f.add(r.Gains[Storage], "keep the data, or a part of it, in memory", f.cached(),
 		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
+}
+
+// smaller is what stores the job's data in fewer bytes.
+func (f *findings) smaller() Action {
+	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && f.c.findData().Images {
+		return do
+	}
+	return other("np.save(path, array.astype(np.float16))   # or a pack: stoker pack compresses")
 }
 
 // bulk is the size of reads from which a device is short of bytes rather than of reads.
@@ -89,7 +96,7 @@ func (f *findings) cached() Action {
 	if d := f.c.findData(); d.Path != "" {
 		return stokerLoader(d.Path, option("cache", true))
 	}
-	return Action{}
+	return other("stoker.Loader(..., cache=True)   # or copy the data to /dev/shm")
 }
 
 // remoteFS reports whether files of a kind of file system come from another

@@ -33,18 +33,19 @@ func (workersCheck) advise(f *findings) {
 	if waits {
 		most = max(4*most, 16)
 	}
-	now := int(math.Round(s.lanes))
+	now := r.Loader.Workers
 	best, time := now, s.timeWithWorkers(float64(max(1, now)))
 	if now == 0 {
 		time = 1
 	}
+	present := time
 	for n := now + 1; n <= int(most); n++ {
 		// A further worker must bring something.
 		if t := s.timeWithWorkers(float64(n)); t < time*0.97 {
 			best, time = n, t
 		}
 	}
-	gain := 1 / time
+	gain := present / time
 	if best == now || gain < 1.05 {
 		return
 	}
@@ -55,14 +56,14 @@ func (workersCheck) advise(f *findings) {
 		return
 	}
 	if r.Loader.Kind == "unknown" && now > 0 {
-		f.add(gain, fmt.Sprintf("make the batches in %s instead of %d", processes(per), max(1, now/trainers)), Action{},
+		f.add(gain, fmt.Sprintf("make the batches in %s instead of %d", processes(per), max(1, now/trainers)), other(fmt.Sprintf("ProcessPoolExecutor(max_workers=%d)", per)),
 			"%s at work %.0f%% of the time each, trainer waits %.0f%%; the machine has %.3g cores, %.2f in use",
 			units.Plural(now, "process"), 100*s.busy, 100*r.Waiting, s.cores, min(s.cores, s.tree+s.outside))
 		return
 	}
 	do := dataLoader(option("num_workers", per), option("persistent_workers", true), option("prefetch_factor", 4))
 	if now == 0 && r.Loader.Kind == "unknown" {
-		do = Action{} // there is none to change
+		do = other(fmt.Sprintf("ProcessPoolExecutor(max_workers=%d)   # or the workers of a DataLoader", per))
 	}
 	if now == 0 {
 		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,

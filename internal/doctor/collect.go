@@ -228,6 +228,7 @@ func (c *collector) checkAccess() {
 func (c *collector) close() {
 	c.tree.close()
 	c.log.close()
+	c.notes.close()
 	if c.libs != nil {
 		c.libs.Close()
 	}

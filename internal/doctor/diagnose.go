@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -164,8 +165,8 @@ func (c *collector) computesModels() bool {
 	return false
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)
 	}

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/units"
@@ -34,7 +33,7 @@ func (f *findings) evidence() []string {
 	if e := s.engine; e != nil {
 		f.say("the engine reads %.0f%%, decodes and transforms %.0f%%, collates %.0f%% of what its threads could", 100*e.read, 100*e.decode, 100*e.collate)
 	} else if s.lanes >= 0.5 {
-		f.say("%s: %s", units.Plural(int(math.Round(s.lanes)), "worker"), s.useText())
+		f.say("%s: %s", units.Plural(max(1, f.r.Loader.Workers), "worker"), s.useText())
 	}
 	for _, x := range checks {
 		if v := x.about().verdict; v == "" || v == f.r.Verdict {

@@ -39,7 +39,8 @@ func (c *collector) loader(s *shares) Loader {
 			votes[kind] += 1000 + n
 		}
 	}
-	if c.engine.socketsLooked || len(c.engines) > 0 {
+	// The recogniser starts an engine for a moment, in a job that has none.
+	if (c.engine.socketsLooked || len(c.engines) > 0) && (c.notes.main == nil || c.notes.main.Engine == nil || s.engine != nil) {
 		votes["stoker"] += 10
 	}
 	most := 0
@@ -50,15 +51,8 @@ func (c *collector) loader(s *shares) Loader {
 	}
 	out.Trainers = max(out.Trainers, len(c.trainers))
 	out.PinMemory = out.PinMemory || c.pinned
-	out.Workers = int(math.Round(s.lanes))
-	if s.lanes > 0 && s.lanes < 1 && c.workersEver > 0 {
-		out.Workers = 1
-	}
-	if c.workersEver == 0 {
-		out.Workers = 0
-	}
+	out.Workers = c.workers(s, &out)
 	if s.threads {
-		out.Workers = int(math.Round(s.lanes))
 		out.Recognised = "threads"
 	}
 	all := max(1, out.Workers)
@@ -76,6 +70,31 @@ func (c *collector) loader(s *shares) Loader {
 		out.Recognised = "step log"
 	}
 	return out
+}
+
+// workers is how many workers make batches: what the loader says, else how many were alive
+// most often. A mean would count the time between two epochs, in which there are none.
+func (c *collector) workers(s *shares, l *Loader) int {
+	note := c.notes.main
+	switch {
+	case s.threads:
+		return int(math.Round(s.lanes))
+	case c.workersEver == 0:
+		return 0
+	case note != nil && note.Workers > 0 && torchBased(l.Kind) && s.slow == nil:
+		return note.Workers * max(1, l.Trainers)
+	case note != nil && note.Workers > 0 && torchBased(l.Kind):
+		return note.Workers
+	case s.slow != nil:
+		return max(1, int(math.Round(s.lanes)))
+	}
+	n, looks := 0, 0
+	for _, k := range sortedKeys(c.atOnce) {
+		if c.atOnce[k] >= looks {
+			n, looks = k, c.atOnce[k]
+		}
+	}
+	return n
 }
 
 func (c *collector) torchWorkers(p *process) bool {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -68,6 +69,12 @@ func (c *collector) tick(now time.Time) {
 		c.training = now
 	}
 	c.bin.training++
+	if n := int(math.Round(c.weight * float64(len(workers)))); n > 0 {
+		if c.atOnce == nil {
+			c.atOnce = map[int]int{}
+		}
+		c.atOnce[n]++
+	}
 	if waits {
 		countStall(&c.bin.stalled, workers)
 	}

@@ -260,6 +260,7 @@ func (c *collector) slow(now time.Time, dt float64) {
 	}
 	c.readEngines(now, put)
 	c.log.read(c, now, dt, put)
+	c.notes.read(c, now)
 	c.readGPUs(dt, put)
 }
 

@@ -18,6 +18,8 @@ type memberState struct {
 	hot         int // threads looked at in the last tick
 	framesOK    int
 	workersEver int
+	atOnce      map[int]int // looks that found so many workers
+	notes       noteState
 	pinned      bool
 	treeAt      time.Time
 	lost        bool // a worker ended since the tree was brought up to date

@@ -138,7 +138,7 @@ func TestGainOfEngine(t *testing.T) {
 		{"the step is the limit", shares{step: 0.5, ran: 0, wait: 0.5, lanes: 1, use: [numCauses]float64{causeCPU: 1}, cores: 8}, 2},
 		{"other programs have the cores", shares{step: 0.2, ran: 0, wait: 0.8, lanes: 2, use: [numCauses]float64{causeCPU: 1}, cores: 2, outside: 1.5}, 1},
 	} {
-		if got := c.s.gainOfEngine(); math.Abs(got-c.want) > 1e-9 {
+		if got := c.s.gainOfEngine(1); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %.3f, want %.3f", c.name, got, c.want)
 		}
 	}

@@ -135,7 +135,7 @@ type Loader struct {
 	// Kind is "torch", "stoker", "webdataset", "grain", "tf.data", "dali",
 	// "ffcv", "mosaic", "litdata", "spdl", "datasets", "ray" or "unknown".
 	Kind       string `json:"kind"`
-	Workers    int    `json:"workers"`    // worker processes or threads alive in the median sample
+	Workers    int    `json:"workers"`    // worker processes or threads: what the loader says, else how many were alive most often
 	Restarted  bool   `json:"restarted"`  // workers ended and new ones came (no persistent workers)
 	PinMemory  bool   `json:"pin_memory"` // a thread pins batches
 	Trainers   int    `json:"trainers"`   // processes that run training steps (ranks)

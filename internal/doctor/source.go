@@ -103,8 +103,8 @@ func (f *findings) pack(out string, flags ...string) (Action, bool) {
 }
 
 // run is the command that runs the job with its DataLoaders in the engine.
-func (f *findings) run() Action {
-	return stoker(append([]string{"run", "--"}, f.command()...)...)
+func (f *findings) run(flags ...string) Action {
+	return stoker(slices.Concat([]string{"run"}, flags, []string{"--"}, f.command())...)
 }
 
 // command is that of the job, or what stands for a long one.

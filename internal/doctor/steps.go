@@ -94,7 +94,10 @@ func (s *stepTotals) read(c *collector, now time.Time, dt float64, put func(metr
 					l.lastWaits += float64(r.NS-l.waitFrom) / 1e9
 				}
 				l.waitFrom = 0
-				if counting && r.Arg > 0 {
+				if r.Arg == steplog.NoBatch {
+					continue // it belongs to the next batch
+				}
+				if counting {
 					s.step(l, r.NS)
 					steps++
 					rows += float64(r.Arg)

@@ -67,10 +67,13 @@ func (t *Tracing) Trace() *TraceFile {
 				computing = 0
 			}
 		case steplog.WaitEnd:
-			if wait != 0 {
-				event("wait", "wait", loopThread, wait, x.NS)
+			name := "wait"
+			if computing = x.NS; x.Arg == steplog.NoBatch {
+				name, computing = "end of epoch", 0
 			}
-			computing = x.NS
+			if wait != 0 {
+				event(name, "wait", loopThread, wait, x.NS)
+			}
 		case steplog.Step:
 			if computing != 0 {
 				event("step", "step", loopThread, computing, x.NS)

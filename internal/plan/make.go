@@ -32,6 +32,7 @@ func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
 	r.resources(p, store)
 	r.classes(p)
 	r.deliver(p, store)
+	r.reconcile(p)
 	r.epoch(p)
 	r.bucket(p)
 	r.advise(p, store)
@@ -411,6 +412,8 @@ func verdict(margin float64) string {
 	return VerdictYes
 }
 
+func perSecond(v float64) string { return units.Count(v) + "/s" }
+
 // resources compares need and have, part by part.
 func (r *resolved) resources(p *Plan, s *storage) {
 	add := func(name string, need, have float64, text func(float64) string, origin, detail string) {
@@ -423,7 +426,6 @@ func (r *resolved) resources(p *Plan, s *storage) {
 			Margin: margin, Verdict: verdict(margin), Origin: origin, Detail: detail,
 		})
 	}
-	perSecond := func(v float64) string { return units.Count(v) + "/s" }
 	if p.Fit.Known {
 		add(ResourceAccelerator, p.Fit.Need, p.Fit.Have, units.Bytes, OriginGiven, fmt.Sprintf("largest n: %s", units.Count(float64(p.Fit.Largest))))
 		if p.Fit.Fits {
@@ -477,6 +479,80 @@ func (r *resolved) resources(p *Plan, s *storage) {
 			})
 		}
 	}
+	p.Judged = s != nil && r.machine.Cores > 0
+}
+
+// reconcile gives the margins of the storage and of the cores that the prediction has, so
+// that one model speaks on the page: the prediction knows that the loader's reads go through
+// the page cache, and what they cost the cores. Other trainings are not in it.
+func (r *resolved) reconcile(p *Plan) {
+	now := r.now(p)
+	if now.cores > 0 && now.cpuSeconds > 0 && len(r.Others) == 0 {
+		for _, c := range Predict(r.pipeline(now)).Capacity {
+			margin := c.PerSecond / p.Goal.PerSecond
+			switch c.Resource {
+			case LimitStorage:
+				r.storageMargin(p, margin)
+			case LimitCPU:
+				if res := p.resource(ResourceCPU); res != nil {
+					res.setNeed(res.Have/margin, decimals)
+				}
+			}
+		}
+	}
+	r.firstToFail(p)
+}
+
+// storageMargin scales what the storage has, so that the tighter of requests and bytes has
+// the margin that is predicted.
+func (r *resolved) storageMargin(p *Plan, margin float64) {
+	requests, bandwidth := p.resource(ResourceRequests), p.resource(ResourceBandwidth)
+	if requests == nil || bandwidth == nil {
+		return
+	}
+	f := margin / min(requests.Margin, bandwidth.Margin)
+	if math.Abs(f-1) < 0.05 { // reads begin and end within pages, which are read whole
+		requests.setNeed(requests.Need/f, perSecond)
+		bandwidth.setNeed(bandwidth.Need/f, units.Bandwidth)
+		return
+	}
+	requests.setHave(requests.Have*f, perSecond)
+	bandwidth.setHave(bandwidth.Have*f, units.Bandwidth)
+}
+
+func (p *Plan) resource(name string) *Resource {
+	for i := range p.Resources {
+		if p.Resources[i].Name == name {
+			return &p.Resources[i]
+		}
+	}
+	return nil
+}
+
+func (res *Resource) setNeed(need float64, text func(float64) string) {
+	res.Need, res.NeedText = need, text(need)
+	res.judge()
+}
+
+func (res *Resource) setHave(have float64, text func(float64) string) {
+	res.Have, res.HaveText = have, text(have)
+	res.judge()
+}
+
+// judge sets the margin and the verdict from need and have.
+func (res *Resource) judge() {
+	res.Margin = res.Have / res.Need
+	res.Verdict = verdict(res.Margin)
+}
+
+// limits are the resources that stand for what limits a prediction.
+var limits = map[string][]string{
+	LimitStorage: {ResourceRequests, ResourceBandwidth}, LimitNetwork: {ResourceNetwork}, LimitCPU: {ResourceCPU},
+	LimitMemory: {ResourceCopies}, LimitHandoff: {ResourceHandoff},
+}
+
+// firstToFail finds the part with the least margin, and whether all meet the need.
+func (r *resolved) firstToFail(p *Plan) {
 	least := math.Inf(1)
 	p.Meets = true
 	for _, res := range p.Resources {
@@ -488,7 +564,17 @@ func (r *resolved) resources(p *Plan, s *storage) {
 		}
 		p.Meets = p.Meets && res.Verdict != VerdictNo
 	}
-	p.Judged = s != nil && r.machine.Cores > 0
+	if !p.Meets || p.Delivered.AU >= enough {
+		return
+	}
+	// Several parts together fall short of the need that each of them meets alone.
+	p.Meets = false
+	for _, name := range limits[p.Delivered.Limit] {
+		if p.resource(name) != nil {
+			p.FirstToFail = name
+			return
+		}
+	}
 }
 
 // classes says of each kind of storage whether it would do.

@@ -1,5 +1,11 @@
 package plan
 
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
 // The kinds of storage that the planner knows; see [Classes].
 const (
 	ClassHDD    = "hdd"        // one spinning disk
@@ -64,8 +70,30 @@ type Machine struct {
 	// Network is the line rate of the interface that a network file system goes
 	// through, in bytes per second.
 	Network float64 `json:"network,omitempty"`
+	// Busy is the share of the cores that other programs used while it was measured, 0 to 1.
+	// Unfinished are the parts for which the time was up.
+	Busy       float64  `json:"busy,omitempty"`
+	Unfinished []string `json:"unfinished,omitempty"`
 	// Notes say what could not be measured, one line each.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// mostBusy is how much of the cores other programs may use while a machine is measured.
+const mostBusy = 0.25
+
+// Doubt says why the measurements should be made again, "" if they hold.
+func (m *Machine) Doubt() string {
+	var why []string
+	if len(m.Unfinished) > 0 {
+		why = append(why, "the time was up before it had measured "+units.List(m.Unfinished, "and"))
+	}
+	if m.Busy > mostBusy {
+		why = append(why, fmt.Sprintf("other programs used %s of the cores, so that the rates are too low", units.Percent(m.Busy)))
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return "the probe is not reliable: " + units.List(why, "and") + "; the next plan measures again"
 }
 
 // CodecRate is the work on one core for the images of one codec, warm.

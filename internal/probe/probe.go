@@ -20,9 +20,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
 )
@@ -123,6 +125,7 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 		parts[5].share = 0.36
 		parts = parts[:6]
 	}
+	others := othersCPU()
 	for i, part := range parts {
 		if opt.Progress != nil {
 			opt.Progress(i, len(parts), part.name)
@@ -132,7 +135,28 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 			return nil, err
 		}
 	}
+	p.m.Busy = others()
+	if why := p.m.Doubt(); why != "" {
+		p.note("%s", why)
+	}
 	return p.m, nil
+}
+
+// othersCPU returns what says which share of this process's cores other programs have used
+// since.
+func othersCPU() func() float64 {
+	cpus := proc.AllowedCPUs()
+	start, own := time.Now(), proc.OwnCPU()
+	before, known := proc.Live.IdleTime(cpus)
+	return func() float64 {
+		after, still := proc.Live.IdleTime(cpus)
+		all := time.Since(start) * time.Duration(len(cpus))
+		if !known || !still || all <= 0 {
+			return 0
+		}
+		busy := all - (after - before) - (proc.OwnCPU() - own)
+		return min(max(busy.Seconds()/all.Seconds(), 0), 1)
+	}
 }
 
 // grace is how much more than twice its share a part may take, for what must be
@@ -144,6 +168,9 @@ func (p *probe) runPart(ctx context.Context, part part, d time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, 2*d+grace)
 	defer cancel()
 	part.run(limited, d)
+	if limited.Err() != nil && ctx.Err() == nil && !slices.Contains(p.m.Unfinished, part.name) {
+		p.m.Unfinished = append(p.m.Unfinished, part.name)
+	}
 	return ctx.Err()
 }
 

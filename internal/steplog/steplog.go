@@ -30,7 +30,7 @@ const (
 	// WaitBegin: the loop asks for a batch.
 	WaitBegin Kind = 1
 	// WaitEnd: it was given one. Arg is the number of its rows, 0 when the
-	// rows are not known or there was no further batch.
+	// rows are not known, and NoBatch when no batch came.
 	WaitEnd Kind = 2
 	// Step: a step has ended.
 	Step Kind = 3
@@ -38,6 +38,10 @@ const (
 	StageBegin Kind = 4
 	StageEnd   Kind = 5
 )
+
+// NoBatch is the number of rows of a wait that ended without a batch: at the end of an
+// epoch, or with an exception.
+const NoBatch = 1<<32 - 1
 
 // Record is one entry.
 type Record struct {

@@ -170,6 +170,14 @@ func TestSummarise(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	Summarise(nil)
+	// The end of an epoch is no step: its wait belongs to the first batch of the next one.
+	s = Summarise([]Record{
+		{ms(1), WaitBegin, 0}, {ms(2), WaitEnd, 4}, {ms(5), WaitBegin, 0}, {ms(7), WaitEnd, NoBatch},
+		{ms(8), WaitBegin, 0}, {ms(11), WaitEnd, 4}, {ms(12), WaitBegin, 0}, {ms(13), WaitEnd, NoBatch},
+	})
+	if len(s.Steps) != 1 || s.Steps[0] != 9*time.Millisecond || !slices.Equal(s.Waits, []time.Duration{time.Millisecond, 5 * time.Millisecond}) || s.Rows != 8 {
+		t.Errorf("%+v", s)
+	}
 }
 
 func FuzzLog(f *testing.F) {

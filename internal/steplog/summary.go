@@ -10,7 +10,8 @@ type Summary struct {
 	// step is therefore left out.
 	Steps []time.Duration
 	// Waits are the times that the loop waited for each batch, and Rows the
-	// examples that it was given.
+	// examples that it was given. The wait at the end of an epoch, in which no batch
+	// comes, belongs to the next batch.
 	Waits []time.Duration
 	Rows  int64
 	// Stages are the times spent in each stage, by its number, and how often.
@@ -23,6 +24,7 @@ type Summary struct {
 	First, Last, WaitingSince int64
 
 	waitFrom, stepFrom int64
+	endless            time.Duration // waits since the last batch in which no batch came
 	open               map[uint32]int64
 }
 
@@ -84,7 +86,12 @@ func (s *Summary) endWait(r Record) {
 		from = s.First
 	}
 	s.WaitingSince = 0
-	s.Waits = append(s.Waits, time.Duration(r.NS-from))
+	if r.Arg == NoBatch {
+		s.endless += time.Duration(r.NS - from)
+		return
+	}
+	s.Waits = append(s.Waits, s.endless+time.Duration(r.NS-from))
+	s.endless = 0
 	s.Rows += int64(r.Arg)
 	if !s.Marked {
 		s.endStep(r.NS)

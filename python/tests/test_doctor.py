@@ -21,7 +21,7 @@ VERDICTS = {"cpu", "storage", "network", "memory", "handoff", "latency", "accele
 
 
 @pytest.fixture(scope="module", autouse=True)
-def binary() -> None:
+def engine() -> None:
     try:
         find_binary()
     except stoker.EngineNotFound as error:
@@ -126,11 +126,12 @@ def test_advice_names_real_options() -> None:
     signatures = {
         "DataLoader": inspect.signature(data.DataLoader.__init__),
         "stoker.Loader": inspect.signature(stoker.Loader.__init__),
+        "stoker.pack": inspect.signature(stoker.pack),
     }
     calls = [line for line in listed.read_text().splitlines() if line.startswith(tuple(f"{n}(" for n in signatures))]
     assert len(calls) >= 5
     for line in calls:
-        call = ast.parse(line, mode="eval").body
+        call = ast.parse(line.partition("   #")[0], mode="eval").body
         assert isinstance(call, ast.Call), line
         parameters = signatures[ast.unparse(call.func)].parameters
         for keyword in call.keywords:
@@ -138,3 +139,75 @@ def test_advice_names_real_options() -> None:
             wanted = parameters[keyword.arg].annotation
             if isinstance(keyword.value, ast.Constant) and isinstance(wanted, str):
                 assert type(keyword.value.value).__name__ in wanted, f"{line}: {keyword.arg} is {wanted}"
+
+
+NOTES = """
+import json, os, sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as T
+data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
+class Own(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return data[i][0].mean()
+torch.manual_seed(1)
+for epoch in range(2):
+    for batch in DataLoader(data, 16, shuffle=True): pass
+for batch in DataLoader(Own(), 4, num_workers=2): pass
+print(torch.randint(1 << 30, (1,)).item())
+for fd in os.listdir("/proc/self/fd"):
+    if os.path.islink(f"/proc/self/fd/{fd}") and "stoker-loaders" in os.readlink(f"/proc/self/fd/{fd}"):
+        print(json.dumps([os.getpid(), json.loads(open(f"/proc/self/fd/{fd}").read())]))
+"""
+
+
+def test_loaders_are_written_down(photos: Path, tmp_path: Path) -> None:
+    """The hook notes what each loader is and what ``stoker run`` answers, and changes no random numbers."""
+    pytest.importorskip("torchvision")
+    script = tmp_path / "t.py"
+    script.write_text(NOTES)
+    hook = Path(stoker.__file__).parent / "_hook"
+    env = {**os.environ, "PYTHONPATH": f"{hook}:{Path(stoker.__file__).parent.parent}"}
+    said = []
+    for more in ({}, {"STOKER_DOCTOR": "1"}):
+        done = subprocess.run(
+            [sys.executable, str(script), str(photos)], env={**env, **more}, capture_output=True, text=True, check=True
+        )
+        said.append(done.stdout.splitlines())
+    assert said[0] == said[1][:1]
+    pid, notes = json.loads(said[1][1])
+    assert notes["pid"] == pid
+    first, again, own = notes["loaders"]
+    assert {k: first[k] for k in ("dataset", "num_workers", "batches", "engine", "epochs")} == {
+        "dataset": "ImageFolder", "num_workers": 0, "batches": 13, "engine": True, "epochs": 1,
+    }  # fmt: skip
+    assert again["engine"] is True
+    assert own["num_workers"] == 2
+    assert own["dataset"] == "Own"
+    # Whatever the recogniser knows of such a dataset, doctor has its answer.
+    assert own["engine"] is True or "Own" in own["why"]
+
+
+def test_a_torch_loop_has_a_speed_and_its_workers(photos: Path, tmp_path: Path) -> None:
+    """``--compare`` of two runs of a plain script has the speed, and the number of workers that the script sets."""
+    pytest.importorskip("torchvision")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, time, torch\n"
+        "class Own(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 60\n"
+        "    def __getitem__(self, i):\n"
+        "        time.sleep(0.01)\n"
+        "        return torch.zeros(3)\n"
+        "for epoch in range(20):\n"
+        "    for x in torch.utils.data.DataLoader(Own(), 4, num_workers=2):\n"
+        "        time.sleep(0.02)\n"
+    )
+    saved = str(tmp_path / "r.json")
+    for args in (["--save", saved, "--", sys.executable, str(script)], ["--load", saved, "--compare", saved]):
+        command = [find_binary(), "doctor", *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["steps"]["count"] > 10
+    assert report["loader"]["workers"] == 2
+    assert "steps per second" in done.stdout
+    assert "rows per second" in done.stdout

@@ -90,3 +90,56 @@ for epoch in range(100):
     assert result["ended"] is True
     assert result["steps"]["waits_seen"] is True
     assert {s["name"] for s in result["engine"]} >= {"read", "decode", "collate"}
+
+
+EACH = """
+import sys, torch
+from {package} import DataLoader
+from torchvision import datasets, transforms as T
+data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
+class Own(torch.utils.data.Dataset):
+    def __len__(self): return len(data)
+    def __getitem__(self, i): return data[i]
+batches = 0
+for dataset, workers in ((data, 0), (data, 2), (Own(), 2)):
+    loader = DataLoader(dataset, 8, num_workers=workers, persistent_workers=workers > 0)
+    batches += sum(1 for epoch in range(2) for x, y in loader)
+print("batches", batches, flush=True)
+"""
+
+
+@pytest.mark.parametrize("command", ["profile", "bench"])
+@pytest.mark.parametrize("package", ["torch.utils.data", "stoker.torch"])
+@pytest.mark.parametrize("taken", [False, True])
+def test_each_step_counts_once(
+    binary: str, photos: Path, tmp_path: Path, command: str, package: str, *, taken: bool
+) -> None:
+    """Loaders of torch and of Stoker, with and without ``stoker run``: as many steps as the loop had batches."""
+    pytest.importorskip("torchvision")
+    script, trace = tmp_path / "train.py", tmp_path / "trace.json"
+    script.write_text(EACH.format(package=package))
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
+    whole = ["--max-batches", "0", "--trace", str(trace)] if command == "profile" else ["--seconds", "300"]
+    run = [binary, "run", "--first", "2", "--"] if taken else []
+    done = subprocess.run(
+        [binary, command, "--json", *whole, "--", *run, sys.executable, str(script), str(photos)],
+        capture_output=True, text=True, timeout=300, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "batches 156" in done.stderr
+    result = json.loads(done.stdout)
+    if command == "profile":
+        assert result["steps"] == 155
+        starts = [e["ts"] for e in json.loads(trace.read_text())["traceEvents"] if e["name"] == "wait"]
+        assert len(starts) == len(set(starts)) == 156
+    else:
+        assert (result["steps"]["count"], result["steps"]["examples"]) == (155, 6 * 203)
+
+
+def test_it_ends_the_program_without_a_traceback(binary: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for command in (["profile", "--max-batches", "20"], ["bench", "--steps", "20"]):
+        done = run(binary, *command, program=PLAIN, path=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "KeyboardInterrupt" not in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -136,7 +136,51 @@ def test_watch() -> None:
     assert log is not None
     first = log.head
     assert [b.shape for b in stoker.watch([np.zeros((2, 1)), np.zeros((1, 1))])] == [(2, 1), (1, 1)]
-    assert [(r.kind, r.arg) for r in log.read(first)] == [(1, 0), (2, 2), (1, 0), (2, 1), (1, 0), (2, 0)]
+    assert [(r.kind, r.arg) for r in log.read(first)] == [(1, 0), (2, 2), (1, 0), (2, 1), (1, 0), (2, _step.NONE)]
+
+
+class Around:
+    """Takes batches from an iterator, and writes its own waits, as loaders around loaders do."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = iter(inner)  # type: ignore[call-overload]
+
+    def __iter__(self) -> Around:
+        return self
+
+    def __next__(self) -> object:
+        return _step.wait_for(self._inner)[0]
+
+
+def test_waits_in_waits_count_once() -> None:
+    """However many layers write the wait for a batch, the log has it once, also after an exception."""
+    stoker.step()
+    log = _step.log()
+    assert log is not None
+    for depth in range(4):
+        loader: object = [np.zeros((3, 1)), np.zeros((2, 1))]
+        for _ in range(depth):
+            loader = Around(loader)
+        first = log.head
+        assert len(list(stoker.watch(loader))) == 2  # type: ignore[arg-type]
+        assert [(r.kind, r.arg) for r in log.read(first)] == [(1, 0), (2, 3), (1, 0), (2, 2), (1, 0), (2, _step.NONE)]
+
+    def fails() -> Iterator[object]:
+        yield 1
+        raise ValueError
+
+    first = log.head
+    with pytest.raises(ValueError):
+        list(stoker.watch(Around(fails())))
+    assert [(r.kind, r.arg) for r in log.read(first)] == [(1, 0), (2, 0), (1, 0), (2, _step.NONE)]
+    # Threads have waits of their own.
+    first = log.head
+    thread = threading.Thread(target=lambda: list(stoker.watch([np.zeros((1, 1))])))
+    _step.begin_wait()
+    thread.start()
+    thread.join()
+    _step.end_wait(5)
+    assert [(r.kind, r.arg) for r in log.read(first)] == [(1, 0), (1, 0), (2, 1), (1, 0), (2, _step.NONE), (2, 5)]
 
 
 def test_loader_writes_its_waits(fake: None, make: Callable[..., stoker.Loader]) -> None:
@@ -147,4 +191,4 @@ def test_loader_writes_its_waits(fake: None, make: Callable[..., stoker.Loader])
     first = log.head
     rows = [batch.rows for batch in stoker.watch(loader)]
     records = [(r.kind, r.arg) for r in log.read(first)]
-    assert records == [r for n in [*rows, 0] for r in ((1, 0), (2, n))]
+    assert records == [r for n in [*rows, _step.NONE] for r in ((1, 0), (2, n))]

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from . import _loaders
 from ._binary import find_binary
 from ._errors import ConfigError, StokerError, warn
 
@@ -33,7 +35,9 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         print(d.verdict, d.gain)
 
     ``stoker doctor`` runs beside the block and looks at this process from
-    outside; the loader may be any. At the end of the block the report is
+    outside; the loader may be any. During the block, PyTorch's DataLoaders
+    also count their batches, and are compared with what ``stoker run`` takes.
+    At the end of the block the report is
     printed to stderr. When the block is shorter than a few seconds there is
     little to say. An error of the doctor is a warning and never one of the block.
 
@@ -62,6 +66,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         self._save = None if save is None else os.path.abspath(save)
         self._page = None if report is None else os.path.abspath(report)
         self._quiet = quiet
+        self._undo: Callable[[], None] = _nothing
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.result: dict[str, Any] = {}
@@ -104,12 +109,17 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
             self._folder = None
             raise StokerError(f"the doctor could not be started: {binary}: {error.strerror or error}") from None
         _allow(self._child.pid)
+        module = sys.modules.get("torch.utils.data.dataloader")
+        if module is not None:
+            self._undo = _loaders.watch(module, doctor=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End watching and report."""
+        self._undo()
+        self._undo = _nothing
         child, folder = self._child, self._folder
         self._child = self._folder = None
         if child is None or folder is None:
@@ -144,6 +154,10 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
                 warn(f"the report was not saved: {error}", RuntimeWarning)
         if not self._quiet:
             print(self.text, file=sys.stderr, end="", flush=True)
+
+
+def _nothing() -> None:
+    """Undo nothing."""
 
 
 def _allow(pid: int) -> None:

@@ -260,8 +260,8 @@ class Epochs:
         if not self._lock.acquire(False):
             raise StokerError(_TWO_THREADS)
         before = time.perf_counter()
-        rows = 0
-        _step.write(_step.WAIT_BEGIN, 0)
+        rows = _step.NONE
+        _step.begin_wait()
         try:
             while True:
                 try:
@@ -269,7 +269,7 @@ class Epochs:
                 except EngineDied as error:
                     self.config = self.restarts.after(error, self.config)
                 else:
-                    rows = batch.rows if batch is not None else 0
+                    rows = batch.rows if batch is not None else _step.NONE
                     return batch
         except (EngineDied, EngineRestarted, StokerTimeout) as error:
             # The next `for` tries again where this one stopped.
@@ -282,7 +282,7 @@ class Epochs:
                 raise StokerError("the loader was closed") from None
             raise
         finally:
-            _step.write(_step.WAIT_END, rows)
+            _step.end_wait(rows)
             self.wait_seconds += time.perf_counter() - before
             self._lock.release()
 

@@ -164,14 +164,13 @@ def timed(
     The waits and steps go into the step log as well. ``counting`` is called behind the first step, from which on
     times count; ``observer`` is told then and at the end.
     """
-    own = isinstance(loader, Loader)  # it writes its waits itself
     batches = batches_of(loader, iterate)
     start = 0.0
     try:
         while run.batches < max_batches and run.seconds < seconds:
             asked = time.perf_counter()
             try:
-                batch, rows = _step.wait_for(batches, own)
+                batch, rows = _step.wait_for(batches)
             except StopIteration:
                 break
             ready = time.perf_counter()

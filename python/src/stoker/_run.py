@@ -200,13 +200,13 @@ class _Epoch:
 
     def __next__(self) -> Any:
         before = time.perf_counter()
-        rows = 0
-        _step.write(_step.WAIT_BEGIN, 0)
+        rows = _step.NONE
+        _step.begin_wait()
         try:
             phase, batch = self._next()
             rows = _step.rows_of(batch)
         finally:
-            _step.write(_step.WAIT_END, rows)
+            _step.end_wait(rows)
         now = time.perf_counter()
         if self._last:
             phase.seconds += now - self._last

@@ -39,6 +39,9 @@ STEP = 3
 STAGE_BEGIN = 4
 STAGE_END = 5
 
+# The number of examples of a wait in which no batch came: at the end of an epoch, or after an exception.
+NONE = 0xFFFFFFFF
+
 # The stages with a number of their own; a program's other names get numbers from FIRST_NAME on.
 STAGES = {
     "forward": 1, "backward": 2, "optimiser": 3, "copy": 4, "copy back": 5,
@@ -183,6 +186,30 @@ def _after_fork() -> None:
     if _log is not None:
         _log.close()
     _log, _off, _making, write = None, False, threading.Lock(), _first_write
+    _waits.deep = 0
+
+
+class _Waits(threading.local):
+    """How many waits for a batch a thread is in: loaders take batches from other loaders."""
+
+    deep = 0
+
+
+_waits = _Waits()
+
+
+def begin_wait() -> None:
+    """Write that the loop waits for a batch. A wait inside another one of the same thread is not written."""
+    _waits.deep += 1
+    if _waits.deep == 1:
+        write(WAIT_BEGIN, 0)
+
+
+def end_wait(rows: int) -> None:
+    """Write that the wait is over, and how many examples the batch has: 0 when it does not say, NONE for no batch."""
+    _waits.deep -= 1
+    if _waits.deep == 0:
+        write(WAIT_END, rows)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -253,26 +280,20 @@ def rows_of(batch: object) -> int:
     shape = getattr(batch, "shape", None)
     if shape is not None and len(shape) > 0:
         with contextlib.suppress(TypeError, ValueError):
-            return max(0, min(int(shape[0]), 0xFFFFFFFF))
+            return max(0, min(int(shape[0]), NONE - 1))
     return 0
 
 
-def wait_for(batches: Iterator[_T], own: bool = False) -> tuple[_T, int]:
-    """Take the next batch and return it with the number of its examples.
-
-    The wait goes into the log, but for ``own``: an iterator that writes its waits itself.
-    """
-    if own:
-        batch = next(batches)
-        return batch, rows_of(batch)
-    write(WAIT_BEGIN, 0)
-    rows = 0
+def wait_for(batches: Iterator[_T]) -> tuple[_T, int]:
+    """Take the next batch and return it with the number of its examples. The wait goes into the log."""
+    begin_wait()
+    rows = NONE
     try:
         batch = next(batches)
         rows = rows_of(batch)
         return batch, rows
     finally:
-        write(WAIT_END, rows)
+        end_wait(rows)
 
 
 def watch(loader: Iterable[_T]) -> Iterator[_T]:
@@ -284,11 +305,6 @@ def watch(loader: Iterable[_T]) -> Iterator[_T]:
             train_step(images, labels)
             stoker.step()
     """
-    from ._loader import Loader
-
-    if isinstance(loader, Loader):
-        yield from loader
-        return
     batches = iter(loader)
     while True:
         try:

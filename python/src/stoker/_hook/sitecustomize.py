@@ -1,8 +1,8 @@
-"""Loaded by the Python of a program that ``stoker profile`` runs: notes when a PyTorch DataLoader is waited for.
+"""Loaded by the Python of a program that ``stoker profile``, ``bench``, ``doctor`` or ``run`` starts.
 
-It changes one method of torch's own iterator class, once torch has been imported, and nothing of the program's. It
-must never fail: a program runs the same without it. For ``stoker run`` it also has DataLoaders taken over (_run.py),
-and for ``stoker doctor --verify`` made with other options.
+It notes when a PyTorch DataLoader is waited for (_loaders.py): it changes methods of torch's own iterator class, once
+torch has been imported, and nothing of the program's. It must never fail: a program runs the same without it. For
+``stoker run`` it also has DataLoaders taken over (_run.py), and for ``stoker doctor --verify`` made with other options.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 _MODULE = "torch.utils.data.dataloader"
@@ -33,24 +33,6 @@ def _stoker(name: str) -> Any:
             return importlib.import_module(name)
         finally:
             sys.path.pop()
-
-
-def _watch(module: Any) -> None:
-    step = _stoker("stoker._step")
-    base = module._BaseDataLoaderIter
-    original = base.__next__
-
-    def wait(self: Any) -> Any:
-        step.write(step.WAIT_BEGIN, 0)
-        rows = 0
-        try:
-            batch = original(self)
-            rows = step.rows_of(batch)
-            return batch
-        finally:
-            step.write(step.WAIT_END, rows)
-
-    base.__next__ = wait
 
 
 def _take_over(module: Any) -> None:
@@ -82,6 +64,17 @@ def _try(module: Any) -> None:
     module.DataLoader.__init__ = init
 
 
+def _end_quietly() -> None:
+    """Have an interrupt end the program without a traceback: it comes from ``stoker profile`` or ``bench``."""
+    original = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            original(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 class _Loader(importlib.abc.Loader):
     """Runs a module as its own loader does, and changes it then."""
 
@@ -94,7 +87,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         with contextlib.suppress(Exception):
-            _watch(module)
+            _stoker("stoker._loaders").watch(module, doctor="STOKER_DOCTOR" in os.environ)
         _take_over(module)
         if "STOKER_TRY" in os.environ:
             try:
@@ -120,6 +113,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Finder())
+if "STOKER_ENDS" in os.environ:
+    _end_quietly()
 
 # Another sitecustomize may be meant to run: it is the next one on the path.
 sys.path[:] = [p for p in sys.path if Path(p).resolve() != _HERE]

@@ -19,6 +19,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from .. import _step
 from .._errors import warn
 from .._work import _wire
 from .._work._pool import Pools
@@ -39,6 +40,20 @@ _LOOK = 1.0
 _GUARD = (
     '. Without fork, each worker process runs the script again: put what it does under `if __name__ == "__main__":`'
 )
+
+
+class Waiting(_BaseDataLoaderIter):
+    """torch's iterator, which writes each wait for a batch into the step log."""
+
+    def __next__(self) -> Any:
+        _step.begin_wait()
+        rows = _step.NONE
+        try:
+            batch = super().__next__()
+            rows = _step.rows_of(batch)
+            return batch
+        finally:
+            _step.end_wait(rows)
 
 
 class Failed:
@@ -115,7 +130,7 @@ class _Following:
         return getattr(self._loader, name)
 
 
-class WorkerIterator(_BaseDataLoaderIter):
+class WorkerIterator(Waiting):
     """torch's iterator over worker processes, with workers and memory of our own.
 
     Tasks go to workers in turn, as many ahead as ``prefetch_factor`` says for each of them; what comes out of order

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 import torch.multiprocessing
 from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ._iterator import WorkerIterator
+from ._iterator import Waiting, WorkerIterator
 from ._job import Job, Sent
 from ._split import SplitIterator, epoch_seed, next_seed
 
@@ -215,7 +214,7 @@ def _recognised(loader: Any) -> tuple[Plan | None, str]:
     return (None, answer) if isinstance(answer, str) else (answer, "")
 
 
-class _EngineIterator(_BaseDataLoaderIter):
+class _EngineIterator(Waiting):
     """One epoch of a plan, as torch's iterators are: what they draw, what they warn of, what they cannot do."""
 
     def __init__(self, loader: Any, plan: Plan) -> None:

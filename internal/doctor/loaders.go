@@ -1,0 +1,115 @@
+package doctor
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/proc"
+)
+
+// loadersName is the file in memory in which a trainer writes its DataLoaders down, as
+// python/src/stoker/_loaders.py makes it.
+const loadersName = "stoker-loaders"
+
+// maxNotes bounds what is read of that file.
+const maxNotes = 1 << 20
+
+// A loaderNote is what a process says of one of its DataLoaders.
+type loaderNote struct {
+	Dataset string `json:"dataset"` // its class
+	Workers int    `json:"num_workers"`
+	Batches int    `json:"batches"` // of an epoch; 0 where it is not known
+	Epochs  int    `json:"epochs"`  // that were begun
+	// Taken reports that the engine or Stoker's own workers make its batches already.
+	Taken bool `json:"taken"`
+	// Engine is the answer of what recognises loaders for stoker run; nil where it was
+	// not asked. Why is the reason of a refusal, and Rest are the parts that Python
+	// would still do.
+	Engine *bool    `json:"engine"`
+	Why    string   `json:"why"`
+	Rest   []string `json:"rest"`
+}
+
+// noteState is what the trainers say of their loaders.
+type noteState struct {
+	files map[int]*os.File
+	tried map[int]time.Time
+	main  *loaderNote // the loader that gives most batches; nil where none is known
+}
+
+// read takes what the trainers say now.
+func (n *noteState) read(c *collector, now time.Time) {
+	if n.files == nil {
+		n.files, n.tried = map[int]*os.File{}, map[int]time.Time{}
+	}
+	for pid, p := range c.tree.members {
+		// Looking through the descriptors costs something: ever more rarely.
+		if p.role != roleTrainer || n.files[pid] != nil || now.Sub(n.tried[pid]) < max(time.Second, now.Sub(p.since)/4) {
+			continue
+		}
+		n.tried[pid] = now
+		_ = proc.Live.MemoryFiles(pid, loadersName, func(f *os.File) bool {
+			if !ownNotes(f, pid) {
+				f.Close()
+				return true
+			}
+			n.files[pid] = f
+			return false
+		})
+	}
+	most := -1
+	for _, pid := range sortedKeys(n.files) {
+		if c.tree.members[pid] == nil {
+			n.files[pid].Close()
+			delete(n.files, pid)
+			continue
+		}
+		_, loaders := readNotes(n.files[pid])
+		for i := range loaders {
+			// A loader that says what became of it is worth more than those of other ranks.
+			weight := 2 * loaders[i].Epochs * max(1, loaders[i].Batches)
+			if loaders[i].Engine != nil || loaders[i].Taken {
+				weight++
+			}
+			if weight > most {
+				most, n.main = weight, &loaders[i]
+			}
+		}
+	}
+}
+
+// ownNotes reports whether a file was written by a process itself, and not by the parent
+// that it has the file from.
+func ownNotes(f *os.File, pid int) bool {
+	own := pid
+	if s, err := proc.Live.Status(pid); err == nil && s.Inner > 0 {
+		own = s.Inner
+	}
+	writer, _ := readNotes(f)
+	return writer == own
+}
+
+// readNotes returns who wrote a file, and the loaders. It returns 0 while the file is
+// being written.
+func readNotes(f *os.File) (writer int, loaders []loaderNote) {
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxNotes))
+	if err != nil {
+		return 0, nil
+	}
+	var notes struct {
+		PID     int          `json:"pid"`
+		Loaders []loaderNote `json:"loaders"`
+	}
+	if json.Unmarshal(data, &notes) != nil {
+		return 0, nil
+	}
+	return notes.PID, notes.Loaders
+}
+
+func (n *noteState) close() {
+	for _, f := range n.files {
+		f.Close()
+	}
+}
