@@ -118,6 +118,25 @@ def test_what_is_not_recognised_stays(binary: str, photos: Path, tmp_path: Path)
     assert "Numbers: as it was" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("first", "size", "says"),
+    [
+        ("10", 16, "--first 10 needs 50 batches an epoch, this loader has 13; try --first 2"),
+        ("2", 16, ""),
+        ("0", 16, "not compared with torch: --first 0"),
+        ("10", 100, "--first 10 needs 50 batches an epoch, this loader has 3"),
+    ],
+)
+def test_it_says_why_nothing_is_compared(
+    binary: str, photos: Path, tmp_path: Path, first: str, size: int, says: str
+) -> None:
+    """A report either has the speed of torch, or says in a clause why not."""
+    done = run(binary, tmp_path, photos, f"for x in DataLoader(data, {size}): pass", "--first", first)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stderr
+    assert ("made by torch" in done.stderr) != ("not compared with torch" in done.stderr)
+
+
 def test_interrupts_and_exit_codes(binary: str, photos: Path, tmp_path: Path) -> None:
     """Ctrl-C is the script's to handle, and so is how it ends; nothing is left behind."""
     program = """

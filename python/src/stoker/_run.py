@@ -63,6 +63,7 @@ class _Seen:
         self.rows: list[Any] = []
         self.first = _Phase()
         self.epochs: list[_Phase] = []  # of the engine: the first and the last one
+        self.alone = ""  # why it is not compared with torch
         self.told = False
 
 
@@ -92,10 +93,14 @@ class _Takeover:
             return self.original(loader)
         if loader.persistent_workers and loader.num_workers > 0:
             # torch keeps the iterator and begins it again: the engine's can do that.
+            seen.alone = "not compared with torch: its workers are persistent"
             return _way(plan).iterator(loader)
         first = 0
-        if seen.first.batches == 0 and _length(loader) >= _WORTH * self.options.first:
+        if seen.first.batches == 0:
             first = self.options.first
+            seen.alone = _alone(_length(loader), first)
+            if _length(loader) < _WORTH * first:
+                first = 0
         return _Epoch(loader, self.original, plan, seen, first)
 
     def plan(self, loader: Any) -> tuple[_Seen, Any]:
@@ -139,6 +144,17 @@ def _length(loader: Any) -> int:
         return len(loader)
     except TypeError:
         return 0
+
+
+def _alone(batches: int, first: int) -> str:
+    """Say why a loader is not compared with torch, "" if it is."""
+    if first == 0:
+        return "not compared with torch: --first 0"
+    if batches < _WORTH * first:
+        least = f"--first {first} needs {_WORTH * first} batches an epoch, this loader has {batches}"
+        more = f"; try --first {batches // _WORTH}" if batches >= 2 * _WORTH else ""
+        return f"not compared with torch: {least}{more}"
+    return "not compared with torch: --first 2 or more measures its speed" if first == 1 else ""
 
 
 class _Order:
@@ -247,6 +263,8 @@ def _report(all_seen: list[_Seen]) -> list[str]:
             if first.seconds > 0:
                 text += f"; the first {first.batches} batches, made by torch: {first.rate:,.0f} samples/s"
                 text += f" ({last.rate / first.rate:.1f} x)"
+            elif seen.alone:
+                text += f"; {seen.alone}"
             lines.append(text)
             share = last.waited / last.seconds
             lines.append(f"    the loop waited for data {share:.0%} of its time; {_advice(share, seen)}")
