@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stoker
@@ -236,3 +240,194 @@ def test_far_into_an_epoch_and_again(prepared: bool) -> None:
         assert state["batches"] == since + 1
         if prepared:
             batches.close()
+
+
+class Rounds(data.Sampler):
+    """Draws from Python's and NumPy's random numbers: all at its beginning, or one by one."""
+
+    def __init__(self, eager: bool) -> None:
+        self.eager = eager
+
+    def draws(self) -> Any:
+        return (int(np.random.randint(50)) + random.randrange(53) for _ in range(103))
+
+    def __iter__(self) -> Any:
+        return iter(list(self.draws())) if self.eager else self.draws()
+
+    def __len__(self) -> int:
+        return 103
+
+
+def table() -> Any:
+    return pytest.importorskip("datasets").Dataset.from_dict({"n": list(range(103))}).with_format("torch")
+
+
+def crops(*rest: Any) -> Any:
+    transforms = pytest.importorskip("torchvision.transforms")
+    steps = [transforms.RandomResizedCrop(24), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    return transforms.Compose([*steps, *rest])
+
+
+def photos() -> Any:
+    """Return images in memory, which the engine crops at random."""
+    datasets = pytest.importorskip("torchvision.datasets")
+    made = datasets.CIFAR10.__new__(datasets.CIFAR10)
+    pixels = np.random.default_rng(0).integers(0, 255, (103, 32, 32, 3), np.uint8)
+    made.__dict__.update(
+        root="", transform=crops(), target_transform=None, transforms=None, data=pixels, targets=list(range(103)),
+    )  # fmt: skip
+    return made
+
+
+class Shards(Stream):
+    """A stream that workers share."""
+
+    def __iter__(self) -> Any:
+        info = data.get_worker_info()
+        return iter(range(53) if info is None else range(info.id, 53, info.num_workers))
+
+
+LEFT: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "own": (lambda: DATA, {"shuffle": True}),
+    "engine": (photos, {"shuffle": True}),
+    "table": (table, {"shuffle": True}),
+    "iterable": (Shards, {}),
+    "eager sampler": (lambda: DATA, {"sampler": Rounds(True)}),
+    "lazy sampler": (photos, {"sampler": Rounds(False)}),
+    "generator": (photos, {"shuffle": True, "generator": torch.Generator()}),
+}
+WORKERS = {
+    "none": {}, "2": {"num_workers": 2}, "2, persistent": {"num_workers": 2, "persistent_workers": True},
+}  # fmt: skip
+
+
+def records(batch: Any) -> list[int]:
+    return flat(batch["n"] if isinstance(batch, dict) else batch[-1] if isinstance(batch, list) else batch)
+
+
+def program_numbers(new: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+    """Return the states of the program's random numbers, or set them."""
+    if new is not None:
+        torch.set_rng_state(new[0])
+        random.setstate(new[1])
+        np.random.set_state(new[2])
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("name", LEFT)
+def test_a_state_taken_after_a_break(name: str, workers: str) -> None:
+    """It does not depend on the iterator, which the loop has thrown away, and no epoch is cut short."""
+    make, arguments = LEFT[name]
+
+    def begun() -> Any:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        if "generator" in arguments:
+            arguments["generator"].manual_seed(1)
+        loader = DataLoader(make(), 8, **arguments, **WORKERS[workers])
+        list(loader)
+        return loader
+
+    loader = begun()
+    whole, after = [records(batch) for batch in loader], program_numbers()
+    assert loader.state_dict()["batches"] == 0  # the next epoch begins
+    loader, seen = begun(), []
+    for batch in loader:
+        seen.append(records(batch))
+        if len(seen) == 3:
+            break
+    gc.collect()
+    state, now = json.loads(json.dumps(loader.state_dict())), program_numbers()
+    assert state["batches"] == 3
+    for _ in range(2):
+        torch.manual_seed(7)
+        again = DataLoader(make(), 8, **arguments, **WORKERS[workers])
+        again.load_state_dict(state)
+        program_numbers(now)
+        assert seen + [records(batch) for batch in again] == whole
+        assert str(program_numbers()) == str(after)
+        assert again.state_dict()["batches"] == 0
+    loader.load_state_dict(state)  # the loader that has left the epoch goes on with it, too
+    program_numbers(now)
+    assert seen + [records(batch) for batch in loader] == whole
+
+
+def test_errors_that_the_loop_survives_lie_behind_it() -> None:
+    class Broken(data.Dataset):
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, i: int) -> int:
+            if i in (2, 3):
+                raise LookupError(i)
+            return i
+
+    loader = DataLoader(Broken(), 1)
+    iterator = iter(loader)
+    assert [next(iterator).item() for _ in range(2)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            next(iterator)
+    assert loader.state_dict()["batches"] == 2
+    assert next(iterator).item() == 4
+    loader.load_state_dict(loader.state_dict())
+    assert next(iter(loader)).item() == 5
+
+
+def test_the_next_epoch_draws_as_if_nothing_had_been_loaded() -> None:
+    def epochs(load: bool) -> Any:
+        torch.manual_seed(3)
+        loader = DataLoader(DATA, 8, shuffle=True)
+        if load:
+            loader.load_state_dict(loader.state_dict())
+        return [[flat(b) for b in loader] for _ in range(3)], torch.rand(1).item()
+
+    assert epochs(True) == epochs(False)
+
+
+def doubled(t: Any) -> Any:
+    return t * 2
+
+
+def cropped_files(folder: Path) -> Any:
+    """Return images of which the engine makes the crops, and Python something more."""
+    datasets = pytest.importorskip("torchvision.datasets")
+    image = pytest.importorskip("PIL.Image")
+    (folder / "a").mkdir()
+    for i in range(103):
+        pixels = np.random.default_rng(i).integers(0, 255, (4, 4, 3), np.uint8)
+        image.fromarray(pixels).resize((40, 40)).save(folder / "a" / f"{i:03d}.jpg")
+    return datasets.ImageFolder(str(folder), crops(doubled))
+
+
+# Batches of several sizes, and some of records that the engine is not asked for.
+SIZES = [[i] * (1 + i % 3) for i in range(5, 20)] + [[-1, 2]] * 2 + [list(range(90)), [3], list(range(100)), [4, 5]]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("kind", ["engine", "split"])
+@pytest.mark.parametrize("batches", [{"shuffle": True, "batch_size": 8}, {"batch_sampler": SIZES}], ids=["", "sizes"])
+def test_a_resumed_epoch_has_the_same_pixels(kind: str, workers: str, batches: Any, tmp_path: Path) -> None:
+    dataset = photos() if kind == "engine" else cropped_files(tmp_path)
+
+    def make() -> Any:
+        return DataLoader(dataset, **batches, **WORKERS[workers])
+
+    torch.manual_seed(2)
+    loader = make()
+    list(loader)  # the next epoch of persistent workers has another seed
+    epoch, state = [], {}
+    for batch in loader:
+        epoch.append([part.clone() for part in batch])
+        if len(epoch) == 4:
+            state = json.loads(json.dumps(loader.state_dict()))
+    torch.manual_seed(99)
+    again = make()
+    again.load_state_dict(state)
+    resumed = list(again)
+    assert type(again._stoker_path).__name__ == "EngineWay"
+    assert len(resumed) == len(epoch) - 4
+    for a, b in zip(resumed, epoch[4:], strict=True):
+        assert torch.equal(a[1], b[1]) and torch.equal(a[0], b[0])

@@ -78,12 +78,11 @@ class SplitIterator(WorkerIterator):
         if task == self._placed:
             self._placed, self._place = task + 1, place + len(index)
         records = self._numbers(index)
-        if records is None or len(records) > self._stream.config["batch_size"]:
-            larger = None if records is None else self._plan.larger(len(records))
-            if larger is not None:
-                self._plan.give_back(larger)  # for the next epoch
+        stream = None if records is None else self._plan.roomy(self._stream, len(records))
+        if stream is None:
             super()._hand(number, task, index)
             return
+        self._stream = stream
         self._asked.append((number, task))
         self._stream.ask(records, place)
 
@@ -118,7 +117,7 @@ class SplitIterator(WorkerIterator):
         self._slots[self._epoch, task] = worker, slot
         if self._rings.get(number) != (worker, slot.ring):
             ring = slot.ring
-            about = ring.size, ring.stride, self._stream.slot_bytes, self._stream.specs
+            about = ring.size, ring.stride, ring.slot_bytes, ring.specs
             worker.send((_messages.RING, *about), [ring.fd])
             self._rings[number] = worker, ring
         worker.send((_messages.TASK, self._epoch, task, index, slot.number, slot.rows))

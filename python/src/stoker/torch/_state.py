@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import collections
+import contextlib
 import functools
 import itertools
+import random
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -66,14 +69,13 @@ class Standing:
     def begin(self, loader: Any, make: Callable[[], Any]) -> Any:
         """Make the iterator of an epoch, the loaded one if there is one."""
         state, loader._stoker_load = loader._stoker_load, None
-        if state is None:
+        if state is None or not state["batches"]:
             begun, self.skipped = _random_state(loader), 0
             made = make()
+            begun["seed"] = getattr(made, "_stoker_seed", None)
         else:
             begun = state["begun"]
             made = self._resume(loader, make, state)
-        if begun is not None:
-            begun["seed"] = getattr(made, "_stoker_seed", None)
         if not isinstance(made, _Counted):
             made.__class__ = _counted(type(made))  # type: ignore[arg-type]
         made._stoker_place = self.place = Place(begun, self.skipped)
@@ -81,16 +83,12 @@ class Standing:
 
     def _resume(self, loader: Any, make: Callable[[], Any], state: dict[str, Any]) -> Any:
         begun, self.skipped = state["begun"], _steps(state, _global_rows(loader))
-        now = torch.get_rng_state()
         if begun is not None:
             _check_generators(loader, begun)
-            _set_random_state(loader, begun)  # for the seed that torch draws for each iterator
-        try:
+        with _as_begun(loader, begun):  # for the seed that torch draws for each iterator
             if isinstance(loader.dataset, IterableDataset):
                 return self._iterable(make)
             return self._ordered(loader, make, begun)
-        finally:
-            torch.set_rng_state(now)
 
     def _ordered(self, loader: Any, make: Callable[[], Any], begun: dict[str, Any] | None) -> Any:
         persistent = loader._iterator  # which knows its order already
@@ -146,41 +144,45 @@ class Resumed:
 class _Rest:
     """Iterates over what is left of an epoch.
 
-    The order is drawn with the first item, as it was when the epoch began: random numbers are put back for that long.
+    Random numbers are those that the epoch began with, as far as torch had read the order; then they are the loop's.
     """
 
     def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
         self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
+        self._ahead = loader.num_workers * (loader.prefetch_factor or 0)
+        self._kept: collections.deque[Any] = collections.deque()
+        self._items: Iterator[Any] | None = None
         self.skipped = 0  # records that were left out
-        self.rest: Iterator[Any] | None = None
+
+    @property
+    def rest(self) -> Iterator[Any] | None:
+        """What follows in the order, None while it is not what comes next."""
+        return None if self._kept else self._items
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return self._first() if self.rest is None else next(self.rest)
+        if self._items is None:
+            self._items = self._begin()
+        return self._kept.popleft() if self._kept else next(self._items)
 
-    def _first(self) -> Any:
-        now = torch.get_rng_state()
-        try:
-            self.rest = self._drawn()
+    def _begin(self) -> Iterator[Any]:
+        with _as_begun(self._loader, self._begun):
+            items = self._drawn()
             for count in range(self._skip):
-                batch = next(self.rest, self)
+                batch = next(items, self)
                 if batch is self:
                     raise _too_far(self._skip, f"the sampler gives {count}")
                 self.skipped += len(batch) if isinstance(batch, Sized) else 1
-            return next(self.rest)
-        finally:
-            torch.set_rng_state(now)
+            self._kept.extend(itertools.islice(items, self._ahead))
+        return items
 
     def _drawn(self) -> Iterator[Any]:
         """Begin the order as torch's iterator did: around the seed that it draws, and twice with workers."""
         begun = self._begun
-        if begun is None:
-            return iter(self._order)
-        _set_random_state(self._loader, begun)
         items: Iterator[Any] = iter(self._order)
-        if begun["seeded"]:
+        if begun is not None and begun["seeded"]:
             torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
             if begun.get("workers"):
                 items = iter(self._order)
@@ -270,11 +272,15 @@ def _stateful(loader: Any) -> Any:
 
 def _random_state(loader: Any) -> dict[str, Any]:
     sampler = _stateful(loader)
+    samplers = [s for s in (loader.batch_sampler, loader.sampler) if s is not None]
+    own = any(not type(s).__module__.startswith("torch.") for s in samplers)
     return {
         # Persistent workers draw no seed but for their first epoch.
         "seeded": loader._iterator is None,
         "workers": loader.num_workers > 0,
         "global": _text(torch.get_rng_state()),
+        # A sampler of the program's may draw from these, too.
+        "others": _others() if own else None,
         "generators": [_text(g.get_state()) for g in _generators(loader)],
         "sampler": None if sampler is None else sampler.state_dict(),
     }
@@ -291,6 +297,8 @@ def _check_generators(loader: Any, begun: dict[str, Any]) -> None:
 
 def _set_random_state(loader: Any, begun: dict[str, Any]) -> None:
     torch.set_rng_state(_tensor(begun["global"]))
+    if begun.get("others"):
+        _set_others(begun["others"])
     for generator, state in zip(_generators(loader), begun["generators"], strict=True):
         generator.set_state(_tensor(state))
     sampler = _stateful(loader)
@@ -298,9 +306,49 @@ def _set_random_state(loader: Any, begun: dict[str, Any]) -> None:
         sampler.load_state_dict(begun["sampler"])
 
 
+def _others() -> list[Any]:
+    """Return the states of Python's and of NumPy's random numbers."""
+    _, words, gauss = random.getstate()
+    numpy = np.random.get_state(legacy=False)
+    known = numpy["bit_generator"] == "MT19937"  # which it is unless the program has set another one
+    more = [_base64(numpy["state"]["key"]), numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]] if known else []
+    return [_base64(np.array(words, np.uint32)), gauss, *more]
+
+
+def _set_others(state: list[Any]) -> None:
+    words, gauss, *numpy = state
+    random.setstate((3, tuple(_array(words, np.uint32).tolist()), gauss))
+    if numpy:
+        np.random.set_state(("MT19937", _array(numpy[0], np.uint32), *numpy[1:]))
+
+
+@contextlib.contextmanager
+def _as_begun(loader: Any, begun: dict[str, Any] | None) -> Iterator[None]:
+    """Have random numbers be those that an epoch began with, and give the loop back its own then."""
+    if begun is None:
+        yield
+        return
+    now, others = torch.get_rng_state(), begun.get("others") and _others()
+    try:
+        _set_random_state(loader, begun)
+        yield
+    finally:
+        torch.set_rng_state(now)
+        if others:
+            _set_others(others)
+
+
 def _text(state: torch.Tensor) -> str:
-    return base64.b64encode(state.numpy().tobytes()).decode()
+    return _base64(state.numpy())
 
 
 def _tensor(text: str) -> torch.Tensor:
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())
+    return torch.from_numpy(_array(text, np.uint8))
+
+
+def _base64(array: Any) -> str:
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def _array(text: str, kind: type) -> Any:
+    return np.frombuffer(base64.b64decode(text), kind).copy()

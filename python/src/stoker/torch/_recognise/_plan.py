@@ -179,17 +179,20 @@ class EnginePlan:
         """Take an engine back."""
         self._idle.append(stream)
 
-    def larger(self, rows: int) -> Stream | None:
-        """Return an engine with room for batches of so many rows, as later epochs get; None if it has no memory."""
+    def roomy(self, stream: Stream, rows: int) -> Stream | None:
+        """Return an engine for batches of so many rows, which goes on for this one; None if it has no memory."""
+        if rows <= stream.config["batch_size"]:
+            return stream
+        if rows >= self._too_many:
+            return None
         before, self._rows = self._rows, rows + rows // 4  # the next one may be larger again
         try:
-            return self._new_stream() if rows < self._too_many else None
+            larger = self._new_stream()
         except StokerError:
-            self._too_many = rows
-        finally:
-            if rows >= self._too_many:
-                self._rows = before
-        return None
+            self._too_many, self._rows = rows, before
+            return None
+        larger.follow(stream)
+        return larger
 
     # --- stoker.torch._path.Plan -------------------------------------------
 
@@ -371,13 +374,12 @@ class Epoch(_order.Epoch):
     def _records(self, indices: list[Any]) -> Records | None:
         """Return which records of the engine's a batch has, None if the engine cannot make the batch."""
         records = self._numbers(indices)
-        if records is None or self._stream is None or len(records) <= self._stream.config["batch_size"]:
-            return records
-        larger = self._plan.larger(len(records))
-        if larger is None:
+        if records is None or self._stream is None:
             return None
-        larger.follow(self._stream)
-        self._stream = larger
+        stream = self._plan.roomy(self._stream, len(records))
+        if stream is None:
+            return None
+        self._stream = stream
         return records
 
     def __next__(self) -> Any:

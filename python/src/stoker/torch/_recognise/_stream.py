@@ -28,8 +28,9 @@ _KEPT = 2
 class Ring:
     """What a process needs to map the ring of an engine, for as long as a batch in it is in use."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Take a descriptor of its own."""
+    def __init__(self, connection: Connection, slot_bytes: int, specs: list[ArraySpec]) -> None:
+        """Take a descriptor of its own; slots have arrays as ``specs`` describes them."""
+        self.slot_bytes, self.specs = slot_bytes, specs
         self.size, self.stride, fd = connection.ring()
         self.fd = os.dup(fd)
         weakref.finalize(self, _close_fd, self.fd, os.getpid())
@@ -83,7 +84,7 @@ class Stream:
         self._index = next(s.offset for s in specs if s.name == INDEX)
         self._views = torch_views([s for s in specs if s.name != INDEX])
         self.slot_bytes = int(connection.info["slot_bytes"])
-        self.ring = Ring(connection) if self._shared else None
+        self.ring = Ring(connection, self.slot_bytes, specs) if self._shared else None
         self._connection = connection
         self._finalizer = weakref.finalize(self, _close, connection, os.getpid())
 
