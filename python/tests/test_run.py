@@ -80,6 +80,39 @@ def test_loaders_of_any_origin(binary: str, photos: Path, tmp_path: Path) -> Non
     assert "runs in" in done.stderr
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_samplers_are_read_when_torch_reads_them(binary: str, photos: Path, tmp_path: Path, first: int) -> None:
+    """Also across the batch from which on the engine makes them, and with functions of the program's in workers."""
+    program = """
+        import random
+        from torch.utils.data import RandomSampler, Sampler
+        class Own(Sampler):
+            def __init__(self, eager): self.eager = eager
+            def draws(self): return (int(torch.randint(len(data), (), generator=g)) for _ in range(90))
+            def __iter__(self): return iter(list(self.draws())) if self.eager else self.draws()
+            def __len__(self): return 90
+        g = torch.Generator()
+        functions = T.Compose([*data.transform.transforms, lambda image: image])
+        for transform, workers in ((data.transform, 0), (data.transform, 2), (functions, 2)):
+            data.transform = transform
+            for sampler in (RandomSampler(data, generator=g), RandomSampler(data, True, 90, g), Own(True), Own(False)):
+                torch.manual_seed(4)
+                g.manual_seed(5)
+                loader = DataLoader(data, 4, sampler=sampler, num_workers=workers)
+                for epoch in range(3):
+                    for i, (_, labels) in enumerate(loader):
+                        print(labels.tolist(), int(torch.randint(99, (), generator=g)), float(torch.rand(())))
+                        if epoch == 1 and i == 5:
+                            break
+        """
+    plain = [sys.executable, write(tmp_path, program), str(photos)]
+    expected = subprocess.run(plain, capture_output=True, text=True, timeout=120, check=True).stdout
+    done = run(binary, tmp_path, photos, program, "--first", str(first))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+    assert done.stderr.count("ImageFolder: in the engine") == 12
+
+
 def test_what_is_kept_is_said(binary: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later epochs and the next run read what the first one has left, and the report says so."""
     monkeypatch.delenv("STOKER_CACHE")

@@ -544,6 +544,57 @@ def test_a_stream_whose_worker_dies_is_an_error() -> None:
         list(DataLoader(Dying(), num_workers=1))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("iterable", [False, True])
+def test_a_worker_that_ends_before_it_begins_is_not_tried_again(method: str, iterable: bool) -> None:
+    dataset: Any = data.Unsharded() if iterable else data.Made(int)
+    context = multiprocessing.get_context(method)
+    loader = DataLoader(dataset, num_workers=1, worker_init_fn=ending, multiprocessing_context=context)
+    with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 5 before its first batch") as raised:
+        list(loader)
+    assert ("if __name__" in str(raised.value)) == (method == "spawn")
+
+
+def ending(_: int) -> None:
+    os._exit(5)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_script_without_a_guard(method: str, tmp_path: Path) -> None:
+    """It is run once more by its worker, as with torch, and the last line of the error says what to add."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing\nfrom stoker.torch import DataLoader\nprint('top', flush=True)\n"
+        f"context = multiprocessing.get_context({method!r})\n"
+        "print(list(DataLoader(list(range(6)), num_workers=1, multiprocessing_context=context)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()) == (1, ["top", "top"]), done.stderr
+    lines = done.stderr.splitlines()
+    assert "before its first batch" in lines[-1] and 'if __name__ == "__main__":' in lines[-1]
+    assert done.stderr.count("Traceback") == 1 and len(lines) < 50 and "record" not in done.stderr
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_iterators_of_a_forked_childs_parent_are_left_alone(
+    persistent: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loader = DataLoader(data.Made(int), 2, num_workers=2, persistent_workers=persistent)
+    iterator = iter(loader)
+    first = next(iterator)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            del iterator, loader
+            gc.collect()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert torch.cat([first, *iterator]).tolist() == list(range(23))
+    assert capfd.readouterr().err == ""
+
+
 def forking(i: int) -> int:
     if i == 3 and os.fork() == 0:
         time.sleep(0.5)

@@ -170,7 +170,7 @@ class _Order:
         self._over = True
 
     @property
-    def rest(self) -> Iterator[Any] | None:
+    def _stoker_rest(self) -> Iterator[Any] | None:
         """What follows in the order, None while it is not what comes next."""
         return None if self._kept else self._order
 

@@ -74,7 +74,7 @@ class SplitIterator(WorkerIterator):
             return
         if (number, task) in self._asked:
             return
-        place = self._place if self._place >= 0 else getattr(self._sampler_iter, "skipped", 0)
+        place = self._place if self._place >= 0 else getattr(self._sampler_iter, "_stoker_skipped", 0)
         if task == self._placed:
             self._placed, self._place = task + 1, place + len(index)
         records = self._numbers(index)

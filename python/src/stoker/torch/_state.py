@@ -152,10 +152,10 @@ class _Rest:
         self._ahead = loader.num_workers * (loader.prefetch_factor or 0)
         self._kept: collections.deque[Any] = collections.deque()
         self._items: Iterator[Any] | None = None
-        self.skipped = 0  # records that were left out
+        self._stoker_skipped = 0  # records that were left out
 
     @property
-    def rest(self) -> Iterator[Any] | None:
+    def _stoker_rest(self) -> Iterator[Any] | None:
         """What follows in the order, None while it is not what comes next."""
         return None if self._kept else self._items
 
@@ -174,7 +174,7 @@ class _Rest:
                 batch = next(items, self)
                 if batch is self:
                     raise _too_far(self._skip, f"the sampler gives {count}")
-                self.skipped += len(batch) if isinstance(batch, Sized) else 1
+                self._stoker_skipped += len(batch) if isinstance(batch, Sized) else 1
             self._kept.extend(itertools.islice(items, self._ahead))
         return items
 

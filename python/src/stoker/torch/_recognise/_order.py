@@ -8,7 +8,7 @@ import gc
 import itertools
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import BatchSampler, SubsetRandomSampler
@@ -69,7 +69,7 @@ class Epoch:
 
 def skipped(order: Any) -> int:
     """Return how many records an order has left out, which goes on in the middle of an epoch."""
-    return int(getattr(order, "skipped", 0))
+    return int(getattr(order, "_stoker_skipped", 0))
 
 
 def drawn(loader: Any, order: Iterator[Any], rows: int, read: int) -> Iterator[list[Any]]:
@@ -85,46 +85,48 @@ def drawn(loader: Any, order: Iterator[Any], rows: int, read: int) -> Iterator[l
         rows: how many records the last batch had.
         read: how many records the order has returned.
     """
-    found: Any = getattr(order, "rest", order)
+    found: Any = getattr(order, "_stoker_rest", order)
     if type(found) in _LISTS:
-        yield from copy.copy(found)
+        for batch in copy.copy(found):
+            if type(batch) not in (list, tuple):
+                return
+            yield list(batch)
         return
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler:
         return
-    records: Any = _source(found)
-    if records is None:
+    source, change = _source(found)
+    if source is None:
         return
-    whole = not batches.drop_last and read + operator.length_hint(records) == _length(batches.sampler)
+    whole = not batches.drop_last and read + operator.length_hint(source) == _length(batches.sampler)
+    records = source if change is None else map(change, source)
     while len(batch := list(itertools.islice(records, rows))) == rows:
         yield batch
     if batch and whole:
         yield batch
 
 
-def _source(reader: Any) -> Iterator[Any] | None:
-    """Return a copy of the iterator over a list, or over a range, that a generator reads from."""
-    indices = None
+def _source(reader: Any) -> tuple[Iterator[Any] | None, Callable[[Any], Any] | None]:
+    """Return a copy of the iterator over a list, or over a range, that a generator reads from.
+
+    With it comes what the generator looks its items up in, None where it does not.
+    """
+    change, kinds = None, _LISTS
     while isinstance(reader, types.GeneratorType):
         sampler: Any = reader.gi_frame.f_locals.get("self") if reader.gi_frame is not None else None
-        if type(sampler) is SubsetRandomSampler:
-            indices = sampler.indices
-        reader = reader.gi_yieldfrom or _read_by(reader)
-    if type(reader) not in _LISTS:
-        return None
-    found: Iterator[Any] = copy.copy(reader)
-    if indices is None:
-        return found
-    # It draws places in its indices, which may be an object of the program's.
-    return map(indices.__getitem__, found) if type(indices) in (list, tuple, range) else None
+        if type(sampler) is SubsetRandomSampler and type(sampler.indices) in (list, tuple, range):
+            change = sampler.indices.__getitem__
+        reader = reader.gi_yieldfrom or _read_by(reader, kinds)
+        kinds = _LISTS[:1]  # a sampler counts by a range, as a rule
+    return (copy.copy(reader) if type(reader) in _LISTS else None), change
 
 
-def _read_by(generator: Any) -> Any:
-    """Return the one iterator that a generator has at hand, None if there are several."""
+def _read_by(generator: Any, kinds: tuple[type, ...]) -> Any:
+    """Return the one iterator of these kinds, or generator, that a generator has at hand; None if there are several."""
     inside = gc.get_referents(generator)
     # Python 3.10 has a generator's variables in its frame.
     inside += [x for frame in inside if isinstance(frame, types.FrameType) for x in gc.get_referents(frame)]
-    found = {id(x): x for x in inside if isinstance(x, (types.GeneratorType, *_LISTS))}
+    found = {id(x): x for x in inside if isinstance(x, (types.GeneratorType, *kinds))}
     return found.popitem()[1] if len(found) == 1 else None
 
 
