@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import stoker
+from stoker import _step
 from stoker._binary import find_binary
 
 HERE = Path(__file__).parent
@@ -184,6 +185,7 @@ def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None
     # multiprocessing's own servers, which are used where JAX runs, stay, with the pipes to them.
     resource_tracker.ensure_running()
     forkserver.ensure_running()
+    _step.log()  # which a process opens with the first batch that it waits for
     before, opened, shm = set(children(os.getpid())), files(), shared_memory()
     yield
     # What is garbage may be on its way out in another thread, which began to collect it: then a collection here does

@@ -445,6 +445,26 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
     assert "cannot be sent to processes that are not forked (start method spawn)" in lines[4]
 
 
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_script_without_a_guard(pack: Path, tmp_path: Path, method: str) -> None:
+    """It is run once more by its worker, and the error says what to add."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(f"""
+        import multiprocessing, sys
+        import stoker
+        print("top", flush=True)
+        multiprocessing.set_start_method({method!r}, force=True)
+        list(stoker.Loader(sys.argv[1], 50, select=["label"], map=str, workers=1))
+    """))
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run(
+        [sys.executable, script, pack], capture_output=True, text=True, env=env, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout.split()) == (1, ["top", "top"]), done.stderr
+    assert "before its first batch" in done.stderr and 'if __name__ == "__main__":' in done.stderr
+    assert done.stderr.count("Traceback") == 1
+
+
 WAITS = """
     import sys, time, os
     import stoker

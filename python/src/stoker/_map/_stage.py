@@ -365,6 +365,9 @@ class Stage:
             if task is None:  # it ended before it began with one
                 task, row = next((t for key, t in worker.tasks.items() if key[0] == self._gen), None), 0
             how = f"worker process {worker.number} of map= (pid {worker.process.pid}) {worker.how()}"
+            if number < 0:
+                self.close()
+                raise StokerError(f"{how} before its first batch{worker.guard}")
             if task is not None:
                 how += f" while it made batch {task.about.step} of epoch {task.about.epoch} ({_records(task)})"
                 self._tries[task.after, row] += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +33,12 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+# What a script does wrong whose workers end before they begin, most of the time.
+_GUARD = (
+    '. Without fork, each worker process runs the script again: put what it does under `if __name__ == "__main__":`'
+)
+
+
 class Worker:
     """A worker process. What its messages mean, a subclass knows."""
 
@@ -43,7 +51,10 @@ class Worker:
         pools: Pools | None = None,
     ) -> None:
         """Start a process that runs ``target(socket, page, *arguments)``; it may be one of those that have pools."""
+        _check_guard()
         self.number = number
+        # What an error says of one that ends before it begins.
+        self.guard = "" if context.get_start_method() == "fork" else _GUARD
         self._pools = pools
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
         self._page = Page()
@@ -162,6 +173,25 @@ class Worker:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
+
+
+def _check_guard() -> None:
+    """Raise the error of a script that is run again by its own worker process; it is shown in one line.
+
+    The loader that waits for this worker shows where it is.
+    """
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    error, show = RuntimeError("a worker process cannot start workers before it has begun" + _GUARD), sys.excepthook
+
+    def shortly(kind: Any, value: Any, trace: Any) -> None:
+        if value is error:
+            print(f"RuntimeError: {error}", file=sys.stderr)
+        else:
+            show(kind, value, trace)
+
+    sys.excepthook = shortly
+    raise error
 
 
 def end_all(workers: Sequence[Worker], grace: float) -> None:

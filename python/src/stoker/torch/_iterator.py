@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import itertools
-import multiprocessing
 import os
 import pickle
 import select
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -34,12 +32,6 @@ _TRIES = 2
 _GRACE = _utils.MP_STATUS_CHECK_INTERVAL
 # How often we look whether workers live where the system cannot tell.
 _LOOK = 1.0
-
-
-# What a script does wrong whose workers end before they begin, most of the time.
-_GUARD = (
-    '. Without fork, each worker process runs the script again: put what it does under `if __name__ == "__main__":`'
-)
 
 
 class Waiting(_BaseDataLoaderIter):
@@ -146,7 +138,6 @@ class WorkerIterator(Waiting):
             follows: the order and the seed of another iterator of this epoch, behind which this one goes on; nothing
                 is drawn for it then.
         """
-        _check_guard()
         if follows is None:
             super().__init__(loader)
         else:
@@ -353,7 +344,7 @@ class WorkerIterator(Waiting):
             return False
         task, row = worker.marked
         if task < 0:
-            self._lose(f"{how} before its first batch{'' if self._context.get_start_method() == 'fork' else _GUARD}")
+            self._lose(f"{how} before its first batch{worker.guard}")
         if task not in worker.tasks:  # it ended before it began with one
             task, row = next(iter(worker.tasks), -1 - number), 0
         index = worker.tasks.get(task)
@@ -414,25 +405,6 @@ class WorkerIterator(Waiting):
 
     def __del__(self) -> None:
         self._shutdown_workers()
-
-
-def _check_guard() -> None:
-    """Raise the error of a script that is run again by its own worker process; it is shown in one line.
-
-    The loader that waits for this worker shows where it is.
-    """
-    if not getattr(multiprocessing.current_process(), "_inheriting", False):
-        return
-    error, show = RuntimeError("a worker process cannot start workers before it has begun" + _GUARD), sys.excepthook
-
-    def shortly(kind: Any, value: Any, trace: Any) -> None:
-        if value is error:
-            print(f"RuntimeError: {error}", file=sys.stderr)
-        else:
-            show(kind, value, trace)
-
-    sys.excepthook = shortly
-    raise error
 
 
 def _record(index: Any, row: int) -> str:
