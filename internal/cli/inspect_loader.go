@@ -68,7 +68,7 @@ func packInfo(m *pack.Manifest) *driver.Info {
 	info := &driver.Info{Len: m.Records}
 	for i := range m.Fields {
 		f := &m.Fields[i]
-		field := driver.Field{Name: f.Name, Kind: f.Kind, DType: f.DType, Shape: f.Shape, Mask: f.Mask}
+		field := driver.Field{Name: f.Name, Kind: f.Kind, DType: f.DType, Shape: f.Shape, Mask: f.Mask, Stats: &f.Stats}
 		if im := f.Stats.Images; im != nil && im.MinWidth == im.MaxWidth && im.MinHeight == im.MaxHeight {
 			field.Width, field.Height = im.MinWidth, im.MinHeight
 		}

@@ -259,11 +259,16 @@ func loaderText(url string, info *driver.Info) string {
 			fields = append(fields, fmt.Sprintf("%q: [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(seconds=1)]", clean(f.Name)))
 		}
 	}
-	batch, row, tokens := int64(256), int64(1), false
+	batch, row, sequence := int64(256), int64(1), int64(0)
 	for i := range info.Fields {
 		f := &info.Fields[i]
-		tokens = tokens || f.Kind == driver.KindTokens
 		switch f.Kind {
+		case driver.KindTokens:
+			sequence = 1024
+			// The last token of a sequence needs the next one as its target.
+			for f.Stats != nil && f.Stats.Rows != nil && sequence > 1 && sequence >= f.Stats.Rows.Total {
+				sequence /= 2
+			}
 		case driver.KindFrames:
 			batch = 16
 		case driver.KindImage:
@@ -280,8 +285,8 @@ func loaderText(url string, info *driver.Info) string {
 	if !info.Sequential {
 		out += ", shuffle=True"
 	}
-	if tokens && info.Len < batch {
-		out += ", sequence_length=1024" // documents that are fewer than rows
+	if sequence > 0 && info.Len < batch { // documents that are fewer than rows
+		out += fmt.Sprintf(", sequence_length=%d", sequence)
 	}
 	if len(fields) > 0 {
 		out += ", fields={" + strings.Join(fields, ", ") + "}"

@@ -166,8 +166,9 @@ def timed(
     """
     batches = batches_of(loader, iterate)
     start = 0.0
+    left_out = 1
     try:
-        while run.batches < max_batches and run.seconds < seconds:
+        while run.batches < max_batches + left_out - 1 and run.seconds < seconds:
             asked = time.perf_counter()
             try:
                 batch, rows = _step.wait_for(batches)
@@ -180,8 +181,13 @@ def timed(
             _step.step()
             end = time.perf_counter()
             if run.batches == 1:
-                # The first step is not counted: it opens files, starts workers, compiles.
                 run.first_batch = ready - asked
+                left_out += ahead(loader)
+            if run.batches <= left_out:
+                # The first step is not counted: it opens files, starts workers, compiles. Nor are those whose
+                # batches may have been made before they were asked for.
+                if run.batches < left_out:
+                    continue
                 run.engine_before = engine_stages(loader)
                 if observer is not None:
                     observer.begin()
@@ -227,10 +233,21 @@ def drive(
             del batch
     if run.batches == 0:
         raise ConfigError("the loader gave no batch")
-    if run.batches == 1:
-        raise ConfigError("the loader gave a single batch, and the first step is not counted; give it more data")
+    if not run.steps:
+        more = f", nor are the {ahead(loader)} that it makes ahead" if ahead(loader) else ""
+        gave = "a single batch" if run.batches == 1 else f"{run.batches} batches"
+        raise ConfigError(f"the loader gave {gave}, and the first step is not counted{more}; give it more data")
     run.seconds = max(run.seconds - accelerator.late, 1e-9)
     return run
+
+
+def ahead(loader: object) -> int:
+    """Return how many batches a loader makes before they are asked for, as far as it is known."""
+    if isinstance(loader, Loader):
+        connection = loader._epochs.connection
+        return connection.slots if connection is not None else 0
+    workers, factor = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", 0)
+    return workers * factor if isinstance(workers, int) and isinstance(factor, int) else 0
 
 
 def engine_stages(loader: Iterable[Any]) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ class Profiler:
 
     Args:
         loader: any iterable of batches.
-        max_batches: the loop ends after this many.
+        max_batches: the loop ends after this many, and those that the loader makes ahead: these do not count.
     """
 
     __module__ = "stoker"
@@ -283,7 +283,7 @@ def profile(
     Args:
         loader: any iterable of batches.
         step: a function that is called with each batch, or seconds to sleep for each. Default: none.
-        max_batches: end after this many.
+        max_batches: end after this many, and those that the loader makes ahead: these do not count.
         seconds: end after this long.
         torch_events: tell forward, backward, the optimiser and copies apart by torch's own profiler; its
             overhead makes the steps longer.
