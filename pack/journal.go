@@ -12,6 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -44,7 +45,7 @@ type journalHeader struct {
 
 // command is what finishes the pack.
 func (h *journalHeader) command(dir string) string {
-	args := []string{"stoker", h.Command, quote(h.Source.Path), quote(dir)}
+	args := []string{"stoker", h.Command, units.Shell(h.Source.Path), units.Shell(dir)}
 	if h.Options.Images != "" {
 		args = append(args, "--images", h.Options.Images)
 	}
@@ -68,16 +69,6 @@ func (h *journalHeader) command(dir string) string {
 		args = append(args, "--append")
 	}
 	return strings.Join(args, " ")
-}
-
-// quote makes s one word of a shell command.
-func quote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
-	}) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // journalEntry is one line behind the header: a chunk or a finished shard.
@@ -197,8 +188,8 @@ func (s *section) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func readJournalHeader(ctx context.Context, st store.Store) (*journalHeader, error) {
-	o, err := st.Open(ctx, JournalName+store.PartialSuffix)
+func readJournalHeader(ctx context.Context, st store.Store, name string) (*journalHeader, error) {
+	o, err := st.Open(ctx, name+store.PartialSuffix)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/wrap/variants"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -446,11 +447,11 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	case !e.Dir:
 		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", st, ErrNotPack, ManifestName)
 	}
-	if h, err := readJournalHeader(ctx, st); err == nil {
+	if h, err := readJournalHeader(ctx, st, JournalName); err == nil {
 		return fmt.Errorf("%s is an %w; finish it with: %s", st, ErrUnfinished, h.command(st.String()))
 	}
 	if f, err := pieces(ctx, st); err == nil && len(f.names) > 0 {
-		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(f.names), quote(st.String()))
+		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(f.names), units.Shell(st.String()))
 	}
 	if hasShards(ctx, st) {
 		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, errNoManifest, ManifestName)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -402,7 +403,7 @@ func TestRefusals(t *testing.T) {
 	full := t.TempDir()
 	writeFile(t, []byte("x"), full, "thesis.tex")
 	for _, test := range []struct{ src, dst, want string }{
-		{other, dst, "finished pack of something else"},
+		{other, dst, "is a finished pack of " + src},
 		{src, full, "is not empty (thesis.tex is in it)"},
 		{src, filepath.Join(src, "cat", "p"), "lies inside of"},
 		{dst, filepath.Join(t.TempDir(), "q"), "is a pack already"},
@@ -410,6 +411,48 @@ func TestRefusals(t *testing.T) {
 		if _, err := Write(t.Context(), test.src, test.dst, small(ImagesKeep)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s to %s: %v, want %q", test.src, test.dst, err, test.want)
 		}
+	}
+}
+
+// A pack whose folder has changed, or that is wanted with other options, is made again with Restart only.
+func TestFinishedPackOfOtherData(t *testing.T) {
+	src := testFolder(t, 6)
+	dst := filepath.Join(t.TempDir(), "p")
+	mustWrite(t, src, dst, small(ImagesKeep))
+	refused := func(o *Options, want ...string) {
+		t.Helper()
+		_, err := Write(t.Context(), src, dst, o)
+		for _, w := range append(want, "--restart") {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v, want %q", err, w)
+			}
+		}
+		if _, err := ReadManifest(dst); err != nil {
+			t.Error(err)
+		}
+	}
+	refused(small(ImagesRaw), "other options", "images: keep then, raw now")
+	writeFile(t, testJPEG(t, 99, 40, 30), src, "cat/more.jpg")
+	refused(small(ImagesKeep), src+" has changed", "6 files then, 7 now", "--append")
+	again := small(ImagesKeep)
+	again.Restart = true
+	if s := mustWrite(t, src, dst, again); s.Manifest.Records != 7 {
+		t.Errorf("%d records", s.Manifest.Records)
+	}
+	name := filepath.Join(src, "cat/more.jpg")
+	if err := os.Chtimes(name, time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	refused(small(ImagesKeep), src+" has changed", "times of change")
+	other := testFolder(t, 5)
+	if _, err := Write(t.Context(), other, dst, again); err == nil || !strings.Contains(err.Error(), "is a finished pack of "+src) {
+		t.Errorf("another folder: %v", err)
+	}
+	if _, err := Write(t.Context(), src, "/proc/none/p", small(ImagesKeep)); err == nil || !strings.Contains(err.Error(), "cannot make the folder /proc/none") {
+		t.Errorf("a folder that cannot be made: %v", err)
+	}
+	if _, err := Write(t.Context(), src, "gcs://bucket/p", small(ImagesKeep)); err == nil || !strings.Contains(err.Error(), "did you mean gs?") {
+		t.Errorf("another scheme: %v", err)
 	}
 }
 

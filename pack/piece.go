@@ -11,6 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -148,7 +149,7 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 	case done != nil && len(names) == 0:
 		return done, nil
 	case done == nil && len(names) == 0:
-		return nil, fmt.Errorf("%s has no finished pieces: write them first, with stoker pack SRC %s --part 0/16, 1/16 ...", st, quote(st.String()))
+		return nil, fmt.Errorf("%s has no finished pieces: write them first, with stoker pack SRC %s --part 0/16, 1/16 ...", st, units.Shell(st.String()))
 	case done != nil:
 		return commitAppended(ctx, st, f, parts)
 	case len(f.unfinished) > 0:
@@ -229,7 +230,7 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 // that fails the pack is whole all the same, and the error says what is left.
 func committed(ctx context.Context, st store.WriteStore, m *Manifest, f found) (*Manifest, error) {
 	err := removePieces(ctx, st, f)
-	left := fmt.Sprintf("the pack is whole and can be read; manifests of its pieces are still there, stoker pack --commit %s removes them", quote(st.String()))
+	left := fmt.Sprintf("the pack is whole and can be read; manifests of its pieces are still there, stoker pack --commit %s removes them", units.Shell(st.String()))
 	switch {
 	case err == nil:
 		return m, nil

@@ -3,6 +3,7 @@ package pack
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -132,6 +133,19 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 		return err
 	}
 	piece := func(dst string, i int) string { return filepath.Join(dst, pieceName(i)) }
+	// beside writes a part of another pack into a folder of its own, and moves it. Writing it to dst is refused.
+	beside := func(src, dst string, i, n int, o *Options) {
+		if _, err := Write(t.Context(), src, dst, partOf(i, n, o)); err == nil || !strings.Contains(err.Error(), "has parts of another pack") {
+			t.Errorf("a part that does not fit: %v", err)
+		}
+		own := t.TempDir() + "/p"
+		mustWrite(t, src, own, partOf(i, n, o))
+		for _, name := range []string{pieceName(i), fmt.Sprintf("shard-%05d-00000.arrow", i)} {
+			if err := os.Rename(filepath.Join(own, name), filepath.Join(dst, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(dst string)
 		want   string
@@ -142,19 +156,15 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 		"no shard": {func(dst string) { _ = os.Remove(filepath.Join(dst, "shard-00001-00000.arrow")) }, "is not the shard that its piece wrote"},
 		"options": {func(dst string) {
 			_ = os.Remove(piece(dst, 1))
-			mustWrite(t, src, dst, partOf(1, 3, func() *Options { o := small(ImagesRaw); o.Restart = true; return o }()))
+			beside(src, dst, 1, 3, small(ImagesRaw))
 		}, "other options"},
 		"source": {func(dst string) {
 			_ = os.Remove(piece(dst, 1))
-			o := small(ImagesKeep)
-			o.Restart = true
-			mustWrite(t, other, dst, partOf(1, 3, o))
+			beside(other, dst, 1, 3, small(ImagesKeep))
 		}, "was not the same when it was written"},
 		"number": {func(dst string) {
 			_ = os.Remove(piece(dst, 2))
-			o := small(ImagesKeep)
-			o.Restart = true
-			mustWrite(t, src, dst, partOf(2, 4, o))
+			beside(src, dst, 2, 4, small(ImagesKeep))
 		}, "one of 4 parts, not of 3"},
 		"journal": {func(dst string) {
 			_ = os.WriteFile(filepath.Join(dst, "unfinished-00003.journal"+store.PartialSuffix), nil, 0o644)

@@ -16,7 +16,7 @@ import (
 // resume reads the journal, checks that what it promises is there, and sets
 // the writer to go on behind it. Without a journal it begins a new one.
 func (w *writer) resume(ctx context.Context) error {
-	mine := journalHeader{Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.man.Source, Options: w.man.Options, Part: w.opt.Piece.Part, Parts: w.opt.Piece.Parts, Append: w.opt.Append}
+	mine := w.header()
 	h, entries, err := w.jnl.read(ctx)
 	if w.opt.Restart || errors.Is(err, errNoJournal) {
 		if err := w.removeShards(ctx, 0); err != nil {

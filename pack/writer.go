@@ -2,8 +2,10 @@ package pack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/copyall"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -197,7 +200,37 @@ func (w *writer) unchanged(ctx context.Context) (*Summary, error) {
 	if m.Source.Fingerprint == w.in.source().Fingerprint && m.Options == w.opt.settings() {
 		return &Summary{Manifest: m, Unchanged: true}, nil
 	}
-	return nil, fmt.Errorf("%s is a finished pack of something else: choose another folder or delete it first", w.st)
+	if w.opt.Restart && m.Source.Path == w.in.source().Path {
+		return nil, w.clear(ctx)
+	}
+	return nil, w.another(m)
+}
+
+// clear removes a finished pack, which is made again. The manifest is removed first.
+func (w *writer) clear(ctx context.Context) error {
+	names, err := written(ctx, w.st)
+	for _, n := range names {
+		if err == nil && n != JournalName+store.PartialSuffix {
+			err = w.remove(ctx, n)
+		}
+	}
+	return writeError(err)
+}
+
+// another returns the error for a finished pack that is not the one to write.
+func (w *writer) another(m *Manifest) error {
+	now := w.in.source()
+	switch {
+	case m.Source.Path != now.Path:
+		return fmt.Errorf("%s is a finished pack of %s: choose another folder or delete it first", w.st, m.Source.Path)
+	case m.Source.Fingerprint == now.Fingerprint:
+		return fmt.Errorf("%s is a finished pack of %s with other options (%s): make it again with --restart, or choose another folder", w.st, now.Path, m.Options.differs(w.opt.settings()))
+	case m.Source.Files != now.Files:
+		return fmt.Errorf("%s has changed since it was packed into %s (%s then, %s now): make the pack again with --restart, or add a folder that has only the new files with --append",
+			now.Path, w.st, units.Plural(m.Source.Files, "file"), units.Int(now.Files))
+	}
+	return fmt.Errorf("%s has changed since it was packed into %s (other contents or times of change): make the pack again with --restart, or add a folder that has only the new files with --append",
+		now.Path, w.st)
 }
 
 // unchangedPiece is unchanged for a piece that is finished.
@@ -216,7 +249,104 @@ func (w *writer) unchangedPiece(ctx context.Context) (*Summary, error) {
 	case m.Source.Fingerprint == w.in.source().Fingerprint && m.Options == w.opt.settings() && m.Parts == p.Parts:
 		return &Summary{Manifest: m, Unchanged: true}, nil
 	}
-	return nil, fmt.Errorf("%s is a finished piece of something else: choose another folder or delete it first", w.st.Path(p.manifest()))
+	if w.opt.Restart && m.Source.Path == w.in.source().Path {
+		return nil, writeError(w.remove(ctx, p.manifest()))
+	}
+	return nil, fmt.Errorf("%s is there already: %w; make it again with --restart, or choose another folder", w.st.Path(p.manifest()), differs(m, w.header()))
+}
+
+// header describes the run for the journal.
+func (w *writer) header() *journalHeader {
+	return &journalHeader{
+		Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.in.source(), Options: w.opt.settings(), Part: w.opt.Piece.Part, Parts: w.opt.Piece.Parts,
+		Append: w.opt.Append,
+	}
+}
+
+// checkParts refuses to write a part beside parts of another pack, before anything is written. It looks at a part that
+// is finished and at one that is not.
+func (w *writer) checkParts(ctx context.Context, names []string) error {
+	p := w.opt.Piece
+	if p.Parts == 0 || w.opt.Append {
+		return nil
+	}
+	var finished, begun bool
+	for _, n := range names {
+		whole, partial := strings.CutSuffix(n, store.PartialSuffix)
+		var theirs *Manifest
+		switch {
+		case whole == p.manifest() || whole == p.journal():
+		case pieceNumber(n) >= 0 && !finished:
+			m, err := readPiece(ctx, w.st, n)
+			if err != nil {
+				return err
+			}
+			finished, theirs = true, m
+		case partial && strings.HasPrefix(n, "unfinished-") && !begun:
+			h, err := readJournalHeader(ctx, w.st, whole)
+			if err != nil {
+				continue // it has not begun, or has ended
+			}
+			begun, theirs = true, &Manifest{Source: h.Source, Options: h.Options, Parts: h.Parts}
+		}
+		if theirs == nil {
+			continue
+		}
+		if err := differs(theirs, w.header()); err != nil {
+			return fmt.Errorf("%s has parts of another pack, such as %s: %w; choose another folder, or delete the parts", w.st, n, err)
+		}
+	}
+	return nil
+}
+
+// differs says in what a part differs from another one, whose header is mine. It returns nil for parts of one pack.
+func differs(m *Manifest, mine *journalHeader) error {
+	switch {
+	case m.Parts != mine.Parts:
+		return fmt.Errorf("it is one of %s and not of %d", units.Plural(m.Parts, "part"), mine.Parts)
+	case m.Options != mine.Options:
+		return fmt.Errorf("it has other options (%s)", m.Options.differs(mine.Options))
+	case m.Source.Path != mine.Source.Path:
+		return fmt.Errorf("it has data of %s", m.Source.Path)
+	case m.Source.Fingerprint != mine.Source.Fingerprint:
+		return fmt.Errorf("%s has changed since it was written", m.Source.Path)
+	}
+	return nil
+}
+
+// differs names the settings that differ.
+func (s Settings) differs(now Settings) string {
+	var was, is map[string]any
+	for _, x := range []struct {
+		of  Settings
+		out *map[string]any
+	}{{s, &was}, {now, &is}} {
+		b, err := json.Marshal(x.of)
+		if err == nil {
+			err = json.Unmarshal(b, x.out)
+		}
+		if err != nil {
+			return err.Error()
+		}
+	}
+	shown := func(v any) any {
+		if v == nil {
+			return "default"
+		}
+		return v
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, ok := is[name]; !ok {
+			is[name] = nil
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if was[name] != is[name] {
+			all = append(all, fmt.Sprintf("%s: %v then, %v now", strings.ReplaceAll(name, "_", " "), shown(was[name]), shown(is[name])))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // checkFolder refuses a folder with other things in it.
@@ -233,6 +363,9 @@ func (w *writer) checkFolder(ctx context.Context) error {
 		return writeError(err)
 	}
 	p := w.opt.Piece
+	if err := w.checkParts(ctx, names); err != nil {
+		return err
+	}
 	ours := w.opt.Restart || slices.Contains(names, p.journal()+store.PartialSuffix)
 	for _, n := range names {
 		switch whole := strings.TrimSuffix(n, store.PartialSuffix); {
@@ -240,7 +373,7 @@ func (w *writer) checkFolder(ctx context.Context) error {
 		case w.opt.Append && (whole == ManifestName || whole == changeName):
 		case p.some() && others(n) && !p.isShard(whole):
 		case !p.some() && pieceNumber(whole) >= 0:
-			return fmt.Errorf("%s has pieces of a pack: finish it with stoker pack --commit %s, or delete it", w.st, quote(w.st.String()))
+			return fmt.Errorf("%s has pieces of a pack: finish it with stoker pack --commit %s, or delete it", w.st, units.Shell(w.st.String()))
 		case !isShard(whole):
 			return fmt.Errorf("%s is not empty (%s is in it): choose a new folder", w.st, n)
 		case !ours:

@@ -47,6 +47,7 @@ func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error)
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(t.Path), 0o777); err != nil {
+		err = fmt.Errorf("cannot make the folder %s: %w", filepath.Dir(t.Path), store.Cause(err))
 		return nil, err
 	}
 	p := &place{target: t, dir: t.Path + store.PartialSuffix}

@@ -97,6 +97,13 @@ func ParseTarget(dst, to string) (*Target, error) {
 			t.Path = strings.TrimPrefix(rest, "//")
 		}
 	}
+	if prefix := stores.Prefix(t.Path); prefix != "" {
+		if f := meant(prefix); f != "" && !strings.Contains(t.Path, "://") {
+			return nil, fmt.Errorf("cannot write %s: %q is not the name of a format; did you mean %s:%s? For a folder with that name write ./%s",
+				t.Path, prefix, f, strings.TrimPrefix(t.Path, prefix+":"), t.Path)
+		}
+		return nil, stores.UnknownPrefix(t.Path, prefix, append(Names(), "pack"))
+	}
 	if t.Path == "" {
 		return nil, fmt.Errorf("%q has no path: give a destination such as tar:out/", dst)
 	}
@@ -125,8 +132,26 @@ func ParseTarget(dst, to string) (*Target, error) {
 		t.Path = strings.TrimRight(t.Path, "/")
 	} else {
 		t.Path = filepath.Clean(t.Path)
+		if stores.Prefix(t.Path) != "" {
+			t.Path = "./" + t.Path // the colon is part of the name
+		}
 	}
 	return t, nil
+}
+
+// meant returns the format that an unknown name before a colon stands for: by another name, the beginning of its name,
+// its extension, or a name that is nearly the same.
+func meant(prefix string) string {
+	prefix = strings.ToLower(prefix)
+	if prefix == "wds" || prefix == "webdataset" {
+		return "tar"
+	}
+	for _, f := range Formats() {
+		if strings.HasPrefix(f.Name, prefix) || slices.Contains(f.Ext, "."+prefix) {
+			return f.Name
+		}
+	}
+	return units.Nearest(prefix, Names())
 }
 
 func byExtension(path string) (*sinkdriver.Format, string) {

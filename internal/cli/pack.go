@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/view"
@@ -92,6 +92,15 @@ func parseBytes(flag, s string) (int64, error) {
 		return 0, usageError("", "%s: %v; give a size such as 64MiB, 1GB or 67108864", flag, err)
 	}
 	return int64(v), nil
+}
+
+// packPrefix refuses a destination of a format that stoker convert writes.
+func packPrefix(src, out string) error {
+	if prefix := stores.Prefix(out); sink.Find(prefix) != nil {
+		return usageError(fmt.Sprintf("stoker convert %s %s; for a folder with that name write ./%s", units.Shell(src), units.Shell(out), out),
+			"stoker pack writes packs, and %s is not one", out)
+	}
+	return nil
 }
 
 // writePack packs what src is.
@@ -316,6 +325,9 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 				}
 				opt.Piece = pack.Piece{Number: piece, Whole: true}
 			}
+			if err := packPrefix(args[0], args[1]); err != nil {
+				return err
+			}
 			parts, err := look.parts()
 			if err != nil {
 				return err
@@ -327,7 +339,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 			}
 			var bad error
 			for _, name := range parts {
-				part, out, o := look, filepath.Join(args[1], name), *opt
+				part, out, o := look, strings.TrimSuffix(args[1], "/")+"/"+name, *opt
 				part.spec.Part = name
 				err := app.runPack(&f, &o, out, "packing "+name, func() (*pack.Summary, error) {
 					return writePack(app, args[0], out, window, fields, part, &variants, &text, &o)

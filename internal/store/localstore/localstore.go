@@ -112,7 +112,13 @@ func (s *Store) check(ctx context.Context, name string) error {
 	return store.CheckName(name)
 }
 
+// opFolder is the operation of errors about the folder of a new file.
+const opFolder = "make the folder"
+
 func (s *Store) failed(op, name string, err error) error {
+	if e := (*store.Error)(nil); errors.As(err, &e) && e.Op == opFolder {
+		return e
+	}
 	return &store.Error{Op: op, Path: s.Path(name), Err: explained(err)}
 }
 

@@ -58,8 +58,9 @@ func (s *Store) begin(ctx context.Context, name string, resume bool) (*upload, e
 		return nil, err
 	}
 	path := s.partial(name)
-	if err := makeFolder(filepath.Dir(path)); err != nil {
-		return nil, err
+	dir := filepath.Dir(path)
+	if err := makeFolder(dir); err != nil {
+		return nil, &store.Error{Op: opFolder, Path: dir, Err: explained(err)}
 	}
 	for {
 		if ctx.Err() != nil {

@@ -2,6 +2,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/httpstore"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/store/s3store"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -204,8 +206,53 @@ func local(place string) (string, error) {
 	return u.Path, nil
 }
 
+// Prefix returns the text before the colon of a path such as "tfr:out" that looks like the name of a format or the
+// scheme of a URL, and "" for others. In ./tfr:out the colon is part of a name.
+func Prefix(place string) string {
+	name, _, ok := strings.Cut(place, ":")
+	if !ok || len(name) < 2 || IsURL(place) || strings.HasPrefix(strings.ToLower(place), "file://") {
+		return ""
+	}
+	for i, c := range name {
+		if letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'; !letter && (i == 0 || !strings.ContainsRune("0123456789+-._", c)) {
+			return ""
+		}
+	}
+	return name
+}
+
+// UnknownPrefix returns the error for a destination whose prefix is not known. Known are those that it may mean.
+func UnknownPrefix(place, prefix string, known []string) error {
+	for _, s := range schemes() {
+		known = append(known, s.name)
+	}
+	near, formats := "", len(known) > len(schemes())
+	for _, k := range known {
+		if len(k) > len(prefix) && strings.EqualFold(k[:len(prefix)], prefix) {
+			near = k
+			break
+		}
+	}
+	if near == "" {
+		near = units.Nearest(prefix, known)
+	}
+	hint := ""
+	if near != "" {
+		hint = fmt.Sprintf("; did you mean %s?", near)
+	}
+	is := "the scheme of a URL"
+	if formats {
+		is = "the name of a format or " + is
+	}
+	return fmt.Errorf("cannot write %s: %q is not %s%s For a folder with that name write ./%s",
+		public(place), prefix, is, cmp.Or(hint, "."), public(place))
+}
+
 // OpenWrite opens a store to write to.
 func OpenWrite(ctx context.Context, place string) (store.WriteStore, error) {
+	if prefix := Prefix(place); prefix != "" {
+		return nil, UnknownPrefix(place, prefix, nil)
+	}
 	st, err := Open(ctx, place)
 	if err != nil {
 		return nil, err
