@@ -618,7 +618,7 @@ def _turning(function: Any, n: int) -> Any:
     def plain(*args: Any, **more: Any) -> Any:
         return _turned(function(*args, **more))
 
-    kinds = (plain, functools.partial(plain), Called(function), functools.wraps(function)(plain))
+    kinds = (plain, functools.partial(plain), Called(function), functools.wraps(function)(lambda *a, **k: plain(*a, **k)))
     return kinds[n % len(kinds)]
 
 
