@@ -47,7 +47,8 @@ from torch.utils.data import dataloader
 import stoker.torch
 from stoker import _run
 
-KINDS = ("dropin", "run")
+# The class, and what `stoker run` installs, which leaves the first batches to torch or not.
+KINDS = ("dropin", "run", "first")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Program:
     transform: str = "resize"
     order: str = "seq"
     collate: str = "default"
-    kind: str = "dropin"  # which of ours is compared: the class, or what `stoker run` installs
+    kind: str = "dropin"  # which of ours is compared, of KINDS
     workers: int = 0
     batch: int = 3
     epochs: int = 2
@@ -127,10 +128,11 @@ def states(world: World) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def taken_over() -> Iterator[type]:
+def taken_over(first: int) -> Iterator[type]:
     """Have torch's class taken over as in a program that ``stoker run`` runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(_run.VARIABLE, '{"first": 0}')
+        patch.setenv(_run.VARIABLE, f'{{"first": {first}}}')
+        patch.setattr(_run, "_WORTH", 1)
         patch.setattr(_run, "atexit", types.SimpleNamespace(register=lambda *_: None))
         patch.setattr(dataloader.DataLoader, "_get_iterator", dataloader.DataLoader._get_iterator)
         _run.install(dataloader)
@@ -140,8 +142,8 @@ def taken_over() -> Iterator[type]:
 @contextlib.contextmanager
 def class_of(kind: str) -> Iterator[Any]:
     """Give the class of loaders of a kind."""
-    if kind == "run":
-        with taken_over() as taken:
+    if kind in ("run", "first"):
+        with taken_over(2 if kind == "first" else 0) as taken:
             yield taken
     else:
         yield tud.DataLoader if kind == "torch" else stoker.torch.DataLoader
@@ -382,7 +384,7 @@ def generate(seed: int) -> Program:
         transform=rng.choice(transforms_for(data)),
         order=rng.choice(["seq", "shuffle", "gen", *ORDERS]),
         collate=rng.choice(["default"] * 4 + list(COLLATES)),
-        kind=rng.choice(("dropin", "dropin", "dropin", "run")),
+        kind=rng.choice(("dropin", "dropin", "dropin", "run", "first")),
         workers=workers,
         batch=rng.choice((2, 3, 5)),
         epochs=epochs,

@@ -243,6 +243,11 @@ def _t(*parts: Callable[[], Any], **more: Any) -> Transform:
     return Transform(lambda: v1.Compose([p() for p in parts]), **more)
 
 
+def _cropped(part: Callable[[], Any], *, exact: bool = True) -> Transform:
+    """Have something random, which is none, between a crop and a tensor."""
+    return _t(lambda: v1.CenterCrop(20), part, v1.ToTensor, exact=exact, draws=True)
+
+
 def _size() -> Any:
     return v1.Resize((24, 20))
 
@@ -271,6 +276,23 @@ TRANSFORMS: dict[str, Transform] = {
     "gray": _t(lambda: v1.CenterCrop(20), lambda: v1.RandomGrayscale(1.0), v1.ToTensor, of="files", draws=True),
     "bright": _t(lambda: v1.CenterCrop(20), lambda: v1.ColorJitter((1.5, 1.5)), v1.ToTensor, of="files", draws=True),
     "erasing": _t(_size, v1.ToTensor, lambda: v1.RandomErasing(0.0), draws=True),
+    "apply": _cropped(lambda: v1.RandomApply([v1.RandomHorizontalFlip(1.0)], 1.0)),
+    "choice": _cropped(lambda: v1.RandomChoice([v1.RandomHorizontalFlip(1.0)])),
+    "rotated": _cropped(lambda: v1.RandomRotation((90, 90))),
+    "padded": _cropped(lambda: v1.Pad(3)),
+    "affine": _cropped(lambda: v1.RandomAffine(0)),
+    "perspective": _cropped(lambda: v1.RandomPerspective(p=0.0)),
+    "solarize": _cropped(lambda: v1.RandomSolarize(100, 1.0)),
+    "posterize": _cropped(lambda: v1.RandomPosterize(3, 1.0)),
+    "equalize": _cropped(lambda: v1.RandomEqualize(1.0)),
+    "autocontrast": _cropped(lambda: v1.RandomAutocontrast(1.0)),
+    "sharp": _cropped(lambda: v1.RandomAdjustSharpness(2, 1.0), exact=False),
+    "blur": _cropped(lambda: v1.GaussianBlur(3, (1.0, 1.0)), exact=False),
+    "v2-invert": Transform(
+        lambda: v2.Compose([v2.CenterCrop(20), v2.RandomInvert(1.0), v2.RandomRotation((180, 180)), v2.PILToTensor()]),
+        exact=True,
+        draws=True,
+    ),
     "split": _t(_size, lambda: v1.RandomInvert(1.0), v1.ToTensor, draws=True),
     "lambda": _t(_size, v1.ToTensor, lambda: v1.Lambda(double)),
     "preset": Transform(lambda: Preset(_size(), v1.ToTensor(), _norm())),
