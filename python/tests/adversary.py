@@ -339,8 +339,8 @@ def _unlike(a: Any, b: Any, close: float, path: str = "") -> str | None:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.shape != b.shape:
             return f"{path} shapes {a.shape} and {b.shape}"
-        # What is beyond 8 is in levels of 255, or close to it; what is not, in units of at least a fifth of the spread.
-        scale = close if a.size and np.nanmax(np.abs(a), initial=0) > 8 else close / 255 * 5
+        # What is beyond 8 is in levels of 255, or close to it; what is not, in units of at least a tenth of the spread.
+        scale = close if a.size and np.nanmax(np.abs(a), initial=0) > 8 else close / 255 * 10
         if a.size and not np.allclose(a, b, rtol=0, atol=scale, equal_nan=True):
             return f"{path} values up to {np.nanmax(np.abs(a - b)):.4g}"
         return None
