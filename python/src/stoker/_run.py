@@ -96,7 +96,10 @@ class _Takeover:
             seen.alone = "not compared with torch: its workers are persistent"
             return _way(plan).iterator(loader)
         first = 0
-        if seen.first.batches == 0:
+        if plan.samples is not None and loader.num_workers > 0:
+            # They have a copy of the dataset as it is when they are started: at the beginning of an epoch.
+            seen.alone = "not compared with torch: worker processes make a part of each record"
+        elif seen.first.batches == 0:
             first = self.options.first
             seen.alone = _alone(_length(loader), first)
             if _length(loader) < _WORTH * first:
@@ -199,6 +202,7 @@ class _Epoch:
         self._last = 0.0
         if first > 0:
             # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
+            self._moment = plan.moment(loader)
             self._torch = original(loader)
             sent = getattr(self._torch, "_send_idx", 0)
             self._order = _Order(self._torch._sampler_iter, first - sent)
@@ -240,7 +244,7 @@ class _Epoch:
                 self._torch = None  # ends its workers
                 self._last = 0.0
                 self._order.end_first()
-                self._batches = _way(self._plan).rest(self._loader, self._seed, self._order)
+                self._batches = _way(self._plan).rest(self._loader, self._seed, self._order, self._moment)
         batch = next(self._batches)
         if not self._engine.batches:
             self._seen.epochs = [*self._seen.epochs[:1], self._engine]

@@ -43,7 +43,13 @@ class Plan(Protocol):
         People set ``dataset.transform`` or ``loader.collate_fn`` between epochs; with False, ``plan`` is asked anew.
         """
 
-    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+    def moment(self, loader: Any) -> Any:
+        """Return what an epoch that begins now reads of the dataset. ``fits`` was called just before.
+
+        That of persistent workers is kept for all their epochs.
+        """
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:
         """Return an iterator over the batches of one epoch, as torch's loader would yield them.
 
         Args:
@@ -52,6 +58,7 @@ class Plan(Protocol):
                 has been drawn, and nothing else may be. Another one in each epoch of persistent workers.
             order: what ``loader.batch_sampler`` yields (``loader.sampler`` where ``batch_size=None``). Read it as it
                 is needed: it may draw random numbers of the user's.
+            moment: what ``moment`` has returned, None for that of now.
 
         An iterator with a ``close()`` is closed when nobody wants more of it.
         """
@@ -100,11 +107,11 @@ class EngineWay:
             return SplitIterator(loader, _job(loader, self.plan.samples), self.plan)
         return _EngineIterator(loader, self.plan)
 
-    def rest(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+    def rest(self, loader: Any, seed: int, order: Iterator[Any], moment: Any) -> Iterator[Any]:
         """Return an iterator over what is left of an epoch that another iterator has begun, with its seed and order."""
         if self._split(loader):
             return SplitIterator(loader, _job(loader, self.plan.samples), self.plan, (order, seed))
-        return self.plan.iterate(loader, seed, order)
+        return self.plan.iterate(loader, seed, order, moment)
 
     def _split(self, loader: Any) -> bool:
         return self.plan.samples is not None and loader.num_workers > 0
@@ -219,9 +226,9 @@ class _EngineIterator(Waiting):
 
     def __init__(self, loader: Any, plan: Plan) -> None:
         super().__init__(loader)
+        self._plan, self._moment = plan, plan.moment(loader)
         if loader.num_workers > 0:  # then torch begins the order twice, which a sampler may show
             super()._reset(loader, True)
-        self._plan = plan
         self._stoker_seed: tuple[int, int] | None = None
         self._batches = self._iterate(loader)
 
@@ -233,7 +240,7 @@ class _EngineIterator(Waiting):
 
     def _iterate(self, loader: Any) -> Iterator[Any]:
         self._stoker_seed = next_seed(self._index_sampler, self._base_seed, self._stoker_seed)
-        return self._plan.iterate(loader, epoch_seed(*self._stoker_seed), self._sampler_iter)
+        return self._plan.iterate(loader, epoch_seed(*self._stoker_seed), self._sampler_iter, self._moment)
 
     def _next_data(self) -> Any:
         return next(self._batches)

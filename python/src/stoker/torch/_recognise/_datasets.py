@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,21 @@ class Leaf:
     channels: int = 3
     # Whether the dataset gives another record, with its target, in the place of one that cannot be read.
     replaces: bool = False
+    # The object and its attributes that records and targets are read from.
+    owner: Any = None
+    attributes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._size = len(self.held)
 
     def __len__(self) -> int:
-        return len(self.held)
+        """Return the number of records when the dataset was recognised."""
+        return self._size
+
+    def path(self, i: int) -> Any:
+        """Return the path of a record as it is now."""
+        assert self.paths is not None
+        return self.paths(getattr(self.owner, self.attributes[0])[i] if self.attributes else self.held[i])
 
 
 @dataclass
@@ -40,8 +53,12 @@ class Data:
     """Leaves one behind the other, and which of their records a dataset has."""
 
     leaves: list[Leaf]
-    records: Records | None  # None: all of them in their order
+    records: Records | None  # None: all of them in their order; -1 for those that only the dataset itself refuses
     names: list[str]
+    # Returns where the dataset reads a record now: the leaf and the index in it.
+    at: Callable[[Any], tuple[Leaf, int]] = field(compare=False)
+    # The objects that decide what a record is: the leaves and all datasets around them.
+    parts: list[Any] = field(compare=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.leaves)) if self.records is None else len(self.records)
@@ -56,7 +73,14 @@ class Data:
         if not len(chosen) or chosen.min() < -n or chosen.max() >= n:
             return None
         chosen[chosen < 0] += n
-        return chosen if self.records is None else self.records[chosen]
+        if self.records is None:
+            return chosen
+        found = self.records[chosen]
+        return None if found.min() < 0 else found
+
+    def all(self) -> Records:
+        """Return the records in their order."""
+        return np.arange(len(self), dtype=np.int64) if self.records is None else self.records
 
     @functools.cached_property
     def starts(self) -> Records:
@@ -74,18 +98,28 @@ def recognise(dataset: Any, depth: int = 0) -> Data:
         check_class(kind)
         check_instance(dataset)
         inner = recognise(dataset.dataset, depth + 1)
-        return Data(inner.leaves, _chosen(inner, dataset.indices), [f"Subset of {inner.names[0]}", *inner.names[1:]])
+        names = [f"Subset of {inner.names[0]}", *inner.names[1:]]
+
+        def at(index: Any) -> tuple[Leaf, int]:
+            return inner.at(dataset.indices[index])
+
+        return Data(inner.leaves, _chosen(inner, dataset.indices), names, at, [dataset, *inner.parts])
     if kind is torch.utils.data.ConcatDataset:
         check_class(kind)
         check_instance(dataset)
-        return _concatenated([recognise(d, depth + 1) for d in dataset.datasets])
+        sizes = dataset.cumulative_sizes
+        if not isinstance(sizes, list) or not sizes or sorted(sizes) != sizes or any(type(n) is not int for n in sizes):
+            raise Unknown("the cumulative_sizes of a ConcatDataset were changed")
+        return _concatenated(dataset, [recognise(d, depth + 1) for d in dataset.datasets[: len(sizes)]])
     known = _KNOWN.get(name)
     if known is None:
         raise Unknown(f"{name} is not known to the engine")
     check_class(kind)
     check_instance(dataset)
     leaf = known(dataset)
-    return Data([leaf], None, [kind.__name__])
+    leaf.owner = leaf.owner or dataset
+    parts = [dataset] if leaf.owner is dataset else [dataset, leaf.owner]
+    return Data([leaf], None, [kind.__name__], lambda index: (leaf, operator.index(index)), parts)
 
 
 def _chosen(inner: Data, indices: Any) -> Records:
@@ -100,19 +134,35 @@ def _chosen(inner: Data, indices: Any) -> Records:
     return chosen if inner.records is None else inner.records[chosen]
 
 
-def _concatenated(parts: list[Data]) -> Data:
+def _concatenated(dataset: Any, parts: list[Data]) -> Data:
+    """Return a ConcatDataset: the sizes that its parts had when it was made decide which of them has a record."""
     if not parts:
         raise Unknown("a ConcatDataset of nothing")
+    sizes = list(dataset.cumulative_sizes)
     leaves: list[Leaf] = []
-    records = []
-    for part in parts:
-        before = sum(map(len, leaves))
-        n = sum(map(len, part.leaves))
-        records.append(before + (np.arange(n, dtype=np.int64) if part.records is None else part.records))
+    records = np.full(sizes[-1], -1, np.int64)
+    start = 0
+    for part, end in zip(parts, sizes, strict=False):
+        own = part.all()[: end - start]
+        records[start : start + len(own)] = np.where(own < 0, -1, own + sum(map(len, leaves)))
         leaves.extend(part.leaves)
+        start = end
     if len({(leaf.paths is None, leaf.channels) for leaf in leaves}) > 1:
         raise Unknown("a ConcatDataset of files and arrays")
-    return Data(leaves, np.concatenate(records), [f"ConcatDataset of {len(parts)}"])
+
+    datasets = dataset.datasets[: len(parts)]
+
+    def at(index: Any) -> tuple[Leaf, int]:
+        ends = dataset.cumulative_sizes
+        if index < 0:
+            index = ends[-1] + index
+        k = bisect.bisect_right(ends, index)
+        if dataset.datasets[k] is not datasets[k]:
+            raise Unknown("a part of a ConcatDataset was replaced")
+        return parts[k].at(index - (ends[k - 1] if k else 0))
+
+    around = [dataset, *(inner for part in parts for inner in part.parts)]
+    return Data(leaves, records, [f"ConcatDataset of {len(parts)}"], at, around)
 
 
 def _check_loader(loader: Any) -> None:
@@ -165,7 +215,12 @@ def _samples(attribute: str, *, loader: bool = True) -> Callable[[Any], Leaf]:
         _check_loader(dataset.loader if loader else _default_loader())
         samples = getattr(dataset, attribute)
         _strings(samples)
-        return Leaf(dataset, samples, _first, lambda i: getattr(dataset, attribute)[i][1])
+
+        def target(i: int) -> Any:
+            _, found = getattr(dataset, attribute)[i]
+            return found
+
+        return Leaf(dataset, samples, _first, target, attributes=(attribute,))
 
     return leaf
 
@@ -180,25 +235,33 @@ def _files(dataset: Any) -> Leaf:
     """Two lists: of files, and of labels."""
     _check_loader(getattr(dataset, "loader", None) or _default_loader())
     _strings(dataset._image_files)
-    return Leaf(dataset, dataset._image_files, _same, lambda i: dataset._labels[i])
+    files = dataset._image_files
+    _as_many(files, dataset._labels)
+    return Leaf(dataset, files, _same, lambda i: dataset._labels[i], attributes=("_image_files", "_labels"))
 
 
-def _array(dataset: Any, data: Any, channels: int, target: Callable[[int], Any]) -> Leaf:
+def _as_many(records: Any, targets: Any) -> None:
+    if len(records) != len(targets):
+        raise Unknown(f"it has {len(records)} images and {len(targets)} labels")
+
+
+def _array(dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any]) -> Leaf:
     check_pillow()
     if isinstance(data, torch.Tensor):
         data = data.numpy() if data.device.type == "cpu" else None
     good = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
     if not good or (channels == 3 and data.shape[3] != 3) or not len(data):
         raise Unknown("its data is no array of uint8 pixels any more")
-    return Leaf(dataset, data, None, target, channels)
+    _as_many(data, getattr(dataset, targets))
+    return Leaf(dataset, data, None, target, channels, attributes=("data", targets))
 
 
 def _cifar(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 3, lambda i: dataset.targets[i])
+    return _array(dataset, dataset.data, 3, "targets", lambda i: dataset.targets[i])
 
 
 def _mnist(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, lambda i: int(dataset.targets[i]))
+    return _array(dataset, dataset.data, 1, "targets", lambda i: int(dataset.targets[i]))
 
 
 def _labelled(dataset: Any) -> Leaf:
@@ -206,15 +269,15 @@ def _labelled(dataset: Any) -> Leaf:
     data = dataset.data
     if not isinstance(data, np.ndarray) or data.ndim != 4 or dataset.labels is None:
         raise Unknown("its data is no array of labelled pixels")
-    return _array(dataset, data.transpose(0, 2, 3, 1), 3, lambda i: int(dataset.labels[i]))
+    return _array(dataset, data.transpose(0, 2, 3, 1), 3, "labels", lambda i: int(dataset.labels[i]))
 
 
 def _usps(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, lambda i: int(dataset.targets[i]))
+    return _array(dataset, dataset.data, 1, "targets", lambda i: int(dataset.targets[i]))
 
 
 def _semeion(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, lambda i: int(dataset.labels[i]))
+    return _array(dataset, dataset.data, 1, "labels", lambda i: int(dataset.labels[i]))
 
 
 def _timm_folder(dataset: Any) -> Leaf:
@@ -232,9 +295,10 @@ def _timm_folder(dataset: Any) -> Leaf:
     _strings(samples)
 
     def target(i: int) -> Any:
-        return reader.samples[i][1]
+        _, found = reader.samples[i]
+        return found
 
-    return Leaf(dataset, samples, _first, target, replaces=True)
+    return Leaf(dataset, samples, _first, target, replaces=True, owner=reader, attributes=("samples",))
 
 
 _D = "torchvision.datasets."

@@ -9,6 +9,7 @@ decodes it. So a wrong guess costs time, and never changes a value.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import mmap
@@ -31,6 +32,7 @@ from . import (
     _functions,
     _library,
     _memory,
+    _moment,
     _pending,
     _plan,
     _proof,
@@ -68,6 +70,11 @@ class Found(_plan.Found):
     whole: bool = False  # the functions need no images, and no worker processes
 
     @property
+    def transforms(self) -> list[Any]:
+        """The transform: what the functions call is compared at the call, too."""
+        return []
+
+    @property
     def split(self) -> bool:
         """Whether worker processes would have something to do with each record."""
         return not self.whole
@@ -93,11 +100,13 @@ def find(loader: Any) -> Found:
     if (why := _refused(function)) is not None:
         raise Unknown(why)
     leaf = _datasets.Leaf(dataset, range(len(dataset)), str, lambda _: None)
-    data = _datasets.Data([leaf], None, ["Dataset of Hugging Face"])
+    data = _datasets.Data([leaf], None, ["Dataset of Hugging Face"], lambda index: (leaf, index), [dataset])
     if not len(data):
         raise Unknown("it has no records")
     held = (dataset, dataset._data, dataset._indices, own, loader.collate_fn, transform)
-    found = Found(data, program, None, "program", column, transform, function, held)
+    found = Found(
+        data, program, None, "program", column=column, transform=transform, function=function, held=held
+    )  # fmt: skip
     return dataclasses.replace(found, whole=loader.num_workers > 0 and _needs_no_images(found, functions))
 
 
@@ -338,26 +347,33 @@ class ExamplesPlan(_plan.EnginePlan):
             with contextlib.suppress(TypeError):
                 _TOO_ODD[self.found.function] = True
             return False
-        try:
-            now = self._find(loader)
-        except Exception:  # plan() says why
-            return False
-        before = self.found
+        return super().fits(loader)
+
+    def like(self, loader: Any) -> Found | None:
+        """Return what a loader is now, None where the engine makes something else of its records; or raise Unknown."""
+        now, before = self._find(loader), self.found
         same = now.whole == before.whole and now.program.key() == before.program.key() and now.column == before.column
-        return same and all(a is b for a, b in zip(now.held, before.held, strict=True)) and self._adopt(now)
+        return now if same and all(a is b for a, b in zip(now.held, before.held, strict=True)) else None
+
+    def _holds(self, now: _plan.Found) -> bool:
+        memory = self.memory
+        return memory.here is None or memory.here == _memory.here()
+
+    def _moment(self, loader: Any) -> _moment.Moment | None:
+        """Return what an epoch that begins now reads of the dataset: with workers its format is that of now."""
+        return _moment.Moment(copy.copy(loader.dataset)) if loader.num_workers > 0 else _moment.Live(self, loader)
 
     def numbers(self) -> Callable[[Any], Any]:
         """Return what says which records a batch has: none once it is clear that they are made in vain."""
         data, tally = self.found.data, self._tally
         return lambda indices: None if tally.wrong() else data.numbers(indices)
 
-    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:
         """Return an iterator over the batches of an epoch."""
-        return _Epoch(self, loader, seed, order)
+        return _Epoch(self, loader, seed, order, moment or self._moment(loader))
 
-    def whole(self, batch: _whole.Batch, collate: Any, indices: list[Any]) -> Any:
+    def whole(self, batch: _whole.Batch, dataset: Any, collate: Any, indices: list[Any]) -> Any:
         """Return a batch whose functions need no images, or raise Strange."""
-        dataset = self._dataset
         self._made_whole += 1
         try:
             made = batch.run(
@@ -424,7 +440,7 @@ class _Epoch(_plan.Epoch):
             len(numbers), images, lambda row, source: numbers[row] >= 0 and plain(numbers[row], source)
         )
         try:
-            return plan.whole(batch, self._collate, indices)
+            return plan.whole(batch, self._moment.dataset, self._collate, indices)
         except _whole.Strange:
             pass
         if batch.stacked:  # and may have been written into

@@ -6,7 +6,7 @@ import os
 import re
 import weakref
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,10 @@ from ._library import Unknown
 # As internal/source/pathsource has them.
 _MAGIC = b"stkpath1"
 _PARTS_MAGIC = b"stkpart1"
+_PATHS = (type(Path()), type(PurePath()))
 _PLACE = np.dtype([("file", "<u4"), ("offset", "<u8"), ("size", "<u8")])
+# So many bytes are compared at a time: they stay in the processor's cache.
+_TOGETHER = 1 << 19
 # The largest array that is handed over: it is then in memory twice.
 _MAX_ARRAY = 2 << 30
 
@@ -30,6 +33,8 @@ class Memory:
         """Make an empty one."""
         self.fd = anonymous_file(name)
         self.beside: Memory | None = None  # another one, which what is in this one names
+        self.names: list[Any] | None = None  # of a list of paths: as they were given, and ...
+        self.here: tuple[Any, ...] | None = None  # ... what they are relative to, None where they are not
         weakref.finalize(self, _close, self.fd, os.getpid())
 
     @property
@@ -45,18 +50,24 @@ def _close(fd: int, pid: int) -> None:
 
 def list_of(paths: Iterable[Any]) -> Memory:
     """Return a list of paths as the engine reads it."""
+    given = list(paths)
+    if not {type(p) for p in given} <= {str, *_PATHS}:
+        raise Unknown("its files are not named by paths of text")
     try:
-        names = [os.fspath(p) for p in paths]
+        names = [os.fspath(p) for p in given]
         text = "\0".join(names)
     except TypeError:
         raise Unknown("its files are not named by paths of text") from None
     if not names or text.count("\0") != len(names) - 1 or "" in names:
         raise Unknown("a path is empty or has a zero byte in it")
     if not text.startswith("/") or text.count("\0/") != len(names) - 1 or "/../" in text:
-        text = "\0".join(_absolute(names))
+        text = "\0".join(absolute(names))
     while "//" in text or "/./" in text:
         text = re.sub(r"/(\./|/+)", "/", text)
     memory = Memory("stoker-paths")
+    memory.names = given
+    if not all(name.startswith("/") for name in names):
+        memory.here = here()
     with open(memory.fd, "wb", closefd=False) as f:
         f.write(_MAGIC + os.fsencode(text) + b"\0")
     return memory
@@ -75,9 +86,15 @@ def parts_of(
     return memory
 
 
-def _absolute(names: list[str]) -> Iterable[str]:
+def here() -> tuple[Any, ...]:
+    """Return what relative paths depend on: the folder that the process is in, and its name."""
+    found = os.stat(".")  # noqa: PTH116 - the folder itself, whatever its name is by now
+    return str(Path.cwd()), found.st_dev, found.st_ino
+
+
+def absolute(names: list[str], here: str = "") -> Iterable[str]:
     """Make paths absolute. Where they lead up, links on the way decide where to."""
-    here = str(Path.cwd())
+    here = here or str(Path.cwd())
     folders: dict[str, str] = {}
     for name in names:
         folder, _, base = (name if name.startswith("/") else f"{here}/{name}").rpartition("/")
@@ -101,13 +118,23 @@ def array_of(parts: list[npt.NDArray[np.uint8]]) -> Memory:
     return memory
 
 
-def fingerprint(array: npt.NDArray[np.uint8]) -> bytes:
-    """Return what tells whether pixels were changed: the sum of each row."""
-    rows = array.reshape(len(array), -1) if array.flags.c_contiguous else None
-    if rows is None:
-        return array[:: max(1, len(array) // 64)].tobytes()
-    for wide in (np.uint64, np.uint32):
-        if rows.shape[1] % np.dtype(wide).itemsize == 0:
-            rows = rows.view(wide)
-            break
-    return bytes(rows.sum(axis=1, dtype=np.uint64))
+def pixels_of(memory: Memory) -> npt.NDArray[np.uint8]:
+    """Return what ``array_of`` has written, where it lies; it can be written to, and stays as it is."""
+    found: npt.NDArray[np.uint8] = np.load(memory.path, mmap_mode="c")
+    return found
+
+
+def is_array_of(memory: Memory, parts: list[npt.NDArray[np.uint8]]) -> bool:
+    """Whether arrays still have all the bytes that ``array_of`` has written, in the same order."""
+    held = pixels_of(memory)
+    if len(held) != sum(map(len, parts)) or any(p.shape[1:] != held.shape[1:] for p in parts):
+        return False
+    some = max(1, _TOGETHER // max(1, held[0].nbytes))
+    at = 0
+    for part in parts:
+        for low in range(0, len(part), some):
+            now = part[low : low + some]
+            if not np.array_equal(now, held[at : at + len(now)]):
+                return False
+            at += len(now)
+    return True

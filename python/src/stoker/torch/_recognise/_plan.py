@@ -19,7 +19,7 @@ from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from .._path import Row
-from . import _datasets, _library, _memory, _order, _proof, _transforms
+from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms
 from ._library import Unknown
 from ._samples import Samples
 from ._stream import Records, Stream
@@ -38,11 +38,19 @@ class Found:
     program: _transforms.Program
     target_transform: Any
     collate: str  # "default", "timm", or "program": a function of the program's
+    # With workers: what target_transform makes of all targets, None where there is none, or it has to be called.
+    labels: dict[Any, Any] | None = None
+    calls: bool = False  # it has to be called, in workers
 
     @property
     def split(self) -> bool:
         """Whether Python has something to do with each record."""
-        return bool(self.program.rest) or self.collate == "program"
+        return bool(self.program.rest) or self.collate == "program" or self.calls
+
+    @property
+    def transforms(self) -> list[Any]:
+        """The transforms of which the engine does the beginning, or all."""
+        return list({id(leaf.dataset.transform): leaf.dataset.transform for leaf in self.data.leaves}.values())
 
 
 def find(loader: Any) -> Found:
@@ -72,7 +80,27 @@ def find(loader: Any) -> Found:
         raise Unknown(f"timm's fast_collate of a {program.state}, which it makes bytes of")
     if collate == "program" and program.wrapped is None:
         raise Unknown("collate_fn may get tensors of another class than torch's")
-    return Found(data, program, data.leaves[0].dataset.target_transform, collate)
+    change = data.leaves[0].dataset.target_transform
+    if change is None or loader.num_workers == 0:
+        return Found(data, program, change, collate)
+    labels = _labels(data, change)
+    return Found(data, program, change, collate, labels, labels is None)
+
+
+def _labels(data: _datasets.Data, change: Any) -> dict[Any, Any] | None:
+    """Return what target_transform makes of all targets, None where it must be called in each worker.
+
+    It may be called here and once for equal targets if it provably does nothing but return a value.
+    """
+    if not _functions.leaves_nothing(change, lambda _: False):
+        return None
+    try:
+        targets = {leaf.target(i) for leaf in data.leaves for i in range(len(leaf))}
+        if len({type(t) for t in targets}) != 1 or type(next(iter(targets))) not in (int, str):
+            return None
+        return {target: change(target) for target in targets}
+    except Exception:  # which comes again where the target does
+        return None
 
 
 def _collate(loader: Any) -> str:
@@ -94,7 +122,7 @@ class EnginePlan:
         self._dataset = loader.dataset
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
         self._caching = getattr(loader, "_stoker_cache", None) or _options.caching(None, None, None)
-        self._memory, self._source, self._field = self._hold()
+        self.memory, self._source, self._field = self._hold()
         sampler = loader.batch_sampler
         rows = getattr(sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
@@ -107,6 +135,7 @@ class EnginePlan:
         except StokerError as error:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
         self._idle.append(stream)
+        self._begun = self._moment(loader)
         self._cache_note = str(stream.info.get("cache_note", ""))
         if self._cache_note:
             warn(self._cache_note, RuntimeWarning)
@@ -120,10 +149,8 @@ class EnginePlan:
     def _hold(self) -> tuple[_memory.Memory, str, str]:
         """Return what the engine reads, how it is named to it, and the field in it."""
         leaves = self.found.data.leaves
-        self._held = [_copy_of(leaf) for leaf in leaves]
-        read = leaves[0].paths
-        if read is not None:
-            memory = _memory.list_of(read(x) for held in self._held for x in held)
+        if leaves[0].paths is not None:
+            memory = _memory.list_of(_paths(self.found))
             return memory, memory.path, "image"
         memory = _memory.array_of([leaf.held for leaf in leaves])
         return memory, f"npy:{memory.path}", str(memory.fd)
@@ -201,27 +228,44 @@ class EnginePlan:
         if os.getpid() != self._pid:
             return False
         try:
-            now = self._find(loader)
+            now = self.like(loader)
+            if now is None or not self._holds(now):
+                return False
+            self.found = now
+            self._begun = self._moment(loader)
         except Exception:  # plan() says why
             return False
-        before = self.found
-        return (
-            now.program.key() == before.program.key()
-            and now.collate == before.collate
-            and now.split == before.split
-            and len(now.data.leaves) == len(before.data.leaves)
-            and all(map(_unchanged, now.data.leaves, before.data.leaves, self._held))
-            and _equal(now.data.records, before.data.records)
-            and self._adopt(now)
-        )
-
-    def _adopt(self, now: Found) -> bool:
-        self.found = now
         return True
 
-    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+    def like(self, loader: Any) -> Found | None:
+        """Return what a loader is now, None where the engine makes something else of its records; or raise Unknown."""
+        now, before = self._find(loader), self.found
+        same = now.program.key() == before.program.key() and now.collate == before.collate and now.split == before.split
+        return now if same and len(now.data.leaves) == len(before.data.leaves) else None
+
+    def _holds(self, now: Found) -> bool:
+        """Whether the engine was given all files or pixels of a loader, in their order."""
+        memory, leaves = self.memory, now.data.leaves
+        if not _equal(now.data.records, self.found.data.records):
+            return False
+        if leaves[0].paths is None:
+            return _memory.is_array_of(memory, [leaf.held for leaf in leaves])
+        return _paths(now) == memory.names and (memory.here is None or memory.here == _memory.here())
+
+    def _moment(self, loader: Any) -> _moment.Moment | None:
+        """Return what an epoch that begins now reads of the dataset, or raise Unknown."""
+        if loader.num_workers == 0:
+            return _moment.Live(self, loader)
+        return None if self.found.split else _moment.Frozen(self, loader)  # worker processes have a copy
+
+    def moment(self, _loader: Any) -> Any:
+        """Return what an epoch that begins now reads of the dataset."""
+        moment, self._begun = self._begun, None
+        return moment
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:
         """Return an iterator over the batches of an epoch."""
-        return Epoch(self, loader, seed, order)
+        return Epoch(self, loader, seed, order, moment or self._moment(loader))
 
     def close(self) -> None:
         """End the engines."""
@@ -291,16 +335,8 @@ def name_of(part: Any) -> str:
     return str(getattr(part, "__qualname__", type(part).__name__)).rpartition("<locals>.")[2]
 
 
-def _copy_of(leaf: _datasets.Leaf) -> Any:
-    return list(leaf.held) if leaf.paths is not None else _memory.fingerprint(leaf.held)
-
-
-def _unchanged(now: _datasets.Leaf, before: _datasets.Leaf, held: Any) -> bool:
-    if now.dataset is not before.dataset:
-        return False
-    if now.paths is not None:
-        return bool(now.held == held)
-    return bool(now.held.shape == before.held.shape) and _memory.fingerprint(now.held) == held
+def _paths(found: Found) -> list[Any]:
+    return [leaf.paths(x) for leaf in found.data.leaves if leaf.paths is not None for x in leaf.held]
 
 
 def _equal(a: Records | None, b: Records | None) -> bool:
@@ -312,18 +348,16 @@ def _equal(a: Records | None, b: Records | None) -> bool:
 class Epoch(_order.Epoch):
     """The batches of one epoch that the engine makes."""
 
-    def __init__(self, plan: EnginePlan, loader: Any, seed: int, order: Iterator[Any]) -> None:
+    def __init__(self, plan: EnginePlan, loader: Any, seed: int, order: Iterator[Any], moment: Any) -> None:
         """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
         super().__init__(loader, order)
-        self._plan, self._loader = plan, loader
-        self._dataset, self._collate = loader.dataset, loader.collate_fn
-        data = plan.found.data
-        self._leaves, self._starts = data.leaves, data.starts
+        self._plan, self._loader, self._moment = plan, loader, moment
+        self._collate = loader.collate_fn
+        self._replaces = any(leaf.replaces for leaf in plan.found.data.leaves)
         self._numbers, self._samples = plan.numbers(), plan.here
-        self._target_transform = plan.found.target_transform
         self._seed = seed
         # Batches that the engine was asked for before they were read.
-        self._foreseen: collections.deque[tuple[list[Any], Records]] = collections.deque()
+        self._foreseen: collections.deque[tuple[list[Any], Records, Any]] = collections.deque()
         self._next = 0  # the place of the next batch that is read
         self._stream: Stream | None = plan.stream()
         self._stream.start(seed)
@@ -338,38 +372,47 @@ class Epoch(_order.Epoch):
         """The engine's connection, whose ring batches lie in."""
         return None if self._stream is None else self._stream.connection
 
-    def _ask(self, indices: list[Any]) -> tuple[list[Any], Records | None, int]:
+    def _ask(self, indices: list[Any]) -> tuple[list[Any], Records | None, Any, int]:
         """Ask for a batch, which may be foreseen, and for those that are known before the sampler returns them."""
         place = self._next or _order.skipped(self._order)
         self._next = place + len(indices)
+        if self._moment.off:
+            return indices, None, None, place
         if self._foreseen and self._foreseen[0][0] == indices:
-            records: Records | None = self._foreseen.popleft()[1]
+            records: Records | None
+            _, records, asked = self._foreseen.popleft()
         else:
             if self._foreseen and self._stream is not None:
                 self._stream.forget(len(self._foreseen))
                 self._foreseen.clear()
                 self._plan.foresees = False
-            records = self._records(indices)
-            if records is not None and self._stream is not None:
-                self._stream.ask(records, place)
+            records, asked = self._records(indices), None
+            if records is not None:
+                asked = self._order_of_engine(records, place)
         if self._plan.foresees:
             self._foresee(indices)
-        return indices, records, place
+        return indices, records, asked, place
 
     def _foresee(self, indices: list[Any]) -> None:
         """Ask for batches behind the one that was read last, as far as they are drawn."""
         if not self._foreseen:
             self._drawn = _order.drawn(self._loader, self._order, len(indices), self._next)
-        place = self._next + sum(len(batch) for batch, _ in self._foreseen)
+        place = self._next + sum(len(batch) for batch, _, _ in self._foreseen)
         while len(self._waiting) + len(self._foreseen) < self._window:
             batch = next(self._drawn, None)
             records = None if batch is None else self._records(batch)
             if batch is None or records is None or self._stream is None:
                 self._drawn = iter(())
                 return
-            self._stream.ask(records, place)
-            self._foreseen.append((batch, records))
+            self._foreseen.append((batch, records, self._order_of_engine(records, place)))
             place += len(batch)
+
+    def _order_of_engine(self, records: Records, place: int) -> Any:
+        """Ask the engine for a batch, and return what the moment needs to know of it."""
+        asked = self._moment.asked(records)
+        if self._stream is not None:
+            self._stream.ask(records, place)
+        return asked
 
     def _records(self, indices: list[Any]) -> Records | None:
         """Return which records of the engine's a batch has, None if the engine cannot make the batch."""
@@ -387,22 +430,24 @@ class Epoch(_order.Epoch):
             raise StopIteration
         return super().__next__()
 
-    def _make(self, asked: tuple[list[Any], Records | None, int]) -> Any:
-        indices, records, place = asked
+    def _make(self, asked: tuple[list[Any], Records | None, Any, int]) -> Any:
+        indices, records, known, place = asked
         self._plan.images += len(indices)
-        if records is None or self._stream is None:
+        if records is None or self._stream is None or self._moment.off:
             return self._by_python(indices, place)
         arrays, index, _ = self._stream.take()
+        where = self._moment.where(indices, records, known)
+        if where is None:
+            return self._by_python(indices, place)
         images = arrays["image"]
         if self._samples is not None:
             return self._pinned(self._of_samples(self._samples, images, index, indices, place))
         if images.dim() == 3:
             images = images.unsqueeze(1)
-        if index.min() < 0:
-            replaced = any(leaf.replaces for leaf in self._leaves)
-            if replaced or not self._repair(images, indices, np.flatnonzero(index < 0), place):
-                return self._by_python(indices, place)
-        return self._pinned(self._collated(images, self._targets(records)))
+        bad = np.flatnonzero(index < 0)
+        if len(bad) and (self._replaces or not self._repair(images, indices, bad, place)):
+            return self._by_python(indices, place)
+        return self._pinned(self._collated(images, self._moment.targets(where)))
 
     def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
         kind = self._plan.found.collate
@@ -428,28 +473,16 @@ class Epoch(_order.Epoch):
         def anew(record: Any) -> Any:
             self._plan.by_python += 1
             with random_numbers(self._seed + place + row):
-                return self._dataset[record]
+                return self._moment.dataset[record]
 
         return samples.make({"image": images.numpy(), "index": index}, indices, at, anew, copy=False)
-
-    def _targets(self, records: Records) -> list[Any]:
-        if len(self._leaves) == 1:
-            target = self._leaves[0].target
-            out = [target(i) for i in records.tolist()]
-        else:
-            of = np.searchsorted(self._starts, records, "right") - 1
-            at = records - self._starts[of]
-            out = [self._leaves[k].target(i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
-        if self._target_transform is not None:
-            out = [self._target_transform(t) for t in out]
-        return out
 
     def _repair(self, images: torch.Tensor, indices: list[Any], rows: Any, place: int) -> bool:
         """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""
         for row in rows.tolist():
             self._plan.by_python += 1
             with random_numbers(self._seed + place + row):
-                image = self._dataset[indices[row]][0]
+                image = self._moment.dataset[indices[row]][0]
             if image.shape != images.shape[1:] or image.dtype != images.dtype:
                 return False
             images[row].copy_(image)
@@ -458,9 +491,10 @@ class Epoch(_order.Epoch):
     def _by_python(self, indices: list[Any], place: int) -> Any:
         """Make a batch as torch does, in this process."""
         self._plan.by_python += len(indices)
+        dataset = self._moment.dataset
         with random_numbers(self._seed + place):
-            together = getattr(self._dataset, "__getitems__", None)
-            return self._pinned(self._collate(together(indices) if together else [self._dataset[i] for i in indices]))
+            together = getattr(dataset, "__getitems__", None)
+            return self._pinned(self._collate(together(indices) if together else [dataset[i] for i in indices]))
 
     def _pinned(self, batch: Any) -> Any:
         return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -54,16 +53,14 @@ class Samples:
         """
         data = self._where()
         pixels, numbers = batch["image"], batch["index"].tolist()
-        starts = data.starts
         samples = []
         for row, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             at(row, index)
             if number < 0:
                 samples.append(anew(index))
                 continue
-            which = int(np.searchsorted(starts, number, "right")) - 1
-            leaf, i = data.leaves[which], number - int(starts[which])
-            beside = None if leaf.paths is None else _Info(_Beside(leaf.paths(leaf.held[i])))
+            leaf, i = data.at(index)
+            beside = None if leaf.paths is None else _Info(_Beside(leaf.path(i)))
             image = value_of(pixels[row], self.state, self.wrapped, beside, copy)
             for part in self.rest:
                 image = part(image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ _SMALL_COLUMN = 64 << 20
 # Lists in lists of lists ...
 _DEEPEST = 8
 _FEATURES = "datasets.features.features"
+_FORMAT = (
+    "_data", "_indices", "_fingerprint", "_format_type", "_format_columns", "_format_kwargs", "_output_all_columns",
+)  # fmt: skip
 _FORMATS = (None, "python", "numpy", "torch")
 
 
@@ -99,6 +103,7 @@ class TablePlan:
     def __init__(self, loader: Any) -> None:
         """Recognise the loader, or raise Unknown."""
         self._key = _key(loader)
+        self.dtype = torch.get_default_dtype()
         dataset = loader.dataset
         if not len(dataset):
             raise Unknown("it has no records")
@@ -151,9 +156,18 @@ class TablePlan:
         same = all(a is b for a, b in zip(now[:2], self._key[:2], strict=True))
         return same and bool(now[2:] == self._key[2:])
 
-    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+    def moment(self, loader: Any) -> Any:
+        """Return the dataset as it is read in an epoch that begins now: of workers it is a copy."""
+        return copy.copy(loader.dataset) if loader.num_workers > 0 else loader.dataset
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:
         """Return an iterator over the batches of an epoch."""
-        return _Epoch(self, loader, self._len, order)
+        return _Epoch(self, loader, self._len, order, self.moment(loader) if moment is None else moment)
+
+    def reads(self, dataset: Any) -> bool:
+        """Whether a dataset still gives what is gathered here."""
+        now, before = _format(dataset), self._key[: len(_FORMAT)]
+        return all(a is b for a, b in zip(now[:2], before[:2], strict=True)) and bool(now[2:] == before[2:])
 
     def explain(self) -> Sequence[Row]:
         """Say what runs where."""
@@ -180,24 +194,27 @@ def _key(loader: Any) -> tuple[Any, ...]:
     _proof.check_formatter(dataset._format_type)
     if dataset._format_kwargs or dataset._output_all_columns:
         raise Unknown("a Dataset of Hugging Face with options of its format")
-    columns = dataset._format_columns
-    return (
-        dataset._data, dataset._indices, dataset._fingerprint, dataset._format_type,
-        None if columns is None else tuple(columns), torch.get_default_dtype(),
-    )  # fmt: skip
+    return (*_format(dataset), torch.get_default_dtype())
+
+
+def _format(dataset: Any) -> tuple[Any, ...]:
+    data, indices, *rest = (vars(dataset).get(name) for name in _FORMAT)
+    return (data, indices, *(tuple(v) if isinstance(v, list) else v for v in rest))
 
 
 class _Epoch(_order.Epoch):
     """The batches of one epoch."""
 
-    def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any]) -> None:
+    def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any], dataset: Any) -> None:
         super().__init__(loader, order)
-        self._plan, self._dataset, self._collate, self._len = plan, loader.dataset, loader.collate_fn, length
+        self._plan, self._dataset, self._collate, self._len = plan, dataset, loader.collate_fn, length
+        self._live = loader.num_workers == 0
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
         self._begin()
 
     def _make(self, indices: list[Any]) -> Any:
-        if indices and all(type(i) is int and 0 <= i < self._len for i in indices):
+        known = self._plan.reads(self._dataset) and (not self._live or torch.get_default_dtype() is self._plan.dtype)
+        if known and indices and all(type(i) is int and 0 <= i < self._len for i in indices):
             batch = self._plan.batch(np.array(indices, np.int64))
         else:
             batch = self._collate(self._dataset.__getitems__(indices))

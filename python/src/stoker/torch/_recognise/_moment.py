@@ -1,0 +1,264 @@
+"""Of which moment the parts of a record are: its path, its pixels, its target and what is done to them.
+
+torch's workers have a copy of the dataset as it was when the iterator was made, with all that its functions see.
+Without workers the dataset is read when a batch is asked for. The engine reads files and pixels ahead. So with workers
+an epoch has a copy of all records (``Frozen``), and without them each batch is compared with the dataset as it is
+(``Live``); what was made of something else is thrown away, and the batch is made by Python.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.utils.data
+
+from . import _datasets, _memory, _transforms
+from ._library import Unknown
+
+if TYPE_CHECKING:
+    from ._plan import EnginePlan, Found
+
+# Where a record of a batch is read: the leaf and the index in it.
+Where = Sequence[tuple[_datasets.Leaf, int]]
+# What cannot be changed.
+_CONSTANT = (str, bytes, int, float, bool, type(None), *_memory._PATHS)
+# After so many batches that were made in vain nothing more is made ahead in this epoch.
+_IN_VAIN = 4
+
+
+def copied(value: Any) -> Any:
+    """Return a copy that nothing that the program does later can change, or raise Unknown."""
+    kind = type(value)
+    if kind in _CONSTANT or isinstance(value, np.generic):
+        return value
+    if kind in (list, tuple):
+        if _are_constant(value):
+            return kind(value)
+        return kind(map(copied, value))
+    if kind is dict:
+        return {copied(k): copied(v) for k, v in value.items()}
+    if kind is torch.Tensor:
+        return value.detach().clone()
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    raise Unknown(f"its records have values of {kind.__name__}, of which workers have a copy")
+
+
+def _are_constant(values: Any) -> bool:
+    """Whether all values are constants, or all are tuples of constants: quickly, as there may be millions."""
+    kinds = set(map(type, values))
+    if kinds == {tuple}:
+        kinds = set(map(type, itertools.chain.from_iterable(values)))
+    return kinds <= set(_CONSTANT)
+
+
+def frozen(dataset: Any, data: _datasets.Data, memory: _memory.Memory) -> Any:
+    """Return a copy of a dataset and of all its records; pixels are those that the engine has."""
+    leaves = {id(leaf.dataset): leaf for leaf in data.leaves}
+    pixels: dict[int, Any] = {}
+    if data.leaves[0].paths is None:
+        held = _memory.pixels_of(memory)
+        for leaf, start in zip(data.leaves, data.starts.tolist(), strict=True):
+            pixels[id(leaf.dataset)] = held[start : start + len(leaf)]
+    return _frozen(dataset, leaves, pixels)
+
+
+def _frozen(dataset: Any, leaves: dict[int, _datasets.Leaf], pixels: dict[int, Any]) -> Any:
+    new = copy.copy(dataset)
+    if type(dataset) is torch.utils.data.Subset:
+        new.dataset, new.indices = _frozen(dataset.dataset, leaves, pixels), [int(i) for i in dataset.indices]
+        return new
+    if type(dataset) is torch.utils.data.ConcatDataset:
+        new.cumulative_sizes = list(dataset.cumulative_sizes)
+        new.datasets = [_frozen(d, leaves, pixels) for d in dataset.datasets[: len(new.cumulative_sizes)]]
+        return new
+    leaf = leaves[id(dataset)]
+    owner = new
+    if leaf.owner is not dataset:
+        owner = new.reader = copy.copy(leaf.owner)
+    for name in leaf.attributes:
+        now = getattr(leaf.owner, name)
+        if id(dataset) in pixels and name == "data":
+            setattr(owner, name, _like(now, pixels[id(dataset)]))
+        else:
+            setattr(owner, name, copied(now))
+    try:
+        new.transform = copy.deepcopy(dataset.transform)
+    except Exception as error:
+        raise Unknown(f"its transform cannot be copied: {error}") from None
+    return new
+
+
+def _like(data: Any, pixels: Any) -> Any:
+    """Return pixels as a dataset holds them."""
+    if isinstance(data, torch.Tensor):
+        return torch.from_numpy(pixels)
+    return pixels if data.shape == pixels.shape else pixels.transpose(0, 3, 1, 2)
+
+
+class Moment:
+    """The dataset of an epoch whose records Python makes of the engine's in another way."""
+
+    off = False  # nothing is made ahead any more
+
+    def __init__(self, dataset: Any) -> None:
+        """Take a dataset."""
+        self._dataset = dataset
+
+    @property
+    def dataset(self) -> Any:
+        """What makes the records that the engine cannot make."""
+        return self._dataset
+
+    def asked(self, _records: Any) -> Any:
+        """Return what ``where`` needs to know of a batch when the engine is asked for it."""
+        return None
+
+    def where(self, _indices: list[Any], _records: Any, _asked: Any) -> Where | None:
+        """Return where the records of a batch are read, None where the engine has made something else."""
+        return ()
+
+    def targets(self, _where: Where) -> list[Any]:
+        """Return the targets of a batch."""
+        return []
+
+
+class Frozen(Moment):
+    """The records of an epoch with workers: those of its beginning."""
+
+    def __init__(self, plan: EnginePlan, loader: Any) -> None:
+        """Copy all records."""
+        found: Found = plan.found
+        self._memory, self.labels = plan.memory, found.labels
+        super().__init__(frozen(loader.dataset, found.data, plan.memory))
+        self._data = _datasets.recognise(self._dataset)
+        self._moved = False
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset as it was. Where its paths are relative they lead to where they led."""
+        was = self._memory.here
+        if was is not None and not self._moved and _memory.here() != was:
+            self._moved = True
+            for leaf in self._data.leaves:
+                _make_absolute(leaf, was[0])
+        return self._dataset
+
+    def where(self, _indices: list[Any], records: Any, _asked: Any) -> Where | None:
+        """Return where the records of a batch are read."""
+        starts, leaves = self._data.starts, self._data.leaves
+        of = np.searchsorted(starts, records, "right") - 1
+        at = records - starts[of]
+        return [(leaves[k], i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
+
+    def targets(self, where: Where) -> list[Any]:
+        """Return the targets of a batch, of which ``labels`` has what target_transform makes."""
+        found = [leaf.target(i) for leaf, i in where]
+        return found if self.labels is None else [self.labels[target] for target in found]
+
+
+def _make_absolute(leaf: _datasets.Leaf, here: str) -> None:
+    name = leaf.attributes[0]
+    held = getattr(leaf.owner, name)
+    paths = [os.fspath(leaf.paths(item)) for item in held] if leaf.paths is not None else []
+    new = _memory.absolute(paths, here)
+    if name == "_image_files":
+        setattr(leaf.owner, name, [Path(p) for p in new])
+    else:
+        setattr(leaf.owner, name, [(p, *item[1:]) for p, item in zip(new, held, strict=True)])
+
+
+class Live(Moment):
+    """The records of an epoch without workers: those that the dataset has when a batch is asked for."""
+
+    def __init__(self, plan: EnginePlan, loader: Any) -> None:
+        """Remember what the engine was told."""
+        super().__init__(loader.dataset)
+        self._plan, self._loader = plan, loader
+        self._names, self._here = plan.memory.names, plan.memory.here
+        self._pixels = None
+        if plan.found.data.leaves[0].paths is None and self._names is None:
+            self._pixels = _memory.pixels_of(plan.memory)
+        self._vain = 0
+        self._remember(plan.found)
+
+    def _remember(self, found: Found) -> None:
+        self._found = found
+        self._before = [(part, type(part), dict(vars(part))) for part in found.data.parts]
+        self._unchanged = [_transforms.Unchanged(t, found.program) for t in found.transforms]
+
+    def asked(self, records: Any) -> Any:
+        """Look at the files of a batch; ``where`` does it again."""
+        return None if self._names is None else [_stamp(self._names[record]) for record in records.tolist()]
+
+    def where(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
+        """Return where the records of a batch are read, None where the engine has made something else."""
+        if not self._is_like_before():
+            self.off = True
+            return None
+        found = self._located(indices, records, asked)
+        if found is None:
+            self._vain += 1
+            self.off = self._vain >= _IN_VAIN
+        return found
+
+    def _is_like_before(self) -> bool:
+        """Whether the dataset, its transforms and all around are those that the engine knows."""
+        try:
+            if self._here is not None and _memory.here() != self._here:
+                return False
+            if not all(unchanged() for unchanged in self._unchanged):
+                return False
+            if all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before):
+                return True
+            now = self._plan.like(self._loader)
+        except Exception:  # whatever it is now, only Python can make it
+            return False
+        if now is not None:
+            self._remember(now)
+        return now is not None
+
+    def _located(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
+        names, numbers = self._names, records.tolist()
+        try:
+            where = [self._found.data.at(index) for index in indices]
+            if names is not None:
+                for (leaf, i), record, stamp in zip(where, numbers, asked, strict=True):
+                    if (leaf.attributes and leaf.path(i) != names[record]) or _stamp(names[record]) != stamp:
+                        return None
+            elif self._pixels is not None:
+                for (leaf, i), record in zip(where, numbers, strict=True):
+                    if not np.array_equal(leaf.held[i], self._pixels[record]):
+                        return None
+        except Exception:  # torch's own error comes when Python makes the batch
+            return None
+        return where
+
+    def targets(self, where: Where) -> list[Any]:
+        """Return the targets of a batch."""
+        out = []
+        for leaf, i in where:
+            target, change = leaf.target(i), leaf.dataset.target_transform
+            out.append(target if change is None else change(target))
+        return out
+
+
+def _is(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether attributes are the same objects."""
+    return len(now) == len(before) and all(now.get(k, before) is v for k, v in before.items())
+
+
+def _stamp(path: Any) -> tuple[int, ...] | None:
+    """Return what changes when a file is written again, None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - for each record
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,425 @@
+"""What a program changes while loaders run: each part of a record is of the moment of which torch's is."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+tv = pytest.importorskip("torchvision")
+
+import PIL.Image  # noqa: E402
+import torch.utils.data as tud  # noqa: E402
+from torchvision import datasets  # noqa: E402
+from torchvision import transforms as v1  # noqa: E402
+
+from stoker.torch import DataLoader  # noqa: E402
+
+IMAGES = 16
+
+
+def draw(path: Path, gray: int, **more: Any) -> None:
+    PIL.Image.new("RGB", (24, 24), (gray,) * 3).save(path, **more)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a folder of gray images: how gray they are says which of them they are."""
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    for i in range(IMAGES):
+        draw(tmp_path / "data" / "a" / f"{i:02d}.png", 10 * i)
+    return tmp_path / "data"
+
+
+def transform(size: int = 8) -> Any:
+    return v1.Compose([v1.Resize((size, size)), v1.ToTensor()])
+
+
+def numbered(root: Path, t: Any = None) -> Any:
+    """Return a dataset whose targets are the grays of the images."""
+    data = datasets.ImageFolder(str(root), t or transform())
+    data.samples = [(p, 10 * i) for i, (p, _) in enumerate(data.samples)]
+    return data
+
+
+def made(kind: type, t: Any, **attributes: Any) -> Any:
+    data = kind.__new__(kind)
+    data.__dict__.update({"root": "", "transform": t, "target_transform": None, "transforms": None, **attributes})
+    return data
+
+
+def cifar(_: Path) -> Any:
+    pixels = np.random.default_rng(2).integers(0, 256, (IMAGES, 32, 32, 3), np.uint8)
+    return made(datasets.CIFAR10, v1.ToTensor(), data=pixels, targets=list(range(IMAGES)))
+
+
+def mnist(_: Path) -> Any:
+    pixels = np.random.default_rng(2).integers(0, 256, (IMAGES, 28, 28), np.uint8)
+    return made(datasets.MNIST, v1.ToTensor(), data=torch.from_numpy(pixels), targets=torch.arange(IMAGES))
+
+
+def svhn(_: Path) -> Any:
+    pixels = np.random.default_rng(2).integers(0, 256, (IMAGES, 3, 32, 32), np.uint8)
+    return made(datasets.SVHN, v1.ToTensor(), data=pixels, labels=np.arange(IMAGES))
+
+
+def told(batch: Any) -> Any:
+    """Return what is compared of a batch: the shape, how gray images are, and all else."""
+    images, targets = batch
+    grays = (images.float().flatten(1).mean(1) * 255).round().tolist()
+    # Resized pixels may differ by one level.
+    levels = (images.flatten(1) * 255).round().long() if images.shape[-1] > 24 else torch.zeros(len(images), 1).long()
+    sums = (levels * torch.arange(levels.shape[1])).sum(1).tolist()
+    return tuple(images.shape), grays, sums, repr(targets)
+
+
+def epoch(loader: Any, between: Callable[[int], None] | None = None) -> list[Any]:
+    """Return all batches of an epoch, and the error that ended it."""
+    out: list[Any] = []
+    try:
+        for i, batch in enumerate(loader):
+            out.append(told(batch))
+            if between is not None:
+                between(i)
+    except Exception as error:
+        out.append(type(error).__name__)
+    return out
+
+
+def compare(run: Callable[[Any], Iterator[Any]]) -> None:
+    """Run something with torch's class and with ours, each from the same random numbers."""
+    results = []
+    for kind in (tud.DataLoader, DataLoader):
+        torch.manual_seed(1)
+        random.seed(1)
+        results.append(list(run(kind)))
+    for got, expected in zip(results[1], results[0], strict=True):
+        assert got == expected
+
+
+def by_engine(loader: Any) -> bool:
+    return type(loader._stoker_path).__name__ == "EngineWay"
+
+
+WORKERS = pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}])
+
+EDITS: dict[str, Callable[[Any], None]] = {
+    "sort": lambda d: d.samples.sort(key=lambda s: -s[1]),
+    "shuffle": lambda d: random.shuffle(d.samples),
+    "reverse": lambda d: d.samples.reverse(),
+    "assign": lambda d: setattr(d, "samples", d.samples[::-1]),
+    "filter": lambda d: setattr(d, "samples", [s for s in d.samples if s[1] % 20]),
+    "delete": lambda d: d.samples.__delitem__(3),
+    "insert": lambda d: d.samples.insert(0, d.samples[-1]),
+    "append": lambda d: d.samples.append(d.samples[0]),
+    "clear": lambda d: d.samples.clear(),
+    "relabel": lambda d: d.samples.__setitem__(IMAGES - 1, (d.samples[-1][0], 999)),
+    "repath": lambda d: d.samples.__setitem__(IMAGES - 1, (d.samples[0][0], 150)),
+    "relabel all": lambda d: setattr(d, "samples", [(p, t + 1) for p, t in d.samples]),
+    "size": lambda d: setattr(d.transform.transforms[0], "size", (12, 12)),
+    "append a transform": lambda d: d.transform.transforms.append(v1.Normalize([0.5], [0.5])),
+    "transform": lambda d: setattr(d, "transform", transform(16)),
+    "other transform": lambda d: setattr(d, "transform", v1.Compose([v1.ToTensor(), lambda x: x[:, :4]])),
+    "target_transform": lambda d: setattr(d, "target_transform", lambda t: t + 7),
+    "loader": lambda d: setattr(d, "loader", lambda _: PIL.Image.new("RGB", (9, 9), (33, 33, 33))),
+    "class": lambda d: setattr(d, "__class__", Other),
+}
+
+
+class Other(datasets.ImageFolder):
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((3, 8, 8), 0.25), 77
+
+
+@WORKERS
+def test_edits_of_a_folder(root: Path, options: dict[str, Any]) -> None:
+    """Each change, in the second batch of an epoch, and what the next epoch makes of it."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        for name, edit in EDITS.items():
+            data = numbered(root)
+            loader = kind(data, 3, **options)
+            yield name, epoch(loader, lambda i, d=data, e=edit: e(d) if i == 1 else None)
+            yield name, epoch(loader)
+            if kind is DataLoader and name == "sort":
+                assert by_engine(loader), loader.explain()
+
+    compare(run)
+
+
+@WORKERS
+def test_lists_as_records(root: Path, options: dict[str, Any]) -> None:
+    """Records that are lists are changed in place, and targets that are tensors, lists or dicts."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        data = numbered(root)
+        data.samples = [[p, torch.tensor([t, t])] for p, t in data.samples]
+        loader = kind(data, 4, **options)
+
+        def edit(i: int) -> None:
+            if i == 1:
+                for sample in data.samples:
+                    sample[0] = data.samples[0][0]
+                    sample[1] += 1
+
+        yield epoch(loader, edit)
+        yield epoch(loader)
+        data.samples[5][0] = data.samples[9][0]
+        data.samples[6][1] = torch.tensor([7, 7])
+        yield epoch(loader)
+        for sample in data.samples:
+            sample[:] = [data.samples[2][0], {"t": 3, "l": [1, 2]}]
+        yield epoch(loader)
+        data.samples[1].append("a third value")
+        yield epoch(loader)
+
+    compare(run)
+
+
+@WORKERS
+def test_two_lists(root: Path, options: dict[str, Any]) -> None:
+    """A dataset of files and labels, which are changed one by one and together."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        files = sorted(root.glob("*/*"))
+        attributes = {"_image_files": files, "_labels": [10 * i for i in range(IMAGES)]}
+        data = made(datasets.Flowers102, transform(), loader=datasets.folder.default_loader, **attributes)
+        loader = kind(data, 3, **options)
+        yield epoch(loader, lambda i: data._labels.reverse() if i == 1 else None)
+        yield epoch(loader, lambda i: data._image_files.reverse() if i == 1 else None)
+        yield epoch(loader)
+        data._labels.append(5)
+        yield epoch(loader)
+        data._image_files = data._image_files[2:]
+        yield epoch(loader)
+
+    compare(run)
+
+
+class Counts:
+    """A target_transform with a state."""
+
+    def __init__(self) -> None:
+        self.more = 0
+
+    def __call__(self, target: int) -> int:
+        self.more += 1
+        return target + self.more
+
+
+@WORKERS
+def test_target_transforms(root: Path, options: dict[str, Any]) -> None:
+    """Functions that read what the loop changes, that count, draw, or make other kinds of values."""
+    names: dict[str, Any] = {"more": 100, "map": {10 * i: i for i in range(IMAGES)}}
+    functions: list[Any] = [
+        lambda t: t + names["more"], lambda t: names["map"][t], names["map"].get, Counts(), lambda t: t + 1,
+        lambda t: [t, str(t)], lambda t: torch.tensor(t), torch.tensor, float, lambda t: 1 // (t - 100),
+    ]  # fmt: skip
+
+    def run(kind: Any) -> Iterator[Any]:
+        for function in functions:
+            names.update(more=100, map=dict.fromkeys(names["map"], 1))
+            data = numbered(root)
+            data.target_transform = Counts() if isinstance(function, Counts) else function
+            loader = kind(data, 3, **options)
+
+            def edit(i: int) -> None:
+                if i == 1:
+                    names["more"] = 5
+                    names["map"].update(dict.fromkeys(names["map"], 8))
+
+            yield epoch(loader, edit)
+            yield epoch(loader)
+
+    compare(run)
+
+
+def test_targets_that_cannot_be_copied_run_as_python(root: Path) -> None:
+    data = numbered(root)
+    data.samples = [(p, Counts()) for p, _ in data.samples]
+    loader = DataLoader(data, 4, num_workers=1, collate_fn=None)
+    assert "Counts" in loader.explain() and "worker" in loader.explain()
+
+
+def parts(root: Path) -> Any:
+    a, b = numbered(root), numbered(root)
+    b.samples = [(p, 500 + t) for p, t in b.samples]
+    return a, b
+
+
+@WORKERS
+def test_parts_of_a_concatenation(root: Path, options: dict[str, Any]) -> None:
+    """Sizes are those of the construction, whatever becomes of the parts; nested, and of subsets."""
+
+    def other(a: Any, *_: Any) -> None:
+        a.samples = [(p, t + 2000) for p, t in a.samples[:5]]
+
+    edits: dict[str, Callable[..., Any]] = {
+        "grow": lambda a, b, s, c: a.samples.extend(a.samples[:3]),
+        "shrink": lambda a, b, s, c: a.samples.__delitem__(slice(5)),
+        "shrink the last": lambda a, b, s, c: b.samples.__delitem__(slice(5)),
+        "both": lambda a, b, s, c: (a.samples.append(a.samples[0]), b.samples.pop(0)),
+        "assign": other,
+        "indices": lambda a, b, s, c: s.indices.extend([1, 2]),
+        "fewer indices": lambda a, b, s, c: s.indices.pop(),
+        "swap indices": lambda a, b, s, c: s.indices.reverse(),
+        "other dataset": lambda a, b, s, c: setattr(s, "dataset", b),
+        "other part": lambda a, b, s, c: c.datasets.__setitem__(0, b),
+        "one part more": lambda a, b, s, c: c.datasets.append(a),
+        "one part less": lambda a, b, s, c: c.datasets.pop(),
+        "sizes": lambda a, b, s, c: setattr(c, "cumulative_sizes", [3, 6, 9]),
+    }
+
+    def run(kind: Any) -> Iterator[Any]:
+        for name, edit in edits.items():
+            a, b = parts(root)
+            s = tud.Subset(a, [5, -1, 3, 7])
+            c = tud.ConcatDataset([a, tud.ConcatDataset([s, b]) if name != "sizes" else s, b])
+            loader = kind(c, 5, **options)
+            yield epoch(loader, lambda i, e=edit, p=(a, b, s, c): e(*p) if i == 0 else None)
+            yield name, len(loader), epoch(loader)
+            if name == "grow" and kind is DataLoader:
+                assert by_engine(loader)
+
+    compare(run)
+
+
+def test_splits(root: Path) -> None:
+    """random_split and Subset follow their lists, and samplers what they have counted."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        data = numbered(root)
+        one, two = tud.random_split(data, [10, 6], torch.Generator().manual_seed(1))
+        loaders = [
+            kind(one, 4), kind(two, 4, num_workers=1), kind(data, 4, sampler=tud.SubsetRandomSampler(range(9))),
+            kind(data, 4, sampler=tud.WeightedRandomSampler([1.0] * IMAGES, 12)),
+            kind(data, 4, sampler=tud.DistributedSampler(data, 2, 1)),
+        ]  # fmt: skip
+        for _ in range(2):
+            for loader in loaders:
+                yield len(loader), epoch(loader)
+            data.samples.extend((p, t + 1000) for p, t in data.samples[:4])
+            one.indices[0] = IMAGES + 1
+            two.indices.append(0)
+        del data.samples[7:]
+        for loader in loaders:
+            yield epoch(loader)
+
+    compare(run)
+
+
+@pytest.mark.parametrize("make", [cifar, mnist, svhn])
+@WORKERS
+def test_pixels_in_memory(root: Path, make: Callable[[Path], Any], options: dict[str, Any]) -> None:
+    """Each byte counts, in its place: between epochs, and while one runs."""
+
+    def turn(d: Any, axis: int) -> None:
+        d.data = torch.flip(d.data, [axis]) if isinstance(d.data, torch.Tensor) else np.flip(d.data, axis).copy()
+
+    def inside(d: Any, to: Any) -> None:
+        d.data[:] = to
+
+    def permute(d: Any) -> None:
+        new = list(range(IMAGES))[::-1]
+        d.data = d.data[new]
+        name = "labels" if hasattr(d, "labels") else "targets"
+        old = getattr(d, name)
+        setattr(d, name, [old[i] for i in new] if isinstance(old, list) else old[new])
+
+    def one_byte(d: Any) -> None:
+        view = d.data.numpy() if isinstance(d.data, torch.Tensor) else d.data
+        view[-1].reshape(-1)[-1] ^= 1
+
+    def swap(d: Any) -> None:
+        view = d.data.numpy() if isinstance(d.data, torch.Tensor) else d.data
+        row = view[11].reshape(-1)
+        row[[0, 8]] = row[[8, 0]]
+
+    edits: list[Callable[[Any], None]] = [
+        lambda d: turn(d, 1), lambda d: turn(d, 2), lambda d: inside(d, d.data[0] * 0), one_byte, swap, permute,
+        lambda d: setattr(d, "data", d.data[:5]), lambda d: setattr(d, "transform", v1.Compose([v1.ToTensor()] * 1)),
+    ]  # fmt: skip
+
+    def run(kind: Any) -> Iterator[Any]:
+        for number, edit in enumerate(edits):
+            data = make(root)
+            loader = kind(data, 4, **options)
+            yield epoch(loader, lambda i, d=data, e=edit: e(d) if i == 1 else None)
+            yield number, epoch(loader)
+            if kind is DataLoader and edit is swap:
+                assert by_engine(loader)
+
+    compare(run)
+
+
+@WORKERS
+def test_another_folder(root: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths lead where they lead at the moment."""
+    other = root.parent / "run" / "data" / "a"
+    other.mkdir(parents=True)
+    for i in range(IMAGES):
+        draw(other / f"{i:02d}.png", 5 + 10 * i)
+
+    def run(kind: Any) -> Iterator[Any]:
+        monkeypatch.chdir(root.parent)
+        loader = kind(numbered(Path("data")), 4, **options)
+        yield epoch(loader, lambda i: os.chdir("run") if i == 1 else None)
+        yield epoch(loader)
+        os.chdir("/")
+        yield epoch(loader)
+        os.chdir(root.parent)
+        yield epoch(loader)
+        if kind is DataLoader:
+            assert by_engine(loader)
+
+    compare(run)
+
+
+def rewrite(folder: Path, to: int, how: str) -> None:
+    for i, path in enumerate(sorted(folder.glob("*.jpg"))):
+        before = path.stat()
+        new = path.with_suffix(".new")
+        draw(new, to + i, format="JPEG", quality=95)
+        with new.open("ab") as file:  # which decoders do not look at
+            file.truncate(4096) if how.startswith("equal") else None
+        if how.endswith("in place"):
+            path.write_bytes(new.read_bytes())
+            new.unlink()
+        else:
+            new.replace(path)
+        if "time" in how:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "how", ["by name", "in place", "equal by name", "equal in place", "equal time by name", "equal time in place"]
+)
+@pytest.mark.parametrize("cache", [False, True])
+def test_files_that_are_written_again(tmp_path: Path, how: str, cache: bool) -> None:
+    """Before each epoch, and while one runs without workers; two epochs in a row have the same files."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        folder = tmp_path / kind.__module__ / "a"
+        folder.mkdir(parents=True)
+        for i in range(IMAGES):
+            (folder / f"{i:02d}.jpg").touch()
+        rewrite(folder, 3, how.replace("time", ""))
+        data = datasets.ImageFolder(str(folder.parent), transform())
+        more = {"cache": True, "cache_dir": tmp_path / "cache"} if kind is DataLoader and cache else {}
+        for workers in (0, 1):
+            loader = kind(data, 4, num_workers=workers, **more)
+            for gray in (3, 40, 80, 80, 120):
+                rewrite(folder, gray, how)
+                yield epoch(loader)
+                yield epoch(loader)
+        loader = kind(data, 2, **more)
+        yield epoch(loader, lambda i: rewrite(folder, 200, how) if i == 1 else None)
+        yield epoch(loader, lambda i: (folder / "09.jpg").unlink() if i == 1 else None)
+
+    compare(run)
