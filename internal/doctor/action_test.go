@@ -138,6 +138,7 @@ func TestEngineIsAsked(t *testing.T) {
 	}{
 		{&loaderNote{Engine: &yes}, "stoker run -- python train.py", "decode and transform in Stoker's engine"},
 		{&loaderNote{Engine: &yes, Rest: []string{"transform"}}, "stoker run -- python train.py", "decode in Stoker's engine"},
+		{&loaderNote{Engine: &yes, Later: "from the next epoch on"}, "stoker run -- python train.py", "from the second epoch on"},
 		{&loaderNote{Engine: &no, Why: "__main__.Photos is not known to the engine"}, "stoker.pack(dataset", "pack the dataset"},
 		{&loaderNote{Why: "ImportError: no module"}, "stoker run --explain -- python train.py", "ask whether"},
 		{nil, "stoker run --explain -- python train.py", "ask whether"},

@@ -97,6 +97,9 @@ func (f *findings) cProfile() Action {
 		command = []string{"python", "train.py"}
 	}
 	words := slices.Concat(command[:1], []string{"-m", "cProfile", "-s", "cumtime"}, command[1:])
+	if f.r.Loader.Workers == 0 || f.s.threads {
+		return other(quoteWords(words))
+	}
 	return other(quoteWords(words) + "   # with num_workers=0")
 }
 
@@ -111,6 +114,9 @@ func (f *findings) inEngine(works float64, why string) (packs bool) {
 	case note == nil || note.Engine == nil:
 		f.add(gain, "ask whether Stoker's engine can make these batches, with the script as it is", f.run("--explain"),
 			"%s; the table before the first batch has the answer", why)
+	case *note.Engine && note.Later != "":
+		f.add(gain, "let Stoker's engine make the images from the second epoch on, with the script as it is", f.run(),
+			"%s; %s", why, printable(note.Later))
 	case *note.Engine && len(note.Rest) > 0:
 		gain = min(gain, f.s.gainOfEngine(f.sum.share(partDecode)/works))
 		f.add(gain, "decode in Stoker's engine instead of Python, with the script as it is", f.run(),

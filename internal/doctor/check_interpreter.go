@@ -15,7 +15,7 @@ func (interpreterCheck) holdsBack(f *findings) bool {
 
 func (c interpreterCheck) evidence(f *findings) {
 	if c.holdsBack(f) {
-		f.say("batches are made by threads of the trainer, which wait %.0f%% of that time for the interpreter's lock", 100*f.s.locked)
+		f.say("batches are made by threads of the trainer, which wait %.0f%% of that time for the interpreter's lock (GIL)", 100*f.s.locked)
 	}
 }
 
@@ -27,9 +27,7 @@ func (c interpreterCheck) advise(f *findings) {
 	work := s.lanes * s.use[causeCPU] * (1 - s.locked) // cores that the threads have together
 	n := max(1, int(s.cores))
 	gain := 1 / min(1, max(s.step+s.other, work/max(1, s.cores-s.outside), minTime))
-	if gain < 1.05 {
-		return // other programs have the cores
-	}
-	f.add(gain, "make the batches in "+processes(n)+" instead of threads", other("ProcessPoolExecutor(max_workers="+strconv.Itoa(n)+")   # or the workers of a DataLoader"),
-		"only one thread at a time runs Python code; they have %.2f of %.3g cores together", work, s.cores)
+	// Where other programs have the cores it gains little now.
+	f.add(max(1, gain), "make the batches in "+processes(n)+" instead of threads", other("ProcessPoolExecutor(max_workers="+strconv.Itoa(n)+")   # or the workers of a DataLoader"),
+		"only one thread at a time runs Python code (GIL); they have %.2f of %.3g cores together", min(work, s.tree), s.cores)
 }

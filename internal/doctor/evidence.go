@@ -33,7 +33,7 @@ func (f *findings) evidence() []string {
 	if e := s.engine; e != nil {
 		f.say("the engine reads %.0f%%, decodes and transforms %.0f%%, collates %.0f%% of what its threads could", 100*e.read, 100*e.decode, 100*e.collate)
 	} else if s.lanes >= 0.5 {
-		f.say("%s: %s", units.Plural(max(1, f.r.Loader.Workers), "worker"), s.useText())
+		f.say("%s: %s", units.Plural(max(1, f.r.Loader.Workers), s.laneName()), s.useText())
 	}
 	for _, x := range checks {
 		if v := x.about().verdict; v == "" || v == f.r.Verdict {
@@ -44,6 +44,14 @@ func (f *findings) evidence() []string {
 		f.say("accelerators are busy %.0f%% of the time", 100*f.per(gGPU))
 	}
 	return f.said
+}
+
+// laneName is the word for what makes batches.
+func (s *shares) laneName() string {
+	if s.threads {
+		return "thread"
+	}
+	return "worker"
 }
 
 // useText says what workers are at.

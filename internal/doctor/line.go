@@ -40,7 +40,11 @@ func (f *findings) line() (text string) {
 		return fmt.Sprintf("%s: threads that could run wait for a core %s of that time; without that and %s it would run %s as fast",
 			name, units.Whole(max(s.lag, s.delay)), about.removed, times(r.Gain))
 	}
-	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, units.Whole(r.Waiting), about.removed, times(r.Gain))
+	because := ""
+	if (interpreterCheck{}).holdsBack(f) {
+		because = "the threads that make it take turns at Python's interpreter lock (GIL); "
+	}
+	return fmt.Sprintf("%s: %s %s of the time; %swithout %s it would run %s as fast", name, where, units.Whole(r.Waiting), because, about.removed, times(r.Gain))
 }
 
 // times writes a factor.

@@ -26,10 +26,12 @@ type loaderNote struct {
 	Taken bool `json:"taken"`
 	// Engine is the answer of what recognises loaders for stoker run; nil where it was
 	// not asked. Why is the reason of a refusal, and Rest are the parts that Python
-	// would still do.
+	// would still do. Later says what the engine does from the second epoch on, of a dataset
+	// that it learns in the first.
 	Engine *bool    `json:"engine"`
 	Why    string   `json:"why"`
 	Rest   []string `json:"rest"`
+	Later  string   `json:"later"`
 }
 
 // noteState is what the trainers say of their loaders.

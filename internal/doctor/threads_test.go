@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/pystack"
@@ -43,6 +44,41 @@ func TestThreadsThatFeed(t *testing.T) {
 	}
 	if s, _ := make(10, 70); s.lanes != 0 {
 		t.Errorf("threads of a trainer that loads itself are its loader: %+v", s)
+	}
+}
+
+// TestThreadsAtTheInterpretersLock names the lock as the cause where threads of Python code
+// fill a queue, and has advice; threads that compute without the lock are not told so.
+func TestThreadsAtTheInterpretersLock(t *testing.T) {
+	for _, c := range []struct {
+		waits   float64 // looks at threads that wait for the lock, of 400
+		outside float64 // cores that other programs use
+		named   bool
+	}{{300, 0, true}, {300, 3.5, true}, {20, 0, false}} {
+		collector := &collector{}
+		collector.sys.cores = 4
+		b := bin{dt: 10, training: 100, threadLanes: 400, interpreter: c.waits}
+		b.trainer[causeStep], b.trainer[causeWait] = 30, 70
+		b.lanes[causeCPU], b.stalled[causeCPU] = 400, 70
+		b.v[mBusy] = 10 * c.outside
+		s, sum := collector.measure(&timeline{bins: []bin{b}})
+		r := &Report{Seconds: 10, Verdict: CPU, Gain: 3, Confidence: 0.9, Gains: map[Verdict]float64{CPU: 3}, Waiting: 0.7}
+		r.Loader = Loader{Kind: "unknown", Workers: 4, Trainers: 1}
+		f := &findings{c: collector, r: r, s: &s, sum: &sum}
+		evidence, line, advised := strings.Join(f.evidence(), "\n"), f.line(), false
+		for _, a := range f.advise() {
+			advised = advised || strings.Contains(a.Command, "ProcessPoolExecutor(")
+		}
+		for what, found := range map[string]bool{
+			"evidence": strings.Contains(evidence, "(GIL)"), "line": strings.Contains(line, "(GIL)"), "advice": advised,
+		} {
+			if found != c.named {
+				t.Errorf("%+v: %s: %v, want %v\n%s\n%s", c, what, found, c.named, line, evidence)
+			}
+		}
+		if !strings.Contains(evidence, "4 threads: ") {
+			t.Errorf("%+v: %s", c, evidence)
+		}
 	}
 }
 

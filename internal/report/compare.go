@@ -45,6 +45,10 @@ type figure struct {
 var figures = []figure{
 	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, three, 1},
 	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, three, 1},
+	// A loop whose steps were not counted spends its time in steps, or waits: the ratio is that of the speed.
+	{"share in steps (speed, for equal steps)", func(r *doctor.Report) float64 {
+		return known(1-r.Waiting, r.Steps.PerSecond == 0 && r.Loader.Trainers > 0)
+	}, units.Rough, 1},
 	{"trainer waits for data", func(r *doctor.Report) float64 { return r.Waiting }, units.Rough, -1},
 	{"step, mean", func(r *doctor.Report) float64 { return positive(r.Steps.Mean) }, units.Seconds, -1},
 	{"step, 99th percentile", func(r *doctor.Report) float64 { return positive(r.Steps.P99) }, units.Seconds, -1},

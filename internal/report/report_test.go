@@ -233,3 +233,30 @@ func FuzzPage(f *testing.F) {
 		dataOf(t, page)
 	})
 }
+
+// TestEveryComparisonHasASpeed holds that two runs have a row for their speed, also where the
+// steps were not counted.
+func TestEveryComparisonHasASpeed(t *testing.T) {
+	loader := doctor.Loader{Kind: "grain", Trainers: 1}
+	counted := func(perSecond, waiting float64) *doctor.Report {
+		return &doctor.Report{Waiting: waiting, Loader: loader, Steps: doctor.Steps{PerSecond: perSecond}}
+	}
+	for _, c := range []struct {
+		before, after *doctor.Report
+		row           string
+		ratio         float64
+	}{
+		{counted(2, 0.8), counted(6, 0.4), "steps per second", 3},
+		{counted(0, 0.8), counted(0, 0.4), "share in steps (speed, for equal steps)", 3},
+	} {
+		found := 0.0
+		for _, row := range Compare(c.before, c.after) {
+			if row.Name == c.row {
+				found = row.Ratio
+			}
+		}
+		if found < c.ratio*0.999 || found > c.ratio*1.001 {
+			t.Errorf("%s: %v, want %v", c.row, found, c.ratio)
+		}
+	}
+}

@@ -78,8 +78,11 @@ def _answer(loader: Any) -> dict[str, Any]:
         if isinstance(plan, str):
             return {"engine": False, "why": plan}
         try:
-            rows = plan.explain()
-            return {"engine": True, "rest": [row.part for row in rows if row.where == "workers"]}
+            rows = [row for row in plan.explain() if row.where != "engine"]
+            rest = sorted({row.part for row in rows if row.part in ("transform", "__getitem__")})
+            # A dataset that is learned in the first epoch says what it gains later.
+            later = next((row.gain for row in rows if row.part == "dataset"), "")
+            return {"engine": True, "rest": rest, "later": later}
         finally:
             plan.close()
     except Exception as error:
