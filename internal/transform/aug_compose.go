@@ -66,13 +66,10 @@ type compose struct {
 	pillow bool // the parts compute as Pillow does
 }
 
-// buildCompose takes, besides the operations, whether they compute as Pillow does:
-// stoker.torch asks for that where a program's transforms get images of Pillow's.
+// buildCompose takes, besides the operations, whether they compute as Pillow does with
+// pixels that it has, uint8 of 1 or 3 channels: transforms of torchvision ask for that.
 func buildCompose(a *Args) (Op, error) {
 	a.pillow = a.Bool("pillow", false) || a.pillow
-	if a.pillow && (a.pixels.DType != item.U8 || grayOrRGB(a.pixels) != "") {
-		return nil, fmt.Errorf("pillow is for images of uint8 with 1 or 3 channels, not %s", a.pixels)
-	}
 	ops, err := parts(a)
 	return &compose{"Compose", ops, 1, a.pillow}, err
 }
@@ -87,7 +84,7 @@ func (op *compose) run(r *Rand, img *Pixels, mask bool) error {
 		return nil
 	}
 	defer func(before bool) { img.Pillow = before }(img.Pillow)
-	img.Pillow = op.pillow
+	img.Pillow = op.pillow && img.Type.DType == item.U8 && grayOrRGB(img.Type) == ""
 	for i, part := range op.parts {
 		if err := applyPart(part, i, r, img, mask); err != nil {
 			return err

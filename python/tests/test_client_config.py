@@ -179,7 +179,7 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"rank": 1}, "world_size="),
         ({"rank": 2, "world_size": 2}, "rank=2"),
         ({"fields": {"image": [stoker.Resize]}}, r"write Resize\(...\)"),
-        ({"fields": {"image": [lambda x: x]}}, "not a stoker transform"),
+        ({"fields": {"image": [lambda x: x]}}, "not a transform of stoker"),
         ({"fields": {"image": 5}}, "list of transforms"),
         ({"fields": {"index": []}}, "record numbers"),
         ({"fields": "image"}, "dict such as"),

@@ -170,7 +170,12 @@ def _find(name: str) -> Any:
             of = importlib.import_module(f"{__name__}.{module}")
             if name in of.__all__:
                 return getattr(of, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = f"module {__name__!r} has no attribute {name!r}"
+    if not name.startswith("_"):
+        from . import _elsewhere
+
+        text += _elsewhere.hint(name, __dir__())
+    raise AttributeError(text)
 
 
 def __dir__() -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from . import transforms as own
+from . import transforms_augment, transforms_detection
 from ._errors import ConfigError, nearest
 from .transforms import Transform
 
@@ -25,7 +27,8 @@ class Field:
 
     Args:
         source: name of the stored field.
-        transforms: what is done to each image, mask or array, in order. Boxes and key points follow those of
+        transforms: what is done to each image, mask or array, in order; transforms of torchvision, or a ``Compose``
+            of them, too. Boxes and key points follow those of
             their image by themselves; their own list is for what concerns them alone, such as
             ``SanitizeBoundingBoxes``, and comes behind. Other fields take none.
         layout: memory layout of this array; by default that of the loader.
@@ -49,7 +52,7 @@ class Field:
     def __init__(
         self,
         source: str,
-        transforms: Transform | Sequence[Transform] = (),
+        transforms: Transform | Sequence[Transform | Callable[..., Any]] | Callable[..., Any] = (),
         *,
         layout: str | None = None,
         mask: bool = False,
@@ -58,7 +61,7 @@ class Field:
         depth: int | None = None,
     ) -> None:
         self.source = source
-        self.transforms = as_transforms(transforms, source)
+        self.transforms, gray = as_transforms(transforms, source)
         if layout is not None and layout not in LAYOUTS:
             raise ConfigError(f"layout={layout!r}; {nearest(str(layout), LAYOUTS)}")
         self.layout = layout
@@ -70,7 +73,7 @@ class Field:
             raise ConfigError(f"depth={depth!r} must be 8, 16 or 32")
         self.mask = bool(mask)
         self.follow = follow
-        self.mode = mode
+        self.mode = "L" if gray and mode is None and not mask else mode
         self.depth = depth
 
     def __repr__(self) -> str:
@@ -106,24 +109,58 @@ class Field:
         return config
 
 
-FieldSpec = Transform | Sequence[Transform] | Field
+# Transforms of torchvision and timm may stand where Stoker's do.
+FieldSpec = Transform | Sequence[Transform | Callable[..., Any]] | Callable[..., Any] | Field
+_LIBRARIES = ("torchvision.", "timm.", "torch.nn.")
 
 
-def as_transforms(value: object, name: str) -> tuple[Transform, ...]:
-    """Check a list of transforms; a single one stands for a list of one."""
-    if isinstance(value, Transform):
-        return (value,)
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for t in value:
-            if isinstance(t, type) and issubclass(t, Transform):
-                raise ConfigError(f"fields[{name!r}]: {t.__name__} is a class; write {t.__name__}(...)")
-            if not isinstance(t, Transform):
-                raise ConfigError(
-                    f"fields[{name!r}]: {t!r} is not a stoker transform; the engine runs outside Python, "
-                    "so only transforms of this package can be listed"
-                )
-        return tuple(value)
-    raise ConfigError(f"fields[{name!r}] is {value!r}; it must be a list of transforms or a stoker.Field")
+def _is_foreign(value: object) -> bool:
+    return not isinstance(value, type) and any(c.__module__.startswith(_LIBRARIES) for c in type(value).__mro__)
+
+
+def as_transforms(value: object, name: str) -> tuple[tuple[Transform, ...], bool]:
+    """Check a list of transforms, and return whether it makes images gray; a single one stands for a list of one."""
+    if isinstance(value, Transform) or _is_foreign(value):
+        value = (value,)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise ConfigError(f"fields[{name!r}] is {value!r}; it must be a list of transforms or a stoker.Field")
+    for t in value:
+        if isinstance(t, type) and (issubclass(t, Transform) or t.__module__.startswith(_LIBRARIES)):
+            raise ConfigError(f"fields[{name!r}]: {t.__name__} is a class; write {t.__name__}(...)")
+        if not isinstance(t, Transform) and not _is_foreign(t):
+            raise ConfigError(
+                f"fields[{name!r}]: {t!r} is not a transform of stoker or torchvision; the engine runs outside Python, "
+                "so Python functions go into map= or batch_map="
+            )
+    if all(isinstance(t, Transform) for t in value):
+        return tuple(value), False
+    return _translated(value, name)
+
+
+def _translated(transforms: Sequence[Any], name: str) -> tuple[tuple[Transform, ...], bool]:
+    """Return what a list with transforms of torchvision means for the engine."""
+    from ._elsewhere import ELSEWHERE
+    from .torch._recognise._library import Unknown
+    from .torch._recognise._transforms import translate
+
+    try:
+        program = translate(transforms)
+    except Unknown as reason:
+        lists = own.__all__ + transforms_augment.__all__ + transforms_detection.__all__
+        known = {n: f"write stoker.{n}(...)" for n in lists}
+        names = [n for t in _parts(transforms) if (n := type(t).__name__) in str(reason)]
+        twins = [step for n in names if (step := known.get(n) or ELSEWHERE.get(n))]
+        step = next(iter(twins), reason.step or "Python functions go into map= or batch_map=")
+        raise ConfigError(f"fields[{name!r}]: {reason}; {step}") from None
+    return tuple(program.ops), program.mode == "L"
+
+
+def _parts(transforms: Sequence[Any]) -> list[Any]:
+    parts: list[Any] = []
+    for t in transforms:
+        inner = getattr(t, "transforms", None)
+        parts += _parts(inner) if isinstance(inner, Sequence) else [t]
+    return parts
 
 
 def parse_fields(fields: Mapping[str, FieldSpec] | Sequence[str] | None) -> tuple[dict[str, Field], list[str]]:

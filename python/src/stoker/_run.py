@@ -60,6 +60,7 @@ class _Seen:
         self.size = ""
         self.number = 0
         self.reason = ""
+        self.step = ""  # what to type next, where there is a reason
         self.rows: list[Any] = []
         self.first = _Phase()
         self.epochs: list[_Phase] = []  # of the engine: the first and the last one
@@ -117,8 +118,11 @@ class _Takeover:
                 self.seen.append(seen)
         if plan is None or not plan.fits(loader):
             answer = _recognise.plan(loader)
-            plan, seen.reason = (None, answer) if isinstance(answer, str) else (answer, "")
-            seen.rows = list(plan.explain()) if plan is not None else [_path.Row("all", "torch", seen.reason)]
+            if isinstance(answer, str):
+                plan, seen.reason, seen.step = None, answer, answer.step
+                seen.rows = [_path.Row("all", "torch", seen.reason, seen.step)]
+            else:
+                plan, seen.reason, seen.rows = answer, "", list(answer.explain())
             self.of[loader] = seen, plan
         if self.options.explain and not seen.told and _reports():
             seen.told = True
@@ -255,7 +259,7 @@ def _report(all_seen: list[_Seen]) -> list[str]:
     lines = ["", "stoker run:"]
     for seen in all_seen:
         if seen.reason:
-            lines.append(f"  {seen.name}: as it was. {seen.reason}")
+            lines += [f"  {seen.name}: as it was. {seen.reason}", f"    next: {seen.step}"]
             continue
         lines.append(f"  {seen.name}: in the engine ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
         epochs, first = [e for e in seen.epochs if e.seconds > 0], seen.first

@@ -143,8 +143,8 @@ class TorchWay:
 class WorkerWay:
     """Worker processes of our own."""
 
-    def __init__(self, why: str, job: Job | Sent) -> None:
-        self.why, self._job = why, job
+    def __init__(self, why: str, job: Job | Sent, gain: str = "") -> None:
+        self.why, self._job, self.gain = why, job, gain
 
     def fits(self, loader: Any) -> bool:
         """Choose anew each time: the workers of an epoch get what the loader has then."""
@@ -161,7 +161,7 @@ class WorkerWay:
         default = loader.collate_fn is default_collate
         stack = "stacks are made in shared memory" if default else "the user's function; its tensors are copied once"
         return [
-            Row("dataset", workers, self.why or "any Python"),
+            Row("dataset", workers, self.why or "any Python", self.gain),
             Row("collate", workers, stack),
             Row("hand-off", "shared memory", "no pickling of arrays, no files; memory is used again"),
         ]
@@ -170,19 +170,21 @@ class WorkerWay:
 def choose(loader: Any) -> Way:
     """Choose how epochs of a loader are made."""
     found, why = _recognised(loader)
+    step = getattr(why, "step", "")
     if found is not None:
         against = _against(loader, found.samples) if found.samples is not None and loader.num_workers > 0 else None
         if against is not None:
             found.close()
         return against or EngineWay(found)
     if loader.num_workers == 0:
-        return TorchWay(f"num_workers=0: everything runs in this process. {why}".strip(), "num_workers=N: N cores")
+        steps = [*([step] if step else []), "num_workers=N: N cores"]
+        return TorchWay(f"num_workers=0: everything runs in this process. {why}".strip(), "; or ".join(steps))
     if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
-        return TorchWay("DataPipes are sharded and seeded by torch")
+        return TorchWay("DataPipes are sharded and seeded by torch", step)
     if not loader.prefetch_factor:
-        return TorchWay("prefetch_factor=0")
+        return TorchWay("prefetch_factor=0", "prefetch_factor=2")
     try:
-        return WorkerWay(why, _job(loader))
+        return WorkerWay(why, _job(loader), step)
     except Exception as error:
         return _unsent(loader, error)
 

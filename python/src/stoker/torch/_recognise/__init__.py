@@ -23,15 +23,32 @@ PACKAGES = ("datasets", "timm", "torchvision")
 DEEP = 8
 
 
-def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
+# The step that always helps.
+_PACK = 'stoker.pack(dataset, "out"), then stoker.Loader("out", batch_size=N); Python functions go into its map='
+
+
+class Refusal(str):
+    """Why a loader runs as Python."""
+
+    step = _PACK  # what to type next
+
+    @classmethod
+    def of(cls, why: str, step: str = "") -> Refusal:
+        """Return a reason with its next step."""
+        made = cls(why)
+        made.step = step or _PACK
+        return made
+
+
+def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
     """Return the plan of a loader that the engine can run, or why it cannot."""
     # What recognises is imported for datasets that it may know: it takes more memory than all the rest of a loader.
     stranger = _stranger(loader.dataset)
     if stranger is not None:
-        return f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine"
+        return Refusal.of(f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine")
 
     if loader.num_workers > 0 and not loader.prefetch_factor:
-        return "prefetch_factor=0"  # which torch refuses
+        return Refusal.of("prefetch_factor=0", "prefetch_factor=2")  # torch refuses 0
 
     from ..._binary import find_binary
     from ..._errors import EngineNotFound
@@ -50,18 +67,34 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
         find_binary()
         return EnginePlan(loader)
     except Unknown as reason:
-        return str(reason)
+        return Refusal.of(str(reason), reason.step)
     except EngineNotFound as error:
-        return str(error).splitlines()[0]
+        why, _, hint = str(error).partition("\n")
+        return Refusal.of(why, " ".join(hint.split()) or "STOKER_BINARY=path of the program stoker")
     except Exception as error:
         # It may be the program's: then it comes again, where torch raises it.
         text = str(error).splitlines()
-        return f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}"
+        return Refusal.of(f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}")
+
+
+# What Python itself writes into a class without a body; it changes nothing.
+_NOTHING = {
+    "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
+    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__",
+    "__orig_bases__",
+}  # fmt: skip
+
+
+def meant(cls: type) -> type:
+    """Return the class that a class is but for its name: its only base, where it adds nothing to it."""
+    while len(cls.__bases__) == 1 and type(cls) is type(cls.__bases__[0]) and vars(cls).keys() <= _NOTHING:
+        cls = cls.__bases__[0]
+    return cls
 
 
 def _stranger(dataset: Any, depth: int = 0) -> type | None:
     """Return the class of this dataset, or of one in it, of which nothing is known; None when there is none."""
-    kind = type(dataset)
+    kind = meant(type(dataset))
     inside: Any = []
     if kind is torch.utils.data.Subset:
         inside = [vars(dataset).get("dataset")]

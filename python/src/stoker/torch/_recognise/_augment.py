@@ -9,7 +9,7 @@ from typing import Any
 from ... import transforms as st
 from ... import transforms_augment as aug
 from ... import transforms_detection as det
-from . import _proof
+from . import _proof, meant
 from ._library import Unknown
 from ._program import PICTURE, Program, fill_of, pixels
 
@@ -117,7 +117,7 @@ _POLICY = (
 def _magnitudes(t: Any, bins: int, names: Sequence[str]) -> dict[str, tuple[float, ...]]:
     """Return the magnitudes of a policy's operations, but for those that depend on the size of a picture."""
     found: dict[str, tuple[float, ...]] = {}
-    whole = type(t).__name__ == "TrivialAugmentWide"
+    whole = meant(type(t)).__name__ == "TrivialAugmentWide"
     if hasattr(type(t), "_AUGMENTATION_SPACE"):  # of v2
         functions = {name: f for name, (f, _) in type(t)._AUGMENTATION_SPACE.items()}
         for name, f in functions.items():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from . import DEEP, _proof
+from . import DEEP, _proof, meant
 from ._library import Unknown, check_class, check_instance, qualified
 
 Records = npt.NDArray[np.int64]
@@ -92,7 +92,7 @@ def recognise(dataset: Any, depth: int = 0) -> Data:
     """Return what a dataset has, or raise Unknown."""
     if depth > DEEP:
         raise Unknown(f"datasets lie in each other more than {DEEP} deep")
-    kind = type(dataset)
+    kind = meant(type(dataset))
     name = qualified(kind)
     if kind is torch.utils.data.Subset:
         check_class(kind)

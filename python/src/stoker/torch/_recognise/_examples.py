@@ -412,7 +412,7 @@ class ExamplesPlan(_plan.EnginePlan):
             Row("transform", "engine", ", ".join(program.names)),
         ]
         if program.rest:
-            rows.append(Row("transform", python, self._split_why()))
+            rows.append(Row("transform", python, self._split_why(), program.step))
         called = _plan.name_of(found.transform)
         without = ", without images" if found.whole else ""
         what = f"{function} runs as it is{without}; where it calls {called}, it gets what the engine has made"

@@ -63,7 +63,10 @@ def find(loader: Any) -> Found:
     programs = []
     for leaf in data.leaves:
         if leaf.dataset.transform is None:
-            raise Unknown("there is no transform: it gives pictures and no tensors")
+            raise Unknown(
+                "there is no transform: it gives pictures and no tensors",
+                "transform=v2.Compose([v2.Resize((height, width)), v2.PILToTensor()])",
+            )
         # Of pixels in memory the beginning takes no time that would pay for handing them on.
         files, own = leaf.paths is not None, collate == "program"
         programs.append(
@@ -300,7 +303,7 @@ class EnginePlan:
             Row("transform", "engine", ", ".join(program.names) or "as they are stored"),
         ]
         if program.rest:
-            rows.append(Row("transform", python, self._split_why()))
+            rows.append(Row("transform", python, self._split_why(), program.step))
         if found.target_transform is not None:
             rows.append(Row("target_transform", python, "it is a function of the program's"))
         if found.split:

@@ -33,10 +33,14 @@ class Program:
     # What Python does behind that, one behind the other, and why the first of it is not the engine's.
     rest: list[Any] = field(default_factory=list)
     why: str = ""
+    step: str = ""  # what to change about that
+    # Whether the functions of the libraries must be known: those that the engine replaces.
+    proven: bool = True
 
     def key(self) -> tuple[Any, ...]:
         """Return what two programs of which the engine does the same have in common."""
-        return (*map(repr, self.ops), self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
+        ops = [repr(op.to_config()) for op in self.ops]
+        return (*ops, self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
 
     def add(self, op: st.Transform, *, random: bool = False) -> None:
         """Append an operation."""
@@ -83,11 +87,17 @@ class Exact(st.Transform):
             op["magnitudes"] = dict(self.magnitudes)
         return {"op": "Compose", "transforms": [op], "pillow": True} if self.pillow else op
 
+    def __repr__(self) -> str:
+        return repr(self.of)
+
 
 def pixels(t: Any, p: Program) -> None:
     """Check that a transform of pixels stands where the engine's gives the same."""
     if p.state not in (PICTURE, BYTES):
-        raise Unknown(f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats")
+        raise Unknown(
+            f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats",
+            f"move {type(t).__name__} in front of ToTensor or ToDtype",
+        )
 
 
 def fill_of(t: Any) -> Any:

@@ -106,7 +106,14 @@ _MOST, _DEEPEST = 256, 4
 
 
 class Unknown(Exception):
-    """Something that is not proven to be equal; the text says what, as the reason in ``explain()``."""
+    """Something that is not proven to be equal; the text says what, as the reason in ``explain()``.
+
+    ``step`` is what to change, "" for the step that always helps.
+    """
+
+    def __init__(self, why: str, step: str = "") -> None:
+        super().__init__(why)
+        self.step = step
 
 
 def check(*names: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,11 @@ import torch
 from ... import transforms as st
 from ... import transforms_augment as aug
 from ..._errors import ConfigError
-from . import _augment, _proof
+from . import _augment, _proof, meant
 from ._library import Unknown, check_class, check_instance, forwards_to, qualified
 from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
 
-__all__ = ["ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "recognise"]
+__all__ = ["ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "recognise", "translate"]
 
 
 def recognise(transform: Any, channels: int, *, split: bool = False, pictures: bool = False) -> Program:
@@ -33,8 +33,13 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
             _add(part, program)
         except Unknown as reason:
             if not split or not at:
+                if split and not reason.step:
+                    name = getattr(part, "__qualname__", type(part).__name__)
+                    reason.step = (
+                        f"put a crop or Resize((height, width)) in front of {name}: the engine runs all before it"
+                    )
                 raise
-            good.rest, good.why = parts[at:], str(reason)
+            good.rest, good.why, good.step = parts[at:], str(reason), reason.step
             return good
         if program.plain and program.wrapped is not None and program.sized:
             good, at = program.copy(), i + 1
@@ -43,9 +48,28 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
     return program
 
 
+def translate(transforms: Sequence[Any]) -> Program:
+    """Return what a list of the libraries' transforms, and of Stoker's own, means for the engine, or raise Unknown.
+
+    The list describes what the engine does, so it does not matter what the libraries' functions do by now.
+    """
+    program = Program(proven=False)
+    for transform in transforms:
+        if isinstance(transform, st.Transform):
+            program.add(transform)
+            if isinstance(transform, st.ToDtype | st.Normalize):
+                program.state = UNIT if isinstance(transform, st.ToDtype) and transform.scale else FLOATS
+            continue
+        parts: list[Any] = []
+        _flatten(transform, parts, 0, proven=False)
+        for part in parts:
+            _add(part, program)
+    return program
+
+
 def is_list(transform: Any) -> bool:
     """Say whether something is a list of transforms, of a library's."""
-    return qualified(type(transform)) in _CONTAINERS
+    return qualified(meant(type(transform))) in _CONTAINERS
 
 
 class Unchanged:
@@ -58,7 +82,7 @@ class Unchanged:
         self._states = [(part, _state(part)) for part in parts[: len(parts) - len(program.rest)]]
 
     def _walk(self, transform: Any, parts: list[Any]) -> None:
-        kind = type(transform)
+        kind = meant(type(transform))
         name = qualified(kind)
         if name in _CONTAINERS:
             attribute = "transforms"
@@ -95,41 +119,43 @@ def _inside(transform: Any, attribute: str) -> list[Any]:
 
 def _state(part: Any) -> dict[str, Any]:
     found = {k: type(v)(v) if type(v) in (list, dict) else v for k, v in vars(part).items()}
-    if qualified(type(part)) in {*_CONTAINERS, *_COMPOSITES}:
+    if qualified(meant(type(part))) in {*_CONTAINERS, *_COMPOSITES}:
         found["of its transforms"] = [_state(inner) for inner in part.transforms]
     return found
 
 
-def _flatten(transform: Any, parts: list[Any], depth: int) -> None:
+def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = True) -> None:
     """List what is called one behind the other."""
     if depth > 8:
         raise Unknown("transforms lie in each other more than 8 deep")
-    kind = type(transform)
+    kind = meant(type(transform))
     name = qualified(kind)
     if name in _CONTAINERS or name == "torch.nn.modules.container.Sequential":
-        check_class(kind)
+        if proven:
+            check_class(kind)
         check_instance(transform)
         for inner in transform if kind is torch.nn.Sequential else transform.transforms:
-            _flatten(inner, parts, depth + 1)
+            _flatten(inner, parts, depth + 1, proven=proven)
         return
     if name not in _KNOWN:
         attribute = forwards_to(kind, "__call__")
         inner = getattr(transform, "__dict__", {}).get(attribute or "")
         if inner is not None:
-            _flatten(inner, parts, depth + 1)
+            _flatten(inner, parts, depth + 1, proven=proven)
             return
     parts.append(transform)
 
 
 def _add(transform: Any, program: Program) -> None:
     """Have the engine do a transform too, or raise Unknown, after which the program is of no use."""
-    kind = type(transform)
+    kind = meant(type(transform))
     name = qualified(kind)
     known = _KNOWN.get(name)
     if known is None:
         what = name if not hasattr(transform, "__qualname__") else f"the function {transform.__qualname__}"
         raise Unknown(f"{what} is not known to the engine")
-    check_class(kind)
+    if program.proven:
+        check_class(kind)
     check_instance(transform)
     if program.wrapped and not name.startswith((_V2, "torch.")):
         program.wrapped = None
@@ -143,7 +169,8 @@ def _add(transform: Any, program: Program) -> None:
 def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
     """Return what the engine does for each of the transforms inside another one, or raise Unknown."""
     if type(transforms) is torch.nn.ModuleList:
-        check_class(torch.nn.ModuleList)
+        if p.proven:
+            check_class(torch.nn.ModuleList)
         check_instance(transforms)
     elif not isinstance(transforms, list | tuple):
         raise Unknown(f"transforms in a {type(transforms).__name__}")
@@ -151,8 +178,9 @@ def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
     found = []
     for t in transforms:
         inner = replace(p.copy(), ops=[])
-        if qualified(type(t)) in _CONTAINERS:
-            check_class(type(t))
+        if is_list(t):
+            if p.proven:
+                check_class(meant(type(t)))
             check_instance(t)
             inner.ops = [op for ops in _members(t.transforms, inner) for op in ops]
         else:
