@@ -6,6 +6,7 @@ import gc
 import pickle
 import socket
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,13 +122,53 @@ def test_slot_returns_with_the_last_view(make: Make) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_all_slots_held(make: Make) -> None:
-    loader = make("fake:len=100&slots=3", batch_size=1)
+    loader = make("fake:len=100&slots=2", batch_size=1)
     it = iter(loader)
-    held = [next(it) for _ in range(3)]
-    with pytest.raises(stoker.BatchesHeld, match=r"all 3 batches[\s\S]*copy\(\)[\s\S]*prefetch"):
+    held = [next(it) for _ in range(2)]
+    with pytest.raises(stoker.BatchesHeld, match=r"all 2 batches[\s\S]*copy\(\)[\s\S]*prefetch"):
         next(it)
     held.pop()
-    assert next(it).index.tolist() == [3]
+    assert next(it).index.tolist() == [2]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("slots", [3, 4, 8])
+def test_who_keeps_all_batches_gets_copies(make: Make, slots: int) -> None:
+    loader = make(f"fake:len=40&slots={slots}", batch_size=1)
+    with pytest.warns(RuntimeWarning, match=rf"keeps {slots - 1} batches[\s\S]*hint: keep .copy") as warned:
+        batches = list(loader)
+    assert [b.index.tolist() for b in batches] == [[i] for i in range(40)]
+    assert loader.stats()["held"] == slots - 1
+    first = [b.image.copy() for b in batches]
+    images = [b.image for b in loader]  # the slots are still held
+    assert len(images) == 40
+    for a, b in zip(first, batches, strict=True):
+        assert (a == b.image).all()
+    assert len([w for w in warned if "batches, for which" in str(w.message)]) == 1
+    del batches, images
+    gc.collect()
+    for batch in loader:  # as before
+        assert loader.stats()["held"] <= 2
+        del batch
+
+
+@pytest.mark.usefixtures("impatient")
+def test_concatenating_all_batches(make: Make) -> None:
+    loader = make("fake:len=40&slots=3", batch_size=4)
+    with pytest.warns(RuntimeWarning, match="copies"):
+        index = np.concatenate([b.index for b in loader])
+    assert index.tolist() == list(range(40))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_uses_a_few_batches_is_not_warned(make: Make) -> None:
+    loader = make("fake:len=40&slots=4", batch_size=1)
+    last: list[object] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch in loader:
+            last = [*last, batch][-2:]
+            del batch
 
 
 @pytest.mark.usefixtures("impatient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -80,6 +81,10 @@ class Epochs:
         self._lock = threading.RLock()
         self.wait_seconds = 0.0
         self.batches = 0
+        # Copies in a row since the program keeps all batches, and whether it knows.
+        self.copies = feeder is None
+        self._copied = 0
+        self._warned = False
         self.skipped = 0
         self.restarts = Restarts()
         self.shut = False
@@ -355,6 +360,8 @@ class Epochs:
             root = connection.lease(event, self._slot_bytes)
             views = self._views(root, event.rows)
             batch = Batch(views, event.epoch, event.step, event.rows, self._beside, event.repeated)
+            if self.copies:
+                batch = self._kept(connection, batch)
             self.position = self._running = connection.cursor = Position(event.next_epoch, event.next_row)
             self.batches += 1
             return batch, False
@@ -363,6 +370,29 @@ class Epochs:
         except BaseException:
             connection.tear()  # the next `for` starts the engine anew
             raise
+
+    def _kept(self, connection: Connection, batch: Batch) -> Batch:
+        """Return a copy if the program keeps all other batches, so that the engine goes on with this one's memory.
+
+        A ring of two batches has one that the program uses and one that comes: it gets no copies.
+        """
+        if connection.slots <= 2 or connection.held < connection.slots:
+            self._copied = 0
+            return batch
+        if not self._copied:
+            gc.collect()  # batches in cycles come back
+            if connection.held < connection.slots:
+                return batch
+        self._copied += 1
+        if self._copied == 2 and not self._warned:
+            self._warned = True
+            warn(
+                f"the program keeps {connection.slots - 1} batches, for which the engine has room; further batches are "
+                "copies, in memory of the program\n"
+                "hint: keep .copy() of what you need of a batch, or drop batches, to train at full speed",
+                RuntimeWarning,
+            )
+        return batch.copy()
 
     def _report_skipped(self, end: wire.EpochEnd) -> None:
         self.skipped += end.skipped

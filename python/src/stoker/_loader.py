@@ -187,8 +187,8 @@ class Loader:
 
     Attributes:
         batch_size, rank, world_size, seed, shuffle, drop_last: as in force.
-        classes: names of the classes; the label is the index. For several label
-            fields see ``info["classes"]``.
+        classes: names of the classes; the label is the index. Of several label fields those of
+            ``label`` or ``target``; see ``info["classes"]`` for the others.
         num_records: records of the source.
         info: what the engine says about the source and its plan. ``info["skipped"]`` lists
             the files that are not records, by reason; it is missing if there are none.
@@ -406,6 +406,9 @@ class Loader:
         """Names of the classes; empty when the source has none."""
         classes = self.info.get("classes") or {}
         labels = [a["name"] for a in self.info["arrays"] if a.get("kind") == "label"]
+        # Of several, the one that is called so is what a model learns, also if it has no names.
+        if len(labels) > 1 and (main := next((n for n in ("label", "target") if n in labels), "")):
+            labels, classes = [main], {n: c for n, c in classes.items() if n == main}
         return list(next((classes[name] for name in [*labels, *classes] if name in classes), []))
 
     @property
