@@ -52,6 +52,14 @@ const (
 	workerBuffers = 8
 )
 
+// amount is a budget as it was given, in MiB or, below one, in bytes.
+func amount(n int64) string {
+	if n < 1<<20 {
+		return units.Plural(n, "byte")
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
 // MakePacking shares the memory out, or says how much is needed.
 func MakePacking(r *PackRequest) (*Packing, error) {
 	p := &Packing{Budget: r.Memory, Chunk: chunkTimes * r.ChunkBytes}
@@ -61,8 +69,8 @@ func MakePacking(r *PackRequest) (*Packing, error) {
 		if r.Held > 0 {
 			held = fmt.Sprintf("%d MiB of records that are held because their files are compressed, ", units.MiB(r.Held))
 		}
-		return nil, fmt.Errorf("the memory budget is %d MiB, too little: %schunks of %d MiB and the images beside need %d MiB; set memory to that or more",
-			r.Memory>>20, held, units.MiB(r.ChunkBytes), units.MiB(p.Chunk+least+r.Held))
+		return nil, fmt.Errorf("the memory budget is %s, too little: %schunks of %d MiB and the images beside need %d MiB; set memory to that or more",
+			amount(r.Memory), held, units.MiB(r.ChunkBytes), units.MiB(p.Chunk+least+r.Held))
 	}
 	part := clamp(rest/16, minPackPart, int64(r.Threads)*packPart)
 	p.Ahead, p.Quick = part, part
@@ -104,8 +112,8 @@ func MakeVerifying(r *VerifyRequest) (*Verifying, error) {
 	threads := int64(r.Threads)
 	rest := r.Memory - threads*verifyWorker
 	if rest < minVerify {
-		return nil, fmt.Errorf("the memory budget is %d MiB, too little: decoding in %d threads needs %d MiB; set memory to that or more, or use fewer threads",
-			r.Memory>>20, r.Threads, units.MiB(threads*verifyWorker+minVerify))
+		return nil, fmt.Errorf("the memory budget is %s, too little: decoding in %d threads needs %d MiB; set memory to that or more, or use fewer threads",
+			amount(r.Memory), r.Threads, units.MiB(threads*verifyWorker+minVerify))
 	}
 	p := &Verifying{Budget: r.Memory, Read: rest / 4, Large: rest / 2, Kept: min(rest/16/threads, maxKept)}
 	p.OneRead, p.One = max(p.Read, r.Free/4), max(p.Large, r.Free/2)

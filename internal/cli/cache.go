@@ -219,7 +219,7 @@ that is cached, and copies that were never finished; whole ones are removed by n
 func what(records, chunks int64) string {
 	switch {
 	case chunks == 0:
-		return units.Int(records) + " records"
+		return units.Records(records)
 	case records == 0:
 		return units.Plural(chunks, "chunk")
 	}

@@ -60,7 +60,7 @@ Raw pixels cannot become files again. If that is interrupted, the same command g
 on where it stopped; with all other forms it begins anew.`,
 		Example: `  stoker convert train/ photos/
   stoker convert train/ tar:shards/ --shard-size 512MiB
-  stoker convert cifar-10-batches-py?split=train cifar.npz
+  stoker convert 'cifar-10-batches-py?split=train' cifar.npz
   stoker convert list.csv out.tfrecord --field image --field class=label
   stoker convert train/ train-raw/ --images raw --resize 256`,
 		Args: cobra.ExactArgs(2),
@@ -87,7 +87,7 @@ on where it stopped; with all other forms it begins anew.`,
 			case compress != "" || fields != nil:
 				return usageError("", "--field and --compress are for other formats than packs")
 			case !look.spec.Empty():
-				return usageError("stoker pack "+stores.Public(args[0])+" OUT --where ...", "a pack that is converted stays whole; stoker pack makes one of a part of it")
+				return usageError("stoker pack "+units.Shell(stores.Public(args[0]))+" OUT --where ...", "a pack that is converted stays whole; stoker pack makes one of a part of it")
 			}
 			opt, err := f.options()
 			if err != nil {

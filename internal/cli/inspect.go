@@ -206,6 +206,14 @@ func (app *App) inspectText(r *pack.Reader) error {
 	return err
 }
 
+// span is "3 to 5", or "3" if all are the same.
+func span(least, most int64) string {
+	if least == most {
+		return units.Int(least)
+	}
+	return units.Int(least) + " to " + units.Int(most)
+}
+
 // picturesText describes the images or masks of a field.
 func picturesText(p *page, f *pack.Field, several bool) {
 	im, n := f.Stats.Images, f.Stats.Count
@@ -216,9 +224,15 @@ func picturesText(p *page, f *pack.Field, several bool) {
 	if several {
 		title += " " + clean(f.Name)
 	}
-	p.section(title, fmt.Sprintf("%s to %s wide, %s to %s high, %.2f megapixels on average",
-		units.Int(int64(im.MinWidth)), units.Int(int64(im.MaxWidth)), units.Int(int64(im.MinHeight)),
-		units.Int(int64(im.MaxHeight)), float64(im.Pixels)/1e6/float64(max(n, 1))))
+	mean := float64(im.Pixels) / float64(max(n, 1))
+	pixels := fmt.Sprintf("%.2f megapixels", mean/1e6)
+	if mean < 100e3 {
+		pixels = units.Int(int64(mean+0.5)) + " pixels"
+	}
+	if im.MinWidth != im.MaxWidth || im.MinHeight != im.MaxHeight {
+		pixels += " on average"
+	}
+	p.section(title, fmt.Sprintf("%s wide, %s high, %s", span(int64(im.MinWidth), int64(im.MaxWidth)), span(int64(im.MinHeight), int64(im.MaxHeight)), pixels))
 	t := newTable("codec", "records", "share", "bytes", "per image")
 	for _, name := range slices.Sorted(maps.Keys(im.Codecs)) {
 		c := im.Codecs[name]
@@ -359,7 +373,11 @@ func fieldText(f *pack.Field) string {
 		add("of %s", f.Boxes)
 	}
 	if r := s.Rows; r != nil {
-		add("%s to %s long, mean %.1f", units.Int(r.Min), units.Int(r.Max), float64(r.Total)/float64(max(s.Count, 1)))
+		text := span(r.Min, r.Max) + " long"
+		if r.Min != r.Max {
+			text += fmt.Sprintf(", mean %.1f", float64(r.Total)/float64(max(s.Count, 1)))
+		}
+		add("%s", text)
 	} else if s.Sizes != nil {
 		add("%s, up to %s", units.Bytes(s.Bytes), units.Bytes(s.MaxBytes))
 	}

@@ -83,7 +83,7 @@ func (app *App) removeRecords(out, where string, asJSON bool) error {
 	}
 	_, err = lipgloss.Fprintf(app.Stdout, "%s  %s removed, %s are left\n", headOf(out), units.Plural(len(ids), "record"), units.Int(now.Records))
 	if err == nil && now.Removed() > 0 {
-		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(now), out)
+		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(now), units.Shell(out))
 	}
 	return err
 }

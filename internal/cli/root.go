@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stokerdata/stoker/internal/leftover"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
 )
 
@@ -166,7 +168,24 @@ func (app *App) run(args []string) error {
 	if err == nil || started || errors.As(err, &e) {
 		return err
 	}
-	return &Error{Code: ExitUsage, Msg: usageMessage(err), Hint: fmt.Sprintf("%s --help says what it takes", cmd.CommandPath())}
+	hint := fmt.Sprintf("%s --help says what it takes", cmd.CommandPath())
+	if flag, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+		if near := nearestFlag(cmd, flag); near != "" {
+			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
+		}
+	}
+	return &Error{Code: ExitUsage, Msg: usageMessage(err), Hint: hint}
+}
+
+// nearestFlag returns the flag of a command that is most like a name, "" for none.
+func nearestFlag(cmd *cobra.Command, name string) string {
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	return units.Nearest(name, known)
 }
 
 // root makes the tree of commands. It notes in started that a command line was

@@ -131,10 +131,10 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 		_, err = fmt.Fprintf(app.Stdout, "each record has %d variants (--augment), all of them in these shards\n", n)
 	}
 	if err == nil && rep.Manifest.Removed() > 0 {
-		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(rep.Manifest), dir)
+		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(rep.Manifest), units.Shell(dir))
 	}
 	if err == nil && len(rep.Stray) > 0 {
-		_, err = fmt.Fprintf(app.Stdout, "%s belong to nothing (%s, ...); stoker pack --compact %s deletes them\n", units.Plural(len(rep.Stray), "file"), rep.Stray[0], dir)
+		_, err = fmt.Fprintf(app.Stdout, "%s belong to nothing (%s, ...); stoker pack --compact %s deletes them\n", units.Plural(len(rep.Stray), "file"), rep.Stray[0], units.Shell(dir))
 	}
 	return err
 }

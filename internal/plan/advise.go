@@ -172,9 +172,9 @@ func (r *resolved) changes(p *Plan) []change {
 	}
 	command := func(flags string) string {
 		if verb == "convert" {
-			return fmt.Sprintf("stoker convert %s %s %s", src, packed, flags)
+			return fmt.Sprintf("stoker convert %s %s %s", units.Shell(src), packed, flags)
 		}
-		return fmt.Sprintf("stoker pack %s %s %s", src, packed, flags)
+		return fmt.Sprintf("stoker pack %s %s %s", units.Shell(src), packed, flags)
 	}
 	if r.dataset.Layout == LayoutFiles {
 		out = append(out, change{

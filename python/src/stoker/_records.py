@@ -243,7 +243,9 @@ class Writer:
             try:
                 word, data = _encoded(spec, plain(one[spec.name]))
             except (TypeError, ValueError, OverflowError) as error:
-                hint = f"; the first records have {spec.kind} there, kinds={{{spec.name!r}: ...}} says another kind"
+                hint = f"; the first records have {spec.kind} there, kinds={{{spec.name!r}: ...}} sets another kind"
+                if spec.kind == "label" and isinstance(one[spec.name], str):
+                    hint = f"; a label is a number. For names give classes={{{spec.name!r}: [...]}}, in their order"
                 raise ConfigError(
                     f"{about}: field {spec.name!r}: {error}{'' if isinstance(error, ConfigError) else hint}"
                 ) from None
