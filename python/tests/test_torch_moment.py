@@ -423,3 +423,18 @@ def test_files_that_are_written_again(tmp_path: Path, how: str, cache: bool) -> 
         yield epoch(loader, lambda i: (folder / "09.jpg").unlink() if i == 1 else None)
 
     compare(run)
+
+
+def test_files_are_looked_at_again_after_a_change(root: Path) -> None:
+    """An epoch of files that have changed is made by Python, and the next one by the engine again."""
+    for path in root.glob("*/*.png"):
+        path.rename(path.with_suffix(".jpg"))
+    rewrite(root / "a", 10, "by name")
+    loader = DataLoader(datasets.ImageFolder(str(root), transform()), 4)
+    counts = []
+    for number in range(5):
+        if number in (1, 3):
+            rewrite(root / "a", 50 * number, "by name")
+        epoch(loader)
+        counts.append(loader._stoker_path.plan.by_python)  # type: ignore[union-attr]
+    assert counts == [0, IMAGES, IMAGES, 2 * IMAGES, 2 * IMAGES]

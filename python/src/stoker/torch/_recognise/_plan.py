@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,6 +160,7 @@ class EnginePlan:
         return memory, f"npy:{memory.path}", str(memory.fd)
 
     def _new_stream(self) -> Stream:
+        self._opened, self._stale = time.time_ns(), False
         stream = Stream(self._config(), shared=self.workers > 0)
         if stream.slots <= self.workers:
             with contextlib.suppress(StokerError):  # there is no memory for so many: workers wait for each other
@@ -188,10 +190,11 @@ class EnginePlan:
         }
 
     def stream(self) -> Stream:
-        """Return an engine that nobody uses."""
+        """Return an engine that nobody uses, a new one if files were written again since engines looked at them."""
+        stale, self._stale = self._stale, False
         while self._idle:
             stream = self._idle.pop()
-            if stream.config["batch_size"] >= self._rows:
+            if stream.config["batch_size"] >= self._rows and not stale:
                 return stream
             stream.close()
         return self._new_stream()
@@ -204,6 +207,13 @@ class EnginePlan:
             return Row("cache", "-", self._cache_note)
         where = kept["cache_dir"] or "the user's cache folder"
         return Row("cache", "engine", f"JPEGs that were read are kept for later epochs in {where}")
+
+    def refused(self, record: int) -> None:
+        """Learn that the engine has refused a record: it does that with files that have changed, too."""
+        if self.memory.names is not None:
+            with contextlib.suppress(OSError):
+                changed = os.stat(self.memory.names[record]).st_ctime_ns  # noqa: PTH116 - as _moment does
+                self._stale = self._stale or changed > self._opened
 
     def give_back(self, stream: Stream) -> None:
         """Take an engine back."""
@@ -448,6 +458,8 @@ class Epoch(_order.Epoch):
         if images.dim() == 3:
             images = images.unsqueeze(1)
         bad = np.flatnonzero(index < 0)
+        if len(bad):
+            self._plan.refused(int(records[bad[0]]))
         if len(bad) and (self._replaces or not self._repair(images, indices, bad, place)):
             return self._by_python(indices, place)
         return self._pinned(self._collated(images, self._moment.targets(where)))
