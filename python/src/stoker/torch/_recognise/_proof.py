@@ -549,7 +549,8 @@ def check_class(cls: type) -> None:
             check_function(f, f"{_full(cls)}.{name}")
         if not found and callable(value) and not isinstance(value, type | _BUILT_IN):
             raise Unknown(f"{_full(cls)}.{name} was replaced")
-    for name in sorted(_compiled(module).methods(cls.__qualname__)):
+    others = {name.rpartition(".")[2] for name in ALIASES if name.rpartition(".")[0] == _full(cls)}
+    for name in sorted(others | set(_compiled(module).methods(cls.__qualname__))):
         value = vars(cls).get(name, vars(cls).get(f"_{cls.__name__.lstrip('_')}{name}"))
         if name.isidentifier() and not isinstance(value, type) and next(functions_of(value), None) is None:
             raise Unknown(f"{_full(cls)}.{name} was replaced")
