@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,12 +41,28 @@ func (f *textFlags) register(cmd *cobra.Command) {
 
 func (f *textFlags) any() bool { return *f != textFlags{} }
 
+// tokenizerHint says which file is wanted, and where the cache of Hugging Face has it for the name of a model.
+func tokenizerHint(name string) string {
+	hub := os.Getenv("HF_HOME")
+	if home, err := os.UserHomeDir(); err == nil && hub == "" {
+		hub = filepath.Join(home, ".cache", "huggingface")
+	}
+	model := "models--" + strings.ReplaceAll(name, "/", "--")
+	if found, _ := filepath.Glob(filepath.Join(hub, "hub", model, "snapshots", "*", "tokenizer.json")); len(found) > 0 {
+		return "--tokenizer takes a file: --tokenizer " + units.Shell(found[len(found)-1])
+	}
+	return "--tokenizer takes a file: the tokenizer.json of a model (on Hugging Face next to its weights), or a file of ranks such as cl100k_base.tiktoken"
+}
+
 // load reads the tokenizer.
 func (f *textFlags) load() (*tokenized.Options, error) {
 	if f.tokenizer == "" {
 		return nil, usageError("", "--encoding, --text-field and --append-eos are about text that becomes tokens: give --tokenizer, too")
 	}
 	t, err := tokenizer.Load(f.tokenizer, &tokenizer.Options{Encoding: f.encoding})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &Error{Msg: fmt.Sprintf("cannot read the tokenizer %s: no such file", f.tokenizer), Hint: tokenizerHint(f.tokenizer)}
+	}
 	if err != nil {
 		return nil, err
 	}
