@@ -234,8 +234,10 @@ class Live(Moment):
                     if (leaf.attributes and leaf.path(i) != names[record]) or _stamp(names[record]) != stamp:
                         return None
             elif self._pixels is not None:
-                for (leaf, i), record in zip(where, numbers, strict=True):
-                    if not np.array_equal(leaf.held[i], self._pixels[record]):
+                for leaf in {id(leaf): leaf for leaf, _ in where}.values():
+                    rows = [row for row, (of, _) in enumerate(where) if of is leaf]
+                    now = leaf.held[[where[row][1] for row in rows]]
+                    if not np.array_equal(now, self._pixels[records[rows]]):
                         return None
         except Exception:  # torch's own error comes when Python makes the batch
             return None
