@@ -223,7 +223,7 @@ func (w *writer) another(m *Manifest) error {
 	switch {
 	case m.Source.Path != now.Path:
 		return fmt.Errorf("%s is a finished pack of %s: choose another folder or delete it first", w.st, m.Source.Path)
-	case m.Source.Fingerprint == now.Fingerprint:
+	case m.Options != w.opt.settings() && m.Source.Files == now.Files: // some options are a part of the fingerprint
 		return fmt.Errorf("%s is a finished pack of %s with other options (%s): make it again with --restart, or choose another folder", w.st, now.Path, m.Options.differs(w.opt.settings()))
 	case m.Source.Files != now.Files:
 		return fmt.Errorf("%s has changed since it was packed into %s (%s then, %s now): make the pack again with --restart, or add a folder that has only the new files with --append",
