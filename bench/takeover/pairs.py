@@ -74,6 +74,25 @@ def _image_folder(data: Path, transform: Any) -> Any:
     return ImageFolder(str(data / "train"), transform)
 
 
+def _own(data: Path, transform: Any) -> Any:
+    """Return a dataset that nothing is known of; its first epoch is Python's."""
+    from PIL import Image
+    from torch.utils.data import Dataset
+
+    class Photos(Dataset[Any]):
+        def __init__(self) -> None:
+            self.samples, self.transform = _image_folder(data, None).samples, transform
+
+        def __len__(self) -> int:
+            return len(self.samples)
+
+        def __getitem__(self, i: int) -> Any:
+            path, label = self.samples[i]
+            return self.transform(Image.open(path).convert("RGB")), label
+
+    return Photos()
+
+
 def _subset(data: Path, transform: Any) -> Any:
     from torch.utils.data import Subset
 
@@ -127,6 +146,7 @@ PAIRS: dict[str, tuple[Callable[[Path, Any], Any], Callable[[], Any]]] = {
     "ImageFolder, crop, flip, bytes": (_image_folder, _bytes_v2),
     "ImageFolder, crop, flip, colours": (_image_folder, _jitter),
     "ImageFolder, timm's": (_image_folder, _timm),
+    "own Dataset with Pillow, crop, flip": (_own, _train),
     "Subset of it": (_subset, _train),
     "ConcatDataset of two": (_concat, _train),
     "CIFAR10, crop, flip": (_cifar, _small),

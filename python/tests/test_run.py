@@ -332,3 +332,31 @@ def test_a_rank_that_fails_ends_all(binary: str, photos: Path, tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
     assert done.returncode == 1
     assert "ValueError: of rank 1" in done.stderr
+
+
+def test_datasets_of_the_programs_own(binary: str, photos: Path, tmp_path: Path) -> None:
+    """The first epoch is as it was, and the others are made of what was learned in it."""
+    program = """
+        from pathlib import Path
+        from PIL import Image
+        class Photos(torch.utils.data.Dataset):
+            def __init__(self, root):
+                self.paths = sorted(map(str, Path(root).rglob("*.jpg")))
+                self.tf = T.Compose([T.Resize((24, 24)), T.ToTensor()])
+            def __len__(self):
+                return len(self.paths)
+            def __getitem__(self, i):
+                return self.tf(Image.open(self.paths[i]).convert("RGB")), i
+        data = Photos(sys.argv[1])
+        expected = [data[i][0] for i in range(len(data))]
+        for persistent in (False, True):
+            loader = DataLoader(Photos(sys.argv[1]), 4, shuffle=True, num_workers=2, persistent_workers=persistent)
+            for epoch in range(3):
+                for x, y in loader:
+                    assert all(float((a - expected[i]).abs().max()) <= 1.01 / 255 for a, i in zip(x, y.tolist()))
+        """
+    done = run(binary, tmp_path, photos, program, "--explain")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Photos: in the engine") == 2
+    assert "opens is learned" in done.stderr and "runs as it is; where it calls Compose" in done.stderr
+    assert "made by Python" in done.stderr

@@ -502,9 +502,9 @@ def test_images_that_only_pillow_takes(tmp_path: Path) -> None:
 
 def test_a_wrong_guess_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where functions do not call the transform that they name, the next epoch is Python's."""
-    from stoker.torch._recognise import _examples
+    from stoker.torch._recognise import _tally
 
-    monkeypatch.setattr(_examples, "_ENOUGH", 10)
+    monkeypatch.setattr(_tally, "_ENOUGH", 10)
 
     def never(batch: Any) -> Any:
         return {"x": [EVAL(i) if i.width == 1 else torch.tensor(i.size) for i in batch["image"]]}

@@ -61,11 +61,22 @@ class _Seen:
         self.number = 0
         self.reason = ""
         self.step = ""  # what to type next, where there is a reason
-        self.rows: list[Any] = []
+        self.plan: Any = None
+        self.first_by = "torch"
         self.first = _Phase()
         self.epochs: list[_Phase] = []  # of the engine: the first and the last one
         self.alone = ""  # why it is not compared with torch
-        self.told = False
+        self.told = ""
+
+    @property
+    def rows(self) -> list[Any]:
+        """What runs where, by now."""
+        return [] if self.plan is None else list(self.plan.explain())
+
+    @property
+    def state(self) -> str:
+        """What is known of it: the same for as long as there is nothing else to say."""
+        return self.reason or ("learns" if self.plan.learns else "known")
 
 
 class _Takeover:
@@ -100,7 +111,7 @@ class _Takeover:
         if plan.samples is not None and loader.num_workers > 0:
             # They have a copy of the dataset as it is when they are started: at the beginning of an epoch.
             seen.alone = "not compared with torch: worker processes make a part of each record"
-        elif seen.first.batches == 0:
+        elif seen.first.batches == 0 and not plan.learns:
             first = self.options.first
             seen.alone = _alone(_length(loader), first)
             if _length(loader) < _WORTH * first:
@@ -118,15 +129,19 @@ class _Takeover:
                 self.seen.append(seen)
         if plan is None or not plan.fits(loader):
             answer = _recognise.plan(loader)
+            plan, seen.reason, seen.step = answer, "", ""
             if isinstance(answer, str):
                 plan, seen.reason, seen.step = None, answer, answer.step
-                seen.rows = [_path.Row("all", "torch", seen.reason, seen.step)]
-            else:
-                plan, seen.reason, seen.rows = answer, "", list(answer.explain())
+            elif why := _path.refused(loader, answer):
+                refusal = _recognise.Refusal.of(why)
+                plan, seen.reason, seen.step = None, refusal, refusal.step
+            seen.plan = plan
             self.of[loader] = seen, plan
-        if self.options.explain and not seen.told and _reports():
-            seen.told = True
-            print(f"stoker run: {seen.name}\n{_path.table(seen.rows)}", file=sys.stderr, flush=True)
+        # A plan that learns says more once it has learned.
+        if self.options.explain and seen.told != seen.state and _reports():
+            seen.told = seen.state
+            rows = seen.rows or [_path.Row("all", "torch", seen.reason, seen.step)]
+            print(f"stoker run: {seen.name}\n{_path.table(rows)}", file=sys.stderr, flush=True)
         return seen, plan
 
     def report(self, pid: int) -> None:
@@ -202,7 +217,10 @@ class _Epoch:
         self._loader, self._plan, self._seen = loader, plan, seen
         self._length = _length(loader)
         self._torch: Any = None
-        self._engine = _Phase()
+        # A plan that learns has Python make the epoch.
+        self._phase = _Phase()
+        if plan.learns:
+            self._phase, seen.first_by = seen.first, "Python"
         self._last = 0.0
         if first > 0:
             # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
@@ -250,9 +268,9 @@ class _Epoch:
                 self._order.end_first()
                 self._batches = _way(self._plan).rest(self._loader, self._seed, self._order, self._moment)
         batch = next(self._batches)
-        if not self._engine.batches:
-            self._seen.epochs = [*self._seen.epochs[:1], self._engine]
-        return self._engine, batch
+        if not self._phase.batches and self._phase is not self._seen.first:
+            self._seen.epochs = [*self._seen.epochs[:1], self._phase]
+        return self._phase, batch
 
 
 def _report(all_seen: list[_Seen]) -> list[str]:
@@ -261,7 +279,8 @@ def _report(all_seen: list[_Seen]) -> list[str]:
         if seen.reason:
             lines += [f"  {seen.name}: as it was. {seen.reason}", f"    next: {seen.step}"]
             continue
-        lines.append(f"  {seen.name}: in the engine ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
+        where = "as it was" if seen.plan.learns else "in the engine"
+        lines.append(f"  {seen.name}: {where} ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
         epochs, first = [e for e in seen.epochs if e.seconds > 0], seen.first
         if epochs:
             last = epochs[-1]
@@ -269,7 +288,7 @@ def _report(all_seen: list[_Seen]) -> list[str]:
             if len(epochs) > 1:
                 text += f" in the first epoch, {last.rate:,.0f} in the last one"
             if first.seconds > 0:
-                text += f"; the first {first.batches} batches, made by torch: {first.rate:,.0f} samples/s"
+                text += f"; the first {first.batches} batches, made by {seen.first_by}: {first.rate:,.0f} samples/s"
                 text += f" ({last.rate / first.rate:.1f} x)"
             elif seen.alone:
                 text += f"; {seen.alone}"

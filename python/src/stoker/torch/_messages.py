@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-# To a worker: (TASK, epoch, task, index), and behind it (slot, rows) where the engine has made the batch's beginning,
-# in the ring of the last (RING, size, stride, slot_bytes, specs) with its descriptor; (EPOCH, epoch).
+# To a worker: (TASK, epoch, task, index), and behind it (slot, rows, what is beside the arrays) where the engine has
+# made the batch's beginning, in the ring of the last (RING, size, stride, slot_bytes, specs) with its descriptor;
+# (EPOCH, epoch).
 TASK, RING, EPOCH = "task", "ring", "epoch"
 # Where large batches lie from then on: (POOL, generation, size, places) with the descriptors of Pool.fds.
 POOL = "pool"

@@ -73,6 +73,10 @@ class Plan(Protocol):
         With ``num_workers`` above 0 that is done in worker processes, by a ``SplitIterator``.
         """
 
+    @property
+    def learns(self) -> bool:
+        """Whether Python makes all batches of the next epoch, from which the plan learns."""
+
     def close(self) -> None:
         """End what the plan has started: it will not be used."""
 
@@ -172,10 +176,7 @@ def choose(loader: Any) -> Way:
     found, why = _recognised(loader)
     step = getattr(why, "step", "")
     if found is not None:
-        against = _against(loader, found.samples) if found.samples is not None and loader.num_workers > 0 else None
-        if against is not None:
-            found.close()
-        return against or EngineWay(found)
+        return _against(loader, found) or EngineWay(found)
     if loader.num_workers == 0:
         steps = [*([step] if step else []), "num_workers=N: N cores"]
         return TorchWay(f"num_workers=0: everything runs in this process. {why}".strip(), "; or ".join(steps))
@@ -189,11 +190,20 @@ def choose(loader: Any) -> Way:
         return _unsent(loader, error)
 
 
-def _against(loader: Any, samples: Any) -> TorchWay | None:
+def refused(loader: Any, plan: Plan) -> str:
+    """Return why workers of ours cannot have what a plan leaves to Python; the plan is closed then."""
+    way = _against(loader, plan)
+    return "" if way is None else way.why
+
+
+def _against(loader: Any, plan: Plan) -> TorchWay | None:
     """Return torch's way where workers of ours cannot have what is left to Python."""
+    if plan.samples is None or loader.num_workers == 0:
+        return None
     try:
-        job = _job(loader, samples)
+        job = _job(loader, plan.samples)
     except Exception as error:
+        plan.close()
         return _unsent(loader, error)
     if isinstance(job, Sent):
         job.close()

@@ -45,8 +45,7 @@ class SplitIterator(WorkerIterator):
     def __init__(self, loader: Any, job: Job | Sent, plan: Any, follows: tuple[Any, int] | None = None) -> None:
         """Start engine and workers; ``follows`` is the WorkerIterator's."""
         self._plan = plan
-        self._numbers = plan.numbers()
-        self._stream = plan.stream()
+        self._stream: Any = None
         self._asked: collections.deque[tuple[int, int]] = collections.deque()  # tasks that the engine has: worker, task
         # What of the ring workers have, by epoch and task.
         self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
@@ -59,7 +58,9 @@ class SplitIterator(WorkerIterator):
         self._asked.clear()
         self._placed, self._place = 0, -1  # the task that is new, and how many records of the epoch are before it
         self._stoker_seed = next_seed(self._index_sampler, int(self._base_seed), self._stoker_seed)
-        self._stream.start(epoch_seed(*self._stoker_seed))
+        self._stream, self._numbers = self._plan.next_stream(self._stream), self._plan.numbers()
+        if self._stream is not None:
+            self._stream.start(epoch_seed(*self._stoker_seed))
         super()._reset(loader, first_iter)
 
     def _listen(self) -> None:
@@ -120,7 +121,8 @@ class SplitIterator(WorkerIterator):
             about = ring.size, ring.stride, ring.slot_bytes, ring.specs
             worker.send((_messages.RING, *about), [ring.fd])
             self._rings[number] = worker, ring
-        worker.send((_messages.TASK, self._epoch, task, index, slot.number, slot.rows))
+        beside = self._plan.beside(index)
+        worker.send((_messages.TASK, self._epoch, task, index, slot.number, slot.rows, beside))
 
     def _answered(self, worker: WorkerProcess, epoch: int, task: int) -> None:
         self._slots.pop((epoch, task), None)  # nothing of what has come lies in it

@@ -108,7 +108,7 @@ class _Worker:
             self._broken = self._failure(None, "iter() of the dataset")
             return None
 
-    def _answer(self, epoch: int, task: int, index: Any, slot: list[int]) -> None:
+    def _answer(self, epoch: int, task: int, index: Any, slot: list[Any]) -> None:
         if self._broken is not None:
             return self._send_failure(epoch, task, self._broken)
         try:
@@ -131,14 +131,14 @@ class _Worker:
     def _mark(self, row: int) -> None:
         self._page.mark(self._task, row)
 
-    def _given(self, slot: list[int]) -> list[Any]:
+    def _given(self, slot: list[Any]) -> list[Any]:
         """Return what the engine has made of a batch."""
         if not slot:
             return []
         if self._ring is None:
             raise RuntimeError("a batch came before its ring")
-        number, rows = slot
-        return [self._ring.views(self._ring.slot(number), rows)]
+        number, rows, beside = slot
+        return [self._ring.views(self._ring.slot(number), rows) | beside]
 
     def _send_batch(self, epoch: int, task: int, body: bytes, parts: list[Part]) -> None:
         pieces = self._pieces
@@ -255,10 +255,10 @@ class _Split(_Map):
 
     def fetch(self, index: Any, made: Any = None) -> Any:
         """Make a batch."""
-        if made is None:
+        if made is None and not self._samples.watches:
             return super().fetch(index)
         self.doing = "fetching"
-        with self._samples.scope():
+        with self._samples.scope(made):
             samples = self._samples.make(made, index, self._at, self._dataset.__getitem__, copy=True)
             self._mark(len(samples))
             self.record, self.doing = None, "collate_fn"

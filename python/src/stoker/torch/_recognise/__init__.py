@@ -1,12 +1,13 @@
 """Which loaders the engine can run in the place of Python, with equal batches.
 
 Read ``plan`` first, then ``_plan.find``: a loader is recognised when its dataset (_datasets), its transforms
-(_transforms) and its collate are exactly those of the installed libraries, of which it is known what they do. Anything
-else is Unknown, and runs as Python.
+(_transforms) and its collate are exactly those of the installed libraries, of which it is known what they do. Of other
+datasets, the program's own, is learned which files they open (_learned). Anything else is Unknown, and runs as Python.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
@@ -19,6 +20,8 @@ __all__ = ["plan"]
 
 # Whose datasets are known: those of _datasets and _tables.
 PACKAGES = ("datasets", "timm", "torchvision")
+# What a program has imported whose own datasets are learned of.
+_LEARNED_OF = ("PIL.Image", "torchvision.transforms")
 # How deep datasets lie in each other at most.
 DEEP = 8
 
@@ -44,8 +47,9 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
     """Return the plan of a loader that the engine can run, or why it cannot."""
     # What recognises is imported for datasets that it may know: it takes more memory than all the rest of a loader.
     stranger = _stranger(loader.dataset)
-    if stranger is not None:
-        return Refusal.of(f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine")
+    why = "" if stranger is None else f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine"
+    if stranger is not None and not all(name in sys.modules for name in _LEARNED_OF):
+        return Refusal.of(why)
 
     if loader.num_workers > 0 and not loader.prefetch_factor:
         return Refusal.of("prefetch_factor=0", "prefetch_factor=2")  # torch refuses 0
@@ -57,6 +61,11 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
     from ._plan import EnginePlan
 
     try:
+        if stranger is not None:
+            from . import _learned  # which needs Pillow
+
+            find_binary()
+            return _learned.LearnedPlan(loader)
         if _tables.is_table(loader.dataset):
             if not _tables.image_columns(loader.dataset):
                 return _tables.TablePlan(loader)
@@ -67,7 +76,7 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
         find_binary()
         return EnginePlan(loader)
     except Unknown as reason:
-        return Refusal.of(str(reason), reason.step)
+        return Refusal.of(f"{why}: {reason}" if why else str(reason), reason.step)
     except EngineNotFound as error:
         why, _, hint = str(error).partition("\n")
         return Refusal.of(why, " ".join(hint.split()) or "STOKER_BINARY=path of the program stoker")

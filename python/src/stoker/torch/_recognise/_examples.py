@@ -12,7 +12,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import mmap
 import os
 import types
 import weakref
@@ -42,13 +41,12 @@ from . import (
     _whole,
 )
 from ._library import Unknown
+from ._tally import Tally
 
 Array = npt.NDArray[Any]
 
 # What transforms that are known are not, and need not be looked at.
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType
-# So many images are enough to see whether the guess is right for half of them.
-_ENOUGH = 256
 # So many images are looked at before functions are run without them.
 _TRIED = 64
 # Of the batches of functions that are run without images so many may need some, and this share of them.
@@ -191,46 +189,6 @@ def _has(functions: weakref.WeakKeyDictionary[Any, bool], function: Any) -> bool
         return False
 
 
-class Tally:
-    """How many images were given to functions, and for how many the engine's were wanted: of all processes."""
-
-    _SLOTS = 64
-
-    def __init__(self) -> None:
-        """Begin at nothing."""
-        self._memory: _memory.Memory | None = _memory.Memory("stoker-tally")
-        os.ftruncate(self._memory.fd, 16 * self._SLOTS)
-        self._map(self._memory.path)
-
-    def _map(self, path: str) -> None:
-        self._path = path
-        with open(path, "r+b") as file:
-            mapping = mmap.mmap(file.fileno(), 16 * self._SLOTS)
-        self._counts = np.frombuffer(mapping, np.int64).reshape(self._SLOTS, 2)
-
-    def __getstate__(self) -> str:
-        return self._path
-
-    def __setstate__(self, path: str) -> None:
-        self._memory = None
-        self._map(path)
-
-    def add(self, given: int, answered: int) -> None:
-        """Count a batch."""
-        info = torch.utils.data.get_worker_info()
-        self._counts[0 if info is None else (info.id + 1) % self._SLOTS] += (given, answered)
-
-    def sums(self) -> tuple[int, int]:
-        """Return both numbers."""
-        given, answered = self._counts.sum(axis=0).tolist()
-        return int(given), int(answered)
-
-    def wrong(self) -> bool:
-        """Whether the functions do something else with most of their images."""
-        given, answered = self.sums()
-        return given >= _ENOUGH and 2 * answered < given
-
-
 @dataclass
 class Examples:
     """Makes what a dataset of Hugging Face's gives out of the engine's batches, in whatever process."""
@@ -238,20 +196,20 @@ class Examples:
     dataset: Any
     column: str
     transform: Any
-    rest: list[Any]
-    state: str
-    wrapped: bool
-    random: bool
+    program: _transforms.Program
     tally: Tally
     unchanged: _transforms.Unchanged = field(compare=False)
     # Where the engine turns images: says of which of them it is sure to know how.
     plain: Callable[[int, Any], bool] | None = None
 
+    watches = False
+
     @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self, _batch: dict[str, Any] | None) -> Iterator[None]:
         """Have images come without their pixels, and the transform answered."""
-        scope = _pending.Scope(self.transform, self._same, self.random)
+        scope = _pending.Scope([self.transform])
         self._scope, self._next, self._given = scope, 0, 0
+        self._done = _pending.Done(self.transform, "RGB", self._same, self.program.random)
         self._rows: tuple[Array, list[int], bool] = np.empty(0), [], False
         try:
             with scope.open(self._decode):
@@ -291,19 +249,13 @@ class Examples:
         if self.plain is not None and not self.plain(numbers[row], source):
             return decode(feature, value, *args, **more)
         self._given += 1
-        image = self._scope.image(_pending.Row(source, functools.partial(self._result, pixels[row], copy)))
+        made = functools.partial(_samples.answer, pixels[row], self.program, copy=copy)
+        image = self._scope.image(_pending.Row(source, self._done, made))
         if image is None:
             return decode(feature, value, *args, **more)
         if feature.mode and feature.mode != image.mode:
             image = image.convert(feature.mode)
         return image
-
-    def _result(self, row: Array, copy: bool, image: Any) -> Any:
-        """Return what the transform makes of an image; one that draws nothing may be asked again, for the same."""
-        value = _samples.value_of(row, self.state, self.wrapped, image._copy_info(), copy or not self.random)
-        for part in self.rest:
-            value = part(value)
-        return value
 
 
 class ExamplesPlan(_plan.EnginePlan):
@@ -321,9 +273,9 @@ class ExamplesPlan(_plan.EnginePlan):
     def _find(self, loader: Any) -> Found:
         return find(loader)
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self, program: _transforms.Program | None = None) -> dict[str, Any]:
         # Workers have Pillow turn what is to be turned; without any image that is the engine's.
-        return super()._config() | ({"apply_orientation": True} if self.found.whole else {})
+        return super()._config(program) | ({"apply_orientation": True} if self.found.whole else {})
 
     def _hold(self) -> tuple[_memory.Memory, str, str]:
         dataset = self.found.data.leaves[0].dataset
@@ -397,8 +349,8 @@ class ExamplesPlan(_plan.EnginePlan):
         found, program = self.found, self.found.program
         unchanged = _transforms.Unchanged(found.transform, program)
         return Examples(
-            self._dataset, found.column, found.transform, program.rest, program.state, bool(program.wrapped),
-            program.random, self._tally, unchanged, self.heads.plain if found.whole else None,
+            self._dataset, found.column, found.transform, program, self._tally, unchanged,
+            self.heads.plain if found.whole else None,
         )  # fmt: skip
 
     def explain(self) -> Sequence[Row]:

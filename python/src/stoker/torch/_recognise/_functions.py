@@ -86,6 +86,11 @@ def named(function: Any, depth: int = 0) -> Iterator[Any]:
         yield from vars(function).values()
 
 
+def names(function: types.FunctionType, name: str) -> bool:
+    """Whether the code of a function names something."""
+    return name in _names(function.__code__)
+
+
 def _names(code: types.CodeType) -> Iterator[str]:
     yield from code.co_names
     for const in code.co_consts:

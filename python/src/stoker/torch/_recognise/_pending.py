@@ -2,8 +2,11 @@
 
 A function of the program's is run as it is. The images that it gets are Pillow's own objects, of the same class, mode,
 size and info, but in the place of their pixels stands a ``Pending``: as soon as anything looks at pixels, they are
-decoded by Pillow. Only where such an image, or its ``convert("RGB")``, is given as it is to the transform that the
+decoded by Pillow. Only where such an image, or its conversion, is given as it is to the transform that the
 engine has done already, the answer is what the engine has made of it. Nothing has to be known of the function.
+
+Images come from ``datasets``, which decodes them, or from ``PIL.Image.open``, which only reads their head. The latter
+carry a ``_Mark`` until the program converts them or gives them to a transform, which is when Pillow decodes them.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from ._library import Unknown
 # What the engine can be given and what it makes of it: of a gray one three equal colours, as convert("RGB") does.
 _MODES = ("RGB", "L")
 _NOTHING = object()
+_MARK = "_stoker_mark"  # the attribute
 # What is replaced while functions run is replaced for the whole process: one at a time.
 _LOCK = threading.RLock()
 
@@ -42,15 +46,61 @@ def check() -> None:
         raise Unknown("Pillow older than 11")
 
 
+class Done:
+    """A transform that the engine has done, of images in one mode.
+
+    Args:
+        transform: of the program's.
+        mode: that the image has which it is called with.
+        same: says whether it still is what the engine has done.
+        random: whether it draws random numbers: then it is answered once for each image.
+    """
+
+    __slots__ = ("mode", "random", "same", "transform")
+
+    def __init__(self, transform: Any, mode: str, same: Callable[[], bool], random: bool) -> None:
+        self.transform, self.mode, self.same, self.random = transform, mode, same, random
+
+
 class Row:
-    """What the engine has made of one record."""
+    """One image, and what the engine has made of it: with ``done`` None nothing, and it is only watched."""
 
-    __slots__ = ("answered", "make", "source")
+    __slots__ = ("answered", "called", "done", "make", "source")
 
-    def __init__(self, source: str | bytes, make: Callable[[Any], Any]) -> None:
-        self.source = source  # a path, or the file itself
+    def __init__(self, source: Any, done: Done | None = None, make: Callable[[Any], Any] | None = None) -> None:
+        self.source = source  # a path, the file itself, or a File
+        self.done = done
         self.make = make  # the transform's result, of the image that it was given
         self.answered = False
+        self.called: tuple[Any, str] | None = None  # the first transform that it was given to, and in which mode
+
+
+class File:
+    """A file that stays open, whatever becomes of its name."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = os.dup(fd)
+
+    def read(self) -> bytes:
+        """Return all of it, and leave where others read it alone."""
+        return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class _Mark:
+    """What an image carries that ``PIL.Image.open`` has made, or that Pillow has converted while it is watched."""
+
+    __slots__ = ("mode", "row", "tile")
+
+    def __init__(self, row: Row, image: Any) -> None:
+        # draft() makes a new list of tiles, and so does load().
+        self.row, self.mode, self.tile = row, image.mode, getattr(image, "tile", None)
+
+    def holds(self, image: Any) -> bool:
+        """Whether the image is as it was."""
+        return image.mode == self.mode and getattr(image, "tile", None) is self.tile
 
 
 class Pending:
@@ -72,9 +122,23 @@ class Pending:
         image._im = opened._im
 
 
-def open_image(source: str | bytes) -> Any:
+def open_image(source: Any) -> Any:
     """Open an image where it lies, or in a file that is there."""
+    if isinstance(source, File):
+        source = source.read()
     return PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+
+
+def _plain(image: Any) -> bool:
+    """Whether an image is a JPEG that the engine takes for what Pillow does."""
+    known = type(image) is PIL.JpegImagePlugin.JpegImageFile and image.mode in _MODES and len(image.tile) == 1
+    return known and "transparency" not in image.info
+
+
+def _mark(image: Any) -> _Mark | None:
+    """Return the mark of an image that is as it was when it was marked."""
+    found = getattr(image, "__dict__", {}).get(_MARK)
+    return found if found is not None and found.holds(image) else None
 
 
 def _pending(image: Any) -> Pending | None:
@@ -87,31 +151,32 @@ class Scope:
     """The images of one batch, and what of them is answered.
 
     Args:
-        transform: the transform that the engine has done.
-        same: says whether it still is what the engine has done.
-        random: whether it draws random numbers: then it is answered once for each image.
+        transforms: whose calls are looked at.
     """
 
-    def __init__(self, transform: Any, same: Callable[[], bool], random: bool) -> None:
-        self._transform, self._same, self._random = transform, same, random
+    def __init__(self, transforms: Sequence[Any]) -> None:
+        self._transforms = transforms
         self._images: list[weakref.ref[Any]] = []
         self.answers = 0
 
     def image(self, row: Row) -> Any:
         """Return the image of a record as ``datasets`` decodes it, None where only Pillow can do that."""
         image = open_image(row.source)
-        known = type(image) is PIL.JpegImagePlugin.JpegImageFile and image.mode in _MODES and len(image.tile) == 1
+        known = _plain(image)
         turned = image.getexif().get(0x0112) if known else None
-        if not known or "transparency" in image.info or (turned is not None and turned in range(2, 9)):
+        if not known or (turned is not None and turned in range(2, 9)):
             image.close()
             return None
-        # As it is when Pillow has loaded it.
+        self._hold(image, row)
+        return image if turned is None else self._again(image, row, image.mode)
+
+    def _hold(self, image: Any, row: Row) -> None:
+        """Have an image be as it is when Pillow has loaded it, but for its pixels."""
         if image._exclusive_fp:
             image.fp.close()
         image.fp, image.tile, image.map, image.readonly = None, [], None, 0
         image._im = Pending(row, image.mode, image.size)
         self._images.append(weakref.ref(image))
-        return image if turned is None else self._again(image, row, image.mode)
 
     def _again(self, image: Any, row: Row, mode: str) -> Any:
         """Return an image's copy or conversion."""
@@ -120,31 +185,46 @@ class Scope:
         self._images.append(weakref.ref(new))
         return new
 
+    def _pending(self, image: Any) -> Pending | None:
+        """Return what stands in the place of an image's pixels; a marked one comes to that here."""
+        found = _mark(image)
+        if found is not None and found.row.done is not None and image.fp is not None and not image.fp.closed:
+            found.row.source = File(image.fp.fileno())  # its name may go before somebody wants pixels
+            self._hold(image, found.row)
+        return _pending(image)
+
     def _answer(self, transform: Any, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
         """Return the transform's result where the engine has made it, else _NOTHING."""
-        if transform is not self._transform or len(args) != 1 or more:
+        if len(args) != 1 or more or not any(transform is known for known in self._transforms):
             return _NOTHING
-        found = _pending(args[0])
-        if found is None or found.mode != "RGB" or args[0].mode != "RGB" or (found.row.answered and self._random):
+        image = args[0]
+        watched = _mark(image)
+        if watched is not None and watched.row.called is None:
+            watched.row.called = transform, image.mode
+        found = self._pending(image)
+        if found is None or found.row.done is None or found.row.make is None:
             return _NOTHING
-        if not self._same():
+        row, done = found.row, found.row.done
+        if transform is not done.transform or not (found.mode == image.mode == done.mode):
             return _NOTHING
-        self.answers += not found.row.answered
-        found.row.answered = True
-        return found.row.make(args[0])
+        if (row.answered and done.random) or not done.same():
+            return _NOTHING
+        self.answers += not row.answered
+        row.answered = True
+        return found.row.make(image)
 
     @contextlib.contextmanager
-    def open(self, decode: Callable[..., Any]) -> Iterator[None]:
+    def open(
+        self, decode: Callable[..., Any] | None = None, opened: Callable[[Any], Row | None] | None = None
+    ) -> Iterator[None]:
         """Have it done for as long as the program's functions run.
 
         Args:
             decode: stands in the place of ``datasets.Image.decode_example``; it gets that as its first argument.
+            opened: returns what is known of a JPEG that ``PIL.Image.open`` makes, given it.
         """
-        from datasets import Image as Feature  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
         kind: Any = PIL.Image.Image
         im, convert, copy = vars(kind)["im"], kind.convert, kind.copy
-        called, decoded = type(self._transform).__call__, Feature.decode_example
 
         def pixels(image: Any) -> Any:
             found = _pending(image)
@@ -152,35 +232,46 @@ class Scope:
                 found.settle(image)
             return im.fget(image)
 
+        def again(image: Any, make: Callable[[], Any], mode: str) -> Any:
+            """Return a copy or a conversion; Pillow's, with the mark of its image, where it is only watched."""
+            found = self._pending(image)
+            if found is not None and image.mode == found.mode:
+                return self._again(image, found.row, mode)
+            watched = _mark(image)
+            new = make()
+            if watched is not None and watched.row.done is None and new.mode == mode:
+                setattr(new, _MARK, _Mark(watched.row, new))
+            return new
+
         def converted(image: Any, *args: Any, **more: Any) -> Any:
-            found = _pending(image)
-            asked = (args == ("RGB",) and not more) or (not args and more == {"mode": "RGB"})
-            if found is None or not asked or "transparency" in image.info or image.mode != found.mode:
+            mode = args[0] if len(args) == 1 and not more else more.get("mode") if not args and len(more) == 1 else None
+            if mode not in _MODES or "transparency" in image.info or not _converts(image, mode):
                 return convert(image, *args, **more)
-            return self._again(image, found.row, "RGB")
+            return again(image, lambda: convert(image, *args, **more), mode)
 
         def copied(image: Any) -> Any:
-            found = _pending(image)
-            if found is None or image.mode != found.mode:
-                return copy(image)
-            return self._again(image, found.row, found.mode)
+            return again(image, lambda: copy(image), image.mode)
 
-        def transformed(transform: Any, *args: Any, **more: Any) -> Any:
-            answer = self._answer(transform, args, more)
-            return called(transform, *args, **more) if answer is _NOTHING else answer
-
-        def example(feature: Any, *args: Any, **more: Any) -> Any:
-            return decode(decoded, feature, *args, **more)
-
-        changes = (
+        changes = [
             (kind, "im", property(pixels, im.fset)), (kind, "convert", converted), (kind, "copy", copied),
-            (type(self._transform), "__call__", transformed), (Feature, "decode_example", example),
-        )  # fmt: skip
-        with replaced(changes):
+            *self._calls(),
+        ]  # fmt: skip
+        if decode is not None:
+            changes.append(_decoding(decode))
+        with replaced(changes), _opening(opened):
             try:
                 yield
             finally:
                 self._settle()
+
+    def _calls(self) -> Iterator[tuple[Any, str, Any]]:
+        for kind in {type(transform): None for transform in self._transforms}:
+
+            def transformed(transform: Any, *args: Any, called: Any = kind.__call__, **more: Any) -> Any:
+                answer = self._answer(transform, args, more)
+                return called(transform, *args, **more) if answer is _NOTHING else answer
+
+            yield kind, "__call__", transformed
 
     def _settle(self) -> None:
         """Decode what somebody keeps: from now on nobody sees to it."""
@@ -190,6 +281,45 @@ class Scope:
             if pending is not None:
                 pending.settle(image)
         self._images.clear()
+
+
+def _converts(image: Any, mode: str) -> bool:
+    """Whether an image may be converted to a mode without pixels, or is watched."""
+    found = _pending(image) or _mark(image)
+    return found is not None and (found.row.done is None or found.row.done.mode == mode)
+
+
+def _decoding(decode: Callable[..., Any]) -> tuple[Any, str, Any]:
+    from datasets import Image as Feature  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    decoded = Feature.decode_example
+
+    def example(feature: Any, *args: Any, **more: Any) -> Any:
+        return decode(decoded, feature, *args, **more)
+
+    return Feature, "decode_example", example
+
+
+@contextlib.contextmanager
+def _opening(opened: Callable[[Any], Row | None] | None) -> Iterator[None]:
+    """Have JPEGs that Pillow opens marked, by whatever name its function was called."""
+    if opened is None:
+        yield
+        return
+    before = PIL.Image.OPEN["JPEG"]
+
+    def factory(*args: Any) -> Any:
+        image: Any = before[0](*args)
+        row = opened(image) if _plain(image) else None
+        if row is not None:
+            setattr(image, _MARK, _Mark(row, image))
+        return image
+
+    PIL.Image.OPEN["JPEG"] = factory, before[1]
+    try:
+        yield
+    finally:
+        PIL.Image.OPEN["JPEG"] = before
 
 
 @contextlib.contextmanager

@@ -119,33 +119,44 @@ def _collate(loader: Any) -> str:
 class EnginePlan:
     """A loader whose batches the engine makes; stoker.torch._path.Plan says what it has to do."""
 
+    # Whether Python still makes all batches, from which is learned what the engine can do.
+    learns = False
+
     def __init__(self, loader: Any) -> None:
         """Recognise the loader and start the engine, or raise Unknown."""
+        self._prepare(loader)
+        self.found = self._find(loader)
+        self.memory, self._source, self._field = self._hold()
+        # With worker processes, which read the ring, each may have a batch.
+        self.workers = int(loader.num_workers) if self.found.split else 0
+        self._begin()
+        self._begun = self._moment(loader)
+
+    def _prepare(self, loader: Any) -> None:
+        """Take from the loader what does not depend on how it is recognised."""
         self._pid = os.getpid()
-        self.found = found = self._find(loader)
         self._dataset = loader.dataset
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
         self._caching = getattr(loader, "_stoker_cache", None) or _options.caching(None, None, None)
-        self.memory, self._source, self._field = self._hold()
-        sampler = loader.batch_sampler
-        rows = getattr(sampler, "batch_size", None)
+        rows = getattr(loader.batch_sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
         self._too_many = sys.maxsize  # rows that an engine has no memory for
         self._idle: list[Stream] = []
-        # With worker processes, which read the ring, each may have a batch.
-        self.workers = int(loader.num_workers) if found.split else 0
+        self._cache_note = ""
+        self.images = 0
+        self.by_python = 0
+        self.foresees = True  # until a batch was another one than the sampler's list said
+
+    def _begin(self) -> None:
+        """Start the first engine, or raise Unknown."""
         try:
             stream = self._new_stream()
         except StokerError as error:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
         self._idle.append(stream)
-        self._begun = self._moment(loader)
         self._cache_note = str(stream.info.get("cache_note", ""))
         if self._cache_note:
             warn(self._cache_note, RuntimeWarning)
-        self.images = 0
-        self.by_python = 0
-        self.foresees = True  # until a batch was another one than the sampler's list said
 
     def _find(self, loader: Any) -> Found:
         return find(loader)
@@ -161,21 +172,24 @@ class EnginePlan:
 
     def _new_stream(self) -> Stream:
         self._opened, self._stale = time.time_ns(), False
-        stream = Stream(self._config(), shared=self.workers > 0)
+        stream = self._stream_of(self._config(), shared=self.workers > 0)
         if stream.slots <= self.workers:
             with contextlib.suppress(StokerError):  # there is no memory for so many: workers wait for each other
-                more = Stream(self._config() | {"prefetch": self.workers}, shared=True)
+                more = self._stream_of(self._config() | {"prefetch": self.workers}, shared=True)
                 stream.close()
                 stream = more
         return stream
 
-    def _config(self) -> dict[str, Any]:
-        program = self.found.program
+    def _stream_of(self, config: dict[str, Any], *, shared: bool) -> Stream:
+        return Stream(config, shared=shared)
+
+    def _config(self, program: _transforms.Program | None = None) -> dict[str, Any]:
+        program = program or self.found.program
         ops = [op.to_config() for op in program.ops]
         layout = "NHWC" if program.state == _transforms.PICTURE else "NCHW"
         output = {"name": "image", "field": self._field, "ops": ops, "layout": layout}
-        if self.found.program.mode != "RGB":
-            output["mode"] = self.found.program.mode
+        if program.mode != "RGB":
+            output["mode"] = program.mode
         return {
             "source": self._source,
             "order": "client",
@@ -194,10 +208,19 @@ class EnginePlan:
         stale, self._stale = self._stale, False
         while self._idle:
             stream = self._idle.pop()
-            if stream.config["batch_size"] >= self._rows and not stale:
+            same = stream.config["source"] == self._source and not stale
+            if same and stream.config["batch_size"] >= self._rows:
                 return stream
             stream.close()
         return self._new_stream()
+
+    def next_stream(self, stream: Stream | None) -> Stream | None:
+        """Return the engine of the epoch that begins, behind one that had this one; None: Python makes it."""
+        return stream or self.stream()
+
+    def beside(self, indices: list[Any]) -> dict[str, Any]:
+        """Return what those who make samples of a batch get beside the engine's arrays."""
+        return {}
 
     def _cache_row(self) -> Row:
         kept = self._caching
@@ -474,10 +497,11 @@ class Epoch(_order.Epoch):
 
     def _of_samples(self, samples: Any, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
         """Return a batch that Python makes of the engine's, in this process."""
-        with samples.scope():
-            return self._collate(self._made(samples, images, index, indices, place))
+        made = {"image": images.numpy(), "index": index, **self._plan.beside(indices)}
+        with samples.scope(made):
+            return self._collate(self._made(samples, made, indices, place))
 
-    def _made(self, samples: Samples, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
+    def _made(self, samples: Samples, made: dict[str, Any], indices: list[Any], place: int) -> Any:
         """Return what the collate gets, made in this process."""
         row = 0
 
@@ -490,7 +514,7 @@ class Epoch(_order.Epoch):
             with random_numbers(self._seed + place + row):
                 return self._moment.dataset[record]
 
-        return samples.make({"image": images.numpy(), "index": index}, indices, at, anew, copy=False)
+        return samples.make(made, indices, at, anew, copy=False)
 
     def _repair(self, images: torch.Tensor, indices: list[Any], rows: Any, place: int) -> bool:
         """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""

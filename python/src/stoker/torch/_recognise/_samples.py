@@ -26,11 +26,14 @@ class Samples:
     # Of the dataset: where its records lie. Not sent to another process, which looks for itself.
     _data: _datasets.Data | None = field(default=None, compare=False)
 
+    # Whether batches that the engine has no part in are made by it as well.
+    watches = False
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None}
 
-    def scope(self) -> Any:
-        """Return what samples are made and collated in."""
+    def scope(self, _batch: dict[str, Any] | None) -> Any:
+        """Return what samples of a batch are made and collated in."""
         return contextlib.nullcontext()
 
     def make(
@@ -104,6 +107,15 @@ def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None,
 
         return tv_tensors.Image(tensor)
     return tensor
+
+
+def answer(row: Array, program: _transforms.Program, image: Any, copy: bool) -> Any:
+    """Return what a transform makes of an image; one that draws nothing may be asked again, for the same."""
+    kept = copy or not program.random
+    value = value_of(row, program.state, bool(program.wrapped), image._copy_info(), kept)
+    for part in program.rest:
+        value = part(value)
+    return value
 
 
 class _Beside:

@@ -143,6 +143,7 @@ class TablePlan:
     # --- stoker.torch._path.Plan -------------------------------------------
 
     samples = None
+    learns = False
 
     def close(self) -> None:
         """Nothing was started."""

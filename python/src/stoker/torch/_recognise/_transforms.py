@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,10 @@ from . import _augment, _proof, meant
 from ._library import Unknown, check_class, check_instance, forwards_to, qualified
 from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
 
-__all__ = ["ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "recognise", "translate"]
+__all__ = [
+    "ARRAY", "BYTES", "FLOATS", "PICTURE", "UNIT", "Program", "Unchanged", "is_list", "parts_of", "recognise",
+    "settled", "translate",
+]  # fmt: skip
 
 
 def recognise(transform: Any, channels: int, *, split: bool = False, pictures: bool = False) -> Program:
@@ -25,8 +28,7 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
     one size. With ``pictures`` it may end with them.
     """
     _proof.check_settings()
-    parts: list[Any] = []
-    _flatten(transform, parts, 0)
+    parts = parts_of(transform)
     program, good, at = Program(channels=channels), Program(), 0
     for i, part in enumerate(parts):
         try:
@@ -67,6 +69,25 @@ def translate(transforms: Sequence[Any]) -> Program:
     return program
 
 
+def parts_of(transform: Any) -> list[Any]:
+    """Return the transforms that a transform calls one behind the other."""
+    parts: list[Any] = []
+    _flatten(transform, parts, 0)
+    return parts
+
+
+def settled(transform: Any, channels: int, program: Program) -> list[Any]:
+    """Return what of a transform the engine does and that draws no random numbers, one behind the other."""
+    parts = parts_of(transform)
+    now, found = Program(channels=channels), []
+    for part in parts[: len(parts) - len(program.rest)]:
+        now.random = False
+        _add(part, now)
+        if not now.random:
+            found.append(part)
+    return found
+
+
 def is_list(transform: Any) -> bool:
     """Say whether something is a list of transforms, of a library's."""
     return qualified(meant(type(transform))) in _CONTAINERS
@@ -79,7 +100,8 @@ class Unchanged:
         self._inner: list[tuple[Any, str, list[Any]]] = []
         parts: list[Any] = []
         self._walk(transform, parts)
-        self._states = [(part, _state(part)) for part in parts[: len(parts) - len(program.rest)]]
+        done = parts[: len(parts) - len(program.rest)]
+        self._states = [(part, _state(part)) for outer in done for part in _with_inner(outer)]
 
     def _walk(self, transform: Any, parts: list[Any]) -> None:
         kind = meant(type(transform))
@@ -105,7 +127,7 @@ class Unchanged:
                 now = _inside(of, attribute)
                 if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
                     return False
-            return all(_state(part) == before for part, before in self._states)
+            return all(_is_state(vars(part), before) for part, before in self._states)
         except (ValueError, RuntimeError):  # of arrays and tensors that are compared
             return False
 
@@ -117,11 +139,26 @@ def _inside(transform: Any, attribute: str) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _state(part: Any) -> dict[str, Any]:
-    found = {k: type(v)(v) if type(v) in (list, dict) else v for k, v in vars(part).items()}
+def _with_inner(part: Any) -> Iterator[Any]:
+    yield part
     if qualified(meant(type(part))) in {*_CONTAINERS, *_COMPOSITES}:
-        found["of its transforms"] = [_state(inner) for inner in part.transforms]
-    return found
+        for inner in part.transforms:
+            yield from _with_inner(inner)
+
+
+def _state(part: Any) -> dict[str, tuple[Any, Any]]:
+    """Return of each attribute its value, and a copy of it where it may be changed in place."""
+    return {k: (v, type(v)(v) if type(v) in (list, dict) else None) for k, v in vars(part).items()}
+
+
+def _is_state(now: dict[str, Any], before: dict[str, tuple[Any, Any]]) -> bool:
+    if len(now) != len(before):
+        return False
+    for key, (value, inside) in before.items():
+        found = now.get(key, before)
+        if (found is not value and found != value) or (inside is not None and found != inside):
+            return False
+    return True
 
 
 def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = True) -> None:

@@ -1,0 +1,261 @@
+"""Items of a dataset of the program's own: its code runs as it is, in whatever process, and what it opens is watched.
+
+Which JPEG files an index opens, and which transform each of them goes to, is noted (_learned reads it). Once that is
+known, the engine has made those rows when the index comes again, and the transform is answered (_pending). An image of
+another file than was foreseen, or one that goes elsewhere, is Pillow's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import operator
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from . import _memory, _pending, _samples, _transforms
+from ._library import Unknown
+from ._tally import Tally
+
+Array = npt.NDArray[Any]
+# Of an index: its number, the files that went to transforms, each with the number of the transform and the mode of the
+# image, and whether the state of torch's random numbers was read or set.
+Note = tuple[int, list[tuple[str, int, str]], bool]
+
+# What reads or sets the state of random numbers.
+_STATE = ("get_state", "set_state", "manual_seed", "seed", "graphsafe_get_state", "graphsafe_set_state", "clone_state")
+# Names there mean other files in another process.
+_NOT_FILES = ("/proc/", "/dev/")
+
+
+class Notes:
+    """What processes have noted, in a file in memory that all of them append to."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._memory: _memory.Memory | None = _memory.Memory("stoker-notes")
+        self._path = self._memory.path
+
+    def __getstate__(self) -> str:
+        return self._path
+
+    def __setstate__(self, path: str) -> None:
+        self._memory, self._path = None, path
+
+    def write(self, noted: list[Note]) -> None:
+        """Append what one batch has shown."""
+        if noted:
+            data = pickle.dumps(noted, 5)
+            with open(self._path, "ab", buffering=0) as file:
+                file.write(len(data).to_bytes(8, "little") + data)
+
+    def read(self) -> Iterator[Note]:
+        """Yield what was noted since the last time. What comes while it is read may be lost."""
+        if self._memory is None:
+            return
+        with open(self._memory.fd, "rb", closefd=False) as file:
+            file.seek(0)
+            data = file.read()
+        os.ftruncate(self._memory.fd, 0)
+        at = 0
+        while at + 8 <= len(data):
+            size = int.from_bytes(data[at : at + 8], "little")
+            if at + 8 + size > len(data):
+                break
+            yield from pickle.loads(data[at + 8 : at + 8 + size])
+            at += 8 + size
+
+
+class _Again(BaseException):
+    """An item has to be made by Python from its beginning; no program catches this by mistake."""
+
+
+class _Generator:
+    """Torch's default generator for the functions of ``torch.random``: tells when its state is read or set."""
+
+    def __init__(self, own: Any, touched: Callable[[], None]) -> None:
+        self._own, self._touched = own, touched
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _STATE:
+            self._touched()
+        return getattr(self._own, name)
+
+
+@dataclass
+class Watched:
+    """Makes what a dataset of the program's gives, out of the engine's batches as far as they go."""
+
+    dataset: Any
+    transforms: list[Any]  # whose calls are looked at
+    notes: Notes
+    tally: Tally
+
+    watches = True
+    # Of the item that is being made: whether the state of random numbers was touched, whether a random transform was
+    # answered, and whether the former came behind the latter.
+    _touched = _drawn = _broken = False
+
+    def __post_init__(self) -> None:
+        self._done: tuple[Any, _pending.Done | None, Any] = None, None, None
+        self._never = False  # random transforms are not answered any more
+        self._start([])
+
+    @contextlib.contextmanager
+    def scope(self, batch: dict[str, Any] | None) -> Iterator[None]:
+        """Have opened images watched, and transforms answered."""
+        if batch is not None:
+            self._know(batch["foreseen"][0])  # before anything is replaced
+        scope = _pending.Scope(self.transforms)
+        self._given, self._thread = 0, threading.get_ident()
+        self._noted: list[Note] = []
+        generator = _Generator(torch.random.default_generator, self._touch)
+        try:
+            with _pending.replaced([(torch.random, "default_generator", generator)]), scope.open(opened=self._open):
+                yield
+        finally:
+            self.tally.add(self._given, scope.answers)
+            self.notes.write(self._noted)
+
+    def make(
+        self,
+        batch: dict[str, Any] | None,
+        indices: list[Any],
+        at: Callable[[int, Any], None],
+        anew: Callable[[Any], Any],
+        *,
+        copy: bool,
+    ) -> list[Any]:
+        """Return the items of a batch, None for one that the engine has no part in; see ``Samples.make``."""
+        rows = [None] * len(indices) if batch is None else self._rows(batch, copy)
+        made = []
+        for row, (index, foreseen) in enumerate(zip(indices, rows, strict=True)):
+            at(row, index)
+            made.append(self._item(index, foreseen))
+        return made
+
+    def _rows(self, batch: dict[str, Any], copy: bool) -> list[list[tuple[str, _pending.Row]] | None]:
+        """Return of each item the files that it will open, and what the engine has made of them; None: not known."""
+        _, sources, self._since = batch["foreseen"]
+        _, done, program = self._done
+        pixels, numbers = batch["image"], iter(enumerate(batch["index"].tolist()))
+        rows: list[list[tuple[str, _pending.Row]] | None] = []
+        for names in sources:
+            if names is None:
+                rows.append(None)
+                continue
+            mine = []
+            for name, (at, number) in zip(names, numbers, strict=False):
+                self._given += number >= 0
+                if number >= 0 and done is not None:
+                    result = functools.partial(self._result, pixels[at], program, copy)
+                    mine.append((name, _pending.Row(None, done, result)))
+            rows.append(mine)
+        return rows
+
+    def _know(self, known: tuple[int, str, Any]) -> None:
+        """See whether the transform that the engine has done is the one that this process has."""
+        if self._done[0] != known:
+            which, mode, key = known
+            transform = self.transforms[which]
+            self._done = known, None, None
+            with contextlib.suppress(Unknown):
+                program = program_of(transform, mode)
+                unchanged = _transforms.Unchanged(transform, program)
+                if program.key() == key:
+                    same = functools.partial(self._same, unchanged, program.random)
+                    self._done = known, _pending.Done(transform, mode, same, program.random), program
+
+    def _same(self, unchanged: Callable[[], bool], random: bool) -> bool:
+        if random and (self._touched or self._never):
+            return False
+        return torch.get_default_dtype() is torch.float32 and unchanged()
+
+    def _result(self, row: Array, program: _transforms.Program, copy: bool, image: Any) -> Any:
+        self._drawn |= program.random
+        return _samples.answer(row, program, image, copy)
+
+    def _start(self, foreseen: list[tuple[str, _pending.Row]]) -> None:
+        self._foreseen = foreseen
+        self._opened: list[tuple[str, _pending.Row]] = []
+        self._touched = self._drawn = self._broken = False
+
+    def _item(self, index: Any, foreseen: list[tuple[str, _pending.Row]] | None) -> Any:
+        self._start(list(foreseen or ()))
+        try:
+            made = self.dataset[index]
+        except _Again:
+            made = None
+        if self._broken:
+            # It reads or sets the state of random numbers behind a random transform: that has to draw for itself.
+            self._never = True
+            self._start([])
+            made = self.dataset[index]
+        program = self._done[2]
+        if foreseen is None or (self._touched and program is not None and program.random):
+            self._note(index)
+        self._start([])
+        return made
+
+    def _note(self, index: Any) -> None:
+        with contextlib.suppress(TypeError):
+            files = []
+            for name, row in self._opened:
+                if row.called is not None:
+                    transform, mode = row.called
+                    which = next(i for i, known in enumerate(self.transforms) if known is transform)
+                    files.append((name, which, mode))
+            self._noted.append((operator.index(index), files, self._touched))
+
+    def _open(self, image: Any) -> _pending.Row | None:
+        """Return what is known of an image that Pillow has opened."""
+        name = _name_of(image)
+        if name is None:
+            return None
+        for at, (expected, row) in enumerate(self._foreseen):
+            if expected == name and os.fstat(image.fp.fileno()).st_ctime_ns < self._since:
+                del self._foreseen[at]
+                return row
+        row = _pending.Row(None)
+        self._opened.append((name, row))
+        return row
+
+    def _touch(self) -> None:
+        """See that the state of torch's random numbers is read or set."""
+        if threading.get_ident() != self._thread:
+            return
+        self._touched = True
+        if self._drawn:
+            self._broken = True
+            raise _Again
+
+
+def program_of(transform: Any, mode: str) -> _transforms.Program:
+    """Return what the engine does of a transform that gets images in a mode, or raise Unknown."""
+    program = _transforms.recognise(transform, 1 if mode == "L" else 3, split=True, pictures=True)
+    if not program.sized or program.wrapped is None or not program.ops:
+        raise Unknown("it leaves images of several sizes")
+    if mode == "L":
+        program.mode = mode
+    return program
+
+
+def _name_of(image: Any) -> str | None:
+    """Return the path of the file that an image lies in, None where it lies in anything else."""
+    file = image.fp
+    if type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO:
+        return None
+    name = image.filename or file.name
+    name = os.fsdecode(name) if isinstance(name, bytes) else name
+    if not isinstance(name, str):
+        return None
+    name = name if name.startswith("/") else f"{os.getcwd()}/{name}"  # noqa: PTH109
+    return None if name.startswith(_NOT_FILES) else name
