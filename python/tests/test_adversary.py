@@ -24,25 +24,26 @@ SEEDS = 150
 # Each row: datasets; changes, each with a number; moments; numbers of workers; more words. Its programs are all of the
 # combinations. A program is called by its text.
 TABLE = """
-folder subset flowers; reverse delete insert#3 assign-reversed; 0.2; 0 2;
-folder gtsrb; swap#3 shuffle#5 append assign-fewer clear other-file#2; 0.1 0.end; 0;
-timm dataset_folder; sort other-file#4; 0.2 1.0; 0;
-folder; assign-tuple assign-own-list path-objects byte-paths no-such-file#5 other-loader root; made 0.end; 0;
+folder flowers; reverse delete insert#3; 0.2; 0 2;
+gtsrb; swap#3 shuffle#5 append assign-fewer clear other-file#2; 0.1 0.end; 0;
+timm; sort other-file#4; 0.2 1.0; 0;
+folder; assign-tuple assign-own-list path-objects byte-paths no-such-file#5 other-loader root; made; 0;
 relative; cwd; made 0.0 0.2 0.end; 0; epochs=3
 relative; cwd; 0.end; 2;
-folder concat; relabel#7 relabel-all#9 edit-a-label; 0.2 0.end; 0 2;
-folder; as-lists tensor-labels text-labels no-labels triples targets imgs label-object; made 0.1; 0;
+folder; relabel#7 relabel-all#9 edit-a-label; 0.2 0.end; 0 2;
+folder; as-lists tensor-labels text-labels no-labels triples targets imgs label-object; made; 0;
 flowers; labels-reversed labels-assigned#3 labels-fewer; 0.2 0.end; 0;
 subset; indices-append indices-edit#2 indices-assign#1 indices-fewer indices-beyond inner-list; 0.2 0.end; 0;
-subset subset_cifar; indices-range indices-array indices-tensor inner-dataset Subset.__getitem__ Subset.__getitems__; made; 0;
+subset; indices-range indices-array indices-tensor inner-dataset Subset.__getitem__ Subset.__getitems__; made; 0;
 concat; append delete assign-fewer parts-reversed part-swapped part-added part-dropped sizes sizes-fewer sizes-again; 0.end; 0; epochs=3
 concat_cifar; sizes part-dropped ConcatDataset.__getitem__; 0.1; 0; transform=tensor
 cifar mnist svhn; black one-image#5 one-pixel#4 turned-over roll#7 swap-words; 0.end; 0; transform=tensor
-cifar svhn stl10; together label assign-data#5; 0.1; 0 2; transform=tensor
-mnist; roll#13 roll-across#4 mirrored pixels-mixed roll-records; 0.1 0.end; 0; transform=tensor
+cifar stl10; together label assign-data#5; 0.1; 0 2; transform=tensor
+mnist; roll#13 roll-across#4 mirrored pixels-mixed roll-records; 0.1; 0; transform=tensor
 stl10; pixels-mixed roll#3 negative not-contiguous assign-floats assign-more-images; 0.end; 0; transform=tensor
-cifar; labels-as-array labels-as-floats labels-missing labels-assigned-again no-labels-at-all; made 0.2; 0; transform=tensor
-folder hf; size#8 size-in-place#5 replace-first#4 append-double pop-first; 0.1 0.end; 0;
+cifar; labels-as-array labels-as-floats labels-missing labels-assigned-again no-labels-at-all; made; 0; transform=tensor
+folder; size#8 size-in-place#5 replace-first#4 append-double pop-first; 0.1 0.end; 0;
+hf; size#8 append-double pop-first; 0.1; 0;
 folder; transform-crop transform-none transform-bytes transform-split transform-copied target-plus#4 target-fails; 0.1 0.end; 0;
 folder; transform-v2 size#8 target-lambda; 0.1 0.end; 2; persistent=1
 folder; size-int size-text size-float nearest bicubic interpolation-int; made; 0;
@@ -51,7 +52,7 @@ cifar; crop-size#7 crop-int#5 tuple-of-transforms generator-of-transforms own-li
 folder; own-ToTensor own-Resize own-class-of-Compose forward-of-one hook pre-hook eval; 0.end; 0;
 folder; subclass subclass-len getitem-of-one getitem-of-class getitems-of-one len-of-class; made; 0;
 hf; set_transform set_transform-labels set_transform-gray hf-cell reset_format format-numpy; 0.2 0.end; 0;
-table; format-numpy format-python format-dtype format-all hf-data hf-indices hf-transform-on-table; 0.1 0.end; 0; transform=none
+table; format-numpy format-python format-dtype format-all hf-data hf-indices hf-transform-on-table; 0.1; 0; transform=none
 folder; F.resize F.resize#1 F.resize#2 F.resize#3 F.to_tensor-other FP.resize global-hook global-hook#1 register_open; made; 0;
 folder; Jpeg.convert ImageFile.load Image.open Image.convert pil_loader default_loader pixel-limit image-backend; made; 0;
 folder; kernel kernel#1 F2.resize return-type map-tensor; made; 0; transform=v2
