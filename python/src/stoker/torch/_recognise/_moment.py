@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from . import _datasets, _memory, _transforms
+from . import _datasets, _memory, _proof, _transforms
 from ._library import Unknown
 
 if TYPE_CHECKING:
@@ -191,6 +191,7 @@ class Live(Moment):
 
     def _remember(self, found: Found) -> None:
         self._found = found
+        self._libraries = _proof.watch()
         self._before = [(part, type(part), dict(vars(part))) for part in found.data.parts]
         self._unchanged = [_transforms.Unchanged(t, found.program) for t in found.transforms]
 
@@ -216,7 +217,9 @@ class Live(Moment):
                 return False
             if not all(unchanged() for unchanged in self._unchanged):
                 return False
-            if all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before):
+            _proof.check_settings()
+            same = all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before)
+            if same and self._libraries():
                 return True
             now = self._plan.like(self._loader)
         except Exception:  # whatever it is now, only Python can make it

@@ -22,6 +22,8 @@ import enum
 import functools
 import hashlib
 import importlib.metadata
+import itertools
+import operator
 import sys
 import textwrap
 import types
@@ -127,6 +129,27 @@ def check(*names: str) -> None:
             _PROVEN[name] = walk.proven
 
 
+def watch() -> Callable[[], bool]:
+    """Return a function that reports, for each batch, whether all that is proven now still holds."""
+    whole = Proven()
+    for found in _PROVEN.values():
+        if found.holds():
+            whole.add(found)
+    names: dict[int, tuple[Callable[..., Any], list[str], list[Any]]] = {}
+    for where, name, value in whole.names.values():
+        _, keys, values = names.setdefault(id(where), (where.get, [], []))
+        keys.append(name)
+        values.append(value)
+    whole.names = {}
+    absent = itertools.repeat(_ABSENT)
+
+    def holds() -> bool:
+        same = (all(map(operator.is_, map(get, keys, absent), values)) for get, keys, values in names.values())
+        return all(same) and whole.holds()
+
+    return holds
+
+
 def check_object(value: Any, name: str) -> None:
     """Raise Unknown unless a value is the function or the class of a name, and that is known."""
     if _find(name)[0] is not value:
@@ -212,6 +235,11 @@ class Proven:
         self.functions: dict[int, tuple[types.FunctionType, Any, Any, Any]] = {}
         self.classes: dict[int, tuple[type, Any, int]] = {}
         self.tables: dict[int, tuple[Any, Any]] = {}
+
+    def add(self, other: Proven) -> None:
+        """Rest on what another proof rests on, too."""
+        for name, found in vars(self).items():
+            found.update(vars(other)[name])
 
     def holds(self) -> bool:
         """Compare."""

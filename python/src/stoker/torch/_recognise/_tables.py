@@ -209,12 +209,15 @@ class _Epoch(_order.Epoch):
     def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any], dataset: Any) -> None:
         super().__init__(loader, order)
         self._plan, self._dataset, self._collate, self._len = plan, dataset, loader.collate_fn, length
-        self._live = loader.num_workers == 0
+        # Without workers, what is replaced while the epoch runs counts from then on.
+        self._libraries = _proof.watch() if loader.num_workers == 0 else None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
         self._begin()
 
     def _make(self, indices: list[Any]) -> Any:
-        known = self._plan.reads(self._dataset) and (not self._live or torch.get_default_dtype() is self._plan.dtype)
+        libraries = self._libraries
+        same = libraries is None or (libraries() and torch.get_default_dtype() is self._plan.dtype)
+        known = same and self._plan.reads(self._dataset)
         if known and indices and all(type(i) is int and 0 <= i < self._len for i in indices):
             batch = self._plan.batch(np.array(indices, np.int64))
         else:
