@@ -155,7 +155,7 @@ def main() -> None:
     a.work = a.work.resolve()
     base = _git("rev-parse", "--short=10", a.base + "^{commit}")
     if not base:
-        raise SystemExit(f"against: {a.base} is no commit of this repository")
+        raise SystemExit(f"against: {a.base} is not a commit of this repository")
     commit, machine = _git("rev-parse", "--short=10", "HEAD"), procs.describe_machine()
     path = a.out or ROOT / "bench/results" / f"against-{_slug(machine)}-{base}-{commit}.json"
     old, new = Side(base, checkout(base, a.work), a.work), Side(commit, ROOT, a.work)

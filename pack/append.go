@@ -105,7 +105,7 @@ func addTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Op
 		return &Summary{Manifest: m, Unchanged: true}, nil
 	}
 	if c.Piece.Base = m.nextPiece(); c.Piece.Base+max(c.Piece.Parts, 1) > MaxPieces {
-		return nil, fmt.Errorf("%s was appended to so often that there are no more names for shards: pack all of it anew", dst)
+		return nil, fmt.Errorf("%s was appended to so often that there are no more names for shards: pack all of it again", dst)
 	}
 	if c.Piece.some() {
 		return run(ctx, in, dst, c)
@@ -288,7 +288,7 @@ func commitAppended(ctx context.Context, st store.WriteStore, f found, parts int
 		return nil, fmt.Errorf("%s has %d of %d pieces to append: write the others, then commit", st, len(pieces), parts)
 	}
 	if records == 0 {
-		err := fmt.Errorf("nothing in %s could be packed; %s stays as it is", pieces[0].Source.Path, st)
+		err := fmt.Errorf("nothing in %s could be packed; %s stays unchanged", pieces[0].Source.Path, st)
 		if s := pieces[0].Skipped; len(s) > 0 {
 			err = fmt.Errorf("%w; the first one is %s: %s", err, s[0].Path, s[0].Reason)
 		}

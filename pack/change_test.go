@@ -160,7 +160,7 @@ func TestAppendRefusals(t *testing.T) {
 			_, err := Write(t.Context(), flat, filepath.Join(t.TempDir(), "none"), &Options{Append: true})
 			return err
 		},
-		"nothing in " + text + " could be packed; " + dst + " stays as it is; the first one is cat/b.jpg": func() error {
+		"nothing in " + text + " could be packed; " + dst + " stays unchanged; the first one is cat/b.jpg": func() error {
 			_, err := Write(t.Context(), text, dst, &Options{Append: true})
 			return err
 		},

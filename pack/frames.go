@@ -50,7 +50,7 @@ func (e *encoder) encodeClip(src *driver.Value, f *Field, p *picture, v *value, 
 		return bad("%v", err)
 	}
 	if len(c.Frames) != f.Shape[0] {
-		return &BadInput{Reason: fmt.Sprintf("a clip of %d frames, where there are %d", len(c.Frames), f.Shape[0])}
+		return &BadInput{Reason: fmt.Sprintf("a clip of %d frames, expected %d", len(c.Frames), f.Shape[0])}
 	}
 	if w, h := c.Upright(); w > int(f.Frames.MaxWidth) || h > int(f.Frames.MaxHeight) {
 		return &BadInput{Reason: fmt.Sprintf("frames of %dx%d, where the largest are said to have %dx%d", w, h, f.Frames.MaxWidth, f.Frames.MaxHeight)}
@@ -93,7 +93,7 @@ func (e *encoder) encodeStills(c *video.Clip, p *picture, v *value, buf *[]byte)
 			var err error
 			if jpeg, err = e.toDCT.Encode(jpeg); err != nil {
 				if not := new(cdec.NotDCT); errors.As(err, &not) && c.Codec == video.MJPEG {
-					return nil // it stays as it is
+					return nil // it stays unchanged
 				}
 				return bad("%v", err)
 			}

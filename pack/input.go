@@ -485,7 +485,7 @@ func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *
 			return &BadInput{Reason: fmt.Sprintf("%d bytes of text are more than the limit of %d", size, maxTextBytes)}
 		}
 		if f.Kind == driver.KindJSON && !json.Valid(src.Bytes) {
-			return &BadInput{Reason: "it is no JSON"}
+			return &BadInput{Reason: "it is not JSON"}
 		}
 		if !utf8.Valid(src.Bytes) {
 			v.Bytes = []byte(strings.ToValidUTF8(string(src.Bytes), "\uFFFD"))

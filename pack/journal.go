@@ -214,7 +214,7 @@ func parseJournal(r io.Reader) (*journalHeader, []journalEntry, error) {
 				return nil, nil, errNoJournal
 			}
 			if h.Format != journalFormat || h.Version != Version {
-				return nil, nil, fmt.Errorf("was written by another version of stoker: use that one to finish, or start anew with --restart")
+				return nil, nil, fmt.Errorf("was written by another version of stoker: use that one to finish, or start over with --restart")
 			}
 			continue
 		}

@@ -348,7 +348,7 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		want string
 	}{
 		{driver.Field{Kind: driver.KindLabel, Classes: []string{"a"}}, driver.Value{Int: 1}, "class number 1 of 1"},
-		{driver.Field{Kind: driver.KindJSON}, driver.Value{Bytes: []byte("{")}, "no JSON"},
+		{driver.Field{Kind: driver.KindJSON}, driver.Value{Bytes: []byte("{")}, "not JSON"},
 		{driver.Field{Kind: driver.KindArray, DType: driver.Int32, Shape: []int{2}}, driver.Value{Bytes: make([]byte, 7)}, "7 bytes where an array has 8"},
 		{driver.Field{Kind: driver.KindRagged, DType: driver.Int32, Shape: []int{2}}, driver.Value{Bytes: make([]byte, 12)}, "12 bytes where a row has 8"},
 		{driver.Field{Kind: driver.KindTokens, DType: driver.Uint32}, driver.Value{Bytes: make([]byte, 6)}, "6 bytes where a row has 4"},
@@ -358,7 +358,7 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		{driver.Field{Kind: driver.KindMask, DType: driver.Uint8}, driver.Value{Bytes: pngBytes(colours)}, "it has colours"},
 		{driver.Field{Name: "m", Kind: driver.KindMask, DType: driver.Uint8}, driver.Value{Bytes: pngBytes(high)}, `field "m" has uint8: class number 300`},
 		{driver.Field{Kind: driver.KindMask, DType: driver.Uint16, Classes: []string{"a"}}, driver.Value{Bytes: pngBytes(high)}, "class number 300 in a mask of 1 classes"},
-		{driver.Field{Kind: driver.KindMask, DType: driver.Uint8}, driver.Value{Bytes: testJPEG(t, 1, 8, 8)}, "a JPEG is no mask"},
+		{driver.Field{Kind: driver.KindMask, DType: driver.Uint8}, driver.Value{Bytes: testJPEG(t, 1, 8, 8)}, "a JPEG cannot be a mask"},
 	} {
 		err := one(test.f, test.v)
 		var b *BadInput
@@ -468,7 +468,7 @@ func TestWantedFields(t *testing.T) {
 			t.Errorf("record %d: %+v", id, got)
 		}
 		if got[2].Bytes != nil || got[9].Bytes != nil {
-			t.Errorf("record %d has what nobody wants", id)
+			t.Errorf("record %d has values that were not asked for", id)
 		}
 	}
 }

@@ -728,7 +728,7 @@ func TestOpenManyChunks(t *testing.T) {
 	}
 	var check Manifest
 	if err := json.Unmarshal(b, &check); err != nil || !json.Valid(b) {
-		t.Fatalf("the manifest is no JSON: %v", err)
+		t.Fatalf("the manifest is not JSON: %v", err)
 	}
 	writeFile(t, b, dir, ManifestName)
 	r, err := Open(t.Context(), dir, nil)

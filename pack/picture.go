@@ -223,10 +223,10 @@ func (in *sourceInput) expand(fields []Field) error {
 			sizes = in.opt.Resolutions
 		}
 		if f.Kind == driver.KindImage && f.DType != "" && in.opt.changes() {
-			return fmt.Errorf("%s has maps of numbers in field %q, which stay as they are: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
+			return fmt.Errorf("%s has maps of numbers in field %q, which stay unchanged: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
 		}
 		if f.Kind == driver.KindMasks && in.opt.changes() {
-			return fmt.Errorf("%s has the masks of objects in field %q, which stay as they are: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
+			return fmt.Errorf("%s has the masks of objects in field %q, which stay unchanged: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
 		}
 		if f.Kind == driver.KindBoxes || f.Kind == driver.KindKeyPoints {
 			if len(in.opt.Resolutions) > 0 || in.opt.Crop != (Resize{}) {

@@ -23,7 +23,7 @@ const changeName = "change.journal"
 // The lock ends with done.
 func changing(ctx context.Context, st store.WriteStore) (m *Manifest, done func(), err error) {
 	if _, err = readManifest(ctx, st); err != nil {
-		return nil, nil, err // and a folder that is no pack stays as it is
+		return nil, nil, err // and a folder that is no pack stays unchanged
 	}
 	lock, err := lockJournal(ctx, st, changeName)
 	if err != nil {

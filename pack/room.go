@@ -147,7 +147,7 @@ func (s *holding) toMake(ctx context.Context, n *needs) error {
 // fits fails when n bytes are more than an input may take beside what it has.
 func (s *holding) fits(n int64) error {
 	if need := s.large + n; need > s.r.plan.One {
-		return &BadInput{Reason: fmt.Sprintf("packing it takes %d MiB of memory, more than the %d MiB that there are for it; pack anew with memory of %d MiB or more",
+		return &BadInput{Reason: fmt.Sprintf("packing it takes %d MiB of memory, more than the %d MiB that there are for it; pack again with memory of %d MiB or more",
 			units.MiB(need), s.r.plan.One>>20, units.MiB(budget.ForInput(s.r.request, need)))}
 	}
 	return nil

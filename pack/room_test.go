@@ -222,7 +222,7 @@ func TestLargeImagesAreRefused(t *testing.T) {
 		t.Errorf("with %d MiB: %+v, %v", enough>>20, sum, err)
 	}
 	opt.Memory = 1 << 20
-	if err := opt.Validate(); err == nil || !strings.Contains(err.Error(), "chunks of 8 MiB and the images beside need 32 MiB") {
+	if err := opt.Validate(); err == nil || !strings.Contains(err.Error(), "chunks of 8 MiB and the images need 32 MiB") {
 		t.Error(err)
 	}
 }
@@ -263,7 +263,7 @@ func TestWhatASourceHoldsIsCounted(t *testing.T) {
 		_, err := WriteSource(t.Context(), heldSource{sourcetest.Raw(10, 16, 16, 3, 5)}, t.TempDir(), &Options{Memory: memory})
 		return err
 	}
-	if err := write(64 << 20); err == nil || !strings.Contains(err.Error(), "50 MiB of records that are held because their files are compressed, chunks of 8 MiB and the images beside need 82 MiB") {
+	if err := write(64 << 20); err == nil || !strings.Contains(err.Error(), "50 MiB of records that are held because their files are compressed, chunks of 8 MiB and the images need 82 MiB") {
 		t.Error(err)
 	}
 	if err := write(82 << 20); err != nil {

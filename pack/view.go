@@ -61,7 +61,7 @@ func (v *view) check() error {
 			continue
 		}
 		if !v.inHead(p.Offsets) || r.sch.number(i) && !v.inHead(p.Values) {
-			return fmt.Errorf("%w: column %s ends behind the head", arrowipc.ErrFormat, l.Name)
+			return fmt.Errorf("%w: column %s ends after the head", arrowipc.ErrFormat, l.Name)
 		}
 		if l.OffsetWidth > 0 {
 			if err := arrowipc.CheckOffsets(v.span(p.Offsets), l.OffsetWidth, v.lay.Rows, p.Items); err != nil {

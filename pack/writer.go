@@ -377,7 +377,7 @@ func (w *writer) checkFolder(ctx context.Context) error {
 		case !isShard(whole):
 			return fmt.Errorf("%s is not empty (%s is in it): choose a new folder", w.st, n)
 		case !ours:
-			return fmt.Errorf("%s has shards of a pack that was not finished and whose journal is gone: start anew with --restart", w.st)
+			return fmt.Errorf("%s has shards of a pack that was not finished and whose journal is gone: start over with --restart", w.st)
 		}
 	}
 	return nil
@@ -389,7 +389,7 @@ func (w *writer) ended(ctx context.Context, err error) error {
 		return err
 	}
 	if w.jnl == nil {
-		return fmt.Errorf("%w after %d of %d inputs: %s cannot go on with it, the same command begins anew", ErrInterrupted, w.next-w.from, w.to-w.from, w.st)
+		return fmt.Errorf("%w after %d of %d inputs: %s cannot go on with it, the same command starts over", ErrInterrupted, w.next-w.from, w.to-w.from, w.st)
 	}
 	return fmt.Errorf("%w after %d of %d inputs: run the same command again, it goes on from here", ErrInterrupted, w.next-w.from, w.to-w.from)
 }

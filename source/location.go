@@ -183,7 +183,7 @@ func (loc *location) unlisted(ctx context.Context) bool {
 func notOurs(rawURL, options string) error {
 	key, _, _ := strings.Cut(strings.TrimPrefix(options, "?"), "=")
 	if at := strings.TrimPrefix(rawURL, "http"); at != rawURL && (key == "window" || key == "split" || strings.Contains(key, ":")) {
-		return fmt.Errorf("cannot open %s: what stands behind ? is sent to the server; write #%s", rawURL, options)
+		return fmt.Errorf("cannot open %s: the part after ? is sent to the server; write #%s", rawURL, options)
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func localPath(rawURL string) (string, error) {
 	u, err := url.Parse(rawURL)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("cannot open %s: it is no URL: %w", rawURL, errors.Unwrap(err))
+		return "", fmt.Errorf("cannot open %s: it is not a URL: %w", rawURL, errors.Unwrap(err))
 	case u.Host != "" && u.Host != "localhost":
 		return "", fmt.Errorf("cannot open %s: it names the machine %s; write file:///path with three slashes", rawURL, u.Host)
 	case u.RawQuery != "" || u.Fragment != "":
@@ -260,7 +260,7 @@ func localPath(rawURL string) (string, error) {
 	case u.Opaque != "":
 		p, err := url.PathUnescape(u.Opaque)
 		if err != nil {
-			return "", fmt.Errorf("cannot open %s: it is no URL: %w", rawURL, err)
+			return "", fmt.Errorf("cannot open %s: it is not a URL: %w", rawURL, err)
 		}
 		return p, nil
 	case u.Path == "" || rest == "":

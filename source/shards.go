@@ -80,7 +80,7 @@ func commonFolder(all []string) string {
 // not a slash.
 func glob(ctx context.Context, st store.Store, pattern string) ([]string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
-		return nil, fmt.Errorf("%q is no pattern of names", pattern)
+		return nil, fmt.Errorf("%q is not a pattern of names", pattern)
 	}
 	dir := path.Dir(pattern)
 	for isPattern(dir) {

@@ -62,7 +62,7 @@ def _git_folder(path: Path) -> Path:
     for place in (path / ".git", path, *sorted(p for p in path.iterdir() if p.is_dir())):
         if (place / "HEAD").is_file() and (place / "objects").is_dir():
             return place
-    raise UnavailableError(f"{path} is no git repository")
+    raise UnavailableError(f"{path} is not a git repository")
 
 
 def _has(repository: Path, commit: str) -> bool:

@@ -247,7 +247,7 @@ func ParseHeader(b []byte) (cols []Column, err error) {
 		return nil, err
 	}
 	if meta+8 > int64(len(b)) {
-		return nil, damaged("the schema ends behind the file")
+		return nil, damaged("the schema ends after the end of the file")
 	}
 	err = Guard("schema", func() error {
 		msg := flatbuf.GetRootAsMessage(b[16:8+meta], 0)

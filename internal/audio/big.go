@@ -43,7 +43,7 @@ func aiffChunks(b []byte, info *Info) (recording, error) {
 			}
 		case "SSND":
 			if size < 8 || uint64(binary.BigEndian.Uint32(body)) > size-8 {
-				return nil, fmt.Errorf("the chunk SSND at offset %d has %d bytes, too few", at, size)
+				return nil, fmt.Errorf("the chunk SSND at offset %d is too short: %d bytes", at, size)
 			}
 			data = body[8+binary.BigEndian.Uint32(body):]
 		}
@@ -59,7 +59,7 @@ func aiffChunks(b []byte, info *Info) (recording, error) {
 // aiffCommon reads the chunk COMM.
 func aiffCommon(b []byte, compressed bool, info *Info) (p *pcm, frames uint64, err error) {
 	if len(b) < 18 || compressed && len(b) < 22 {
-		return nil, 0, fmt.Errorf("it has %d bytes, too few", len(b))
+		return nil, 0, fmt.Errorf("it is too short: %d bytes", len(b))
 	}
 	info.Channels = int(binary.BigEndian.Uint16(b))
 	info.Rate = int(min(extended(b[8:]), MaxRate+1))
@@ -185,7 +185,7 @@ func cafChunks(b []byte, info *Info) (recording, error) {
 		case id == "data" && p == nil:
 			return nil, fmt.Errorf("the samples at offset %d come before their description: the file is damaged", at)
 		case id == "data" && size < 4:
-			return nil, fmt.Errorf("the chunk data at offset %d has %d bytes, too few", at, size)
+			return nil, fmt.Errorf("the chunk data at offset %d is too short: %d bytes", at, size)
 		case id == "data":
 			return p.fill(info, body[4:]), nil // the number of edits comes first
 		}
@@ -196,7 +196,7 @@ func cafChunks(b []byte, info *Info) (recording, error) {
 // cafFormat reads the chunk desc.
 func cafFormat(b []byte, info *Info) (*pcm, error) {
 	if len(b) < 32 {
-		return nil, fmt.Errorf("it has %d bytes, too few", len(b))
+		return nil, fmt.Errorf("it is too short: %d bytes", len(b))
 	}
 	rate := math.Float64frombits(binary.BigEndian.Uint64(b))
 	if rate > 0 { // and a number

@@ -118,7 +118,7 @@ func (s *stream) packets(at int, data []byte, f func(p *page, next int, data []b
 		}
 		if p.serial != s.serial {
 			if p.flags&pageFirst != 0 && started {
-				return fmt.Errorf("at offset %d another stream begins: several recordings one behind the other are not supported", at)
+				return fmt.Errorf("at offset %d another stream begins: several recordings in one file are not supported", at)
 			}
 			at += p.size
 			continue

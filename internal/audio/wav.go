@@ -109,7 +109,7 @@ func (f *riff) open(b []byte, at uint64, info *Info) (recording, error) {
 		switch id {
 		case "ds64":
 			if size < 16 {
-				return nil, fmt.Errorf("the chunk ds64 at offset %d has %d bytes, too few", at, size)
+				return nil, fmt.Errorf("the chunk ds64 at offset %d is too short: %d bytes", at, size)
 			}
 			wide = f.order.Uint64(b[body+8:])
 		case "fmt ":

@@ -32,7 +32,7 @@ func ParseTransforms(s string) ([]json.RawMessage, error) {
 		case rest[end] == ',':
 			name, rest = rest[:end], rest[end+1:]
 			if strings.TrimSpace(rest) == "" {
-				return nil, fmt.Errorf("there is nothing behind the last comma of %q", s)
+				return nil, fmt.Errorf("there is nothing after the last comma of %q", s)
 			}
 		default:
 			stop := closing(rest[end:])
@@ -42,7 +42,7 @@ func ParseTransforms(s string) ([]json.RawMessage, error) {
 			name, args = rest[:end], rest[end+1:end+stop]
 			rest = strings.TrimSpace(rest[end+stop+1:])
 			if rest != "" && rest[0] != ',' {
-				return nil, fmt.Errorf("%q: a comma is missing in front of %q", s, rest)
+				return nil, fmt.Errorf("%q: a comma is missing before %q", s, rest)
 			}
 			rest = strings.TrimPrefix(rest, ",")
 		}

@@ -28,7 +28,7 @@ func (s *Subject) Copy(ctx context.Context, codec, dir string) (copied *Subject,
 		return nil, nil, fmt.Errorf("%s has no images", stores.Public(s.Source))
 	}
 	if s.Path == "" {
-		return nil, nil, fmt.Errorf("%s is no local path", stores.Public(s.Source))
+		return nil, nil, fmt.Errorf("%s is not a local path", stores.Public(s.Source))
 	}
 	size := s.RecordBytes * dctBytes * float64(s.Len)
 	opt := &pack.Options{Images: codec}

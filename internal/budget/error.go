@@ -36,12 +36,12 @@ func tooLittle(r *Request, p *Plan) error {
 			slots, units.MiB(p.SlotStride), ahead, units.MiB(read), units.MiB(scratch), units.MiB(slots*p.SlotStride+rest))
 	}
 	if fit := (r.Memory - rest) / p.SlotStride; fit >= minSlots {
-		return fmt.Errorf("prefetch is %d, too many for %s of %d MiB: %s; set memory to that or more, or prefetch to %d or less",
+		return fmt.Errorf("%d batches (prefetch) do not fit %s of %d MiB: %s; set memory to that or more, or prefetch to %d or less",
 			r.Prefetch, from, r.Memory>>20, need(p.Ring/p.SlotStride), fit-2)
 	}
 	lower := "batch_size"
 	if p.Lookahead > 0 {
 		lower = "lookahead or batch_size"
 	}
-	return fmt.Errorf("%s is %d MiB, too little: %s; set memory to that or more, or lower %s", from, r.Memory>>20, need(minSlots), lower)
+	return fmt.Errorf("%s is %d MiB, which is not enough: %s; set memory to that or more, or lower %s", from, r.Memory>>20, need(minSlots), lower)
 }

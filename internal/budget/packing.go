@@ -69,7 +69,7 @@ func MakePacking(r *PackRequest) (*Packing, error) {
 		if r.Held > 0 {
 			held = fmt.Sprintf("%d MiB of records that are held because their files are compressed, ", units.MiB(r.Held))
 		}
-		return nil, fmt.Errorf("the memory budget is %s, too little: %schunks of %d MiB and the images beside need %d MiB; set memory to that or more",
+		return nil, fmt.Errorf("the memory budget is %s, which is not enough: %schunks of %d MiB and the images need %d MiB; set memory to that or more",
 			amount(r.Memory), held, units.MiB(r.ChunkBytes), units.MiB(p.Chunk+least+r.Held))
 	}
 	part := clamp(rest/16, minPackPart, int64(r.Threads)*packPart)
@@ -112,7 +112,7 @@ func MakeVerifying(r *VerifyRequest) (*Verifying, error) {
 	threads := int64(r.Threads)
 	rest := r.Memory - threads*verifyWorker
 	if rest < minVerify {
-		return nil, fmt.Errorf("the memory budget is %s, too little: decoding in %d threads needs %d MiB; set memory to that or more, or use fewer threads",
+		return nil, fmt.Errorf("the memory budget is %s, which is not enough: decoding in %d threads needs %d MiB; set memory to that or more, or use fewer threads",
 			amount(r.Memory), r.Threads, units.MiB(threads*verifyWorker+minVerify))
 	}
 	p := &Verifying{Budget: r.Memory, Read: rest / 4, Large: rest / 2, Kept: min(rest/16/threads, maxKept)}

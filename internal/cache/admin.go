@@ -113,7 +113,7 @@ func (d *Dir) Find(name string) (found []Entry) {
 // Remove removes a data set by its id. It fails with ErrInUse while a job uses it.
 func (d *Dir) Remove(id string) error {
 	if !isID(id) {
-		return fmt.Errorf("%q is no id", id)
+		return fmt.Errorf("%q is not an id", id)
 	}
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
 	if err != nil {

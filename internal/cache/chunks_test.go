@@ -204,7 +204,7 @@ func readPlaces(t *testing.T, k disk.Key, from ...*Chunks) {
 				}
 				p := mem[at:][:r[1]:r[1]]
 				if !of.Read(k, p, r[0]) || !bytes.Equal(p, want[r[0]:r[0]+r[1]]) || mem[at-1] != 0xa5 || mem[at+r[1]] != 0xa5 {
-					t.Errorf("%d bytes at %d: those from %d to %d are others, or there are more", size, k.Off, r[0], r[0]+r[1])
+					t.Errorf("%d bytes at %d: those from %d to %d differ, or there are more", size, k.Off, r[0], r[0]+r[1])
 				}
 			}
 		}

@@ -160,7 +160,7 @@ func diskUse(folder string) (n int64) {
 // whole, jobs that read it go on with what they have open, and with the data itself.
 func (d *Dir) RemoveCopy(c Copy) error {
 	if !isCopy.MatchString(c.Folder) || c.ID != ID(c.Folder) {
-		return fmt.Errorf("%q is no copy", c.Folder)
+		return fmt.Errorf("%q is not a copy", c.Folder)
 	}
 	if err := removeUnfinished(c.Folder); err != nil {
 		return err

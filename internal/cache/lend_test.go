@@ -159,7 +159,7 @@ func TestLentFilesAreBounded(t *testing.T) {
 			if b := lentTo(c, k, 0, k.Size, false); b != nil {
 				lent++
 				if !bytes.Equal(b, bytesOf(k)) {
-					t.Errorf("chunk %d is another one", i)
+					t.Errorf("chunk %d differs", i)
 				}
 			} else if p := make([]byte, k.Size); !c.Read(k, p, 0) || !bytes.Equal(p, bytesOf(k)) {
 				t.Errorf("chunk %d is not read", i)

@@ -237,7 +237,7 @@ func readValue(f io.ReaderAt, h *head, buf []byte) (value []byte, name string, e
 	}
 	name = string(buf[h.size:])
 	if xxh3.Hash(buf) != h.sum {
-		return buf, name, fmt.Errorf("damaged: its checksum is not that of what was written")
+		return buf, name, fmt.Errorf("damaged: its checksum differs from the one written")
 	}
 	return buf[:h.size], name, nil
 }

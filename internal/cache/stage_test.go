@@ -75,7 +75,7 @@ func checkCopy(t *testing.T, root string, objects []StageObject) {
 			want = append(want, bytesOf(k)...)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("the copy of %s is another one", o.Name)
+			t.Errorf("the copy of %s differs", o.Name)
 		}
 	}
 	if b, err := os.ReadFile(filepath.Join(folder, "manifest.json")); err != nil || string(b) != "{}" {

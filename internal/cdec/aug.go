@@ -66,7 +66,7 @@ func (p Pixmap) check() error {
 	known := p.dtype() == item.U8 || p.DType == item.U16 || p.DType == item.F32
 	if !known || p.C < 1 || p.C > item.MaxChannels || p.W < 1 || p.H < 1 || p.W > MaxSide || p.H > MaxSide ||
 		len(p.Pix) < p.W*p.H*p.C*p.elemSize() {
-		return &Error{ErrArgument, fmt.Sprintf("%d bytes are no image of %dx%d pixels of %d channels of %s", len(p.Pix), p.W, p.H, p.C, p.dtype())}
+		return &Error{ErrArgument, fmt.Sprintf("%d bytes are not an image of %dx%d pixels of %d channels of %s", len(p.Pix), p.W, p.H, p.C, p.dtype())}
 	}
 	return nil
 }

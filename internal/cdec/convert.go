@@ -17,7 +17,7 @@ func Convert(dst, src Pixmap) error {
 	size := src.elemSize()
 	n := src.W * src.H * src.C
 	if len(src.Pix) < n*size || len(dst.Pix) < dst.W*dst.H*dst.C*dst.elemSize() {
-		return &Error{ErrArgument, fmt.Sprintf("%d and %d bytes are no images of %dx%d pixels", len(src.Pix), len(dst.Pix), src.W, src.H)}
+		return &Error{ErrArgument, fmt.Sprintf("%d and %d bytes are not images of %dx%d pixels", len(src.Pix), len(dst.Pix), src.W, src.H)}
 	}
 	switch {
 	case src.dtype() == dst.dtype():
@@ -29,7 +29,7 @@ func Convert(dst, src Pixmap) error {
 			}
 		}
 	case src.C != dst.C:
-		return &Error{ErrArgument, fmt.Sprintf("%s of %d channels cannot become %s of %d at once", src.dtype(), src.C, dst.dtype(), dst.C)}
+		return &Error{ErrArgument, fmt.Sprintf("%s of %d channels cannot become %s of %d in one step", src.dtype(), src.C, dst.dtype(), dst.C)}
 	case src.dtype() == item.U8 && dst.dtype() == item.U16:
 		for i, v := range src.Pix[:n] {
 			binary.LittleEndian.PutUint16(dst.Pix[2*i:], uint16(v)<<8)

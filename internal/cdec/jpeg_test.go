@@ -222,7 +222,7 @@ func TestDamagedJPEGs(t *testing.T) {
 			}
 		}
 		if err := run(append(bytes.Clone(src), "trailing bytes"...), whole); err != nil {
-			t.Errorf("bytes behind the end: %v", err)
+			t.Errorf("bytes after the end: %v", err)
 		}
 	}
 	src := encode(false)

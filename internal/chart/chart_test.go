@@ -26,7 +26,7 @@ func drawn(t *testing.T, picture interface{ SVG(io.Writer) error }) (elements ma
 			return elements, text
 		}
 		if err != nil {
-			t.Fatalf("the SVG is no XML: %v", err)
+			t.Fatalf("the SVG is not XML: %v", err)
 		}
 		switch token := token.(type) {
 		case xml.StartElement:

@@ -18,7 +18,7 @@ func timeline(t *testing.T, c *Timeline) string {
 		if _, err := d.Token(); err == io.EOF {
 			break
 		} else if err != nil {
-			t.Fatalf("the SVG is no XML: %v", err)
+			t.Fatalf("the SVG is not XML: %v", err)
 		}
 	}
 	if strings.Contains(svg.String(), "NaN") || strings.Contains(svg.String(), "Inf") {
@@ -36,7 +36,7 @@ func TestTimeline(t *testing.T) {
 	svg := timeline(t, c)
 	contains(t, svg, `viewBox="10 0 4 100"`, `d="M10 0L11 50M13 75h0"`, `style="fill:var(--wait)"`, `M11 0H14V100H11Z`, `14 -10`)
 	if strings.Contains(svg, "critical") || strings.Contains(svg, "careful") {
-		t.Errorf("a band beside the plot is drawn: %s", svg)
+		t.Errorf("a band outside of the plot is drawn: %s", svg)
 	}
 	c.Stacked = true
 	contains(t, timeline(t, c), `d="M10 100L10 0L11 50L11 100Z`)

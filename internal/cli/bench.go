@@ -136,7 +136,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return usageError("stoker bench SOURCE, stoker bench --workload unet3d, or stoker bench -- python train.py", "bench what?")
 	case len(args) > 1:
-		return usageError("a command goes behind --: stoker bench -- "+strings.Join(args, " "), "%q is one argument too many", args[1])
+		return usageError("a command goes after --: stoker bench -- "+strings.Join(args, " "), "%q is one argument too many", args[1])
 	}
 	if len(study) > 0 {
 		return f.runStudy(args[0], study)

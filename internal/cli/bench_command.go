@@ -19,7 +19,7 @@ func (f *benchFlags) runCommand(args []string, axes []bench.Axis) error {
 		return usageError("stoker bench [--steps N] [--workers LIST] -- COMMAND", "--workload, --what-if, --t and --accelerators are not for commands: a command has its own step")
 	}
 	if _, err := exec.LookPath(args[0]); err != nil {
-		return usageError("stoker bench -- python train.py", "%s is no program that can be started", args[0])
+		return usageError("stoker bench -- python train.py", "%s is not a program that can be started", args[0])
 	}
 	for _, a := range axes {
 		switch {

@@ -148,7 +148,7 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 	if unix.Statfs(tmp, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
 		if free, err := proc.Live.FreeMemory(); err == nil && float64(opt.Bytes()) > 0.4*float64(free) {
 			remove()
-			return "", nil, &Error{Msg: fmt.Sprintf("the temporary folder lies in memory, and %s of data leave too little of it", units.Bytes(opt.Bytes())), Hint: "give a folder on a disk: --dir FOLDER"}
+			return "", nil, &Error{Msg: fmt.Sprintf("the temporary folder is in memory, and %s of data leave too little of it", units.Bytes(opt.Bytes())), Hint: "give a folder on a disk: --dir FOLDER"}
 		}
 	}
 	f.note("generating %s of %s; --dir FOLDER keeps them", units.Bytes(opt.Bytes()), w.Name)

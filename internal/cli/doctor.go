@@ -102,9 +102,9 @@ func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
 	case f.seconds > 0 && f.seconds < time.Second:
 		return usageError("--seconds 15", "%s is too short to see anything; use 5 s or more", f.seconds)
 	case f.pid < 0:
-		return usageError("ps or nvidia-smi lists processes", "%d is no process", f.pid)
+		return usageError("ps or nvidia-smi lists processes", "%d is not a process", f.pid)
 	case len(args) > 0 && cmd.ArgsLenAtDash() != 0:
-		return usageError(fmt.Sprintf("stoker doctor [flags] -- %s", strings.Join(args, " ")), "the command has to stand behind --")
+		return usageError(fmt.Sprintf("stoker doctor [flags] -- %s", strings.Join(args, " ")), "the command must come after --")
 	}
 	if err := f.prepare(); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (f *doctorFlags) watchRunning() error {
 // watchCommand starts a job and looks at it.
 func (f *doctorFlags) watchCommand(args []string) error {
 	if _, err := exec.LookPath(args[0]); err != nil {
-		return &Error{Code: ExitUsage, Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err, Hint: "give the command as you would in a shell, behind --"}
+		return &Error{Code: ExitUsage, Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err, Hint: "give the command as you would in a shell, after --"}
 	}
 	stdin, stdout, stderr := f.app.Stdin, f.app.Stdout, f.app.Stderr
 	var view *liveView

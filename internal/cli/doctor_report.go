@@ -26,7 +26,7 @@ type reportFlags struct {
 
 func (f *reportFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.html, "report", "", "write the report as one HTML page into this file: plots, events, stage times, advice")
-	flags.StringVar(&f.compare, "compare", "", "set it beside an earlier report that --save wrote")
+	flags.StringVar(&f.compare, "compare", "", "compare it with an earlier report that --save wrote")
 	flags.StringVar(&f.load, "load", "", "show a report that --save wrote instead of watching a job")
 }
 

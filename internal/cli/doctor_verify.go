@@ -31,7 +31,7 @@ const (
 func (f *doctorFlags) verify(args []string) error {
 	hook := hookEnvironment(doctorVariable)
 	if hook == nil {
-		return &Error{Msg: "the Python package is not beside this program", Hint: "--verify counts steps through it: pip install stoker"}
+		return &Error{Msg: "the Python package is not next to this program", Hint: "--verify counts steps through it: pip install stoker"}
 	}
 	before, err := f.shortRun(args, hook)
 	if err != nil {

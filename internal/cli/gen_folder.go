@@ -19,7 +19,7 @@ func writeFolder(out string, fill func(work string) (finished string, err error)
 	}
 	work, remove, err := leftover.MkdirTemp(parent, "."+filepath.Base(out)+".*")
 	if err != nil {
-		return &Error{Msg: "cannot write beside " + out, Err: store.Cause(err)}
+		return &Error{Msg: "cannot write next to " + out, Err: store.Cause(err)}
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	finished, err := fill(work)

@@ -38,7 +38,7 @@ func newLoopText(app *App) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			text := texts[args[0]]
 			if text == nil {
-				return usageError("stoker loop text bench|study|headroom|profile", "%q is no result that can be written", args[0])
+				return usageError("stoker loop text bench|study|headroom|profile", "%q is not a result that can be written", args[0])
 			}
 			data, err := app.readStdin(maxResult, "the result")
 			if err != nil {

@@ -39,7 +39,7 @@ func (f *augmentFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.audio, "audio", "", "`HOW` decoded sound is stored: f32 (default, when it is changed) or i16; without it and what follows, files are kept")
 	fl.IntVar(&f.rate, "audio-rate", 0, "resample sound to `HZ`")
 	fl.BoolVar(&f.mono, "mono", false, "make one channel of sound, the mean of all")
-	fl.IntVar(&f.samples, "audio-samples", 0, "cut sound behind `N` samples, and fill shorter recordings with silence")
+	fl.IntVar(&f.samples, "audio-samples", 0, "cut sound after `N` samples, and fill shorter recordings with silence")
 	f.similar.register(fl)
 	fl.StringVar(&f.outputs, "outputs", "", "")
 	fl.Int64Var(&f.first, "first", 0, "")

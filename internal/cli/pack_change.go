@@ -67,7 +67,7 @@ func (app *App) removeRecords(out, where string, asJSON bool) error {
 	defer src.Close()
 	d, ok := driver.As[driver.Deriver](src)
 	if !ok {
-		return fmt.Errorf("internal error: %s is no view", out)
+		return fmt.Errorf("internal error: %s is not a view", out)
 	}
 	var ids []int64
 	for i := range src.Info().Len {
@@ -117,7 +117,7 @@ func (app *App) compactPack(out string, asJSON bool) error {
 		_, err = lipgloss.Fprintf(app.Stdout, "%s has no removed records\n", headOf(out))
 		return err
 	}
-	_, err = lipgloss.Fprintf(app.Stdout, "%s  %s in %s; %s written anew, %s are free, in %s\n", headOf(out), units.Records(c.Manifest.Records),
+	_, err = lipgloss.Fprintf(app.Stdout, "%s  %s in %s; %s rewritten, %s are free, in %s\n", headOf(out), units.Records(c.Manifest.Records),
 		units.Plural(len(c.Manifest.Shards), "shard"), units.Plural(c.Shards, "shard"), units.Bytes(c.Freed), units.Elapsed(time.Since(start)))
 	if err == nil && len(c.Stray) > 0 {
 		_, err = fmt.Fprintf(app.Stdout, "%s that belonged to nothing were deleted\n", units.Plural(len(c.Stray), "file"))

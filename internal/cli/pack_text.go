@@ -35,7 +35,7 @@ func (f *textFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.tokenizer, "tokenizer", "", "make tokens of text: `FILE` is a tokenizer.json, or a file of ranks of tiktoken")
 	fl.StringVar(&f.encoding, "encoding", "", "with --tokenizer: the `NAME` of tiktoken's encoding, where the file's does not say it")
 	fl.StringVar(&f.field, "text-field", "", "with --tokenizer: the `NAME` of the field of text (default text, or the only one)")
-	fl.StringVar(&f.end, "append-eos", "", "with --tokenizer: put the token that ends a document behind each; `=TEXT` says which")
+	fl.StringVar(&f.end, "append-eos", "", "with --tokenizer: append the token that ends a document to each; `=TEXT` names the token")
 	fl.Lookup("append-eos").NoOptDefVal = anyEnd
 }
 

@@ -104,7 +104,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.StringVar(&c.activation, "activation", "", "`BYTES` of state per example on the accelerator: 103MB")
 	f.StringVar(&c.accelMemory, "accelerator-memory", "", "`BYTES` of memory of an accelerator: 16GB")
 	f.StringVarP(&c.accelerators, "accelerators", "a", "", "accelerators of one training, on one machine (`N`, default 1)")
-	f.StringVar(&c.experiments, "experiments", "", "trainings at once on the same storage, on machines of their own: `N` or 5-10")
+	f.StringVar(&c.experiments, "experiments", "", "trainings that share the storage, each on its own machines: `N` or 5-10")
 	f.StringArrayVar(&c.others, "with", nil, "another training on this storage: `\"n=256 t=200ms es=64KB\"`, may have accelerators=, dataset=; repeatable")
 	f.StringVar(&c.percentile, "percentile", "", "`SHARE` of mini-batches that must be in time (default 99%)")
 	f.StringVarP(&c.exampleBytes, "example-bytes", "e", "", "`BYTES` of a stored example: 110KB")
@@ -127,7 +127,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept (one that was cut short or made on a busy machine is never used)")
 	f.StringVar(&c.probeFile, "probe", "", "use the measurements in `FILE`, made by stoker probe --json")
 	spanVar(f, &c.seconds, "probe-seconds", probe.DefaultFor, "about how long to measure")
-	f.StringVar(&c.example, "example", "", "a published calculation beside ours, by `NAME`; \"list\" lists them")
+	f.StringVar(&c.example, "example", "", "a published calculation next to ours, by `NAME`; \"list\" lists them")
 	f.StringVar(&c.emit, "emit", "", "print only a training loop with the settings, in `python`")
 	f.BoolVar(&c.asJSON, "json", false, "print JSON")
 	f.StringVar(&c.saveHTML, "html", "", "also write the plan to `FILE`, as one page")
@@ -310,7 +310,7 @@ var storageAliases = map[string]string{
 func parseDollars(s string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimPrefix(s, "$"), 64)
 	if err != nil || !(v >= 1e-6 && v <= 1e6) {
-		return 0, fmt.Errorf("%q is no price in dollars: write 0.40", s)
+		return 0, fmt.Errorf("%q is not a price in dollars: write 0.40", s)
 	}
 	return v, nil
 }

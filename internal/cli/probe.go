@@ -236,7 +236,7 @@ func endpointText(e *plan.Endpoint) string {
 		said = append(said, "reads no parts of objects, which the loader needs")
 	}
 	if e.IfMatch {
-		said = append(said, "refuses other versions by itself")
+		said = append(said, "refuses other versions on its own")
 	} else {
 		said = append(said, "leaves it to the reader to see other versions")
 	}

@@ -51,10 +51,10 @@ can be measured.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.o.Steps, "max-batches", 200, "end the program after this many `STEPS`; 0 lets it end by itself")
+	flags.IntVar(&f.o.Steps, "max-batches", 200, "end the program after this many `STEPS`; 0 lets it run to its end")
 	spanVar(flags, &f.o.For, "seconds", 0, "end it after this long")
 	flags.StringVar(&f.save, "save", "", "keep the profile in `FILE`, for --compare")
-	flags.StringVar(&f.compare, "compare", "", "show the profile that was saved in `FILE` beside this one")
+	flags.StringVar(&f.compare, "compare", "", "compare with the profile that was saved in `FILE`")
 	flags.StringVar(&f.trace, "trace", "", "write the steps as a Chrome trace into `FILE`, for ui.perfetto.dev")
 	flags.BoolVar(&f.noHook, "no-hook", false, "load nothing into the program: see only what it says itself")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
@@ -65,12 +65,12 @@ can be measured.`,
 func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case cmd.ArgsLenAtDash() != 0 || len(args) == 0:
-		return usageError("stoker profile -- python train.py", "profile what? The command goes behind --")
+		return usageError("stoker profile -- python train.py", "profile what? The command goes after --")
 	case f.o.Steps < 0 || f.o.Steps == 1 || f.o.For < 0:
 		return usageError("--max-batches 200; the first step is not counted", "--max-batches is %d, --seconds %v", f.o.Steps, f.o.For)
 	}
 	if _, err := exec.LookPath(args[0]); err != nil {
-		return usageError("stoker profile -- python train.py", "%s is no program that can be started", args[0])
+		return usageError("stoker profile -- python train.py", "%s is not a program that can be started", args[0])
 	}
 	var before *loop.Profile
 	if f.compare != "" {

@@ -62,7 +62,7 @@ func readProfile(name string) (*loop.Profile, error) {
 		return nil, err
 	}
 	if st.Size() > maxProfile {
-		return nil, fmt.Errorf("%s is larger than %d MiB: it is no profile", name, maxProfile>>20)
+		return nil, fmt.Errorf("%s is larger than %d MiB: it is not a profile", name, maxProfile>>20)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {

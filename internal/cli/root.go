@@ -132,7 +132,7 @@ func (app *App) endLate(signals <-chan os.Signal, done <-chan struct{}) {
 	why := "interrupted while it computed"
 	select {
 	case <-signals:
-		why = "ended at once, as asked twice"
+		why = "ended immediately, as asked twice"
 	case <-late:
 	case <-done:
 		return

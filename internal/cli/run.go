@@ -36,7 +36,7 @@ func newRunCommand(app *App) *cobra.Command {
 Nothing in the script is changed. Each torch.utils.data.DataLoader in it, also those
 of frameworks and of classes derived from it, is looked at when it is iterated: where
 dataset, transforms and collating are recognised (torchvision's), Stoker's engine
-makes the same batches from there on; anything else stays as it is. The first batches
+makes the same batches from there on; anything else stays unchanged. The first batches
 are made as torch does, to have something to compare with.
 
 At the end it says on standard error what was taken over, how fast it was and what
@@ -50,7 +50,7 @@ their processes, of which the first one reports.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.ArgsLenAtDash() != 0 || len(args) == 0:
-				return usageError("stoker run -- python train.py", "run what? The command goes behind --")
+				return usageError("stoker run -- python train.py", "run what? The command goes after --")
 			case o.First < 0 || o.First > maxFirst:
 				return usageError("", "--first is %d, it must be from 0 to %d", o.First, maxFirst)
 			}
@@ -67,11 +67,11 @@ their processes, of which the first one reports.`,
 func runCommand(args []string, o runOptions) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return &Error{Code: ExitUsage, Msg: "cannot run " + args[0], Err: err, Hint: "give the command as you would in a shell, behind --"}
+		return &Error{Code: ExitUsage, Msg: "cannot run " + args[0], Err: err, Hint: "give the command as you would in a shell, after --"}
 	}
 	hook := hookEnvironment()
 	if hook == nil {
-		return &Error{Msg: "the Python package is not beside this program", Hint: "use the stoker of the installed package: pip install stoker"}
+		return &Error{Msg: "the Python package is not next to this program", Hint: "use the stoker of the installed package: pip install stoker"}
 	}
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -64,7 +64,7 @@ not within --memory, is named and makes the exit code 3.`,
 		},
 	}
 	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image, mask, recording and clip")
-	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks looked at at once (default one per core)")
+	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks checked at the same time (default one per core)")
 	cmd.Flags().StringVar(&memory, "memory", "", "`size` of what may be taken to decode (default a quarter of the free memory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

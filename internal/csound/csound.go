@@ -38,7 +38,7 @@ import (
 // What decoding may end with.
 var (
 	ErrDamaged     = errors.New("it is damaged")
-	ErrChecksum    = errors.New("its checksum is another one: it is damaged")
+	ErrChecksum    = errors.New("its checksum differs: it is damaged")
 	ErrCut         = errors.New("it ends too early: the file is cut off")
 	ErrUnsupported = errors.New("it is stored in a way that is not supported")
 	ErrMemory      = fmt.Errorf("there is no memory to decode it: %w", syscall.ENOMEM)

@@ -164,8 +164,8 @@ func TestBrokenOwnFormats(t *testing.T) {
 	}{
 		"cut":      {[]byte("P6 3 1 255\n12345678"), "a picture of 3 x 1 has at least 20"},
 		"text cut": {[]byte("P2 3 2 255\n1 2 3 100 5  "), "after 5 of 6 values"},
-		"text big": {[]byte("P2 3 1 20\n1 2 30 "), `"30 " at byte 14 is no value from 0 to 20`},
-		"letter":   {[]byte("P2 3 1 20\n1 2 x "), `"x" at byte 14 is no value from 0 to 20`},
+		"text big": {[]byte("P2 3 1 20\n1 2 30 "), `"30 " at byte 14 is not a value from 0 to 20`},
+		"letter":   {[]byte("P2 3 1 20\n1 2 x "), `"x" at byte 14 is not a value from 0 to 20`},
 		"bit":      {[]byte("P1 3 1 102"), `'2' at byte 9 is neither 0 nor 1`},
 		"zero":     {[]byte("P5 3 1 0\n123"), "its largest value is 0"},
 		"huge":     {[]byte("P5 99999999999 1 255\n1"), "for the width"},

@@ -13,7 +13,7 @@ func (forksCheck) evidence(f *findings) {
 		return
 	}
 	if rate := float64(f.c.tree.started) / f.r.Seconds; rate >= manyForks {
-		f.say("the job starts %.0f processes a second, beside those that end within one; each costs milliseconds of the kernel's time", rate)
+		f.say("the job starts %.0f processes a second, not counting those that end within one; each costs milliseconds of the kernel's time", rate)
 	}
 }
 

@@ -33,6 +33,6 @@ func (latencyCheck) advise(f *findings) {
 			"%.0f%% of what making a batch takes is waiting for it, and more workers would wait too%s", 100*f.s.cost(causeLatency), where)
 		return
 	}
-	f.add(f.r.Gains[Latency], "ask for many examples at once, or keep the answers", other("list(ThreadPoolExecutor(16).map(fetch, keys))   # 16 requests at a time"),
+	f.add(f.r.Gains[Latency], "ask for many examples in one request, or cache the answers", other("list(ThreadPoolExecutor(16).map(fetch, keys))   # 16 requests at a time"),
 		"%.0f%% of what making a batch takes is waiting for something that answers late%s", 100*f.s.cost(causeLatency), where)
 }

@@ -12,7 +12,7 @@ func (restartsCheck) gain(f *findings) float64 { return 1 / (1 - f.s.restart) }
 
 func (c restartsCheck) evidence(f *findings) {
 	if f.r.Loader.Restarted && f.s.restart > 0.02 {
-		f.say("workers are started anew for each epoch: %.0f%% of the trainer's time goes on waiting for the first batch of new ones", 100*f.s.restart)
+		f.say("workers are started again for each epoch: %.0f%% of the trainer's time goes on waiting for the first batch of new ones", 100*f.s.restart)
 	}
 }
 

@@ -87,7 +87,7 @@ func (f *findings) capText() string {
 	if f.per(mDiskBusy) > cappedFrom {
 		return fmt.Sprintf("it is busy %.0f%% of the time", 100*min(1, f.per(mDiskBusy)))
 	}
-	return "it gives as much however much is asked of it at once"
+	return "its rate does not depend on the number of concurrent requests"
 }
 
 // cached is Stoker's loader on the job's data with a cache; nothing where that

@@ -66,7 +66,7 @@ func (workersCheck) advise(f *findings) {
 		do = other(fmt.Sprintf("ProcessPoolExecutor(max_workers=%d)   # or the workers of a DataLoader", per))
 	}
 	if now == 0 {
-		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,
+		f.add(gain, fmt.Sprintf("load in %s during the step", processes(per)), do,
 			"the trainer loads its data itself for %.0f%% of its time, with no step meanwhile", 100*r.Waiting)
 		return
 	}

@@ -41,7 +41,7 @@ func TestEventLevels(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := eventsOf(seconds(mSystem, high, high, high), "CPU_SYSTEM"); len(got) != 0 {
-		t.Errorf("three seconds are no event: %+v", got)
+		t.Errorf("three seconds are not an event: %+v", got)
 	}
 }
 

@@ -46,7 +46,7 @@ func program(t *testing.T, dir, comm, cmd string, stack int) {
 // TestProgramThatBecomesPython looks at jobs that begin as something else, for
 // longer than a program is tried that does not change.
 func TestProgramThatBecomesPython(t *testing.T) {
-	other := &pystack.Error{PID: 100, Kind: pystack.NotPython, Msg: "it is no Python process (bash)"}
+	other := &pystack.Error{PID: 100, Kind: pystack.NotPython, Msg: "it is not a Python process (bash)"}
 	starting := &pystack.Error{PID: 100, Kind: pystack.Starting, Msg: "its interpreter has not started yet"}
 	unmapped := &pystack.Error{PID: 100, Kind: pystack.NoSymbols, Msg: "python3 has no symbols"}
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestProgramThatBecomesPython(t *testing.T) {
 	}{
 		{"launcher", "pyenv", 7, other, nil, maxTries, ""},
 		{"launcher of another user", "pyenv", 0, other, nil, maxTries, ""},
-		{"script of the same name", "python3", 7, other, nil, maxTries, "Python frames of process 100: it is no Python process (bash)"},
+		{"script of the same name", "python3", 7, other, nil, maxTries, "Python frames of process 100: it is not a Python process (bash)"},
 		{"library not mapped yet", "bash", 7, other, unmapped, 0, ""},
 		{"slow start", "bash", 7, other, starting, 0, ""},
 	} {

@@ -88,11 +88,11 @@ func TestAdviceIsNeverNull(t *testing.T) {
 func TestWorkersHelp(t *testing.T) {
 	serial := shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.5}), cores: 8, tree: 0.6}
 	if got := serial.timeWithWorkers(1); math.Abs(got-0.5) > 0.01 {
-		t.Errorf("one worker beside the step: %.2f, want 0.5", got)
+		t.Errorf("one worker next to the step: %.2f, want 0.5", got)
 	}
 	serial.beside = 0.8
 	if got := serial.timeWithWorkers(2); math.Abs(got-0.8) > 0.01 {
-		t.Errorf("two workers beside a step that XLA computes: %.2f, want 0.8", got)
+		t.Errorf("two workers next to a step that XLA computes: %.2f, want 0.8", got)
 	}
 	waiting := shares{samples: 100, step: 0.2, wait: 0.8, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 1}), cores: 8, tree: 2}
 	if got := waiting.timeWithWorkers(4); math.Abs(got-0.5) > 0.01 {

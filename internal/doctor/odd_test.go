@@ -187,7 +187,7 @@ func TestLinesOfOddJobs(t *testing.T) {
 	m.children(100)
 	w := m.watch()
 	if r := w.report(w.line); r.Line != "no verdict: the job did not run long enough to be looked at" || r.Verdict != Unknown || r.Confidence > 0 {
-		t.Errorf("a job that ended at once: %s", r.Line)
+		t.Errorf("a job that ended immediately: %s", r.Line)
 	}
 }
 

@@ -439,7 +439,7 @@ func (partnersCheck) about() about { return about{name: "partners"} }
 
 func (partnersCheck) evidence(f *findings) {
 	if f.c.outsider != "" && f.r.Waiting > 0.05 {
-		f.say("what it waits for comes from %s, which is no part of the job: watch that too", f.c.outsider)
+		f.say("what it waits for comes from %s, which is not a part of the job: watch that as well", f.c.outsider)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestThrottledStore(t *testing.T) {
 	}()
 	r, err := Watch(context.Background(), Options{
 		PID: job.PID(), Seconds: 3, Patience: 30,
-		Inspect: func(path string) (Data, error) { return Data{}, fmt.Errorf("%s is no data", path) },
+		Inspect: func(path string) (Data, error) { return Data{}, fmt.Errorf("%s is not data", path) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -184,7 +184,7 @@ func TestReadAlongGivesWay(t *testing.T) {
 			t.Fatal("there is no room for what is needed now")
 		}
 		if f.ahead != 0 || f.used != memory-1<<20 {
-			t.Errorf("%d bytes are still held for later beside %d", f.ahead, f.used)
+			t.Errorf("%d bytes are still held for later next to %d", f.ahead, f.used)
 		}
 		use(1)
 		for _, u := range units[65:256] {
@@ -248,7 +248,7 @@ func TestReadsAlongWithinItsTurn(t *testing.T) {
 		d.read = func(_ context.Context, _, _ int64, n int) error {
 			time.Sleep(10 * time.Millisecond)
 			if n > size {
-				t.Errorf("%d bytes are read at once", n)
+				t.Errorf("%d bytes are read together", n)
 			}
 			return nil
 		}

@@ -254,7 +254,7 @@ func TestFirstBatchThatIsLate(t *testing.T) {
 			left--
 		}
 		if took := time.Since(start); took > 2*firstLate {
-			t.Errorf("what comes behind a read that is late is there after %v", took)
+			t.Errorf("the data after a late read is there after %v", took)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func Parse(format string, b []byte, size int64) (*Header, error) {
 		return nil, err
 	}
 	if size-int64(out.Offset) != n {
-		return nil, fmt.Errorf("its header says %s of float32, %d bytes, behind it are %d: the file is cut off or was changed", Sides(out.Shape), n, size-int64(out.Offset))
+		return nil, fmt.Errorf("its header announces %s of float32 (%d bytes), %d bytes follow: the file is cut off or was changed", Sides(out.Shape), n, size-int64(out.Offset))
 	}
 	return out, nil
 }

@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 				t.Error("a file that is not open is read")
 			}
 			if n, ok := q.Read(fd, [][]byte{mem}, pages*page); ok && n != 0 {
-				t.Errorf("%d bytes behind the end", n)
+				t.Errorf("%d bytes after the end", n)
 			}
 		})
 	}

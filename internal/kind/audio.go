@@ -324,5 +324,5 @@ func (m soundMemory) Floats(n int64) ([]float32, error) {
 }
 
 func (m soundMemory) short(err error, n int64) error {
-	return fmt.Errorf("the recording needs %d MiB of memory beside what it has: %w; raise memory, or cut it earlier in the list", (n+1<<20-1)>>20, err)
+	return fmt.Errorf("the recording needs %d MiB more memory: %w; raise memory, or cut it earlier in the list", (n+1<<20-1)>>20, err)
 }

@@ -196,7 +196,7 @@ func (m *boxes) group(w *Want) (*boxGroup, error) {
 	if g.prog == nil {
 		for _, op := range g.own {
 			if transform.NeedsImage(op) {
-				return nil, fmt.Errorf("output %q: %s needs the size of an image, and the batch has none; name the image in fields, too", w.Out.Name, transform.BoxOpName(op))
+				return nil, fmt.Errorf("output %q: %s needs the size of an image, and the batch has none; also name the image in fields", w.Out.Name, transform.BoxOpName(op))
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func planFrames(p *Planner, wants []Want) ([]Maker, error) {
 			return nil, err
 		}
 		if w.Out.Mask {
-			return nil, fmt.Errorf("output %q: field %q is %s, which are no masks", w.Out.Name, w.F.Name, w.F.Kind)
+			return nil, fmt.Errorf("output %q: field %q is %s, which are not masks", w.Out.Name, w.F.Name, w.F.Kind)
 		}
 		crop, err := transform.CutClip(&w.Out)
 		if err != nil {
@@ -190,7 +190,7 @@ func (w *framesWorker) learn() {
 			continue
 		}
 		if t := w.m.p.Info.Fields[w.field].Shape[0]; len(c.Frames) != t {
-			w.fail(k, fmt.Errorf("a clip of %d frames, where there are %d", len(c.Frames), t))
+			w.fail(k, fmt.Errorf("a clip of %d frames, expected %d", len(c.Frames), t))
 			continue
 		}
 		for i := 0; i < len(c.Packets); {

@@ -34,7 +34,7 @@ func (p *Planner) guide(prog *transform.Program, output string) (*guide, error) 
 		}
 		return &guide{w.Field, w.F.Name, format, w.F.Stored}, nil
 	}
-	return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of the image, and the batch has none; name their field in fields, too", output)
+	return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of the image, and the batch has none; also name their field in fields", output)
 }
 
 // boxes are those of a record, as corners, in its image, which info describes.

@@ -27,7 +27,7 @@ type stacked struct {
 // planStacked plans the masks of w, which follow an image.
 func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 	if image == "" {
-		return nil, fmt.Errorf("output %q: field %q is the masks of an image, and the batch has none that they could follow; name the image in fields, too", w.Out.Name, w.F.Name)
+		return nil, fmt.Errorf("output %q: field %q is the masks of an image, and the batch has none that they could follow; also name the image in fields", w.Out.Name, w.F.Name)
 	}
 	if len(w.Out.Ops) > 0 {
 		return nil, fmt.Errorf("output %q: the masks of field %q follow the operations of %q by themselves; leave the list empty", w.Out.Name, w.F.Name, image)

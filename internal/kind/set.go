@@ -122,9 +122,9 @@ func (s *Set) pad(pads map[string]collate.Pad) error {
 		}
 		if i < 0 || !s.columns[i].Ragged {
 			if len(names) == 0 {
-				return fmt.Errorf("pad: %q is no array of rows of different lengths, and the batch has none", name)
+				return fmt.Errorf("pad: %q is not an array of rows of different lengths, and the batch has none", name)
 			}
-			return fmt.Errorf("pad: %q is no array of rows of different lengths%s", name, transform.DidYouMean(name, names))
+			return fmt.Errorf("pad: %q is not an array of rows of different lengths%s", name, transform.DidYouMean(name, names))
 		}
 		c, p := &s.columns[i], pads[name]
 		if err := p.Check(); err != nil {

@@ -144,7 +144,7 @@ func (d *decoder) headers() error {
 			}
 			d.interval = int(binary.BigEndian.Uint16(s))
 		case m == markDNL:
-			err = errors.New("its height stands behind it, which is not read")
+			err = errors.New("its height comes after it, which is not supported")
 		case m == markSOS:
 			if err = d.scan(s); err == nil {
 				return nil
@@ -231,7 +231,7 @@ func (d *decoder) scan(s []byte) error {
 	case int(s[5]&15) >= d.head.Bits:
 		return fmt.Errorf("its samples are shifted by %d bits, of %d", s[5]&15, d.head.Bits)
 	case d.interval%d.head.Width != 0:
-		return fmt.Errorf("it begins anew after %d samples, in rows of %d", d.interval, d.head.Width)
+		return fmt.Errorf("it restarts after %d samples, in rows of %d", d.interval, d.head.Width)
 	}
 	d.use, d.predictor, d.shift = &d.tables[s[2]>>4], int(s[3]), uint(s[5]&15)
 	return nil
@@ -307,7 +307,7 @@ func (d *decoder) restart(number int) error {
 		return err
 	}
 	if m != markRST0+byte(number%8) {
-		return d.fail("the marker %#02x where it begins anew for the %d. time: it is damaged", m, number+1)
+		return d.fail("the marker %#02x at restart %d: it is damaged", m, number+1)
 	}
 	return nil
 }

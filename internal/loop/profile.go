@@ -139,11 +139,11 @@ func inOrder(parts []Part, order []string) []Part {
 func ParseProfile(data []byte) (*Profile, error) {
 	var p Profile
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, errors.New("this is no profile that stoker has saved")
+		return nil, errors.New("this is not a profile that stoker has saved")
 	}
 	switch {
 	case p.Format != profileFormat:
-		return nil, errors.New("this is no profile that stoker has saved")
+		return nil, errors.New("this is not a profile that stoker has saved")
 	case p.Version != profileVersion:
 		return nil, fmt.Errorf("this is a profile of version %d, this program reads version %d", p.Version, profileVersion)
 	case len(p.Stages) > maxStages:

@@ -166,7 +166,7 @@ func (t *Told) Profile(u proc.Usage) *Profile {
 		parts["forward"] = max(rest, 0)
 	}
 	if len(t.Parts) > 0 {
-		s.Notes = append(slices.Clip(s.Notes), "forward is what is left of the step beside what torch's events name")
+		s.Notes = append(slices.Clip(s.Notes), "forward is the rest of the step, without what torch's events name")
 	}
 	for name, v := range parts {
 		s.Parts = append(s.Parts, Part{Name: name, PerStep: v})

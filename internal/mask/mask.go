@@ -33,7 +33,7 @@ type Mask struct {
 }
 
 // ErrLossy is the error of a JPEG: its pixels are not what was put in.
-var ErrLossy = errors.New("a JPEG is no mask: it changes class numbers; save masks as PNG")
+var ErrLossy = errors.New("a JPEG cannot be a mask: it changes class numbers; save masks as PNG")
 
 // FromFile decodes an image file whose pixels are class numbers: gray, of 1 to
 // 16 bits, or with a palette, whose indices are the numbers. Colours in which

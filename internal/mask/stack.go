@@ -34,7 +34,7 @@ func Stacked(b []byte) (n int64) {
 	return n
 }
 
-var errStack = errors.New("its masks are damaged: one of them ends behind the last one")
+var errStack = errors.New("its masks are damaged: one of them ends after the last one")
 
 // Stack takes a stack apart: the runs of its masks, which are width x height pixels.
 func Stack(b []byte, all [][]byte) (masks [][]byte, width, height int, err error) {

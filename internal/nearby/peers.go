@@ -59,7 +59,7 @@ func ourselves(nodes []string) (string, error) {
 	for _, n := range nodes {
 		host, _, err := net.SplitHostPort(n)
 		if err != nil {
-			return "", fmt.Errorf("peers: %q is no address, host:port", n)
+			return "", fmt.Errorf("peers: %q is not an address, host:port", n)
 		}
 		ips, _ := net.LookupHost(host) // of another node it may be unknown here
 		for _, ip := range ips {

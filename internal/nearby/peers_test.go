@@ -60,7 +60,7 @@ func TestPeerOptions(t *testing.T) {
 		{[]string{"127.0.0.1:7", "127.0.0.1:8"}, "", "", "", secret, "both on this machine"},
 		{[]string{"203.0.113.1:7", "203.0.113.2:7"}, "", "", "", secret, "none of them is on this machine"},
 		{[]string{"127.0.0.1:7"}, "x:1", "", "", secret, "is not listed"},
-		{[]string{"127.0.0.1"}, "", "", "", secret, "no address"},
+		{[]string{"127.0.0.1"}, "", "", "", secret, "not an address"},
 		{[]string{"127.0.0.1:7"}, "", "", "", "", TokenVariable},
 		{[]string{"127.0.0.1:7"}, "", "", "", "short", "16"},
 	} {

@@ -48,7 +48,7 @@ type Staged struct {
 func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Staged, error) {
 	info := src.Info()
 	if info.Objects == 0 || info.Objects > maxObjects {
-		return nil, errors.New("the data does not lie in objects that could be copied")
+		return nil, errors.New("the data is not stored in objects that can be copied")
 	}
 	s := &Staged{src: src, from: src.Object(0).Store, say: opt.Say}
 	if Local(s.from) != "" && !Far(s.from) {
@@ -58,7 +58,7 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 	for n := range info.Objects {
 		ob := src.Object(n)
 		if ob.Store != s.from {
-			return nil, errors.New("its objects lie in several places")
+			return nil, errors.New("its objects are in several places")
 		}
 		sizes[ob.Store.Path(ob.Entry.Name)] = ob.Entry.Size
 	}

@@ -118,7 +118,7 @@ func TestNoStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(d *data) (dir string){
-		"does not lie in objects": func(d *data) string { d.info.Objects = 0; return t.TempDir() },
+		"not stored in objects": func(d *data) string { d.info.Objects = 0; return t.TempDir() },
 		"is on this machine":      func(d *data) string { d.st = localstore.New(t.TempDir()); return t.TempDir() },
 		"which version":           func(d *data) string { d.entries[1].Version = ""; return t.TempDir() },
 		file:                      func(*data) string { return file },

@@ -308,7 +308,7 @@ func (h *Header) numbers(b []byte, n int) ([]byte, error) {
 			v = v*10 + int(b[p]-'0')
 		}
 		if p == from || v > h.Max || p < len(b) && !blank(b[p]) && b[p] != '#' {
-			return nil, fmt.Errorf("%w: %.12q at byte %d is no value from 0 to %d", ErrBroken, b[from:min(p+1, len(b))], from, h.Max)
+			return nil, fmt.Errorf("%w: %.12q at byte %d is not a value from 0 to %d", ErrBroken, b[from:min(p+1, len(b))], from, h.Max)
 		}
 		if size == 2 {
 			binary.LittleEndian.PutUint16(out[2*i:], uint16(v))

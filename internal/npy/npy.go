@@ -186,7 +186,7 @@ func (p *parser) word() string {
 
 func (p *parser) dict(h *Header) error {
 	if !p.next('{') {
-		return bad("its header is no dictionary")
+		return bad("its header is not a dictionary")
 	}
 	seen := map[string]bool{}
 	for !p.next('}') {
@@ -228,14 +228,14 @@ func (p *parser) dict(h *Header) error {
 	}
 	p.space()
 	if p.at != len(p.b) || len(seen) != 3 {
-		return bad("its header has %d of 3 keys, %d bytes behind them", len(seen), len(p.b)-p.at)
+		return bad("its header has %d of 3 keys, %d bytes after them", len(seen), len(p.b)-p.at)
 	}
 	return nil
 }
 
 func (p *parser) shape(h *Header) error {
 	if !p.next('(') {
-		return bad("its shape is no tuple")
+		return bad("its shape is not a tuple")
 	}
 	h.Shape = []int64{}
 	for !p.next(')') {

@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 		bad := bytes.Clone(b[:])
 		bad[at] = 0xff
 		if _, err := ReadSnapshot(bytes.NewReader(bad)); err == nil {
-			t.Errorf("damage %d is no error", i)
+			t.Errorf("damage %d is not an error", i)
 		}
 	}
 }

@@ -78,7 +78,7 @@ type Snapshot struct {
 }
 
 // Sub returns what happened between an earlier snapshot and this one. What is
-// a state and no count stays as it is.
+// a state and no count stays unchanged.
 func (s Snapshot) Sub(before Snapshot) Snapshot {
 	now, then := s.Counters.fields(), before.Counters.fields()
 	for i := range 14 { // up to GC: counts

@@ -145,7 +145,7 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	}
 	switch f := &info.Fields[field]; {
 	case p.epochs && p.variants < 2:
-		return fmt.Errorf("bucket: batches are of records that are alike in all epochs, and %s has others in each", info.URL)
+		return fmt.Errorf("bucket needs records that are the same in each epoch, and those of %s differ", info.URL)
 	case driver.Varies(p.src, field) && !(f.Width > 0 && f.Height > 0):
 		return fmt.Errorf("bucket: field %q of %s has variants, which differ in their length: sort by a field that is the same in all", c.By, info.URL)
 	}

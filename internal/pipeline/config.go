@@ -273,7 +273,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Stage != "" && c.Cache == CacheOn:
 		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
 	case len(c.Peers) > 0 && c.Cache != CacheOn:
-		return c, fmt.Errorf("peers give each other what they keep on a disk: set cache or cache_dir, too")
+		return c, fmt.Errorf("peers give each other what they keep on a disk: also set cache or cache_dir")
 	case len(c.Peers) > maxPeers:
 		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
 	case c.CacheMemory < 0:

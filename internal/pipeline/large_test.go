@@ -185,7 +185,7 @@ func TestAllValuesAreTooLarge(t *testing.T) {
 	if err == nil {
 		_ = p.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "the memory budget is 64 MiB, too little") {
+	if err == nil || !strings.Contains(err.Error(), "the memory budget is 64 MiB, which is not enough") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 		if _, scan := fmt.Sscanf(tail, " need %d MiB; set memory to that or more, or prefetch to %d or less", &need, &fits); scan != nil {
 			t.Fatalf("%v: %v", err, scan)
 		}
-		if !strings.HasPrefix(err.Error(), fmt.Sprintf("prefetch is %d, too many for the memory budget of 64 MiB", prefetch)) {
+		if !strings.HasPrefix(err.Error(), fmt.Sprintf("%d batches (prefetch) do not fit the memory budget of 64 MiB", prefetch)) {
 			t.Error(err)
 		}
 		if prefetch == 100 {

@@ -87,7 +87,7 @@ func TestStage(t *testing.T) {
 		again.Start(item.Position{})
 		goThrough(t, again, 1)
 		if got := c.readBytes(); got != 0 || !again.Stats().Stage.Whole {
-			t.Errorf("window %d: %d bytes were read of the store beside the copy", window, got)
+			t.Errorf("window %d: %d bytes were read from the store in addition to the copy", window, got)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (p *Pipeline) chooseOrder(info *driver.Info) error {
 		return nil
 	}
 	if p.epochs && p.variants < 2 {
-		return fmt.Errorf("an order by windows needs records that are the same in each epoch, and %s has others in each; use shuffle for all records", info.URL)
+		return fmt.Errorf("an order by windows needs records that are the same in each epoch, and those of %s differ; use shuffle for all records", info.URL)
 	}
 	if info.Sequential {
 		return fmt.Errorf("%s can only be read in order, since it is compressed, and an order by windows reads chunks in another one: "+

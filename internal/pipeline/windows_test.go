@@ -549,7 +549,7 @@ func TestCacheInMemory(t *testing.T) {
 				// Epochs that come next have begun, as far as there was memory to read ahead; what is late is
 				// asked for again. Nothing lies between what is read together, though records are as small as these.
 				if most := 1.01 * float64(epochs*(all-limit)+max(all-limit, reads.Peak)); reads.Hedges == 0 && float64(past) > most {
-					t.Errorf("%d bytes were read beside them, at most %.0f were to be", past, most)
+					t.Errorf("%d bytes were read in addition, at most %.0f were to be", past, most)
 				}
 			})
 		}

@@ -204,7 +204,7 @@ func (r *resolved) changes(p *Plan) []change {
 		f := r.rawSide() / math.Min(w, h)
 		out = append(out, change{
 			kind: "smaller", title: fmt.Sprintf("resize the images offline to a shorter side of %.0f", r.rawSide()),
-			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough (before packing; it encodes JPEGs again, with a loss)", w, h, units.Bytes(r.es*f*f)),
+			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time: about %s per example are enough (before packing; it encodes JPEGs again, with a loss)", w, h, units.Bytes(r.es*f*f)),
 			apply: func(s state) state { s.es *= f * f; s.cpuSeconds *= f * f; return s },
 		})
 	}
@@ -240,7 +240,7 @@ func (r *resolved) cacheChange(p *Plan) *change {
 	}
 	c := &change{
 		kind: "cache", title: fmt.Sprintf("keep %s of the data in memory", units.Percent(share)),
-		why:   fmt.Sprintf("each epoch then reads %s of it; the page cache does so by itself with memory that nothing else uses", units.Percent(1-share)),
+		why:   fmt.Sprintf("each epoch then reads %s of it; the page cache already does so with unused memory", units.Percent(1-share)),
 		apply: func(s state) state { s.cached = math.Max(s.cached, share); return s },
 	}
 	if share >= 0.999 {

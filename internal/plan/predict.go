@@ -243,7 +243,7 @@ func (c *cpuModel) power(k float64) float64 {
 	if k <= 1 || c.measuredCores <= 1 {
 		return k
 	}
-	// Linear in between; beyond what was measured it stays as it is.
+	// Linear in between; beyond what was measured it stays unchanged.
 	share := min((k-1)/(c.measuredCores-1), 1)
 	return k * (1 - (1-c.scaling)*share)
 }

@@ -103,7 +103,7 @@ func (r *resolved) sayChange(p *Plan) string {
 	case len(steps) > 0 && last.AU >= enough:
 		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", units.List(steps, "and then"), units.Count(last.To))
 	case len(steps) > 0:
-		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", units.List(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
+		return fmt.Sprintf("The largest gain: %s. Predicted: %s examples/s, accelerators %s busy. The rest takes hardware or a larger t.", units.List(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
 	case p.Delivered.AU < enough && len(p.Advice) > 0:
 		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
 	case !p.Meets:

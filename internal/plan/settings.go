@@ -104,6 +104,6 @@ func (r *resolved) python(p *Plan, cached bool) string {
 	} else {
 		line("    for batch in loader:")
 	}
-	line("        ...  # one step; under torchrun each rank gets its part by itself")
+	line("        ...  # one step; under torchrun each rank gets its part automatically")
 	return b.String()
 }

@@ -212,7 +212,7 @@ func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Dur
 	free := freeSpace(p.path)
 	size = min(size, free/scratchShare) &^ (1<<20 - 1)
 	if size < leastScratch {
-		return nil, fmt.Errorf("not measured: %s has only %d MiB free, too few for a scratch file, and no large files to read", p.path, free>>20)
+		return nil, fmt.Errorf("not measured: %s has only %d MiB free, not enough for a scratch file, and no large files to read", p.path, free>>20)
 	}
 	t := &target{own: true, direct: true, cached: memoryKinds[m.kind]}
 	f, err := scratch(p.path, unix.O_DIRECT)

@@ -93,7 +93,7 @@ func notPython(pid int, program string) *Error {
 		return &Error{PID: pid, Kind: OtherPython, Msg: fmt.Sprintf("it runs PyPy (%s), whose frames lie where only PyPy knows", program),
 			Hint: "only CPython's frames can be read"}
 	}
-	return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is no Python process (%s)", program),
+	return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is not a Python process (%s)", program),
 		Hint: "give the process that runs the training loop, not the shell or launcher that started it"}
 }
 

@@ -375,7 +375,7 @@ func TestNamesOfInterpreters(t *testing.T) {
 
 func TestOtherPrograms(t *testing.T) {
 	for program, want := range map[string]Error{
-		"pypy3.10": {Msg: "it runs PyPy (pypy3.10)", Kind: OtherPython}, "bash": {Msg: "it is no Python process (bash)", Kind: NotPython},
+		"pypy3.10": {Msg: "it runs PyPy (pypy3.10)", Kind: OtherPython}, "bash": {Msg: "it is not a Python process (bash)", Kind: NotPython},
 	} {
 		if e := notPython(7, program); !strings.HasPrefix(e.Msg, want.Msg) || e.Kind != want.Kind || e.Hint == "" {
 			t.Errorf("%s: %+v", program, e)

@@ -132,7 +132,7 @@ func New(f io.ReaderAt) (*Log, error) {
 	}
 	capacity := binary.LittleEndian.Uint32(h[12:])
 	if capacity == 0 || capacity > maxCapacity || capacity&(capacity-1) != 0 {
-		return nil, fmt.Errorf("step log with room for %d records, which is no power of two up to %d", capacity, maxCapacity)
+		return nil, fmt.Errorf("step log with room for %d records, which is not a power of two up to %d", capacity, maxCapacity)
 	}
 	return &Log{
 		f: f, capacity: uint64(capacity), pid: int(binary.LittleEndian.Uint32(h[24:])),

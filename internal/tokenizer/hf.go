@@ -90,13 +90,13 @@ func (t *Tokenizer) parseJSON(b []byte) error {
 	var f file
 	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))))
 	if err := d.Decode(&f); err != nil {
-		return fmt.Errorf("it is no tokenizer.json: %w", err)
+		return fmt.Errorf("it is not a tokenizer.json: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("it is no tokenizer.json: there is something behind the closing brace")
+		return errors.New("it is not a tokenizer.json: there is something after the closing brace")
 	}
 	if f.Model == nil {
-		return errors.New("it is no tokenizer.json: it has no model")
+		return errors.New("it is not a tokenizer.json: it has no model")
 	}
 	if f.Normalizer != nil {
 		if err := t.normalizer(f.Normalizer); err != nil {
@@ -245,7 +245,7 @@ func (t *Tokenizer) preTokenizer(c *component, next sink, last bool) (s sink, by
 		return s, bytesOf, nil
 	case "ByteLevel":
 		if !last {
-			return nil, false, errors.New("its pre-tokenizer ByteLevel has others behind it, which is not supported")
+			return nil, false, errors.New("its pre-tokenizer ByteLevel is followed by others, which is not supported")
 		}
 		s = next
 		if is(c.UseRegex, true) {

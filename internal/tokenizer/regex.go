@@ -349,7 +349,7 @@ func (p *parser) member(c *class) (r rune, single bool, err error) {
 // escape reads what stands behind a backslash.
 func (p *parser) escape(c *class, inClass bool) error {
 	if !p.more() {
-		return p.fail("there is nothing behind \\")
+		return p.fail("there is nothing after \\")
 	}
 	add := func(has func(rune) bool, not bool) {
 		if not {
@@ -411,7 +411,7 @@ func (p *parser) hex(kind rune) (rune, error) {
 	}
 	v, err := strconv.ParseUint(digits, 16, 32)
 	if err != nil || v > unicode.MaxRune {
-		return 0, p.fail("%q is no character", digits)
+		return 0, p.fail("%q is not a character", digits)
 	}
 	return rune(v), nil
 }

@@ -48,7 +48,7 @@ func Encodings() []string { return slices.Sorted(maps.Keys(encodings)) }
 func (t *Tokenizer) parseRanks(b []byte, name string) error {
 	e, ok := encodings[name]
 	if !ok {
-		return fmt.Errorf("%q is no encoding of tiktoken: there are %s; say which one it is with --encoding (a tokenizer.json begins with a brace)", name, strings.Join(Encodings(), ", "))
+		return fmt.Errorf("%q is not an encoding of tiktoken: there are %s; say which one it is with --encoding (a tokenizer.json begins with a brace)", name, strings.Join(Encodings(), ", "))
 	}
 	m := &bpe{vocab: map[string]uint32{}, whole: true, unknown: none}
 	lines := bufio.NewScanner(bytes.NewReader(b))
@@ -60,13 +60,13 @@ func (t *Tokenizer) parseRanks(b []byte, name string) error {
 		token, err := base64.StdEncoding.DecodeString(string(text))
 		rank, err2 := strconv.ParseUint(string(number), 10, 32)
 		if !ok || err != nil || err2 != nil || len(token) == 0 || rank >= maxTokens {
-			return fmt.Errorf("line %d: %.60q is no token in base64 and its number", n, lines.Bytes())
+			return fmt.Errorf("line %d: %.60q is not a token in base64 and its number", n, lines.Bytes())
 		}
 		m.vocab[string(token)] = uint32(rank)
 		m.size = max(m.size, int(rank)+1)
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("it is no file of ranks: %w", err)
+		return fmt.Errorf("it is not a file of ranks: %w", err)
 	}
 	m.symbols = byteSymbols(m.vocab)
 	for c, id := range m.symbols {

@@ -65,7 +65,7 @@ func TestPatterns(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"(a": "a group has no end", "a)": "no group for )", "[a": "a class has no end", "*": "repeats nothing", `\p{Nope}`: "property", `[b-a]`: "range",
 		"a{3,2}": "repeats 3 to 2", "(?<a>b)": "(?<", `\b`: `\b is not known`, "[a&&b]": "in common", "(a|b)*": "without an end", strings.Repeat("(", 200): "deep",
-		"(((((a{900}){900}){900}){900}){900})": "too many times", `\x{FFFFFFF}`: "no character", "[[:alpha:]]": "POSIX", `\`: "nothing behind", "(?!a)*": "matches no characters",
+		"(((((a{900}){900}){900}){900}){900})": "too many times", `\x{FFFFFFF}`: "not a character", "[[:alpha:]]": "POSIX", `\`: "nothing after", "(?!a)*": "matches no characters",
 	} {
 		if _, err := compile(pattern, oniguruma); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.30s: %v, want %q", pattern, err, want)
@@ -127,13 +127,13 @@ func TestTokens(t *testing.T) {
 		t.Errorf("%d of %d", id, tok.Vocabulary())
 	}
 	for want, c := range map[string][2]string{
-		`"x" is no encoding of tiktoken`:        {string(ranks()), "x.tiktoken"},
-		`line 2: "b 1" is no token`:             {"YQ== 0\nb 1\n", "cl100k_base"},
-		`it has no token for the byte 0x0`:      {"YQ== 0\n", "cl100k_base"},
-		`it is no tokenizer.json: unexpected`:   {`{"model": `, ""},
-		`behind the closing brace`:              {`{} x`, ""},
-		`it has no model`:                       {`{}`, ""},
-		`its token "a" has the number 10000000`: {`{"model": {"type": "WordLevel", "vocab": {"a": 1000000000}}}`, ""},
+		`"x" is not an encoding of tiktoken`:     {string(ranks()), "x.tiktoken"},
+		`line 2: "b 1" is not a token`:           {"YQ== 0\nb 1\n", "cl100k_base"},
+		`it has no token for the byte 0x0`:       {"YQ== 0\n", "cl100k_base"},
+		`it is not a tokenizer.json: unexpected`: {`{"model": `, ""},
+		`after the closing brace`:                {`{} x`, ""},
+		`it has no model`:                        {`{}`, ""},
+		`its token "a" has the number 10000000`:  {`{"model": {"type": "WordLevel", "vocab": {"a": 1000000000}}}`, ""},
 	} {
 		if _, err := Parse([]byte(c[0]), c[1], nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %q", err, want)

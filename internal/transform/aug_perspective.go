@@ -26,7 +26,7 @@ func buildPerspective(a *Args) (Op, error) {
 }
 
 // draw gives where pixels of the image after come from: x = (c0 x + c1 y + c2) / d, with
-// d = c6 x + c7 y + 1, and y likewise. ok is false when the image stays as it is.
+// d = c6 x + c7 y + 1, and y likewise. ok is false when the image stays unchanged.
 func (op *randomPerspective) draw(r *Rand, w, h int) (c [8]float64, ok bool) {
 	if !r.Bool(op.p) {
 		return c, false

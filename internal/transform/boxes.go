@@ -24,7 +24,7 @@ func ParseBoxFormat(name string) (BoxFormat, error) {
 			return BoxFormat(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no format of boxes; there are %s", clip(name), strings.Join(boxFormats, ", "))
+	return 0, fmt.Errorf("%q is not a format of boxes; there are %s", clip(name), strings.Join(boxFormats, ", "))
 }
 
 // String is the name of the format.

@@ -256,7 +256,7 @@ func TestBoxOpsRefused(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"op":"RandomCrop","size":3}`:                         `follow those of "image" by themselves`,
 		`{"op":"ConvertBoundingBoxFormat"}`:                    "format is missing",
-		`{"op":"ConvertBoundingBoxFormat","format":"LTRB"}`:    "no format of boxes",
+		`{"op":"ConvertBoundingBoxFormat","format":"LTRB"}`:    "not a format of boxes",
 		`{"op":"SanitizeBoundingBoxes","min_size":0}`:          "at least 1",
 		`{"op":"SanitizeBoundingBoxes","min":1}`:               "no parameter",
 		`{"op":"ClampBoundingBoxes","clamping_mode":"gentle"}`: "one of",

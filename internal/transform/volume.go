@@ -208,7 +208,7 @@ func (p *VolumeProgram) Run(dst, src []byte, sides [3]int, seed uint64, epoch, r
 		}
 	}
 	if got := p.bytes(w.view.size); got != int64(len(dst)) {
-		return fmt.Errorf("it has %v voxels behind the operations, other volumes have %v", w.view.size, p.Most)
+		return fmt.Errorf("it has %v voxels after the operations, other volumes have %v", w.view.size, p.Most)
 	}
 	return p.put(dst, &w)
 }

@@ -127,7 +127,7 @@ func (s *Stream) turn() int {
 	return s.Rotation
 }
 
-var errClip = errors.New("it is no clip of video, or damaged")
+var errClip = errors.New("it is not a clip of video, or damaged")
 
 // Parse reads a clip. Its packets lie in b.
 func (c *Clip) Parse(b []byte) error {

@@ -312,7 +312,7 @@ func (t *mkTrack) block(f *file, id uint32, body, next int64) error {
 	flags := b[size+2]
 	switch {
 	case flags&0x06 != 0:
-		return unsupported{errors.New("several frames lie in one block, which is not read")}
+		return unsupported{errors.New("one block has several frames, which is not read")}
 	case len(t.x.Frames) >= MaxFrames:
 		return tooMany(int64(len(t.x.Frames)) + 1)
 	}

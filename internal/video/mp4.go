@@ -66,7 +66,7 @@ func (f *file) box(off int64) (kind string, body, next int64, err error) {
 		return "", 0, 0, err
 	}
 	if len(b) < 8 {
-		return "", 0, 0, fmt.Errorf("%d bytes are left at byte %d, which is no box: it is cut off", len(b), off)
+		return "", 0, 0, fmt.Errorf("%d bytes are left at byte %d, which is not a box: the file is cut off", len(b), off)
 	}
 	size, head := int64(be.Uint32(b)), int64(8)
 	kind = string(b[4:8])

@@ -150,7 +150,7 @@ type Index struct {
 }
 
 // ErrNotVideo says that a file is of none of the formats.
-var ErrNotVideo error = unsupported{errors.New("it is no MP4, MOV, AVI, Matroska or WebM file")}
+var ErrNotVideo error = unsupported{errors.New("it is not an MP4, MOV, AVI, Matroska or WebM file")}
 
 // Open reads the index of a file.
 func Open(ctx context.Context, in Input) (*Index, error) {

@@ -85,7 +85,7 @@ func TestContainers(t *testing.T) {
 		for i, f := range x.Frames {
 			w := want.Frames[i]
 			if f.Key != w.Key || !bytes.Equal(b[f.Offset:f.Offset+int64(f.Size)], all[w.Offset:w.Offset+int64(w.Size)]) {
-				t.Errorf("%s: frame %d is another one", name, i)
+				t.Errorf("%s: frame %d differs", name, i)
 			}
 			if d := x.Seconds(i) - want.Seconds(i); d > 1e-3 || d < -1e-3 {
 				t.Errorf("%s: frame %d is shown at %v s", name, i, x.Seconds(i))
@@ -178,7 +178,7 @@ func TestClip(t *testing.T) {
 	}
 	for _, p := range c.Packets {
 		if f := x.Frames[p.N]; !bytes.Equal(p.Data, all[f.Offset:f.Offset+int64(f.Size)]) {
-			t.Errorf("packet %d is another one", p.N)
+			t.Errorf("packet %d differs", p.N)
 		}
 	}
 	for n := range b {

@@ -67,7 +67,7 @@ func (f *Frame) planes(from *C.sv_frame) error {
 	case "rgb24", "bgr24", "rgba", "bgra", "rgb0", "bgr0", "argb", "abgr", "0rgb", "0bgr":
 		f.packed(name)
 	default:
-		return fmt.Errorf("its pixels are %q, which are not read; ffmpeg -i IN -pix_fmt yuv420p OUT.mp4 makes others of them", name)
+		return fmt.Errorf("its pixels are %q, which are not read; ffmpeg -i IN -pix_fmt yuv420p OUT.mp4 converts them", name)
 	}
 	return nil
 }

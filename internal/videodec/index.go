@@ -117,7 +117,7 @@ func (l *listing) packets(ctx context.Context) error {
 			f.Offset = max(min(l.at, l.in.size-int64(p.size)), 0)
 			f.Held = slices.Clone(data)
 			if l.held += len(data); l.held > mostHeld {
-				return errors.New("too many of its packets are not in the file as they are: ffmpeg -i IN OUT.mp4 makes a file that can be read")
+				return errors.New("too many of its packets are not stored contiguously in the file: ffmpeg -i IN OUT.mp4 makes a file that can be read")
 			}
 		case len(parts) > 1 || parts[0].Count > 1:
 			f.Parts = parts

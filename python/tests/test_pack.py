@@ -325,6 +325,6 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
             os._exit(1)
         return {"i": i}
 
-    with pytest.raises(stoker.StokerError, match="a worker ended by itself"):
+    with pytest.raises(stoker.StokerError, match="a worker exited on its own"):
         stoker.pack(list(range(100)), tmp_path / "out", map=die, workers=2)
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -155,7 +155,7 @@ func lex(text string) ([]token, error) {
 			}
 			num, ok := parseNumber(text[at : at+n])
 			if !ok {
-				return nil, fail(at, n, "%s is no number", text[at:at+n])
+				return nil, fail(at, n, "%s is not a number", text[at:at+n])
 			}
 			all = append(all, token{kind: tokNumber, at: at, n: n, num: num, text: text[at : at+n]})
 			at += n

@@ -41,7 +41,7 @@ func ParseSplit(text string) ([]Share, error) {
 		s := Share{Name: strings.TrimSpace(name)}
 		size = strings.TrimSpace(size)
 		if !ok || s.Name == "" || strings.ContainsAny(s.Name, "/\\&#=") || s.Name == "." || s.Name == ".." {
-			return fail("%q is no part", part)
+			return fail("%q is not a part", part)
 		}
 		if slices.ContainsFunc(all, func(o Share) bool { return o.Name == s.Name }) {
 			return fail("the part %q is there twice", s.Name)
@@ -62,7 +62,7 @@ func ParseSplit(text string) ([]Share, error) {
 				s.Fraction /= 100
 			}
 			if err != nil || !(s.Fraction >= 0 && s.Fraction <= 1) {
-				return fail("%q is no share of the records", size)
+				return fail("%q is not a share of the records", size)
 			}
 			sum += s.Fraction
 		}

@@ -291,7 +291,7 @@ func (t *tensor) add(v *view, fields []driver.Field, c Column) error {
 	p := part{Column: driver.Column{Field: f.Name, As: driver.AsNumber, Flag: c.Flag}, source: i, of: f, values: 1, top: c.Top}
 	switch {
 	case !isNumber(f) && f.Kind != driver.KindText:
-		return fail("values of the kind %s are no columns of a tensor; numbers, labels and texts are", f.Kind)
+		return fail("values of the kind %s cannot be columns of a tensor; numbers, labels and texts can", f.Kind)
 	case c.OneHot && c.Code:
 		return fail("it can be onehot or code, not both")
 	case c.OneHot:

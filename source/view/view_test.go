@@ -347,7 +347,7 @@ func TestErrors(t *testing.T) {
 		{view.Spec{Split: "train:0.9,val:0.1", Part: "vall"}, `there is no part "vall"; did you mean "val"?`},
 		{view.Spec{Split: "train:0.9,val:0.2", Part: "val"}, "more than all"},
 		{view.Spec{Split: "train:60,val:20", Part: "val"}, "80 records together and there are 70"},
-		{view.Spec{Split: "train", Part: "val"}, `"train" is no part`},
+		{view.Spec{Split: "train", Part: "val"}, `"train" is not a part`},
 		{view.Spec{Part: "val"}, "there is no split"},
 		{view.Spec{Stratify: "label"}, "need split"},
 		{view.Spec{Split: "a:1.0", Part: "a", Stratify: "label", Group: "label"}, "only one of them"},

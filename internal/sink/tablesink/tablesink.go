@@ -33,7 +33,7 @@ func TSV() *sinkdriver.Format { return format("tsv", "values between tabs", ".ts
 
 func format(name, about string, ext ...string) *sinkdriver.Format {
 	return &sinkdriver.Format{
-		Name: name, About: about + "; images and sounds are files beside it", Ext: ext, File: true, Folder: true, Sharded: true, ShardBytes: 1 << 30,
+		Name: name, About: about + "; images and sounds are files next to it", Ext: ext, File: true, Folder: true, Sharded: true, ShardBytes: 1 << 30,
 		Open: func(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) { return open(out, name, ext[0]) },
 	}
 }

@@ -277,7 +277,7 @@ func TestValues(t *testing.T) {
 			[]string{`[{"a": 1, "b": 2}, {"c": "x"}]`}, "a:float b:float c:text\n1|2|\"\"\nNaN|NaN|\"x\""},
 		"missing as asked": {[]arrow.Field{f("a", arrow.PrimitiveTypes.Int32), f("j", arrow.BinaryTypes.String)}, "", []string{"a:int", "j:json"},
 			[]string{`[{"a": 1, "j": "[1]"}, {"j": "{}"}, {"a": 3}, {"a": 4, "j": "{"}]`},
-			"a:int j:json\n1|\"[1]\"\nerror, row 1 (record batch 0, row 1): column \"a\": it has no value\n3|\"null\"\nerror, row 3 (record batch 0, row 3): column \"j\": \"{\" is no JSON"},
+			"a:int j:json\n1|\"[1]\"\nerror, row 1 (record batch 0, row 1): column \"a\": it has no value\n3|\"null\"\nerror, row 3 (record batch 0, row 3): column \"j\": \"{\" is not JSON"},
 		"missing lists": {[]arrow.Field{f("a", ints), f("b", arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float32)), f("c", arrow.FixedWidthTypes.Boolean)}, "", nil,
 			[]string{`[{"a": [1], "b": [1, null], "c": true}]`, `[{"b": [1, 2], "c": false}, {"a": [2], "c": false}, {"a": [2], "b": [3, 4]}, {"a": [1, null], "b": [3, 4], "c": true}]`},
 			"a:ragged/int32[] b:array/float32[2] c:array/bool[]\n1;|1;NaN;|1;\n|1;2;|0;" +
@@ -286,7 +286,7 @@ func TestValues(t *testing.T) {
 		"missing structs": {[]arrow.Field{f("s", arrow.StructOf(f("x", arrow.PrimitiveTypes.Float32)))}, "", nil, []string{`[{"s": {"x": 1}}, {"s": null}, {"s": {"x": null}}]`}, "s.x:float\n1\nNaN\nNaN"},
 		"no class":        {[]arrow.Field{f("label", arrow.PrimitiveTypes.Int64)}, huggingface, nil, []string{`[{"label": 2}, {"label": -1}, {"label": 3}]`}, "label:label[\"cat\" \"dog\" \"eel\"]\n2\nerror, row 1 (record batch 0, row 1): column \"label\": class -1: class numbers begin at 0; write ?label:int to read the column as numbers\nerror, row 2 (record batch 0, row 2): column \"label\": class 3 of 3"},
 		"large numbers":   {[]arrow.Field{f("a", arrow.PrimitiveTypes.Uint64)}, "", nil, []string{`[{"a": 7}, {"a": 9223372036854775808}]`}, "a:int\n7\nerror, row 1 (record batch 0, row 1): column \"a\": 9223372036854775808 does not fit 64 bits with a sign"},
-		"tokens":          {[]arrow.Field{f("a", ints)}, "", []string{"a:tokens", "m:multilabel=a", "r:ragged=a"}, []string{`[{"a": [7, 8]}, {"a": []}, {"a": [-1]}]`}, "a:tokens/uint32[] m:multilabel r:ragged/int32[]\n7;8;|7;8;|7;8;\n||\nerror, row 2 (record batch 0, row 2): column \"a\": element 0 is -1, which is no token"},
+		"tokens":          {[]arrow.Field{f("a", ints)}, "", []string{"a:tokens", "m:multilabel=a", "r:ragged=a"}, []string{`[{"a": [7, 8]}, {"a": []}, {"a": [-1]}]`}, "a:tokens/uint32[] m:multilabel r:ragged/int32[]\n7;8;|7;8;|7;8;\n||\nerror, row 2 (record batch 0, row 2): column \"a\": element 0 is -1, which is not a token"},
 		"lists in lists": {[]arrow.Field{f("a", arrow.ListOf(arrow.ListOf(ints)))}, "", nil,
 			[]string{`[{"a": []}]`, `[{"a": [[[1, 2], [3, 4], [5, 6]]]}, {"a": []}, {"a": [[[7, 8], [9, 10], [11, 12]], [[13, 14], [15, 16], [17, 18]]]}]`},
 			"a:ragged/int32[3 2]\n\n1;2;3;4;5;6;\n\n7;8;9;10;11;12;13;14;15;16;17;18;"},

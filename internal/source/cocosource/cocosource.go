@@ -121,7 +121,7 @@ func wide(ctx context.Context, obj store.Object, name string) ([]byte, error) {
 		return nil, err
 	}
 	if obj.Size() > maxWide {
-		return nil, fmt.Errorf("%s is no UTF-8 and has %d bytes, the limit is %d: convert it with iconv -t UTF-8", name, obj.Size(), int64(maxWide))
+		return nil, fmt.Errorf("%s is not UTF-8 and has %d bytes, the limit is %d: convert it with iconv -t UTF-8", name, obj.Size(), int64(maxWide))
 	}
 	all := make([]byte, obj.Size())
 	if err := obj.ReadAt(ctx, all, 0); err != nil {

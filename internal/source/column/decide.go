@@ -214,7 +214,7 @@ func (s *Seen) named(f *driver.Field, records int64) (why string) {
 		f.Kind = driver.KindText
 		return s.string(f, Text, records)
 	case s.manyNames():
-		return fmt.Sprintf("it has more than %d different values, too many for classes", maxClasses)
+		return fmt.Sprintf("classes can have at most %d different values, and it has more", maxClasses)
 	case len(s.Values) == 0:
 		return "it has no classes"
 	}

@@ -41,7 +41,7 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 		if v.Bytes = s.Raw; !s.Valid {
 			v.Bytes = column.Null
 		} else if !json.Valid(s.Raw) {
-			return fmt.Errorf("%.40q is no JSON", s.Raw)
+			return fmt.Errorf("%.40q is not JSON", s.Raw)
 		}
 		return fits(f, len(v.Bytes))
 	case driver.KindImage, driver.KindMask, driver.KindAudio:
@@ -231,7 +231,7 @@ func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Sto
 			binary.LittleEndian.PutUint64(at, uint64(x))
 		case dtype.U32:
 			if x < 0 || x > math.MaxUint32 {
-				return fmt.Errorf("element %d is %d, which is no token", i, x)
+				return fmt.Errorf("element %d is %d, which is not a token", i, x)
 			}
 			binary.LittleEndian.PutUint32(at, uint32(x))
 		case dtype.U16:

@@ -283,7 +283,7 @@ func (s *Schema) put(to *Sink, field int, v *Value) (err error) {
 			b = list
 		}
 		if !json.Valid(b) {
-			return fmt.Errorf("%.40q is no JSON", b)
+			return fmt.Errorf("%.40q is not JSON", b)
 		}
 	default:
 		return fmt.Errorf("it has bytes, where %s was expected", f.Kind)
@@ -361,7 +361,7 @@ func (s *Schema) elements(to *Sink, field int, v *Value) error {
 		switch t {
 		case driver.Uint16, driver.Uint32:
 			if x < 0 || x>>(8*size) != 0 {
-				return fmt.Errorf("element %d is %d, which is no %s", i, x, t)
+				return fmt.Errorf("element %d is %d, which is not a value of %s", i, x, t)
 			}
 			if t == driver.Uint16 {
 				binary.LittleEndian.PutUint16(p[2*i:], uint16(x))

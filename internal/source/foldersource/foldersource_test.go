@@ -149,7 +149,7 @@ func TestFlatAndMixed(t *testing.T) {
 	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) {
 		t.Errorf("mixed: %v, %v", paths(l), err)
 	}
-	want := "2 files beside the class folders, which have no class: 1.jpg 2.png; 1 folders without images, which are not classes: labels/; " +
+	want := "2 files next to the class folders, which have no class: 1.jpg 2.png; 1 folders without images, which are not classes: labels/; " +
 		"2 text, tables and other files that are not media: labels/list.txt notes.txt"
 	if got := left(l); got != want {
 		t.Errorf("mixed: got %q, want %q", got, want)

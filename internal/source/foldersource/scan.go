@@ -227,7 +227,7 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 				if err := d.bad.Of(i); err != nil {
 					l.Left.AddBad(d.name(i), err)
 				} else {
-					l.Left.Add(d.name(i), "files beside the class folders, which have no class")
+					l.Left.Add(d.name(i), "files next to the class folders, which have no class")
 				}
 			}
 			continue

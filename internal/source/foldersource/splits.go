@@ -34,7 +34,7 @@ func scanSplit(ctx context.Context, st store.Store, tops, parts []string, opt Sc
 	}
 	for _, dir := range tops {
 		if !slices.Contains(parts, dir) && selection.Litter(dir+"/") == "" {
-			l.Left.Add("../"+dir+"/", "folders beside the splits")
+			l.Left.Add("../"+dir+"/", "folders next to the splits")
 		}
 	}
 	if l.Classes == nil {

@@ -166,9 +166,9 @@ func replace(old, by string) func(string) string {
 func TestBadVideo(t *testing.T) {
 	const name = "videos/chunk-000/observation.images.top/episode_000001.mp4"
 	for why, change := range map[string]func(path string) error{
-		"it is cut off": func(p string) error { return os.Truncate(p, 100) },
-		"it is no MP4":  func(p string) error { return os.WriteFile(p, []byte("not a video at all"), 0o644) },
-		"no such file":  os.Remove,
+		"it is cut off":    func(p string) error { return os.Truncate(p, 100) },
+		"it is not an MP4": func(p string) error { return os.WriteFile(p, []byte("not a video at all"), 0o644) },
+		"no such file":     os.Remove,
 	} {
 		dir := drivertest.Copied(t, "testdata/v2")
 		if err := change(filepath.Join(dir, name)); err != nil {

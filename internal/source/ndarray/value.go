@@ -294,7 +294,7 @@ func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error 
 			raw = t.trim(raw)
 		}
 		if f.kind == driver.KindJSON && !json.Valid(raw) {
-			return fmt.Errorf("%.40q is no JSON", raw)
+			return fmt.Errorf("%.40q is not JSON", raw)
 		}
 		v.Bytes = raw
 		return nil
@@ -430,7 +430,7 @@ func (s *Source) converted(g *driver.Group, k, i int, raw []byte) error {
 			binary.LittleEndian.PutUint64(b[8*j:], uint64(x))
 		case dtype.U32:
 			if x < 0 || x > math.MaxUint32 {
-				return fmt.Errorf("element %d is %d, which is no token", j, x)
+				return fmt.Errorf("element %d is %d, which is not a token", j, x)
 			}
 			binary.LittleEndian.PutUint32(b[4*j:], uint32(x))
 		default:

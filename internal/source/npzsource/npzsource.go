@@ -154,7 +154,7 @@ func readMembers(r io.ReaderAt, size int64, inflate bool) ([]member, error) {
 func readMember(r io.ReaderAt, size int64, f *zip.File, inflate bool) (member, error) {
 	name, ok := strings.CutSuffix(f.Name, ".npy")
 	if !ok || name == "" || len(name) > 255 {
-		return member{}, errors.New("it is no .npy array; to load the files as bytes write files: in front of the path")
+		return member{}, errors.New("it is not a .npy array; to load the files as bytes write files: before the path")
 	}
 	if name == "index" {
 		name = "data" // batches call the record numbers index
@@ -343,7 +343,7 @@ func (s *source) compare(want *driver.Field) func(t driver.DType, shape []int) e
 		if t == want.DType && slices.Equal(shape, want.Shape) {
 			return nil
 		}
-		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v; to load the files as bytes write files: in front of the path",
+		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v; to load the files as bytes write files: before the path",
 			t, shape, s.list.Path(s.one), want.DType, want.Shape)
 	}
 }

@@ -69,7 +69,7 @@ func Layout(ctx context.Context, st store.Store) []Field {
 func NoFields(ctx context.Context, st store.Store) error {
 	dir, fields := st.Path(""), Layout(ctx, st)
 	if fields == nil {
-		return errors.New("it has no fields; write them behind the folder, such as 'pairs:data/?image=images/*.jpg&mask=masks/*.png'")
+		return errors.New("it has no fields; write them after the folder, such as 'pairs:data/?image=images/*.jpg&mask=masks/*.png'")
 	}
 	var folders []string
 	for _, f := range fields {

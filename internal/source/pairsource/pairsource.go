@@ -55,7 +55,7 @@ func ParseField(text string) (Field, error) {
 		f.Kind, f.Bits = driver.KindImage, b
 	}
 	if !ok || f.Name == "" {
-		return f, fmt.Errorf("%q is no field: write its name and where its files lie, such as image=images/*.jpg", text)
+		return f, fmt.Errorf("%q is not a field: write its name and the pattern of its files, such as image=images/*.jpg", text)
 	}
 	if f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 		return f, fmt.Errorf("the field %q is of the kind %q, which files cannot be; they are one of %v", f.Name, f.Kind, kinds)
@@ -73,7 +73,7 @@ func ParseQuery(query string) ([]Field, error) {
 	for part := range strings.SplitSeq(query, "&") {
 		text, err := url.PathUnescape(part)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no part of a URL: %w", part, err)
+			return nil, fmt.Errorf("%q is not a part of a URL: %w", part, err)
 		}
 		f, err := ParseField(text)
 		if err != nil {

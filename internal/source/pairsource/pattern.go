@@ -18,13 +18,13 @@ func parsePattern(text string) (pattern, error) {
 	p := pattern{text: text, parts: strings.Split(path.Clean(text), "/")}
 	switch {
 	case text == "" || strings.HasPrefix(text, "/") || p.parts[0] == "..":
-		return p, fmt.Errorf("%q is no pattern of paths below the folder, such as images/*.jpg", text)
+		return p, fmt.Errorf("%q is not a pattern of paths below the folder, such as images/*.jpg", text)
 	case !strings.Contains(text, "*"):
 		return p, fmt.Errorf("the pattern %q has no * that stands for the name of a record", text)
 	}
 	for _, part := range p.parts {
 		if strings.Contains(part, "**") && part != "**" {
-			return p, fmt.Errorf("the pattern %q has ** beside other letters: it stands for whole folders", text)
+			return p, fmt.Errorf("the pattern %q has ** next to other letters: it stands for whole folders", text)
 		}
 	}
 	return p, nil

@@ -153,7 +153,7 @@ func TestOptions(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x.mp4"), []byte("no video at all"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), dir, localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "x.mp4: it is no MP4") {
+	if _, err := Open(t.Context(), dir, localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "x.mp4: it is not an MP4") {
 		t.Error(err)
 	}
 }
@@ -206,7 +206,7 @@ func TestOtherFiles(t *testing.T) {
 			bad = append(bad, rec.Err.Error())
 		}
 	}
-	if len(bad) != 2 || !strings.Contains(bad[0], "a/x.ts: it is no MP4") || !strings.Contains(bad[1], "b/z.flv: it has 4 bytes: it is no MP4") {
+	if len(bad) != 2 || !strings.Contains(bad[0], "a/x.ts: it is not an MP4") || !strings.Contains(bad[1], "b/z.flv: it has 4 bytes: it is not an MP4") {
 		t.Errorf("bad records: %q", bad)
 	}
 	var left []string

@@ -57,7 +57,7 @@ func (c *tiffCodec) unpack(out, in []byte, width int) (n int, err error) {
 		}
 		r, zerr := zlib.NewReader(bytes.NewReader(in))
 		if zerr != nil {
-			return 0, fmt.Errorf("it is no deflated data: %w", zerr)
+			return 0, fmt.Errorf("it is not deflated data: %w", zerr)
 		}
 		n, err = readFull(r, out)
 	}

@@ -476,7 +476,7 @@ func stack(all []*slice, name func(file int32) string) (*volume, error) {
 			return nil, fmt.Errorf("%s has %d x %d voxels of %s, and %s of the same series %d x %d of %s: slices of a volume are alike",
 				name(s.file), s.rows, s.columns, s.dtype, name(first.file), first.rows, first.columns, first.dtype)
 		case !near(s.orientation, first.orientation):
-			return nil, fmt.Errorf("%s lies in another direction than %s of the same series: slices of a volume are parallel", name(s.file), name(first.file))
+			return nil, fmt.Errorf("%s has another direction than %s of the same series: slices of a volume are parallel", name(s.file), name(first.file))
 		}
 	}
 	n := first.normal()

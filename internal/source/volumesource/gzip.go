@@ -70,7 +70,7 @@ func (s *source) unpacked(g *driver.Group, c *column, n int, box *driver.Box, fi
 func (v *volume) unpack(out, file []byte) error {
 	r, err := gzip.NewReader(bytes.NewReader(file))
 	if err != nil {
-		return fmt.Errorf("it is no gzip file: %w", err)
+		return fmt.Errorf("it is not a gzip file: %w", err)
 	}
 	if _, err := io.CopyN(io.Discard, r, v.blocks[0].offset); err == nil {
 		_, err = io.ReadFull(r, out)

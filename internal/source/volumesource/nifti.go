@@ -34,7 +34,7 @@ var dtypes = map[int16]driver.DType{
 // parseNIfTI reads the NIfTI-1 or NIfTI-2 header at the beginning of a file.
 func parseNIfTI(b []byte) (*volume, error) {
 	if len(b) < 352 {
-		return nil, fmt.Errorf("it has %d bytes, too few for the header of a NIfTI file", len(b))
+		return nil, fmt.Errorf("it is too short for the header of a NIfTI file: %d bytes", len(b))
 	}
 	h := &volume{}
 	order := binary.ByteOrder(binary.LittleEndian)
@@ -62,7 +62,7 @@ func parseNIfTI(b []byte) (*volume, error) {
 		quatern, offset = func(i int) float64 { return f32(256 + 4*i) }, func(i int) float64 { return f32(268 + 4*i) }
 		srow = func(i int) float64 { return f32(280 + 4*i) }
 	case size == 348 && (string(b[344:348]) == "ni1\x00"):
-		return nil, errors.New("its voxels lie in a file of their own (.hdr and .img): write it as .nii")
+		return nil, errors.New("its voxels are in a separate file (.hdr and .img): write it as .nii")
 	case size == 540 && len(b) >= headerBytes && string(b[4:12]) == "n+2\x00\r\n\x1a\n":
 		dim = func(i int) int64 { return i64(16 + 8*i) }
 		pixdim = func(i int) float64 { return f64(104 + 8*i) }
@@ -87,7 +87,7 @@ func parseNIfTI(b []byte) (*volume, error) {
 	}
 	var ok bool
 	if h.dtype, ok = dtypes[code]; !ok {
-		return nil, fmt.Errorf("its voxels are of type %d, which is no single number (complex numbers and colours are not read)", code)
+		return nil, fmt.Errorf("its voxels are of type %d, which is not a single number (complex numbers and colours are not read)", code)
 	}
 	for len(h.shape) < 3 { // a single slice
 		h.shape = append([]int{1}, h.shape...)

@@ -96,7 +96,7 @@ type parsed struct {
 }
 
 // errNone is the error of a file in no supported format.
-var errNone = errors.New("it is no NIfTI, .npy, TIFF or DICOM file")
+var errNone = errors.New("it is not a NIfTI, .npy, TIFF or DICOM file")
 
 // parse reads the description of the voxels.
 func parse(r *reader) (p parsed, err error) {

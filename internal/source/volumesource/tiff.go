@@ -92,7 +92,7 @@ func readTIFF(r *reader) (*volume, error) {
 	next := int64(t.order.Uint32(b[4:]))
 	if t.large = b[2] == '+' || b[3] == '+'; t.large {
 		if len(b) < 16 || t.order.Uint16(b[4:]) != 8 {
-			return nil, fmt.Errorf("it is no BigTIFF file that can be read")
+			return nil, fmt.Errorf("it is not a BigTIFF file that can be read")
 		}
 		next = int64(t.order.Uint64(b[8:]))
 	}
@@ -349,7 +349,7 @@ func (t *tiff) page(tags map[uint16]entry) (p page, err error) {
 		return p, fmt.Errorf("predictor %d of voxels of %s is not read", p.predictor, p.dtype)
 	}
 	if p.scheme != schemeNone && blockHeight*blockWidth > maxBlockBytes/int64(p.dtype.Size()) {
-		return p, fmt.Errorf("a part of %d x %d voxels is too large to be unpacked at once", blockHeight, blockWidth)
+		return p, fmt.Errorf("a part of %d x %d voxels is too large to be unpacked in one piece", blockHeight, blockWidth)
 	}
 	return p, nil
 }

@@ -182,9 +182,9 @@ func TestBadFiles(t *testing.T) {
 		opt  *Options
 		want string
 	}{
-		"empty":   {".nii", nil, nil, "it is no NIfTI, .npy, TIFF or DICOM file"},
+		"empty":   {".nii", nil, nil, "it is not a NIfTI, .npy, TIFF or DICOM file"},
 		"magic":   {".nii", change(344, 'x'), nil, "it does not begin with the header of a NIfTI file"},
-		"pair":    {".nii", change(344, 'n', 'i', '1'), nil, "in a file of their own"},
+		"pair":    {".nii", change(344, 'n', 'i', '1'), nil, "in a separate file"},
 		"axes":    {".nii", change(40, 9), nil, "9 axes"},
 		"side":    {".nii", change(42, 0, 0), nil, "0 voxels along axis 1"},
 		"huge":    {".nii", change(42, 255, 127, 255, 127, 255, 127), nil, "out of range"},

@@ -109,7 +109,7 @@ func TestRead(t *testing.T) {
 		t.Error("what is not there")
 	}
 	if p.Read(t.Context(), "large", h, make([]byte, 5), int64(len(large))-4) {
-		t.Error("bytes behind the end are given")
+		t.Error("bytes after the end are given")
 	}
 	var wg sync.WaitGroup
 	for range 100 { // more than the maximum: they fail or are right

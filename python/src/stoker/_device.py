@@ -303,7 +303,7 @@ class BatchFeeder:
         if mapped:
             if of.images is None or (of.mixup and (of.labels is None or of.num_classes is None)):
                 raise ConfigError(
-                    "on_device=OnDevice(...) behind map= or batch_map=: name images=, and for mixup= also labels= and "
+                    "on_device=OnDevice(...) after map= or batch_map=: name images=, and for mixup= also labels= and "
                     "num_classes="
                 )
             self._images = {str(name): _NHWC for name in of.images}

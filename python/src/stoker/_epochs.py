@@ -21,7 +21,7 @@ from ._fields import Field
 from ._process import EngineProcess
 from ._restarts import Restarts
 
-_TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
+_TWO_THREADS = "two threads use this loader at the same time; make one loader per thread, or take turns"
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class Epochs:
         if turn is not self._turn:
             raise StokerError(
                 "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
-                "time. For two at once make two loaders"
+                "time. For two loops make two loaders"
             )
         if not len(self):
             return False

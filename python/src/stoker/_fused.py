@@ -54,7 +54,7 @@ class OnDevice:
         num_classes: how many classes the soft labels have; by default what the source says.
         layout: ``"NCHW"`` or ``"channels_last"``, which has the same shape with channels next to each other.
         images: the arrays that are meant, by name (by place in a tuple). Default: all images of a ``stoker.Loader``
-            that are no masks, the first tensor with four axes of a ``stoker.torch.DataLoader``.
+            that are not masks, the first tensor with four axes of a ``stoker.torch.DataLoader``.
         labels: the labels that are mixed along. Default: the label of the source, the first tensor of whole numbers
             with one axis.
     """

@@ -132,7 +132,7 @@ def size(name: str, value: Any) -> int:
         try:
             value = parse_bytes(value)
         except ValueError as error:
-            raise ConfigError(f"{name}={value!r} is no number of bytes: {error}") from None
+            raise ConfigError(f"{name}={value!r} is not a number of bytes: {error}") from None
     return whole(name, value, 1)
 
 

@@ -157,7 +157,7 @@ def pack(
         for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
         if given := [k for k, v in for_python.items() if v]:
             raise ConfigError(
-                f"{os.fspath(data)} is a path, which the engine reads by itself: {', '.join(given)} cannot be given; "
+                f"{os.fspath(data)} is a path, which the engine reads without Python: {', '.join(given)} cannot be given; "
                 "stoker pack has --kind, --field and --tensor"
             )
         options = ["--images", images] if images != "auto" else []
@@ -387,7 +387,7 @@ class _Packing:
         if about["source"] != self.name:
             raise ConfigError(
                 f"{self.out.text} is a finished pack of {about['source']}, and not of {self.name}: "
-                "choose another folder, or restart=True writes it anew"
+                "choose another folder, or restart=True writes it again"
             )
         return self._result(about, unchanged=True)
 
@@ -496,7 +496,7 @@ class _Packing:
             if there and isinstance(self.out, Bucket):
                 raise ConfigError(
                     f"{self.out.text} has pieces of a pack, and what is known of them lies on another machine, or was "
-                    f"in {self.work}: let that call finish, or restart=True begins anew"
+                    f"in {self.work}: let that call finish, or restart=True starts over"
                 )
             self.state_path.write_text(json.dumps({"about": mine, "ends": []}))
             return
@@ -540,7 +540,7 @@ class _Packing:
                     yield waiting.popleft().result()
             except BrokenProcessPool:
                 raise StokerError(
-                    "a worker ended by itself, perhaps since memory ran out; the same call goes "
+                    "a worker exited on its own, perhaps since memory ran out; the same call goes "
                     "on from here, with fewer workers= if so"
                 ) from None
             finally:

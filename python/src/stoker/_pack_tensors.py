@@ -32,7 +32,7 @@ class Stacked:
         if about is not None and not about["source"].startswith(f"{self.columns}#"):
             raise ConfigError(
                 f"{self.out.text} is a finished pack of {about['source']}: choose another folder, or restart=True "
-                "writes it anew"
+                "writes it again"
             )
         return about
 

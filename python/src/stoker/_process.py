@@ -187,7 +187,7 @@ class EngineProcess:
                 name = "unknown"
             how = f"was killed by signal {-code} ({name})"
             if -code == signal.SIGKILL:
-                how += "; when nobody did that on purpose, the system ran out of memory (see dmesg)"
+                how += "; if no person or program did that on purpose, the system ran out of memory (see dmesg)"
         else:
             how = f"ended with exit code {code}"
         log = self.log_tail()

@@ -87,7 +87,7 @@ class ProfileResult:
         except OSError as error:
             raise StokerError(f"{path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise StokerError(f"{path} is no profile that stoker has saved ({error})") from None
+            raise StokerError(f"{path} is not a profile that stoker has saved ({error})") from None
 
     def compare(self, before: ProfileResult | str | os.PathLike[str]) -> str:
         """Return a table of this profile beside an earlier one (or the file of one)."""
@@ -104,7 +104,7 @@ class ProfileResult:
 
 
 class _Timed:
-    """A dataset, as a fetcher sees it, that times its items. The user's own object stays as it is."""
+    """A dataset, as a fetcher sees it, that times its items. The user's own object stays unchanged."""
 
     def __init__(self, dataset: Any, spans: _Spans) -> None:
         self._dataset = dataset

@@ -296,7 +296,7 @@ def _number(spec: Spec, value: Any) -> int:
             raise ConfigError(f"class {value!r} is not one of classes=; {nearest(value, spec.classes)}")
         value = spec.classes.index(value)
     if not isinstance(value, int | np.integer | np.bool_) and float(value) != int(value):
-        raise ValueError(f"{value} is no whole number")
+        raise ValueError(f"{value} is not a whole number")
     return int(np.int64(int(value)).view(np.uint64))
 
 
@@ -354,4 +354,4 @@ def _exactly(value: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray) or hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} in it is no JSON")
+    raise TypeError(f"a {type(value).__name__} in it is not JSON")

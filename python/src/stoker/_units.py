@@ -35,7 +35,7 @@ def parse_bytes(text: str) -> int:
         raise ValueError(_hint(number, unit))
     value *= _BYTES[unit or "B"]
     if not 1 <= value <= 1e18:
-        raise ValueError("that is no size that could be meant (1 B to 1,000 PB)")
+        raise ValueError("that is not a plausible size (1 B to 1,000 PB)")
     return int(value)
 
 

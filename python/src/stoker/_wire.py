@@ -252,5 +252,5 @@ def _unpack_rare(kind: int, b: bytes) -> Message:
 
 def _rest(b: bytes, fixed: struct.Struct, size: int) -> bytes:
     if len(b) != fixed.size + size:
-        raise WireError(f"{NAMES[b[0]]} with {len(b) - fixed.size} of {size} bytes behind its fixed part")
+        raise WireError(f"{NAMES[b[0]]} with {len(b) - fixed.size} of {size} bytes after its fixed part")
     return b[fixed.size :]

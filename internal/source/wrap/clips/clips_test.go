@@ -211,7 +211,7 @@ func TestWrongRows(t *testing.T) {
 	}
 	s := opener(dir, "clip:frames=video&clip.frames=2&clip.from=begin&clip.to=end&caption")(t)
 	defer s.Close()
-	for id, want := range []string{"", "no such file", "it is no MP4", "has no value", "ends at second 0.5, which is not after its start at 0.5", "before the start of the video", "the video ends at 1", "leads out of the folder"} {
+	for id, want := range []string{"", "no such file", "it is not an MP4", "has no value", "ends at second 0.5, which is not after its start at 0.5", "before the start of the video", "the video ends at 1", "leads out of the folder"} {
 		rec := drivertest.Records(t, s, int64(id))[0]
 		switch {
 		case want == "":

@@ -134,7 +134,7 @@ class Worker:
 
     def _pool(self, generation: int) -> Pool:
         if self._pools is None:
-            raise RuntimeError("a batch lies in a pool, and there is none")
+            raise RuntimeError("a batch is in a pool, and there is none")
         return self._pools.of(generation)
 
     def recover(self, epoch: int, tasks: Collection[int]) -> None:

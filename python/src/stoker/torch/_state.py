@@ -200,7 +200,7 @@ def check(state: Any) -> dict[str, Any]:
     """Return a checked copy of what a user loads."""
     keys = {"version", "batches", "begun"}
     if not isinstance(state, dict) or not keys <= state.keys():
-        raise StateMismatch("this is no state of a stoker.torch.DataLoader; it comes from its state_dict()")
+        raise StateMismatch("this is not a state of a stoker.torch.DataLoader; it comes from its state_dict()")
     if state["version"] != _VERSION:
         raise StateMismatch(f"the state has version {state['version']}, this package knows {_VERSION}")
     if not isinstance(state["batches"], int) or state["batches"] < 0:
@@ -229,7 +229,7 @@ def _steps(state: dict[str, Any], rows: int | None) -> int:
     steps, over = divmod(batches * before, rows)
     if over:
         raise StateMismatch(
-            f"the state stands behind {batches * before} records of all ranks, which is no whole number of steps of "
+            f"the state is after {batches * before} records of all ranks, which is not a whole number of steps of "
             f"{rows}: choose a batch size and a number of ranks whose product divides it, such as those of the "
             f"state, {before}"
         )
