@@ -119,9 +119,9 @@ func TestNoStage(t *testing.T) {
 	}
 	for want, change := range map[string]func(d *data) (dir string){
 		"not stored in objects": func(d *data) string { d.info.Objects = 0; return t.TempDir() },
-		"is on this machine":      func(d *data) string { d.st = localstore.New(t.TempDir()); return t.TempDir() },
-		"which version":           func(d *data) string { d.entries[1].Version = ""; return t.TempDir() },
-		file:                      func(*data) string { return file },
+		"is on this machine":    func(d *data) string { d.st = localstore.New(t.TempDir()); return t.TempDir() },
+		"which version":         func(d *data) string { d.entries[1].Version = ""; return t.TempDir() },
+		file:                    func(*data) string { return file },
 	} {
 		d, _ := far(t, 0)
 		s, err := openStage(t, d, change(d), t.TempDir())

@@ -157,8 +157,8 @@ def pack(
         for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
         if given := [k for k, v in for_python.items() if v]:
             raise ConfigError(
-                f"{os.fspath(data)} is a path, which the engine reads without Python: {', '.join(given)} cannot be given; "
-                "stoker pack has --kind, --field and --tensor"
+                f"{os.fspath(data)} is a path, which the engine reads without Python: {', '.join(given)} cannot be "
+                "given; stoker pack has --kind, --field and --tensor"
             )
         options = ["--images", images] if images != "auto" else []
         options += [] if resize is None else ["--resize", str(resize)]
