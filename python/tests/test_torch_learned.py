@@ -243,7 +243,10 @@ def test_wrapped_and_split_transforms(files: list[str], persistent: bool) -> Non
 
 
 class Renamed(tvd.ImageFolder):
-    """Has nothing of its own."""
+    """Has a method of its own."""
+
+    def __getitem__(self, i: int) -> Any:
+        return super().__getitem__(i)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
