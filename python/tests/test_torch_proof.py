@@ -16,6 +16,7 @@ tv = pytest.importorskip("torchvision")
 pytest.importorskip("datasets")
 pytest.importorskip("timm")
 
+import numpy as np  # noqa: E402
 import PIL.Image  # noqa: E402
 import PIL.ImageFile  # noqa: E402
 import PIL.JpegImagePlugin  # noqa: E402
@@ -29,7 +30,7 @@ from torchvision.transforms import functional as f1  # noqa: E402
 from torchvision.transforms.v2 import functional as f2  # noqa: E402
 
 from stoker.torch import DataLoader  # noqa: E402
-from stoker.torch._recognise import _known, _proof, plan  # noqa: E402
+from stoker.torch._recognise import _known, _plan, _proof, plan  # noqa: E402
 
 _V2 = importlib.import_module("torchvision.transforms.v2._geometry")
 _REGISTRY = importlib.import_module("torchvision.transforms.v2.functional._utils")._KERNEL_REGISTRY
@@ -215,6 +216,7 @@ def test_settings(folder: Path) -> None:
     with Doubled():
         assert "Doubled" in answer(data)
     assert not answer(data)
+    data = old(folder)
     with torch.device("meta"):
         assert not answer(data)
 
@@ -236,3 +238,212 @@ def test_default_collate_fn_map(folder: Path, kind: type, monkeypatch: pytest.Mo
             got = list(DataLoader(data, 3))
         assert repr(got) == repr(expected)
         assert not answer(data)
+
+
+def ending(batches: Any) -> Any:
+    """Return the shapes of an epoch's batches, or what it ends with."""
+    try:
+        return [(type(x).__name__, tuple(x.shape), x.dtype) for x, _ in batches]
+    except Exception as error:
+        return type(error), str(error)
+
+
+def changed(transform: Any, **attributes: Any) -> Any:
+    for name, value in attributes.items():
+        setattr(transform, name, value)
+    return transform
+
+
+# Parameters that the library reads in its own way, or refuses.
+FLOATS = [v1.Resize((8, 8)), v1.ToTensor()]
+ODD: dict[str, Callable[[], list[Any]]] = {
+    "a number": lambda: [*FLOATS, v1.Normalize(0.1307, 0.3081)],
+    "numbers of NumPy": lambda: [*FLOATS, v1.Normalize(np.float64(0.2), np.float32(0.5))],
+    "means as columns": lambda: [*FLOATS, v1.Normalize(np.ones((3, 1, 1)), np.ones((3, 1, 1)))],
+    "means of pixels": lambda: [*FLOATS, v1.Normalize(torch.zeros(3, 8, 8), torch.ones(3, 8, 8))],
+    "four means": lambda: [*FLOATS, v1.Normalize([0.5] * 4, [0.5] * 4)],
+    "a text as mean": lambda: [*FLOATS, v1.Normalize("0.5", "0.5")],
+    "no deviation": lambda: [*FLOATS, v1.Normalize([0.5], [0.0])],
+    "no deviation in 32 bits": lambda: [*FLOATS, v1.Normalize([0.5], [1e-50])],
+    "None as mean": lambda: [*FLOATS, changed(v1.Normalize([0.5], [0.5]), mean=None)],
+    "a size later": lambda: [changed(v1.RandomResizedCrop(20, (1.0, 1.0), (0.5, 0.5)), size=24), v1.ToTensor()],
+    "a crop's size later": lambda: [v1.Resize((40, 40)), changed(v1.RandomCrop(20), size=24), v1.ToTensor()],
+    "a middle's size later": lambda: [changed(v1.CenterCrop(20), size=24), v1.ToTensor()],
+    "a text as size": lambda: [changed(v1.Resize((20, 20)), size="24"), v1.CenterCrop(9), v1.ToTensor()],
+    "texts as size": lambda: [changed(v1.Resize((20, 20)), size=["24", "24"]), v1.ToTensor()],
+    "floats as size": lambda: [changed(v1.Resize((20, 20)), size=(20.0, 20.5)), v1.ToTensor()],
+    "numbers of NumPy as size": lambda: [changed(v1.Resize(20), size=(np.int64(20), np.int64(21))), v1.ToTensor()],
+    "one side": lambda: [changed(v1.Resize((20, 20)), size=np.int64(20)), v1.CenterCrop(9), v1.ToTensor()],
+    "no side": lambda: [changed(v1.Resize((20, 20)), size=[]), v1.ToTensor()],
+    "a side below zero": lambda: [v1.Resize((-4, 8)), v1.ToTensor()],
+    "fills of tensors": lambda: [
+        v2.ToImage(), v2.Resize((30, 30)), changed(v1.RandomCrop(32, padding=2), fill=(1, 2, 3)),
+        v2.ToDtype(torch.float32),
+    ],
+    "a text as p": lambda: [v1.Resize((8, 8)), changed(v1.RandomHorizontalFlip(), p="1"), v1.ToTensor()],
+    "None as p": lambda: [v1.Resize((8, 8)), changed(v1.RandomHorizontalFlip(), p=None), v1.ToTensor()],
+    "scales of text": lambda: [changed(v1.RandomResizedCrop(9), scale=("a", "b")), v1.ToTensor()],
+    "a text as interpolation": lambda: [changed(v1.Resize((8, 8)), interpolation="bilinear"), v1.ToTensor()],
+    "brightness of text": lambda: [v1.Resize((8, 8)), changed(v1.ColorJitter(0.1), brightness="ab"), v1.ToTensor()],
+    "erasing of five": lambda: [
+        v1.Resize((8, 8)), v1.ToTensor(), changed(v1.RandomErasing(1.0), value=[1.0, 2.0, 3.0, 4.0, 5.0])
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", ODD)
+def test_parameters_are_read_as_the_library_reads_them(folder: Path, name: str, workers: int) -> None:
+    data = datasets.ImageFolder(str(folder), v1.Compose(ODD[name]()))
+    torch.manual_seed(1)
+    expected = ending(tud.DataLoader(data, 2))
+    torch.manual_seed(1)
+    found = ending(DataLoader(data, 2, num_workers=workers))
+    if isinstance(expected, list):
+        assert found == expected
+    else:
+        assert found[0] is expected[0]
+        assert expected[1] in found[1]
+
+
+def test_normalize_by_a_number(folder: Path) -> None:
+    data = datasets.ImageFolder(str(folder), v1.Compose(ODD["a number"]()))
+    assert not answer(data)
+    for (ours, _), (theirs, _) in zip(DataLoader(data, 3), tud.DataLoader(data, 3), strict=True):
+        assert float((ours - theirs).abs().max()) < 1.01 / 255 / 0.3081
+
+
+def test_any_exception_means_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("what is this?\nand that?")
+
+    data = old(folder)
+    loader = DataLoader(data, 3)
+    assert len(list(loader)) == 2
+    monkeypatch.setattr(_plan._transforms, "recognise", broken)
+    assert len(list(loader)) == 2
+    assert "it was not recognised: RuntimeError: what is this?  " in loader.explain()
+
+
+class Own(list):  # type: ignore[type-arg]
+    """A list that is read in another way than it seems."""
+
+    def __iter__(self) -> Any:
+        return iter([*list.__iter__(self), v1.Lambda(lambda x: x * 0)])
+
+
+class ByProperty:
+    def __init__(self, t: Any) -> None:
+        self.__dict__["t"] = t
+
+    def __call__(self, x: Any) -> Any:
+        return self.t(x)
+
+    @property
+    def t(self) -> Any:
+        return lambda x: vars(self)["t"](x) * 0
+
+
+class ByGetattribute:
+    def __init__(self, t: Any) -> None:
+        self.t = t
+
+    def __call__(self, x: Any) -> Any:
+        return self.t(x)
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        return (lambda x: value(x) * 0) if name == "t" else value
+
+
+class ByBase(ByProperty):
+    pass
+
+
+class Slots:
+    __slots__ = ("t",)
+
+    def __init__(self, t: Any) -> None:
+        self.t = t
+
+    def __call__(self, x: Any) -> Any:
+        return self.t(x)
+
+
+class ItsDict:
+    def __init__(self, t: Any) -> None:
+        self.t = t
+
+    def __call__(self, x: Any) -> Any:
+        return self.t(x)
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return {"t": v1.Compose([v1.Resize((5, 5)), v1.ToTensor()])}
+
+
+def own_list(parts: list[Any]) -> Any:
+    made = v1.Compose(parts)
+    made.transforms = Own(parts)
+    return made
+
+
+def named_as_compose(parts: list[Any]) -> Any:
+    kind = type("Compose", (v1.Compose,), {"__call__": lambda self, x: v1.Compose.__call__(self, x) * 0})
+    kind.__module__ = v1.Compose.__module__
+    return kind(parts)
+
+
+WRAPPERS: list[Callable[[list[Any]], Any]] = [
+    own_list, named_as_compose, lambda parts: v1.Compose(t for t in parts),
+    *(lambda parts, k=k: k(v1.Compose(parts)) for k in (ByProperty, ByGetattribute, ByBase, Slots, ItsDict)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", range(len(WRAPPERS)))
+def test_objects_that_are_not_what_they_look_like(folder: Path, which: int) -> None:
+    made = [WRAPPERS[which]([v1.Resize((12, 9)), v1.ToTensor()]) for _ in range(2)]
+    theirs, ours = (datasets.ImageFolder(str(folder), transform) for transform in made)
+    try:
+        expected = next(iter(tud.DataLoader(theirs, 6)))[0]
+    except TypeError:  # as a generator is empty after one record
+        with pytest.raises(TypeError):
+            list(DataLoader(ours, 6))
+        return
+    assert torch.equal(next(iter(DataLoader(ours, 6)))[0], expected)
+
+
+class Backwards(list):  # type: ignore[type-arg]
+    def __getitem__(self, i: Any) -> Any:
+        return list.__getitem__(self, -1 - i)
+
+
+def test_samples_and_indices_are_plain_lists(folder: Path) -> None:
+    data = old(folder)
+    good = list(data.samples)
+    data.samples = Backwards(good)
+    assert "Backwards" in answer(data)
+    data.samples = [(p, t, 5) for p, t in good]
+    assert "pairs" in answer(data)
+    data.samples = good
+    assert "Backwards" in answer(tud.Subset(data, Backwards([0, 1, 2, 3])))
+    both = tud.ConcatDataset([data, old(folder)])
+    both.datasets = Backwards(both.datasets)
+    assert "Backwards" in answer(both)
+    data.__getitems__ = lambda indices: []
+    assert "__getitems__" in answer(data)
+
+
+def test_targets_of_all_kinds_are_collated_as_torch_does(folder: Path) -> None:
+    for kind in (str, float, lambda t: None, lambda t: (t, "a"), lambda t: [t], lambda t: {"t": t}, torch.tensor):
+        data = old(folder)
+        data.target_transform = kind
+        try:
+            expected = repr([y for _, y in tud.DataLoader(data, 4)])
+        except TypeError:
+            with pytest.raises(TypeError):
+                list(DataLoader(data, 4))
+            continue
+        loader = DataLoader(data, 4)
+        assert repr([y for _, y in loader]) == expected
+        assert type(loader._stoker_path).__name__ == "EngineWay"

@@ -107,6 +107,8 @@ def recognise(dataset: Any, depth: int = 0) -> Data:
     if kind is torch.utils.data.ConcatDataset:
         check_class(kind)
         check_instance(dataset)
+        if type(dataset.datasets) is not list:
+            raise Unknown(f"the datasets of a ConcatDataset are a {type(dataset.datasets).__name__}")
         sizes = dataset.cumulative_sizes
         if not isinstance(sizes, list) or not sizes or sorted(sizes) != sizes or any(type(n) is not int for n in sizes):
             raise Unknown("the cumulative_sizes of a ConcatDataset were changed")
@@ -123,6 +125,8 @@ def recognise(dataset: Any, depth: int = 0) -> Data:
 
 
 def _chosen(inner: Data, indices: Any) -> Records:
+    if type(indices) not in (list, tuple, range, np.ndarray, torch.Tensor):
+        raise Unknown(f"the indices of a Subset are a {type(indices).__name__}")
     try:
         chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
     except TypeError:
@@ -198,8 +202,14 @@ def check_pillow() -> None:
 
 
 def _strings(paths: Sequence[Any]) -> None:
-    if not isinstance(paths, list):
+    if type(paths) is not list:
         raise Unknown(f"its files are a {type(paths).__name__} and no list")
+
+
+def _pairs(samples: Sequence[Any]) -> None:
+    _strings(samples)
+    if not {*map(type, samples)} <= {tuple, list} or {*map(len, samples)} - {2}:
+        raise Unknown("its samples are not pairs of a path and a target")
 
 
 def _first(pair: Any) -> Any:
@@ -214,7 +224,7 @@ def _samples(attribute: str, *, loader: bool = True) -> Callable[[Any], Leaf]:
     def leaf(dataset: Any) -> Leaf:
         _check_loader(dataset.loader if loader else _default_loader())
         samples = getattr(dataset, attribute)
-        _strings(samples)
+        _pairs(samples)
 
         def target(i: int) -> Any:
             _, found = getattr(dataset, attribute)[i]
@@ -247,9 +257,9 @@ def _as_many(records: Any, targets: Any) -> None:
 
 def _array(dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any]) -> Leaf:
     check_pillow()
-    if isinstance(data, torch.Tensor):
+    if type(data) is torch.Tensor:
         data = data.numpy() if data.device.type == "cpu" else None
-    good = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
+    good = type(data) in (np.ndarray, np.memmap) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
     if not good or (channels == 3 and data.shape[3] != 3) or not len(data):
         raise Unknown("its data is no array of uint8 pixels any more")
     _as_many(data, getattr(dataset, targets))
@@ -267,7 +277,7 @@ def _mnist(dataset: Any) -> Leaf:
 def _labelled(dataset: Any) -> Leaf:
     """Colours first, as STL10 and SVHN have them."""
     data = dataset.data
-    if not isinstance(data, np.ndarray) or data.ndim != 4 or dataset.labels is None:
+    if type(data) not in (np.ndarray, np.memmap) or data.ndim != 4 or dataset.labels is None:
         raise Unknown("its data is no array of labelled pixels")
     return _array(dataset, data.transpose(0, 2, 3, 1), 3, "labels", lambda i: int(dataset.labels[i]))
 
@@ -292,7 +302,7 @@ def _timm_folder(dataset: Any) -> Leaf:
     if dataset.load_bytes or dataset.additional_features is not None or dataset.input_img_mode != "RGB":
         raise Unknown("it gives bytes, other modes than RGB, or more than image and target")
     samples = reader.samples
-    _strings(samples)
+    _pairs(samples)
 
     def target(i: int) -> Any:
         _, found = reader.samples[i]

@@ -273,6 +273,9 @@ class ExamplesPlan(_plan.EnginePlan):
     def _find(self, loader: Any) -> Found:
         return find(loader)
 
+    def _transform(self) -> Any:
+        return self.found.transform
+
     def _config(self, program: _transforms.Program | None = None) -> dict[str, Any]:
         # Workers have Pillow turn what is to be turned; without any image that is the engine's.
         return super()._config(program) | ({"apply_orientation": True} if self.found.whole else {})

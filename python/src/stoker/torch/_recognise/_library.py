@@ -24,7 +24,7 @@ def check_instance(value: object) -> None:
     """Raise Unknown when an object has methods of its own, or hooks."""
     mine = getattr(value, "__dict__", {})
     for name, item in mine.items():
-        if callable(item) and callable(getattr(type(value), name, None)):
+        if callable(item) and (name.startswith("__") or callable(getattr(type(value), name, None))):
             raise Unknown(f"{name} of a {type(value).__name__} was replaced")
     for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
         if mine.get(hooks):
@@ -66,6 +66,16 @@ def check_init(loader: Any) -> None:
         )
 
 
+def _looks_up(cls: type, attribute: str) -> bool:
+    """Whether an attribute of an object is what its ``__dict__`` has: no property, and no way of its own to look."""
+    for base in cls.__mro__[:-1]:
+        of_class = vars(base).get(attribute)
+        own_dict = isinstance(vars(base).get("__dict__"), types.GetSetDescriptorType | None)
+        if "__getattribute__" in vars(base) or hasattr(of_class, "__set__") or not own_dict:
+            return False
+    return type(cls) is type
+
+
 _FORWARD = "def {name}(self, {argument}):\n    return self.{attribute}({argument})\n"
 
 
@@ -87,6 +97,8 @@ def forwards_to(cls: type, method: str) -> str | None:
     exec(compile(text, "<template>", "exec"), scope)  # made of two identifiers of code that runs anyway
     same = scope["f"].__code__
     known = {None, f.__doc__}
+    if not _looks_up(cls, code.co_names[0]):
+        return None
     if same.co_code == code.co_code and same.co_names == code.co_names and set(code.co_consts) <= known:
         return code.co_names[0]
     return None

@@ -20,7 +20,7 @@ from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from .._path import Row
-from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms
+from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms, _trial
 from ._library import Unknown
 from ._samples import Samples
 from ._stream import Records, Stream
@@ -154,12 +154,28 @@ class EnginePlan:
         except StokerError as error:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
         self._idle.append(stream)
+        self._try(stream)
         self._cache_note = str(stream.info.get("cache_note", ""))
         if self._cache_note:
             warn(self._cache_note, RuntimeWarning)
 
     def _find(self, loader: Any) -> Found:
         return find(loader)
+
+    def _try(self, stream: Stream) -> None:
+        """Raise Unknown unless Python makes of one picture what the engine makes."""
+        leaf, program = self.found.data.leaves[0], self.found.program
+        held = leaf.held if leaf.paths is None else None
+        shape = next(spec.shape for spec in stream.specs if spec.name == "image")
+        try:
+            with random_numbers(0):
+                _trial.check(self._transform(), program, held, shape)
+        except Unknown:
+            self.close()
+            raise
+
+    def _transform(self) -> Any:
+        return self.found.data.leaves[0].dataset.transform
 
     def _hold(self) -> tuple[_memory.Memory, str, str]:
         """Return what the engine reads, how it is named to it, and the field in it."""

@@ -171,7 +171,10 @@ def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = Tru
         if proven:
             check_class(kind)
         check_instance(transform)
-        for inner in transform if kind is torch.nn.Sequential else transform.transforms:
+        inside = list(vars(transform)["_modules"].values()) if kind is torch.nn.Sequential else transform.transforms
+        if type(inside) not in (list, tuple):
+            raise Unknown(f"the transforms of a {kind.__name__} are a {type(inside).__name__} and no list")
+        for inner in inside:
             _flatten(inner, parts, depth + 1, proven=proven)
         return
     if name not in _KNOWN:
@@ -260,10 +263,19 @@ def _interpolation(t: Any, p: Program) -> str:
 
 
 def _size(value: Any) -> Any:
-    if isinstance(value, int):
-        return value
-    sides = [int(v) for v in value]
+    """Return a size as the library reads it: the shorter side, or both."""
+    sides = [value] if type(value) is int else value
+    if type(sides) not in (list, tuple) or len(sides) not in (1, 2) or {*map(type, sides)} != {int}:
+        raise Unknown(f"the size {value!r}")
     return sides[0] if len(sides) == 1 else tuple(sides)
+
+
+def _both_sides(value: Any) -> Any:
+    """Return a size that a crop makes both sides of: one number would be the shorter side of something else."""
+    size = _size(value)
+    if isinstance(size, int):
+        raise Unknown(f"the size {value!r} of a crop")
+    return size
 
 
 def _resize(t: Any, p: Program) -> None:
@@ -280,7 +292,7 @@ def _center_crop(t: Any, p: Program) -> None:
 
 def _random_resized_crop(t: Any, p: Program) -> None:
     pixels(t, p)
-    p.add(st.RandomResizedCrop(_size(t.size), tuple(t.scale), tuple(t.ratio), _interpolation(t, p)), random=True)
+    p.add(st.RandomResizedCrop(_both_sides(t.size), tuple(t.scale), tuple(t.ratio), _interpolation(t, p)), random=True)
 
 
 def _random_crop(t: Any, p: Program) -> None:
@@ -289,8 +301,8 @@ def _random_crop(t: Any, p: Program) -> None:
     padding = list(t.padding) if isinstance(t.padding, tuple | list) else t.padding
     if padding is not None and not isinstance(padding, int) and len(padding) == 1:
         padding = padding[0]
-    crop = st.RandomCrop(_size(t.size), padding, bool(t.pad_if_needed), 0 if fill is None else fill, t.padding_mode)
-    p.add(crop, random=True)
+    size, fill = _both_sides(t.size), 0 if fill is None else fill
+    p.add(st.RandomCrop(size, padding, bool(t.pad_if_needed), fill, t.padding_mode), random=True)
 
 
 def _flip(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
@@ -372,7 +384,11 @@ def _to_dtype(t: Any, p: Program) -> None:
 def _normalize(t: Any, p: Program) -> None:
     if p.state not in (UNIT, FLOATS):
         raise Unknown(f"Normalize of a {p.state}")
-    mean, std = ([float(v) for v in value] for value in (t.mean, t.std))
+    # As torch reads them: a number is for all channels.
+    mean, std = (torch.as_tensor(value, dtype=torch.float32, device="cpu") for value in (t.mean, t.std))
+    if mean.ndim > 1 or std.ndim > 1:
+        raise Unknown("Normalize with a mean for each pixel")
+    mean, std = mean.reshape(-1).tolist(), std.reshape(-1).tolist()
     if len(mean) not in (1, p.channels) or len(std) not in (1, p.channels):
         raise Unknown(f"Normalize with {len(mean)} means of {p.channels} channels")
     n = max(len(mean), len(std))
