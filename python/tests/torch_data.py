@@ -13,6 +13,15 @@ import torch
 import torch.utils.data as tud
 
 
+def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of this file that calls another one."""
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        return function(*args, **more)
+
+    return wrapped
+
+
 class Made(tud.Dataset):
     """Records that a function makes of their number."""
 

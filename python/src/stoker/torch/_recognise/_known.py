@@ -19,7 +19,7 @@ PIL.Image.Image.copy b54ef42ac4f3.ddd016ef9724
 PIL.Image.Image.crop 8d1fb9b9074b.6df072ee09fc
 PIL.Image.Image.frombytes a03ad5071b0d.e397f19bd25c
 PIL.Image.Image.getbands ca572a3689ad.431d5eff9bae
-PIL.Image.Image.getdata 96cb28675396.8b8b1fbde2b3
+PIL.Image.Image.getdata 96cb28675396.3c7f6fb2868d
 PIL.Image.Image.getextrema ff20e31111e3.03450eea7764
 PIL.Image.Image.getpalette 0d890d425bde.e2b568053ee4
 PIL.Image.Image.getpixel 52fd10ad5561.4aca8b2ceb59
@@ -68,7 +68,7 @@ PIL.Image.getmodetype daddc68ca068.431d5eff9bae
 PIL.Image.init 2fd982fbdc7a.830829216380
 PIL.Image.merge bd42b50a4453.b3448c657f37
 PIL.Image.new 45fef15d5511.375d0aee7994
-PIL.Image.open e7c30965f9e0.4abd6e11a6e2
+PIL.Image.open e7c30965f9e0.5fed59cce4dc
 PIL.Image.preinit 2ea5912ebe7d.be3c57411cfc
 PIL.ImageEnhance._Enhance.enhance ab4fce4e38a3.0d9a2ce9950b
 PIL.ImageOps._border 364ac23187e6.982142e627b1
@@ -92,7 +92,7 @@ datasets.arrow_dataset.Dataset.__getitems__ c58214beb659.f5942903039e
 datasets.arrow_dataset.Dataset.__len__ 87835242070f.ddd016ef9724
 datasets.arrow_dataset.Dataset._getitem 1e0b7a404135.18d1205f270f
 datasets.arrow_dataset.DatasetInfoMixin.features 20144eb3eb2d.fd39f977be43
-datasets.features.image.Image.decode_example f77633395726.2639ffd6df10
+datasets.features.image.Image.decode_example f77633395726.26f1094a4b01
 datasets.formatting.formatting.CustomFormatter.format_batch 206ee1e495ed.ddd016ef9724
 datasets.formatting.formatting.CustomFormatter.format_column be4113aa4f4a.7cc4ae37be1b
 datasets.formatting.formatting.CustomFormatter.format_row 0202e2d1bdff.ebc6bb4d6795
@@ -134,14 +134,14 @@ datasets.formatting.np_formatter.NumpyFormatter._tensorize dfab93c24ba0.1835dc01
 datasets.formatting.np_formatter.NumpyFormatter.format_batch 5977fb152e2c.ddd016ef9724
 datasets.formatting.np_formatter.NumpyFormatter.format_column bf85d37a7db1.ddd016ef9724
 datasets.formatting.np_formatter.NumpyFormatter.format_row 6f92a6808a39.ddd016ef9724
-datasets.formatting.np_formatter.NumpyFormatter.recursive_tensorize b3a70d2b33f5.7eb271d23aca
+datasets.formatting.np_formatter.NumpyFormatter.recursive_tensorize b3a70d2b33f5.7ad6b92b14df
 datasets.formatting.torch_formatter.TorchFormatter._consolidate 5c91bd285ad1.18fd5a8f76e2
 datasets.formatting.torch_formatter.TorchFormatter._recursive_tensorize a65e88bd3568.18c8e4dd55e8
 datasets.formatting.torch_formatter.TorchFormatter._tensorize a4527be90f33.d61ba2462231
 datasets.formatting.torch_formatter.TorchFormatter.format_batch 5977fb152e2c.ddd016ef9724
 datasets.formatting.torch_formatter.TorchFormatter.format_column bf85d37a7db1.ddd016ef9724
 datasets.formatting.torch_formatter.TorchFormatter.format_row 6f92a6808a39.ddd016ef9724
-datasets.formatting.torch_formatter.TorchFormatter.recursive_tensorize b3a70d2b33f5.7eb271d23aca
+datasets.formatting.torch_formatter.TorchFormatter.recursive_tensorize b3a70d2b33f5.7ad6b92b14df
 timm.data.dataset.ImageDataset.__getitem__ 2d44a2785318.c2bb71078680
 timm.data.dataset.ImageDataset.__len__ bc486d83c3d6.3cb7dbf87174
 timm.data.loader.fast_collate ce9c3364c70f.61f4863384b7
@@ -164,14 +164,14 @@ torch.nn.modules.container.Sequential._get_item_by_idx 47f8953bb71f.5532854cfb90
 torch.nn.modules.container.Sequential.forward 7fa068590e49.ddd016ef9724
 torch.nn.modules.linear.Identity.forward c2c38b78e614.ddd016ef9724
 torch.nn.modules.module.Module.__getattr__ 79539bf4bd40.cb53878d337a
-torch.nn.modules.module.Module._apply 8c6156bd0b0d.b081ef679297
-torch.nn.modules.module.Module._call_impl 14366ab77804.4820420f2352
+torch.nn.modules.module.Module._apply 8c6156bd0b0d.0d866753991a
+torch.nn.modules.module.Module._call_impl 14366ab77804.9e83aa45400d
 torch.nn.modules.module.Module._get_backward_hooks c87c699f75bb.1f6f48eeba9c
 torch.nn.modules.module.Module._get_backward_pre_hooks 84a2156aac3c.ea32cc13b396
 torch.nn.modules.module.Module._get_name 4648889e416d.23a9379cde06
 torch.nn.modules.module.Module._maybe_warn_non_full_backward_hook 86363cf601d1.584c82d2d2a2
 torch.nn.modules.module.Module._named_members ccdddb2f4d31.fe829e1f9cb0
-torch.nn.modules.module.Module._slow_forward 0ac58ff01620.8721573e83dc
+torch.nn.modules.module.Module._slow_forward 0ac58ff01620.423079612ca7
 torch.nn.modules.module.Module._wrapped_call_impl d38309042d9d.ddd016ef9724
 torch.nn.modules.module.Module.apply b334d9abec35.ddd016ef9724
 torch.nn.modules.module.Module.children a26e46f022fb.ddd016ef9724
@@ -192,7 +192,7 @@ torch.utils.data._utils.collate.collate_int_fn 622be903fb55.e5f64a190afb
 torch.utils.data._utils.collate.collate_numpy_array_fn 52f109bb6ad6.c49bf3acbf9f
 torch.utils.data._utils.collate.collate_numpy_scalar_fn d2bf285e0c5c.1811ab2b4aa2
 torch.utils.data._utils.collate.collate_str_fn 34a67b49eed2.344805878336
-torch.utils.data._utils.collate.collate_tensor_fn 2d70f36d979e.12ba63f69c4c
+torch.utils.data._utils.collate.collate_tensor_fn 2d70f36d979e.9c0f26787f21
 torch.utils.data._utils.collate.default_collate 00929894b883.4724010d5476
 torch.utils.data.dataset.ConcatDataset.__getitem__ 6a57106b6d93.e16514ea06e7
 torch.utils.data.dataset.ConcatDataset.__len__ 2b5bdf6e3b66.ddd016ef9724
@@ -220,11 +220,11 @@ torchvision.datasets.gtsrb.GTSRB.__getitem__ 97a7f420ccfa.563ca5d0ff50
 torchvision.datasets.gtsrb.GTSRB.__len__ b860edfffcb8.3cb7dbf87174
 torchvision.datasets.imagenette.Imagenette.__getitem__ fc8bfd72d04a.ddd016ef9724
 torchvision.datasets.imagenette.Imagenette.__len__ b860edfffcb8.3cb7dbf87174
-torchvision.datasets.mnist.MNIST.__getitem__ a5042efc7ead.e53e7197c207
+torchvision.datasets.mnist.MNIST.__getitem__ a5042efc7ead.c6308f2d227e
 torchvision.datasets.mnist.MNIST.__len__ b9556b155b52.3cb7dbf87174
 torchvision.datasets.rendered_sst2.RenderedSST2.__getitem__ f16efb102a40.ddd016ef9724
 torchvision.datasets.rendered_sst2.RenderedSST2.__len__ b860edfffcb8.3cb7dbf87174
-torchvision.datasets.semeion.SEMEION.__getitem__ 264ff98d2459.e53e7197c207
+torchvision.datasets.semeion.SEMEION.__getitem__ 264ff98d2459.c6308f2d227e
 torchvision.datasets.semeion.SEMEION.__len__ b9556b155b52.3cb7dbf87174
 torchvision.datasets.stanford_cars.StanfordCars.__getitem__ ea984157214a.ddd016ef9724
 torchvision.datasets.stanford_cars.StanfordCars.__len__ b860edfffcb8.3cb7dbf87174
@@ -234,7 +234,7 @@ torchvision.datasets.sun397.SUN397.__getitem__ a312d222146d.ddd016ef9724
 torchvision.datasets.sun397.SUN397.__len__ 05d4cf27a0b4.3cb7dbf87174
 torchvision.datasets.svhn.SVHN.__getitem__ 6c69c9890da4.fe229fa7b24b
 torchvision.datasets.svhn.SVHN.__len__ b9556b155b52.3cb7dbf87174
-torchvision.datasets.usps.USPS.__getitem__ f8bccfd12634.e53e7197c207
+torchvision.datasets.usps.USPS.__getitem__ f8bccfd12634.c6308f2d227e
 torchvision.datasets.usps.USPS.__len__ b9556b155b52.3cb7dbf87174
 torchvision.datasets.vision.VisionDataset.__getitem__ 9b4038cd6dfd.ddda9a972d06
 torchvision.datasets.vision.VisionDataset.__len__ a6b535eef9f4.ddda9a972d06
@@ -242,7 +242,7 @@ torchvision.transforms._functional_pil._is_pil_image 778ca4640ce6.4e5c81d61637
 torchvision.transforms._functional_pil._parse_fill 22f16093a214.78e194ce5b0d
 torchvision.transforms._functional_pil.adjust_brightness 7f7bb6eb8e7d.bd4dbf9fed2c
 torchvision.transforms._functional_pil.adjust_contrast 5e965ac64f35.637686f7f326
-torchvision.transforms._functional_pil.adjust_hue fdc654696b07.58d6bbbf4ee1
+torchvision.transforms._functional_pil.adjust_hue fdc654696b07.deadfecbc6f5
 torchvision.transforms._functional_pil.adjust_saturation fb554c06f674.067dcd34c7b3
 torchvision.transforms._functional_pil.adjust_sharpness 129034bf64c4.4edf297ea707
 torchvision.transforms._functional_pil.affine 0f09a938839b.031717ac713e
@@ -260,9 +260,9 @@ torchvision.transforms._functional_pil.posterize 2e160b25689f.4351dd764189
 torchvision.transforms._functional_pil.resize af50466891d0.f3c2bd069bcc
 torchvision.transforms._functional_pil.rotate c7c763497b13.9f2ff085564a
 torchvision.transforms._functional_pil.solarize 9802e52c0c00.4c79f9bd9241
-torchvision.transforms._functional_pil.to_grayscale 1a6640420f77.8057de99d9eb
+torchvision.transforms._functional_pil.to_grayscale 1a6640420f77.7583e1084a0d
 torchvision.transforms._functional_pil.vflip f47566417a27.de33977d5d5e
-torchvision.transforms._functional_tensor._apply_grid_transform 991d7d1e802f.33e49d281d86
+torchvision.transforms._functional_tensor._apply_grid_transform 991d7d1e802f.a9b1a3bea12b
 torchvision.transforms._functional_tensor._assert_channels 08cb904fcadd.71edb481acce
 torchvision.transforms._functional_tensor._assert_grid_transform_inputs 36e5e35e347e.69e4eb85ea25
 torchvision.transforms._functional_tensor._assert_image_tensor e88608381cdb.4dc84e7d4b00
@@ -271,19 +271,19 @@ torchvision.transforms._functional_tensor._blurred_degenerate_image 7b3a68a5dea8
 torchvision.transforms._functional_tensor._cast_squeeze_in 592b930aef21.ddd016ef9724
 torchvision.transforms._functional_tensor._cast_squeeze_out cc09a6c5a3a4.aa6954e63803
 torchvision.transforms._functional_tensor._compute_affine_output_size f39ee641af57.7a0b485eb5f3
-torchvision.transforms._functional_tensor._create_identity_grid 5a4d3c9cdcd8.0103dc68fd51
+torchvision.transforms._functional_tensor._create_identity_grid 5a4d3c9cdcd8.ac2327a01f09
 torchvision.transforms._functional_tensor._equalize_single_image f8ea0542090a.288d192d342d
 torchvision.transforms._functional_tensor._gen_affine_grid d81b4604d058.2e948a4c62d5
 torchvision.transforms._functional_tensor._get_gaussian_kernel1d e918843163c2.0abd9887e085
 torchvision.transforms._functional_tensor._get_gaussian_kernel2d 2ccf0917fe23.456366c7b6fd
-torchvision.transforms._functional_tensor._hsv2rgb afab435eb238.7d1e0443ad4f
+torchvision.transforms._functional_tensor._hsv2rgb afab435eb238.1fb0534b8c43
 torchvision.transforms._functional_tensor._is_tensor_a_torch_image 266f8e531a94.ddd016ef9724
 torchvision.transforms._functional_tensor._max_value 1a5ac05e5ad0.4f4f302f9228
 torchvision.transforms._functional_tensor._pad_symmetric 454e674ab9ea.1d323f0fd9bc
-torchvision.transforms._functional_tensor._parse_pad_padding 7f2980b95431.e4842b5c8ef5
+torchvision.transforms._functional_tensor._parse_pad_padding 7f2980b95431.522da05a3f8c
 torchvision.transforms._functional_tensor._perspective_grid 124660baf0a2.6ba68c694b2b
 torchvision.transforms._functional_tensor._rgb2hsv 70139c2f8609.caefb157d43a
-torchvision.transforms._functional_tensor._scale_channel b18543a19ab1.9e2b8e410853
+torchvision.transforms._functional_tensor._scale_channel b18543a19ab1.798b9aaaea61
 torchvision.transforms._functional_tensor.adjust_brightness e2d8c12bc35f.80eb9d9aa446
 torchvision.transforms._functional_tensor.adjust_contrast 9b8ba33f61f0.c8521d22a5e6
 torchvision.transforms._functional_tensor.adjust_hue 9d636fd2d79d.2811bb7b1bf6
@@ -296,17 +296,17 @@ torchvision.transforms._functional_tensor.crop a7fe4086863b.98d6907370a1
 torchvision.transforms._functional_tensor.elastic_transform 99e4d55cbce7.ae16e26d9c34
 torchvision.transforms._functional_tensor.equalize 4fe3c8da7682.78ceffee9ab0
 torchvision.transforms._functional_tensor.erase 69770084b15e.f3828e71cc8c
-torchvision.transforms._functional_tensor.gaussian_blur 9cc4e9a2730e.b43170c48534
+torchvision.transforms._functional_tensor.gaussian_blur 9cc4e9a2730e.985901d3dd3b
 torchvision.transforms._functional_tensor.get_dimensions a4af0c624d2b.66b9b4a1b53e
 torchvision.transforms._functional_tensor.get_image_num_channels c34782b0e532.cac3a8a1977a
 torchvision.transforms._functional_tensor.get_image_size 7eeb66a21542.66b9b4a1b53e
 torchvision.transforms._functional_tensor.hflip ffb66bfd6b4e.66b9b4a1b53e
 torchvision.transforms._functional_tensor.invert 13e25d9541c8.6efd0c87b1ed
 torchvision.transforms._functional_tensor.normalize e646a8ee6a21.7825ec67fb99
-torchvision.transforms._functional_tensor.pad dd103452e0e3.121ad76c85c0
+torchvision.transforms._functional_tensor.pad dd103452e0e3.b2fa6a8ad9ff
 torchvision.transforms._functional_tensor.perspective 431689e28754.e8d0b184c2c8
 torchvision.transforms._functional_tensor.posterize ea1a89aee858.2007ddd61b87
-torchvision.transforms._functional_tensor.resize 3d50b78dbe55.cf6bb3bc68d9
+torchvision.transforms._functional_tensor.resize 3d50b78dbe55.c38d1bcc1601
 torchvision.transforms._functional_tensor.rgb_to_grayscale aecfb11bac0e.21827fc2f95a
 torchvision.transforms._functional_tensor.rotate b05fc72c2ba5.803127b803e5
 torchvision.transforms._functional_tensor.solarize d039049bcbdd.aea1cf17499e
@@ -321,43 +321,43 @@ torchvision.transforms.autoaugment.TrivialAugmentWide.forward 3af47a077c0d.b0965
 torchvision.transforms.autoaugment._apply_op 6cc1f43eb804.a8a0a8f861af
 torchvision.transforms.functional._compute_resized_output_size 7c2db6b6dd98.d00cb1feafb7
 torchvision.transforms.functional._get_inverse_affine_matrix 6a80d0a753f5.473c8be97cda
-torchvision.transforms.functional._get_perspective_coeffs 003cdff2f9d9.4d71b9ca8b6e
+torchvision.transforms.functional._get_perspective_coeffs 003cdff2f9d9.a8d7cb219e38
 torchvision.transforms.functional._interpolation_modes_from_int dfbf2f430a97.96c0d7a8ed29
 torchvision.transforms.functional._is_numpy 7cefb57d9288.6b83dc61d000
 torchvision.transforms.functional._is_numpy_image f77507399bb2.ddd016ef9724
-torchvision.transforms.functional.adjust_brightness 759004cb99c0.a97c5d346151
-torchvision.transforms.functional.adjust_contrast 4862c1c25a0f.5ea476599baa
-torchvision.transforms.functional.adjust_hue 595f29e045bb.136d570d7455
-torchvision.transforms.functional.adjust_saturation bb244eadf566.35b456a52996
-torchvision.transforms.functional.adjust_sharpness 4bfbd9f47668.074bfde1f20d
-torchvision.transforms.functional.affine 510cf9c9138b.ca5b6515058f
-torchvision.transforms.functional.autocontrast 25655613add3.2ed701c224c4
-torchvision.transforms.functional.center_crop 44b1dbdf3a27.5733b6d327e8
-torchvision.transforms.functional.convert_image_dtype 75aea33eba2e.2093b3f5f804
-torchvision.transforms.functional.crop 3cc159d6fd5b.05399954c2f9
-torchvision.transforms.functional.elastic_transform f7c85d7118ed.1d11b2aa5b9e
-torchvision.transforms.functional.equalize 5f120acb13d1.c5c86b965f23
-torchvision.transforms.functional.erase 9517b5843812.cb36dae78560
-torchvision.transforms.functional.gaussian_blur 1f7094583903.47e87a21ccd9
-torchvision.transforms.functional.get_dimensions c98f994f951b.35663c6616e2
-torchvision.transforms.functional.get_image_num_channels ad4a0cb67cae.ed5a9d2dad45
-torchvision.transforms.functional.get_image_size f720974f0175.bc03eaa4973c
-torchvision.transforms.functional.hflip c3a0f59e29bf.3b44876a7c40
-torchvision.transforms.functional.invert cc6f90db746e.6114d545e524
-torchvision.transforms.functional.normalize ad325fa7c790.a021cec97532
-torchvision.transforms.functional.pad 14d445588114.d79290d0f2df
-torchvision.transforms.functional.perspective 2171c80a686c.1830ea01df04
-torchvision.transforms.functional.pil_to_tensor 5a7368bdd54e.5e0417bb7f02
-torchvision.transforms.functional.posterize d573d42369b7.70ca650a27fb
-torchvision.transforms.functional.resize 58110688b5b3.4454a192eb69
-torchvision.transforms.functional.resized_crop e9415e8e2a48.fc422da9830d
-torchvision.transforms.functional.rgb_to_grayscale cee7e5497abd.88d6cc9472ce
-torchvision.transforms.functional.rotate a27216158abf.47451f88020d
-torchvision.transforms.functional.solarize de60e50603fc.6e18f389aee5
-torchvision.transforms.functional.to_grayscale 1d66471a4fa6.ed4cef04c39c
-torchvision.transforms.functional.to_pil_image 1ed1919630f6.c8cfcae415b0
-torchvision.transforms.functional.to_tensor 20d39c1c3421.bc6dba666ee2
-torchvision.transforms.functional.vflip 89b71a24edca.0c6c5e98c581
+torchvision.transforms.functional.adjust_brightness 759004cb99c0.aaa5e6d202e8
+torchvision.transforms.functional.adjust_contrast 4862c1c25a0f.e79a29e6461b
+torchvision.transforms.functional.adjust_hue 595f29e045bb.00aa648628db
+torchvision.transforms.functional.adjust_saturation bb244eadf566.12c51ac6bc49
+torchvision.transforms.functional.adjust_sharpness 4bfbd9f47668.e9d7f6849c53
+torchvision.transforms.functional.affine 510cf9c9138b.aeef9cd67023
+torchvision.transforms.functional.autocontrast 25655613add3.f52ed7cc35ae
+torchvision.transforms.functional.center_crop 44b1dbdf3a27.ffcdb85ba55a
+torchvision.transforms.functional.convert_image_dtype 75aea33eba2e.542cc8778d6a
+torchvision.transforms.functional.crop 3cc159d6fd5b.c3285945aa55
+torchvision.transforms.functional.elastic_transform f7c85d7118ed.cdcc7c1beb25
+torchvision.transforms.functional.equalize 5f120acb13d1.75e18398e99b
+torchvision.transforms.functional.erase 9517b5843812.e439fb4b2c5f
+torchvision.transforms.functional.gaussian_blur 1f7094583903.1a1d1a93ff78
+torchvision.transforms.functional.get_dimensions c98f994f951b.f480af2a6d87
+torchvision.transforms.functional.get_image_num_channels ad4a0cb67cae.4d02ec400ca2
+torchvision.transforms.functional.get_image_size f720974f0175.c15f2521c27c
+torchvision.transforms.functional.hflip c3a0f59e29bf.599a04a7d88c
+torchvision.transforms.functional.invert cc6f90db746e.d4a5e3c48ccc
+torchvision.transforms.functional.normalize ad325fa7c790.420d90ce8a28
+torchvision.transforms.functional.pad 14d445588114.5d8aca11c14e
+torchvision.transforms.functional.perspective 2171c80a686c.36a4d342e021
+torchvision.transforms.functional.pil_to_tensor 5a7368bdd54e.910af47080cc
+torchvision.transforms.functional.posterize d573d42369b7.d4538168e1d5
+torchvision.transforms.functional.resize 58110688b5b3.a458bc786801
+torchvision.transforms.functional.resized_crop e9415e8e2a48.0c1df0266632
+torchvision.transforms.functional.rgb_to_grayscale cee7e5497abd.12453f2912d7
+torchvision.transforms.functional.rotate a27216158abf.1e034af4f87c
+torchvision.transforms.functional.solarize de60e50603fc.6ff6e0fcacf6
+torchvision.transforms.functional.to_grayscale 1d66471a4fa6.641c9f29bc5c
+torchvision.transforms.functional.to_pil_image 1ed1919630f6.943e39abe877
+torchvision.transforms.functional.to_tensor 20d39c1c3421.7caa8bef583c
+torchvision.transforms.functional.vflip 89b71a24edca.13874aaa0f6e
 torchvision.transforms.transforms.CenterCrop.forward 5588d8611a31.4c3e862f8672
 torchvision.transforms.transforms.ColorJitter.forward 9b093944eceb.edfdd74bf606
 torchvision.transforms.transforms.ColorJitter.get_params 83ca9f5751ed.3fdbf9a7c5b0
@@ -407,9 +407,9 @@ torchvision.transforms.v2._auto_augment.RandAugment.forward c1899e253dc6.3487281
 torchvision.transforms.v2._auto_augment.TrivialAugmentWide.forward 45ea88a6ee11.67fb31713128
 torchvision.transforms.v2._auto_augment._AutoAugmentBase._apply_image_or_video_transform 75dddb1467f5.67ac543aa42d
 torchvision.transforms.v2._auto_augment._AutoAugmentBase._extract_params_for_v1_transform 1d7d76a74eba.a4b0e753ccc4
-torchvision.transforms.v2._auto_augment._AutoAugmentBase._flatten_and_extract_image_or_video 2bea0a22161c.086ee29b1305
+torchvision.transforms.v2._auto_augment._AutoAugmentBase._flatten_and_extract_image_or_video 2bea0a22161c.6512aa5de17b
 torchvision.transforms.v2._auto_augment._AutoAugmentBase._get_random_item 61e45dcbe9c5.6b1898bd4fdb
-torchvision.transforms.v2._auto_augment._AutoAugmentBase._unflatten_and_insert_image_or_video 645b49471df3.43e92789da2f
+torchvision.transforms.v2._auto_augment._AutoAugmentBase._unflatten_and_insert_image_or_video 645b49471df3.9af8e8ac1817
 torchvision.transforms.v2._color.ColorJitter._extract_params_for_v1_transform c670866675eb.5c2e30fa3b43
 torchvision.transforms.v2._color.ColorJitter._generate_value c36e48714a59.66171ef3c96f
 torchvision.transforms.v2._color.ColorJitter.make_params d6e3f8d77ce8.63491dff83de
@@ -460,70 +460,70 @@ torchvision.transforms.v2._transform.Transform._call_kernel 023b96c346ab.214bef6
 torchvision.transforms.v2._transform.Transform._extract_params_for_v1_transform 7e6155f6c164.56a4454576fb
 torchvision.transforms.v2._transform.Transform._needs_transform_list 405b5ef893bf.1ae72637ec78
 torchvision.transforms.v2._transform.Transform.check_inputs d04628c679ac.ddd016ef9724
-torchvision.transforms.v2._transform.Transform.forward af8d94c8b7ed.0472a40af2ba
+torchvision.transforms.v2._transform.Transform.forward af8d94c8b7ed.4c06e1e19d46
 torchvision.transforms.v2._transform.Transform.make_params 5c13fc6d2e0b.42883883916d
 torchvision.transforms.v2._transform.Transform.transform 6bb91957be53.ddda9a972d06
-torchvision.transforms.v2._transform._RandomApplyTransform.forward 0ffeaa09aea7.b44154272367
+torchvision.transforms.v2._transform._RandomApplyTransform.forward 0ffeaa09aea7.f8e4cd37ab4c
 torchvision.transforms.v2._type_conversion.PILToTensor.transform 9d253e8dcd49.365e1bff474d
 torchvision.transforms.v2._type_conversion.ToImage.transform 23640a58460a.ee5fdc5a873a
 torchvision.transforms.v2._type_conversion.ToPureTensor.transform 02986ae0ef07.63686c9e4547
 torchvision.transforms.v2._utils._get_fill 31735f0c7226.a4913d54a4da
 torchvision.transforms.v2._utils.check_type 9f7a75a74970.a77015fe3533
 torchvision.transforms.v2._utils.has_any 252e46b6e872.edc2f35eccaa
-torchvision.transforms.v2._utils.query_chw cf60ab0bccc0.647ce6097c42
-torchvision.transforms.v2._utils.query_size b7e8a82f1451.9eeb15e1d31c
+torchvision.transforms.v2._utils.query_chw cf60ab0bccc0.cdc64f5cf407
+torchvision.transforms.v2._utils.query_size b7e8a82f1451.2c8c526099ac
 torchvision.transforms.v2.functional._augment._erase_image_pil d744283aaf11.768ea673b046
-torchvision.transforms.v2.functional._augment.erase 0573d11aadc4.426dcda80400
-torchvision.transforms.v2.functional._augment.erase_image 53e58b65ba6d.c79c49deefea 89cb2a63d142.b7ace1fc66e3
+torchvision.transforms.v2.functional._augment.erase 0573d11aadc4.678b6bb722ca
+torchvision.transforms.v2.functional._augment.erase_image 53e58b65ba6d.c79c49deefea 89cb2a63d142.939fd0d250e1
 torchvision.transforms.v2.functional._color._adjust_brightness_image_pil c696eb2110b2.9325a3ff1134
 torchvision.transforms.v2.functional._color._blend 816a73e50086.a0072ea058e2
 torchvision.transforms.v2.functional._color._hsv_to_rgb c15df7dd7507.f6f2650ead14
 torchvision.transforms.v2.functional._color._rgb_to_grayscale_image 49d6850b7d14.cc82385d171b
 torchvision.transforms.v2.functional._color._rgb_to_grayscale_image_pil 78270c1d8ef8.6db124088be2
 torchvision.transforms.v2.functional._color._rgb_to_hsv c0099ed43195.673ccee86735
-torchvision.transforms.v2.functional._color.adjust_brightness 8c72df7ba526.45521c48995c
-torchvision.transforms.v2.functional._color.adjust_brightness_image 89cb2a63d142.c9a7a72ca2fa ddd242479c7d.941a3a2d4c6a
-torchvision.transforms.v2.functional._color.adjust_contrast de1bde9f9561.7adadd510841
-torchvision.transforms.v2.functional._color.adjust_contrast_image 09aeb792648c.5f0e98ecd6ef 89cb2a63d142.3a6b62f41698
-torchvision.transforms.v2.functional._color.adjust_hue a6ca276dfe2f.d7a38accc3aa
-torchvision.transforms.v2.functional._color.adjust_hue_image 7e453b3bb9da.984d149e02ff 89cb2a63d142.59dcbf0fd02d
-torchvision.transforms.v2.functional._color.adjust_saturation 76240264a120.5fa3cd8d4983
-torchvision.transforms.v2.functional._color.adjust_saturation_image 40663e677f2c.4b3c7b7babc9 89cb2a63d142.b1ec965b405a
-torchvision.transforms.v2.functional._color.adjust_sharpness 5a27c2d625e8.8c69c3388c95
-torchvision.transforms.v2.functional._color.adjust_sharpness_image 89cb2a63d142.410cbb45a58a 8e02fa593a21.1616cf25f3bc
-torchvision.transforms.v2.functional._color.autocontrast 3ea698ec94b7.f210a8914aef
-torchvision.transforms.v2.functional._color.autocontrast_image 3a8c28c8ac7a.f43a3ee92039 89cb2a63d142.b7e0063baec0
-torchvision.transforms.v2.functional._color.equalize 8cebc2f03467.72c57ed9cc03
-torchvision.transforms.v2.functional._color.equalize_image 2eb1c13331cd.7e7f5424610d 89cb2a63d142.565e0619e79d
-torchvision.transforms.v2.functional._color.invert 962dc1a3ef74.bf839d96bc0f
-torchvision.transforms.v2.functional._color.invert_image 862dea320ac3.00e04759ba05 89cb2a63d142.3bca328e40ee
-torchvision.transforms.v2.functional._color.posterize d18db87b8ac4.642a43af4394
-torchvision.transforms.v2.functional._color.posterize_image 88b37ee8474b.6d60bbf2bb47 89cb2a63d142.9f00c2b7e9ed
-torchvision.transforms.v2.functional._color.rgb_to_grayscale 1d06d1e33a5d.9dd6617a681f
-torchvision.transforms.v2.functional._color.rgb_to_grayscale_image 6490abcdb670.4a130958ede2 89cb2a63d142.ae72e5e71136
-torchvision.transforms.v2.functional._color.solarize d2f91b26634d.f19d51909d78
-torchvision.transforms.v2.functional._color.solarize_image 7fb66558a04a.d02e7968aa6f 89cb2a63d142.7cf05b6c1b16
+torchvision.transforms.v2.functional._color.adjust_brightness 8c72df7ba526.2f01fa893a3b
+torchvision.transforms.v2.functional._color.adjust_brightness_image 89cb2a63d142.6571da492d18 ddd242479c7d.941a3a2d4c6a
+torchvision.transforms.v2.functional._color.adjust_contrast de1bde9f9561.fe176788832e
+torchvision.transforms.v2.functional._color.adjust_contrast_image 09aeb792648c.5f0e98ecd6ef 89cb2a63d142.f91c17d76d76
+torchvision.transforms.v2.functional._color.adjust_hue a6ca276dfe2f.4e3aea3bf12d
+torchvision.transforms.v2.functional._color.adjust_hue_image 7e453b3bb9da.984d149e02ff 89cb2a63d142.0d5082783e74
+torchvision.transforms.v2.functional._color.adjust_saturation 76240264a120.0b54303859cd
+torchvision.transforms.v2.functional._color.adjust_saturation_image 40663e677f2c.4b3c7b7babc9 89cb2a63d142.1caf542c5f6d
+torchvision.transforms.v2.functional._color.adjust_sharpness 5a27c2d625e8.d49a1b101177
+torchvision.transforms.v2.functional._color.adjust_sharpness_image 89cb2a63d142.784583630d1a 8e02fa593a21.1616cf25f3bc
+torchvision.transforms.v2.functional._color.autocontrast 3ea698ec94b7.8bf9322a0dbc
+torchvision.transforms.v2.functional._color.autocontrast_image 3a8c28c8ac7a.f43a3ee92039 89cb2a63d142.e54c4808610f
+torchvision.transforms.v2.functional._color.equalize 8cebc2f03467.b935036d3d46
+torchvision.transforms.v2.functional._color.equalize_image 2eb1c13331cd.7e7f5424610d 89cb2a63d142.752e9e1dfbd9
+torchvision.transforms.v2.functional._color.invert 962dc1a3ef74.c36897cb5fb0
+torchvision.transforms.v2.functional._color.invert_image 862dea320ac3.00e04759ba05 89cb2a63d142.8be93f39a72f
+torchvision.transforms.v2.functional._color.posterize d18db87b8ac4.b4d8cd558fe9
+torchvision.transforms.v2.functional._color.posterize_image 88b37ee8474b.6d60bbf2bb47 89cb2a63d142.79f22799c2d9
+torchvision.transforms.v2.functional._color.rgb_to_grayscale 1d06d1e33a5d.2f0e87bed7bd
+torchvision.transforms.v2.functional._color.rgb_to_grayscale_image 6490abcdb670.4a130958ede2 89cb2a63d142.3b4edaa15c4f
+torchvision.transforms.v2.functional._color.solarize d2f91b26634d.c5d257819a7d
+torchvision.transforms.v2.functional._color.solarize_image 7fb66558a04a.d02e7968aa6f 89cb2a63d142.2afdcd53d7b5
 torchvision.transforms.v2.functional._geometry.__resize_image_pil_dispatch 45ea107c3bab.45a12c2d9b64
 torchvision.transforms.v2.functional._geometry._affine_grid f4c2221e1c36.2e948a4c62d5
 torchvision.transforms.v2.functional._geometry._affine_image_pil a6a80f761958.74952cbaadfa
 torchvision.transforms.v2.functional._geometry._affine_parse_args a9bf20d40526.989306a12b87
-torchvision.transforms.v2.functional._geometry._apply_grid_transform 22542121b471.2c91b78bd5ea
+torchvision.transforms.v2.functional._geometry._apply_grid_transform 22542121b471.fa1baacbae2b
 torchvision.transforms.v2.functional._geometry._assert_grid_transform_inputs 141249cf2d98.aefa8ddb31a3
 torchvision.transforms.v2.functional._geometry._center_crop_compute_crop_anchor 0ff48a4cc0a5.fc9ad9edb33d
 torchvision.transforms.v2.functional._geometry._center_crop_compute_padding 9053228548de.ddd016ef9724
 torchvision.transforms.v2.functional._geometry._center_crop_image_pil f266c9ee1262.a612b57b44a6
 torchvision.transforms.v2.functional._geometry._center_crop_parse_output_size 8f2e6a962b24.7e59f04d463d
-torchvision.transforms.v2.functional._geometry._check_interpolation 6f7e2e7056ac.079b63d0b1d6
-torchvision.transforms.v2.functional._geometry._compute_affine_output_size 3db34fd336bb.14c323f5ee5a
+torchvision.transforms.v2.functional._geometry._check_interpolation 6f7e2e7056ac.ca4143f50dc1
+torchvision.transforms.v2.functional._geometry._compute_affine_output_size 3db34fd336bb.62dabba72b15
 torchvision.transforms.v2.functional._geometry._compute_affine_output_size_python 80abb60998ae.8874fdb53cf8
 torchvision.transforms.v2.functional._geometry._compute_affine_output_size_tensor dd2481ba06e4.2c630825a24a
 torchvision.transforms.v2.functional._geometry._compute_resized_output_size b5d16d457a67.795193941029
 torchvision.transforms.v2.functional._geometry._create_identity_grid 62b6c1d56968.8867e4245fd5
-torchvision.transforms.v2.functional._geometry._do_native_uint8_resize_on_cpu 51fc8e257f5f.e890a0671ec8
+torchvision.transforms.v2.functional._geometry._do_native_uint8_resize_on_cpu 51fc8e257f5f.f5ae1c11dbd0
 torchvision.transforms.v2.functional._geometry._elastic_image_pil e061ffd53cea.32897913bd01
 torchvision.transforms.v2.functional._geometry._get_inverse_affine_matrix eadbefcd7717.473c8be97cda
 torchvision.transforms.v2.functional._geometry._horizontal_flip_image_pil 626c9a311a29.0f90240db674
-torchvision.transforms.v2.functional._geometry._pad_with_scalar_fill 3e34df114821.223f3c091f86
+torchvision.transforms.v2.functional._geometry._pad_with_scalar_fill 3e34df114821.dd0da0b4aea5
 torchvision.transforms.v2.functional._geometry._pad_with_vector_fill 54302b016b55.964e25573706
 torchvision.transforms.v2.functional._geometry._parse_pad_padding 391b82304259.80b16a6348b9
 torchvision.transforms.v2.functional._geometry._perspective_coefficients e3f6a9fab164.e5b1d23e2e7f
@@ -534,51 +534,51 @@ torchvision.transforms.v2.functional._geometry._resized_crop_image_pil a469a3a94
 torchvision.transforms.v2.functional._geometry._resized_crop_image_pil_dispatch f0ee85363130.08a195ee1438
 torchvision.transforms.v2.functional._geometry._rotate_image_pil d0a2ca7007ed.89a5488df6bb
 torchvision.transforms.v2.functional._geometry._vertical_flip_image_pil da35a8031671.e22f27d220e9
-torchvision.transforms.v2.functional._geometry.affine 2e311adea2aa.bb8b73e229c4
-torchvision.transforms.v2.functional._geometry.affine_image 52776425831e.41ae4f7561e0 89cb2a63d142.8feaa9a18530
-torchvision.transforms.v2.functional._geometry.center_crop 987e674276e8.6f8dcd366495
-torchvision.transforms.v2.functional._geometry.center_crop_image 89cb2a63d142.2632e4294897 cc4829b06fa8.ac9333686d75
-torchvision.transforms.v2.functional._geometry.crop 3e5292321ee1.afd9bfd01b8d
-torchvision.transforms.v2.functional._geometry.crop_image 4bd85e6f5f5a.dcac66ceac55 89cb2a63d142.709d1cd8b21c
-torchvision.transforms.v2.functional._geometry.elastic c73090a76eda.7b2332c70f8a
-torchvision.transforms.v2.functional._geometry.elastic_image 52089eb862af.c55f5e622528 89cb2a63d142.16351975a77f
-torchvision.transforms.v2.functional._geometry.horizontal_flip 2a57d659c4c6.dc8508e0c279
-torchvision.transforms.v2.functional._geometry.horizontal_flip_image 8948788d50d7.ddd016ef9724 89cb2a63d142.ea0a7f6f1020
-torchvision.transforms.v2.functional._geometry.pad 2ac68fe4686c.3dc1393577b5
-torchvision.transforms.v2.functional._geometry.pad_image 5304af0d7ce1.71f3ce8011d0 89cb2a63d142.57fba9a929d2
-torchvision.transforms.v2.functional._geometry.perspective 2ed66e0974bd.dc0e38c336d8
-torchvision.transforms.v2.functional._geometry.perspective_image 0cc1ac10e5ad.7c0d5ffe6adf 89cb2a63d142.8df23a538d21
-torchvision.transforms.v2.functional._geometry.resize 07ff5ed9913c.ac5674d6295f
-torchvision.transforms.v2.functional._geometry.resize_image 62c468396f50.5bb9c8bbcf6c 89cb2a63d142.c0d8a7674d1e
-torchvision.transforms.v2.functional._geometry.resized_crop f03699631681.ea0492888ab2
-torchvision.transforms.v2.functional._geometry.resized_crop_image 53fb69383078.364fa088c269 89cb2a63d142.f3a4dcd1532f
-torchvision.transforms.v2.functional._geometry.rotate 0c8845f8746f.92734bd5bc38
-torchvision.transforms.v2.functional._geometry.rotate_image 89cb2a63d142.d7c3a9819a27 93abc5cae14b.f08bd606f68f
-torchvision.transforms.v2.functional._geometry.vertical_flip 8e1c701f0858.8c4a72ced9e2
-torchvision.transforms.v2.functional._geometry.vertical_flip_image 89cb2a63d142.1d005d95a39f d4cf04b93055.ddd016ef9724
+torchvision.transforms.v2.functional._geometry.affine 2e311adea2aa.016390f66d03
+torchvision.transforms.v2.functional._geometry.affine_image 52776425831e.41ae4f7561e0 89cb2a63d142.65b23b851964
+torchvision.transforms.v2.functional._geometry.center_crop 987e674276e8.23a35575fbb0
+torchvision.transforms.v2.functional._geometry.center_crop_image 89cb2a63d142.eb4255475c08 cc4829b06fa8.5f69d909c6ff
+torchvision.transforms.v2.functional._geometry.crop 3e5292321ee1.df355c63754b
+torchvision.transforms.v2.functional._geometry.crop_image 4bd85e6f5f5a.dcac66ceac55 89cb2a63d142.be69c10b6472
+torchvision.transforms.v2.functional._geometry.elastic c73090a76eda.29c487fc064b
+torchvision.transforms.v2.functional._geometry.elastic_image 52089eb862af.c55f5e622528 89cb2a63d142.645d5982d2ac
+torchvision.transforms.v2.functional._geometry.horizontal_flip 2a57d659c4c6.4738030ff335
+torchvision.transforms.v2.functional._geometry.horizontal_flip_image 8948788d50d7.ddd016ef9724 89cb2a63d142.5c05558b73e4
+torchvision.transforms.v2.functional._geometry.pad 2ac68fe4686c.0d2026a97428
+torchvision.transforms.v2.functional._geometry.pad_image 5304af0d7ce1.71f3ce8011d0 89cb2a63d142.52917f2306e3
+torchvision.transforms.v2.functional._geometry.perspective 2ed66e0974bd.7ff995288957
+torchvision.transforms.v2.functional._geometry.perspective_image 0cc1ac10e5ad.7c0d5ffe6adf 89cb2a63d142.a1cec58391f0
+torchvision.transforms.v2.functional._geometry.resize 07ff5ed9913c.ac781aaa45d4
+torchvision.transforms.v2.functional._geometry.resize_image 62c468396f50.8d86330b4f2d 89cb2a63d142.bf1443e41a4d
+torchvision.transforms.v2.functional._geometry.resized_crop f03699631681.ef2459414a7f
+torchvision.transforms.v2.functional._geometry.resized_crop_image 53fb69383078.364fa088c269 89cb2a63d142.ae0cf93e6e46
+torchvision.transforms.v2.functional._geometry.rotate 0c8845f8746f.45c27b95f597
+torchvision.transforms.v2.functional._geometry.rotate_image 89cb2a63d142.8a663ac15cc4 93abc5cae14b.f08bd606f68f
+torchvision.transforms.v2.functional._geometry.vertical_flip 8e1c701f0858.8b59aef8c0e9
+torchvision.transforms.v2.functional._geometry.vertical_flip_image 89cb2a63d142.f3f1139b0e10 d4cf04b93055.ddd016ef9724
 torchvision.transforms.v2.functional._meta._get_size_image_pil 4f783d74d747.3cd5a475dfd4
-torchvision.transforms.v2.functional._meta.get_dimensions a16632cbcf5a.826eac9561da
+torchvision.transforms.v2.functional._meta.get_dimensions a16632cbcf5a.9e08813d348c
 torchvision.transforms.v2.functional._meta.get_dimensions_image af71bcbdceb5.6bdc12645f0f
-torchvision.transforms.v2.functional._meta.get_size 50d5c928b702.5ed8a0e3c0fa
+torchvision.transforms.v2.functional._meta.get_size 50d5c928b702.ba3c7b77a6e2
 torchvision.transforms.v2.functional._meta.get_size_image c047dd088ad7.6bdc12645f0f
 torchvision.transforms.v2.functional._misc._gaussian_blur_image_pil 4b1b92df5384.53004eb5c342
 torchvision.transforms.v2.functional._misc._get_gaussian_kernel1d 62845df81582.bec8a6e2694c
 torchvision.transforms.v2.functional._misc._get_gaussian_kernel2d 3473cfc46b05.d68879230c61
 torchvision.transforms.v2.functional._misc._num_value_bits 88463b28f033.be40b4823dd0
-torchvision.transforms.v2.functional._misc.gaussian_blur 3b0a7a46edba.c0364e71eaba
-torchvision.transforms.v2.functional._misc.gaussian_blur_image 89cb2a63d142.fad362841e93 d14f8835110f.d07033d3430a
-torchvision.transforms.v2.functional._misc.normalize b514a5afb97c.28b042d0c176
-torchvision.transforms.v2.functional._misc.normalize_image 73a8f6d5ff5d.e04f598961e5 89cb2a63d142.c3a1514f9e2d
-torchvision.transforms.v2.functional._misc.to_dtype 1c82bdc95690.48325eb4d8af
-torchvision.transforms.v2.functional._misc.to_dtype_image 89cb2a63d142.44ec76d061fa d0ddb21d301e.96e423c4a25c
-torchvision.transforms.v2.functional._type_conversion.to_image 9590716221cc.80dc3cbe59a4
+torchvision.transforms.v2.functional._misc.gaussian_blur 3b0a7a46edba.12ce080902ff
+torchvision.transforms.v2.functional._misc.gaussian_blur_image 89cb2a63d142.d4887aebf9b9 d14f8835110f.15946f1457ba
+torchvision.transforms.v2.functional._misc.normalize b514a5afb97c.5653f13b9f8c
+torchvision.transforms.v2.functional._misc.normalize_image 73a8f6d5ff5d.e04f598961e5 89cb2a63d142.80ee122da048
+torchvision.transforms.v2.functional._misc.to_dtype 1c82bdc95690.f6058ebf82e4
+torchvision.transforms.v2.functional._misc.to_dtype_image 89cb2a63d142.152bf76012b0 d0ddb21d301e.2cbe1ae9ec27
+torchvision.transforms.v2.functional._type_conversion.to_image 9590716221cc.2bf1b6aeea50
 torchvision.transforms.v2.functional._utils._get_kernel e02083c779d8.6ea18c07b424
 torchvision.transforms.v2.functional._utils.is_pure_tensor e9f24dcdee14.6df7d6bb5c35
 torchvision.tv_tensors._bounding_boxes.BoundingBoxes._wrap 886b091fa472.d869fba7ad92
-torchvision.tv_tensors._bounding_boxes.BoundingBoxes._wrap_output 21686417551c.0521d1764a7e
+torchvision.tv_tensors._bounding_boxes.BoundingBoxes._wrap_output 21686417551c.d94cf6b54085
 torchvision.tv_tensors._bounding_boxes.BoundingBoxes.wrap a39775a024c5.4479f435e3fb
 torchvision.tv_tensors._keypoints.KeyPoints._wrap a9e7ad3dcf02.142817215915
-torchvision.tv_tensors._keypoints.KeyPoints._wrap_output ef89372614c6.3cfd98023090
+torchvision.tv_tensors._keypoints.KeyPoints._wrap_output ef89372614c6.5d20c89928fb
 torchvision.tv_tensors._keypoints.KeyPoints.wrap 2cecce2e6c3a.ddd016ef9724
 torchvision.tv_tensors._torch_function_helpers._must_return_subclass ba555c54f79d.01f8ec749ff3
 torchvision.tv_tensors._tv_tensor.TVTensor.__torch_function__ 36bd045ab3eb.d5d1dba72045

@@ -43,6 +43,12 @@ SCOPE = (
     "torch.nn.modules.module", "torch.nn.modules.container", "torch.nn.modules.linear",
 )  # fmt: skip
 
+# Packages whose functions may stand on the path, beside those of Python.
+LIBRARIES = {
+    "torch", "torchvision", "PIL", "timm", "datasets", "numpy", "transformers", "accelerate",
+    "typing_extensions",
+}
+
 # Methods that do not change what a transform or a dataset gives: how an object is made, shown, compared and stored.
 UNUSED = {
     "__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__", "__reduce_ex__",
@@ -50,6 +56,7 @@ UNUSED = {
     "__hash__", "__enter__", "__exit__", "__deepcopy__", "__copy__", "__array_interface__", "__setattr__",
     "__delattr__", "__setitem__", "__delitem__", "__iadd__", "__mul__", "__imul__", "__rmul__",
     "__arrow_c_array__", "__arrow_c_schema__", "_generate_next_value_",
+    "_new_member_", "_value_repr_", "_use_args_", "_member_type_",
 }  # fmt: skip
 
 # Of large classes, the methods on the path; those of all others are followed where a function names them.
@@ -293,29 +300,36 @@ class _Walk:
                 modules.add(module if part is not None else "PIL.ImageFile")
         for name in sorted(modules):
             members = vars(sys.modules[name])
+            self._members(members)
             for key, value in list(members.items()):
-                self._bind(members, key, value)
                 self._follow(value, f"{name}.{key}")
                 if isinstance(value, type) and value.__module__ == name:
                     self._class(value)
 
     def _tensors(self) -> None:
         """Look at the methods of tensors that functions on the way ask for."""
-        tensor = vars(sys.modules.get("torch", types)).get("Tensor")
-        for name in sorted(self._called) if isinstance(tensor, type) else ():
-            value = vars(tensor).get(name, _ABSENT)
-            self._bind(vars(tensor), name, value)
+        tensor: type = vars(sys.modules["torch"])["Tensor"]
+        self.proven.classes[id(tensor)] = tensor, tensor.__mro__, len(vars(tensor))
+        members = vars(tensor)
+        for name in sorted(self._called & members.keys()):
+            value = members[name]
+            self._bind(members, name, value)
             for f in functions_of(value):
                 check_function(f, f"torch.Tensor.{name}")
-            strange = value is not _ABSENT and callable(value) and not isinstance(value, _BUILT_IN | types.FunctionType)
-            if strange and next(functions_of(value), None) is None:
+            own = isinstance(value, types.MethodDescriptorType) and value.__name__ == name
+            if callable(value) and not own and next(functions_of(value), None) is None:
                 raise Unknown(f"torch.Tensor.{name} was replaced")
 
     def _class(self, cls: type) -> None:
         check_class(cls)
         self.proven.classes[id(cls)] = cls, cls.__mro__, len(vars(cls))
-        for name, value in vars(cls).items():
-            self._bind(vars(cls), name, value)
+        self._members(vars(cls))
+
+    def _members(self, members: Mapping[str, Any]) -> None:
+        """Note what a class or a module has, but for plain values."""
+        for name, value in members.items():
+            if not isinstance(value, _PLAIN):
+                self._bind(members, name, value)
 
     def _more_methods(self) -> bool:
         """List methods that were not followed yet, and are asked for by name."""
@@ -343,7 +357,7 @@ class _Walk:
             check_function(value, name)
             more = None if value.__kwdefaults__ is None else dict(value.__kwdefaults__)
             self.proven.functions[id(value)] = value, value.__code__, value.__defaults__, more
-            if _in_scope(str(value.__globals__.get("__name__"))):
+            if _in_scope(_home(value)):
                 self._waiting.append(value)
         elif isinstance(value, type):
             for base in value.__mro__:
@@ -401,7 +415,7 @@ class _Walk:
     def _compare(self, f: types.FunctionType, refers: dict[str, Any]) -> None:
         name = f"{_owner(f)}.{f.__qualname__}"
         try:
-            text = _text_digest(f.__code__, str(f.__globals__["__name__"]))
+            text = _text_digest(f.__code__, _home(f))
         except (OSError, SyntaxError, LookupError) as error:
             raise Unknown(f"the source of {name} cannot be read: {error}") from None
         said = [f"{n}={described(v, settings=False)}" for n, v in sorted(refers.items())]
@@ -436,6 +450,15 @@ def _kernels(f: types.FunctionType) -> dict[type, Any]:
 @functools.cache
 def _in_scope(module: str) -> bool:
     return module in SCOPE or module.startswith(_PACKAGES)
+
+
+def _is_library(package: str) -> bool:
+    return package in LIBRARIES or package in sys.stdlib_module_names
+
+
+def _home(f: types.FunctionType) -> str:
+    """Return the module that a function was made in, whatever ``functools.wraps`` has made it say."""
+    return str(f.__globals__.get("__name__"))
 
 
 def _full(cls: type) -> str:
@@ -559,15 +582,16 @@ def _compiled(module: types.ModuleType) -> _Compiled:
 
 def check_function(f: types.FunctionType, name: str = "") -> None:
     """Raise Unknown unless a function is one that a library's file defines; ``name`` is where it was found."""
-    module = sys.modules.get(str(f.__globals__.get("__name__")))
-    if module is None or vars(module) is not f.__globals__ or not _compiled(module).has(f.__code__):
+    module = sys.modules.get(_home(f))
+    own = module is not None and vars(module) is f.__globals__ and _is_library(_home(f).partition(".")[0])
+    if module is None or not own or not _compiled(module).has(f.__code__):
         raise Unknown(f"{name or _dotted(f)} was replaced")
 
 
 def check_class(cls: type) -> None:
     """Raise Unknown unless the methods of a library's class are those that its file defines."""
     module = sys.modules.get(cls.__module__)
-    if module is None:
+    if module is None or _find(_full(cls))[0] is not cls:
         raise Unknown(f"{_full(cls)} was replaced")
     for name, value in vars(cls).items():
         found = list(functions_of(value))
@@ -575,7 +599,8 @@ def check_class(cls: type) -> None:
             if _generated(f, name):
                 continue
             check_function(f, f"{_full(cls)}.{name}")
-        if not found and callable(value) and not isinstance(value, type | _BUILT_IN):
+        strange = callable(value) and not isinstance(value, type | _BUILT_IN)
+        if not found and (strange or (isinstance(value, types.BuiltinFunctionType) and name not in UNUSED)):
             raise Unknown(f"{_full(cls)}.{name} was replaced")
     others = {name.rpartition(".")[2] for name in ALIASES if name.rpartition(".")[0] == _full(cls)}
     for name in sorted(others | set(_compiled(module).methods(cls.__qualname__))):
@@ -592,19 +617,20 @@ def _generated(f: types.FunctionType, name: str) -> bool:
 # --- does a function do what it does in a known version? ---------------------
 
 
+def _placed(module: str, name: str) -> str:
+    """Return what is followed with its module, and anything else with its package, in which it may have moved."""
+    return f"{module if _in_scope(module) else module.partition('.')[0]}:{name}"
+
+
 def described(value: Any, depth: int = 0, *, settings: bool = True) -> str:
     """Return what a value is, in a text that does not depend on Python's version.
 
     Without ``settings``, numbers and truth values are not told apart.
     """
     if isinstance(value, types.FunctionType):
-        return f"{_owner(value)}:{value.__qualname__}"
+        return _placed(_home(value), value.__qualname__)
     if isinstance(value, type):
-        module = _owner(value)
-        # Others have moved their classes, and NumPy has renamed bool_.
-        if not _in_scope(module):
-            return f"{module.partition('.')[0]}:{value.__qualname__.rstrip('_')}"
-        return f"{module}:{value.__qualname__}"
+        return _placed(_owner(value), value.__qualname__.rstrip("_"))  # NumPy has renamed bool_
     if isinstance(value, types.ModuleType):
         return value.__name__
     if isinstance(value, staticmethod | classmethod | types.MethodType):
