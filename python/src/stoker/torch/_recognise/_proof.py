@@ -39,7 +39,7 @@ SCOPE = (
     "torchvision.transforms.", "torchvision.tv_tensors", "torchvision.tv_tensors.", "torchvision.datasets.",
     "timm.data.", "PIL.Image", "PIL.ImageEnhance", "PIL.ImageOps", "PIL.ImageFilter", "PIL.ImageChops",
     "datasets.arrow_dataset", "datasets.formatting", "datasets.formatting.", "datasets.features.image",
-    "torch.utils.data.dataset", "torch.utils.data._utils.collate",
+    "torch.utils.data.dataset", "torch.utils.data._utils.collate", "torch.utils.data._utils.fetch",
     "torch.nn.modules.module", "torch.nn.modules.container", "torch.nn.modules.linear",
 )  # fmt: skip
 
@@ -73,6 +73,7 @@ PILLOW = (
 LOADERS = ("torchvision.datasets.folder.default_loader", "torchvision.datasets.folder.pil_loader")
 COLLATES = ("torch.utils.data._utils.collate.default_collate", "timm.data.loader.fast_collate")
 # ... what calls transforms, datasets of datasets, and those of Hugging Face.
+FETCHERS = ("torch.utils.data._utils.fetch._MapDatasetFetcher",)
 SEQUENCES = ("torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList")
 DATASETS = ("torch.utils.data.dataset.Subset", "torch.utils.data.dataset.ConcatDataset")
 TABLES = ("datasets.arrow_dataset.Dataset",)
@@ -323,7 +324,7 @@ class _Walk:
     def _class(self, cls: type) -> None:
         check_class(cls)
         self.proven.classes[id(cls)] = cls, cls.__mro__, len(vars(cls))
-        self._members(vars(cls))
+        self._members(_members_of(cls))
 
     def _members(self, members: Mapping[str, Any]) -> None:
         """Note what a class or a module has, but for plain values."""
@@ -450,6 +451,11 @@ def _kernels(f: types.FunctionType) -> dict[type, Any]:
 @functools.cache
 def _in_scope(module: str) -> bool:
     return module in SCOPE or module.startswith(_PACKAGES)
+
+
+@functools.cache
+def _members_of(cls: type) -> Mapping[str, Any]:
+    return vars(cls)  # another object each time
 
 
 def _is_library(package: str) -> bool:
@@ -733,7 +739,7 @@ def everything() -> list[str]:
     from . import _datasets, _transforms
 
     return [
-        *PILLOW, *LOADERS, *COLLATES, *SEQUENCES, *DATASETS, *TABLES, *FORMATTERS.values(), *EXAMPLES,
+        *PILLOW, *LOADERS, *COLLATES, *FETCHERS, *SEQUENCES, *DATASETS, *TABLES, *FORMATTERS.values(), *EXAMPLES,
         *_transforms._KNOWN, *_transforms._CONTAINERS, *_datasets._KNOWN, *_datasets.READERS,
     ]  # fmt: skip
 
