@@ -194,6 +194,7 @@ torch.utils.data._utils.collate.collate_numpy_scalar_fn d2bf285e0c5c.1811ab2b4aa
 torch.utils.data._utils.collate.collate_str_fn 34a67b49eed2.344805878336
 torch.utils.data._utils.collate.collate_tensor_fn 2d70f36d979e.9c0f26787f21
 torch.utils.data._utils.collate.default_collate 00929894b883.4724010d5476
+torch.utils.data._utils.fetch._MapDatasetFetcher.fetch f6037a0a96c4.033be07470b5
 torch.utils.data.dataset.ConcatDataset.__getitem__ 6a57106b6d93.e16514ea06e7
 torch.utils.data.dataset.ConcatDataset.__len__ 2b5bdf6e3b66.ddd016ef9724
 torch.utils.data.dataset.Dataset.__getitem__ 475ab313bcad.ddda9a972d06

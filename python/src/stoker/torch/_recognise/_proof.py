@@ -73,7 +73,7 @@ PILLOW = (
 LOADERS = ("torchvision.datasets.folder.default_loader", "torchvision.datasets.folder.pil_loader")
 COLLATES = ("torch.utils.data._utils.collate.default_collate", "timm.data.loader.fast_collate")
 # ... what calls transforms, datasets of datasets, and those of Hugging Face.
-FETCHERS = ("torch.utils.data._utils.fetch._MapDatasetFetcher",)
+FETCHERS = ("torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",)
 SEQUENCES = ("torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList")
 DATASETS = ("torch.utils.data.dataset.Subset", "torch.utils.data.dataset.ConcatDataset")
 TABLES = ("datasets.arrow_dataset.Dataset",)
