@@ -54,7 +54,7 @@ func TestUsageErrors(t *testing.T) {
 		if code := Main(args, strings.NewReader(""), &out, &errOut); code != ExitUsage {
 			t.Errorf("%v: exit code %d, want %d", args, code, ExitUsage)
 		}
-		if s := errOut.String(); !strings.HasPrefix(s, "stoker: ") || !strings.Contains(s, "hint: stoker") {
+		if s := errOut.String(); !strings.HasPrefix(s, "stoker: ") || !strings.Contains(s, "hint: ") {
 			t.Errorf("%v: message %q", args, s)
 		}
 		if out.Len() > 0 {

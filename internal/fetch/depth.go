@@ -22,6 +22,7 @@ type depth struct {
 	before float64
 	trying int  // what now was before the try, 0 for no try
 	again  bool // the first count of the try gave nothing
+	mount  bool // the reads are of a mount: a try ends after two slow counts
 	hold   int  // counts to wait before the next try
 
 	pause int     // what hold was after the last try, 0 where that one paid
@@ -96,7 +97,7 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 	case !limited:
 		// As many as there are to read: nothing can be learnt of it.
 		d.trying, d.before = 0, 0
-	case d.trying > 0 && rate < gain*d.before && !d.again:
+	case d.trying > 0 && rate < gain*d.before && d.mount && !d.again:
 		// One count may be slow for other reasons: other processes, or a server that pauses.
 		d.again = true
 	case d.trying > 0 && rate < gain*d.before:

@@ -107,6 +107,7 @@ func TestDepthOfASlowCount(t *testing.T) {
 	for slow := range 8 {
 		var d depth
 		d.init()
+		d.mount = true
 		now, mount, pause := time.Unix(0, 0), link{20 * time.Millisecond, 1e9}, link{80 * time.Millisecond, 1e9}
 		mount.run(&d, &now, slow, 10<<10)
 		pause.run(&d, &now, 1, 10<<10)

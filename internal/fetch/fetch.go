@@ -150,7 +150,7 @@ func New(cfg Config) *Fetcher {
 	f.view.init()
 	f.depth.init()
 	if cfg.Mount {
-		f.depth.now = mountDepth
+		f.depth.now, f.depth.mount = mountDepth, true
 	}
 	if cfg.Far {
 		f.depth.now = FarDepth

@@ -326,15 +326,14 @@ func TestSkipGivesUpWhenNothingIsGood(t *testing.T) {
 }
 
 func TestCrashedRecordsAreBad(t *testing.T) {
-	src := sourcetest.Raw(20, 8, 8, 3, 5)
-	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 20, OnError: OnErrorSkip, Crashed: []int64{3, 4, 99}})
+	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(20, 8, 8, 3, 5)), BatchSize: 20, OnError: OnErrorSkip, Crashed: []int64{3, 4, 99}})
 	p.Start(item.Position{})
 	got := take(t, p)
 	want := []int64{0, 1, 2, 5, 5, 5, 6}
 	if !slices.Equal(got.index[:7], want) {
 		t.Errorf("records %v, not %v", got.index[:7], want)
 	}
-	p = mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, Crashed: []int64{5}})
+	p = mustOpen(t, Config{OpenSource: use(sourcetest.Raw(20, 8, 8, 3, 5)), BatchSize: 4, Crashed: []int64{5}})
 	p.Start(item.Position{})
 	take(t, p)
 	if _, err := p.Next(testContext(t)); err == nil || !strings.Contains(err.Error(), "record 5 (memory record 5): it crashed the engine twice") {

@@ -129,14 +129,14 @@ func TestDamage(t *testing.T) {
 		file   []byte
 		want   string
 	}{
-		"cut":       {Flo, flows(1)[:100], "its header says 3 x 5 x 2 of float32, 120 bytes, behind it are 88: the file is cut off or was changed"},
+		"cut":       {Flo, flows(1)[:100], "its header announces 3 x 5 x 2 of float32 (120 bytes), 88 bytes follow: the file is cut off or was changed"},
 		"magic":     {Flo, []byte("HEIPxxxxxxxx"), "it does not begin with PIEH, as .flo files do"},
 		"empty":     {Flo, nil, "it does not begin with PIEH"},
 		"huge":      {Flo, flo(math.MaxInt32, math.MaxInt32, nil), "a float32 array of shape [2147483647 2147483647 2] is out of range"},
 		"negative":  {Flo, flo(-5, 3, nil), "a float32 array of shape [3 -5 2] is out of range"},
 		"other":     {Flo, flo(3, 5, numbers(0, 30)), "its shape is 5 x 3 x 2, but all files must have the shape of "},
 		"large":     {Flo, flo(50, 30, numbers(0, 3000)), "it has 12012 bytes, which do not fit float32 3 x 5 x 2"},
-		"pfm cut":   {PFM, good[:40], "its header says 3 x 5 of float32, 60 bytes, behind it are 28: the file is cut off"},
+		"pfm cut":   {PFM, good[:40], "its header announces 3 x 5 of float32 (60 bytes), 28 bytes follow: the file is cut off"},
 		"pfm magic": {PFM, []byte("P6\n5 3\n255\n"), "it does not begin with PF or Pf"},
 		"pfm side":  {PFM, []byte("Pf\n5 x\n-1\n"), `its header has "x" where width and height are expected`},
 		"pfm huge":  {PFM, []byte("Pf\n99999999999 3\n-1\n"), `its header has "99999999999" where`},

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -86,20 +85,8 @@ func TestKnownShards(t *testing.T) {
 			t.Errorf("record %d: %v, %v", id, x.Err, y.Err)
 		}
 	}
-	// With the old modification time the content is not checked. With a new one the file is scanned again.
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A shard that was changed is scanned again, also if its modification time was restored.
 	drivertest.Damage(t, path)
-	s, err := open(t.Context(), dir, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	if err := os.Chtimes(path, time.Now(), info.ModTime().Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
 	if s, err := open(t.Context(), dir, "", ""); err == nil {
 		s.Close()
 		t.Error("a shard that was changed is not gone through")

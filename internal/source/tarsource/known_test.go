@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stokerdata/stoker/internal/cache"
 )
@@ -45,7 +44,7 @@ func TestKnownFiles(t *testing.T) {
 				}
 				s.Close()
 			}
-			// With the old modification time the content is not checked. With a new one the file is scanned again.
+			// A file that was changed is scanned again, also if its modification time was restored.
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
@@ -63,14 +62,6 @@ func TestKnownFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-				t.Fatal(err)
-			}
-			s, err := open(t, path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.Close()
-			if err := os.Chtimes(path, time.Now(), info.ModTime().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			if s, err := open(t, path, nil); err == nil {

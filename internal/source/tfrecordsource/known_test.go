@@ -3,10 +3,8 @@ package tfrecordsource
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -52,16 +50,8 @@ func TestKnownFiles(t *testing.T) {
 					}
 				}
 			}
-			// With the old modification time the content is not checked. With a new one the file is scanned again.
-			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			// A file that was changed is scanned again, also if its modification time was restored.
 			drivertest.Damage(t, path)
-			opener(dir)(t).Close()
-			if err := os.Chtimes(path, time.Now(), info.ModTime().Add(time.Second)); err != nil {
-				t.Fatal(err)
-			}
 			if s, err := tryOpen(t, dir); err == nil {
 				s.Close()
 				t.Error("a file that was changed is not gone through")
