@@ -286,7 +286,7 @@ class LearnedPlan(_plan.EnginePlan):
             same = loader.dataset is self._dataset and _fits(self._state, loader.dataset, _candidates(loader.dataset))
             if same and not self.learns:
                 same = self._program().key() == self.found.program.key()
-        except Unknown:
+        except Exception:  # plan() says why
             return False
         return same and self.workers == int(loader.num_workers)
 
@@ -305,18 +305,24 @@ class LearnedPlan(_plan.EnginePlan):
                 given, answered = state.tally.sums()
                 raise Unknown(
                     f"{given - answered:,} of {given:,} images came from other files than before, or went to something "
-                    f"else than {_plan.name_of(self._transform)}"
+                    f"else than {_plan.name_of(self._transform())}"
                 )
             state.learn()
             if len(state.names) > max(self._made_of, 0):
                 self._tell()
         except Unknown as reason:
             state.why = str(reason)
+        except Exception as error:  # a script that runs with torch must run on
+            text = str(error).splitlines()
+            state.why = f"it was not learned: {type(error).__name__}{': ' + text[0] if text else ''}"
 
     def _stream_of(self, config: dict[str, Any], *, shared: bool) -> Stream:
         return _Rows(config, shared=shared, each=self._each)
 
     @property
+    def _mode(self) -> str:  # type: ignore[override]
+        return "RGB" if self._state.which is None else self._state.which[1]
+
     def _transform(self) -> Any:
         assert self._state.which is not None
         return self._state.transforms[self._state.which[0]]
@@ -406,7 +412,7 @@ class LearnedPlan(_plan.EnginePlan):
                 why, gain = f"{name} is not known to the engine: {state.why}", ""
             return [Row("dataset", python, why, gain), Row("collate", python, self._collate)]
         known = int((state.first >= 0).sum())
-        program, called = self.found.program, _plan.name_of(self._transform)
+        program, called = self.found.program, _plan.name_of(self._transform())
         rows = [
             Row("dataset", "engine", f"{name}: of {known:,} of {len(state.first):,} records is known what they open"),
             Row("order", "this process", "the sampler decides, as with torch"),
@@ -440,8 +446,8 @@ class LearnedPlan(_plan.EnginePlan):
         """Return what is not equal; of random transforms what they do beside drawing is compared."""
         from torchvision.transforms import CenterCrop, Compose
 
-        mode = "RGB" if self._state.which is None else self._state.which[1]
-        parts = _transforms.settled(self._transform, 1 if mode == "L" else 3, self.found.program)
+        mode = self._mode
+        parts = _transforms.settled(self._transform(), 1 if mode == "L" else 3, self.found.program)
         if self.found.program.random:
             parts = [CenterCrop(_MIDDLE), *parts]
         transform = Compose(parts)

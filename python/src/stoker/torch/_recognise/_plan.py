@@ -121,6 +121,8 @@ class EnginePlan:
 
     # Whether Python still makes all batches, from which is learned what the engine can do.
     learns = False
+    # What the transforms get.
+    _mode = "RGB"
 
     def __init__(self, loader: Any) -> None:
         """Recognise the loader and start the engine, or raise Unknown."""
@@ -164,12 +166,12 @@ class EnginePlan:
 
     def _try(self, stream: Stream) -> None:
         """Raise Unknown unless Python makes of one picture what the engine makes."""
-        leaf, program = self.found.data.leaves[0], self.found.program
-        held = leaf.held if leaf.paths is None else None
+        leaves, program = self.found.data.leaves, self.found.program
+        held = leaves[0].held if leaves and leaves[0].paths is None else None
         shape = next(spec.shape for spec in stream.specs if spec.name == "image")
         try:
             with random_numbers(0):
-                _trial.check(self._transform(), program, held, shape)
+                _trial.check(self._transform(), program, held, shape, self._mode)
         except Unknown:
             self.close()
             raise

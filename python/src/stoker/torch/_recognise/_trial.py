@@ -22,7 +22,7 @@ _SMALLEST = 64
 _TIMES = 2
 
 
-def check(transform: Any, program: _transforms.Program, held: Any, shape: tuple[int, ...]) -> None:
+def check(transform: Any, program: _transforms.Program, held: Any, shape: tuple[int, ...], mode: str = "RGB") -> None:
     """Raise Unknown unless the transforms that the engine does take a picture, and make of it what the engine makes.
 
     Args:
@@ -30,8 +30,12 @@ def check(transform: Any, program: _transforms.Program, held: Any, shape: tuple[
         program: what the engine does.
         held: an array whose first image is the picture, None for noise.
         shape: of a row of the engine's.
+        mode: of the picture of noise.
     """
-    picture = _noise(max(_SMALLEST, 5 * max(shape) // 4)) if held is None else PIL.Image.fromarray(np.asarray(held[0]))
+    if held is None:
+        picture = _noise(max(_SMALLEST, 5 * max(shape) // 4)).convert(mode)
+    else:
+        picture = PIL.Image.fromarray(np.asarray(held[0]))
     expected = _expected(program, shape)
     for _ in range(_TIMES if program.random else 1):
         try:
