@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -68,33 +67,13 @@ cifar; batch-size#4 batch-drop batch-order loader-generator#3 another-iterator t
 cifar; sampler-weights sampler-num_samples#4 sampler-generator#3; 0.1 0.end; 0; order=weight transform=tensor
 cifar; sampler-epoch#3 sampler-seed#2 sampler-rank; 0.1 0.end; 0; order=dist transform=tensor
 cifar; sampler-list sampler-grows; 0.1 0.end; 0; order=list transform=tensor
-cifar; loader-collate loader-collate#1 loader-collate#2 loader-workers#1 worker-init-changes; 0.end; 0; transform=tensor
+cifar; loader-collate loader-collate#1 loader-collate#2 loader-workers#1 worker-init-changes loader-timeout; 0.end; 0; transform=tensor
 folder; write-into-batch write-into-labels keep-batch clear-batch; 0.1; 0 2;
 folder; rewrite-all rename-onto-all rename-with-the-old-time link png-as-jpg file-gone cut no-image folders-swapped; 0.end; 0; cache=1
 folder; rewrite-all rename-onto-all file-gone; 0.2; 0;
 timm; rewrite-all file-gone cut; 0.end; 0; cache=1
 folder; reverse size#8 F.resize#2 rewrite-all break; 0.2; 0; kind=run
 """.strip().splitlines()
-
-# Changes of which some programs differ today.
-OPEN = """
-    Compose.__call__ ConcatDataset.__getitem__ F.resize F.to_tensor-other FP-swapped FP.hflip FP.resize
-    ImageFile.load Jpeg.convert Module.__call__ Resize.forward ToTensor.__call__ append p-text Image.resize transform-resize transform-norm transform-flip transform-of-one transform-function size-int label no-labels-at-all subclass-outside transform-v2 append-double assign-data
-    assign-fewer assign-own-list assign-reversed cwd delete format-dtype format-python generator-of-transforms
-    getitems-of-one global-hook hf-data hf-indices hf-transform-on-table imgs indices-assign indices-fewer
-    inner-list insert kernel map-tuple mean mean-array mean-number mirrored other-file part-dropped pixels-mixed
-    pop-first register_open relabel relabel-all rename-onto-all replace-first return-type reverse rewrite-all roll
-    roll-across roll-records shuffle size size-float size-in-place size-text sizes sort std-tensor std-zero swap
-    swap-words target-fails target-plus together torch.stack transform-bytes transform-crop transform-none
-    transform-split triples turned-over
-"""
-
-
-def marked(program: Program, name: str) -> Any:
-    """Return a parameter, which may differ while its change is open."""
-    marks = [pytest.mark.xfail(strict=False)] if any(c in OPEN.split() for c, _, _ in program.changes) else []
-    return pytest.param(program, id=name, marks=marks)
-
 
 def by_hand() -> list[str]:
     """Return the programs of the table."""
@@ -116,12 +95,12 @@ def same(program: Program, folder: Path) -> None:
         pytest.fail(f"{program}\n{difference}\nsmaller: {small}\n{adversary.check(small, folder)}", pytrace=False)
 
 
-@pytest.mark.parametrize("program", [marked(adversary.parse(text), text) for text in by_hand()])
+@pytest.mark.parametrize("program", [pytest.param(adversary.parse(t), id=t) for t in by_hand()])
 def test_by_hand(program: Program, tmp_path: Path) -> None:
     same(program, tmp_path / "files")
 
 
-@pytest.mark.parametrize("program", [marked(adversary.generate(seed), f"seed{seed}") for seed in range(SEEDS)])
+@pytest.mark.parametrize("program", [pytest.param(adversary.generate(n), id=f"seed{n}") for n in range(SEEDS)])
 def test_generated(program: Program, tmp_path: Path) -> None:
     same(program, tmp_path / "files")
 

@@ -59,8 +59,10 @@ def only_seeds(value: object) -> bool:
 
 
 def check_init(loader: Any) -> None:
-    """Raise Unknown when workers may change their dataset at their beginning, or records are fetched in another way."""
+    """Raise Unknown when workers may change their dataset at their beginning, or batches are made in another way."""
     _proof.check(*_proof.FETCHERS)
+    if loader.timeout and loader.num_workers == 0:
+        raise Unknown("timeout without workers")
     if loader.worker_init_fn is not None and loader.num_workers > 0 and not only_seeds(loader.worker_init_fn):
         raise Unknown(
             "worker_init_fn may change the dataset in the workers", "a worker_init_fn that only sets seeds, or none"
