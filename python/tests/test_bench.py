@@ -302,7 +302,7 @@ def test_saved_compared_and_traced(clock: Clock, tmp_path: Path) -> None:
     assert table == after.compare(before)
     assert repr(stoker.ProfileResult.load(tmp_path / "before.json")) == repr(before)
     (tmp_path / "bad.json").write_text('{"format": "other"}')
-    with pytest.raises(stoker.StokerError, match="no profile"):
+    with pytest.raises(stoker.StokerError, match="not a profile"):
         after.compare(tmp_path / "bad.json")
     with pytest.raises(stoker.StokerError, match="No such file"):
         after.compare(tmp_path / "none.json")

@@ -163,7 +163,7 @@ def test_a_number_of_ranks_that_does_not_fit() -> None:
 
 def test_what_is_refused() -> None:
     loader = DataLoader(DATA, 8, shuffle=True)
-    with pytest.raises(stoker.StateMismatch, match="no state"):
+    with pytest.raises(stoker.StateMismatch, match="not a state"):
         loader.load_state_dict({"step": 3})
     with pytest.raises(stoker.StateMismatch, match="version"):
         loader.load_state_dict({"version": 99, "batches": 1, "begun": None})
@@ -173,7 +173,7 @@ def test_what_is_refused() -> None:
     state = loader.state_dict()
     small = DataLoader(data.TensorDataset(torch.arange(10)), 8, shuffle=True)
     small.load_state_dict(state)
-    with pytest.raises(stoker.StateMismatch, match="behind 5 batches"):
+    with pytest.raises(stoker.StateMismatch, match="after 5 batches"):
         next(iter(small))
     other = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator())
     other.load_state_dict(state)

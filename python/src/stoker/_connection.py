@@ -540,6 +540,11 @@ class Connection:
         self.cursor = None
 
     @property
+    def ended(self) -> EngineDied | None:
+        """How the engine has ended, as far as this connection has noticed."""
+        return self._dead if isinstance(self._dead, EngineDied) else None
+
+    @property
     def usable(self) -> bool:
         """Whether the stream can go on."""
         return not (self.closed or self._torn or self._dead)

@@ -237,15 +237,25 @@ class Epochs:
             try:
                 self._stream_from(position)
             except EngineDied as error:
-                self.config = self.restarts.after(error, self.config)
+                self._prepare_restart(error)
             else:
                 return
+
+    def _prepare_restart(self, error: EngineDied) -> None:
+        """Drop the connection to an engine that has ended; raise if there will not be another one."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        self.config = self.restarts.after(error, self.config)
 
     def _stream_from(self, position: Position) -> None:
         """Make the stream deliver what lies at ``position`` next."""
         if self.connection is not None and not self.connection.usable:
+            ended = self.connection.ended
             self.connection.close()
             self.connection = None
+            if ended is not None and ended.returncode is not None:
+                raise ended  # as for an end that is seen while a batch is waited for
         try:
             if self.connection is None:
                 self.connect()
@@ -272,7 +282,7 @@ class Epochs:
                 try:
                     batch = self._next(turn, epoch)
                 except EngineDied as error:
-                    self.config = self.restarts.after(error, self.config)
+                    self._prepare_restart(error)
                 else:
                     rows = batch.rows if batch is not None else _step.NONE
                     return batch

@@ -191,7 +191,7 @@ class _Rest:
 
 def _too_far(batches: int, what: str) -> StateMismatch:
     return StateMismatch(
-        f"the state lies behind {batches} batches, and {what} in an epoch: it is that of another dataset, batch size "
+        f"the state is after {batches} batches, and {what} in an epoch: it is that of another dataset, batch size "
         "or number of ranks"
     )
 

@@ -106,6 +106,7 @@ class Stream:
 
     def _restart(self, ended: EngineDied | None = None) -> None:
         """Begin again behind what was taken, with another engine if the last one has ended."""
+        ended = ended or self._connection.ended
         while True:
             if ended is not None:
                 self.config = self._restarts.after(ended, self.config)
