@@ -52,7 +52,7 @@ func (m *together) read() {
 }
 
 type mountedNode struct {
-	fs.LoopbackNode
+	*fs.LoopbackNode
 	of *together
 }
 
@@ -65,6 +65,10 @@ func (n *mountedNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, ui
 		f |= fuse.FOPEN_DIRECT_IO
 	}
 	return &mountedFile{h, n.of}, f, 0
+}
+
+func (n *mountedNode) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	return &mountedNode{child.(*fs.LoopbackNode), n.of}
 }
 
 type mountedFile struct {
@@ -86,10 +90,7 @@ func mount(t *testing.T, dir string, m *together) string {
 	t.Helper()
 	m.met = make(chan struct{})
 	root := &fs.LoopbackRoot{Path: dir}
-	root.NewNode = func(*fs.LoopbackRoot, *fs.Inode, string, *syscall.Stat_t) fs.InodeEmbedder {
-		return &mountedNode{fs.LoopbackNode{RootData: root}, m}
-	}
-	root.RootNode = root.NewNode(nil, nil, "", nil)
+	root.RootNode = &mountedNode{&fs.LoopbackNode{RootData: root}, m}
 	at := t.TempDir()
 	second := time.Second
 	s, err := fs.Mount(at, root.RootNode, &fs.Options{

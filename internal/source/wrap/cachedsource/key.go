@@ -168,10 +168,12 @@ func (s *sample) add(n *names, o *driver.Object) {
 	if s.store == nil {
 		s.store, s.origin = o.Store, dir
 	}
-	for up := s.origin; !cache.Below(dir, s.origin); s.origin = up {
-		if up = parent(s.origin); up == s.origin {
+	for !cache.Below(dir, s.origin) {
+		up := parent(s.origin)
+		if up == s.origin {
 			return
 		}
+		s.origin = up
 	}
 }
 
