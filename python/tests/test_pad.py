@@ -91,7 +91,7 @@ def test_padded(make: Make, source: Path, output: str) -> None:
 def test_refused(make: Make, source: Path) -> None:
     for pad, text in (
         ({"token": 0}, 'did you mean "tokens"'),
-        ({"n": 0}, "no array of rows of different lengths"),
+        ({"n": 0}, "not an array of rows of different lengths"),
         ({"caption": -1}, "the value -1 does not fit elements of uint8"),
         ({"tokens": stoker.Padded(length=8, multiple=4)}, "only one of them"),
         ({"tokens": stoker.Padded(truncate=True)}, "there is none"),

@@ -152,6 +152,20 @@ class Around:
         return _step.wait_for(self._inner)[0]
 
 
+def test_wait_that_an_interrupt_ended() -> None:
+    """Later waits are written."""
+    log = _step.log()
+    assert log is not None
+
+    def interrupted() -> None:
+        _step.begin_wait()  # and never end_wait
+
+    interrupted()
+    first = log.head
+    assert len(list(stoker.watch([1, 2]))) == 2
+    assert [(r.kind, r.arg) for r in log.read(first)][::2] == [(_step.WAIT_BEGIN, 0)] * 3
+
+
 def test_waits_in_waits_count_once() -> None:
     """However many layers write the wait for a batch, the log has it once, also after an exception."""
     stoker.step()

@@ -145,6 +145,8 @@ def test_images_that_cannot_be_read_are_replaced_as_timm_does(folder: Path, tmp_
 class MyCrop(tt.RandomResizedCropAndInterpolation):
     """A look-alike."""
 
+    marks = "of its own"
+
 
 class MyDataset(timm.ImageDataset):
     def __getitem__(self, index: int) -> Any:

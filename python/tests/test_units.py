@@ -21,7 +21,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", TABLES["refused"])
 def test_refused_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write|units are|could be meant"):
+    with pytest.raises(ValueError, match=r"write|units are|plausible size"):
         _units.parse_bytes(text)
     with pytest.raises(stoker.ConfigError, match="memory="):
         _options.size("memory", text)

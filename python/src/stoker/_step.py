@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -186,13 +187,16 @@ def _after_fork() -> None:
     if _log is not None:
         _log.close()
     _log, _off, _making, write = None, False, threading.Lock(), _first_write
-    _waits.deep = 0
+    _waits.outer = 0
 
 
 class _Waits(threading.local):
-    """How many waits for a batch a thread is in: loaders take batches from other loaders."""
+    """The wait that a thread is in, as the id of the caller's frame, or 0.
 
-    deep = 0
+    An interrupt may end a wait before end_wait is called, so the frame counts only while it is on the stack.
+    """
+
+    outer = 0
 
 
 _waits = _Waits()
@@ -200,15 +204,24 @@ _waits = _Waits()
 
 def begin_wait() -> None:
     """Write that the loop waits for a batch. A wait inside another one of the same thread is not written."""
-    _waits.deep += 1
-    if _waits.deep == 1:
-        write(WAIT_BEGIN, 0)
+    frame = sys._getframe(1)
+    if _waits.outer:
+        above = frame.f_back
+        while above is not None and id(above) != _waits.outer:
+            above = above.f_back
+        if above is not None:
+            return
+    _waits.outer = id(frame)
+    write(WAIT_BEGIN, 0)
 
 
 def end_wait(rows: int) -> None:
-    """Write that the wait is over, and how many examples the batch has: 0 when it does not say, NONE for no batch."""
-    _waits.deep -= 1
-    if _waits.deep == 0:
+    """Write that the wait is over, and how many examples the batch has: 0 when it does not say, NONE for no batch.
+
+    The function that called begin_wait calls it.
+    """
+    if _waits.outer == id(sys._getframe(1)):
+        _waits.outer = 0
         write(WAIT_END, rows)
 
 
