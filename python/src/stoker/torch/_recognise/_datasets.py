@@ -171,20 +171,15 @@ def _concatenated(dataset: Any, parts: list[Data]) -> Data:
 
 def _check_loader(loader: Any) -> None:
     """Raise Unknown unless files are opened as ``PIL.Image.open(path).convert("RGB")``."""
+    import torchvision
+
     if not any(loader is _proof.find(name) for name in _proof.LOADERS):
         raise Unknown(f"images are loaded by {getattr(loader, '__qualname__', loader)!s}")
     _proof.check(*_proof.LOADERS)
-    check_backend()
-    check_pillow()
-    check_pixel_limit()
-
-
-def check_backend() -> None:
-    """Raise Unknown when torchvision opens images by another library than Pillow."""
-    import torchvision
-
     if torchvision.get_image_backend() != "PIL":
         raise Unknown(f"torchvision's image backend is {torchvision.get_image_backend()}")
+    check_pillow()
+    check_pixel_limit()
 
 
 def check_pixel_limit() -> None:

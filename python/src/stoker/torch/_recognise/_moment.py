@@ -218,9 +218,6 @@ class Live(Moment):
             if not all(unchanged() for unchanged in self._unchanged):
                 return False
             _proof.check_settings()
-            if self._names is not None:
-                _datasets.check_backend()
-                _datasets.check_pixel_limit()
             same = all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before)
             if same and self._libraries():
                 return True

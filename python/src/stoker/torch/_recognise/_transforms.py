@@ -102,8 +102,6 @@ class Unchanged:
         self._walk(transform, parts)
         done = parts[: len(parts) - len(program.rest)]
         self._states = [(part, _state(part)) for outer in done for part in _with_inner(outer)]
-        all_parts = [*(of for of, _, _ in self._inner), *(part for part, _ in self._states)]
-        self._kinds = [(part, type(part), _call(part)) for part in all_parts]
 
     def _walk(self, transform: Any, parts: list[Any]) -> None:
         kind = meant(type(transform))
@@ -129,8 +127,6 @@ class Unchanged:
                 now = _inside(of, attribute)
                 if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
                     return False
-            if not all(type(part) is kind and _call(part) is call for part, kind, call in self._kinds):
-                return False
             return all(_is_state(vars(part), before) for part, before in self._states)
         except (ValueError, RuntimeError):  # of arrays and tensors that are compared
             return False
@@ -148,11 +144,6 @@ def _with_inner(part: Any) -> Iterator[Any]:
     if qualified(meant(type(part))) in {*_CONTAINERS, *_COMPOSITES}:
         for inner in part.transforms:
             yield from _with_inner(inner)
-
-
-def _call(part: Any) -> Any:
-    """Return the function that a transform is called by."""
-    return getattr(type(part), "__call__", None)  # noqa: B004 - not whether it can be called
 
 
 def _state(part: Any) -> dict[str, tuple[Any, Any]]:
