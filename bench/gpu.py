@@ -93,8 +93,9 @@ def forever(loader: Any) -> Iterator[Any]:
 
 def stoker_loader(a: argparse.Namespace, **more: Any) -> Any:
     import stoker
+    from stoker import transforms as T
 
-    crop = [stoker.RandomResizedCrop(SIZE)]
+    crop = [T.RandomResizedCrop(SIZE)]
     return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, fields={"image": crop}, **more)
 
 

@@ -1,6 +1,6 @@
 """Epochs over a folder or a pack, one behind the other: what each took.
 
-    python -m bench.learn_arm PATH [--cache FOLDER] [--epochs N] [--step SECONDS]
+python -m bench.learn_arm PATH [--cache FOLDER] [--epochs N] [--step SECONDS]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import stoker
+from stoker import transforms as T
 
 from . import procs
 
@@ -28,7 +29,7 @@ def main() -> None:
     os.environ["STOKER_CACHE"] = "auto" if a.cache else "off"
     if a.cache:
         os.environ["STOKER_CACHE_DIR"] = a.cache
-    image = [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]
+    image = [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]
     epochs: list[dict[str, Any]] = []
     with stoker.Loader(a.path, batch_size=BATCH, shuffle=True, seed=1, fields={"image": image}) as loader:
         for _ in range(a.epochs):

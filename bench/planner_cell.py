@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 import stoker
+from stoker import transforms as T
 
 from . import procs
 
@@ -41,7 +42,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         shuffle=True,
         seed=job["seed"],
         drop_last=True,
-        fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]},
+        fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]},
     )
     slots = loader.info["slots"]
     ready = time.perf_counter()

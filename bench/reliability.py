@@ -118,7 +118,7 @@ def picture_ours(path: Path, want: Any) -> Any:
     h, w = (want.shape[0] + 2, want.shape[1] + 2) if want is not None else (66, 66)
     if max(h, w) > 65500:
         raise UnreadableError(f"a side of {max(h, w) - 2} pixels; 65,500 is the limit of images")
-    field = stoker.Field("image", [stoker.CenterCrop((h, w))])
+    field = stoker.Field("image", [stoker.transforms.CenterCrop((h, w))])
     with alone(path, "folder") as url:
         image = loaded(url, fields={"image": field})["image"][0]
     if want is None:
@@ -139,7 +139,7 @@ def sound_ours(path: Path, want: Any) -> Any:
     import stoker
 
     with alone(path, "audio") as url:
-        return loaded(url, fields={"audio": [stoker.DecodeAudio()]})["audio"][0]
+        return loaded(url, fields={"audio": [stoker.audio.Decode()]})["audio"][0]
 
 
 def sound_by_ffmpeg(path: Path) -> Any:

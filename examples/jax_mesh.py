@@ -16,6 +16,7 @@ import numpy as np
 import stoker
 import stoker.jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from stoker import transforms as T
 
 folder, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 50
 mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -23,7 +24,7 @@ sharding = NamedSharding(mesh, PartitionSpec("data"))
 rank, world_size = stoker.jax.rank_and_world(sharding)
 loader = stoker.Loader(
     folder, batch_size=16, shuffle=True, drop_last=True, rank=rank, world_size=world_size,
-    fields={"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]},
+    fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
 )  # fmt: skip
 
 

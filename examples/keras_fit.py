@@ -13,12 +13,13 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import keras
 import stoker
 import stoker.keras
+from stoker import transforms as T
 
 loader = stoker.Loader(
     sys.argv[1],
     batch_size=16,
     shuffle=True,
-    fields={"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]},
+    fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
 )
 net = keras.Sequential(
     [

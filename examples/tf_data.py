@@ -9,13 +9,14 @@ import sys
 
 import stoker
 import tensorflow as tf
+from stoker import transforms as T
 from stoker.tf import batches, dataset
 
 loader = stoker.Loader(
     sys.argv[1],
     batch_size=16,
     shuffle=True,
-    fields={"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]},
+    fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
 )
 weights = tf.Variable(tf.zeros([32 * 32 * 3, len(loader.classes)]))
 

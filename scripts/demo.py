@@ -24,6 +24,7 @@ import numpy.typing as npt
 import stoker
 from learn import Regression
 from PIL import Image
+from stoker import transforms as T
 
 ROOT = Path(__file__).resolve().parent.parent
 STOKER = ROOT / "bin/stoker"
@@ -163,7 +164,7 @@ def main() -> None:
         batch_size=BATCH,
         shuffle=True,
         seed=0,
-        fields={"image": [stoker.RandomResizedCrop(SIZE), stoker.RandomHorizontalFlip()]},
+        fields={"image": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]},
     )
     with loader:
         classes, records = len(loader.classes), loader.num_records

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import stoker
 from demo import STOKER, WORK, Watch, bold, dim, engines, made, memory, run, show, start, step
 from learn import Network
+from stoker import transforms as T
 
 CLASSES, TAKES, RATE, EPOCHS, BATCH = 8, 60, 16000, 40, 64
 EXTENSIONS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
@@ -80,12 +81,12 @@ def split(folder: Path, lists: Path) -> tuple[list[str], int]:
 
 def loader(table: Path, training: bool) -> stoker.Loader:
     """Log-mel spectrograms of the first second; while training, with another gain and masks every time."""
-    ops: list[stoker.transforms.Transform] = [stoker.Mono(), stoker.Resample(8000), stoker.PadOrTrim(seconds=1)]
+    ops: list[T.Transform] = [stoker.audio.Mono(), stoker.audio.Resample(8000), stoker.audio.PadOrTrim(seconds=1)]
     if training:
-        ops.append(stoker.RandomGain(-10, 10))
-    ops += [stoker.MelSpectrogram(n_fft=256, hop_length=128, n_mels=40), stoker.AmplitudeToDB(top_db=60)]
+        ops.append(stoker.audio.RandomGain(-10, 10))
+    ops += [stoker.audio.MelSpectrogram(n_fft=256, hop_length=128, n_mels=40), stoker.audio.AmplitudeToDB(top_db=60)]
     if training:
-        ops.append(stoker.SpecAugment(1, 8, 1, 6, zero_masking=False))
+        ops.append(stoker.audio.SpecAugment(1, 8, 1, 6, zero_masking=False))
     url = f"{table}?audio:audio=path&label:label=label"
     return stoker.Loader(url, batch_size=BATCH, shuffle=training, seed=0, fields={"audio": ops})
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import stoker
 from demo import STOKER, WORK, bold, dim, made, run, show, start, step
 from PIL import Image, ImageDraw
+from stoker import transforms as st
 
 TRAIN, VAL, EPOCHS, BATCH, SIZE, CELL = 600, 150, 4, 16, 192, 4
 NAMES = ["disc", "block", "wedge"]
@@ -168,8 +169,8 @@ def main() -> None:
     run("pack", root / "annotations/instances_train.json", pack)
 
     step(3, f"learn from images fitted into {SIZE} x {SIZE}, flipped and with other colours: boxes follow")
-    fit = [stoker.LetterBox(SIZE), stoker.ConvertBoundingBoxFormat("XYXY")]
-    moves = [stoker.RandomHorizontalFlip(), stoker.RandomHSV(0.01, 0.3, 0.3), *fit, stoker.SanitizeBoundingBoxes(4)]
+    fit = [st.LetterBox(SIZE), st.ConvertBoundingBoxFormat("XYXY")]
+    moves = [st.RandomHorizontalFlip(), st.RandomHSV(0.01, 0.3, 0.3), *fit, st.SanitizeBoundingBoxes(4)]
     model = Detector(len(NAMES))
     with (
         stoker.Loader(pack, BATCH, shuffle=True, seed=0, fields={"image": moves}) as loader,

@@ -15,6 +15,7 @@ import stoker
 from demo import WORK, Watch, bold, dim, made, run, show, start, step
 from learn import Confusion, Regression
 from PIL import Image, ImageDraw, ImageFilter
+from stoker import transforms as T
 
 COUNT, CLASSES, EPOCHS, BATCH, SIZE = 600, 4, 4, 16, 128
 
@@ -87,9 +88,9 @@ def main() -> None:
     run("pack", folder, pack, "--field", "image=images/*.jpg", "--field", "mask=masks/*.png", may=(0, 3))
 
     step(3, f"train on random crops of {SIZE} x {SIZE}; the mask follows its picture")
-    moves = [stoker.RandomResizedCrop(SIZE, scale=(0.3, 1.0)), stoker.RandomHorizontalFlip()]
+    moves = [T.RandomResizedCrop(SIZE, scale=(0.3, 1.0)), T.RandomHorizontalFlip()]
     fields = {
-        "image": [*moves, stoker.ColorJitter(brightness=0.2)],
+        "image": [*moves, T.ColorJitter(brightness=0.2)],
         "mask": stoker.Field("mask", moves, follow="image"),
     }
     with stoker.Loader(pack, batch_size=BATCH, shuffle=True, seed=0, fields=fields, drop_last=True) as loader:

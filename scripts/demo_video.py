@@ -18,6 +18,7 @@ import stoker
 from demo import STOKER, WORK, Watch, bold, dim, engines, made, memory, run, show, start, step
 from learn import Network
 from PIL import Image
+from stoker import transforms as T
 
 WAYS = {
     "left": (-1, 0, 0), "right": (1, 0, 0), "up": (0, -1, 0), "down": (0, 1, 0),
@@ -87,8 +88,8 @@ def motion(clips: npt.NDArray[np.uint8]) -> Floats:
 
 def loader(folder: Path, training: bool) -> stoker.Loader:
     """Clips of FRAMES frames; while training, cut out at another place every time, the same one in all frames."""
-    crop: stoker.transforms.Transform = stoker.RandomResizedCrop(SIDE, scale=(0.5, 1))
-    ops = [crop] if training else [stoker.Resize((SIDE, SIDE))]
+    crop: T.Transform = T.RandomResizedCrop(SIDE, scale=(0.5, 1))
+    ops = [crop] if training else [T.Resize((SIDE, SIDE))]
     url = f"{folder}?frames={FRAMES}&stride=2&step=8"
     return stoker.Loader(url, batch_size=BATCH, shuffle=training, seed=0, drop_last=training, fields={"frames": ops})
 

@@ -106,15 +106,15 @@ def main() -> None:
         2, f"train on random parts of {SIZE} x {SIZE} x {SIZE}; the label follows its scan, and no more is read of both"
     )
     moves = [
-        stoker.RandSpatialCrop(SIZE),
-        stoker.RandFlip(0.5, 2),
-        stoker.RandRotate90(0.5, spatial_axes=(1, 2)),
-        stoker.ResizeWithPadOrCrop(SIZE),
+        stoker.volume.RandSpatialCrop(SIZE),
+        stoker.volume.RandFlip(0.5, 2),
+        stoker.volume.RandRotate90(0.5, spatial_axes=(1, 2)),
+        stoker.volume.ResizeWithPadOrCrop(SIZE),
     ]
     values = [
-        stoker.ScaleIntensityRange(-600, 600, 0, 1, clip=True),
-        stoker.RandScaleIntensity(0.05, 0.5),
-        stoker.RandShiftIntensity(0.02, prob=0.5),
+        stoker.volume.ScaleIntensityRange(-600, 600, 0, 1, clip=True),
+        stoker.volume.RandScaleIntensity(0.05, 0.5),
+        stoker.volume.RandShiftIntensity(0.02, prob=0.5),
     ]
     fields = {"image": [*moves, *values], "label": moves}
     with stoker.Loader(url, batch_size=BATCH, shuffle=True, seed=0, fields=fields, drop_last=True) as loader:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import stoker
+from stoker import transforms as T
 
 from .. import procs
 from .harness import Job, Stream, main
@@ -20,9 +21,9 @@ def open_stream(job: Job) -> Stream:
     global _loader
     image: list[Any] = []
     if job.geometry != "none":
-        image = [stoker.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)]
+        image = [T.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)]
         if job.flip:
-            image.append(stoker.RandomHorizontalFlip(job.flip))
+            image.append(T.RandomHorizontalFlip(job.flip))
     more: dict[str, Any] = {"threads": job.workers} if job.workers else {}
     more |= {k: int(v) for k, v in job.options.items() if k in ("memory", "prefetch")}
     more |= {k: v for k, v in job.options.items() if k == "lookahead"}

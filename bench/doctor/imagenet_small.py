@@ -65,8 +65,9 @@ def torch_loader(args: argparse.Namespace) -> Iterable[Any]:
 
 def stoker_loader(args: argparse.Namespace) -> Iterable[Any]:
     import stoker
+    from stoker import transforms as T
 
-    image = [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]
+    image = [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]
     return stoker.Loader(args.data, args.batch_size, shuffle=True, output="torch", fields={"image": image})
 
 

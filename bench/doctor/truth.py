@@ -152,10 +152,10 @@ def remove_cpu(script: Any, name: str, argv: list[str], cold: bool) -> None:
         replace(script.Rows, "augment", touch)
     elif name == "packed":
         if cold:
-            import stoker
-
             # One tile of each image: all bytes are still read.
-            script.make_transforms = lambda size: [stoker.RandomResizedCrop(16, scale=(0.002, 0.003))]
+            from stoker import transforms as T
+
+            script.make_transforms = lambda size: [T.RandomResizedCrop(16, scale=(0.002, 0.003))]
         else:
             images, labels = ready_batch(argv)
             script.make_loader = lambda args: Again({"image": (images * 255).byte(), "label": labels})

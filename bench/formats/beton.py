@@ -58,9 +58,10 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
 
 
 def fields() -> dict[str, Any]:
-    import stoker
 
-    return {"image": [stoker.RandomResizedCrop(SIDE)]}
+    from stoker import transforms as T
+
+    return {"image": [T.RandomResizedCrop(SIDE)]}
 
 
 FORMAT = Format(

@@ -86,10 +86,11 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
 
 
 def fields() -> dict[str, Any]:
-    import stoker
+
+    from stoker import transforms as T
 
     return {
-        "image": [stoker.RandomHorizontalFlip(), stoker.RandomHSV(0.015, 0.7, 0.4), stoker.LetterBox(SIZE)],
+        "image": [T.RandomHorizontalFlip(), T.RandomHSV(0.015, 0.7, 0.4), T.LetterBox(SIZE)],
     }
 
 

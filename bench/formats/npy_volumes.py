@@ -50,11 +50,11 @@ def fields() -> dict[str, Any]:
 
     return {
         "volume": [
-            stoker.RandSpatialCrop(PART),
-            stoker.RandFlip(0.5, 0),
-            stoker.RandRotate90(0.5, spatial_axes=(1, 2)),
-            stoker.ScaleIntensityRange(-1000, 1000, 0, 1, clip=True),
-            stoker.RandShiftIntensity(0.1, prob=0.5),
+            stoker.volume.RandSpatialCrop(PART),
+            stoker.volume.RandFlip(0.5, 0),
+            stoker.volume.RandRotate90(0.5, spatial_axes=(1, 2)),
+            stoker.volume.ScaleIntensityRange(-1000, 1000, 0, 1, clip=True),
+            stoker.volume.RandShiftIntensity(0.1, prob=0.5),
         ]
     }
 

@@ -42,6 +42,7 @@ def decoded(data: bytes) -> Any:
 
 def fields() -> dict[str, Any]:
     """The same, for stoker.Loader."""
-    import stoker
 
-    return {"image": [stoker.RandomResizedCrop(SIZE), stoker.RandomHorizontalFlip()]}
+    from stoker import transforms as T
+
+    return {"image": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]}

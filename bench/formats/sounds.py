@@ -49,7 +49,7 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
 def fields(samples: int) -> dict[str, object]:
     import stoker
 
-    return {"audio": [stoker.PadOrTrim(samples)]}  # all of them have so many
+    return {"audio": [stoker.audio.PadOrTrim(samples)]}  # all of them have so many
 
 
 def sound_format(

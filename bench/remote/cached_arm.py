@@ -1,6 +1,6 @@
 """Later epochs of photographs, decoded and cropped, of a pack far away that is cached by then, or of a local one.
 
-    python -m bench.remote.cached_arm PATH [--disk FOLDER | --memory] --seconds N
+python -m bench.remote.cached_arm PATH [--disk FOLDER | --memory] --seconds N
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import stoker
+from stoker import transforms as T
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
     p.add_argument("--memory", action="store_true")
     p.add_argument("--seconds", type=float, default=6)
     a = p.parse_args()
-    what: dict[str, Any] = {"fields": {"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]}}
+    what: dict[str, Any] = {"fields": {"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]}}
     if a.disk:
         what |= {"cache_dir": a.disk, "cache_limit": "64GiB"}
     if a.memory:

@@ -250,13 +250,13 @@ func loaderText(url string, info *driver.Info) string {
 			if boxes {
 				op = "LetterBox(640)"
 			}
-			fields = append(fields, fmt.Sprintf("%q: [stoker.%s]", clean(f.Name), op))
+			fields = append(fields, fmt.Sprintf("%q: [stoker.transforms.%s]", clean(f.Name), op))
 		}
 		if f.Kind == driver.KindVolume && len(f.Shape) == 0 {
-			fields = append(fields, fmt.Sprintf("%q: [stoker.RandSpatialCrop(64), stoker.ResizeWithPadOrCrop(64)]", clean(f.Name)))
+			fields = append(fields, fmt.Sprintf("%q: [stoker.volume.RandSpatialCrop(64), stoker.volume.ResizeWithPadOrCrop(64)]", clean(f.Name)))
 		}
 		if f.Kind == driver.KindAudio {
-			fields = append(fields, fmt.Sprintf("%q: [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(seconds=1)]", clean(f.Name)))
+			fields = append(fields, fmt.Sprintf("%q: [stoker.audio.Mono(), stoker.audio.Resample(16000), stoker.audio.PadOrTrim(seconds=1)]", clean(f.Name)))
 		}
 	}
 	batch, row, sequence := int64(256), int64(1), int64(0)

@@ -94,7 +94,7 @@ func (r *resolved) python(p *Plan, cached bool) string {
 	line("    prefetch=%d,", l.Prefetch)
 	line("    memory=\"%dMiB\",", l.Memory>>20)
 	if r.Kind == KindImage {
-		line("    fields={%q: [stoker.RandomResizedCrop(%d), stoker.RandomHorizontalFlip()]},", r.imageField(), r.side())
+		line("    fields={%q: [stoker.transforms.RandomResizedCrop(%d), stoker.transforms.RandomHorizontalFlip()]},", r.imageField(), r.side())
 	}
 	line("    output=\"torch\",")
 	line(")")

@@ -138,7 +138,7 @@ func compileSound(out Output, in SoundInput) (*SoundProgram, error) {
 		p.ops = append(p.ops, op)
 	}
 	if s.Channels == 0 {
-		return nil, fmt.Errorf("the number of channels is not the same for all recordings, or not known: put stoker.Mono() into the list")
+		return nil, fmt.Errorf("the number of channels is not the same for all recordings, or not known: put stoker.audio.Mono() into the list")
 	}
 	p.Rate, p.out = s.Rate, s
 	if s.length > 0 && p.values(s.length) > maxOutputBytes/4 {
@@ -242,9 +242,9 @@ type SoundRow struct {
 func (p *SoundProgram) Run(rec Recording, rate, channels int, frames int64, seed uint64, epoch, record int64, m SoundMemory) (SoundRow, error) {
 	switch {
 	case p.In.Rate > 0 && rate != p.In.Rate:
-		return SoundRow{}, fmt.Errorf("it is sampled at %d Hz, others at %d; put stoker.Resample into the list", rate, p.In.Rate)
+		return SoundRow{}, fmt.Errorf("it is sampled at %d Hz, others at %d; put stoker.audio.Resample into the list", rate, p.In.Rate)
 	case p.In.Channels > 0 && channels != p.In.Channels:
-		return SoundRow{}, fmt.Errorf("it has %d channels, others %d; put stoker.Mono() into the list", channels, p.In.Channels)
+		return SoundRow{}, fmt.Errorf("it has %d channels, others %d; put stoker.audio.Mono() into the list", channels, p.In.Channels)
 	}
 	x, err := p.run(rec, soundShape{SoundInput: SoundInput{rate, channels}, length: frames}, recordKey(seed, epoch, record, p.key), m)
 	if err != nil {

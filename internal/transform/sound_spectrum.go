@@ -98,11 +98,11 @@ func (op *spectrogram) plan(s *soundShape) error {
 	if op.mels > 0 {
 		switch {
 		case s.Rate == 0 && op.rate == 0:
-			return fmt.Errorf("%s: the rate is not the same for all recordings, or not known; put stoker.Resample before it", op.name)
+			return fmt.Errorf("%s: the rate is not the same for all recordings, or not known; put stoker.audio.Resample before it", op.name)
 		case s.Rate == 0:
-			return fmt.Errorf("%s: sample_rate is %d, but the rate is not the same for all recordings, or not known; put stoker.Resample(%d) before it", op.name, op.rate, op.rate)
+			return fmt.Errorf("%s: sample_rate is %d, but the rate is not the same for all recordings, or not known; put stoker.audio.Resample(%d) before it", op.name, op.rate, op.rate)
 		case op.rate > 0 && s.Rate != op.rate:
-			return fmt.Errorf("%s: sample_rate is %d, but the sound has %d Hz; put stoker.Resample(%d) before it", op.name, op.rate, s.Rate, op.rate)
+			return fmt.Errorf("%s: sample_rate is %d, but the sound has %d Hz; put stoker.audio.Resample(%d) before it", op.name, op.rate, s.Rate, op.rate)
 		}
 	}
 	if op.spectrum == nil || op.mels > 0 && op.planned != s.Rate {
@@ -375,7 +375,7 @@ func buildMasking(a *Args, time bool) (Op, error) {
 
 func (op *masking) plan(s *soundShape) error {
 	if s.bands == 0 {
-		return fmt.Errorf("%s works on a spectrogram; put stoker.Spectrogram or stoker.MelSpectrogram before it", op.name)
+		return fmt.Errorf("%s works on a spectrogram; put stoker.audio.Spectrogram or stoker.audio.MelSpectrogram before it", op.name)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func TestSoundRows(t *testing.T) {
 
 func TestSoundRefused(t *testing.T) {
 	for want, list := range map[string][]json.RawMessage{
-		"put stoker.Mono()":                 ops(`{"op":"DecodeAudio"}`),
+		"put stoker.audio.Mono()":           ops(`{"op":"DecodeAudio"}`),
 		"there is no operation":             ops(`{"op":"Monno"}`),
 		"RandomCrop is for images":          ops(`{"op":"RandomCrop","size":3}`),
 		"whole batches":                     ops(`{"op":"MixUp"}`),

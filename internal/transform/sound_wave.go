@@ -202,7 +202,7 @@ func (op *soundCrop) length(rate int) int64 {
 
 func (op *soundCrop) plan(s *soundShape) error {
 	if op.samples == 0 && s.Rate == 0 {
-		return fmt.Errorf("%s(seconds=%v): the rate is not the same for all recordings, or not known; put stoker.Resample before it or give samples", op.name, op.seconds)
+		return fmt.Errorf("%s(seconds=%v): the rate is not the same for all recordings, or not known; put stoker.audio.Resample before it or give samples", op.name, op.seconds)
 	}
 	s.length = op.length(s.Rate)
 	return waves(s, op.name)

@@ -26,8 +26,8 @@ from torch.utils.data._utils import collate as collates
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.transforms import _functional_pil, _functional_tensor
-from torchvision.transforms import functional as F  # noqa: N812
-from torchvision.transforms.v2 import functional as F2  # noqa: N812
+from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,9 @@ _table(
         "subclass-outside": lambda w, _: _subclass(w.dataset, __getitem__=lambda self, i: (torch.ones(2) * i, i)),
         "getitem-of-one": lambda w, _: setattr(w.base, "__getitem__", lambda i: 5),
         "getitem-of-class": lambda w, _: _replaced(w, type(w.base), "__getitem__"),
-        "getitems-of-one": lambda w, _: setattr(w.dataset, "__getitems__", lambda indices: [(torch.ones(1), i) for i in indices]),
+        "getitems-of-one": lambda w, _: setattr(
+            w.dataset, "__getitems__", lambda indices: [(torch.ones(1), i) for i in indices]
+        ),
         "len-of-class": lambda w, _: w.patch.setattr(type(w.base), "__len__", lambda self: 5),
         "another-attribute": lambda w, n: setattr(w.base, "note", n),
     },
@@ -390,7 +392,9 @@ _table(
         "part-dropped": lambda w, _: w.dataset.datasets.pop(),
         "sizes": lambda w, n: w.dataset.cumulative_sizes.__setitem__(0, 5 + n % 6),
         "sizes-fewer": lambda w, _: w.dataset.cumulative_sizes.pop(),
-        "sizes-again": lambda w, _: setattr(w.dataset, "cumulative_sizes", tud.ConcatDataset.cumsum(w.dataset.datasets)),
+        "sizes-again": lambda w, _: setattr(
+            w.dataset, "cumulative_sizes", tud.ConcatDataset.cumsum(w.dataset.datasets)
+        ),
         "ConcatDataset.__getitem__": lambda w, _: _replaced(w, tud.ConcatDataset, "__getitem__"),
     },
     on="concat",
@@ -406,9 +410,15 @@ _table(
     {
         "set_transform": lambda w, n: _hf_function(w, ("crop", "tensor")[n % 2]),
         "set_transform-labels": lambda w, _: w.base.set_transform(lambda b: {"y": [v * 2 for v in b["label"]]}),
-        "set_transform-tensor": lambda w, _: w.base.set_transform(lambda b: {"x": [F.to_tensor(i) for i in b["image"]]}),
-        "set_transform-gray": lambda w, _: w.base.set_transform(lambda b: {"x": [F.to_tensor(i.convert("L")) for i in b["image"]]}),
-        "hf-cell": lambda w, _: setattr(w.base.format["format_kwargs"]["transform"].__closure__[0], "cell_contents", TRANSFORMS["crop"].make()),
+        "set_transform-tensor": lambda w, _: w.base.set_transform(
+            lambda b: {"x": [F.to_tensor(i) for i in b["image"]]}
+        ),
+        "set_transform-gray": lambda w, _: w.base.set_transform(
+            lambda b: {"x": [F.to_tensor(i.convert("L")) for i in b["image"]]}
+        ),
+        "hf-cell": lambda w, _: setattr(
+            w.base.format["format_kwargs"]["transform"].__closure__[0], "cell_contents", TRANSFORMS["crop"].make()
+        ),
     },
     on="hf",
     coarse=True,
@@ -420,13 +430,20 @@ _table(
         "format-columns": lambda w, _: w.base.set_format("torch", columns=[w.base.column_names[-1]]),
         "format-python": lambda w, _: w.base.set_format(None),
         "format-dtype": lambda w, _: w.base.set_format("torch", dtype=torch.float32),
-        "format-all": lambda w, _: w.base.set_format("torch", columns=[w.base.column_names[0]], output_all_columns=True),
+        "format-all": lambda w, _: w.base.set_format(
+            "torch", columns=[w.base.column_names[0]], output_all_columns=True
+        ),
         "hf-data": lambda w, n: setattr(w.base, "_data", w.base._data.slice(n % 3, 9)),
-        "hf-indices": lambda w, _: setattr(w.base, "_indices", w.base.select([4, 2, 3, 1, 0, 5, 6, 7, 8, 9, 1, 1])._indices),
+        "hf-indices": lambda w, _: setattr(
+            w.base, "_indices", w.base.select([4, 2, 3, 1, 0, 5, 6, 7, 8, 9, 1, 1])._indices
+        ),
     },
     on="table hf",
 )
-_table({"hf-transform-on-table": lambda w, _: w.base.set_transform(lambda b: {"n": [sum(i) for i in b["ids"]]})}, on="table")
+_table(
+    {"hf-transform-on-table": lambda w, _: w.base.set_transform(lambda b: {"n": [sum(i) for i in b["ids"]]})},
+    on="table",
+)
 
 
 # --- loaders, orders, random numbers -------------------------------------------
@@ -618,7 +635,12 @@ def _turning(function: Any, n: int) -> Any:
     def plain(*args: Any, **more: Any) -> Any:
         return _turned(function(*args, **more))
 
-    kinds = (plain, functools.partial(plain), Called(function), functools.wraps(function)(lambda *a, **k: plain(*a, **k)))
+    kinds = (
+        plain,
+        functools.partial(plain),
+        Called(function),
+        functools.wraps(function)(lambda *a, **k: plain(*a, **k)),
+    )
     return kinds[n % len(kinds)]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
@@ -123,7 +124,7 @@ def test_order_is_that_of_the_braces(make: Make, shards: Path) -> None:
 
 def test_pictures(make: Make, shards: Path) -> None:
     want = expected(str(shards / "train-0002.tar"))
-    crop = stoker.CenterCrop(20)
+    crop = T.CenterCrop(20)
     loader = make(shards / "train-0002.tar", batch_size=4, fields={"image": [crop], "seg": [crop]})
     seen = 0
     for batch in loader:
@@ -197,7 +198,7 @@ def test_class_folders(make: Make, tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"photos.{kind[:3]}"
     write(path, files, kind)
     want = [(name, data) for name, data in files.items() if name.endswith(".png")]
-    loader = make(path, batch_size=8, shuffle=True, seed=2, fields={"image": [stoker.CenterCrop(16)]})
+    loader = make(path, batch_size=8, shuffle=True, seed=2, fields={"image": [T.CenterCrop(16)]})
     assert loader.classes == ["Zebra", "cat", "dog"]
     seen = []
     for batch in loader:
@@ -300,7 +301,7 @@ def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp
 def test_compressed_pictures(make: Make, shards: Path, tmp_path: Path, how: str) -> None:
     plain = tmp_path / "x.tar"
     plain.write_bytes((shards / "train-0002.tar").read_bytes())
-    crop = stoker.CenterCrop(20)
+    crop = T.CenterCrop(20)
     fields: Any = {"image": [crop], "seg": [crop], "label": []}
     pair = [make(path, batch_size=4, shuffle=False, fields=fields) for path in (plain, squeeze(plain, how))]
     seen = 0
@@ -319,7 +320,7 @@ def test_compressed_class_folders(make: Make, tmp_path: Path) -> None:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     want = [(name, data) for name, data in files.items() if name.endswith(".png")]
-    loader = make(path, batch_size=8, shuffle=False, fields={"image": [stoker.CenterCrop(16)], "label": []})
+    loader = make(path, batch_size=8, shuffle=False, fields={"image": [T.CenterCrop(16)], "label": []})
     seen = 0
     for batch in loader:
         for i, number in enumerate(batch.index.tolist()):

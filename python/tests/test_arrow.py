@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as T
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -47,7 +48,7 @@ def row(i: int) -> dict[str, Any]:
     }
 
 
-FIELDS = {"image": [stoker.CenterCrop((8, 12))]}
+FIELDS = {"image": [T.CenterCrop((8, 12))]}
 
 
 def check(loader: stoker.Loader) -> None:
@@ -118,9 +119,7 @@ def test_splits_have_to_be_chosen(make: Make, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     part = datasets.Dataset.from_dict({"x": [1, 2]})
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "both")
-    with pytest.raises(
-        stoker.StokerError, match=r'has the splits "train", "test": choose one, such as .*/both/train'
-    ):
+    with pytest.raises(stoker.StokerError, match=r'has the splits "train", "test": choose one, such as .*/both/train'):
         make(tmp_path / "both", batch_size=2)
     assert make(tmp_path / "both" / "test", batch_size=2).num_records == 2
 

@@ -16,6 +16,7 @@ import soundfile
 import torch
 
 import stoker
+from stoker import transforms as st
 
 Make = Callable[..., stoker.Loader]
 
@@ -67,7 +68,7 @@ def test_decodes_as_soundfile(make: Make, tmp_path: Path, ext: str, container: s
         files.append(file)
     for file in files:
         expected, rate = soundfile.read(file, dtype="float32", always_2d=True)
-        loader = make(f"audio:{file.parent}", batch_size=1, fields={"audio": [stoker.DecodeAudio()]})
+        loader = make(f"audio:{file.parent}", batch_size=1, fields={"audio": [stoker.audio.Decode()]})
         assert loader.sample_rates == {"audio": rate}
         for batch in loader:
             got = batch.audio[0]
@@ -95,10 +96,10 @@ def test_mp3_of_many_rates(make: Make, tmp_path: Path, mode: str, level: float) 
         file = tmp_path / f"{i}/a.mp3"
         soundfile.write(file, data, rate, format="MP3", bitrate_mode=mode, compression_level=level)
         expected, _ = soundfile.read(file, dtype="float32")
-        got = run(make, tmp_path / str(i), [stoker.DecodeAudio()])[0]
+        got = run(make, tmp_path / str(i), [stoker.audio.Decode()])[0]
         assert got.shape == expected.shape
         assert np.abs(got - expected).max() < 1e-5
-        part = run(make, tmp_path / str(i), [stoker.CenterAudioCrop(5000)])[0]
+        part = run(make, tmp_path / str(i), [stoker.audio.CenterCrop(5000)])[0]
         at = (len(got) - 5000) // 2
         assert (got[at : at + 5000] == part.T).all()
 
@@ -113,7 +114,7 @@ def test_folder_of_classes(make: Make, tmp_path: Path) -> None:
         expected[f"class{i % 3}/{i:02}"] = data[:, 0]
     (tmp_path / "readme.txt").write_text("about these sounds")
     in_order = [expected[name] for name in sorted(expected)]
-    loader = make(tmp_path, batch_size=5, fields={"audio": [stoker.Mono()]})
+    loader = make(tmp_path, batch_size=5, fields={"audio": [stoker.audio.Mono()]})
     assert loader.classes == ["class0", "class1", "class2"]
     seen = 0
     for batch in loader:
@@ -137,7 +138,7 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
     (tmp_path / "cover.jpg").write_bytes(b"a picture")
     for name in ("README.md", "list.csv"):
         (tmp_path / name).write_text("about these sounds")
-    loader = make(tmp_path, batch_size=2, fields={"audio": [stoker.Mono()]})
+    loader = make(tmp_path, batch_size=2, fields={"audio": [stoker.audio.Mono()]})
     assert loader.num_records == 4
     assert loader.info["skipped"] == [
         {
@@ -153,14 +154,17 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
     ]
     loader.close()
     (tmp_path / "4.mid").write_bytes(b"MThd")
-    options: dict[str, Any] = {"batch_size": 5, "fields": {"audio": [stoker.Mono(), stoker.PadOrTrim(seconds=0.1)]}}
+    options: dict[str, Any] = {
+        "batch_size": 5,
+        "fields": {"audio": [stoker.audio.Mono(), stoker.audio.PadOrTrim(seconds=0.1)]},
+    }
     with pytest.raises(stoker.RecordError, match=r"4\.mid: sound of a format that is not read: \.mid"):
         list(make(tmp_path, **options))
     with pytest.warns(stoker.SkippedRecords, match=r"4\.mid"):
         assert sum(len(batch.audio) for batch in make(tmp_path, on_error="skip", **options)) == 5
 
 
-def run(make: Make, folder: Path, ops: list[stoker.transforms.Transform], **options: Any) -> Any:
+def run(make: Make, folder: Path, ops: list[st.Transform], **options: Any) -> Any:
     return next(iter(make(folder, batch_size=len(list(folder.iterdir())), fields={"audio": ops}, **options))).audio
 
 
@@ -189,7 +193,7 @@ def test_resample_by_the_smallest_step(make: Make, tmp_path: Path) -> None:
 def same_as_torchaudio(make: Make, folder: Path, wave: torch.Tensor, rate: int, to: int, near: float) -> None:
     exact = torchaudio.transforms.Resample(rate, to, dtype=torch.float64)(wave.double()).numpy()
     expected = torchaudio.transforms.Resample(rate, to)(wave).numpy()
-    got = run(make, folder, [stoker.Resample(to)])[0]
+    got = run(make, folder, [stoker.audio.Resample(to)])[0]
     assert got.shape == expected.T.shape
     assert np.abs(got.T - exact).max() < 1e-6
     # Its coefficients of 32 bits are further off, the more of them there are.
@@ -204,7 +208,7 @@ def test_resample_with_other_filters(make: Make, stereo: tuple[Path, torch.Tenso
         {"lowpass_filter_width": 64, "rolloff": 0.9475937167399596, "resampling_method": "sinc_interp_kaiser"},
     ]:
         expected = torchaudio.transforms.Resample(rate, 16000, **options)(wave).numpy()
-        got = run(make, folder, [stoker.Resample(16000, **options)])[0]
+        got = run(make, folder, [stoker.audio.Resample(16000, **options)])[0]
         assert np.abs(got.T - expected).max() < 1e-5
 
 
@@ -231,7 +235,7 @@ def test_spectrogram(make: Make, stereo: tuple[Path, torch.Tensor, int], options
     folder, wave, _ = stereo
     piece = wave[:, :9000]
     expected = torchaudio.transforms.Spectrogram(**options)(piece).numpy()
-    got = run(make, folder, [stoker.PadOrTrim(9000), stoker.Spectrogram(**options)])[0]
+    got = run(make, folder, [stoker.audio.PadOrTrim(9000), stoker.audio.Spectrogram(**options)])[0]
     close(got, expected)
 
 
@@ -249,14 +253,14 @@ def test_mel_spectrogram(make: Make, stereo: tuple[Path, torch.Tensor, int], opt
     folder, wave, rate = stereo
     resampled = torchaudio.transforms.Resample(rate, 16000)(wave)[:, :20000]
     mel = torchaudio.transforms.MelSpectrogram(16000, **options)(resampled)
-    ops = [stoker.Resample(16000), stoker.PadOrTrim(20000), stoker.MelSpectrogram(16000, **options)]
+    ops = [stoker.audio.Resample(16000), stoker.audio.PadOrTrim(20000), stoker.audio.MelSpectrogram(16000, **options)]
     ours = run(make, folder, ops)[0].copy()
     close(ours, mel.numpy())
     mel = torch.from_numpy(ours)  # logarithms make more of what sums of floats differ in
     for options in ({}, {"top_db": 40.0}, {"stype": "magnitude", "top_db": 80.0}):
         expected = torchaudio.transforms.AmplitudeToDB(**options)(mel).numpy()
-        assert np.abs(run(make, folder, [*ops, stoker.AmplitudeToDB(**options)])[0] - expected).max() < 1e-4
-    assert np.abs(run(make, folder, [*ops, stoker.Log(1e-5)])[0] - torch.log(mel + 1e-5).numpy()).max() < 1e-5
+        assert np.abs(run(make, folder, [*ops, stoker.audio.AmplitudeToDB(**options)])[0] - expected).max() < 1e-4
+    assert np.abs(run(make, folder, [*ops, stoker.audio.Log(1e-5)])[0] - torch.log(mel + 1e-5).numpy()).max() < 1e-5
 
 
 def test_spectrogram_of_any_length(make: Make, tmp_path: Path) -> None:
@@ -266,15 +270,15 @@ def test_spectrogram_of_any_length(make: Make, tmp_path: Path) -> None:
         soundfile.write(tmp_path / f"{i}.wav", data, 16000, subtype="FLOAT")
         waves.append(torch.from_numpy(data.T.copy()))
     mel = torchaudio.transforms.MelSpectrogram(16000, n_mels=20)
-    rows = run(make, tmp_path, [stoker.MelSpectrogram(n_mels=20)])
+    rows = run(make, tmp_path, [stoker.audio.MelSpectrogram(n_mels=20)])
     assert rows.row_shape == (2, 20)
     for row, wave in zip(rows, waves, strict=True):
         close(np.moveaxis(row, 0, 2), mel(wave).numpy())
     del row
-    mono = run(make, tmp_path, [stoker.Mono(), stoker.MelSpectrogram(n_mels=20)])
+    mono = run(make, tmp_path, [stoker.audio.Mono(), stoker.audio.MelSpectrogram(n_mels=20)])
     assert mono.row_shape == (20,)
     close(mono[3].T, mel(waves[3].mean(0)).numpy())
-    padded = run(make, tmp_path, [stoker.Mono(), stoker.PadAudio(1000)])
+    padded = run(make, tmp_path, [stoker.audio.Mono(), stoker.audio.Pad(1000)])
     assert all(n % 1000 == 0 for n in padded.lengths)
 
 
@@ -282,13 +286,13 @@ def test_gains(make: Make, stereo: tuple[Path, torch.Tensor, int]) -> None:
     folder, wave, _ = stereo
     for gain, kind in [(0.5, "amplitude"), (3.0, "amplitude"), (2.0, "power"), (-4.5, "db")]:
         expected = torchaudio.transforms.Vol(gain, kind)(wave).numpy()
-        assert np.abs(run(make, folder, [stoker.Vol(gain, kind)])[0].T - expected).max() < 1e-6
-    peak = run(make, folder, [stoker.NormalizeAudio()])[0]
+        assert np.abs(run(make, folder, [stoker.audio.Vol(gain, kind)])[0].T - expected).max() < 1e-6
+    peak = run(make, folder, [stoker.audio.Normalize()])[0]
     assert np.abs(peak).max() == pytest.approx(1)
-    std = run(make, folder, [stoker.NormalizeAudio("std")])[0]
+    std = run(make, folder, [stoker.audio.Normalize("std")])[0]
     assert std.mean() == pytest.approx(0, abs=1e-6)
     assert std.std() == pytest.approx(1, abs=1e-4)
-    half = run(make, folder, [stoker.PadOrTrim(100), stoker.Normalize([0.1], [0.5]), stoker.ToDtype("float16")])
+    half = run(make, folder, [stoker.audio.PadOrTrim(100), st.Normalize([0.1], [0.5]), st.ToDtype("float16")])
     assert half.dtype == np.float16
     assert np.abs(half[0] - (wave[:, :100].numpy() - 0.1) / 0.5).max() < 2e-3
 
@@ -302,7 +306,7 @@ def test_crops(make: Make, tmp_path: Path) -> None:
         name = tmp_path / f"{i:02}.{'wav' if i % 2 else 'flac'}"
         soundfile.write(name, data.astype(np.float32), rate, subtype="PCM_24" if i % 2 == 0 else "FLOAT")
         names.append(name)
-    crop = [stoker.RandomAudioCrop(seconds=0.25)]
+    crop = [stoker.audio.RandomCrop(seconds=0.25)]
 
     def starts(epoch: int, **options: Any) -> list[float]:
         loader = make(tmp_path, batch_size=8, seed=3, fields={"audio": crop}, **options)
@@ -321,12 +325,12 @@ def test_crops(make: Make, tmp_path: Path) -> None:
     assert all(0 <= s <= 100 * i for i, s in enumerate(first))
     assert len(set(first)) > 30
     # A crop behind a change of rate is a part of the whole.
-    whole = run(make, tmp_path, [stoker.Resample(11025), stoker.Mono()])
-    for where in (stoker.CenterAudioCrop(1000), stoker.PadOrTrim(3000), stoker.CenterAudioCrop(6000)):
-        pieces = run(make, tmp_path, [stoker.Resample(11025), stoker.Mono(), where])
+    whole = run(make, tmp_path, [stoker.audio.Resample(11025), stoker.audio.Mono()])
+    for where in (stoker.audio.CenterCrop(1000), stoker.audio.PadOrTrim(3000), stoker.audio.CenterCrop(6000)):
+        pieces = run(make, tmp_path, [stoker.audio.Resample(11025), stoker.audio.Mono(), where])
         for row, piece in zip(whole, pieces[:, 0], strict=True):
             n = len(piece)
-            if isinstance(where, stoker.PadOrTrim):
+            if isinstance(where, stoker.audio.PadOrTrim):
                 expected = np.concatenate([row, np.zeros(n, np.float32)])[:n]
             else:
                 at = (len(row) - n) // 2 if len(row) >= n else -((n - len(row)) // 2)
@@ -334,16 +338,18 @@ def test_crops(make: Make, tmp_path: Path) -> None:
             assert np.abs(piece - expected).max() < 1e-6
             del row, piece
     with pytest.raises(stoker.RecordError, match="pad_if_needed"):
-        run(make, tmp_path, [stoker.RandomAudioCrop(5000)])
+        run(make, tmp_path, [stoker.audio.RandomCrop(5000)])
 
 
 def test_masks(make: Make, stereo: tuple[Path, torch.Tensor, int]) -> None:
     folder, wave, _ = stereo
     spectrum = torchaudio.transforms.Spectrogram()(wave).numpy()
-    base = [stoker.PadOrTrim(wave.shape[1]), stoker.Spectrogram()]
+    base = [stoker.audio.PadOrTrim(wave.shape[1]), stoker.audio.Spectrogram()]
     times, bands = [], []
     for seed in range(60):
-        masked = run(make, folder, [*base, stoker.TimeMasking(30), stoker.FrequencyMasking(20)], seed=seed)[0]
+        masked = run(make, folder, [*base, stoker.audio.TimeMasking(30), stoker.audio.FrequencyMasking(20)], seed=seed)[
+            0
+        ]
         gone = masked == 0
         t, f = gone.all(axis=(0, 1)), gone.all(axis=(0, 2))
         times.append(int(t.sum()))
@@ -357,7 +363,7 @@ def test_masks(make: Make, stereo: tuple[Path, torch.Tensor, int]) -> None:
     assert max(bands) <= 20
     assert 10 < np.mean(times) < 19  # of a uniform draw below 30, rounded down
     assert 6 < np.mean(bands) < 13
-    augmented = run(make, folder, [*base, stoker.SpecAugment(2, 20, 2, 15, iid_masks=False)])[0]
+    augmented = run(make, folder, [*base, stoker.audio.SpecAugment(2, 20, 2, 15, iid_masks=False)])[0]
     mean = spectrum.mean()
     changed = np.abs(augmented - mean) < 1e-4 * mean
     assert 0 < changed.mean() < 0.6
@@ -367,24 +373,24 @@ def test_says_what_is_missing(make: Make, tmp_path: Path) -> None:
     for i, (rate, channels) in enumerate([(8000, 1), (16000, 2), (8000, 1)]):
         soundfile.write(tmp_path / f"{i}.wav", sound(0.2, rate, channels), rate)
 
-    def fails(match: str, *ops: stoker.transforms.Transform) -> None:
+    def fails(match: str, *ops: st.Transform) -> None:
         with pytest.raises(stoker.StokerError, match=match):
             run(make, tmp_path, list(ops))
 
-    fails(r"number of channels is not the same.*Mono", stoker.DecodeAudio())
-    fails(r"rate is not the same.*Resample", stoker.Mono(), stoker.MelSpectrogram())
-    fails(r"rate is not the same.*Resample", stoker.Mono(), stoker.RandomAudioCrop(seconds=1))
-    fails(r"sample_rate is 16000, but the sound has 8000 Hz", stoker.Mono(), stoker.Resample(8000),
-          stoker.MelSpectrogram(16000))  # fmt: skip
-    fails("RandomCrop is for images.*RandomAudioCrop", stoker.RandomCrop(100))
-    fails("TimeMasking works on a spectrogram", stoker.Mono(), stoker.TimeMasking(3))
-    fails("samples, or seconds|samples or seconds", stoker.RandomAudioCrop())
-    fails("prime factor", stoker.Mono(), stoker.Spectrogram(134))
-    rows = run(make, tmp_path, [stoker.Mono()])
+    fails(r"number of channels is not the same.*Mono", stoker.audio.Decode())
+    fails(r"rate is not the same.*Resample", stoker.audio.Mono(), stoker.audio.MelSpectrogram())
+    fails(r"rate is not the same.*Resample", stoker.audio.Mono(), stoker.audio.RandomCrop(seconds=1))
+    fails(r"sample_rate is 16000, but the sound has 8000 Hz", stoker.audio.Mono(), stoker.audio.Resample(8000),
+          stoker.audio.MelSpectrogram(16000))  # fmt: skip
+    fails("RandomCrop is for images.*RandomAudioCrop", st.RandomCrop(100))
+    fails("TimeMasking works on a spectrogram", stoker.audio.Mono(), stoker.audio.TimeMasking(3))
+    fails("samples, or seconds|samples or seconds", stoker.audio.RandomCrop())
+    fails("prime factor", stoker.audio.Mono(), stoker.audio.Spectrogram(134))
+    rows = run(make, tmp_path, [stoker.audio.Mono()])
     assert [len(r) for r in rows] == [1600, 3200, 1600]
     (tmp_path / "3.wav").write_bytes((tmp_path / "0.wav").read_bytes()[:-50])
     with pytest.raises(stoker.RecordError, match=r"3\.wav.*cut off"):
-        run(make, tmp_path, [stoker.Mono()])
+        run(make, tmp_path, [stoker.audio.Mono()])
 
 
 def test_long_recordings(make: Make, tmp_path: Path) -> None:
@@ -393,13 +399,13 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
     for i in range(3):
         soundfile.write(tmp_path / f"{i}.flac", data, 48000)
     expected, _ = soundfile.read(tmp_path / "0.flac", dtype="float32")
-    loader = make(tmp_path, batch_size=1, memory="400MB", fields={"audio": [stoker.NormalizeAudio("std")]})
+    loader = make(tmp_path, batch_size=1, memory="400MB", fields={"audio": [stoker.audio.Normalize("std")]})
     for batch in loader:
         want = (expected - expected.mean()) / math.sqrt(expected.var() + 1e-7)
         assert np.abs(batch.audio[0] - want).max() < 1e-4
         del batch
     # A crop needs little, wherever it lies.
-    loader = make(tmp_path, batch_size=3, memory="128MB", fields={"audio": [stoker.CenterAudioCrop(seconds=1)]})
+    loader = make(tmp_path, batch_size=3, memory="128MB", fields={"audio": [stoker.audio.CenterCrop(seconds=1)]})
     at = (len(expected) - 48000) // 2
     assert (next(iter(loader)).audio[1] == expected[at : at + 48000].T).all()
 
@@ -413,17 +419,17 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
     for i, (rate, channels) in enumerate([(44100, 2), (8000, 1), (16000, 2), (22050, 1), (48000, 2)]):
         files.append(folder / f"{i}.flac")
         soundfile.write(files[-1], 0.9 * sound(0.4 + 0.2 * i, rate, channels, i), rate, subtype="PCM_16")
-    ops = [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(12000)]
+    ops = [stoker.audio.Mono(), stoker.audio.Resample(16000), stoker.audio.PadOrTrim(12000)]
     live = next(iter(make(folder, 5, fields={"audio": ops}))).audio.copy()
     out = tmp_path / "p"
     stoker.pack(folder, out, fields={"audio": ops}, audio=form)
     flags = ["--audio-rate", "16000", "--mono", "--audio-samples", "12000", "--audio", form]
     subprocess.run([binary, "pack", str(folder), str(tmp_path / "q"), *flags], check=True, capture_output=True)
-    packed = next(iter(make(out, 5, fields={"audio": [stoker.PadOrTrim(12000)]}))).audio
+    packed = next(iter(make(out, 5, fields={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
     level = 0.0 if form == "f32" else 0.5 / 32768 + 1e-7
     assert packed.shape == live.shape == (5, 1, 12000)
     assert np.abs(packed - live).max() <= level
-    again = next(iter(make(tmp_path / "q", 5, fields={"audio": [stoker.PadOrTrim(12000)]}))).audio
+    again = next(iter(make(tmp_path / "q", 5, fields={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
     assert np.array_equal(packed, again)
     for name in (out, tmp_path / "q"):
         with pa.OSFile(str(next(name.glob("*.arrow")))) as source:
@@ -439,8 +445,8 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
         assert np.abs(packed[i, 0, : len(want)] - want).max() <= 1e-4
         assert (packed[i, 0, len(want) :] == 0).all()
     # What comes behind works on it as on any recording.
-    mel = [stoker.MelSpectrogram(16000, n_mels=20)]
-    near = next(iter(make(out, 5, fields={"audio": [stoker.PadOrTrim(12000), *mel]}))).audio
+    mel = [stoker.audio.MelSpectrogram(16000, n_mels=20)]
+    near = next(iter(make(out, 5, fields={"audio": [stoker.audio.PadOrTrim(12000), *mel]}))).audio
     exact = next(iter(make(folder, 5, fields={"audio": [*ops, *mel]}))).audio
     assert (np.abs(near - exact) <= (0 if form == "f32" else 1e-3 * (1 + exact))).all()
 
@@ -450,25 +456,30 @@ def test_work_done_once_of_any_length(make: Make, tmp_path: Path) -> None:
     folder.mkdir()
     for i, (rate, channels) in enumerate([(44100, 2), (32000, 2), (16000, 2)]):
         soundfile.write(folder / f"{i}.wav", sound(0.3 + 0.2 * i, rate, channels, i), rate)
-    live = next(iter(make(folder, 3, fields={"audio": [stoker.Resample(16000)]}))).audio
-    stoker.pack(folder, tmp_path / "p", fields={"audio": [stoker.Resample(16000)]})
-    packed = next(iter(make(tmp_path / "p", 3, fields={"audio": [stoker.DecodeAudio()]}))).audio
+    live = next(iter(make(folder, 3, fields={"audio": [stoker.audio.Resample(16000)]}))).audio
+    stoker.pack(folder, tmp_path / "p", fields={"audio": [stoker.audio.Resample(16000)]})
+    packed = next(iter(make(tmp_path / "p", 3, fields={"audio": [stoker.audio.Decode()]}))).audio
     assert all(np.array_equal(packed[i], live[i]) and packed[i].shape[1] == 2 for i in range(3))
     # Variants of random crops, and spectrograms as arrays.
-    crop = [stoker.Resample(16000), stoker.RandomAudioCrop(3000)]
+    crop = [stoker.audio.Resample(16000), stoker.audio.RandomCrop(3000)]
     stoker.pack(folder, tmp_path / "v", fields={"audio": crop}, augment=2, seed=1)
-    loader = make(tmp_path / "v", 3, fields={"audio": [stoker.PadOrTrim(3000)]})
+    loader = make(tmp_path / "v", 3, fields={"audio": [stoker.audio.PadOrTrim(3000)]})
     first, second = (next(iter(loader)).audio.copy() for _ in range(2))
     assert first.shape == second.shape == (3, 2, 3000) and (first != second).any(axis=(1, 2)).all()
-    mel = [stoker.Resample(16000), stoker.Mono(), stoker.PadOrTrim(8000), stoker.MelSpectrogram(16000, n_mels=16)]
+    mel = [
+        stoker.audio.Resample(16000),
+        stoker.audio.Mono(),
+        stoker.audio.PadOrTrim(8000),
+        stoker.audio.MelSpectrogram(16000, n_mels=16),
+    ]
     stoker.pack(folder, tmp_path / "m", fields={"audio": mel})
     assert np.array_equal(
         next(iter(make(tmp_path / "m", 3))).audio, next(iter(make(folder, 3, fields={"audio": mel}))).audio
     )
     with pytest.raises(stoker.StokerError, match="rates"):
-        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Mono()]})
+        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.audio.Mono()]})
     with pytest.raises(stoker.ConfigError, match="audio="):
-        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Resample(16000)]}, audio="mp3")
+        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.audio.Resample(16000)]}, audio="mp3")
 
 
 SUBTYPES = [
@@ -490,7 +501,7 @@ def test_containers(make: Make, tmp_path: Path, channels: int) -> None:
         path = tmp_path / "x" / f"{i:03}.{end}"
         soundfile.write(path, sound(0.1, 8000, channels, i), 8000, format=form, subtype=subtype, endian=endian)
         want.append(soundfile.read(path, dtype="float32", always_2d=True)[0].T)
-    batch = next(iter(make(tmp_path / "x", batch_size=len(want), fields={"audio": [stoker.PadOrTrim(800)]})))
+    batch = next(iter(make(tmp_path / "x", batch_size=len(want), fields={"audio": [stoker.audio.PadOrTrim(800)]})))
     for got, expected, form in zip(batch.audio, want, SUBTYPES, strict=True):
         np.testing.assert_array_equal(got, expected, str(form))
 
@@ -501,7 +512,7 @@ def test_flac_after_a_tag(make: Make, tmp_path: Path) -> None:
     (tmp_path / "a.flac").write_bytes(b"ID3\x04\0\0\0\0\0\x0a" + b"\0" * 10 + data)
     want = soundfile.read(tmp_path / "a.flac", dtype="float32")[0]
     np.testing.assert_array_equal(
-        next(iter(make(tmp_path, batch_size=1, fields={"audio": [stoker.DecodeAudio()]}))).audio[0][:, 0], want
+        next(iter(make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.Decode()]}))).audio[0][:, 0], want
     )
 
 
@@ -547,10 +558,10 @@ def test_by_ffmpeg(make: Make, tmp_path: Path, name: str, codec: str, form: str 
         to_float = av.AudioResampler("fltp", None, None)
         parts = [to_float.resample(frame)[0].to_ndarray() for frame in file.decode(audio=0)]
     want = np.concatenate(parts, 1)
-    with make(tmp_path, batch_size=1, fields={"audio": [stoker.DecodeAudio()]}) as loader:
+    with make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.Decode()]}) as loader:
         np.testing.assert_allclose(next(iter(loader)).audio[0], want.T, atol=1e-7)
     middle = want.shape[1] // 2 - 500
-    with make(tmp_path, batch_size=1, fields={"audio": [stoker.CenterAudioCrop(1000)]}) as loader:
+    with make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.CenterCrop(1000)]}) as loader:
         np.testing.assert_allclose(next(iter(loader)).audio[0], want[:, middle : middle + 1000], atol=1e-7)
 
 
@@ -560,7 +571,7 @@ def test_the_first_reason(make: Make, tmp_path: Path, binary: str) -> None:
         soundfile.write(tmp_path / f"{i}.wav", sound(0.1, 8000, 1), 8000)
         data = (tmp_path / f"{i}.wav").read_bytes()
         (tmp_path / f"{i}.wav").write_bytes(data[:-100])
-    for ops in ([stoker.DecodeAudio()], [stoker.Mono()]):
+    for ops in ([stoker.audio.Decode()], [stoker.audio.Mono()]):
         with pytest.raises(stoker.StokerError, match=r"can be read: .*0\.wav: wav: .*: the file is cut off"):
             make(tmp_path, batch_size=1, fields={"audio": ops})
     shown = subprocess.run([binary, "inspect", tmp_path], capture_output=True, text=True, check=True).stdout

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import transforms_augment, transforms_detection
+from stoker import transforms as T
 
 ROOT = Path(__file__).parent.parent.parent
 Make = Callable[..., stoker.Loader]
@@ -25,11 +25,11 @@ Make = Callable[..., stoker.Loader]
 def test_signatures_are_torchvisions() -> None:
     v2 = pytest.importorskip("torchvision.transforms.v2")
     compared = 0
-    for name in [*stoker.transforms.__all__, *transforms_augment.__all__, *transforms_detection.__all__]:
+    for name in T.__all__:
         theirs = getattr(v2, name, None)
         if name in ("Transform", "AutoAugmentPolicy", "ToDtype") or theirs is None:
             continue
-        ours = inspect.signature(getattr(stoker, name).__init__).parameters
+        ours = inspect.signature(getattr(T, name).__init__).parameters
         for p in inspect.signature(theirs.__init__).parameters.values():
             if p.name in ("self", "labels_getter"):
                 continue
@@ -43,31 +43,31 @@ def test_signatures_are_torchvisions() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: stoker.ColorJitter(brightness=-1), "brightness=-1"),
-        (lambda: stoker.ColorJitter(hue=0.6), "0 to 0.5"),
-        (lambda: stoker.ColorJitter(hue=(0.3, 0.1)), "smaller one first"),
-        (lambda: stoker.ColorJitter(saturated=1), "saturat"),
-        (lambda: stoker.Grayscale(2), "1 or 3"),
-        (lambda: stoker.RandomPosterize(9), "from 0 to 8"),
-        (lambda: stoker.RandomSolarize(70000), "threshold"),
-        (lambda: stoker.RandomInvert(p=2), "from 0 to 1"),
-        (lambda: stoker.GaussianBlur(4), "odd"),
-        (lambda: stoker.GaussianBlur(3, sigma=(2, 1)), "sigma"),
-        (lambda: stoker.RandomRotation(-3), "must not be negative"),
-        (lambda: stoker.RandomRotation(3, interpolation="bicubic"), "nearest, bilinear"),
-        (lambda: stoker.RandomAffine(3, translate=(0.1, 2)), "between 0 and 1"),
-        (lambda: stoker.RandomAffine(3, scale=(0, 1)), "positive"),
-        (lambda: stoker.RandomAffine(3, shear=(1, 2, 3)), "2 or 4"),
-        (lambda: stoker.RandomErasing(scale=(0.1, 2)), "scale"),
-        (lambda: stoker.RandomErasing(value="noise"), "random"),
-        (lambda: stoker.AutoAugment("mnist"), "imagenet, cifar10, svhn"),
-        (lambda: stoker.RandAugment(magnitude=31), "magnitude"),
-        (lambda: stoker.RandomApply([]), "at least one"),
-        (lambda: stoker.RandomApply([stoker.RandomInvert]), r"write RandomInvert\(\.\.\.\)"),
-        (lambda: stoker.RandomChoice([stoker.RandomInvert()], p=[1, 2]), "p="),
-        (lambda: stoker.RandomCrop(4, padding=1, padding_mode="mirror"), "reflect"),
-        (lambda: stoker.MixUp(alpha=0), "alpha"),
-        (lambda: stoker.CutMix(num_classes=0), "num_classes"),
+        (lambda: T.ColorJitter(brightness=-1), "brightness=-1"),
+        (lambda: T.ColorJitter(hue=0.6), "0 to 0.5"),
+        (lambda: T.ColorJitter(hue=(0.3, 0.1)), "smaller one first"),
+        (lambda: T.ColorJitter(saturated=1), "saturat"),
+        (lambda: T.Grayscale(2), "1 or 3"),
+        (lambda: T.RandomPosterize(9), "from 0 to 8"),
+        (lambda: T.RandomSolarize(70000), "threshold"),
+        (lambda: T.RandomInvert(p=2), "from 0 to 1"),
+        (lambda: T.GaussianBlur(4), "odd"),
+        (lambda: T.GaussianBlur(3, sigma=(2, 1)), "sigma"),
+        (lambda: T.RandomRotation(-3), "must not be negative"),
+        (lambda: T.RandomRotation(3, interpolation="bicubic"), "nearest, bilinear"),
+        (lambda: T.RandomAffine(3, translate=(0.1, 2)), "between 0 and 1"),
+        (lambda: T.RandomAffine(3, scale=(0, 1)), "positive"),
+        (lambda: T.RandomAffine(3, shear=(1, 2, 3)), "2 or 4"),
+        (lambda: T.RandomErasing(scale=(0.1, 2)), "scale"),
+        (lambda: T.RandomErasing(value="noise"), "random"),
+        (lambda: T.AutoAugment("mnist"), "imagenet, cifar10, svhn"),
+        (lambda: T.RandAugment(magnitude=31), "magnitude"),
+        (lambda: T.RandomApply([]), "at least one"),
+        (lambda: T.RandomApply([T.RandomInvert]), r"write RandomInvert\(\.\.\.\)"),
+        (lambda: T.RandomChoice([T.RandomInvert()], p=[1, 2]), "p="),
+        (lambda: T.RandomCrop(4, padding=1, padding_mode="mirror"), "reflect"),
+        (lambda: T.MixUp(alpha=0), "alpha"),
+        (lambda: T.CutMix(num_classes=0), "num_classes"),
     ],
 )
 def test_refused(make: Callable[[], object], message: str) -> None:
@@ -76,7 +76,7 @@ def test_refused(make: Callable[[], object], message: str) -> None:
 
 
 def test_config_and_repr() -> None:
-    t = stoker.RandomApply([stoker.ColorJitter(0.4, hue=0.1), stoker.GaussianBlur(3)], p=0.8)
+    t = T.RandomApply([T.ColorJitter(0.4, hue=0.1), T.GaussianBlur(3)], p=0.8)
     assert t.to_config() == {
         "op": "RandomApply",
         "p": 0.8,
@@ -85,8 +85,8 @@ def test_config_and_repr() -> None:
             {"op": "GaussianBlur", "kernel_size": [3, 3], "sigma": [0.1, 2.0]},
         ],
     }
-    assert repr(stoker.RandAugment(magnitude=5)) == "RandAugment(magnitude=5)"
-    assert stoker.AutoAugment(stoker.AutoAugmentPolicy.SVHN).to_config()["policy"] == "svhn"
+    assert repr(T.RandAugment(magnitude=5)) == "RandAugment(magnitude=5)"
+    assert T.AutoAugment(T.AutoAugmentPolicy.SVHN).to_config()["policy"] == "svhn"
 
 
 def test_goldens_are_current() -> None:
@@ -111,7 +111,7 @@ SIDE = 96
 
 def rows(make: Make, pack: Path, transforms: list[Any], count: int = 24, **kwargs: Any) -> tuple[Any, stoker.Batch]:
     """Return the images as they are and a batch with the transforms done to them."""
-    crop = stoker.CenterCrop(SIDE)
+    crop = T.CenterCrop(SIDE)
     fields = {"plain": stoker.Field("image", [crop]), "image": stoker.Field("image", [crop, *transforms])}
     loader = make(pack, batch_size=count, fields=fields, seed=7, **kwargs)
     batch = next(iter(loader)).copy()
@@ -130,43 +130,41 @@ def hwc(image: Any) -> Any:
 def fixed() -> list[tuple[Any, Callable[[Any, Any], Any]]]:
     """Return transforms that leave nothing to chance, and what torchvision does then."""
     return [
-        (stoker.ColorJitter(brightness=(1.3, 1.3)), lambda f, t: f.adjust_brightness(t, 1.3)),
-        (stoker.ColorJitter(contrast=(0.6, 0.6)), lambda f, t: f.adjust_contrast(t, 0.6)),
-        (stoker.ColorJitter(saturation=(1.7, 1.7)), lambda f, t: f.adjust_saturation(t, 1.7)),
-        (stoker.ColorJitter(hue=(0.2, 0.2)), lambda f, t: f.adjust_hue(t, 0.2)),
-        (stoker.Grayscale(3), lambda f, t: f.rgb_to_grayscale(t, 3)),
-        (stoker.Grayscale(), lambda f, t: f.rgb_to_grayscale(t, 1)),
-        (stoker.RandomGrayscale(p=1), lambda f, t: f.rgb_to_grayscale(t, 3)),
-        (stoker.RandomInvert(p=1), lambda f, t: f.invert(t)),
-        (stoker.RandomPosterize(3, p=1), lambda f, t: f.posterize(t, 3)),
-        (stoker.RandomSolarize(130, p=1), lambda f, t: f.solarize(t, 130)),
-        (stoker.RandomEqualize(p=1), lambda f, t: f.equalize(t)),
-        (stoker.RandomAutocontrast(p=1), lambda f, t: f.autocontrast(t)),
-        (stoker.RandomAdjustSharpness(2.5, p=1), lambda f, t: f.adjust_sharpness(t, 2.5)),
-        (stoker.GaussianBlur((9, 5), sigma=1.4), lambda f, t: f.gaussian_blur(t, [9, 5], [1.4, 1.4])),
-        (stoker.RandomRotation((90, 90)), lambda f, t: f.rotate(t, 90)),
-        (stoker.RandomRotation((33, 33), fill=(9, 99, 200)), lambda f, t: f.rotate(t, 33, fill=[9, 99, 200])),
+        (T.ColorJitter(brightness=(1.3, 1.3)), lambda f, t: f.adjust_brightness(t, 1.3)),
+        (T.ColorJitter(contrast=(0.6, 0.6)), lambda f, t: f.adjust_contrast(t, 0.6)),
+        (T.ColorJitter(saturation=(1.7, 1.7)), lambda f, t: f.adjust_saturation(t, 1.7)),
+        (T.ColorJitter(hue=(0.2, 0.2)), lambda f, t: f.adjust_hue(t, 0.2)),
+        (T.Grayscale(3), lambda f, t: f.rgb_to_grayscale(t, 3)),
+        (T.Grayscale(), lambda f, t: f.rgb_to_grayscale(t, 1)),
+        (T.RandomGrayscale(p=1), lambda f, t: f.rgb_to_grayscale(t, 3)),
+        (T.RandomInvert(p=1), lambda f, t: f.invert(t)),
+        (T.RandomPosterize(3, p=1), lambda f, t: f.posterize(t, 3)),
+        (T.RandomSolarize(130, p=1), lambda f, t: f.solarize(t, 130)),
+        (T.RandomEqualize(p=1), lambda f, t: f.equalize(t)),
+        (T.RandomAutocontrast(p=1), lambda f, t: f.autocontrast(t)),
+        (T.RandomAdjustSharpness(2.5, p=1), lambda f, t: f.adjust_sharpness(t, 2.5)),
+        (T.GaussianBlur((9, 5), sigma=1.4), lambda f, t: f.gaussian_blur(t, [9, 5], [1.4, 1.4])),
+        (T.RandomRotation((90, 90)), lambda f, t: f.rotate(t, 90)),
+        (T.RandomRotation((33, 33), fill=(9, 99, 200)), lambda f, t: f.rotate(t, 33, fill=[9, 99, 200])),
         (
-            stoker.RandomRotation((-20, -20), interpolation="bilinear", center=(10, 60)),
+            T.RandomRotation((-20, -20), interpolation="bilinear", center=(10, 60)),
             lambda f, t: f.rotate(t, -20, interpolation="bilinear", center=[10, 60], fill=0),
         ),
         (
-            stoker.RandomAffine((12, 12), scale=(1.2, 1.2), shear=(7, 7, -4, -4), interpolation="bilinear", fill=50),
+            T.RandomAffine((12, 12), scale=(1.2, 1.2), shear=(7, 7, -4, -4), interpolation="bilinear", fill=50),
             lambda f, t: f.affine(t, 12, [0, 0], 1.2, [7, -4], interpolation="bilinear", fill=50),
         ),
-        (stoker.RandomVerticalFlip(p=1), lambda f, t: f.vertical_flip(t)),
-        (stoker.Compose([stoker.RandomInvert(p=1), stoker.RandomEqualize(p=1)]), lambda f, t: f.equalize(f.invert(t))),
-        (stoker.RandomApply([stoker.RandomInvert(p=1)], p=0), lambda f, t: t),
+        (T.RandomVerticalFlip(p=1), lambda f, t: f.vertical_flip(t)),
+        (T.Compose([T.RandomInvert(p=1), T.RandomEqualize(p=1)]), lambda f, t: f.equalize(f.invert(t))),
+        (T.RandomApply([T.RandomInvert(p=1)], p=0), lambda f, t: t),
         (
-            stoker.OneOf([stoker.RandomInvert(p=0), stoker.RandomPosterize(1, p=1)], p=[0, 1]),
+            T.OneOf([T.RandomInvert(p=0), T.RandomPosterize(1, p=1)], p=[0, 1]),
             lambda f, t: f.posterize(t, 1),
         ),
     ]
 
 
-@pytest.mark.parametrize(
-    ("transform", "theirs"), fixed(), ids=lambda v: repr(v) if isinstance(v, stoker.Transform) else ""
-)
+@pytest.mark.parametrize(("transform", "theirs"), fixed(), ids=lambda v: repr(v) if isinstance(v, T.Transform) else "")
 def test_pixels(make: Make, pack: Path, transform: Any, theirs: Callable[[Any, Any], Any]) -> None:
     f = pytest.importorskip("torchvision.transforms.v2.functional")
     plain, batch = rows(make, pack, [transform], 8)
@@ -189,7 +187,7 @@ def test_policies_do_what_torchvision_does(make: Make, pack: Path) -> None:
         m = fn(31, SIDE, SIDE)
         for sign in (1, -1) if signed else (1,):
             space[name, sign] = 0.0 if m is None else sign * float(m[21])
-    plain, batch = rows(make, pack, [stoker.RandAugment(num_ops=1, magnitude=21)], 100)
+    plain, batch = rows(make, pack, [T.RandAugment(num_ops=1, magnitude=21)], 100)
     seen = set()
     for before, after in zip(plain, batch["image"], strict=True):
         ours = torch.from_numpy(after.astype(np.int16)).permute(2, 0, 1)
@@ -205,7 +203,7 @@ def test_policies_do_what_torchvision_does(make: Make, pack: Path) -> None:
 
 def test_padded_crop_is_a_window(make: Make, pack: Path) -> None:
     for mode in ("reflect", "symmetric", "edge", "constant"):
-        plain, batch = rows(make, pack, [stoker.RandomCrop(SIDE, padding=6, padding_mode=mode)])
+        plain, batch = rows(make, pack, [T.RandomCrop(SIDE, padding=6, padding_mode=mode)])
         corners = set()
         for before, after in zip(plain, batch["image"], strict=True):
             padded = np.pad(before, ((6, 6), (6, 6), (0, 0)), mode=mode)  # type: ignore[call-overload]
@@ -221,7 +219,7 @@ def test_padded_crop_is_a_window(make: Make, pack: Path) -> None:
 
 
 def test_erasing(make: Make, pack: Path) -> None:
-    plain, batch = rows(make, pack, [stoker.RandomErasing(p=1, value=(1, 2, 3))])
+    plain, batch = rows(make, pack, [T.RandomErasing(p=1, value=(1, 2, 3))])
     for before, after in zip(plain, batch["image"], strict=True):
         ys, xs = np.nonzero((before != after).any(-1))
         box = after[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
@@ -232,8 +230,8 @@ def test_erasing(make: Make, pack: Path) -> None:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_erasing_behind_normalize(make: Make, pack: Path, layout: str, dtype: str) -> None:
-    chain = [stoker.ToDtype(dtype, scale=True), stoker.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
-    erase = stoker.RandomErasing(p=1, scale=(0.1, 0.2), value="random")
+    chain = [T.ToDtype(dtype, scale=True), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
+    erase = T.RandomErasing(p=1, scale=(0.1, 0.2), value="random")
     plain, batch = rows(make, pack, [*chain, erase], 60, layout=layout)
     image = batch["image"].astype(np.float64)
     if layout == "NCHW":
@@ -248,17 +246,15 @@ def test_erasing_behind_normalize(make: Make, pack: Path, layout: str, dtype: st
 
 def test_mask_follows_image(make: Make, pack: Path) -> None:
     moves = [
-        stoker.RandomAffine(20, translate=(0.1, 0.1), shear=5),
-        stoker.RandomCrop(80, padding=4, padding_mode="reflect"),
-        stoker.RandomHorizontalFlip(),
+        T.RandomAffine(20, translate=(0.1, 0.1), shear=5),
+        T.RandomCrop(80, padding=4, padding_mode="reflect"),
+        T.RandomHorizontalFlip(),
     ]
     fields = {
-        "image": stoker.Field(
-            "image", [stoker.CenterCrop(SIDE), stoker.Grayscale(3), stoker.RandomPosterize(8, p=1), *moves]
-        ),
+        "image": stoker.Field("image", [T.CenterCrop(SIDE), T.Grayscale(3), T.RandomPosterize(8, p=1), *moves]),
         "mask": stoker.Field(
             "image",
-            [stoker.CenterCrop(SIDE), stoker.Grayscale(3), stoker.RandomPosterize(8, p=1), *moves],
+            [T.CenterCrop(SIDE), T.Grayscale(3), T.RandomPosterize(8, p=1), *moves],
             mask=True,
             follow="image",
         ),
@@ -273,12 +269,12 @@ def test_mask_follows_image(make: Make, pack: Path) -> None:
 
 
 def test_two_views_and_local_crops(make: Make, pack: Path) -> None:
-    jitter = stoker.RandomApply([stoker.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
-    view = [stoker.RandomResizedCrop(64), stoker.RandomHorizontalFlip(), jitter, stoker.RandomGrayscale(0.2)]
-    local = [stoker.RandomResizedCrop(32, scale=(0.05, 0.4)), jitter, stoker.GaussianBlur(3)]
+    jitter = T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
+    view = [T.RandomResizedCrop(64), T.RandomHorizontalFlip(), jitter, T.RandomGrayscale(0.2)]
+    local = [T.RandomResizedCrop(32, scale=(0.05, 0.4)), jitter, T.GaussianBlur(3)]
     fields = {
-        "one": stoker.Field("image", [*view, stoker.GaussianBlur(7)]),
-        "two": stoker.Field("image", [*view, stoker.RandomSolarize(128, p=0.2)]),
+        "one": stoker.Field("image", [*view, T.GaussianBlur(7)]),
+        "two": stoker.Field("image", [*view, T.RandomSolarize(128, p=0.2)]),
         **{f"local{i}": stoker.Field("image", local) for i in range(4)},
     }
     first = next(iter(make(pack, batch_size=40, fields=fields, seed=3, threads=1))).copy()
@@ -295,8 +291,8 @@ def test_two_views_and_local_crops(make: Make, pack: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_mixup(make: Make, pack: Path, dtype: str) -> None:
-    convert = [] if dtype == "uint8" else [stoker.ToDtype(dtype, scale=True)]
-    mix = stoker.MixUp(alpha=0.8, images=["image"])
+    convert = [] if dtype == "uint8" else [T.ToDtype(dtype, scale=True)]
+    mix = T.MixUp(alpha=0.8, images=["image"])
     plain, batch = rows(make, pack, convert, 50, batch_transforms=[mix], shuffle=True)
     _, images, labels = batch
     assert labels.dtype == np.float32
@@ -313,10 +309,10 @@ def test_mixup(make: Make, pack: Path, dtype: str) -> None:
 
 
 def test_cutmix_or_mixup(make: Make, pack: Path) -> None:
-    either = stoker.RandomChoice([stoker.MixUp(images=["image"]), stoker.CutMix(images=["image"])])
+    either = T.RandomChoice([T.MixUp(images=["image"]), T.CutMix(images=["image"])])
     fields = {
-        "plain": stoker.Field("image", [stoker.CenterCrop(SIDE)]),
-        "image": stoker.Field("image", [stoker.CenterCrop(SIDE)]),
+        "plain": stoker.Field("image", [T.CenterCrop(SIDE)]),
+        "image": stoker.Field("image", [T.CenterCrop(SIDE)]),
     }
     kinds = set()
     for batch in make(pack, batch_size=20, fields=fields, seed=1, shuffle=True, batch_transforms=[either]):
@@ -338,8 +334,8 @@ def test_cutmix_or_mixup(make: Make, pack: Path) -> None:
 
 def test_misplaced_transforms_are_explained(make: Make, pack: Path) -> None:
     with pytest.raises(stoker.ConfigError, match="batch_transforms"):
-        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8), stoker.MixUp()]})
+        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8), T.MixUp()]})
     with pytest.raises(stoker.ConfigError, match="fields"):
-        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8)]}, batch_transforms=[stoker.RandomInvert()])
+        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8)]}, batch_transforms=[T.RandomInvert()])
     with pytest.raises(stoker.ConfigError, match="before ToDtype"):
-        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8), stoker.ToDtype(), stoker.ColorJitter(0.1)]})
+        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8), T.ToDtype(), T.ColorJitter(0.1)]})

@@ -12,6 +12,7 @@ import pytest
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 if not (CHECKOUT / "bench" / "gates.py").is_file():
     pytest.skip("bench is not in this tree", allow_module_level=True)
@@ -49,7 +50,7 @@ def test_arms_that_crop_by_torchvisions_rule_give_the_centred_square(
         Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)).save(file)
     want = gates.reference(files, job.size).astype(np.int16)
 
-    crop = stoker.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)
+    crop = T.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)
     loader = make(tmp_path / "images", batch_size=len(files), fields={"image": [crop]})
     for _ in range(8):
         (batch,) = loader

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 datasets: Any = pytest.importorskip("torchvision.datasets")
 
@@ -34,7 +35,7 @@ def agree(make: Make, binary: str, url: str, reference: Any, tmp_path: Path, lab
     for source in (url, *map(str, packs)):
         first = np.asarray(reference[0][0])
         mode = "L" if first.ndim == 2 else "RGB"
-        fields = {"image": stoker.Field("image", [stoker.CenterCrop(first.shape[:2])], mode=mode)}
+        fields = {"image": stoker.Field("image", [T.CenterCrop(first.shape[:2])], mode=mode)}
         loader = make(source, batch_size=7, shuffle=True, seed=3, fields=fields)
         seen = set()
         for batch in loader:

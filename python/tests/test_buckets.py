@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 COUNT = 300
@@ -116,7 +117,7 @@ def test_by_proportions(make: Make, binary: str, tmp_path: Path, packed: bool) -
     if packed:
         subprocess.run([binary, "pack", str(source), str(tmp_path / "p")], check=True, capture_output=True)
         source = tmp_path / "p"
-    fields: Any = {"image": [stoker.CenterCrop(32)]}
+    fields: Any = {"image": [T.CenterCrop(32)]}
     bounds = [0.8, 1.0, 1.25]
     loader = make(source, 8, shuffle=True, fields=fields, bucket=stoker.Buckets("image", boundaries=bounds))
     seen = []

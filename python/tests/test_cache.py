@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 
 
 def test_epochs_are_the_same(make: Make, photos: Path, tmp_path: Path) -> None:
     def load(**more: object) -> stoker.Loader:
-        crop = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
+        crop = [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]
         return make(photos, batch_size=16, shuffle=True, seed=4, fields={"image": crop}, **more)
 
     plain, cached = load(cache=False), load(cache_dir=tmp_path / "cache")
@@ -36,7 +37,7 @@ def test_epochs_are_the_same(make: Make, photos: Path, tmp_path: Path) -> None:
 
 def test_another_loader_finds_it(make: Make, photos: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        with make(photos, batch_size=16, fields={"image": [stoker.Resize((32, 32))]}, cache_dir=tmp_path) as loader:
+        with make(photos, batch_size=16, fields={"image": [T.Resize((32, 32))]}, cache_dir=tmp_path) as loader:
             for _ in range(8):
                 for _batch in loader:
                     pass
@@ -47,7 +48,7 @@ def test_another_loader_finds_it(make: Make, photos: Path, tmp_path: Path) -> No
 def test_unwritable(make: Make, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="there is no cache"):
-        loader = make(photos, batch_size=16, fields={"image": [stoker.Resize((32, 32))]}, cache_dir=tmp_path / "file")
+        loader = make(photos, batch_size=16, fields={"image": [T.Resize((32, 32))]}, cache_dir=tmp_path / "file")
     assert sum(len(batch["label"]) for batch in loader) == 203
 
 
@@ -56,7 +57,7 @@ def test_nothing_is_said_if_nobody_wanted_a_cache(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "file"))
-    crop = {"image": [stoker.Resize((32, 32))]}
+    crop = {"image": [T.Resize((32, 32))]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make(photos, batch_size=16, fields=crop)
@@ -67,7 +68,7 @@ def test_nothing_is_said_if_nobody_wanted_a_cache(
 
 def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders are cached unless somebody says no; nothing else is, and nothing is kept in memory."""
-    crop = {"image": [stoker.Resize((32, 32))]}
+    crop = {"image": [T.Resize((32, 32))]}
 
     def cached(source: object, **more: object) -> bool:
         with make(source, batch_size=16, fields=crop, **more) as loader:

@@ -15,6 +15,7 @@ import pytest
 
 import stoker
 from stoker import _connection, _epochs
+from stoker import transforms as st
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -58,7 +59,7 @@ def test_a_loader_opens_one_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_batch_access(make: Make) -> None:
-    loader = make("fake:len=20", batch_size=8, fields={"image": [stoker.CenterCrop(4)]})
+    loader = make("fake:len=20", batch_size=8, fields={"image": [st.CenterCrop(4)]})
     batch = next(iter(loader))
     assert batch["image"] is batch.image
     images, labels = batch

@@ -11,6 +11,7 @@ import pytest
 
 import stoker
 from conftest import children, open_files, rows, wait_for
+from stoker import transforms as T
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -37,7 +38,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         layout="NCHW",
         drop_last=True,
         shuffle=True,
-        fields={"image": stoker.RandomResizedCrop(224), "b": stoker.Field("image", [stoker.Resize(8)], layout="NHWC")},
+        fields={"image": T.RandomResizedCrop(224), "b": stoker.Field("image", [T.Resize(8)], layout="NHWC")},
     )
     config = loader.info["config"]
     assert config.pop("outputs") == [
@@ -114,7 +115,7 @@ def test_max_bad(make: Make, value: object, sent: str) -> None:
 
 
 def test_large_config(make: Make) -> None:
-    fields = {f"view{i}": stoker.Field("image", [stoker.RandomResizedCrop(96)] * 20) for i in range(30)}
+    fields = {f"view{i}": stoker.Field("image", [T.RandomResizedCrop(96)] * 20) for i in range(30)}
     loader = make("fake:", batch_size=2, fields=fields)
     assert len(loader.info["config"]["outputs"]) == 30
 
@@ -124,7 +125,7 @@ def test_python_without_memfd_and_pidfd(make: Make, monkeypatch: pytest.MonkeyPa
     before = open_files()
     monkeypatch.delattr(os, "memfd_create")
     monkeypatch.delattr(os, "pidfd_open")
-    fields = {f"view{i}": stoker.Field("image", [stoker.RandomResizedCrop(96)] * 20) for i in range(30)}
+    fields = {f"view{i}": stoker.Field("image", [T.RandomResizedCrop(96)] * 20) for i in range(30)}
     loader = make("fake:len=6&die_at=4", batch_size=2, fields=fields)
     with pytest.warns(stoker.EngineRestarted), pytest.raises(stoker.EngineDied, match="something is wrong"):
         rows(loader)
@@ -178,7 +179,7 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"timeout": 0}, "seconds"),
         ({"rank": 1}, "world_size="),
         ({"rank": 2, "world_size": 2}, "rank=2"),
-        ({"fields": {"image": [stoker.Resize]}}, r"write Resize\(...\)"),
+        ({"fields": {"image": [T.Resize]}}, r"write Resize\(...\)"),
         ({"fields": {"image": [lambda x: x]}}, "not a transform of stoker"),
         ({"fields": {"image": 5}}, "list of transforms"),
         ({"fields": {"index": []}}, "record numbers"),

@@ -16,6 +16,7 @@ import pytest
 import stoker
 from conftest import children, rows, wait_for
 from stoker import _batch
+from stoker import transforms as T
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -33,8 +34,8 @@ def test_errors_show_no_internal_frames(make: Make) -> None:
         lambda: make("fake:refuse=1"),
         lambda: make("fake:", batchsize=1),
         lambda: loader.load_state_dict({}),
-        lambda: stoker.Resize(siz=3),
-        lambda: stoker.Resize("big"),
+        lambda: T.Resize(siz=3),
+        lambda: T.Resize("big"),
         lambda: loader.set_epoch(-1),
     ):
         with pytest.raises(stoker.StokerError) as caught:

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as T
 
 
 def flip(path: Path, at: int) -> None:
@@ -34,7 +35,7 @@ def values(loader: stoker.Loader) -> list[bytes]:
 
 
 def resized(**options: Any) -> dict[str, Any]:
-    return {"batch_size": 4, "fields": {"image": [stoker.transforms.Resize((32, 32))]}, **options}
+    return {"batch_size": 4, "fields": {"image": [T.Resize((32, 32))]}, **options}
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_repair_refuses(copies: tuple[Path, Path], photos: Path, tmp_path: Path)
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.integers(0, 1000, (64, 200)).astype(np.int32), np.arange(64)
-SMALL: dict[str, Any] = {"fields": {"image": [stoker.transforms.Resize((16, 16))]}}
+SMALL: dict[str, Any] = {"fields": {"image": [T.Resize((16, 16))]}}
 
 
 def picture(kind: str = "JPEG") -> bytes:
@@ -179,7 +180,7 @@ def scans(out: Path) -> Path:
     return out / "x"
 
 
-SOUND: dict[str, Any] = {"fields": {"audio": [stoker.DecodeAudio()]}}
+SOUND: dict[str, Any] = {"fields": {"audio": [stoker.audio.Decode()]}}
 CONTAINERS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "zip stored": (lambda out: zipped(out, zipfile.ZIP_STORED), SMALL),
     "zip deflated": (lambda out: zipped(out, zipfile.ZIP_DEFLATED), SMALL),

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 COUNT = 40
@@ -147,7 +148,7 @@ def test_masks(make: Make, coco: Path, api: Any, masks: str) -> None:
     ids = [1, 18, 90]
     loader = make(
         f"coco:{coco}/annotations/instances_val2017.json?images=val2017&masks={masks}", batch_size=4,
-        fields={"image": [stoker.CenterCrop(130)], "mask": [stoker.CenterCrop(130)]},
+        fields={"image": [T.CenterCrop(130)], "mask": [T.CenterCrop(130)]},
     )  # fmt: skip
     assert loader.info["classes"].get("mask") == (["background", *NAMES] if masks == "classes" else None)
     found = 0
@@ -259,7 +260,7 @@ def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> No
 @pytest.mark.parametrize(("masks", "folder"), [("classes", "SegmentationClass"), ("instances", "SegmentationObject")])
 def test_voc_masks(make: Make, voc: Path, masks: str, folder: str) -> None:
     """Masks are those of the PNG files."""
-    crop = [stoker.CenterCrop(70)]
+    crop = [T.CenterCrop(70)]
     loader = make(f"{voc}?masks={masks}", batch_size=4, fields={"image": crop, "mask": crop})
     for i, (batch, row) in enumerate(rows(loader)):
         with Image.open(voc / f"{folder}/2007_{2 * i:06}.png") as picture:
@@ -297,7 +298,7 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     """Every record is what plain reading gives."""
     url = f"{yolo}/data.yaml?split=train&masks=instances"
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
-    loader = make(source, batch_size=8, fields={"image": [stoker.CenterCrop(70)], "mask": [stoker.CenterCrop(70)]})
+    loader = make(source, batch_size=8, fields={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
     assert loader.formats == {"boxes": "CXCYWH"} and loader.classes == NAMES
     plain = make(source, batch_size=8, fields=["boxes", "labels", "instances"])
     for i, (batch, row) in enumerate(rows(plain)):
@@ -382,7 +383,7 @@ def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_pat
     """A mask for each object, which follows the image; rows of boxes that are dropped go."""
     kind, root, url = stacked
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
-    crop = [stoker.CenterCrop(70)]
+    crop = [T.CenterCrop(70)]
     for i, (batch, row) in enumerate(rows(make(source, batch_size=4, fields={"image": crop}))):
         want = own_masks(kind, root, i)
         n, h, w = want.shape
@@ -390,7 +391,7 @@ def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_pat
         assert batch.masks[row].shape == (n, 70, 70) and len(batch.boxes[row]) == n
         np.testing.assert_array_equal(batch.masks[row][:, y : y + h, x : x + w], want)
     assert i == (5 if kind == "voc" else COUNT - 1)
-    few = make(source, batch_size=4, fields={"image": [*crop, stoker.SanitizeBoundingBoxes(min_size=12)]})
+    few = make(source, batch_size=4, fields={"image": [*crop, T.SanitizeBoundingBoxes(min_size=12)]})
     assert all(len(batch.masks[row]) == len(batch.boxes[row]) for batch, row in rows(few))
 
 
@@ -398,7 +399,7 @@ def test_more_instances_than_objects(make: Make, segmented: Path, tmp_path: Path
     shutil.copytree(segmented, tmp_path / "voc")
     shutil.copy(tmp_path / "voc/Annotations/0.xml", tmp_path / "voc/Annotations/4.xml")
     with pytest.raises(stoker.StokerError, match=r"SegmentationObject/4\.png: the pixel \d+, \d+ has object number \d"):
-        list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, fields={"image": [stoker.CenterCrop(20)]}))
+        list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, fields={"image": [T.CenterCrop(20)]}))
 
 
 # --- beside torchvision ------------------------------------------------------
@@ -409,45 +410,45 @@ def v2() -> Any:
 
 
 LISTS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any], list[Any]]]] = {
-    "resize": (lambda: [stoker.Resize((50, 70))], lambda t: [t.Resize((50, 70))]),
-    "crop": (lambda: [stoker.CenterCrop((38, 35))], lambda t: [t.CenterCrop((38, 35))]),
+    "resize": (lambda: [T.Resize((50, 70))], lambda t: [t.Resize((50, 70))]),
+    "crop": (lambda: [T.CenterCrop((38, 35))], lambda t: [t.CenterCrop((38, 35))]),
     "pad": (
-        lambda: [stoker.Resize((40, 60)), stoker.Pad((3, 5, 7, 11))],
+        lambda: [T.Resize((40, 60)), T.Pad((3, 5, 7, 11))],
         lambda t: [t.Resize((40, 60)), t.Pad((3, 5, 7, 11))],
     ),
     "flips": (
-        lambda: [stoker.Resize((50, 50)), stoker.RandomHorizontalFlip(1), stoker.RandomVerticalFlip(1)],
+        lambda: [T.Resize((50, 50)), T.RandomHorizontalFlip(1), T.RandomVerticalFlip(1)],
         lambda t: [t.Resize((50, 50)), t.RandomHorizontalFlip(1), t.RandomVerticalFlip(1)],
     ),
     "rotation": (
-        lambda: [stoker.Resize((60, 50)), stoker.RandomRotation((33, 33))],
+        lambda: [T.Resize((60, 50)), T.RandomRotation((33, 33))],
         lambda t: [t.Resize((60, 50)), t.RandomRotation((33, 33))],
     ),
     "rotation about a point": (
-        lambda: [stoker.Resize((60, 50)), stoker.RandomRotation((-20, -20), center=(10, 44))],
+        lambda: [T.Resize((60, 50)), T.RandomRotation((-20, -20), center=(10, 44))],
         lambda t: [t.Resize((60, 50)), t.RandomRotation((-20, -20), center=(10, 44))],
     ),
     "rotation that expands": (
-        lambda: [stoker.Resize((60, 50)), stoker.RandomRotation((33, 33), expand=True)],
+        lambda: [T.Resize((60, 50)), T.RandomRotation((33, 33), expand=True)],
         lambda t: [t.Resize((60, 50)), t.RandomRotation((33, 33), expand=True)],
     ),
     "quarter turn": (
-        lambda: [stoker.Resize((60, 50)), stoker.RandomRotation((90, 90), expand=True)],
+        lambda: [T.Resize((60, 50)), T.RandomRotation((90, 90), expand=True)],
         lambda t: [t.Resize((60, 50)), t.RandomRotation((90, 90), expand=True)],
     ),
     "affine": (
-        lambda: [stoker.Resize((60, 50)), stoker.RandomAffine((12, 12), scale=(1.3, 1.3), shear=(5, 5, -8, -8))],
+        lambda: [T.Resize((60, 50)), T.RandomAffine((12, 12), scale=(1.3, 1.3), shear=(5, 5, -8, -8))],
         lambda t: [t.Resize((60, 50)), t.RandomAffine((12, 12), scale=(1.3, 1.3), shear=(5, 5, -8, -8))],
     ),
     "a list": (
         lambda: [
-            stoker.RandomRotation((10, 10)),
-            stoker.Resize(56),
-            stoker.CenterCrop((48, 52)),
-            stoker.RandomHorizontalFlip(1),
-            stoker.RandomAffine((-9, -9)),
-            stoker.ClampKeyPoints(),
-            stoker.SanitizeBoundingBoxes(min_size=4, min_area=50),
+            T.RandomRotation((10, 10)),
+            T.Resize(56),
+            T.CenterCrop((48, 52)),
+            T.RandomHorizontalFlip(1),
+            T.RandomAffine((-9, -9)),
+            T.ClampKeyPoints(),
+            T.SanitizeBoundingBoxes(min_size=4, min_area=50),
         ],
         lambda t: [
             t.RandomRotation((10, 10)),
@@ -471,7 +472,7 @@ def test_boxes_follow_as_in_torchvision(make: Make, instances: str, api: Any, na
     from torchvision import tv_tensors
 
     ours, theirs = LISTS[name]
-    loader = make(instances, batch_size=8, fields={"image": [*ours(), stoker.ConvertBoundingBoxFormat(form)]})
+    loader = make(instances, batch_size=8, fields={"image": [*ours(), T.ConvertBoundingBoxFormat(form)]})
     assert loader.formats["boxes"] == form
     compose = t.Compose([*theirs(t), t.ConvertBoundingBoxFormat(form)])
     dropped = total = 0
@@ -508,12 +509,12 @@ def test_boxes_follow_as_in_torchvision(make: Make, instances: str, api: Any, na
 def test_boxes_follow_random_moves(make: Make, instances: str) -> None:
     """Masks and boxes move alike: the box around an instance of a mask is its box, moved."""
     moves = [
-        stoker.RandomResizedCrop(SIDE, scale=(0.5, 1)),
-        stoker.RandomHorizontalFlip(),
-        stoker.RandomAffine(10, translate=(0.1, 0.1)),
+        T.RandomResizedCrop(SIDE, scale=(0.5, 1)),
+        T.RandomHorizontalFlip(),
+        T.RandomAffine(10, translate=(0.1, 0.1)),
     ]
     loader = make(instances, batch_size=8, shuffle=True, seed=1, fields={
-        "image": [*moves, stoker.SanitizeBoundingBoxes(), stoker.ConvertBoundingBoxFormat("XYXY")], "mask": moves,
+        "image": [*moves, T.SanitizeBoundingBoxes(), T.ConvertBoundingBoxFormat("XYXY")], "mask": moves,
     })  # fmt: skip
     for batch in loader:
         for row in range(batch.rows):
@@ -526,10 +527,10 @@ def test_boxes_follow_random_moves(make: Make, instances: str) -> None:
 def test_mosaic(make: Make, instances: str) -> None:
     """Boxes and all that belongs to them come from four images, and lie inside."""
     loader = make(
-        instances, batch_size=8, shuffle=True, seed=2, batch_transforms=[stoker.Mosaic()],
-        fields={"image": [stoker.Resize((SIDE, SIDE)), stoker.RandomHSV(), stoker.ConvertBoundingBoxFormat("XYXY")]},
+        instances, batch_size=8, shuffle=True, seed=2, batch_transforms=[T.Mosaic()],
+        fields={"image": [T.Resize((SIDE, SIDE)), T.RandomHSV(), T.ConvertBoundingBoxFormat("XYXY")]},
     )  # fmt: skip
-    plain = make(instances, batch_size=8, shuffle=True, seed=2, fields={"image": [stoker.Resize((SIDE, SIDE))]})
+    plain = make(instances, batch_size=8, shuffle=True, seed=2, fields={"image": [T.Resize((SIDE, SIDE))]})
     for batch, before in zip(loader, plain, strict=True):
         assert (batch.index == before.index).all() and (batch.image != before.image).any()
         for row in range(batch.rows):

@@ -16,12 +16,13 @@ from fake_device import Fake
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]
 
 
-OPS = {"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]}
+OPS = {"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]}
 
 
 def same(a: Any, b: Any) -> bool:

@@ -15,6 +15,7 @@ from test_web import Web, web
 
 import stoker
 from conftest import wait_for
+from stoker import transforms as T
 
 __all__ = ["s3", "web"]
 Make = Callable[..., stoker.Loader]
@@ -190,7 +191,7 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
 @pytest.mark.parametrize("how", ["cache_dir", "stage"])
 @pytest.mark.parametrize("form", ["folder", "tar", "zip", "tar.gz", "npy"])
 def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, web: Web) -> None:
-    name, fields = f"data.{form}", {"image": [stoker.CenterCrop(48)]}
+    name, fields = f"data.{form}", {"image": [T.CenterCrop(48)]}
     if form == "folder":
         shutil.copytree(photos, web.data / name)
     elif form == "npy":

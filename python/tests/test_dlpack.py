@@ -13,10 +13,11 @@ import pytest
 from fake_device import Fake
 
 import stoker
+from stoker import transforms as T
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]
-OPS = {"image": [stoker.RandomCrop(24)]}
+OPS = {"image": [T.RandomCrop(24)]}
 
 
 def pointer(x: Any) -> int:
@@ -85,7 +86,7 @@ def test_jax(binary: str, photos: Path) -> None:
 
     code = (
         "import sys, numpy as np, jax.dlpack, stoker\n"
-        "loader = stoker.Loader(sys.argv[1], 16, fields={'image': [stoker.RandomCrop(24)]})\n"
+        "loader = stoker.Loader(sys.argv[1], 16, fields={'image': [stoker.transforms.RandomCrop(24)]})\n"
         "for batch in loader:\n"
         "    x = jax.dlpack.from_dlpack(batch.image)\n"
         "    assert x.unsafe_buffer_pointer() == batch.image.ctypes.data\n"

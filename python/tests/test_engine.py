@@ -25,9 +25,10 @@ from PIL import Image
 
 import stoker
 from conftest import SOURCE, alive, children, left_in_memory, open_files, shared_memory, wait_for
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
-CROP: dict[str, Any] = {"image": [stoker.RandomResizedCrop(48), stoker.RandomHorizontalFlip()]}
+CROP: dict[str, Any] = {"image": [T.RandomResizedCrop(48), T.RandomHorizontalFlip()]}
 COUNT = 203
 
 
@@ -97,19 +98,19 @@ def test_pixels_are_torchvisions(make: Make, pack: Path, photos: Path, name: str
     v2 = pytest.importorskip("torchvision.transforms.v2")
     bicubic = v2.InterpolationMode.BICUBIC
     ours, theirs = {
-        "center": ([stoker.CenterCrop(100)], [v2.CenterCrop(100)]),
-        "resize": ([stoker.Resize(96), stoker.CenterCrop(80)], [v2.Resize(96), v2.CenterCrop(80)]),
+        "center": ([T.CenterCrop(100)], [v2.CenterCrop(100)]),
+        "resize": ([T.Resize(96), T.CenterCrop(80)], [v2.Resize(96), v2.CenterCrop(80)]),
         "resize_max": (
-            [stoker.Resize(60, max_size=70), stoker.CenterCrop(50)],
+            [T.Resize(60, max_size=70), T.CenterCrop(50)],
             [v2.Resize(60, max_size=70), v2.CenterCrop(50)],
         ),
-        "bicubic": ([stoker.Resize((70, 90), "bicubic")], [v2.Resize((70, 90), bicubic)]),
+        "bicubic": ([T.Resize((70, 90), "bicubic")], [v2.Resize((70, 90), bicubic)]),
         "hflip": (
-            [stoker.Resize((90, 60)), stoker.RandomHorizontalFlip(1)],
+            [T.Resize((90, 60)), T.RandomHorizontalFlip(1)],
             [v2.Resize((90, 60)), v2.RandomHorizontalFlip(1)],
         ),
-        "pad": ([stoker.CenterCrop(300)], [v2.CenterCrop(300)]),
-        "vflip": ([stoker.CenterCrop(64), stoker.RandomVerticalFlip(1)], [v2.CenterCrop(64), v2.RandomVerticalFlip(1)]),
+        "pad": ([T.CenterCrop(300)], [v2.CenterCrop(300)]),
+        "vflip": ([T.CenterCrop(64), T.RandomVerticalFlip(1)], [v2.CenterCrop(64), v2.RandomVerticalFlip(1)]),
     }[name]  # fmt: skip
     got = np.concatenate([b.image for b in epoch(make(pack, batch_size=64, fields={"image": ours}))])
     transform = v2.Compose(theirs)
@@ -123,7 +124,7 @@ def test_pixels_are_torchvisions(make: Make, pack: Path, photos: Path, name: str
 
 
 def test_random_crop_is_a_box_of_the_image(make: Make, pack: Path, photos: Path) -> None:
-    loader = make(pack, batch_size=64, fields={"image": [stoker.RandomCrop(48)]}, seed=3)
+    loader = make(pack, batch_size=64, fields={"image": [T.RandomCrop(48)]}, seed=3)
     got = next(iter(loader)).image
     for i, image in enumerate(_pillow(photos)):
         whole = np.asarray(image)
@@ -135,11 +136,11 @@ def test_random_crop_is_a_box_of_the_image(make: Make, pack: Path, photos: Path)
 def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
     torch = pytest.importorskip("torch")
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    base = [stoker.CenterCrop(32)]
+    base = [T.CenterCrop(32)]
     plain = next(iter(make(pack, batch_size=16, fields={"image": base}))).image.copy()
     want = (plain.astype(np.float32) / 255 - np.float32(mean)) / np.float32(std)
     for dtype, tolerance in (("float32", 1e-5), ("float16", 2e-3), ("bfloat16", 2e-2)):
-        ops = [*base, stoker.ToDtype(dtype, scale=True), stoker.Normalize(mean, std)]
+        ops = [*base, T.ToDtype(dtype, scale=True), T.Normalize(mean, std)]
         for layout in ("NCHW", "NHWC", "channels_last"):
             batch = next(iter(make(pack, batch_size=16, fields={"image": ops}, output="torch", layout=layout)))
             assert batch.image.dtype == getattr(torch, dtype)
@@ -182,7 +183,7 @@ def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path
     for codec in ("keep", "dct"):
         sources.append(tmp_path / codec)
         subprocess.run([binary, "pack", folder, sources[-1], "--images", codec], check=True, capture_output=True)
-    crop = {"image": [stoker.CenterCrop(32)]}
+    crop = {"image": [T.CenterCrop(32)]}
     for source in sources:
         for apply, want in ((False, stored), (True, turned)):
             batch = next(iter(make(source, batch_size=8, fields=crop, apply_orientation=apply)))
@@ -193,9 +194,9 @@ def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path
 
 def test_two_views_of_one_field(make: Make, pack: Path) -> None:
     views = {
-        "a": stoker.Field("image", [stoker.RandomResizedCrop(32)]),
-        "b": stoker.Field("image", [stoker.RandomResizedCrop(32)]),
-        "small": stoker.Field("image", [stoker.Resize((8, 8))], layout="NCHW"),
+        "a": stoker.Field("image", [T.RandomResizedCrop(32)]),
+        "b": stoker.Field("image", [T.RandomResizedCrop(32)]),
+        "small": stoker.Field("image", [T.Resize((8, 8))], layout="NCHW"),
     }
     batch = next(iter(make(pack, batch_size=16, fields=views)))
     assert batch.keys() == ["a", "b", "small", "label", "index"]
@@ -207,9 +208,9 @@ def test_engine_refuses(make: Make, pack: Path, tmp_path: Path) -> None:
     with pytest.raises(stoker.ConfigError):
         make(tmp_path / "nowhere", batch_size=2)
     with pytest.raises(stoker.ConfigError, match="size"):
-        make(pack, batch_size=2, fields={"image": [stoker.Resize(20)]})
+        make(pack, batch_size=2, fields={"image": [T.Resize(20)]})
     with pytest.raises(stoker.ConfigError, match="image"):
-        make(pack, batch_size=2, fields={"imgae": [stoker.CenterCrop(20)]})
+        make(pack, batch_size=2, fields={"imgae": [T.CenterCrop(20)]})
     wait_for(lambda: not children(os.getpid()))
 
 
@@ -382,7 +383,7 @@ def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Path) -> None:
 TRAINER = """
 import os, sys, time, stoker
 loader = stoker.Loader(sys.argv[1], batch_size=8, shuffle=True,
-                       fields={"image": [stoker.RandomResizedCrop(48)]})
+                       fields={"image": [stoker.transforms.RandomResizedCrop(48)]})
 print("ready", flush=True)
 while True:
     for batch in loader:

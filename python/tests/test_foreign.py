@@ -13,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import _binary
+from stoker import transforms as T
 
 Image = pytest.importorskip("PIL.Image")
 features = pytest.importorskip("PIL.features")
@@ -60,7 +61,7 @@ def read(make: Make, source: Any, **more: Any) -> np.ndarray:
 
 def check(make: Make, binary: str, root: Path, want: list[np.ndarray], within: int) -> None:
     expected = np.stack(order(want)).astype(int)
-    got = read(make, root, fields={"image": [stoker.Resize((H, W))]}).astype(int)
+    got = read(make, root, fields={"image": [T.Resize((H, W))]}).astype(int)
     assert np.abs(got - expected).max() <= within
     env = _binary.environment()
     for images in ("auto", "raw"):
@@ -90,7 +91,7 @@ def test_jpeg_xl(make: Make, binary: str, tmp_path: Path) -> None:
 def test_jpeg_xl_of_16_bits_and_gray(make: Make, tmp_path: Path) -> None:
     gray = [picture(1, i, 65535)[..., 0] for i in range(COUNT)]
     write(tmp_path, [jxl(a, lossless=True) for a in gray], ".jxl")
-    got = read(make, tmp_path, fields={"image": stoker.Field("image", [stoker.Resize((H, W))], mode="L", depth=16)})
+    got = read(make, tmp_path, fields={"image": stoker.Field("image", [T.Resize((H, W))], mode="L", depth=16)})
     assert got.dtype == np.uint16 and np.array_equal(got[..., 0], np.stack(order(gray)))
 
 
@@ -121,11 +122,11 @@ def test_avif_of_more_than_8_bits(make: Make, tmp_path: Path, bits: int) -> None
     files = [codecs.avif_encode(picture(3, i, most), **options) for i in range(COUNT)]
     want = np.stack(order([codecs.avif_decode(b).astype(float) for b in files]))
     write(tmp_path, files, ".avif")
-    fields = {"image": stoker.Field("image", [stoker.Resize((H, W))], depth=16)}
+    fields = {"image": stoker.Field("image", [T.Resize((H, W))], depth=16)}
     got = read(make, tmp_path, fields=fields)
     assert got.dtype == np.uint16 and np.abs(got - want * (65535 / most)).max() <= 65535 / most
     assert len(np.unique(got)) > 256
-    eight = read(make, tmp_path, fields={"image": [stoker.Resize((H, W))]}).astype(float)
+    eight = read(make, tmp_path, fields={"image": [T.Resize((H, W))]}).astype(float)
     assert np.abs(eight - want * (255 / most)).max() <= 1.5
 
 
@@ -138,7 +139,7 @@ def test_avif_is_turned_when_asked(make: Make, tmp_path: Path) -> None:
         turned = pytest.importorskip("PIL.ImageOps").exif_transpose(Image.open(io.BytesIO(files[-1])))
         want.append(np.asarray(turned.convert("RGB").resize((W, H), Image.Resampling.NEAREST)))
     write(tmp_path, files, ".avif")
-    ops = [stoker.Resize((H, W), interpolation="nearest")]
+    ops = [T.Resize((H, W), interpolation="nearest")]
     got = read(make, tmp_path, fields={"image": ops}, apply_orientation=True).astype(int)
     assert (np.abs(got - np.stack(order(want)).astype(int)).max(-1) > 1).mean() < 0.02
 

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageOps
 
 import stoker
+from stoker import transforms as T
 from stoker._binary import find_binary
 
 WIDE, HIGH, CROP = 60, 80, 50
@@ -116,7 +117,7 @@ def corners(box: np.ndarray, how: str) -> list[float]:
 
 def check(url: str, turned: bool) -> None:
     """Compare boxes, key points and masks with the white rectangle of their image."""
-    crop: list[Any] = [stoker.CenterCrop((CROP, CROP)), stoker.RandomHorizontalFlip()]
+    crop: list[Any] = [T.CenterCrop((CROP, CROP)), T.RandomHorizontalFlip()]
     fields: dict[str, Any] = {"image": crop}
     if "classes" in url or "instances" in url or url.endswith(".mask"):
         fields["mask"] = crop
@@ -220,7 +221,7 @@ def test_masks_have_the_size_of_their_image(tmp_path: Path, mask: tuple[int, int
         Image.new("RGB", (80, 60)).save(data / "images" / f"{name}.png", exif=exif if name == "b" else None)
         Image.new("L", size).save(data / "masks" / f"{name}.png")
     url = f"pairs:{data}?image=images/*.png&mask=masks/*.png"
-    fields: dict[str, Any] = {n: [stoker.CenterCrop(20)] for n in ("image", "mask")}
+    fields: dict[str, Any] = {n: [T.CenterCrop(20)] for n in ("image", "mask")}
     with stoker.Loader(url, batch_size=1, fields=fields) as loader:
         batches = iter(loader)
         next(batches)

@@ -20,8 +20,9 @@ import pytest
 
 import stoker
 from conftest import SOURCE, gone, leaving_nothing, open_files
+from stoker import transforms as T
 
-CROP = {"image": [stoker.RandomResizedCrop(24)]}
+CROP = {"image": [T.RandomResizedCrop(24)]}
 
 
 def opened() -> set[str]:
@@ -363,7 +364,7 @@ def test_functions_that_print_and_fork(make: Any, capfd: pytest.CaptureFixture[s
         print("seen", flush=True)
         return {"x": subprocess.run(["true"], check=True).returncode}
 
-    assert sum(b.x.sum() for b in make(function, fields={"image": [stoker.RandomCrop(4)]}, drop_last=True)) == 0
+    assert sum(b.x.sum() for b in make(function, fields={"image": [T.RandomCrop(4)]}, drop_last=True)) == 0
     assert capfd.readouterr().out.count("seen") == 192
 
 
@@ -412,7 +413,8 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
     """Lambdas and classes of a function are sent where cloudpickle is there; what cannot be sent is said."""
     pytest.importorskip("cloudpickle")
     script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import multiprocessing, sys
         import stoker
 
@@ -434,7 +436,8 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
 
         if __name__ == "__main__":
             main()
-    """))
+    """)
+    )
     env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(
         [sys.executable, script, pack], capture_output=True, text=True, env=env, check=False, timeout=300
@@ -449,13 +452,15 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
 def test_a_script_without_a_guard(pack: Path, tmp_path: Path, method: str) -> None:
     """It is run once more by its worker, and the error says what to add."""
     script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(f"""
+    script.write_text(
+        textwrap.dedent(f"""
         import multiprocessing, sys
         import stoker
         print("top", flush=True)
         multiprocessing.set_start_method({method!r}, force=True)
         list(stoker.Loader(sys.argv[1], 50, select=["label"], map=str, workers=1))
-    """))
+    """)
+    )
     env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(
         [sys.executable, script, pack], capture_output=True, text=True, env=env, check=False, timeout=300
@@ -471,7 +476,7 @@ WAITS = """
     def slow(record):
         time.sleep(0.05)
         return record
-    loader = stoker.Loader(sys.argv[1], 8, fields={"image": [stoker.RandomCrop(8)]}, map=slow, workers=2)
+    loader = stoker.Loader(sys.argv[1], 8, fields={"image": [stoker.transforms.RandomCrop(8)]}, map=slow, workers=2)
     batches = iter(loader)
     next(batches)
     print(*(w.process.pid for w in loader._epochs.stage._pool), loader._epochs.live()._process.pid, flush=True)

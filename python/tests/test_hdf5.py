@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 COUNT = 53
@@ -103,7 +104,7 @@ def test_images_labels_and_splits(make: Make, tmp_path: Path) -> None:
         make(path, batch_size=4)
     assert make(f"{path}?split=test", batch_size=4).num_records == 5
     url = f"{path}?split=train&image:image&turned:image=planes&label:label"
-    fields = {"image": [stoker.CenterCrop((9, 8))], "turned": [stoker.CenterCrop((9, 8))]}
+    fields = {"image": [T.CenterCrop((9, 8))], "turned": [T.CenterCrop((9, 8))]}
     for batch in make(url, batch_size=6, shuffle=True, fields=fields):
         index = np.asarray(batch.index)
         np.testing.assert_array_equal(batch.image, images[index])

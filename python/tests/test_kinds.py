@@ -11,6 +11,7 @@ import pytest
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 PACK = CHECKOUT / "pack" / "testdata" / "golden" / "kinds"
@@ -85,7 +86,7 @@ def test_every_plain_kind(make: Make, rows: list[dict[str, Any]]) -> None:
 
 
 def test_order_and_choice(make: Make) -> None:
-    loader = make(PACK, batch_size=4, fields={"left": [stoker.CenterCrop(4)], "words": stoker.Field("caption")})
+    loader = make(PACK, batch_size=4, fields={"left": [T.CenterCrop(4)], "words": stoker.Field("caption")})
     names = next(iter(loader)).keys()
     # What was named comes first, numbers last; images and masks only when they are named.
     assert names[:2] == ["left", "words"]
@@ -97,7 +98,7 @@ def test_order_and_choice(make: Make) -> None:
 
 
 def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
-    crop = [stoker.CenterCrop((3, 3))]
+    crop = [T.CenterCrop((3, 3))]
     for output in ("numpy", "torch"):
         if output == "torch":
             pytest.importorskip("torch")
@@ -144,11 +145,11 @@ def test_batches_outlive_the_loader(make: Make, rows: list[dict[str, Any]]) -> N
 
 def test_refused(make: Make) -> None:
     with pytest.raises(stoker.ConfigError, match=r'field "caption" is text, which takes no operations'):
-        make(PACK, batch_size=4, fields={"caption": [stoker.CenterCrop(5)]})
+        make(PACK, batch_size=4, fields={"caption": [T.CenterCrop(5)]})
     with pytest.raises(stoker.ConfigError, match=r'no field "captoin"; did you mean "caption"\?'):
         make(PACK, batch_size=4, fields=["captoin"])
     with pytest.raises(
         stoker.ConfigError, match=r'follow is "lfet", and there is no such output; did you mean "left"\?'
     ):
-        crop = [stoker.CenterCrop(3)]
+        crop = [T.CenterCrop(3)]
         make(PACK, batch_size=4, fields={"left": crop, "mask": stoker.Field("mask", crop, follow="lfet")})

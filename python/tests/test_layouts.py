@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -62,11 +63,11 @@ def photo(path: Path, width: int, height: int, value: int, orientation: int = 1)
 def test_images_of_equal_size_need_no_operation(make: Make, tmp_path: Path) -> None:
     for i in range(12):
         photo(tmp_path / f"photos/{'ab'[i % 2]}/{i:02}.png", 20, 14, 10 * i)
-    transforms: list[list[Any]] = [[], [stoker.RandomHorizontalFlip()], [stoker.Resize(7)]]
+    transforms: list[list[Any]] = [[], [T.RandomHorizontalFlip()], [T.Resize(7)]]
     for ops in transforms:
         seen = []
         for batch in make(tmp_path / "photos", 5, shuffle=True, fields={"image": ops}):
-            side = 7 if ops and isinstance(ops[0], stoker.Resize) else 14
+            side = 7 if ops and isinstance(ops[0], T.Resize) else 14
             assert batch.image.shape[1:] == (side, side * 20 // 14, 3)
             seen += batch.image[:, 0, 0, 0].tolist()
         assert sorted(seen) == [10 * i for i in range(12)]
@@ -84,7 +85,7 @@ def test_image_of_another_size_is_named(make: Make, tmp_path: Path, on_error: st
         for _ in make(tmp_path / "photos", 2, shuffle=True, on_error=on_error):
             pass
     # What fixes the size asks for nothing.
-    assert sum(b.rows for b in make(tmp_path / "photos", 2, fields={"image": [stoker.CenterCrop(10)]})) == 6
+    assert sum(b.rows for b in make(tmp_path / "photos", 2, fields={"image": [T.CenterCrop(10)]})) == 6
 
 
 def test_packed_images_of_several_sizes_are_refused_when_opened(make: Make, binary: str, tmp_path: Path) -> None:

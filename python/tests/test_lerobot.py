@@ -14,6 +14,7 @@ import pytest
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 av = pytest.importorskip("av", reason="PyAV writes the videos and decodes them")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -105,7 +106,7 @@ def test_parts(make: Make, root: Path, layout: ModuleType) -> None:
 
 def test_transforms(make: Make, root: Path, layout: ModuleType) -> None:
     top = layout.CAMERAS[0]
-    loader = make(root / "v3", batch_size=4, fields={top: [stoker.Resize(16)], "action": []})
+    loader = make(root / "v3", batch_size=4, fields={top: [T.Resize(16)], "action": []})
     batch = next(iter(loader))
     assert batch[top].shape == (4, 1, 16, 16, 3)
 

@@ -14,6 +14,7 @@ import pytest
 
 import stoker
 from stoker import _batch, _loader, _options
+from stoker import transforms as T
 from stoker.transforms import Transform
 
 
@@ -31,10 +32,11 @@ def parameters(cls: type[Transform]) -> list[str]:
 def test_operations(engine: dict[str, Any]) -> None:
     known = {**engine["operations"], **engine["batch_operations"]}
     ours = {}
-    for name in stoker.__all__:
-        thing = getattr(stoker, name)
-        if inspect.isclass(thing) and issubclass(thing, Transform) and thing is not Transform:
-            ours[name] = parameters(thing)
+    for module in (T, stoker.audio, stoker.video, stoker.volume):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) and issubclass(thing, Transform) and thing is not Transform:
+                ours[thing.OP or name] = parameters(thing)
     # What DataLoader alone gives: Pillow's arithmetic, and the magnitudes of this torch.
     internal = {"pillow", "magnitudes"}
     assert ours == {name: [p for p in taken if p not in internal] for name, taken in known.items()}
@@ -51,7 +53,7 @@ def test_element_types(engine: dict[str, Any]) -> None:
     made = []
     for name in engine["dtypes"]:
         try:
-            made.append(stoker.ToDtype(name).dtype)
+            made.append(T.ToDtype(name).dtype)
         except stoker.ConfigError:
             continue
     assert sorted(made) == engine["to_dtype"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -41,7 +42,7 @@ def scenes(tmp_path: Path) -> Path:
     return root
 
 
-MOVES = [stoker.RandomCrop((32, 40)), stoker.RandomHorizontalFlip(), stoker.RandomVerticalFlip()]
+MOVES = [T.RandomCrop((32, 40)), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]
 
 
 def check(batch: stoker.Batch) -> None:
@@ -83,7 +84,7 @@ def test_archive(make: Make, scenes: Path, tmp_path: Path) -> None:
 
 def test_flow_of_another_size(make: Make, scenes: Path) -> None:
     """As much larger or smaller as the image is."""
-    fields = {"image": [stoker.Resize((20, 30))], "flow": [stoker.Resize((20, 30))]}
+    fields = {"image": [T.Resize((20, 30))], "flow": [T.Resize((20, 30))]}
     source = f"pairs:{scenes}?image=*.png&flow=*.flo"
     batch = next(iter(make(source, batch_size=COUNT, fields=fields)))
     for k, row in enumerate(batch["index"]):
@@ -97,8 +98,6 @@ def test_flow_of_another_size(make: Make, scenes: Path) -> None:
 
 
 def test_what_flow_does_not_follow(make: Make, scenes: Path) -> None:
-    fields = {"flow": [stoker.RandomRotation(10), stoker.CenterCrop(20)]}
-    with pytest.raises(
-        stoker.StokerError, match="which follows crops without padding, flips and one resize"
-    ):
+    fields = {"flow": [T.RandomRotation(10), T.CenterCrop(20)]}
+    with pytest.raises(stoker.StokerError, match="which follows crops without padding, flips and one resize"):
         make(f"pairs:{scenes}?image=*.png&flow=*.flo", batch_size=2, fields=fields)

@@ -16,12 +16,13 @@ from fake_device import Fake
 
 import stoker
 from stoker import _fused
+from stoker import transforms as T
 from stoker._fused import Draw, OnDevice
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CROP = {"image": [stoker.RandomResizedCrop(32)]}
+CROP = {"image": [T.RandomResizedCrop(32)]}
 
 # Shapes of images, element types, and what is done: also what is not contiguous, of one channel, of one row.
 CASES: list[tuple[str, tuple[int, ...], str, dict[str, Any], Draw]] = [
@@ -176,7 +177,7 @@ def test_shares_are_of_the_distribution() -> None:
 def test_loader(make: Make, photos: Path, fake_device: Fake) -> None:
     """What comes on the device is what the engine would have made."""
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3}
-    tail = [stoker.ToDtype("float32", scale=True), stoker.Normalize(MEAN, STD)]
+    tail = [T.ToDtype("float32", scale=True), T.Normalize(MEAN, STD)]
     engine = make(photos, output="torch", layout="channels_last", fields={"image": [*CROP["image"], *tail]}, **options)
     of = stoker.OnDevice(mean=MEAN, std=STD, layout="channels_last")
     loader = make(photos, device="cuda", on_device=of, fields=CROP, prefetch=3, **options)
@@ -210,7 +211,7 @@ def test_mixup_and_flips_of_a_loader(make: Make, photos: Path) -> None:
 def test_flips_stay_with_other_batches(make: Make, photos: Path) -> None:
     seen = {}
     for size in (16, 50):
-        loader = make(photos, size, shuffle=True, seed=9, fields={"image": [stoker.CenterCrop(24)]}, device="cpu",
+        loader = make(photos, size, shuffle=True, seed=9, fields={"image": [T.CenterCrop(24)]}, device="cpu",
                       on_device=stoker.OnDevice(flip=0.5))  # fmt: skip
         rows = {int(i): x.clone() for b in loader for i, x in zip(b.index, b.image, strict=True)}
         seen[size] = rows

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as st
 
 Make = Callable[..., stoker.Loader]
 
@@ -122,7 +123,7 @@ def test_jpegs_again(make: Make, binary: str, photos: Path, tmp_path: Path) -> N
             if got.mode == "RGB":
                 assert got.quantization == want.quantization
                 assert np.abs(np.asarray(got).astype(int) - np.asarray(want)).mean() < 0.1
-    one, two = (make(p, 16, fields={"image": [stoker.CenterCrop(48)]}) for p in (jpeg, dct))
+    one, two = (make(p, 16, fields={"image": [st.CenterCrop(48)]}) for p in (jpeg, dct))
     for x, y in zip(one, two, strict=True):
         assert np.array_equal(x.image, y.image)  # the pixels of the JPEGs, bit for bit
 
@@ -189,9 +190,7 @@ def test_variants(make: Make, tmp_path: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 256, (60 + i, 80 - i, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{i:02d}.{'png' if i % 3 == 0 else 'jpg'}", quality=90)
-    fields = {
-        "image": [stoker.RandomResizedCrop(24), stoker.RandomHorizontalFlip(), stoker.ColorJitter(brightness=0.3)]
-    }
+    fields = {"image": [st.RandomResizedCrop(24), st.RandomHorizontalFlip(), st.ColorJitter(brightness=0.3)]}
     k = 3
     packed = stoker.pack(tmp_path / "photos", tmp_path / "p", fields=fields, augment=k, seed=5)
     assert (packed.records, packed.unchanged) == (20, False)
@@ -225,7 +224,7 @@ def test_variants(make: Make, tmp_path: Path) -> None:
         ({"augment": 2}, "say which ones"),
         ({"augment": 0, "fields": fields}, "augment=0"),
         ({"map": str, "fields": fields}, "map cannot be given"),
-        ({"fields": {"image": [stoker.RandomHorizontalFlip()]}, "augment": 2}, "size"),
+        ({"fields": {"image": [st.RandomHorizontalFlip()]}, "augment": 2}, "size"),
     ):
         with pytest.raises(stoker.StokerError, match=message):
             stoker.pack(tmp_path / "photos", tmp_path / "bad", **bad)
@@ -238,7 +237,7 @@ def test_variants_of_what_python_has(make: Make, tmp_path: Path) -> None:
         {"image": Image.fromarray(a), "mask": Image.fromarray(m), "label": i}
         for i, (a, m) in enumerate(zip(images, masks, strict=True))
     ]
-    moves = [stoker.RandomCrop(32), stoker.RandomVerticalFlip()]
+    moves = [st.RandomCrop(32), st.RandomVerticalFlip()]
     fields = {"image": moves, "mask": stoker.Field("mask", moves, follow="image")}
     packed = stoker.pack(data, tmp_path / "p", fields=fields, augment=2, workers=1, shard_size="1MiB")
     loader = make(packed.path, 50, shuffle=True, fields={"image": [], "mask": []})

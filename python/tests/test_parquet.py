@@ -14,6 +14,7 @@ from PIL import Image
 from test_arrow import COUNT, FIELDS, check, load, pack, picture, png, row
 
 import stoker
+from stoker import transforms as T
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -197,7 +198,7 @@ def test_images_by_content(make: Make, tmp_path: Path) -> None:
     captions = [f"caption {i}" for i in range(COUNT)]
     rows = {"jpg": [png(i) for i in range(COUNT)], "caption": captions, "width": [12] * COUNT}
     pq.write_table(pa.table(rows), tmp_path / "00000.parquet", row_group_size=25)
-    with make(tmp_path, batch_size=8, shuffle=True, fields={"jpg": [stoker.CenterCrop((8, 12))]}) as loader:
+    with make(tmp_path, batch_size=8, shuffle=True, fields={"jpg": [T.CenterCrop((8, 12))]}) as loader:
         for batch in loader:
             for k, i in enumerate(int(i) for i in batch.index):
                 np.testing.assert_array_equal(batch.jpg[k], picture(i))
@@ -212,7 +213,7 @@ def test_paths_of_images(make: Make, tmp_path: Path) -> None:
     rows = [{"bytes": png(i) if i % 3 else None, "path": f"{i}.png"} for i in range(COUNT)]
     data = {"image": pa.array(rows, kind), "file": [f"{i}.png" for i in range(COUNT)], "label": list(range(COUNT))}
     pq.write_table(pa.table(data), tmp_path / "x.parquet")
-    crop = [stoker.CenterCrop((8, 12))]
+    crop = [T.CenterCrop((8, 12))]
     fields = {"image": crop, "file": crop}
     with make(f"{tmp_path}/x.parquet?image&file:image=file&label", batch_size=8, shuffle=True, fields=fields) as loader:
         for batch in loader:
@@ -256,7 +257,7 @@ def test_parquet_java(make: Make, tmp_path: Path, codec: str, nullable: bool) ->
     pq.write_table(pa.table(data, schema=of), path, compression=codec, write_statistics=False)
     as_parquet_java(path, nullable)
     seen = 0
-    with make(path, batch_size=50, shuffle=True, fields={"b": [stoker.CenterCrop((8, 12))]}) as loader:
+    with make(path, batch_size=50, shuffle=True, fields={"b": [T.CenterCrop((8, 12))]}) as loader:
         for batch in loader:
             for k, i in enumerate(int(i) for i in batch.index):
                 assert (batch.n[k], batch.f[k], batch.s[k]) == (i, i / 3, f"t{i % 7}")

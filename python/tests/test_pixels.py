@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Image = pytest.importorskip("PIL.Image")
 torch = pytest.importorskip("torch")
@@ -56,13 +57,11 @@ def test_alpha_and_gray(make: Make, folder: Callable[..., Path], mode: str, chan
     images = [Image.fromarray((picture(4, i) * 255).astype(np.uint8), "RGBA") for i in range(COUNT)]
     want = [np.asarray(im.convert(mode)).reshape(H, W, channels) for im in images]
     root = folder(images, ".png")
-    norm = stoker.Normalize([0.1, 0.2, 0.3, 0.4][:channels], [0.5, 0.6, 0.7, 0.8][:channels])
+    norm = T.Normalize([0.1, 0.2, 0.3, 0.4][:channels], [0.5, 0.6, 0.7, 0.8][:channels])
     fields = {
-        "plain": stoker.Field("image", [stoker.CenterCrop((H, W))], mode=mode),
-        "small": stoker.Field("image", [stoker.Resize((20, 30))], mode=mode),
-        "float": stoker.Field(
-            "image", [stoker.CenterCrop((H, W)), stoker.ToDtype("float32", scale=True), norm], mode=mode
-        ),
+        "plain": stoker.Field("image", [T.CenterCrop((H, W))], mode=mode),
+        "small": stoker.Field("image", [T.Resize((20, 30))], mode=mode),
+        "float": stoker.Field("image", [T.CenterCrop((H, W)), T.ToDtype("float32", scale=True), norm], mode=mode),
     }
     got = everything(make(root, batch_size=COUNT, fields=fields))
     order = got["index"]
@@ -77,14 +76,12 @@ def test_alpha_and_gray(make: Make, folder: Callable[..., Path], mode: str, chan
 def test_sixteen_bits(make: Make, folder: Callable[..., Path], suffix: str) -> None:
     arrays = [(picture(1, i)[..., 0] * 65535).astype(np.uint16) for i in range(COUNT)]
     root = folder([Image.fromarray(a) for a in arrays], suffix)
-    crop = stoker.CenterCrop((H, W))
+    crop = T.CenterCrop((H, W))
     fields = {
         "gray": stoker.Field("image", [crop], mode="L", depth=16),
-        "small": stoker.Field("image", [stoker.Resize((20, 30))], mode="L", depth=16),
-        "float": stoker.Field(
-            "image", [crop, stoker.ToDtype("float32", scale=True)], mode="L", depth=16, layout="NCHW"
-        ),
-        "upper": stoker.Field("image", [crop, stoker.ToDtype("uint8", scale=True)], mode="L", depth=16),
+        "small": stoker.Field("image", [T.Resize((20, 30))], mode="L", depth=16),
+        "float": stoker.Field("image", [crop, T.ToDtype("float32", scale=True)], mode="L", depth=16, layout="NCHW"),
+        "upper": stoker.Field("image", [crop, T.ToDtype("uint8", scale=True)], mode="L", depth=16),
         "mask": stoker.Field("image", [crop], mask=True, depth=16),
     }
     got = everything(make(root, batch_size=COUNT, fields=fields))
@@ -106,7 +103,7 @@ def test_class_numbers(make: Make, folder: Callable[..., Path]) -> None:
         images.append(Image.fromarray(a, "P"))
         images[-1].putpalette(list(rng.integers(0, 256, 768)))
     root = folder(images, ".png")
-    moves = [stoker.RandomCrop((32, 40), padding=4, fill=0), stoker.RandomHorizontalFlip()]
+    moves = [T.RandomCrop((32, 40), padding=4, fill=0), T.RandomHorizontalFlip()]
     fields = {
         "image": stoker.Field("image", moves),
         "mask": stoker.Field("image", moves, mask=True, follow="image"),
@@ -127,11 +124,11 @@ def test_arrays(make: Make, tmp_path: Path, dtype: str, channels: int) -> None:
     a = (a * np.iinfo(dtype).max if dtype != "float32" else a * 100 - 20).astype(dtype)
     np.save(tmp_path / "x.npy", a if channels else a[..., 0])
     n = max(channels, 1)
-    norm = [stoker.ToDtype("float32"), stoker.Normalize([3.0] * n, [7.0] * n)]
+    norm = [T.ToDtype("float32"), T.Normalize([3.0] * n, [7.0] * n)]
     size = (20, 31)
     fields = {
-        "small": stoker.Field("x", [stoker.Resize(size)]),
-        "turned": stoker.Field("x", [stoker.RandomHorizontalFlip(1), stoker.RandomRotation((90, 90), expand=True)]),
+        "small": stoker.Field("x", [T.Resize(size)]),
+        "turned": stoker.Field("x", [T.RandomHorizontalFlip(1), T.RandomRotation((90, 90), expand=True)]),
         "normal": stoker.Field("x", norm),
     }
     got = everything(make(tmp_path / "x.npy", batch_size=COUNT, fields=fields))
@@ -148,21 +145,21 @@ def test_arrays(make: Make, tmp_path: Path, dtype: str, channels: int) -> None:
 
 def test_what_makes_no_sense_is_refused(make: Make, folder: Callable[..., Path], tmp_path: Path) -> None:
     root = folder([Image.fromarray((picture(4, 0) * 255).astype(np.uint8), "RGBA")], ".png")
-    crop = stoker.CenterCrop(20)
+    crop = T.CenterCrop(20)
     for field, message in [
         (
-            stoker.Field("image", [crop, stoker.ColorJitter(0.2)], mode="RGBA"),
+            stoker.Field("image", [crop, T.ColorJitter(0.2)], mode="RGBA"),
             "ColorJitter takes images of 1 or 3 channels, not uint8 with 4",
         ),
-        (stoker.Field("image", [crop, stoker.Normalize([0.5] * 3, [0.5] * 3)], mode="L"), "mean must be one number"),
-        (stoker.Field("image", [stoker.RandomCrop(20, fill=300)]), "fill must be between 0 and 255"),
-        (stoker.Field("image", [crop, stoker.RandomSolarize(300)]), "threshold must be at most 255"),
+        (stoker.Field("image", [crop, T.Normalize([0.5] * 3, [0.5] * 3)], mode="L"), "mean must be one number"),
+        (stoker.Field("image", [T.RandomCrop(20, fill=300)]), "fill must be between 0 and 255"),
+        (stoker.Field("image", [crop, T.RandomSolarize(300)]), "threshold must be at most 255"),
     ]:
         with pytest.raises(stoker.ConfigError, match=message):
             make(root, batch_size=1, fields={"image": field})
     np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.int64))
     with pytest.raises(stoker.ConfigError, match="uint8, uint16 and float32, not on int64"):
-        make(tmp_path / "x.npy", batch_size=1, fields={"x": [stoker.CenterCrop(4)]})
+        make(tmp_path / "x.npy", batch_size=1, fields={"x": [T.CenterCrop(4)]})
     with pytest.raises(stoker.RecordError, match="the mask has a colour"):
         next(iter(make(root, batch_size=1, fields={"image": stoker.Field("image", [crop], mask=True)})))
 
@@ -179,7 +176,7 @@ def test_netpbm(make: Make, binary: str, folder: Callable[..., Path], tmp_path: 
     if packed:
         subprocess.run([binary, "pack", root, f"{root}-pack"], check=True, capture_output=True)
         root = tmp_path.with_name(tmp_path.name + "-pack")
-    crop = [stoker.CenterCrop((H, W))]
+    crop = [T.CenterCrop((H, W))]
     fields = {
         "rgb": stoker.Field("image", crop),
         "wide": stoker.Field("image", crop, mode="L", depth=16),
@@ -211,12 +208,12 @@ def test_float_tiffs(make: Make, binary: str, tmp_path: Path, packed: bool) -> N
     if packed:
         data = tmp_path / "out"
         subprocess.run([binary, "pack", root, data], check=True, capture_output=True)
-    flip = stoker.RandomHorizontalFlip(1.0)
+    flip = T.RandomHorizontalFlip(1.0)
     fields = {
-        "plain": stoker.Field("image", [stoker.CenterCrop((H, W))], mode="L", depth=32),
-        "moved": stoker.Field("image", [stoker.CenterCrop((30, 40)), flip], mode="L", depth=32),
-        "small": stoker.Field("image", [stoker.Resize((20, 30))], mode="L", depth=32),
-        "rgb": stoker.Field("image", [stoker.CenterCrop((H, W))]),
+        "plain": stoker.Field("image", [T.CenterCrop((H, W))], mode="L", depth=32),
+        "moved": stoker.Field("image", [T.CenterCrop((30, 40)), flip], mode="L", depth=32),
+        "small": stoker.Field("image", [T.Resize((20, 30))], mode="L", depth=32),
+        "rgb": stoker.Field("image", [T.CenterCrop((H, W))]),
     }
     got = everything(make(data, batch_size=len(ways), fields=fields))
     assert got["plain"].dtype == np.float32

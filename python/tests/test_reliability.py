@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench import reliability
@@ -23,7 +24,7 @@ def test_generated_pictures(make: Make, tmp_path: Path) -> None:
     for name, data in reliability.pictures():
         (tmp_path / name).write_bytes(data)
         want[name] = reliability.picture_theirs(tmp_path / name)
-    loader = make(str(tmp_path), batch_size=len(want), fields={"image": [stoker.CenterCrop((63, 63))]})
+    loader = make(str(tmp_path), batch_size=len(want), fields={"image": [T.CenterCrop((63, 63))]})
     images = next(iter(loader)).image
     for got, name in zip(images, sorted(want), strict=True):
         h, w = want[name].shape[:2]

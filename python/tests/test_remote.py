@@ -17,6 +17,7 @@ import pytest
 
 import stoker
 from conftest import children, wait_for
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 
@@ -85,7 +86,7 @@ def test_pack_into_a_bucket_and_train(binary: str, photos: Path, make: Make, tmp
     assert "records" in run(binary, "inspect", f"s3://{BUCKET}/packs/train")
 
     def load(path: object) -> stoker.Loader:
-        crop = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
+        crop = [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]
         return make(path, batch_size=16, shuffle=True, seed=4, fields={"image": crop})
 
     here, there = load(tmp_path / "local"), load(f"s3://{BUCKET}/packs/train")
@@ -115,7 +116,7 @@ def test_formats(form: str, photos: Path, make: Make, tmp_path: Path, s3: Path) 
             (here / "list.csv").write_text("path,label\n" + "".join(f"{f},{f.parent.name}\n" for f in files))
         shutil.copytree(here, s3 / "data")
     query = "/list.csv?image:image=path&label:label=label" if form == "csv" else ""
-    crop = {"image": [stoker.CenterCrop(48)]}
+    crop = {"image": [T.CenterCrop(48)]}
     a = make(f"{here}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
     b = make(f"{there}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
     for x, y in zip(a, b, strict=True):

@@ -14,6 +14,7 @@ from PIL import Image
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 
@@ -89,18 +90,18 @@ def test_reference_loop(binary: str, tmp_path: Path) -> None:
 
 
 MOVES = {
-    "crop": [stoker.RandomResizedCrop(48, scale=(0.2, 1)), stoker.RandomHorizontalFlip(), stoker.RandomVerticalFlip()],
-    "rotation": [stoker.RandomRotation(90), stoker.RandomCrop(48, padding=6), stoker.RandomHorizontalFlip()],
+    "crop": [T.RandomResizedCrop(48, scale=(0.2, 1)), T.RandomHorizontalFlip(), T.RandomVerticalFlip()],
+    "rotation": [T.RandomRotation(90), T.RandomCrop(48, padding=6), T.RandomHorizontalFlip()],
     "affine": [
-        stoker.RandomAffine(30, translate=(0.2, 0.2), scale=(0.7, 1.4), shear=10),
-        stoker.RandomResizedCrop((40, 56), scale=(0.5, 1)),
+        T.RandomAffine(30, translate=(0.2, 0.2), scale=(0.7, 1.4), shear=10),
+        T.RandomResizedCrop((40, 56), scale=(0.5, 1)),
     ],
     "all": [
-        stoker.Resize((70, 64)),
-        stoker.RandomRotation(20, center=(10, 20)),
-        stoker.RandomAffine(0, shear=(-20, 20, -10, 10)),
-        stoker.RandomVerticalFlip(),
-        stoker.RandomCrop((50, 44), padding=(3, 5), pad_if_needed=True),
+        T.Resize((70, 64)),
+        T.RandomRotation(20, center=(10, 20)),
+        T.RandomAffine(0, shear=(-20, 20, -10, 10)),
+        T.RandomVerticalFlip(),
+        T.RandomCrop((50, 44), padding=(3, 5), pad_if_needed=True),
     ],
 }
 

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as T
 
 pd = pytest.importorskip("pandas")
 
@@ -121,7 +122,7 @@ def test_list_of_images(make: Make, tmp_path: Path) -> None:
     )
     frame.to_csv(tmp_path / "list.csv", index=False)
     seen = 0
-    fields = {"image": [stoker.CenterCrop((8, 12))], "mask": [stoker.CenterCrop((8, 12))]}
+    fields = {"image": [T.CenterCrop((8, 12))], "mask": [T.CenterCrop((8, 12))]}
     for batch in make(tmp_path / "list.csv", batch_size=6, shuffle=True, fields=fields):
         for row, i in enumerate(batch.index):
             np.testing.assert_array_equal(batch.image[row], images[i])

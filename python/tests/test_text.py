@@ -31,6 +31,7 @@ from PIL import Image
 
 import stoker
 from conftest import CHECKOUT
+from stoker import transforms as T
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # else it is TensorFlow's, which is not there
 for _name in ("jax", "keras"):  # whose names are looked for where they are installed
@@ -134,6 +135,8 @@ class Checker(ast.NodeVisitor):
         if isinstance(node, ast.Name):
             if node.id == "stoker":
                 return stoker
+            if node.id == "T" and "T" not in self.types:
+                return stoker.transforms
             return ("instance", self.types[node.id]) if node.id in self.types else None
         if isinstance(node, ast.Call):
             called = self.resolve(node.func)
@@ -145,10 +148,10 @@ class Checker(ast.NodeVisitor):
             return None
         if isinstance(node, ast.Attribute):
             of = self.resolve(node.value)
-            if of is stoker:
-                if not hasattr(stoker, node.attr):
-                    self.problems.append(f"stoker.{node.attr} does not exist")
-                return getattr(stoker, node.attr, None)
+            if of in (stoker, T, stoker.audio, stoker.video, stoker.volume):
+                if not hasattr(of, node.attr):
+                    self.problems.append(f"{of.__name__}.{node.attr} does not exist")
+                return getattr(of, node.attr, None)
             if isinstance(of, tuple) and of[1].__module__.startswith("stoker") and of[1] not in OPEN:
                 cls = of[1]
                 if node.attr not in members(cls):
@@ -231,7 +234,7 @@ def test_blocks_compile_and_their_names_exist() -> None:
         ("p = stoker.plan('x', batch=3)\np.iop", "Plan has no iop"),
         ("r = stoker.study(f, [1])\nr.save('x')", "StudyResult has no save"),
         ("stoker.headroom()", "missing a required argument"),
-        ("stoker.GaussianBlur(3, blur=1)", "blur"),
+        ("stoker.transforms.GaussianBlur(3, blur=1)", "blur"),
         ("loader.set_epoch(1, 2)", "too many positional"),
     ],
 )
@@ -367,7 +370,7 @@ def test_blocks_run(dataset: Path) -> None:
             )
             if all(isinstance(n, ast.Import | ast.FunctionDef) for n in ast.parse(code).body):
                 continue  # only defines what a test of its own runs
-            names: dict[str, Any] = {"stoker": module, "train_step": lambda *_: None, "np": np}
+            names: dict[str, Any] = {"stoker": module, "train_step": lambda *_: None, "np": np, "T": T}
             before = len(made)
             exec(compile(code, block.where, "exec"), names)
             assert len(made) > before, block.where

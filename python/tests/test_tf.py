@@ -21,7 +21,7 @@ import gc, sys
 import numpy as np, tensorflow as tf
 import stoker
 from stoker.tf import batches, dataset
-OPS = {"image": [stoker.RandomCrop(24)]}
+OPS = {"image": [stoker.transforms.RandomCrop(24)]}
 def loader(source=sys.argv[1], size=16, **more):
     return stoker.Loader(source, size, **({"fields": OPS, "shuffle": True, "prefetch": 4} | more))
 def same(got, want, names=("image", "label")):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
@@ -53,7 +54,7 @@ def test_images(make: Make) -> None:
     loader = make(
         f"{FILES}/examples.tfrecord?image=image/encoded&label=image/class/label",
         batch_size=24,
-        fields={"image": [stoker.Resize((8, 8))]},
+        fields={"image": [T.Resize((8, 8))]},
     )
     batch = next(iter(loader))
     assert batch.label.tolist() == [i % 5 for i in range(24)]

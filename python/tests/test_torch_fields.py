@@ -18,6 +18,7 @@ from torchvision import transforms as v1  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 
 import stoker  # noqa: E402
+from stoker import transforms as T  # noqa: E402
 from stoker.torch import DataLoader  # noqa: E402
 
 BICUBIC, NEAREST = v1.InterpolationMode.BICUBIC, v1.InterpolationMode.NEAREST
@@ -60,12 +61,12 @@ def test_values_are_torchvisions(folder: Path, name: str) -> None:
 def test_libraries_may_be_mixed(folder: Path) -> None:
     mixed = [
         v1.CenterCrop(40),
-        stoker.RandomInvert(1.0),
-        stoker.ToDtype("float32", scale=True),
+        T.RandomInvert(1.0),
+        T.ToDtype("float32", scale=True),
         v1.Normalize([0.5], [0.5]),
     ]
-    own = [stoker.CenterCrop(40), stoker.RandomInvert(1.0), stoker.ToDtype("float32", scale=True)]
-    assert torch.equal(loaded(folder, mixed), loaded(folder, [*own, stoker.Normalize([0.5] * 3, [0.5] * 3)]))
+    own = [T.CenterCrop(40), T.RandomInvert(1.0), T.ToDtype("float32", scale=True)]
+    assert torch.equal(loaded(folder, mixed), loaded(folder, [*own, T.Normalize([0.5] * 3, [0.5] * 3)]))
 
 
 def test_images_and_masks_move_alike(tmp_path: Path) -> None:
@@ -92,8 +93,8 @@ def test_what_is_refused_says_what_to_write(folder: Path) -> None:
         return str(caught.value)
 
     assert "interpolation bicubic" in said(v1.RandomAffine(3, interpolation=BICUBIC))
-    assert "write stoker.RandomAffine(...)" in said(v1.RandomAffine(3, interpolation=BICUBIC))
-    assert "write stoker.RandAugment()" in said(v1.Compose([v1.CenterCrop(9), v1.AugMix()]))
+    assert "write stoker.transforms.RandomAffine(...)" in said(v1.RandomAffine(3, interpolation=BICUBIC))
+    assert "write stoker.transforms.RandAugment()" in said(v1.Compose([v1.CenterCrop(9), v1.AugMix()]))
     assert "map= or batch_map=" in said(v1.Compose([v1.CenterCrop(9), lambda image: image]))
     assert "map= or batch_map=" in said(lambda image: image)
     assert "write CenterCrop(...)" in said(v1.CenterCrop)
@@ -102,12 +103,12 @@ def test_what_is_refused_says_what_to_write(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("ToTensor", 'stoker.ToDtype("float32", scale=True)'),
+        ("ToTensor", 'stoker.transforms.ToDtype("float32", scale=True)'),
         ("PILToTensor", "uint8"),
         ("InterpolationMode", 'interpolation="nearest"'),
         ("Lambda", "map="),
         ("DataLoader", "from stoker.torch import DataLoader"),
-        ("RandomAfine", "did you mean 'RandomAffine'?"),
+        ("RandomAfine", "did you mean 'stoker.transforms.RandomAffine'?"),
     ],
 )
 def test_names_that_there_are_not(name: str, hint: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 COUNT = 50
@@ -222,7 +223,7 @@ def test_damaged_tfrecord(make: Make, tfrecord: Path, tmp_path: Path) -> None:
 
 def test_refused(make: Make, files: Path, tokens: Path) -> None:
     with pytest.raises(stoker.ConfigError, match="operations work on images"):
-        make(f"files:{files}", batch_size=5, fields={"data": [stoker.CenterCrop(5)]})
+        make(f"files:{files}", batch_size=5, fields={"data": [T.CenterCrop(5)]})
     with pytest.raises(stoker.ConfigError, match="set memory to that or more, or lower batch_size"):
         make(f"{tokens}?window=64", batch_size=1 << 20, memory="64MB")
     with pytest.raises(stoker.ConfigError, match="window"):

@@ -18,6 +18,7 @@ from PIL import Image
 
 import stoker
 from stoker import _binary
+from stoker import transforms as T
 
 av = pytest.importorskip("av", reason="PyAV writes the videos and decodes them")
 
@@ -177,7 +178,7 @@ def test_formats_of_pixels(make: Make, tmp_path: Path, pixels: str, levels: int)
 def test_folders_are_classes_and_all_frames_move_alike(make: Make, tmp_path: Path) -> None:
     for i in range(4):
         write(tmp_path / "ab"[i % 2] / f"{i}.mp4", n=20, size=(96 + 16 * i, 64), seed=i, g="6")
-    ops = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip(), stoker.ColorJitter(brightness=0.4)]
+    ops = [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(brightness=0.4)]
     loader = make(f"{tmp_path}?frames=4", batch_size=6, shuffle=True, seed=5, fields={"frames": ops}, drop_last=False)
     assert loader.classes == ["a", "b"]
     for clips, labels in loader:
@@ -196,14 +197,14 @@ def test_operations_are_those_of_images(make: Make, tmp_path: Path) -> None:
         (tmp_path / "images").mkdir(exist_ok=True)
         Image.fromarray(want[i]).save(tmp_path / "images" / f"{i}.png")
     for ops in (
-        [stoker.Resize(48), stoker.CenterCrop(40)],
+        [T.Resize(48), T.CenterCrop(40)],
         [
-            stoker.Pad(4),
-            stoker.CenterCrop(64),
-            stoker.ToDtype("float32", scale=True),
-            stoker.Normalize([0.4, 0.5, 0.6], [0.2, 0.3, 0.4]),
+            T.Pad(4),
+            T.CenterCrop(64),
+            T.ToDtype("float32", scale=True),
+            T.Normalize([0.4, 0.5, 0.6], [0.2, 0.3, 0.4]),
         ],
-        [stoker.Grayscale(), stoker.Resize((32, 40))],
+        [T.Grayscale(), T.Resize((32, 40))],
     ):
         for layout in ("NHWC", "NCHW"):
             url = f"{tmp_path / 'x.mp4'}?frames=8"
@@ -277,7 +278,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
         assert np.array_equal(got.frames, want.frames), out
         assert got.label.tolist() == want.label.tolist()
     assert stoker.pack(url, tmp_path / "auto").unchanged
-    moves = {"frames": [stoker.RandomCrop(32), stoker.RandomHorizontalFlip()]}
+    moves = {"frames": [T.RandomCrop(32), T.RandomHorizontalFlip()]}
     for epoch, (a, b) in enumerate(
         zip(make(url, 8, seed=4, fields=moves), make(tmp_path / "raw", 8, seed=4, fields=moves), strict=True)
     ):
@@ -285,7 +286,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     near = next(iter(make(pack("jpeg", "--reencode-quality", "92"), batch_size=8))).frames
     assert np.abs(near.astype(int) - want.frames).mean() < 8
     small = next(iter(make(pack("small", "--transforms", "Resize((24, 32))"), batch_size=8))).frames
-    resized = next(iter(make(url, 8, fields={"frames": [stoker.Resize((24, 32))]}))).frames
+    resized = next(iter(make(url, 8, fields={"frames": [T.Resize((24, 32))]}))).frames
     assert small.shape == (8, 4, 24, 32, 3) and np.array_equal(small, resized)
     # Variants are crops of whole clips.
     stoker.pack(url, tmp_path / "varied", fields=moves, augment=2, seed=4)
@@ -298,7 +299,8 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     frames = next(iter(make(whole, 1))).frames[0].copy()
     seen = set()
     ours, theirs = (
-        make(src, 1, seed=3, fields={"frames": [stoker.RandomClip(3, stride=4)]}) for src in (whole, tmp_path / "whole")
+        make(src, 1, seed=3, fields={"frames": [stoker.video.RandomClip(3, stride=4)]})
+        for src in (whole, tmp_path / "whole")
     )
     for _ in range(12):
         a, b = next(iter(ours)).frames[0].copy(), next(iter(theirs)).frames[0].copy()
@@ -307,10 +309,10 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
         assert np.array_equal(a, frames[start : start + 12 : 4])
         seen.add(start)
     assert len(seen) > 5
-    short = next(iter(make(tmp_path / "whole", 1, fields={"frames": [stoker.CenterClip(50)]}))).frames[0]
+    short = next(iter(make(tmp_path / "whole", 1, fields={"frames": [stoker.video.CenterClip(50)]}))).frames[0]
     assert np.array_equal(short[:40], frames) and (short[40:] == frames[-1]).all()
     with pytest.raises(stoker.StokerError, match="comes first"):
-        make(whole, 1, fields={"frames": [stoker.RandomHorizontalFlip(), stoker.RandomClip(3)]})
+        make(whole, 1, fields={"frames": [T.RandomHorizontalFlip(), stoker.video.RandomClip(3)]})
 
 
 def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
-SMALL: Any = {"image": [stoker.CenterCrop(32)]}
+SMALL: Any = {"image": [T.CenterCrop(32)]}
 SHORT = ["--seconds", "0.2", "--warmup", "0.1", "--batch", "16"]
 
 

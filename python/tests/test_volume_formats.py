@@ -31,6 +31,7 @@ from pydicom.uid import (
 )
 
 import stoker
+from stoker import volume as V
 
 
 def noise(seed: int, shape: tuple[int, ...], kind: str) -> np.ndarray:
@@ -227,7 +228,7 @@ def test_dicom_without_loss(tmp_path: Path, syntax: UID, signed: bool, stored: i
     got = stoker.Loader(str(folder), batch_size=1)
     one = next(iter(got)).volume[0]
     assert one.dtype == want.dtype and np.array_equal(one, want)
-    moves = [stoker.RandSpatialCrop((2, 4, 5))]
+    moves = [V.RandSpatialCrop((2, 4, 5))]
     part = next(iter(stoker.Loader(str(folder), batch_size=1, fields={"volume": moves}))).volume[0]
     assert any(
         np.array_equal(part, one[z : z + 2, y : y + 4, x : x + 5]) for z in range(5) for y in range(6) for x in range(8)
@@ -307,8 +308,12 @@ def test_pairs(tmp_path: Path, end: str) -> None:
     (tmp_path / "images" / f"alone{end}").write_bytes((tmp_path / "images" / f"case0{end}").read_bytes())
     scheme = "volumes" if end == ".tif" else "pairs"
     url = f"{scheme}:{tmp_path}?image=images/*{end}&label=labels/*{end}"
-    moves = [stoker.RandSpatialCrop((4, 5, 6)), stoker.RandFlip(0.5, 0), stoker.RandRotate90(0.5, 1, (0, 2))]
-    moves.append(stoker.ResizeWithPadOrCrop((6, 5, 6)))
+    moves = [
+        V.RandSpatialCrop((4, 5, 6)),
+        V.RandFlip(0.5, 0),
+        V.RandRotate90(0.5, 1, (0, 2)),
+    ]
+    moves.append(V.ResizeWithPadOrCrop((6, 5, 6)))
     loader = stoker.Loader(url, batch_size=3, shuffle=True, seed=7, fields={"image": moves, "label": moves})
     assert loader.num_records == 6
     first = []

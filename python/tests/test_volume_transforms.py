@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import transforms as st
+from stoker import volume as V
 
 
 def write(folder: Path, shapes: list[tuple[int, ...]], kind: str = "int16") -> list[np.ndarray]:
@@ -25,46 +27,52 @@ def write(folder: Path, shapes: list[tuple[int, ...]], kind: str = "int16") -> l
     return made
 
 
-def load(url: object, ops: list[stoker.Transform], **options: Any) -> np.ndarray:
+def load(url: object, ops: list[st.Transform], **options: Any) -> np.ndarray:
     loader = stoker.Loader(str(url), batch_size=4, fields={"volume": ops}, **options)
     return np.concatenate([batch.volume.copy() for batch in loader])
 
 
-SAME: list[tuple[stoker.Transform, Any]] = [
-    (stoker.CenterSpatialCrop((3, 4, 5)), monai.CenterSpatialCrop((3, 4, 5))),
-    (stoker.CenterSpatialCrop((-1, 4, 99)), monai.CenterSpatialCrop((-1, 4, 99))),
-    (stoker.RandSpatialCrop(5, random_center=False), monai.RandSpatialCrop(5, random_center=False, random_size=False)),
-    (stoker.SpatialPad((12, 9, 20), value=3), monai.SpatialPad((12, 9, 20), value=3)),
-    (stoker.SpatialPad(16, method="end"), monai.SpatialPad(16, method="end")),
-    (stoker.ResizeWithPadOrCrop((5, 14, 9)), monai.ResizeWithPadOrCrop((5, 14, 9))),
-    (stoker.RandFlip(1.0), monai.RandFlip(1.0)),
-    (stoker.RandFlip(1.0, 1), monai.RandFlip(1.0, 1)),
-    (stoker.RandFlip(1.0, (0, -1)), monai.RandFlip(1.0, (0, -1))),
-    (stoker.RandFlip(0.0), monai.RandFlip(0.0)),
-    (stoker.RandRotate90(1.0, 1), monai.RandRotate90(1.0, 1)),
-    (stoker.RandRotate90(1.0, 1, (2, 0)), monai.RandRotate90(1.0, 1, (2, 0))),
-    (stoker.RandScaleIntensity((0.25, 0.25), 1.0), monai.RandScaleIntensity((0.25, 0.25), 1.0)),
-    (stoker.RandShiftIntensity((-12.5, -12.5), prob=1.0), monai.RandShiftIntensity((-12.5, -12.5), prob=1.0)),
-    (stoker.ScaleIntensity(), monai.ScaleIntensity()),
-    (stoker.ScaleIntensity(-1, 2), monai.ScaleIntensity(-1, 2)),
-    (stoker.ScaleIntensity(factor=0.5), monai.ScaleIntensity(None, None, factor=0.5)),
-    (stoker.ScaleIntensityRange(-100, 900), monai.ScaleIntensityRange(-100, 900)),
-    (stoker.ScaleIntensityRange(-100, 900, 0, 1, clip=True), monai.ScaleIntensityRange(-100, 900, 0, 1, clip=True)),
-    (stoker.ScaleIntensityRange(-100, 900, -1, 3), monai.ScaleIntensityRange(-100, 900, -1, 3)),
-    (stoker.NormalizeIntensity(), monai.NormalizeIntensity()),
-    (stoker.NormalizeIntensity(nonzero=True), monai.NormalizeIntensity(nonzero=True)),
-    (stoker.NormalizeIntensity(channel_wise=True), monai.NormalizeIntensity(channel_wise=True)),
+SAME: list[tuple[st.Transform, Any]] = [
+    (V.CenterSpatialCrop((3, 4, 5)), monai.CenterSpatialCrop((3, 4, 5))),
+    (V.CenterSpatialCrop((-1, 4, 99)), monai.CenterSpatialCrop((-1, 4, 99))),
     (
-        stoker.NormalizeIntensity(nonzero=True, channel_wise=True),
+        V.RandSpatialCrop(5, random_center=False),
+        monai.RandSpatialCrop(5, random_center=False, random_size=False),
+    ),
+    (V.SpatialPad((12, 9, 20), value=3), monai.SpatialPad((12, 9, 20), value=3)),
+    (V.SpatialPad(16, method="end"), monai.SpatialPad(16, method="end")),
+    (V.ResizeWithPadOrCrop((5, 14, 9)), monai.ResizeWithPadOrCrop((5, 14, 9))),
+    (V.RandFlip(1.0), monai.RandFlip(1.0)),
+    (V.RandFlip(1.0, 1), monai.RandFlip(1.0, 1)),
+    (V.RandFlip(1.0, (0, -1)), monai.RandFlip(1.0, (0, -1))),
+    (V.RandFlip(0.0), monai.RandFlip(0.0)),
+    (V.RandRotate90(1.0, 1), monai.RandRotate90(1.0, 1)),
+    (V.RandRotate90(1.0, 1, (2, 0)), monai.RandRotate90(1.0, 1, (2, 0))),
+    (V.RandScaleIntensity((0.25, 0.25), 1.0), monai.RandScaleIntensity((0.25, 0.25), 1.0)),
+    (V.RandShiftIntensity((-12.5, -12.5), prob=1.0), monai.RandShiftIntensity((-12.5, -12.5), prob=1.0)),
+    (V.ScaleIntensity(), monai.ScaleIntensity()),
+    (V.ScaleIntensity(-1, 2), monai.ScaleIntensity(-1, 2)),
+    (V.ScaleIntensity(factor=0.5), monai.ScaleIntensity(None, None, factor=0.5)),
+    (V.ScaleIntensityRange(-100, 900), monai.ScaleIntensityRange(-100, 900)),
+    (
+        V.ScaleIntensityRange(-100, 900, 0, 1, clip=True),
+        monai.ScaleIntensityRange(-100, 900, 0, 1, clip=True),
+    ),
+    (V.ScaleIntensityRange(-100, 900, -1, 3), monai.ScaleIntensityRange(-100, 900, -1, 3)),
+    (V.NormalizeIntensity(), monai.NormalizeIntensity()),
+    (V.NormalizeIntensity(nonzero=True), monai.NormalizeIntensity(nonzero=True)),
+    (V.NormalizeIntensity(channel_wise=True), monai.NormalizeIntensity(channel_wise=True)),
+    (
+        V.NormalizeIntensity(nonzero=True, channel_wise=True),
         monai.NormalizeIntensity(nonzero=True, channel_wise=True),
     ),
-    (stoker.NormalizeIntensity(40, 300), monai.NormalizeIntensity(40, 300)),
+    (V.NormalizeIntensity(40, 300), monai.NormalizeIntensity(40, 300)),
 ]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), SAME, ids=[repr(s[0]) for s in SAME])
 @pytest.mark.parametrize("channels", [0, 2])
-def test_same_as_monai(tmp_path: Path, ours: stoker.Transform, theirs: Any, channels: int) -> None:
+def test_same_as_monai(tmp_path: Path, ours: st.Transform, theirs: Any, channels: int) -> None:
     shape = (2,) * (channels > 0) + (7, 9, 11)
     for kind in ("int16", "float32") if channels else ("uint8", "int16"):
         made = write(tmp_path, [shape] * 4, kind)
@@ -72,7 +80,7 @@ def test_same_as_monai(tmp_path: Path, ours: stoker.Transform, theirs: Any, chan
             got = load(f"volumes:{tmp_path}", [ours])
         except stoker.ConfigError as error:  # sides that differ after a turn, of some records
             assert "end the list with ResizeWithPadOrCrop" in str(error)
-            got = load(f"volumes:{tmp_path}", [ours, stoker.CenterSpatialCrop(7)])
+            got = load(f"volumes:{tmp_path}", [ours, V.CenterSpatialCrop(7)])
             theirs = monai.Compose([theirs, monai.CenterSpatialCrop(7)])
         for a, b in zip(got, made, strict=True):
             given = b.astype("float32") if "Intensity" in type(ours).__name__ else b
@@ -84,10 +92,10 @@ def test_same_as_monai(tmp_path: Path, ours: stoker.Transform, theirs: Any, chan
 def test_lists_are_the_same_as_monai(tmp_path: Path) -> None:
     made = write(tmp_path, [(9 + i, 12 - i, 10) for i in range(8)])
     ours = [
-        stoker.ScaleIntensityRange(-200, 1000, 0, 1, clip=True), stoker.CenterSpatialCrop((8, 20, 9)),
-        stoker.SpatialPad((12, 11, 4), value=0.5), stoker.RandFlip(1.0, 2), stoker.RandRotate90(1.0, 1, (1, 2)),
-        stoker.RandShiftIntensity((0.1, 0.1), prob=1.0), stoker.ResizeWithPadOrCrop((14, 10, 9), value=7),
-        stoker.NormalizeIntensity(), stoker.RandScaleIntensity((0.5, 0.5), 1.0),
+        V.ScaleIntensityRange(-200, 1000, 0, 1, clip=True), V.CenterSpatialCrop((8, 20, 9)),
+        V.SpatialPad((12, 11, 4), value=0.5), V.RandFlip(1.0, 2), V.RandRotate90(1.0, 1, (1, 2)),
+        V.RandShiftIntensity((0.1, 0.1), prob=1.0), V.ResizeWithPadOrCrop((14, 10, 9), value=7),
+        V.NormalizeIntensity(), V.RandScaleIntensity((0.5, 0.5), 1.0),
     ]  # fmt: skip
     theirs = monai.Compose([
         monai.ScaleIntensityRange(-200, 1000, 0, 1, clip=True), monai.CenterSpatialCrop((8, 20, 9)),
@@ -97,7 +105,7 @@ def test_lists_are_the_same_as_monai(tmp_path: Path) -> None:
     ])  # fmt: skip
     for a, b in zip(load(f"volumes:{tmp_path}", ours), made, strict=True):
         assert np.allclose(a, np.asarray(theirs(b[None].astype("float32")))[0], atol=1e-5)
-    half = load(f"volumes:{tmp_path}", [*ours, stoker.ToDtype("float16")])
+    half = load(f"volumes:{tmp_path}", [*ours, st.ToDtype("float16")])
     assert half.dtype == np.float16
     assert np.allclose(half, load(f"volumes:{tmp_path}", ours), rtol=1e-3, atol=1e-3)
 
@@ -110,28 +118,26 @@ def test_what_is_drawn(tmp_path: Path) -> None:
         np.save(tmp_path / f"{i:03d}.npy", a)
     url = f"volumes:{tmp_path}"
     starts = set()
-    for row in load(url, [stoker.RandSpatialCrop((5, 5, -1))], seed=3):
+    for row in load(url, [V.RandSpatialCrop((5, 5, -1))], seed=3):
         z, y, x = np.unravel_index(row[0, 0, 0], shape)
         assert np.array_equal(row, a[z : z + 5, y : y + 5])
         starts.add((int(z), int(y), int(x)))
     assert starts == {(z, y, 0) for z in range(2) for y in range(3)}
     sizes = set()
-    size = stoker.RandSpatialCrop((3, 7, 8), max_roi_size=(5, 7, 8), random_size=True)
-    for row in load(url, [size, stoker.SpatialPad((5, 7, 8), method="end", value=-1)]):
+    size = V.RandSpatialCrop((3, 7, 8), max_roi_size=(5, 7, 8), random_size=True)
+    for row in load(url, [size, V.SpatialPad((5, 7, 8), method="end", value=-1)]):
         n = int((row[:, 0, 0] >= 0).sum())
         z = row[0, 0, 0] // 56
         assert np.array_equal(row[:n], a[z : z + n])
         sizes.add((n, int(z)))
     assert sizes == {(n, z) for n in (3, 4, 5) for z in range(6 - n + 1)}
     turns = [np.rot90(a[:, :6, :], k).tobytes() for k in range(4)]
-    seen = [
-        turns.index(r.tobytes()) for r in load(url, [stoker.CenterSpatialCrop((6, 6, 8)), stoker.RandRotate90(0.9)])
-    ]
+    seen = [turns.index(r.tobytes()) for r in load(url, [V.CenterSpatialCrop((6, 6, 8)), V.RandRotate90(0.9)])]
     counts = np.bincount(seen, minlength=4) / 400
     if a[:, :6].tobytes() == turns[0]:
         assert abs(counts[0] - 0.1) < 0.06
         assert (abs(counts[1:] - 0.3) < 0.09).all()
-    scaled = load(url, [stoker.RandScaleIntensity(0.5, 0.75), stoker.RandShiftIntensity((2, 4), prob=1.0)])
+    scaled = load(url, [V.RandScaleIntensity(0.5, 0.75), V.RandShiftIntensity((2, 4), prob=1.0)])
     shift = scaled[:, 0, 0, 0]
     factor = (scaled[:, 0, 0, 1] - shift) - 1
     assert 2 <= shift.min() < 2.1 < 3.9 < shift.max() < 4
@@ -152,7 +158,11 @@ def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
             else:
                 nibabel.save(nibabel.Nifti1Image(a.T, np.eye(4)), path)
     subprocess.run([binary, "pack", str(tmp_path / "a"), str(tmp_path / "packed")], check=True, capture_output=True)
-    ops = [stoker.RandSpatialCrop((5, 6, 7)), stoker.RandFlip(0.5), stoker.RandScaleIntensity(0.1, 1.0)]
+    ops = [
+        V.RandSpatialCrop((5, 6, 7)),
+        V.RandFlip(0.5),
+        V.RandScaleIntensity(0.1, 1.0),
+    ]
     urls = [
         tmp_path / "a",
         tmp_path / "b",
@@ -179,12 +189,12 @@ def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [(7, 9, 11), (8, 9, 11)])
     for ops, why in (
-        ([stoker.RandSpatialCrop((8, 9, 9))], r"from \[7 9 9\] to \[8 9 9\] voxels"),
-        ([stoker.RandomCrop(5)], "RandomCrop is for images, this is a volume; use RandSpatialCrop"),
-        ([stoker.RandFlip(0.5, 3)], "RandFlip: spatial_axis must be 0, 1 or 2"),
-        ([stoker.RandSpatialCrop((2, 2))], "RandSpatialCrop: roi_size must be a number, or three"),
-        ([stoker.ScaleIntensityRange(3, 3)], "another number than a_min"),
-        ([stoker.RandFlip(2)], "prob must be between 0 and 1"),
+        ([V.RandSpatialCrop((8, 9, 9))], r"from \[7 9 9\] to \[8 9 9\] voxels"),
+        ([st.RandomCrop(5)], "RandomCrop is for images, this is a volume; use RandSpatialCrop"),
+        ([V.RandFlip(0.5, 3)], "RandFlip: spatial_axis must be 0, 1 or 2"),
+        ([V.RandSpatialCrop((2, 2))], "RandSpatialCrop: roi_size must be a number, or three"),
+        ([V.ScaleIntensityRange(3, 3)], "another number than a_min"),
+        ([V.RandFlip(2)], "prob must be between 0 and 1"),
     ):
         with pytest.raises(stoker.ConfigError, match=why):
             stoker.Loader(f"volumes:{tmp_path}", batch_size=2, fields={"volume": ops})

@@ -74,7 +74,7 @@ def test_parts_of_a_pack_of_any_size(tmp_path: Path, binary: str) -> None:
     whole = [np.asanyarray(nibabel.load(p).dataobj).T for p in sorted(folder.iterdir())]
     orders: list[dict[str, object]] = [{}, {"shuffle": True}, {"shuffle": "window:2"}]
     for size, order in zip([16, (48, 90, 100), (60, 1, 104)], orders, strict=True):
-        fields = {"volume": [stoker.RandSpatialCrop(size)]}
+        fields = {"volume": [stoker.volume.RandSpatialCrop(size)]}
         seen = {}
         for at in (folder, tmp_path / "packed"):
             for batch in stoker.Loader(at, batch_size=2, fields=fields, seed=3, **order):

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from stoker import transforms as st
 
 torch = pytest.importorskip("torch")
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -86,10 +87,10 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(
     make: Make, coco: Path, ops: list[Any], masks: str = "instances", **more: Any
 ) -> Iterator[tuple[int, Any, int]]:
-    if not any(isinstance(op, stoker.Resize) for op in ops):
-        ops = [*ops, stoker.Resize((H, W))]  # which they have
+    if not any(isinstance(op, st.Resize) for op in ops):
+        ops = [*ops, st.Resize((H, W))]  # which they have
     fields = {
-        "image": [*ops, stoker.ConvertBoundingBoxFormat("XYXY")],
+        "image": [*ops, st.ConvertBoundingBoxFormat("XYXY")],
         **({"mask": ops} if masks == "instances" else {"masks": []}),
         "boxes": [],
         "keypoints": [],
@@ -129,7 +130,7 @@ def same(batch: Any, row: int, image: Any, mask: Any, boxes: Any, points: Any) -
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_perspective(make: Make, coco: Path, plain: list[dict[str, Any]], mode: str) -> None:
-    ops = [stoker.RandomPerspective(0.6, p=0.8, interpolation=mode, fill=77)]
+    ops = [st.RandomPerspective(0.6, p=0.8, interpolation=mode, fill=77)]
     moved = 0
     for record, batch, row in records(make, coco, ops):
         r, one = Rand(record, 0), plain[record]
@@ -159,7 +160,7 @@ def noise(key: int) -> Any:
 
 
 def test_elastic(make: Make, coco: Path, plain: list[dict[str, Any]]) -> None:
-    ops = [stoker.ElasticTransform((60.0, 40.0), (3.0, 4.0), fill=9)]
+    ops = [st.ElasticTransform((60.0, 40.0), (3.0, 4.0), fill=9)]
     for record, batch, row in records(make, coco, ops):
         r, one = Rand(record, 0), plain[record]
         keys, fields = [r.bits(), r.bits()], []
@@ -199,8 +200,8 @@ def crop_around(r: Rand, boxes: np.ndarray, w: int = W, h: int = H) -> tuple[int
 
 def test_iou_crop(make: Make, coco: Path, plain: list[dict[str, Any]]) -> None:
     # Behind a flip, which the boxes follow first.
-    size = [stoker.Resize((64, 64))]
-    ops = [stoker.RandomHorizontalFlip(1), stoker.RandomIoUCrop(), *size]
+    size = [st.Resize((64, 64))]
+    ops = [st.RandomHorizontalFlip(1), st.RandomIoUCrop(), *size]
     cropped = 0
     for record, batch, row in records(make, coco, ops):
         one = {name: F.horizontal_flip(v) for name, v in plain[record].items()}
@@ -217,7 +218,7 @@ def test_iou_crop(make: Make, coco: Path, plain: list[dict[str, Any]]) -> None:
         assert set(np.unique(batch.mask[row])) <= set(np.unique(one["mask"].numpy()))
     assert cropped > 3
     # Boxes that are not in the crop are dropped with all that belongs to them.
-    fields = {"image": [*ops, stoker.SanitizeBoundingBoxes()]}
+    fields = {"image": [*ops, st.SanitizeBoundingBoxes()]}
     left = [len(b.boxes[r]) == len(b.labels[r]) for _, b, r in records(make, coco, ops, **fields)]
     assert all(left)
 
@@ -242,21 +243,21 @@ def test_iou_crops_are_distributed_as_in_torchvision() -> None:
 
 def test_refusals(make: Make, coco: Path) -> None:
     url = f"coco:{coco}/people.json?images=images"
-    crop = [stoker.RandomIoUCrop(), stoker.Resize((8, 8))]
+    crop = [st.RandomIoUCrop(), st.Resize((8, 8))]
     for ops, says in {
-        (stoker.ElasticTransform(sigma=200.0), stoker.Resize((8, 8))): "sigma",
-        (stoker.RandomApply([stoker.RandomIoUCrop()]), stoker.Resize((8, 8))): "cannot stand inside RandomApply",
-        (stoker.RandomIoUCrop(),): "differs from record to record",
+        (st.ElasticTransform(sigma=200.0), st.Resize((8, 8))): "sigma",
+        (st.RandomApply([st.RandomIoUCrop()]), st.Resize((8, 8))): "cannot stand inside RandomApply",
+        (st.RandomIoUCrop(),): "differs from record to record",
     }.items():
         with pytest.raises(stoker.ConfigError, match=says):
             make(url, 4, fields={"image": list(ops), "boxes": []})
     with pytest.raises(stoker.ConfigError, match="the batch has none"):
         make(url, 4, fields={"image": crop}, select=["image"])
     for wrong in (
-        lambda: stoker.RandomPerspective(1.5),
-        lambda: stoker.ElasticTransform(sigma=-1.0),
-        lambda: stoker.RandomIoUCrop(min_scale=2.0),
-        lambda: stoker.RandomIoUCrop(trials=0),
+        lambda: st.RandomPerspective(1.5),
+        lambda: st.ElasticTransform(sigma=-1.0),
+        lambda: st.RandomIoUCrop(min_scale=2.0),
+        lambda: st.RandomIoUCrop(trials=0),
     ):
         with pytest.raises(stoker.ConfigError):
             wrong()
@@ -279,9 +280,9 @@ def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: P
         assert batch.masks[row].dtype == np.uint8 and np.array_equal(batch.masks[row], wanted[record])
     # They follow what torchvision's masks of shape [n, H, W] follow.
     ops = [
-        stoker.RandomHorizontalFlip(1), stoker.RandomAffine((25, 25), scale=(1.2, 1.2), shear=(5, 5, 0, 0)),
-        stoker.CenterCrop((60, 50)), stoker.RandomPerspective(0.5, p=1.0), stoker.Resize((40, 44)),
-        stoker.ToDtype("float32", scale=True), stoker.Normalize([0.5] * 3, [0.5] * 3),
+        st.RandomHorizontalFlip(1), st.RandomAffine((25, 25), scale=(1.2, 1.2), shear=(5, 5, 0, 0)),
+        st.CenterCrop((60, 50)), st.RandomPerspective(0.5, p=1.0), st.Resize((40, 44)),
+        st.ToDtype("float32", scale=True), st.Normalize([0.5] * 3, [0.5] * 3),
     ]  # fmt: skip
     for record, batch, row in records(make, coco, ops, "stack"):
         one = tv_tensors.Mask(torch.from_numpy(wanted[record]))
@@ -300,7 +301,7 @@ def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: P
         assert batch.image[row].dtype == np.float32 and batch.masks[row].shape == want.shape
         assert want.size == 0 or (batch.masks[row] != want).mean() < 5e-3
     # Those of boxes that are dropped go with them, and a pack gives the same.
-    crop = [stoker.RandomIoUCrop(), stoker.Resize((32, 32)), stoker.SanitizeBoundingBoxes(min_size=2)]
+    crop = [st.RandomIoUCrop(), st.Resize((32, 32)), st.SanitizeBoundingBoxes(min_size=2)]
     url = f"coco:{coco}/people.json?images=images&masks=stack"
     subprocess.run([binary, "pack", url, str(tmp_path / "p")], check=True, capture_output=True)
     subprocess.run([binary, "verify", str(tmp_path / "p")], check=True, capture_output=True)

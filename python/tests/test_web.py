@@ -15,6 +15,7 @@ import pytest
 
 import stoker
 from conftest import children, wait_for
+from stoker import transforms as T
 
 Make = Callable[..., stoker.Loader]
 
@@ -90,7 +91,7 @@ def test_pack(binary: str, photos: Path, make: Make, web: Web) -> None:
     for place in ("train", "bare/train"):  # a pack needs no list
         assert "is whole" in run(binary, "verify", f"{web.url}/{place}")
         assert "records" in run(binary, "inspect", f"{web.url}/{place}")
-        crop = {"image": [stoker.RandomResizedCrop(32)]}
+        crop = {"image": [T.RandomResizedCrop(32)]}
         there = make(f"{web.url}/{place}?token=hunter2", batch_size=16, shuffle=True, seed=4, fields=crop)
         same(make(web.data / "train", batch_size=16, shuffle=True, seed=4, fields=crop), there)
         told = json.dumps([there.state_dict(), there.stats(), there.info])
@@ -104,7 +105,7 @@ def test_pack(binary: str, photos: Path, make: Make, web: Web) -> None:
 
 @pytest.mark.parametrize("form", ["folder", "tar", "zip", "csv", "npy", "npz", "shards"])
 def test_formats(form: str, photos: Path, make: Make, web: Web) -> None:
-    name, options, fields = "data", "", {"image": [stoker.CenterCrop(48)]}
+    name, options, fields = "data", "", {"image": [T.CenterCrop(48)]}
     if form in ("tar", "zip"):
         shutil.make_archive(str(web.data / "data"), form, photos)
         name = f"data.{form}"
@@ -194,7 +195,7 @@ def test_secrets_of_urls(
     ):  # fmt: skip
         assert "hunter2" not in run(binary, *command, code=code), command
     for where in ({"cache_dir": tmp_path / "near"}, {"stage": tmp_path / "scratch"}):
-        loader = make(at("train"), batch_size=64, fields={"image": [stoker.CenterCrop(48)]}, **where)
+        loader = make(at("train"), batch_size=64, fields={"image": [T.CenterCrop(48)]}, **where)
         assert sum(len(b.index) for b in loader) == 203
         told = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(os.getpid()))
         assert b"hunter2" not in told

@@ -20,9 +20,10 @@ from conftest import CHECKOUT
 
 LOOP = """
 import json, os, shutil, stoker, sys
+from stoker import transforms as T
 from stoker._binary import find_binary
 loader = stoker.Loader(sys.argv[1], batch_size=16, shuffle=True,
-                       fields={"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]})
+                       fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]})
 seen = sorted(i for images, labels in loader for i in labels.tolist())
 print(json.dumps({"rows": len(seen), "file": stoker.__file__, "binary": find_binary()}))
 """
@@ -112,9 +113,7 @@ def test_the_program_can_load_libraries(installed: Path) -> None:
     assert not [d for d in found.values() if STATIC in d.get("why", "")]
 
 
-def test_the_program_decodes_by_libraries(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_decodes_by_libraries(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the libraries in the wheels of Pillow, imagecodecs and PyAV decode is what they decode for Python."""
     codecs: Any = pytest.importorskip("imagecodecs")
     av: Any = pytest.importorskip("av")

@@ -7,10 +7,11 @@ from typing import Any
 import common
 import stoker
 import torch
+from stoker import transforms as T
 
 
 def make_transforms(size: int) -> list[Any]:
-    return [stoker.RandomResizedCrop(size), stoker.RandomHorizontalFlip()]
+    return [T.RandomResizedCrop(size), T.RandomHorizontalFlip()]
 
 
 def make_loader(args: Any) -> Any:

@@ -3,9 +3,10 @@
 ::
 
     import stoker
+    from stoker import transforms as T
 
     loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
-                           fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]})
+                           fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
     for epoch in range(3):
         for images, labels in loader:
             ...
@@ -19,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import (
-        transforms,
-        transforms_audio,
-        transforms_augment,
-        transforms_detection,
-        transforms_video,
-        transforms_volume,
-    )
+    from . import audio, transforms, video, volume
     from ._batch import Batch
     from ._bench import BenchResult, StudyResult, bench, study
     from ._columns import Column
@@ -54,33 +48,26 @@ if TYPE_CHECKING:
     from ._profile import Profiler, ProfileResult, profile
     from ._ragged import Ragged, Strings
     from ._step import stage, step, watch
-    from .transforms import *  # noqa: F403
-    from .transforms_audio import *  # noqa: F403
-    from .transforms_augment import *  # noqa: F403
-    from .transforms_detection import *  # noqa: F403
-    from .transforms_video import *  # noqa: F403
-    from .transforms_volume import *  # noqa: F403
 
     __all__ = [
-        "Buckets",
         "Batch",
-        "BenchResult",
-        "HeadroomResult",
-        "ProfileResult",
-        "Profiler",
-        "StudyResult",
         "BatchesHeld",
+        "BenchResult",
+        "Buckets",
         "Column",
         "ConfigError",
         "EngineDied",
-        "EngineRestarted",
         "EngineNotFound",
+        "EngineRestarted",
         "Field",
-        "Padded",
+        "HeadroomResult",
         "Loader",
         "OnDevice",
         "PackResult",
+        "Padded",
         "Plan",
+        "ProfileResult",
+        "Profiler",
         "Ragged",
         "RecordError",
         "SkippedRecords",
@@ -88,24 +75,23 @@ if TYPE_CHECKING:
         "StokerError",
         "StokerTimeout",
         "Strings",
+        "StudyResult",
         "UnknownArgument",
         "__version__",
-        "doctor",
-        "plan",
+        "audio",
         "bench",
+        "doctor",
         "headroom",
         "pack",
+        "plan",
         "profile",
         "stage",
         "step",
         "study",
+        "transforms",
+        "video",
+        "volume",
         "watch",
-        *transforms.__all__,
-        *transforms_audio.__all__,
-        *transforms_augment.__all__,
-        *transforms_detection.__all__,
-        *transforms_video.__all__,
-        *transforms_volume.__all__,
     ]
 
 # Where the names above are. They are imported when they are asked for, so that a trainer and its workers have no more
@@ -139,22 +125,14 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_ragged": ("Ragged", "Strings"),
     "_step": ("stage", "step", "watch"),
 }
-_TRANSFORMS = (
-    "transforms",
-    "transforms_audio",
-    "transforms_augment",
-    "transforms_detection",
-    "transforms_video",
-    "transforms_volume",
-)
+_MODULES = ("audio", "transforms", "video", "volume")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _TRANSFORMS:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name == "__all__":
-        found: Any = ["__version__", *(n for names in _NAMES.values() for n in names)]
-        found += [n for module in _TRANSFORMS for n in importlib.import_module(f"{__name__}.{module}").__all__]
+        found: Any = ["__version__", *_MODULES, *(n for names in _NAMES.values() for n in names)]
     else:
         found = _find(name)
     globals()[name] = found
@@ -166,10 +144,6 @@ def _find(name: str) -> Any:
         for module, names in _NAMES.items():
             if name in names:
                 return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        for module in _TRANSFORMS:
-            of = importlib.import_module(f"{__name__}.{module}")
-            if name in of.__all__:
-                return getattr(of, name)
     text = f"module {__name__!r} has no attribute {name!r}"
     if not name.startswith("_"):
         from . import _elsewhere
@@ -179,4 +153,4 @@ def _find(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_TRANSFORMS, *__getattr__("__all__")} - {"Any", "TYPE_CHECKING", "importlib"})
+    return sorted({*globals(), *__getattr__("__all__")} - {"Any", "TYPE_CHECKING", "importlib"})

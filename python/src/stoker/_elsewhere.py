@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 from collections.abc import Iterable
 
 from ._errors import nearest
@@ -9,17 +11,17 @@ from ._errors import nearest
 _BYTES = "images come as uint8 without it; layout= is NCHW or NHWC"
 _FUNCTION = "give a function to map= or batch_map= of stoker.Loader"
 ELSEWHERE: dict[str, str] = {
-    "ToTensor": 'write stoker.ToDtype("float32", scale=True)',
-    "ConvertImageDtype": 'write stoker.ToDtype("float32", scale=True)',
-    "ConvertDtype": 'write stoker.ToDtype("float32", scale=True)',
+    "ToTensor": 'write stoker.transforms.ToDtype("float32", scale=True)',
+    "ConvertImageDtype": 'write stoker.transforms.ToDtype("float32", scale=True)',
+    "ConvertDtype": 'write stoker.transforms.ToDtype("float32", scale=True)',
     **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor", "ToNumpy"), _BYTES),
     "Identity": "leave it out",
     "ToPILImage": 'write PIL.Image.fromarray(batch["image"][i]), with layout="NHWC"',
     "InterpolationMode": 'write interpolation="nearest", "bilinear" or "bicubic"',
-    "AugMix": "write stoker.RandAugment(), or use torchvision's in map=",
-    "RandomPhotometricDistort": "write stoker.ColorJitter(...), in stoker.RandomApply",
-    "RandomZoomOut": "write stoker.Pad(...), in stoker.RandomApply",
-    **dict.fromkeys(("ScaleJitter", "RandomShortestSize", "RandomResize"), "write stoker.Resize(size)"),
+    "AugMix": "write stoker.transforms.RandAugment(), or use torchvision's in map=",
+    "RandomPhotometricDistort": "write stoker.transforms.ColorJitter(...), in stoker.transforms.RandomApply",
+    "RandomZoomOut": "write stoker.transforms.Pad(...), in stoker.transforms.RandomApply",
+    **dict.fromkeys(("ScaleJitter", "RandomShortestSize", "RandomResize"), "write stoker.transforms.Resize(size)"),
     **dict.fromkeys(("Lambda", "FiveCrop", "TenCrop", "LinearTransformation", "GaussianNoise", "JPEG"), _FUNCTION),
     **dict.fromkeys(("RandomChannelPermutation", "functional", "v2", "SequentialTransform"), _FUNCTION),
     "DataLoader": "write stoker.Loader(...), or from stoker.torch import DataLoader",
@@ -29,5 +31,15 @@ ELSEWHERE: dict[str, str] = {
 
 def hint(name: str, known: Iterable[str]) -> str:
     """Return what to write instead of a name, or the name that is most like it."""
-    instead = ELSEWHERE.get(name) or nearest(name, known)
+    instead = ELSEWHERE.get(name) or _module_of(name) or nearest(name, known)
     return f"; {instead}" if len(instead) < 200 else ""  # and not a list of all names
+
+
+def _module_of(name: str) -> str:
+    """Return how a transform is written, if it is one, or nearly one, and was looked for without its module."""
+    modules = ("transforms", "audio", "video", "volume")
+    written = {n: f"stoker.{m}.{n}" for m in modules for n in importlib.import_module(f"stoker.{m}").__all__}
+    if name in written:
+        return f"write {written[name]}"
+    near = difflib.get_close_matches(name, written, 1, 0.8)
+    return f"did you mean {written[near[0]]!r}?" if near else ""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import transforms as own
-from . import transforms_augment, transforms_detection
 from ._errors import ConfigError, nearest
-from .transforms import Transform
+from ._transform import Transform
 
 LAYOUTS = ("NHWC", "NCHW", "channels_last")
 MODES = ("L", "LA", "RGB", "RGBA")
@@ -21,8 +19,8 @@ class Field:
     one of them needs an option of its own::
 
         fields={
-            "global": stoker.Field("image", [stoker.RandomResizedCrop(224)]),
-            "local": stoker.Field("image", [stoker.RandomResizedCrop(96, scale=(0.05, 0.4))]),
+            "global": stoker.Field("image", [stoker.transforms.RandomResizedCrop(224)]),
+            "local": stoker.Field("image", [stoker.transforms.RandomResizedCrop(96, scale=(0.05, 0.4))]),
         }
 
     Args:
@@ -139,6 +137,7 @@ def as_transforms(value: object, name: str) -> tuple[tuple[Transform, ...], bool
 
 def _translated(transforms: Sequence[Any], name: str) -> tuple[tuple[Transform, ...], bool]:
     """Return what a list with transforms of torchvision means for the engine."""
+    from . import transforms as own
     from ._elsewhere import ELSEWHERE
     from .torch._recognise._library import Unknown
     from .torch._recognise._transforms import translate
@@ -146,8 +145,7 @@ def _translated(transforms: Sequence[Any], name: str) -> tuple[tuple[Transform, 
     try:
         program = translate(transforms)
     except Unknown as reason:
-        lists = own.__all__ + transforms_augment.__all__ + transforms_detection.__all__
-        known = {n: f"write stoker.{n}(...)" for n in lists}
+        known = {n: f"write stoker.transforms.{n}(...)" for n in own.__all__}
         names = [n for t in _parts(transforms) if (n := type(t).__name__) in str(reason)]
         twins = [step for n in names if (step := known.get(n) or ELSEWHERE.get(n))]
         step = next(iter(twins), reason.step or "Python functions go into map= or batch_map=")
@@ -179,5 +177,6 @@ def parse_fields(fields: Mapping[str, FieldSpec] | Sequence[str] | None) -> tupl
     if isinstance(fields, Sequence) and not isinstance(fields, str) and all(isinstance(f, str) for f in fields):
         return {}, list(fields)
     raise ConfigError(
-        f'fields={fields!r}; it must be a dict such as {{"image": [stoker.CenterCrop(224)]}} or a list of names'
+        f"fields={fields!r}; it must be a list of names, or a dict such as "
+        '{"image": [stoker.transforms.CenterCrop(224)]}'
     )

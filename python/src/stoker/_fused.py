@@ -49,7 +49,7 @@ class OnDevice:
         std: what it is then divided by.
         scale: make 0 to 1 of whole numbers first, as ``ToDtype(scale=True)`` does.
         flip: the probability that an image is mirrored left to right; it depends on (seed, epoch, record) alone.
-        mixup: the alpha of ``stoker.MixUp``; 0 for none. Each image is mixed with the one before it in the batch, with
+        mixup: the alpha of ``MixUp``; 0 for none. Each image is mixed with the one before it in the batch, with
             a share that is drawn per batch, and labels become soft ones.
         num_classes: how many classes the soft labels have; by default what the source says.
         layout: ``"NCHW"`` or ``"channels_last"``, which has the same shape with channels next to each other.

@@ -18,7 +18,7 @@ from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec, parse_fields
 from ._fused import OnDevice
 from ._pad import Buckets, Padded, parse_bucket, parse_pads
-from .transforms import Transform
+from ._transform import Transform
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -41,7 +41,7 @@ class Loader:
     ::
 
         loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
-                               fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]})
+                               fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
         for epoch in range(3):
             for batch in loader:            # batch["image"], batch.image, or images, labels = batch
                 ...

@@ -25,11 +25,11 @@ def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed:
         if augment is not None:
             raise ConfigError(
                 "augment= makes variants by random transforms: say which ones, such as "
-                'fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]}'
+                'fields={"image": [stoker.transforms.RandomResizedCrop(224), stoker.transforms.RandomHorizontalFlip()]}'
             )
         if audio is not None:
             raise ConfigError(
-                'audio= is about sound that went through fields=, such as {"audio": [stoker.Resample(16000)]}'
+                'audio= is about sound that went through fields=, such as {"audio": [stoker.audio.Resample(16000)]}'
             )
         return []
     config = json.dumps([f.to_config(name, "NHWC") for name, f in outputs.items()])

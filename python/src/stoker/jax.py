@@ -7,7 +7,7 @@
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     rank, world_size = rank_and_world(sharding)
     loader = stoker.Loader("train/", batch_size=256, drop_last=True, rank=rank, world_size=world_size,
-                           fields={"image": [stoker.RandomResizedCrop(224)]})
+                           fields={"image": [stoker.transforms.RandomResizedCrop(224)]})
     for batch in batches(loader, sharding):
         state = train_step(state, batch["image"], batch["label"])
 

@@ -2,9 +2,11 @@
 
 ::
 
+    import stoker
+    from stoker import transforms as T
     from stoker.keras import Dataset
 
-    loader = stoker.Loader("train/", batch_size=256, shuffle=True, fields={"image": [stoker.RandomResizedCrop(224)]})
+    loader = stoker.Loader("train/", batch_size=256, shuffle=True, fields={"image": [T.RandomResizedCrop(224)]})
     model.fit(Dataset(loader), epochs=3)
 """
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import transforms as st
-from ... import transforms_augment as aug
-from ... import transforms_detection as det
 from . import _proof, meant
 from ._library import Unknown
 from ._program import PICTURE, Program, fill_of, pixels
@@ -34,13 +32,13 @@ def _fill_for(t: Any, p: Program) -> Any:
 
 def _color_jitter(t: Any, p: Program) -> None:
     ranges = {k: getattr(t, k) for k in ("brightness", "contrast", "saturation", "hue")}
-    op = aug.ColorJitter(**{k: None if v is None else tuple(map(float, v)) for k, v in ranges.items()})
+    op = st.ColorJitter(**{k: None if v is None else tuple(map(float, v)) for k, v in ranges.items()})
     p.add_pixels(op, random=True)
 
 
 def _random_grayscale(t: Any, p: Program) -> None:
     if p.channels == 3:
-        p.add_pixels(aug.RandomGrayscale(float(t.p)), random=True)
+        p.add_pixels(st.RandomGrayscale(float(t.p)), random=True)
 
 
 def _with_p(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
@@ -51,15 +49,15 @@ def _with_p(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], N
 
 
 def _posterize(t: Any, p: Program) -> None:
-    p.add_pixels(aug.RandomPosterize(int(t.bits), float(t.p)), random=0 < t.p < 1)
+    p.add_pixels(st.RandomPosterize(int(t.bits), float(t.p)), random=0 < t.p < 1)
 
 
 def _solarize(t: Any, p: Program) -> None:
-    p.add_pixels(aug.RandomSolarize(float(t.threshold), float(t.p)), random=0 < t.p < 1)
+    p.add_pixels(st.RandomSolarize(float(t.threshold), float(t.p)), random=0 < t.p < 1)
 
 
 def _sharpness(t: Any, p: Program) -> None:
-    p.add_pixels(aug.RandomAdjustSharpness(float(t.sharpness_factor), float(t.p)), random=0 < t.p < 1)
+    p.add_pixels(st.RandomAdjustSharpness(float(t.sharpness_factor), float(t.p)), random=0 < t.p < 1)
 
 
 def _pair(value: Any) -> tuple[float, float]:
@@ -69,14 +67,14 @@ def _pair(value: Any) -> tuple[float, float]:
 
 def _blur(t: Any, p: Program) -> None:
     # torchvision makes tensors of pictures for it.
-    p.add(aug.GaussianBlur(tuple(map(int, t.kernel_size)), _pair(t.sigma)), random=True)
+    p.add(st.GaussianBlur(tuple(map(int, t.kernel_size)), _pair(t.sigma)), random=True)
 
 
 def _rotation(t: Any, p: Program) -> None:
     if t.expand and p.state == PICTURE:
         raise Unknown("RandomRotation with expand=True of pictures, whose size is Pillow's")
     center = None if t.center is None else _pair(t.center)
-    op = aug.RandomRotation(_pair(t.degrees), _warp_interpolation(t), bool(t.expand), center, _fill_for(t, p))
+    op = st.RandomRotation(_pair(t.degrees), _warp_interpolation(t), bool(t.expand), center, _fill_for(t, p))
     p.add_pixels(op, random=True)
 
 
@@ -84,17 +82,17 @@ def _affine(t: Any, p: Program) -> None:
     translate, scale, center = (None if v is None else _pair(v) for v in (t.translate, t.scale, t.center))
     shear = None if t.shear is None else tuple(map(float, t.shear))
     interpolation, fill = _warp_interpolation(t), _fill_for(t, p)
-    p.add_pixels(aug.RandomAffine(_pair(t.degrees), translate, scale, shear, interpolation, fill, center), random=True)
+    p.add_pixels(st.RandomAffine(_pair(t.degrees), translate, scale, shear, interpolation, fill, center), random=True)
 
 
 def _perspective(t: Any, p: Program) -> None:
     interpolation, fill = _warp_interpolation(t), _fill_for(t, p)
-    p.add_pixels(aug.RandomPerspective(float(t.distortion_scale), float(t.p), interpolation, fill), random=True)
+    p.add_pixels(st.RandomPerspective(float(t.distortion_scale), float(t.p), interpolation, fill), random=True)
 
 
 def _elastic(t: Any, p: Program) -> None:
     # torchvision makes tensors of pictures for it.
-    p.add(aug.ElasticTransform(_pair(t.alpha), _pair(t.sigma), _warp_interpolation(t), _fill_for(t, p)), random=True)
+    p.add(st.ElasticTransform(_pair(t.alpha), _pair(t.sigma), _warp_interpolation(t), _fill_for(t, p)), random=True)
 
 
 def _pad(t: Any, p: Program) -> None:
@@ -104,7 +102,7 @@ def _pad(t: Any, p: Program) -> None:
     if isinstance(padding, list) and len(padding) == 1:
         padding = padding[0]
     fill = _fill_for(t, p)
-    p.add(det.Pad(padding, 0 if fill is None else fill))
+    p.add(st.Pad(padding, 0 if fill is None else fill))
 
 
 # The operations of torchvision's policies, in their order.
@@ -139,13 +137,13 @@ def _magnitudes(t: Any, bins: int, names: Sequence[str]) -> dict[str, tuple[floa
 
 def _rand_augment(t: Any, p: Program) -> None:
     bins = int(t.num_magnitude_bins)
-    op = aug.RandAugment(int(t.num_ops), int(t.magnitude), bins, _warp_interpolation(t), _fill_for(t, p))
+    op = st.RandAugment(int(t.num_ops), int(t.magnitude), bins, _warp_interpolation(t), _fill_for(t, p))
     p.add_policy(op, _magnitudes(t, bins, _POLICY[:-1]))
 
 
 def _trivial_augment(t: Any, p: Program) -> None:
     bins = int(t.num_magnitude_bins)
-    op = aug.TrivialAugmentWide(bins, _warp_interpolation(t), _fill_for(t, p))
+    op = st.TrivialAugmentWide(bins, _warp_interpolation(t), _fill_for(t, p))
     p.add_policy(op, _magnitudes(t, bins, _POLICY[:-1]))
 
 
@@ -153,7 +151,7 @@ def _auto_augment(t: Any, p: Program) -> None:
     policies = t.policies if hasattr(t, "policies") else t._policies
     if policies != t._get_policies(t.policy):
         raise Unknown("the policies of AutoAugment were changed")
-    op = aug.AutoAugment(t.policy.value, _warp_interpolation(t), _fill_for(t, p))
+    op = st.AutoAugment(t.policy.value, _warp_interpolation(t), _fill_for(t, p))
     p.add_policy(op, _magnitudes(t, 10, _POLICY[1:]))
 
 
@@ -179,12 +177,12 @@ KNOWN: Known = _on_pixels(
         _V2 + "_color.ColorJitter": _color_jitter,
         _V1 + "RandomGrayscale": _random_grayscale,
         _V2 + "_color.RandomGrayscale": _random_grayscale,
-        _V1 + "RandomInvert": _with_p(aug.RandomInvert),
-        _V2 + "_color.RandomInvert": _with_p(aug.RandomInvert),
-        _V1 + "RandomAutocontrast": _with_p(aug.RandomAutocontrast),
-        _V2 + "_color.RandomAutocontrast": _with_p(aug.RandomAutocontrast),
-        _V1 + "RandomEqualize": _with_p(aug.RandomEqualize),
-        _V2 + "_color.RandomEqualize": _with_p(aug.RandomEqualize),
+        _V1 + "RandomInvert": _with_p(st.RandomInvert),
+        _V2 + "_color.RandomInvert": _with_p(st.RandomInvert),
+        _V1 + "RandomAutocontrast": _with_p(st.RandomAutocontrast),
+        _V2 + "_color.RandomAutocontrast": _with_p(st.RandomAutocontrast),
+        _V1 + "RandomEqualize": _with_p(st.RandomEqualize),
+        _V2 + "_color.RandomEqualize": _with_p(st.RandomEqualize),
         _V1 + "RandomPosterize": _posterize,
         _V2 + "_color.RandomPosterize": _posterize,
         _V1 + "RandomSolarize": _solarize,

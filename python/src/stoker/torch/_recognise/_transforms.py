@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ... import transforms as st
-from ... import transforms_augment as aug
 from ..._errors import ConfigError
 from . import _augment, _proof, meant
 from ._library import Unknown, check_class, check_instance, forwards_to, qualified
@@ -235,22 +234,22 @@ def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
 
 def _one(ops: list[st.Transform]) -> st.Transform:
     """Return one operation for several, or for none."""
-    return ops[0] if len(ops) == 1 else aug.Compose(ops) if ops else st.RandomHorizontalFlip(0.0)
+    return ops[0] if len(ops) == 1 else st.Compose(ops) if ops else st.RandomHorizontalFlip(0.0)
 
 
 def _random_apply(t: Any, p: Program) -> None:
     ops = [op for ops in _members(t.transforms, p) for op in ops]
     if ops:
-        p.add(aug.RandomApply(ops, float(t.p)), random=True)
+        p.add(st.RandomApply(ops, float(t.p)), random=True)
 
 
 def _random_choice(t: Any, p: Program) -> None:
     shares = t.probabilities if hasattr(t, "probabilities") else t.p
-    p.add(aug.RandomChoice([_one(ops) for ops in _members(t.transforms, p)], shares), random=True)
+    p.add(st.RandomChoice([_one(ops) for ops in _members(t.transforms, p)], shares), random=True)
 
 
 def _random_order(t: Any, p: Program) -> None:
-    p.add(aug.RandomOrder([_one(ops) for ops in _members(t.transforms, p)]), random=True)
+    p.add(st.RandomOrder([_one(ops) for ops in _members(t.transforms, p)]), random=True)
 
 
 def _interpolation(t: Any, p: Program) -> str:
@@ -323,7 +322,7 @@ def _grayscale(t: Any, p: Program) -> None:
             raise Unknown("Grayscale to three channels of gray pictures")
         return
     if p.state != PICTURE or n == 3:
-        p.add_pixels(aug.Grayscale(n))
+        p.add_pixels(st.Grayscale(n))
     elif all(isinstance(op, _GEOMETRY) for op in p.ops):
         p.mode = "L"  # Pillow's gray, where the engine decodes
     else:
@@ -407,7 +406,7 @@ def _random_erasing(t: Any, p: Program) -> None:
     if isinstance(value, list | tuple):
         value = tuple(map(float, value))
         value = value[0] if len(value) == 1 else value
-    p.add(aug.RandomErasing(float(t.p), tuple(t.scale), tuple(t.ratio), value), random=True)
+    p.add(st.RandomErasing(float(t.p), tuple(t.scale), tuple(t.ratio), value), random=True)
 
 
 _GEOMETRY = (

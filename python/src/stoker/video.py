@@ -1,15 +1,15 @@
 """Transforms of clips of video: which frames are taken.
 
 One of them comes first in the list of a field of clips, what follows is done to each frame:
-``fields={"frames": [stoker.RandomClip(16, stride=2), stoker.RandomResizedCrop(112)]}``. The clips may come from videos
-(``videos/?frames=64``) or from packs of longer clips.
+``fields={"frames": [video.RandomClip(16, stride=2), transforms.RandomResizedCrop(112)]}``. The clips may come from
+videos (``videos/?frames=64``) or from packs of longer clips.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .transforms import Transform
+from ._transform import Transform
 
 __all__ = ["CenterClip", "RandomClip"]
 

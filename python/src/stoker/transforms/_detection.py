@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .transforms import Size, Transform, check_fill, check_probability, check_size
+from .._transform import Size, Transform, check_fill, check_probability, check_size
 
 __all__ = [
     "ClampBoundingBoxes",

@@ -1,7 +1,7 @@
 """Transforms of volumes, with the names, arguments and formulas of MONAI.
 
 Volumes are ``[z, y, x]``, or have channels in front; the spatial axes 0, 1 and 2 are z, y and x. A list of them works
-on fields that are volumes: ``fields={"image": [stoker.RandSpatialCrop(96), stoker.RandFlip(0.5, 0)], "label": [...]}``.
+on fields that are volumes: ``fields={"image": [volume.RandSpatialCrop(96), volume.RandFlip(0.5, 0)], "label": [...]}``.
 Volumes of classes (labels, masks) are moved by the same random numbers as the image when they have the same moves at
 the same places of their list, and their values are left alone. A crop that is first in a list is all that is read of a
 volume, where the format allows that. What changes values makes ``float32``. The engine checks all arguments.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .transforms import Transform
+from ._transform import Transform
 
 __all__ = [
     "CenterSpatialCrop",

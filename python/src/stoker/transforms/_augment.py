@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .transforms import Transform, check_fill, check_probability, check_range
+from .._transform import Transform, check_fill, check_probability, check_range
 
 __all__ = [
     "AutoAugment",

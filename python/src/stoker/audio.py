@@ -1,7 +1,7 @@
 """Transforms of audio, with the names, arguments and results of torchaudio where it has them.
 
-A list of them makes the engine decode: ``fields={"audio": [stoker.Resample(16000), stoker.Mono(),
-stoker.RandomAudioCrop(seconds=1)]}``. Rows of one length are ``[channels, samples]`` or ``[channels, bands, frames]``
+A list of them makes the engine decode: ``fields={"audio": [stoker.audio.Resample(16000), stoker.audio.Mono(),
+stoker.audio.RandomCrop(seconds=1)]}``. Rows of one length are ``[channels, samples]`` or ``[channels, bands, frames]``
 as in torchaudio; those of different lengths come as ``Ragged`` with time first: ``[samples, channels]`` or
 ``[frames, channels, bands]``, after ``Mono`` without the axis of channels. The engine checks all arguments.
 """
@@ -9,21 +9,22 @@ as in torchaudio; those of different lengths come as ``Ragged`` with time first:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from .transforms import Transform
+from ._transform import Transform
 
 __all__ = [
     "AmplitudeToDB",
-    "CenterAudioCrop",
-    "DecodeAudio",
+    "CenterCrop",
+    "Decode",
     "FrequencyMasking",
     "Log",
     "MelSpectrogram",
     "Mono",
-    "NormalizeAudio",
-    "PadAudio",
+    "Normalize",
+    "Pad",
     "PadOrTrim",
-    "RandomAudioCrop",
+    "RandomCrop",
     "RandomGain",
     "Resample",
     "SpecAugment",
@@ -34,8 +35,10 @@ __all__ = [
 
 
 @dataclass(frozen=True, repr=False)
-class DecodeAudio(Transform):
+class Decode(Transform):
     """Decode and do no more: samples from -1 to 1 as ``float32``. Other transforms of audio imply it."""
+
+    OP: ClassVar[str] = "DecodeAudio"
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +66,7 @@ class Mono(Transform):
 
 
 @dataclass(frozen=True, repr=False)
-class RandomAudioCrop(Transform):
+class RandomCrop(Transform):
     """Cut a piece out at a random place; only what it needs is decoded, where the format allows that.
 
     Args:
@@ -72,19 +75,23 @@ class RandomAudioCrop(Transform):
         pad_if_needed: fill up shorter recordings with zeros at their end; they are errors otherwise.
     """
 
+    OP: ClassVar[str] = "RandomAudioCrop"
+
     samples: int | None = None
     seconds: float | None = None
     pad_if_needed: bool = False
 
 
 @dataclass(frozen=True, repr=False)
-class CenterAudioCrop(Transform):
+class CenterCrop(Transform):
     """Cut the middle out. Shorter recordings get zeros at both ends.
 
     Args:
         samples: length of the piece.
         seconds: the same in seconds.
     """
+
+    OP: ClassVar[str] = "CenterAudioCrop"
 
     samples: int | None = None
     seconds: float | None = None
@@ -104,12 +111,14 @@ class PadOrTrim(Transform):
 
 
 @dataclass(frozen=True, repr=False)
-class PadAudio(Transform):
+class Pad(Transform):
     """Append zeros up to a multiple of a number of samples.
 
     Args:
         multiple: number of samples.
     """
+
+    OP: ClassVar[str] = "PadAudio"
 
     multiple: int
 
@@ -143,12 +152,14 @@ class RandomGain(Transform):
 
 
 @dataclass(frozen=True, repr=False)
-class NormalizeAudio(Transform):
+class Normalize(Transform):
     """Make recordings equally loud.
 
     Args:
         mode: ``"peak"`` divides by the largest absolute value, ``"std"`` gives mean 0 and standard deviation 1.
     """
+
+    OP: ClassVar[str] = "NormalizeAudio"
 
     mode: str = "peak"
 
