@@ -20,6 +20,7 @@ NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sam
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
 ASAN := ./internal/cdec/... ./internal/csound/... ./internal/audio/... ./internal/decode/...
+export NO_MKDOCS_2_WARNING := 1
 export PYTHON PACKAGES PYTEST LOAD
 export STOKER_BINARY := $(CURDIR)/bin/stoker
 # As python/setup.py builds the wheel's binary, so that nothing is compiled twice, and tests are of what is shipped. The
@@ -98,12 +99,12 @@ bench-cache: build build/venv-test ## a folder that learns, beside itself withou
 	@$(VENV) -m bench.learn --report
 
 .PHONY: bench-order
-bench-order: build build/venv-test ## how well orders shuffle for their memory, beside other loaders; writes docs/shuffle-quality.md, 10 minutes
+bench-order: build build/venv-test ## how well orders shuffle for their memory, beside other loaders; writes docs/internals/shuffle-quality.md, 10 minutes
 	@bench/setup.sh mds side
 	@$(VENV) -m bench.order $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: formats
-formats: ## lists of formats in README.md and docs/formats.md, from the formats
+formats: ## lists of formats in README.md and docs/reference/formats.md, from the formats
 	@$(GO) test ./internal/cli -run TestFormatLists -update
 
 .PHONY: bench-formats
@@ -113,7 +114,7 @@ bench-formats: build build/venv-test ## each format read as it is, beside its ow
 	@$(VENV) -m bench.formats --report
 
 .PHONY: reliability
-reliability: build build/venv-test ## public test files compared with their reference libraries; writes docs/reliability.md, 10 minutes
+reliability: build build/venv-test ## public test files compared with their reference libraries; writes docs/internals/reliability.md, 10 minutes
 	@$(VENV) -m bench.reliability --collections '$(or $(COLLECTIONS),bench/work/collections)' --fetch
 
 .PHONY: bench-writers
@@ -163,6 +164,22 @@ bench-planner: build build/venv-test ## does the planner predict right? 9 minute
 .PHONY: wheel
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
+
+# --- documentation -----------------------------------------------------------
+
+build/venv-docs/done: scripts/requirements-docs.txt
+	@echo 'setup: the environment of the documentation site'
+	@$(PYTHON) -m venv build/venv-docs && build/venv-docs/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: docs
+docs: build/venv-docs/done ## build the documentation site into build/site; a broken link is an error
+	@build/venv-docs/bin/mkdocs build --quiet
+	@echo "docs: build/site/index.html, $$(find build/site -name '*.html' | wc -l) pages, all links lead somewhere"
+
+.PHONY: docs-serve
+docs-serve: build/venv-docs/done ## show the documentation site on http://127.0.0.1:8000
+	@build/venv-docs/bin/mkdocs serve --quiet
 
 # --- check -------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Benchmarks of Stoker against the loaders that people would pick instead (see docs/benchmarks.md)."""
+"""Benchmarks of Stoker against the loaders that people would pick instead (see docs/internals/benchmarks.md)."""
 
 import os
 

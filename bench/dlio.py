@@ -2,7 +2,7 @@
 
     make bench-storage                       everything (about 20 minutes on 2 cores, 9 GB of generated data)
     .venv/bin/python -m bench.dlio --workloads cosmoflow --arms "stoker dlio-patched"
-    .venv/bin/python -m bench.dlio --report  only write docs/storage-benchmark.md from the results
+    .venv/bin/python -m bench.dlio --report  only write docs/internals/storage-benchmark.md from the results
 
 DLIO measures both: each simulated accelerator is a process of its own under mpirun, takes a batch, sleeps as long as
 an A100 computes, and so on. Accelerator utilisation (AU) is DLIO's: computing time divided by time, the first step
@@ -32,7 +32,7 @@ from typing import Any
 from . import procs, runner
 
 ROOT = runner.ROOT
-REPORT = ROOT / "docs/storage-benchmark.md"
+REPORT = ROOT / "docs/internals/storage-benchmark.md"
 
 
 @dataclass(frozen=True)
@@ -405,7 +405,7 @@ def fed(lines: list[dict[str, Any]], target: float) -> int:
 
 
 def report(results: dict[str, Any]) -> str:
-    """docs/storage-benchmark.md"""
+    """docs/internals/storage-benchmark.md"""
     machine = results["machine"]
     where = f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:.0f} GiB, {results['date']}"
     lines = [HEAD.format(where=where).rstrip()]

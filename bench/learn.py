@@ -6,7 +6,7 @@
 Three epochs each, from an empty cache, where the loader limits; and where a step does, on another device, which is a
 pause that the loader could fill 0.6 of. The arms of a round follow each other at once, in an order that changes; bars
 are compared with medians of the rounds' ratios. Results go to bench/results/cache-<machine>-<commit>.json, and from
-there into a marked region of docs/benchmarks.md.
+there into a marked region of docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .learn_arm import BATCH
 from .run import _git, _slug
 
 ROOT = runner.ROOT
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/internals/benchmarks.md"
 EPOCHS = 3
 # What an arm takes new of the machine's memory, about: the cache in the system's, the engine.
 MEMORY = 2 << 30
@@ -165,7 +165,7 @@ def report() -> None:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    p.add_argument("--report", action="store_true", help="write the region of docs/benchmarks.md, and end")
+    p.add_argument("--report", action="store_true", help="write the region of docs/internals/benchmarks.md, and end")
     arguments(p, seconds=0, warmup=0)
     a = p.parse_args()
     if a.report:

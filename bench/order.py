@@ -1,4 +1,4 @@
-"""How well orders shuffle, for the memory that they take: python -m bench.order writes docs/shuffle-quality.md.
+"""How well orders shuffle, for their memory: python -m bench.order writes docs/internals/shuffle-quality.md.
 
 Nothing is timed: the figures are the same on a busy machine.
 """
@@ -20,7 +20,7 @@ from .orders import Arm, Data, Ids, Stoker, buffered, in_order, litdata, mds, qu
 
 BATCH = 256
 EPOCHS = 4
-PAGE = Path(__file__).parent.parent / "docs" / "shuffle-quality.md"
+PAGE = Path(__file__).parent.parent / "docs/internals/shuffle-quality.md"
 RESULTS = Path(__file__).parent / "results" / "order.json"
 MEMORY = 64  # chunks of 8 MiB that rivals have, 512 MiB
 

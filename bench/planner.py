@@ -398,7 +398,7 @@ def main() -> None:
     if not bench.todo() or (a.partial and runs):
         name = re.sub(r"[^a-z0-9.-]", "-", f"planner-{_slug(machine)}-{commit}.json")
         planner_report.write(results, ROOT / "bench/results" / name)
-        say(f"written: bench/results/{name} and docs/planner-accuracy.md")
+        say(f"written: bench/results/{name} and docs/internals/planner-accuracy.md")
 
 
 if __name__ == "__main__":

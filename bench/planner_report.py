@@ -1,4 +1,4 @@
-"""What the planner's accuracy comes to: a summary, docs/planner-accuracy.md and a plot."""
+"""What the planner's accuracy comes to: a summary, docs/internals/planner-accuracy.md and a plot."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .figures import elsewhere, table
 from .runner import scrub
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs/internals"
 BARS = (0.07, 0.20)
 
 
@@ -71,8 +72,8 @@ def write(results: dict[str, Any], path: Path) -> None:
         old.unlink()
     path.write_text(scrub(json.dumps(results, indent=1)) + "\n")
     rows = cells(results["runs"])
-    scatter(ROOT / "docs/img/planner-accuracy.svg", rows)
-    (ROOT / "docs/planner-accuracy.md").write_text(page(results, rows))
+    scatter(DOCS / "img/planner-accuracy.svg", rows)
+    (DOCS / "planner-accuracy.md").write_text(page(results, rows))
 
 
 def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -129,7 +130,7 @@ codec, cached share and disk cap. `make bench-planner` repeats it.
 {partial}Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}.{noise} AU is throughput x t / n, so
 that its relative error is the same.
 
-{elsewhere(ROOT / "docs", "planner-accuracy.md")}![Predicted against measured throughput](img/planner-accuracy.svg)
+{elsewhere(DOCS, "planner-accuracy.md")}![Predicted against measured throughput](img/planner-accuracy.svg)
 
 By what was predicted to be the limit:
 

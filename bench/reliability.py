@@ -12,7 +12,7 @@ Each file is read by Stoker and by the reference, and falls into one class:
     only      Stoker reads it, the reference does not, or wrongly (such files are named with the reason)
     wrong     the values differ: there must be none
 
-Writes docs/reliability.md and bench/results/reliability.json. Exits with 1 if a file is wrong.
+Writes docs/internals/reliability.md and bench/results/reliability.json. Exits with 1 if a file is wrong.
 """
 
 from __future__ import annotations
@@ -474,7 +474,7 @@ def measure(folder: Path, collection: str, only: str = "") -> list[Result]:
 
 
 def page(results: list[Result]) -> str:
-    """docs/reliability.md."""
+    """docs/internals/reliability.md."""
     lines = [
         "# Reliability", "",
         "<!-- Written by `make reliability`; edit bench/reliability.py instead. -->", "",
@@ -518,7 +518,7 @@ def main() -> int:
     parser.add_argument("--collections", type=Path, help="folder of the public collections")
     parser.add_argument("--fetch", action="store_true", help="clone the collections that are not there")
     parser.add_argument("--only", default="", choices=["", *(k.name for k in KINDS)], help="one kind of files")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page is written")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs/internals", help="where the page is written")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         generate(Path(made))

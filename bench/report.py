@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md and its plots from a result file.
+"""Writes docs/internals/benchmarks.md and its plots from a result file.
 
     python -m bench.report [RESULTS.json] [--docs DIR]
 
@@ -22,6 +22,7 @@ from .figures import Figures, elsewhere, table
 from .suite import SUITES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs/internals"
 
 CLASS_TITLES = {
     "bytes": ("JPEG bytes as they are", "Files, or a container that holds the same bytes."),
@@ -232,9 +233,9 @@ def summary(figures: Figures) -> str:
         f" {keep / best[0]:.1f} times the fastest other loader ({best[1]}, {best[0]:,.0f}), and {dct:,.0f} from a `dct`"
         f" pack, {dct / best[0]:.1f} times, with the same pixels. Measured at commit {figures.results['commit']};"
         " `make bench` repeats it with the code as it stands. All figures, the bars that"
-        " were missed and the method are in [docs/benchmarks.md](docs/benchmarks.md)."
+        " were missed and the method are in [docs/internals/benchmarks.md](docs/internals/benchmarks.md)."
     )
-    picture = "![Images per second, Stoker and other loaders](docs/img/benchmark.svg)"
+    picture = "![Images per second, Stoker and other loaders](docs/internals/img/benchmark.svg)"
     return f"{picture}\n\n" + textwrap.fill(text, 120, break_long_words=False) + "\n"
 
 
@@ -267,7 +268,7 @@ def add_older(results: dict[str, Any], old: dict[str, Any]) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("results", nargs="?", type=Path)
-    p.add_argument("--docs", type=Path, default=ROOT / "docs", help="docs/NAME for the page of another machine")
+    p.add_argument("--docs", type=Path, default=DOCS, help="docs/internals/NAME for the page of another machine")
     p.add_argument("--older", type=Path, help="results to take the suites and tables from that the newer ones lack")
     a = p.parse_args()
     if a.results is None:
@@ -289,7 +290,7 @@ def main() -> None:
     file = a.docs / "benchmarks.md"
     text = page(figures, made, elsewhere(a.docs, "benchmarks.md"))
     file.write_text(regions.keep(file.read_text(), text) if file.exists() else text)
-    if (readme := a.docs.parent / "README.md").exists():
+    if (readme := a.docs.parent.parent / "README.md").exists():
         fill_readme(readme, summary(figures))
     print(f"bench: wrote {a.docs / 'benchmarks.md'} and {len(made)} plots from {a.results.name}")
 

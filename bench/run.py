@@ -6,7 +6,7 @@
     .venv/bin/python -m bench.run --help
 
 Results go to bench/results/<machine>-<commit>.json after every run, so an interrupted measurement loses nothing: the
-same command with --resume goes on. `python -m bench.report` writes tables and plots into docs/benchmarks.md.
+same command with --resume goes on. `python -m bench.report` writes tables and plots into docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md."""
+"""The tables of docs/internals/benchmarks.md."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 Changes that one machine can make: one core to two, a disk throttled by a control group (version 1, as root; elsewhere
 those lines are left out) to memory and to a faster disk, and `keep` to `dct` on packs of the same photos. Every set-up
 is measured once in each round; the prediction comes from the run of the set-up that it starts from, in the same round.
-The table goes into docs/guides/bench.md, all figures into bench/results.
+The table goes into docs/how-to/bench.md, all figures into bench/results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .figures import table
 from .run import _git, _slug
 
 ROOT = runner.ROOT
-GUIDE = ROOT / "docs/guides/bench.md"
+GUIDE = ROOT / "docs/how-to/bench.md"
 BEGIN, END = "<!-- written by python -m bench.whatif -->", "<!-- end of what it wrote -->"
 
 

@@ -1,6 +1,6 @@
 """How fast data is written and how large it becomes: stoker pack and convert beside the writers of other formats.
 
-    make bench-writers                        5 minutes on 2 cores; writes a section of docs/benchmarks.md
+    make bench-writers                        5 minutes on 2 cores; writes a section of docs/internals/benchmarks.md
     python -m bench.writers [--photos FOLDER] [--rounds 3] [--mib 192] [--kinds photos,arrays,tokens]
 
 MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records (the
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/internals/benchmarks.md"
 STOKER = os.environ.get("STOKER_BINARY", str(ROOT / "bin" / "stoker"))
 WINDOW = 1024
 CORES = len(os.sched_getaffinity(0))
@@ -329,7 +329,7 @@ def report() -> None:
     if not found:
         raise SystemExit("writers: no results yet; make bench-writers makes them")
     PAGE.write_text(regions.put(PAGE.read_text(), "writers", text(max(found, key=lambda r: r["machine"]["time"]))))
-    print("writers: wrote the section of docs/benchmarks.md")
+    print("writers: wrote the section of docs/internals/benchmarks.md")
 
 
 WHAT = {
@@ -351,7 +351,7 @@ def main() -> None:
     p.add_argument("--kinds", default="photos,arrays,tokens")
     p.add_argument("--only", default="", help="writers whose names hold one of these, with commas between them")
     p.add_argument("--out", type=Path, help="result file")
-    p.add_argument("--report", action="store_true", help="write the section of docs/benchmarks.md, and end")
+    p.add_argument("--report", action="store_true", help="write the section of docs/internals/benchmarks.md, and end")
     args = p.parse_args()
     if args.report:
         report()

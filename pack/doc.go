@@ -3,7 +3,7 @@
 //
 // A pack is a folder with shards (ordinary Arrow IPC files) and manifest.json,
 // which says where each chunk of records lies, its checksum, the class names
-// and what the loader must know to plan. docs/FORMAT.md specifies all of it.
+// and what the loader must know to plan. docs/reference/pack-format.md specifies all of it.
 //
 //	summary, err := pack.Write(ctx, "photos/", "photos.pack", nil)
 //	...

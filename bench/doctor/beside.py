@@ -10,9 +10,9 @@ verify     the first advice, tried: with --verify where it is an option of the l
            the verdict names
 
 With --runs N the verdicts are said again and again, until N runs of starved kinds and N of fed ones are there.
-Results are kept after each run, so that --resume goes on where a run was ended; docs/diagnosis-kinds.md is written from
-them (kinds_report.py). --truths FILE takes the truths of another run on such a machine, of kinds whose scripts are
-still the same.
+Results are kept after each run, so that --resume goes on where a run was ended; kinds_report.py writes
+docs/internals/diagnosis-kinds.md from them. --truths FILE takes the truths of another run on such a machine, for
+kinds whose scripts are still the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes docs/diagnosis-kinds.md: how right doctor is on jobs of other kinds than those of the matrix."""
+"""Writes docs/internals/diagnosis-kinds.md: how right doctor is on jobs of other kinds than those of the matrix."""
 
 # ruff: noqa: E501 - the page is written as it is to be read
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..figures import table
 from . import score
 from .kinds import BAND, FED, HELDOUT, KINDS, ROOT, STARVED, TUNING, UNKNOWN, Kind, finds, starves
 
-PAGE = ROOT / "docs" / "diagnosis-kinds.md"
+PAGE = ROOT / "docs/internals/diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
 WITHIN = 0.25  # of the predicted gain
 BALANCED, GAIN, WORST, TRIED = 0.95, 0.15, 2.0, (10, 12)

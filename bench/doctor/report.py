@@ -1,4 +1,4 @@
-"""Writes docs/diagnosis-matrix.md and its plots from the results of the matrix.
+"""Writes docs/internals/diagnosis-matrix.md and its plots from the results of the matrix.
 
 python -m bench.doctor.report [RESULTS.json] [--docs DIR]
 """
@@ -224,7 +224,7 @@ def _skipped(skipped: dict[str, str], errors: dict[str, str], known: set[str]) -
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("results", type=Path, nargs="?")
-    p.add_argument("--docs", type=Path, default=ROOT / "docs")
+    p.add_argument("--docs", type=Path, default=ROOT / "docs/internals")
     a = p.parse_args()
     path, results = read(a.results)
     if not runs_of(results, HELDOUT):

@@ -5,7 +5,7 @@
 Each cell (see cells.py) runs twice: with `stoker doctor --json` beside it, and with resources removed one at a time, to
 find out what it really lacks (truth.py; kept per cell). How fast it goes as it is, is measured while doctor watches;
 the gain of a removal is against that. Results go to bench/results/doctor-MACHINE-COMMIT.json, bench/doctor/score.py
-judges them, bench/doctor/report.py writes docs/diagnosis-matrix.md.
+judges them, bench/doctor/report.py writes docs/internals/diagnosis-matrix.md.
 """
 
 from __future__ import annotations

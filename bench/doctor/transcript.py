@@ -3,7 +3,7 @@
     python -m bench.doctor.transcript [--docs DIR]
 
 The script is imagenet_small.py. It is measured and looked at by doctor as it is, with a second worker process, and with
-the pack and stoker.Loader; docs/guides/doctor-transcript.md is written from the real output of each command.
+the pack and stoker.Loader; docs/how-to/doctor-transcript.md is written from the real output of each command.
 """
 
 # ruff: noqa: E501 - the page is written as it is to be read
@@ -160,7 +160,7 @@ The gain that was predicted before anything was changed and the one there was at
 
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--docs", type=Path, default=ROOT / "docs")
+    p.add_argument("--docs", type=Path, default=ROOT / "docs/how-to")
     p.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder with photos/")
     p.add_argument("--binary", type=Path, default=Path(os.environ.get("STOKER_BINARY", ROOT / "bin" / "stoker")))
     a = p.parse_args()
@@ -178,7 +178,7 @@ def main() -> int:
         before = tried.look(paths["images"], "-j 1", 40)
         workers = tried.look(paths["images"], "-j 2", 60)
         packed = tried.look(pack, "--stoker", 70)
-    out = a.docs / "guides" / "doctor-transcript.md"
+    out = a.docs / "doctor-transcript.md"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page(before, workers, packed, packing))
     say(f"wrote {out}")

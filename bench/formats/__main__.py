@@ -5,8 +5,8 @@
 
 Files are in memory. Each side runs in a process of its own on the same cores; the sides of a round follow each other at
 once, in an order that changes; what is reported is the median of the rounds' ratios. Results go to
-bench/results/formats-<machine>-<commit>.json; docs/formats.md is made of them and of what the program says of its
-formats: python -m bench.formats --report.
+bench/results/formats-<machine>-<commit>.json. `python -m bench.formats --report` writes their figures to
+docs/reference/formats.md.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def measure(name: str, fmt: Format, a: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("--only", default="", metavar="REGEX", help="modules of bench/formats")
-    p.add_argument("--report", action="store_true", help="write docs/formats.md from the newest results, and end")
+    p.add_argument("--report", action="store_true", help="write docs/reference/formats.md and end")
     p.add_argument("--side", choices=[*SIDES, "make"], help=argparse.SUPPRESS)
     p.add_argument("--module", help=argparse.SUPPRESS)
     p.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

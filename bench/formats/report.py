@@ -1,4 +1,4 @@
-"""Writes the speed of formats to docs/formats.md: the newest figures, and those of the formats' own libraries."""
+"""Writes the speed of formats, next to the formats' own libraries, to docs/reference/formats.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .. import runner
 
 ROOT = runner.ROOT
-PAGE = ROOT / "docs/formats.md"
+PAGE = ROOT / "docs/reference/formats.md"
 
 TITLE = "## Speed"
 

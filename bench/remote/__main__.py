@@ -18,8 +18,8 @@ doctor  a job that a server at 10 ms and 100 MB/s holds up: the gain that stoker
 disk    a local pack that is not in memory, and a folder of 300,000 small files, beside fio with the same files and the
         same sizes of reads
 
-Results go to bench/results/remote-<machine>-<commit>.json after every run; --report writes docs/benchmarks.md from the
-newest of each part.
+Results go to bench/results/remote-<machine>-<commit>.json after every run; --report writes
+docs/internals/benchmarks.md from the newest of each part.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def main() -> None:
     p.add_argument("--disk-bytes", type=int, default=4 << 30, help="disk: the size of the pack")
     p.add_argument("--small-files", type=int, default=300_000, help="disk: how many small files")
     p.add_argument("--workers", type=int, default=2, help="worker processes of the others")
-    p.add_argument("--report", action="store_true", help="write the region of docs/benchmarks.md, and end")
+    p.add_argument("--report", action="store_true", help="write the region of docs/internals/benchmarks.md, and end")
     arguments(p, seconds=0, warmup=0)
     a = p.parse_args()
     if a.report:

@@ -1,5 +1,7 @@
-"""Writes the region of docs/benchmarks.md about data that lies elsewhere: each part from the newest results that have
-it, with the bars that were set."""
+"""Writes the region of docs/internals/benchmarks.md about remote data.
+
+Each part is from the newest results that have it, with its targets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 from .. import regions, runner
 from ..figures import spread, table
 
-PAGE = runner.ROOT / "docs/benchmarks.md"
+PAGE = runner.ROOT / "docs/internals/benchmarks.md"
 REGION = "remote"
 Runs = dict[str, list[dict[str, Any]]]  # of each arm
 

@@ -9,7 +9,7 @@ data of many shapes that nothing is known of.
 The scripts come from their repositories at the commits that scripts.py names; without a network, or without what they
 import, one is left out and the reason is kept. They train a model of a few thousand numbers on the CPU, so that it is
 the loader that limits. The two arms of a round follow each other at once, in an order that changes. Results go to
-bench/results/run-<machine>-<commit>.json, and from there into a marked region of docs/benchmarks.md.
+bench/results/run-<machine>-<commit>.json, and from there into a marked region of docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def options() -> argparse.ArgumentParser:
     p.add_argument("--images", type=int, default=2000)
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--workers", type=int, default=2, help="num_workers of the loaders")
-    p.add_argument("--report", action="store_true", help="write the region of docs/benchmarks.md, and end")
+    p.add_argument("--report", action="store_true", help="write the region of docs/internals/benchmarks.md, and end")
     p.add_argument("--pair", nargs=2, help=argparse.SUPPRESS)
     p.add_argument("--shape", nargs=2, help=argparse.SUPPRESS)
     p.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Writes the region of docs/benchmarks.md about scripts that nobody has changed."""
+"""Writes the region of docs/internals/benchmarks.md about scripts that nobody has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..figures import table
 from . import measure, pairs, shapes
 
 ROOT = runner.ROOT
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/internals/benchmarks.md"
 REGION = "run"
 # What is to be reached: over all epochs and from the second one on where the loader is recognised and limits, at least
 # so much elsewhere.

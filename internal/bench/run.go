@@ -6,7 +6,7 @@
 //
 // The trainer is this process, in Go: a benchmark then needs no Python, costs
 // the same everywhere, and what it measures is the engine and the hand-off. The
-// Python client adds about 5 us per batch to that (docs/LAYOUT.md).
+// Python client adds about 5 us per batch to that (docs/reference/protocol.md).
 package bench
 
 import (

@@ -44,7 +44,7 @@ const (
 
 // What the dct codec does to JPEGs, where a sample of the data could not be
 // measured: CPU time and bytes per image, as measured on 10,000 photographs with
-// RandomResizedCrop (docs/benchmarks.md).
+// RandomResizedCrop (docs/internals/benchmarks.md).
 const (
 	dctWork  = 0.21 // 1.09 and 0.23 CPU seconds per 1,000 images
 	dctBytes = 1.1
@@ -150,7 +150,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 		p.CachedShare = 1
 	})
 	if s.Image != "" && (s.Codec == plan.CodecKeep || s.Codec == "mixed") {
-		note := "by the ratio measured on photographs (docs/benchmarks.md)"
+		note := "by the ratio measured on photographs (docs/internals/benchmarks.md)"
 		dct := costOf(m, plan.CodecDCT)
 		if own != nil && dct != nil {
 			note = ""

@@ -44,7 +44,7 @@ type Format uint8
 // The formats that Run decodes. Other image formats are package decode's.
 const (
 	FormatJPEG Format = C.SK_FORMAT_JPEG
-	// FormatDCT is a JPEG without its entropy code (docs/FORMAT.md).
+	// FormatDCT is a JPEG without its entropy code (docs/reference/pack-format.md).
 	FormatDCT Format = C.SK_FORMAT_DCT
 	// FormatRGB is raw u8 pixels, 3 bytes each, in Job.Width x Job.Height.
 	FormatRGB Format = C.SK_FORMAT_RGB

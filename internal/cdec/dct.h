@@ -1,6 +1,6 @@
 // The dct codec: a JPEG without its entropy code. The quantised coefficients
 // are packed into bits in a way that vector instructions unpack, in tiles that
-// a crop can pick. docs/FORMAT.md ("The dct codec") specifies the bytes; the
+// a crop can pick. docs/reference/pack-format.md ("The dct codec") specifies the bytes; the
 // names here are the ones used there.
 //
 //   dct_parse.c    header and tile table, all checks of them

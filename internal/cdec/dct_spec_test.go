@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The dct codec as docs/FORMAT.md describes it, written down a second time in
+// The dct codec as docs/reference/pack-format.md describes it, written down a second time in
 // Go, plainly: what the tests hold the C code to.
 
 type specComp struct {
@@ -333,7 +333,7 @@ func randomSpecImage(rng *rand.Rand, w, h int, sampling [][2]int, most int) *spe
 	return im
 }
 
-// TestDCTSpecification: the codec described in docs/FORMAT.md is the one in C.
+// TestDCTSpecification: the codec described in docs/reference/pack-format.md is the one in C.
 func TestDCTSpecification(t *testing.T) {
 	for i, jpeg := range seedImages(t) {
 		src, err := encodeDCT(nil, jpeg)
@@ -397,7 +397,7 @@ func TestDCTOddSampling(t *testing.T) {
 	})
 }
 
-// TestDCTExample is the example in docs/FORMAT.md.
+// TestDCTExample is the example in docs/reference/pack-format.md.
 func TestDCTExample(t *testing.T) {
 	im := &specImage{width: 12, height: 8, tile: 8, comps: []specComp{{h: 1, v: 1}}, tables: make([][64]uint16, 1)}
 	for z := range 64 {

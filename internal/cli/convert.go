@@ -43,7 +43,7 @@ an extension is a folder of images.
 Records stay in their order. Images are written as the files that they were: what a
 pack stores as dct becomes the JPEG again, raw pixels and masks become PNG. A field
 that a format has no place for is an error that names it; --field chooses and
-renames fields; --where, --split and --part choose records. The guide, docs/guides/convert.md, says how each kind is written.
+renames fields; --where, --split and --part choose records. The guide, docs/how-to/convert.md, says how each kind is written.
 
 DST has all of its records or is not there: it is written as DST.partial, which gets
 its name at the end. Nothing that exists is written over. Records that cannot be

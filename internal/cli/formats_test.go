@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var update = flag.Bool("update", false, "write the lists of formats in README.md and docs/formats.md")
+var update = flag.Bool("update", false, "write the lists of formats in README.md and docs/reference/formats.md")
 
-// The lists of formats in README.md and docs/formats.md are those of the program.
+// The lists of formats in README.md and docs/reference/formats.md are those of the program.
 func TestFormatLists(t *testing.T) {
-	for name, list := range map[string]string{"README.md": readmeList(), "docs/formats.md": formatsPage()} {
+	for name, list := range map[string]string{"README.md": readmeList(), "docs/reference/formats.md": formatsPage()} {
 		path := filepath.Join("../..", name)
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -63,7 +63,7 @@ func readmeList() string {
 		}
 		rows = append(rows, []string{
 			strings.Join(reads, "; "), code(of[g][0].Example),
-			fmt.Sprintf("[%s](docs/guides/%s)", strings.ReplaceAll(strings.TrimSuffix(page, ".md"), "-", " "), g),
+			fmt.Sprintf("[%s](docs/how-to/%s)", strings.ReplaceAll(strings.TrimSuffix(page, ".md"), "-", " "), g),
 		})
 	}
 	return markdown(rows)
@@ -78,7 +78,7 @@ func formatsPage() string {
 		if r.Sequential != "" {
 			random = "not " + r.Sequential
 		}
-		formats = append(formats, []string{fmt.Sprintf("[`%s`](guides/%s)", r.Name, r.Guide), r.Reads, random, code(r.Example), code(r.Writes)})
+		formats = append(formats, []string{fmt.Sprintf("[`%s`](../how-to/%s)", r.Name, r.Guide), r.Reads, random, code(r.Example), code(r.Writes)})
 		for _, p := range r.Params {
 			row := []string{code(p.Form()), p.Help, p.Default}
 			if i := slices.IndexFunc(params, func(old []string) bool { return slices.Equal(old[:3], row) }); i >= 0 {

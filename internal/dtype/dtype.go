@@ -9,7 +9,7 @@ import "fmt"
 // Type is the type of an element.
 type Type uint8
 
-// The element types. The numbers are part of docs/LAYOUT.md. Values are
+// The element types. The numbers are part of docs/reference/protocol.md. Values are
 // little-endian; those of Bool are bytes 0 and 1.
 const (
 	U8   Type = 1

@@ -35,7 +35,7 @@ type Client struct {
 	request uint32
 }
 
-// Description is the part of the engine's description (docs/LAYOUT.md) that
+// Description is the part of the engine's description (docs/reference/protocol.md) that
 // clients in Go need.
 type Description struct {
 	Len       int64  `json:"len"`

@@ -27,7 +27,7 @@ type array struct {
 	Of       string `json:"of,omitempty"`
 }
 
-// infoJSON describes an open pipeline as docs/LAYOUT.md says.
+// infoJSON describes an open pipeline as docs/reference/protocol.md says.
 func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 	arrays := make([]array, len(info.Arrays))
 	for i, a := range info.Arrays {

@@ -32,7 +32,7 @@ const (
 // Type is the kind of a message, its first byte.
 type Type uint8
 
-// The messages. The numbers are part of docs/LAYOUT.md.
+// The messages. The numbers are part of docs/reference/protocol.md.
 const (
 	TypeOpen     Type = 1
 	TypeReady    Type = 2
@@ -44,7 +44,7 @@ const (
 	TypeStats    Type = 8
 	TypeClose    Type = 9
 	// Between the engine and a worker process that runs functions of the user on
-	// batches. docs/LAYOUT.md says how; nobody sends them yet.
+	// batches. docs/reference/protocol.md says how; nobody sends them yet.
 	TypeJoin Type = 10
 	TypeWork Type = 11
 	TypeDone Type = 12
@@ -58,7 +58,7 @@ var typeNames = [...]string{
 	TypeStats: "STATS", TypeClose: "CLOSE", TypeJoin: "JOIN", TypeWork: "WORK", TypeDone: "DONE", TypeOrder: "ORDER",
 }
 
-// String returns the name that docs/LAYOUT.md uses.
+// String returns the name that docs/reference/protocol.md uses.
 func (t Type) String() string {
 	if int(t) < len(typeNames) && typeNames[t] != "" {
 		return typeNames[t]
@@ -69,7 +69,7 @@ func (t Type) String() string {
 // Code says what kind of failure an ERROR reports.
 type Code uint16
 
-// The codes of ERROR. The numbers are part of docs/LAYOUT.md.
+// The codes of ERROR. The numbers are part of docs/reference/protocol.md.
 const (
 	// CodeProtocol: the peer sent what this side cannot accept; the
 	// connection ends.

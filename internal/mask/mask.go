@@ -3,7 +3,7 @@
 //
 // Runs are what packs use unless they are told otherwise: they are decoded at
 // some gigabytes per second, a crop touches only its own rows, and any reader
-// writes a decoder for them in twenty lines (docs/FORMAT.md, "The runs codec").
+// writes a decoder for them in twenty lines (docs/reference/pack-format.md, "The runs codec").
 package mask
 
 import (

@@ -1,7 +1,7 @@
 // Package obs shows what an engine does to other processes: its stage counters,
 // in a memfd named "stoker-stages" for each pipeline that it runs. `stoker
 // doctor`, `stoker bench` and `stoker profile` read them without a message to
-// the engine and without taking anything from it. docs/LAYOUT.md specifies the
+// the engine and without taking anything from it. docs/reference/protocol.md specifies the
 // bytes.
 package obs
 

@@ -17,7 +17,7 @@ import (
 // autoWindow is the window that is chosen where random reads are dear: the smallest
 // whose batches have their classes no less evenly than those of the permutation of all
 // records, of data sorted by class: 0.82 of their chi-square, and 81.8% instead of 82.7%
-// of accuracy (docs/shuffle-quality.md).
+// of accuracy (docs/internals/shuffle-quality.md).
 const autoWindow = 256
 
 // auto chooses the order for the data, and says why. The ranks of a job have to come

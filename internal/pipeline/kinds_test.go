@@ -60,7 +60,7 @@ func everyValue(id int64, v []driver.Value) error {
 	return nil
 }
 
-// slotReader reads the arrays of a batch as docs/LAYOUT.md says.
+// slotReader reads the arrays of a batch as docs/reference/protocol.md says.
 type slotReader struct {
 	slot   []byte
 	arrays map[string]item.Array

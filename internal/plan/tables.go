@@ -123,7 +123,7 @@ func SpeedOf(device, model string) (Speed, bool) {
 
 // typicalCodecs are the CPU seconds per image where nothing was measured: those
 // of photographs of 110 kB (mean 470 x 400 pixels), RandomResizedCrop(224) and
-// flip, whole engine, on a 2026 Xeon (docs/benchmarks.md). They grow with the
+// flip, whole engine, on a 2026 Xeon (docs/internals/benchmarks.md). They grow with the
 // bytes of the image; raw ones with the pixels copied.
 func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 	const photo = 110e3
@@ -145,10 +145,10 @@ func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 
 // What other figures of this project's benchmarks go into a plan.
 const (
-	// dctGrowth is the size of a dct pack over that of its JPEGs (docs/benchmarks.md).
+	// dctGrowth is the size of a dct pack over that of its JPEGs (docs/internals/benchmarks.md).
 	dctGrowth = 1.095
 	// torchCPU is the CPU time of PyTorch's DataLoader with torchvision's decoder
-	// for such a photograph, in seconds (docs/benchmarks.md).
+	// for such a photograph, in seconds (docs/internals/benchmarks.md).
 	torchCPU = 1.92e-3
 	// torchBandwidth is what it collates and hands over, bytes per second and
 	// worker: 28-35 ms per batch of 38.5 MB.

@@ -1,7 +1,7 @@
 // Package steplog reads the step log of a training process: when it waited for
 // data, when it had a batch, and when a step and its stages ended. The process
 // keeps it in a memfd named "stoker-steps" (python/src/stoker/_step.py), and
-// docs/LAYOUT.md specifies it. Reading takes nothing from the writer: no lock,
+// docs/reference/protocol.md specifies it. Reading takes nothing from the writer: no lock,
 // no message, no stop.
 package steplog
 
@@ -25,7 +25,7 @@ const Name = "stoker-steps"
 // Kind says what a record tells of.
 type Kind uint32
 
-// The kinds. The numbers are part of docs/LAYOUT.md.
+// The kinds. The numbers are part of docs/reference/protocol.md.
 const (
 	// WaitBegin: the loop asks for a batch.
 	WaitBegin Kind = 1

@@ -61,7 +61,7 @@ const (
 	VP9   = "vp9"
 	MPEG4 = "mpeg4"
 	// Frames of these are images by themselves, as are those of MJPEG: pixels of RGB, row by row, and
-	// JPEGs without their entropy code (docs/FORMAT.md). Packs have them.
+	// JPEGs without their entropy code (docs/reference/pack-format.md). Packs have them.
 	Raw = "raw"
 	DCT = "dct"
 )

@@ -95,7 +95,7 @@ def parse(text: str) -> Program:
 def plain(value: Any) -> Any:
     """Return a copy of a batch as a tree of tuples, which holds everything that is compared.
 
-    The strides of tensors that were not stacked are not: see docs/guides/run.md.
+    The strides of tensors that were not stacked are not: see docs/how-to/run.md.
     """
     kind = type(value).__qualname__
     if isinstance(value, torch.Tensor):
@@ -316,7 +316,7 @@ def _entries_differ(program: Program, a: Any, b: Any) -> str:
 
 
 def _not_compared(program: Program) -> set[str]:
-    """Return states that differ by design (docs/guides/run.md)."""
+    """Return states that differ by design (docs/how-to/run.md)."""
     return {"torch", "random", "numpy"} if program.workers == 0 and _draws(program) else set()
 
 

@@ -1,6 +1,6 @@
 """An engine that misbehaves on demand, for tests of the client.
 
-It speaks docs/LAYOUT.md over the inherited socket and serves numbers instead of
+It speaks docs/reference/protocol.md over the inherited socket and serves numbers instead of
 images. What it does wrong is in the source: ``fake:slots=3&die_at=5``.
 """
 

@@ -32,7 +32,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def runs(row: dict[str, Any], name: str, dtype: str) -> Any:
-    """Return a mask that is stored as runs (docs/FORMAT.md) or as it is."""
+    """Return a mask that is stored as runs (docs/reference/pack-format.md) or as it is."""
     data, shape = row[name]["bytes"], (row[f"{name}_height"], row[f"{name}_width"])
     if row[f"{name}_codec"] == 16:
         return np.frombuffer(data, dtype).reshape(shape)

@@ -253,7 +253,7 @@ def test_variants_of_what_python_has(make: Make, tmp_path: Path) -> None:
 
 
 def _phash(image: Image.Image, resample: Image.Resampling = Image.Resampling.BILINEAR) -> np.ndarray:
-    """The hash as docs/guides/pack.md has it; with Lanczos, imagehash's phash."""
+    """The hash as docs/how-to/pack.md has it; with Lanczos, imagehash's phash."""
     gray = np.asarray(image.convert("L").resize((32, 32), resample), np.float64)
     u, x = np.mgrid[:8, :32]
     cosines = np.cos(np.pi * (2 * x + 1) * u / 64)

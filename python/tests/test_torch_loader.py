@@ -755,7 +755,7 @@ def test_loaders_inside_workers_and_pickled_ones() -> None:
 
 def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
     """Run the code of the guide, and compare what it says that explain() prints."""
-    page = CHECKOUT / "docs/guides/torch.md"
+    page = CHECKOUT / "docs/how-to/torch.md"
     if not page.is_file():
         pytest.skip("the guide is not in this tree")
     names: dict[str, Any] = {}

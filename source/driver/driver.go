@@ -149,7 +149,7 @@ func ArrayBytes(t DType, shape []int) (int64, error) {
 type Codec uint8
 
 // The codecs of images. The numbers are part of the pack format
-// (docs/FORMAT.md) and never change.
+// (docs/reference/pack-format.md) and never change.
 const (
 	// CodecUnknown means that the bytes must be examined.
 	CodecUnknown Codec = 0
@@ -169,9 +169,9 @@ const (
 	CodecAVIF Codec = 11
 	// CodecRaw is Height x Width x Channels bytes, rows without padding.
 	CodecRaw Codec = 16
-	// CodecDCT is a JPEG without its entropy code (docs/FORMAT.md).
+	// CodecDCT is a JPEG without its entropy code (docs/reference/pack-format.md).
 	CodecDCT Codec = 17
-	// CodecRuns is a mask as runs of equal class numbers (docs/FORMAT.md).
+	// CodecRuns is a mask as runs of equal class numbers (docs/reference/pack-format.md).
 	CodecRuns Codec = 18
 )
 

@@ -2,7 +2,7 @@ package driver
 
 // FieldStats are statistics of the values of a field over all records, as far as a source knows
 // them without reading the records. Packs store them in their manifest under these names
-// (docs/FORMAT.md).
+// (docs/reference/pack-format.md).
 type FieldStats struct {
 	// Count is the number of values, and Bytes the sum of their stored sizes. MinBytes and MaxBytes
 	// are the sizes of the smallest and the largest.

@@ -67,7 +67,7 @@ func (s *Seen) form() (f Form, why string) {
 }
 
 // Decide returns the kind of a field of this name and this many records if the user states
-// none. See "Which kind a column gets" in docs/concepts.md.
+// none. See "Which kind a column gets" in docs/reference/concepts.md.
 func (s *Seen) Decide(name string, records int64) driver.Kind {
 	form, _ := s.form()
 	missing := s.missing(records) > 0 || s.Count[Flat] > 0 && s.Least == 0

@@ -3,7 +3,7 @@
 //
 // Want is the request of the user. Seen describes the values that a source observed. Field makes a
 // field from both. All containers use it, so a column has the same kind in each of them: see "Which
-// kind a column gets" in docs/concepts.md.
+// kind a column gets" in docs/reference/concepts.md.
 package column
 
 import (

@@ -1,7 +1,7 @@
 // Package format describes data formats to the rest of Stoker. Each format has its own
 // folder in internal/source, which exports a value of type Format. Package source lists
 // these values and opens URLs with them. Help, error messages, README.md and
-// docs/formats.md are generated from them.
+// docs/reference/formats.md are generated from them.
 package format
 
 import (
@@ -24,7 +24,7 @@ type Format struct {
 	Sequential string `json:"sequential"`
 	// Checksums says which checksums of the files are compared when they are read. It is "" if the files have none.
 	Checksums string `json:"checksums"`
-	// Guide is a page about the format, relative to docs/guides.
+	// Guide is a page about the format, relative to docs/how-to.
 	Guide string `json:"guide"`
 
 	// Params are the parameters that a URL may have after the question mark.

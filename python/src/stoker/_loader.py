@@ -431,7 +431,7 @@ class Loader:
         ``store`` instead of a cache and from the ``copy`` of ``repair_from``, ``map`` the seconds
         that the user's functions took in all processes, and how often a worker was started again.
         ``engine`` has the counters of the engine (empty when it is not there): per stage busy time,
-        records and queue; bytes read, memory, and what it is waiting for. docs/LAYOUT.md
+        records and queue; bytes read, memory, and what it is waiting for. docs/reference/protocol.md
         describes them.
         """
         engine: dict[str, Any] = {}

@@ -201,7 +201,7 @@ class EngineProcess:
         return error
 
     def _records_in_flight(self) -> tuple[int, ...]:
-        """Return the records that an engine which has ended was decoding: docs/LAYOUT.md."""
+        """Return the records that an engine which has ended was decoding: docs/reference/protocol.md."""
         if self._in_flight < 0:
             return ()
         raw = os.pread(self._in_flight, os.fstat(self._in_flight).st_size, 0)

@@ -1,4 +1,4 @@
-"""The messages between trainer and engine; docs/LAYOUT.md specifies them."""
+"""The messages between trainer and engine; docs/reference/protocol.md specifies them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ORDER = struct.Struct("<BBHIII")
 
 
 class WireError(Exception):
-    """The other side sent what docs/LAYOUT.md does not allow."""
+    """The other side sent what docs/reference/protocol.md does not allow."""
 
 
 class Open(NamedTuple):
