@@ -258,11 +258,9 @@ class Connection:
         return event
 
     def _all_held(self, deadline: float | None) -> float:
-        """See whether one of the held batches can come back; return until when to wait for it."""
+        """Release what can be released; return how long to wait for another thread to drop a batch."""
         gc.collect()
-        for lease, (slot, root) in list(self._held.items()):
-            if root() is None:  # an interrupt has ended its callback
-                self._release(slot, lease)
+        self.release_dead()
         now = time.monotonic()
         if deadline is None:
             # Another thread, or none: nobody else could give a batch back.
@@ -291,6 +289,12 @@ class Connection:
     def held(self) -> int:
         """How many batches the program holds."""
         return len(self._held)
+
+    def release_dead(self) -> None:
+        """Release the batches that the program has dropped, but whose callback an interrupt has ended."""
+        for lease, (slot, root) in list(self._held.items()):
+            if root() is None:
+                self._release(slot, lease)
 
     def _release(self, slot: int, lease: int) -> None:
         # An interrupt may end this anywhere, so each step may be done again: the engine ignores a

@@ -390,9 +390,10 @@ class Epochs:
             self._copied = 0
             return batch
         if not self._copied:
-            gc.collect()  # batches in cycles come back
-            if connection.held < connection.slots:
-                return batch
+            gc.collect()  # frees batches in reference cycles
+        connection.release_dead()
+        if connection.held < connection.slots:
+            return batch
         self._copied += 1
         if self._copied == 2 and not self._warned:
             self._warned = True
