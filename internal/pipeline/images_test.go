@@ -14,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/racetest"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
@@ -190,7 +191,7 @@ func TestReadsWithinTheBudget(t *testing.T) {
 
 // A steady epoch allocates nothing and collects no garbage.
 func TestNoGarbageInASteadyEpoch(t *testing.T) {
-	if raceEnabled {
+	if racetest.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	// PNGs are decoded by a Go library, which allocates.

@@ -14,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/racetest"
 )
 
 // childConfig holds, for a child process of the test, the engine that it runs.
@@ -102,7 +103,7 @@ func runEngine(t *testing.T, dir string, memory int64, onError string) childRepo
 // they would need: either way the engine takes no more than its budget and a
 // constant.
 func TestHostileImagesStayWithinTheBudget(t *testing.T) {
-	if raceEnabled {
+	if racetest.Enabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	dir := t.TempDir()
