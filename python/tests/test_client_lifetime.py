@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
 
 
-
 def run_script(body: str, **kwargs: object) -> subprocess.Popen[str]:
     script = "import os, signal, sys, time, stoker\n" + body
     env = {**os.environ, "PYTHONPATH": SOURCE}
