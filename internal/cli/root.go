@@ -26,6 +26,7 @@ import (
 
 // commands lists every command, in the order of the help.
 var commands = []func(*App) *cobra.Command{
+	newQuickstartCommand,
 	newGenCommand,
 	newPackCommand,
 	newInspectCommand,
