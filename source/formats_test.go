@@ -17,7 +17,7 @@ import (
 func TestFormatInTheList(t *testing.T) {
 	var got *format.Request
 	toy := &format.Format{
-		Name: "toy", Reads: "toys", Example: "x.toy", Guide: "records.md", Patterns: true,
+		Name: "toy", Reads: "toys", Example: "x.toy", Guide: "reference/records.md", Patterns: true,
 		Params: []format.Param{format.SplitParam, format.WindowParam},
 		Match:  format.MatchFiles(format.Extensions(".toy"), nil, nil),
 		Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {

@@ -63,7 +63,7 @@ With --verify the command runs twice for 15 s (or --seconds) after its first bat
 is ended then: as it is, and with the first advice that needs no file changed, such as
 another number of workers. The report says what that gave beside what was predicted.
 
-docs/how-to/doctor.md says how the verdict is reached and what the fields of
+docs/reference/doctor.md says how the verdict is reached and what the fields of
 --json mean.`,
 		Example: `  stoker doctor -- python train.py
   stoker doctor --pid 4711

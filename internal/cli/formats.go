@@ -158,7 +158,7 @@ func (p *page) format(r *readable) {
 		p.item("checksums", indent, r.Checksums)
 	}
 	if r.Guide != "" {
-		p.item("guide", indent, "docs/how-to/"+r.Guide)
+		p.item("guide", indent, "docs/"+r.Guide)
 	}
 	if len(r.Params) == 0 {
 		return

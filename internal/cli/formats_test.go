@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,7 +64,7 @@ func readmeList() string {
 		}
 		rows = append(rows, []string{
 			strings.Join(reads, "; "), code(of[g][0].Example),
-			fmt.Sprintf("[%s](docs/how-to/%s)", strings.ReplaceAll(strings.TrimSuffix(page, ".md"), "-", " "), g),
+			fmt.Sprintf("[%s](docs/%s)", strings.ReplaceAll(strings.TrimSuffix(path.Base(page), ".md"), "-", " "), g),
 		})
 	}
 	return markdown(rows)
@@ -78,7 +79,7 @@ func formatsPage() string {
 		if r.Sequential != "" {
 			random = "not " + r.Sequential
 		}
-		formats = append(formats, []string{fmt.Sprintf("[`%s`](../how-to/%s)", r.Name, r.Guide), r.Reads, random, code(r.Example), code(r.Writes)})
+		formats = append(formats, []string{fmt.Sprintf("[`%s`](../%s)", r.Name, r.Guide), r.Reads, random, code(r.Example), code(r.Writes)})
 		for _, p := range r.Params {
 			row := []string{code(p.Form()), p.Help, p.Default}
 			if i := slices.IndexFunc(params, func(old []string) bool { return slices.Equal(old[:3], row) }); i >= 0 {

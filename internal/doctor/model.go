@@ -377,7 +377,7 @@ func (s *shares) part(x cause) float64 {
 }
 
 // timeWithout predicts the time of a step, of the time it takes now, were a
-// resource free; see docs/how-to/doctor.md.
+// resource free; see docs/reference/doctor.md.
 func (s *shares) timeWithout(v Verdict) float64 {
 	step, rest := s.step+s.other, 0.0
 	for x, t := range s.serial {

@@ -58,7 +58,7 @@ type Report struct {
 	Waiting float64 `json:"waiting"`
 	// Gain is the factor by which the job would go faster were the resource of
 	// the verdict free: 1 for Healthy, Accelerator and Unknown, which name none. See
-	// docs/how-to/doctor.md for the model.
+	// docs/reference/doctor.md for the model.
 	Gain float64 `json:"gain"`
 	// Gains holds that factor for every resource, and for "accelerator" how many
 	// times as fast a step the data path could feed.

@@ -48,7 +48,7 @@ def unpacked(root: Path, suffix: str = ".png") -> str:
 
 def guide() -> dict[str, Any]:
     """Run the loop of the guide: the text that users read."""
-    page = CHECKOUT / "docs/how-to/segmentation.md"
+    page = CHECKOUT / "docs/reference/segmentation.md"
     if not page.is_file():
         pytest.skip("the guide is not in this tree")
     code = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)[0]

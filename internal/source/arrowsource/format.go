@@ -12,7 +12,7 @@ var Format = &format.Format{
 	Reads:     "Arrow IPC files and streams, and what save_to_disk of Hugging Face datasets writes",
 	Checksums: "zstd and LZ4 of each buffer, if its frames have checksums",
 	Example:   "saved/train/",
-	Guide:     "arrow.md",
+	Guide:     "reference/arrow.md",
 	Params:    []format.Param{format.ColumnParam, format.ClipParam},
 	Patterns:  true,
 	Match: func(ctx context.Context, p *format.Probe) bool {

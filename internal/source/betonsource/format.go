@@ -12,7 +12,7 @@ var Format = &format.Format{
 	Name:    name,
 	Reads:   "FFCV's .beton files: images, numbers, bytes, JSON and arrays",
 	Example: "train.beton",
-	Guide:   "records.md",
+	Guide:   "reference/records.md",
 	Match:   format.MatchFiles(format.Extensions(".beton"), nil, nil),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		return Open(ctx, r.URL, r.Store)

@@ -12,7 +12,7 @@ var Format = &format.Format{
 	Name:    "cifar",
 	Reads:   "CIFAR-10 and CIFAR-100, binary or Python's pickles",
 	Example: "cifar-10-batches-py?split=train",
-	Guide:   "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
+	Guide:   "reference/arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
 	Params:  []format.Param{format.SplitParam},
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		names, file := p.Siblings(ctx)

@@ -23,7 +23,7 @@ var Format = &format.Format{
 	Reads:     "COCO's JSON of instances, key points or captions, next to a folder of images",
 	Checksums: "those of the image files, such as PNG",
 	Example:   "annotations/instances_val2017.json?images=val2017&masks=instances",
-	Guide:     "detection.md",
+	Guide:     "reference/detection.md",
 	Params: []format.Param{
 		{Name: "images", Type: format.Text, Default: "a folder near the JSON file", Help: "The folder of the images."},
 		boxes.MasksParam,

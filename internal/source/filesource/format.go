@@ -12,7 +12,7 @@ var Format = &format.Format{
 	Name:    "files",
 	Reads:   "any files, as bytes",
 	Example: "files:scans/",
-	Guide:   "arrays-and-bytes.md",
+	Guide:   "reference/arrays-and-bytes.md",
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		return Open(ctx, r.URL, r.Store)
 	},

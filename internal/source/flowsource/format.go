@@ -18,7 +18,7 @@ func maps(name, reads, example string) *format.Format {
 		Name:    name,
 		Reads:   reads,
 		Example: example,
-		Guide:   "arrays-and-bytes.md",
+		Guide:   "reference/arrays-and-bytes.md",
 		Match:   format.MatchFiles(func(path string) bool { return IsName(name, path) }, nil, nil),
 		Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 			return Open(ctx, r.URL, name, r.Store)

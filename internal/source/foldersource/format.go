@@ -15,7 +15,7 @@ var Format = &format.Format{
 	Reads:     "folders of images, one per class: JPEG, PNG, BMP, GIF, WebP, TIFF, JPEG XL, AVIF, PPM and PGM",
 	Checksums: "PNG: CRC-32 of each chunk and zlib; TIFF: zlib; the other formats have none",
 	Example:   "photos/",
-	Guide:     "folders.md",
+	Guide:     "reference/folders.md",
 	Params:    []format.Param{format.SplitParam},
 	Cached:    true,
 	Match:     func(_ context.Context, p *format.Probe) bool { return p.Dir },
@@ -30,7 +30,7 @@ var FormatAudio = &format.Format{
 	Reads:     "folders of sound, one per class, and single files: WAV, FLAC, MP3, Ogg Vorbis, Opus",
 	Checksums: "FLAC: CRC-8 and CRC-16 of each frame; Ogg: CRC-32 of each page; not the CRC of MP3 frames",
 	Example:   "sounds/",
-	Guide:     "audio.md",
+	Guide:     "reference/audio.md",
 	Params:    []format.Param{format.SplitParam},
 	Match:     format.MatchMedia(selection.Sound, nil),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {

@@ -24,7 +24,7 @@ type Format struct {
 	Sequential string `json:"sequential"`
 	// Checksums says which checksums of the files are compared when they are read. It is "" if the files have none.
 	Checksums string `json:"checksums"`
-	// Guide is a page about the format, relative to docs/how-to.
+	// Guide is a page about the format, relative to docs.
 	Guide string `json:"guide"`
 
 	// Params are the parameters that a URL may have after the question mark.

@@ -10,7 +10,7 @@ var Format = &format.Format{
 	Reads:     "HDF5 files: data sets with the same first axis are fields, values with offsets are rows of any length",
 	Checksums: "fletcher32 and gzip of each chunk; the structures of files with superblock 2 and newer (libver=\"latest\")",
 	Example:   "x.h5?image:image=/train/x&label:label=/train/y",
-	Guide:     "hdf5-zarr.md",
+	Guide:     "reference/hdf5-zarr.md",
 	Params: []format.Param{
 		{Name: "split", Type: format.Text, Help: "The group to read, such as train."},
 		format.ColumnParam,

@@ -13,7 +13,7 @@ var Format = &format.Format{
 	Reads:     "IDX files of MNIST, EMNIST, KMNIST and Fashion-MNIST, also .gz",
 	Checksums: "gzip: when it is opened",
 	Example:   "mnist/?split=train",
-	Guide:     "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
+	Guide:     "reference/arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
 	Params:    []format.Param{format.SplitParam},
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		if p.Dir {

@@ -13,7 +13,7 @@ var Format = &format.Format{
 	Reads:     "LeRobot's data sets, versions 2 and 3: Parquet and a video per camera",
 	Checksums: "CRC-32 of Parquet pages, if the file has them; not of videos",
 	Example:   "pusht/?deltas=action=0:16;observation.state=-0.1,0",
-	Guide:     "video.md#robots-lerobots-data-sets",
+	Guide:     "reference/video.md#robots-lerobots-data-sets",
 	Params: []format.Param{
 		{Name: "deltas", Type: format.Text, Help: "The steps (0:16) or seconds (-0.1,0) around a record at which features are read: FEATURE=DELTAS, several separated by semicolons."},
 	},

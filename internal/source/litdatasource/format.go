@@ -14,7 +14,7 @@ var Format = &format.Format{
 	Checksums:  "zstd, if its frames have checksums",
 	Example:    "litdata/",
 	Sequential: "chunks that are compressed as a whole",
-	Guide:      "records.md",
+	Guide:      "reference/records.md",
 	Params:     []format.Param{format.ColumnParam},
 	Unlisted:   true,
 	Match:      format.MatchIndex(IndexName, Is),

@@ -11,7 +11,7 @@ var Format = &format.Format{
 	Name:    "lmdb",
 	Reads:   "LMDB databases: images, .npy files, Caffe's Datum or any bytes by key",
 	Example: "faces.lmdb/?value:image",
-	Guide:   "records.md",
+	Guide:   "reference/records.md",
 	Params: []format.Param{
 		{Name: "split", Type: format.Text, Help: "The named database to read, of a file with several."},
 		format.ColumnParam,

@@ -11,7 +11,7 @@ var Format = &format.Format{
 	Reads:     "SVHN's cropped digits: MATLAB 5 files",
 	Checksums: "zlib: when it is opened",
 	Example:   "svhn?split=train",
-	Guide:     "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
+	Guide:     "reference/arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
 	Params:    []format.Param{format.SplitParam},
 	Match:     fixedrecords.Match(IsName, IsFile),
 	Open:      fixedrecords.Opener(Open),

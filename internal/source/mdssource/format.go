@@ -11,7 +11,7 @@ var Format = &format.Format{
 	Checksums:  "gzip and zstd: at the end of the stream; not `hashes` of index.json, which are of whole shards",
 	Example:    "mds/?split=train",
 	Sequential: "compressed shards",
-	Guide:      "records.md",
+	Guide:      "reference/records.md",
 	Params:     []format.Param{format.SplitParam, format.ColumnParam},
 	Unlisted:   true,
 	Match:      format.MatchIndex(IndexName, Is),

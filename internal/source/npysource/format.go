@@ -15,7 +15,7 @@ var Format = &format.Format{
 	Name:     "npy",
 	Reads:    "NumPy's .npy files: the files of a folder are fields, rows or windows are records",
 	Example:  "tokens.npy?window=1024",
-	Guide:    "arrays-and-bytes.md",
+	Guide:    "reference/arrays-and-bytes.md",
 	Params:   []format.Param{format.WindowParam},
 	Patterns: true,
 	Match:    format.MatchFiles(isName, nil, nil),

@@ -14,7 +14,7 @@ var Format = &format.Format{
 	Reads:     "what `stoker pack` writes",
 	Checksums: "each value and each index, when the process reads it for the first time; `stoker verify` compares all of the files",
 	Example:   "train/",
-	Guide:     "pack.md",
+	Guide:     "how-to/pack.md",
 	Params:    []format.Param{format.PatchParam, format.StrideParam},
 	Unlisted:  true,
 	Match:     format.MatchFolders(pack.IsPackStore),

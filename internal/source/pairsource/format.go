@@ -14,7 +14,7 @@ var Format = &format.Format{
 	Reads:     "files that belong together by a rule, such as images and their masks",
 	Checksums: "those of the files, such as PNG",
 	Example:   "pairs:data/?image=images/*.jpg&mask=masks/*.png",
-	Guide:     "segmentation.md",
+	Guide:     "reference/segmentation.md",
 	Cached:    true,
 	Params:    []format.Param{format.FileParam},
 	Match:     func(ctx context.Context, p *format.Probe) bool { return p.Dir && Layout(ctx, p.Store) != nil },

@@ -13,7 +13,7 @@ var Format = &format.Format{
 	Reads:     "Parquet files, and folders of the Hugging Face hub with splits",
 	Checksums: "CRC-32 of each page, if the file has them",
 	Example:   "food101/?split=train",
-	Guide:     "parquet.md",
+	Guide:     "reference/parquet.md",
 	Params:    []format.Param{format.SplitParam, format.ColumnParam, format.ClipParam},
 	Patterns:  true,
 	Match: format.MatchFiles(IsName, IsFile, func(name string) bool {

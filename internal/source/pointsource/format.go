@@ -19,7 +19,7 @@ func clouds(name, reads, example string, params ...format.Param) *format.Format 
 		Name:    name,
 		Reads:   reads,
 		Example: example,
-		Guide:   "arrays-and-bytes.md",
+		Guide:   "reference/arrays-and-bytes.md",
 		Params:  params,
 		Match: func(ctx context.Context, p *format.Probe) bool {
 			if !p.Dir {

@@ -10,7 +10,7 @@ var Format = &format.Format{
 	Name:    "stl10",
 	Reads:   "STL-10's binary files",
 	Example: "stl10_binary?split=train",
-	Guide:   "arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
+	Guide:   "reference/arrays-and-bytes.md#mnist-cifar-stl-10-svhn",
 	Params:  []format.Param{format.SplitParam},
 	Match:   fixedrecords.Match(IsName, nil),
 	Open:    fixedrecords.Opener(Open),

@@ -21,7 +21,7 @@ func table(name, reads, example string, isFile func(ctx context.Context, st stor
 		Reads:     reads,
 		Example:   example,
 		Checksums: "gzip and zstd: when it is opened; those of the files in its columns",
-		Guide:     "tables.md",
+		Guide:     "reference/tables.md",
 		Cached:    true,
 		Params:    []format.Param{format.ColumnParam, format.ClipParam},
 		Match:     format.MatchFiles(func(path string) bool { return IsName(name, path) }, isFile, nil),

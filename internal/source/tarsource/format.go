@@ -12,7 +12,7 @@ var Format = &format.Format{
 	Checksums:  "of headers; gzip and zstd: at the end of the stream; the content of members has none",
 	Example:    "shards/train-{0000..0127}.tar",
 	Sequential: ".tar.gz and .tar.zst",
-	Guide:      "archives.md",
+	Guide:      "reference/archives.md",
 	Patterns:   true,
 	Match:      format.MatchFiles(IsName, IsFile, archive.IsNote),
 	Open:       format.Opener(Open),

@@ -11,7 +11,7 @@ var Format = &format.Format{
 	Checksums:  "CRC-32C of each length and each record; gzip and zstd: at the end of the stream",
 	Example:    "train.tfrecord?image:image=image/encoded&label:label=image/class/label",
 	Sequential: ".gz and .zst",
-	Guide:      "records.md",
+	Guide:      "reference/records.md",
 	Params:     []format.Param{format.ColumnParam},
 	Match:      format.MatchFiles(IsName, IsFile, nil),
 	Open:       format.Opener(Open),

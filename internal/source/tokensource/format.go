@@ -16,7 +16,7 @@ var Format = &format.Format{
 	Name:    Bin,
 	Reads:   ".bin files of tokens as nanoGPT and llm.c write them: documents or windows",
 	Example: "train.bin?window=1024",
-	Guide:   "text.md",
+	Guide:   "reference/text.md",
 	Params: []format.Param{
 		window,
 		{Name: "dtype", Type: format.Choice, Choices: types, Default: string(driver.Uint16), Help: "The type of the tokens, of files that do not say it."},
@@ -45,7 +45,7 @@ var FormatMegatron = &format.Format{
 	Name:    Megatron,
 	Reads:   "Megatron-LM's .bin and .idx files: documents, sequences or windows",
 	Example: "corpus_text_document.bin",
-	Guide:   "text.md",
+	Guide:   "reference/text.md",
 	Params: []format.Param{
 		window,
 		{Name: "records", Type: format.Choice, Choices: []string{"documents", "sequences"}, Default: "documents", Help: "What the records are. A document can have several sequences."},

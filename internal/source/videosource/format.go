@@ -15,7 +15,7 @@ var Format = &format.Format{
 	Reads:     "clips from folders of video, one per class, and from single files: MP4, MOV, Matroska, WebM, AVI of JPEGs",
 	Checksums: "not compared: CRC-32 of Matroska",
 	Example:   "videos/?frames=16&stride=2",
-	Guide:     "video.md",
+	Guide:     "reference/video.md",
 	Params: []format.Param{
 		format.SplitParam,
 		{Name: "frames", Type: format.Int, Min: 1, Max: video.MaxClipFrames, Default: "16", Help: "The number of frames in a clip."},

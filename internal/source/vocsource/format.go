@@ -14,7 +14,7 @@ var Format = &format.Format{
 	Reads:     "Pascal VOC: an XML file per image, and masks as PNG",
 	Checksums: "those of the image files, such as PNG",
 	Example:   "VOCdevkit/VOC2012?split=train&masks=classes",
-	Guide:     "detection.md",
+	Guide:     "reference/detection.md",
 	Params:    []format.Param{format.SplitParam, boxes.MasksParam},
 	Match:     format.MatchFolders(Is),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {

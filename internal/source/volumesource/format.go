@@ -17,7 +17,7 @@ var FormatNIfTI = &format.Format{
 	Reads:     "NIfTI volumes, .nii and .nii.gz, whole or in patches",
 	Checksums: "gzip of each file, at each read",
 	Example:   "scans/?patch=64x96x96",
-	Guide:     "volumes.md",
+	Guide:     "reference/volumes.md",
 	Params:    []format.Param{format.PatchParam, format.StrideParam},
 	Match:     format.MatchMedia(selection.NIfTI, IsName),
 	Open:      openWith("nifti"),
@@ -28,7 +28,7 @@ var FormatDICOM = &format.Format{
 	Name:    "dicom",
 	Reads:   "DICOM series: folders of slices, sorted by position, and files of several frames",
 	Example: "ct/",
-	Guide:   "volumes.md",
+	Guide:   "reference/volumes.md",
 	Params:  []format.Param{format.PatchParam, format.StrideParam},
 	Match: format.MatchMedia(selection.DICOM, func(name string) bool {
 		is, _ := IsDICOMName(name)
@@ -44,7 +44,7 @@ var FormatVolumes = &format.Format{
 	Reads:     "volumes of any kind, also with their labels: .npy files of three axes, TIFF files of several pages, NIfTI, DICOM",
 	Checksums: "those of NIfTI and TIFF files",
 	Example:   "volumes:data/?image=images/*.npy&label=labels/*.npy",
-	Guide:     "volumes.md",
+	Guide:     "reference/volumes.md",
 	Params:    []format.Param{format.PatchParam, format.StrideParam, format.FileParam},
 	Patterns:  true,
 	Open:      openWith("volumes"),

@@ -24,7 +24,7 @@ var Format = &format.Format{
 	Reads:     "YOLO: a text file of boxes, polygons or key points per image, and data.yaml",
 	Checksums: "those of the image files, such as PNG",
 	Example:   "coco8/data.yaml?split=train",
-	Guide:     "detection.md",
+	Guide:     "reference/detection.md",
 	Params:    []format.Param{format.SplitParam, boxes.MasksParam},
 	Match:     match,
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {

@@ -13,7 +13,7 @@ var Format = &format.Format{
 	Reads:     "Zarr 2 and 3, in folders or zip files: arrays with the same first axis are fields",
 	Checksums: "crc32c, gzip, zlib, bz2 and zstd of each chunk, the index of each shard, CRC-32 of members of zip files",
 	Example:   "x.zarr?image:image=train/x&label:label=train/y",
-	Guide:     "hdf5-zarr.md",
+	Guide:     "reference/hdf5-zarr.md",
 	Params: []format.Param{
 		{Name: "split", Type: format.Text, Help: "The group to read, such as train."},
 		format.ColumnParam,

@@ -11,7 +11,7 @@ var Format = &format.Format{
 	Reads:     "zip files, stored or deflated",
 	Checksums: "CRC-32 of each member and its name, at each read",
 	Example:   "photos.zip",
-	Guide:     "archives.md",
+	Guide:     "reference/archives.md",
 	Patterns:  true,
 	Match:     format.MatchFiles(IsName, IsFile, archive.IsNote),
 	Open:      format.Opener(Open),

@@ -47,7 +47,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         quiet: do not print the report.
 
     Attributes:
-        result: the report as docs/how-to/doctor.md describes its JSON; empty until the block has ended.
+        result: the report as docs/reference/doctor.md describes its JSON; empty until the block has ended.
         text: the report as it is printed.
     """
 
