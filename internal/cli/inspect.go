@@ -77,7 +77,7 @@ records it has.`,
 			if is {
 				if cmd.Flags().Changed("row") {
 					shown := stores.Public(args[0])
-					return &Error{Msg: fmt.Sprintf("%s is not a pack: --row shows records of packs", shown), Hint: "pack it first: stoker pack " + shown + " OUT"}
+					return &Error{Msg: fmt.Sprintf("%s is not a pack: --row shows records of packs", shown), Hint: "pack it first: stoker pack " + units.Shell(shown) + " OUT"}
 				}
 				return ofText(args[0], app.inspectSource(args[0], asJSON))
 			}

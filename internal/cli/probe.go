@@ -87,7 +87,7 @@ func (c *probeCommand) run(path string) error {
 		m, age, err = probe.Load(path)
 		if errors.Is(err, probe.ErrNone) {
 			shown := stores.Public(path)
-			return &Error{Msg: shown + " has not been probed on this machine", Hint: "stoker probe " + shown}
+			return &Error{Msg: shown + " has not been probed on this machine", Hint: "stoker probe " + units.Shell(shown)}
 		}
 		if err != nil {
 			return err

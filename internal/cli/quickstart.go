@@ -42,6 +42,7 @@ func newQuickstartCommand(app *App) *cobra.Command {
 		Long: `Look at PATH, and start to train from it.
 
 If PATH is a dataset (a folder, a file or a URL), quickstart:
+
   - says what it is
   - loads a part of it for a few seconds, as it is and from a temporary pack
   - writes train.py, a script that trains a small model on it

@@ -189,6 +189,12 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return units.Nearest(name, known)
 }
 
+// Command returns the tree of commands, for programs that document it.
+func Command() *cobra.Command {
+	started := false
+	return (&App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Context: context.Background()}).root(&started)
+}
+
 // root makes the tree of commands. It notes in started that a command line was
 // found right and its command begins.
 func (app *App) root(started *bool) *cobra.Command {
@@ -218,7 +224,6 @@ and in Python:
 			*started = true
 			return nil
 		},
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.AddGroup(
 		&cobra.Group{ID: groupData, Title: "Prepare data:"},
@@ -233,6 +238,8 @@ and in Python:
 	for _, newCommand := range commands {
 		root.AddCommand(newCommand(app))
 	}
+	root.InitDefaultCompletionCmd()
+	complete(root)
 	return root
 }
 

@@ -29,6 +29,8 @@ type Format struct {
 
 	// Params are the parameters that a URL may have after the question mark.
 	Params []Param `json:"params"`
+	// Instead says what to do instead of a parameter that other formats have, by its name.
+	Instead map[string]string `json:"-"`
 	// Patterns is set if a URL may name several files with {..} or *. Request.Names has these
 	// files.
 	Patterns bool `json:"patterns"`

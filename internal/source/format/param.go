@@ -231,6 +231,9 @@ func (f *Format) unknown(name string) error {
 	if len(name) <= most {
 		what += " " + strconv.Quote(name)
 	}
+	if instead := f.Instead[name]; instead != "" {
+		return fmt.Errorf("%s: %s", what, instead)
+	}
 	var known []string
 	for _, p := range f.Params {
 		known = append(known, p.Name)

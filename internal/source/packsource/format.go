@@ -16,8 +16,12 @@ var Format = &format.Format{
 	Example:   "train/",
 	Guide:     "how-to/pack.md",
 	Params:    []format.Param{format.PatchParam, format.StrideParam},
-	Unlisted:  true,
-	Match:     format.MatchFolders(pack.IsPackStore),
+	Instead: map[string]string{
+		"window": "a pack has its records already; `stoker pack tokens.npy OUT --window 1024` writes records of 1,024 tokens, and " +
+			"stoker.open(PACK).sequences(1024) cuts documents into sequences of that length",
+	},
+	Unlisted: true,
+	Match:    format.MatchFolders(pack.IsPackStore),
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		patch, stride, err := r.Patches()
 		if err != nil {
