@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def wds(source: Path, out: Path, _workers: int) -> None:
             shard.write({"__key__": f"{number:07d}", "number": str(number), **one(number)})
 
 
+def turbo_tar(source: Path, out: Path, _workers: int) -> None:
+    """One tar with the files in the order of their numbers, which is all that TurboLoader's fast path reads."""
+    with tarfile.open(out, "w") as tar:
+        for number, file in enumerate(images(source)):
+            tar.add(file, arcname=f"{number:07d}.jpg")
+
+
 def mds(source: Path, out: Path, _workers: int) -> None:
     from streaming import MDSWriter
 
@@ -185,7 +193,7 @@ def litdata(source: Path, out: Path, workers: int) -> None:
     optimize(fn=fn, inputs=inputs, output_dir=str(out), chunk_bytes="64MB", num_workers=workers)
 
 
-KINDS = {f.__name__: f for f in (ffcv_same, ffcv_q90, ffcv_raw, ffcv_array, ffcv_extract, wds, mds, litdata)}
+KINDS = {f.__name__: f for f in (ffcv_same, ffcv_q90, ffcv_raw, ffcv_array, ffcv_extract, wds, turbo_tar, mds, litdata)}
 
 
 def main() -> None:
@@ -201,7 +209,9 @@ def main() -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     # Importing the writer is not packing.
     __import__(
-        {"ffcv": "ffcv.writer", "wds": "webdataset", "mds": "streaming", "litdata": "litdata"}[a.kind.split("_")[0]]
+        {"ffcv": "ffcv.writer", "wds": "webdataset", "mds": "streaming", "litdata": "litdata", "turbo": "turboloader"}[
+            a.kind.split("_")[0]
+        ]
     )
     procs.warm(a.source)
     me = os.getpid()

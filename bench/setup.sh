@@ -90,20 +90,22 @@ remote() { system remote fio nginx-light curl; env remote torch obstore==0.12.1 
 public() { env public torch jsonargparse==4.40.0 docstring_parser==0.18.0 typeshed_client==2.14.0 evaluate==0.4.6; }
 mds()   { env mds torch mosaicml-streaming==0.13.0; }
 spdl()  { system spdl libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6
-          env spdl plain numpy==2.4.6 spdl==0.8.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
+          env spdl torch numpy==2.4.6 spdl==0.8.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
 grain() { env grain plain numpy==2.4.6 grain==0.2.18 opencv-python-headless==5.0.0.93 pillow==13.0.0; }
 dali()  { env dali plain numpy==2.4.6 nvidia-dali-cuda120==2.4.0; }
 tf()    { env tf plain numpy==2.4.6 tensorflow-cpu==2.21.0; }
 ray()   { env ray plain numpy==2.4.6 ray==2.60.0 pandas==3.1.1 pyarrow==26.0.1 fsspec==2026.9.0; }
 traceml() { env traceml torch traceml-ai==0.5.0; }
+torchcodec() { system torchcodec libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6; env torchcodec torch torchcodec==0.17.0; }
+turboloader() { env turboloader plain numpy==2.4.6 turboloader==2.39.0; }
 datago() { env datago plain numpy==2.4.6 pillow==13.0.0 datago==2026.10.1; }
 ffcv()  { system ffcv build-essential pkg-config libturbojpeg0-dev libopencv-dev libjpeg62-turbo-dev
           env ffcv torch setuptools==80.9.0 numpy==2.4.6 numba==0.68.1 opencv-python-headless==5.0.0.93 ffcv==1.0.2; }
 
-for name in "${@:-side mds spdl grain dali tf datago ffcv}"; do
+for name in "${@:-side mds spdl torchcodec turboloader grain dali tf datago ffcv}"; do
   for one in $name; do
     case $one in
-      side | remote | robots | public | mds | spdl | grain | dali | tf | ray | traceml | datago | ffcv) "$one" ;;
+      side | remote | robots | public | mds | spdl | torchcodec | turboloader | grain | dali | tf | ray | traceml | datago | ffcv) "$one" ;;
       *) say "no environment is called $one"; exit 2 ;;
     esac
   done

@@ -77,6 +77,7 @@ JPEG = [
     replace(torch("pillow", (0, 1, 2, 3, 4), 2, title="torch DataLoader, Pillow"), quick=True),
     replace(torch("torchvision", (0, 1, 2, 3, 4), 2, title="torch DataLoader, torchvision decoder"), quick=True),
     torch("simplejpeg", (2, 3), 3, env="side", title="torch DataLoader, simplejpeg + OpenCV"),
+    torch("torchcodec", (2, 3), 2, env="torchcodec", title="torch DataLoader, TorchCodec's decoder"),
     FFCV,
     replace(
         FFCV, name="ffcv-q90", title="FFCV, its own q90 JPEGs", reads="packs/{set}/ffcv_q90.beton", pack="ffcv_q90",
@@ -96,6 +97,10 @@ JPEG = [
         decode="torchvision", tries=(2, 3), layout="NCHW",
     ),
     Arm("spdl-ffmpeg", "SPDL, its own decoder", "spdl_arm", "spdl", "data/{set}", decode="ffmpeg", tries=(2, 3)),
+    Arm(
+        "spdl-torch", "SPDL's loader for PyTorch datasets, Pillow", "torch_arm", "spdl", "data/{set}", decode="pillow",
+        tries=(1, 2, 3), options=("spdl=1",), layout="NCHW",
+    ),
     Arm("spdl-cv2", "SPDL, OpenCV", "spdl_arm", "spdl", "data/{set}", decode="cv2", workers=4, tries=(2, 4)),
     Arm("grain", "Grain, OpenCV", "grain_arm", "grain", "data/{set}", decode="cv2", workers=3, tries=(2, 3, 8)),
     Arm(
@@ -109,6 +114,12 @@ JPEG = [
     Arm(
         "datago", "datago (centre crop, not RandomResizedCrop)", "datago_arm", "datago", "data/{set}", comparable=False,
         note="datago has no RandomResizedCrop: it crops and resizes the centre. Other work, so not in any ratio.",
+    ),
+    Arm(
+        "turboloader", "TurboLoader (float32)", "turboloader_arm", "turboloader", "packs/{set}/turbo.tar", "turbo_tar",
+        tries=(1, 2), comparable=False,
+        note="TurboLoader's fast path gives float32 only, four times the bytes of the others. Other work, so not in any"
+        " ratio.",
     ),
     replace(STOKER, name="stoker-folder", title="**Stoker**, folder of files", reads="data/{set}", pack=""),
     STOKER,

@@ -92,6 +92,15 @@ class Torchvision:
         return self.transform(data)
 
 
+class TorchCodec(Torchvision):
+    """TorchCodec's own decoder, then torchvision's v2 transforms on uint8 tensors. CHW tensor."""
+
+    def __call__(self, data: Any, rng: Any = None) -> Any:
+        from torchcodec.decoders import decode_jpeg
+
+        return self.transform(decode_jpeg(data))
+
+
 def transforms(job: Job, pillow: bool = False) -> Any:
     """The two transforms in torchvision v2, as its tutorials write them."""
     from torchvision.transforms import v2
@@ -106,6 +115,8 @@ def decoder(job: Job) -> Any:
         return Pillow(job)
     if job.decode == "torchvision":
         return Torchvision(job)
+    if job.decode == "torchcodec":
+        return TorchCodec(job)
     return OpenCV(job, job.decode)
 
 

@@ -36,9 +36,7 @@ def open_stream(job: Job) -> Stream:
     where: dict[str, Any] = {"local": job.data, "remote": None}
     if job.data.startswith("s3://"):
         where = {"local": tempfile.mkdtemp(dir=job.options["scratch"]), "remote": job.data}
-    data = Records(
-        **where, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size
-    )
+    data = Records(**where, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size)
     data.job, data.decode = job, Lazy(job)
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
     while True:

@@ -2,7 +2,9 @@
 
 --decode pillow        the tutorial: ImageFolder's own loader, torchvision transforms on PIL images
 --decode torchvision   torchvision.io.decode_jpeg, torchvision transforms on tensors
+--decode torchcodec    its image decoder, torchvision transforms on tensors
 --decode simplejpeg | cv2
+--option spdl=1        the same dataset in SPDL's loader with torch's arguments, in place of torch's
 """
 
 from __future__ import annotations
@@ -64,9 +66,12 @@ def open_stream(job: Job) -> Stream:
     else:
         dataset = Numbered(job.data, loader=Tensors(job))
     more: dict[str, Any] = {}
-    if job.workers:
+    make: Any = DataLoader
+    if "spdl" in job.options:
+        from spdl.dataloader import get_pytorch_dataloader as make
+    elif job.workers:
         more = {"prefetch_factor": int(job.options.get("prefetch", 2)), "persistent_workers": True}
-    loader = DataLoader(
+    loader = make(
         dataset,
         batch_size=job.batch,
         sampler=Epochs(len(dataset), job.seed, job.epochs),
