@@ -35,6 +35,7 @@ var commands = []func(*App) *cobra.Command{
 	newCacheCommand,
 	newConvertCommand,
 	newServeCommand,
+	newRecordsCommand,
 	newPlanCommand,
 	newProbeCommand,
 	newBenchCommand,
