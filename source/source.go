@@ -5,13 +5,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
+	"github.com/stokerdata/stoker/internal/source/wrap/joined"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
@@ -112,6 +115,9 @@ func Format(ctx context.Context, rawURL string, opt *Options) (name, path string
 	if err != nil {
 		return "", "", err
 	}
+	if list, ok := strings.CutPrefix(base, concatPrefix); ok {
+		return "concat", list, nil
+	}
 	loc, err := locate(ctx, base, opt)
 	if err != nil {
 		return "", "", err
@@ -133,6 +139,10 @@ func openAll(ctx context.Context, rawURL string, opt *Options) (driver.Source, e
 		return nil, err
 	}
 	ctx = fixedrecords.WithLimit(ctx, opt.Memory)
+	if list, ok := strings.CutPrefix(base, concatPrefix); ok {
+		src, err := openJoined(ctx, base, list, opt)
+		return openViews(ctx, src, views, opt, err)
+	}
 	loc, err := locate(ctx, base, opt)
 	if err != nil {
 		return nil, err
@@ -158,6 +168,11 @@ func openAll(ctx context.Context, rawURL string, opt *Options) (driver.Source, e
 		}
 		src = at
 	}
+	return openViews(ctx, src, views, opt, err)
+}
+
+// openViews opens the views of a source, unless opening the source failed with err.
+func openViews(ctx context.Context, src driver.Source, views []view.Spec, opt *Options, err error) (driver.Source, error) {
 	look := &view.Options{Threads: opt.Threads, Progress: opt.Looking, OpenSource: openOther}
 	for i := range views {
 		if err != nil {
@@ -171,6 +186,38 @@ func openAll(ctx context.Context, rawURL string, opt *Options) (driver.Source, e
 		src = v
 	}
 	return src, err
+}
+
+// concatPrefix begins the URL of several datasets, one after the other. The datasets are separated by commas. In
+// their URLs the characters , # % and & are escaped: %2C, %23, %25 and %26.
+const concatPrefix = "concat:"
+
+// openJoined opens a list of datasets.
+func openJoined(ctx context.Context, rawURL, list string, opt *Options) (driver.Source, error) {
+	var parts []driver.Source
+	fail := func(err error) (driver.Source, error) {
+		for _, p := range parts {
+			_ = p.Close() // report the first error
+		}
+		return nil, err
+	}
+	for text := range strings.SplitSeq(list, ",") {
+		one, err := url.PathUnescape(text)
+		if err != nil || one == "" {
+			return fail(fmt.Errorf("cannot open %s: %q is not the URL of a dataset; write it like concat:a,b, with %%2C for a comma in a URL", rawURL, text))
+		}
+		of := *opt
+		src, err := Open(ctx, one, &of)
+		if err != nil {
+			return fail(err)
+		}
+		parts = append(parts, src)
+	}
+	src, err := joined.Open(rawURL, parts)
+	if err != nil {
+		return fail(err)
+	}
+	return src, nil
 }
 
 // named returns a view that makes labels of text fields, if the user asks for labels. It is for

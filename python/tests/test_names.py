@@ -25,7 +25,7 @@ OWN = {
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
     "OnDevice", "PackResult", "doctor", "headroom", "pack",
-    "plan", "profile", "stage", "step", "study", "watch",
+    "plan", "profile", "stage", "step", "study", "watch", "Dataset", "FieldInfo", "Record", "concat", "open",
 }  # fmt: skip
 MODULES = {"audio", "transforms", "video", "volume"}
 BASIC = {

@@ -84,6 +84,8 @@ func parseFragment(text string) (*Spec, error) {
 			s.Resolution = unescape(value)
 		case "similar":
 			s.Similar = unescape(value)
+		case "rows":
+			s.Rows = unescape(value)
 		case "dedupe":
 			s.Dedupe = names(value)
 		case "tensors":
@@ -184,5 +186,6 @@ func Fragment(s *Spec) string {
 	}
 	text("tensors_of", s.TensorsOf)
 	text("resolution", s.Resolution)
+	text("rows", s.Rows)
 	return "#" + strings.Join(parts, "&")
 }

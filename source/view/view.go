@@ -17,6 +17,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/wrap/pick"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -56,18 +57,21 @@ type Spec struct {
 	// Resolution selects a resolution of the images, for packs that have several: "192" or
 	// "256x192". AtResolution removes it.
 	Resolution string `json:"resolution,omitempty"`
+	// Rows selects records by their numbers: "0:1000", "0:1000:2", "5,3,8", or "@list.npy"
+	// (package pick). A view with Rows has nothing else.
+	Rows string `json:"rows,omitempty"`
 }
 
 // Keys returns the JSON keys of a Spec.
 func Keys() []string {
-	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "similar", "tensors", "tensors_of"}
+	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "similar", "tensors", "tensors_of", "rows"}
 }
 
 // Empty reports whether the view is the unchanged source.
 func (s *Spec) Empty() bool {
 	return s == nil || len(s.Kinds) == 0 && s.Where == "" && s.Split == "" && s.Part == "" && s.Stratify == "" && s.Group == "" &&
 		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0 && s.Similar == "" &&
-		len(s.Tensors) == 0 && s.TensorsOf == ""
+		len(s.Tensors) == 0 && s.TensorsOf == "" && s.Rows == ""
 }
 
 // Options change how records are found. Nil means the defaults.
@@ -111,6 +115,12 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 	}
 	if opt == nil {
 		opt = &Options{}
+	}
+	if spec.Rows != "" {
+		if other := (Spec{Rows: spec.Rows}); canonical(&other) != canonical(spec) {
+			return nil, fmt.Errorf("rows=%s: other views come before or after it: write them after a # of their own", spec.Rows)
+		}
+		return pick.Open(ctx, src, spec.Rows)
 	}
 	v := &view{in: src.Info(), spec: *spec}
 	v.Base = src

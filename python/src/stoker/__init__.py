@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._batch import Batch
     from ._bench import BenchResult, StudyResult, bench, study
     from ._columns import Column
+    from ._dataset import Dataset, concat, open  # noqa: A004
     from ._doctor import doctor
     from ._errors import (
         BatchesHeld,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ._plan import Plan, plan
     from ._profile import Profiler, ProfileResult, profile
     from ._ragged import Ragged, Strings
+    from ._reader import FieldInfo, Record
     from ._step import stage, step, watch
 
     __all__ = [
@@ -56,10 +58,12 @@ if TYPE_CHECKING:
         "Buckets",
         "Column",
         "ConfigError",
+        "Dataset",
         "EngineDied",
         "EngineNotFound",
         "EngineRestarted",
         "Field",
+        "FieldInfo",
         "HeadroomResult",
         "Loader",
         "OnDevice",
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
         "ProfileResult",
         "Profiler",
         "Ragged",
+        "Record",
         "RecordError",
         "SkippedRecords",
         "StateMismatch",
@@ -80,8 +85,10 @@ if TYPE_CHECKING:
         "__version__",
         "audio",
         "bench",
+        "concat",
         "doctor",
         "headroom",
+        "open",
         "pack",
         "plan",
         "profile",
@@ -100,6 +107,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_batch": ("Batch",),
     "_bench": ("BenchResult", "StudyResult", "bench", "study"),
     "_columns": ("Column",),
+    "_dataset": ("Dataset", "concat", "open"),
     "_doctor": ("doctor",),
     "_errors": (
         "BatchesHeld",
@@ -123,6 +131,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_plan": ("Plan", "plan"),
     "_profile": ("Profiler", "ProfileResult", "profile"),
     "_ragged": ("Ragged", "Strings"),
+    "_reader": ("FieldInfo", "Record"),
     "_step": ("stage", "step", "watch"),
 }
 _MODULES = ("audio", "transforms", "video", "volume")

@@ -40,9 +40,7 @@ def found_rank(rank: int | None, world_size: int | None, env: Mapping[str, str] 
     if rank is None or world_size is None:
         rank, world_size, origin = _detect(os.environ if env is None else env)
     if world_size < 1 or not 0 <= rank < world_size:
-        raise ConfigError(
-            f"rank={rank} of world_size={world_size} (from {origin}); ranks go from 0 to world_size - 1"
-        )
+        raise ConfigError(f"rank={rank} of world_size={world_size} (from {origin}); ranks go from 0 to world_size - 1")
     return rank, world_size, origin
 
 

@@ -12,6 +12,7 @@ from . import _columns, _device, _map, _options, _state, _view
 from ._batch import Batch
 from ._columns import Column
 from ._connection import Position
+from ._dataset import Dataset
 from ._distributed import found_rank, local_world_size
 from ._epochs import Epochs, Form
 from ._errors import ConfigError, StokerError, public, warn
@@ -59,7 +60,8 @@ class Loader:
 
     Args:
         source: path or URL of a pack, of a folder of images, or of other data: ``stoker formats`` lists the
-            formats. Some take several files, such as ``shards/train-{0000..0127}.tar``.
+            formats. Some take several files, such as ``shards/train-{0000..0127}.tar``. Or a dataset of
+            ``stoker.open``, with its views.
         batch_size: records per batch and rank.
         fields: the transforms of each image, mask or array, ``{"image": [...]}``; other fields
             but images and masks come along. Several arrays may be made from one stored field
@@ -199,7 +201,7 @@ class Loader:
     @public
     def __init__(
         self,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Dataset,
         batch_size: int = 1,
         *,
         fields: Mapping[str, FieldSpec] | Sequence[str] | None = None,
@@ -261,7 +263,11 @@ class Loader:
         **unknown: NoReturn,
     ) -> None:
         _options.refuse_unknown(unknown, _ARGUMENTS)
-        self.source = _options.source_url(source)
+        sequences = None
+        if isinstance(source, Dataset):
+            self.source, sequences, map = source.for_loader(map)  # noqa: A001
+        else:
+            self.source = _options.source_url(source)
         self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
         shuffled, window = _options.order(shuffle)
         self.shuffle: bool | str = shuffle if window else shuffled
@@ -312,7 +318,8 @@ class Loader:
             "fields": only,
             "apply_orientation": bool(apply_orientation),
             "batch_ops": [t.to_config() for t in batch_transforms],
-            "sequence": _options.sequence(
+            "sequence": sequences
+            or _options.sequence(
                 sequence_length, sequence_packing, sequence_fields, sequence_shift, sequence_dtype, sequence_pad
             ),
         }

@@ -46,6 +46,7 @@ VIEW_KEYS = (
     "dedupe",
     "tensors",
     "tensors_of",
+    "rows",
 )
 
 

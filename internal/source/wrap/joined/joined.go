@@ -1,0 +1,434 @@
+// Package joined puts several sources with the same fields one after the other.
+package joined
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Source has the records of several sources.
+type Source struct {
+	parts []driver.Source
+	info  driver.Info
+	// ids and objects are the numbers of the first record and object of each part, and after them
+	// the count of all.
+	ids, objects []int64
+
+	sizers  []driver.Sizer
+	shapers []driver.Shaper
+	pathers []driver.Pather
+	finders []driver.Finder
+	spare   sync.Pool
+}
+
+// Open returns a source with the records of parts, at least one, and takes ownership of them. If
+// Open fails, they stay open.
+func Open(url string, parts []driver.Source) (*Source, error) {
+	first := parts[0].Info()
+	s := &Source{parts: parts, ids: []int64{0}, objects: []int64{0}}
+	s.info = driver.Info{URL: url, Format: first.Format, Fields: slices.Clone(first.Fields)}
+	h := xxh3.New()
+	for i, p := range parts {
+		in := p.Info()
+		if in.Sequential {
+			return nil, fmt.Errorf("concat: the records of %s can only be read in order; stoker pack makes a pack whose records can be read in any order", in.URL)
+		}
+		if driver.EpochsOf(p) || driver.VariantsOf(p) > 1 {
+			return nil, fmt.Errorf("concat: the records of %s differ per epoch, and are not joined with others", in.URL)
+		}
+		if in.Format != first.Format {
+			s.info.Format = "concat"
+		}
+		if i > 0 {
+			if err := s.add(first, in); err != nil {
+				return nil, err
+			}
+		}
+		s.ids, s.objects = append(s.ids, s.ids[i]+in.Len), append(s.objects, s.objects[i]+in.Objects)
+		s.info.BadFiles += in.BadFiles
+		s.info.Bad = append(s.info.Bad, in.Bad[:min(len(in.Bad), driver.MaxBad-len(s.info.Bad))]...)
+		_, _ = fmt.Fprintf(h, "%s %d\x00", in.Fingerprint, in.Len)
+	}
+	s.info.Len, s.info.Objects = s.ids[len(parts)], s.objects[len(parts)]
+	sum := h.Sum128().Bytes()
+	s.info.Fingerprint = hex.EncodeToString(sum[:])
+	for i := range s.info.Fields {
+		if f := &s.info.Fields[i]; f.Stats != nil && f.MaxBytes == 0 && len(parts) > 1 {
+			f.MaxBytes = max(f.Stats.MaxBytes, 1)
+		}
+	}
+	s.sizers, s.shapers, s.pathers, s.finders = all[driver.Sizer](parts), all[driver.Shaper](parts), all[driver.Pather](parts), all[driver.Finder](parts)
+	s.spare.New = func() any { return &work{inner: make([]driver.Group, len(parts))} }
+	return s, nil
+}
+
+// all returns an ability of all parts, nil if a part lacks it.
+func all[T any](parts []driver.Source) (out []T) {
+	for _, p := range parts {
+		t, ok := driver.As[T](p)
+		if !ok {
+			return nil
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// add makes the fields hold for another part, too. It fails if the part has other fields.
+func (s *Source) add(first, in *driver.Info) error {
+	fail := func(format string, a ...any) error {
+		return fmt.Errorf("concat: %s and %s have different fields: %s; select, drop, rename or kinds make them the same", first.URL, in.URL, fmt.Sprintf(format, a...))
+	}
+	at := func(info *driver.Info, name string) int {
+		return slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Name == name })
+	}
+	for i := range in.Fields {
+		if f := &in.Fields[i]; at(first, f.Name) < 0 {
+			return fail("the first has no field %q", f.Name)
+		}
+	}
+	for i := range s.info.Fields {
+		f := &s.info.Fields[i]
+		k := at(in, f.Name)
+		if k < 0 {
+			return fail("the second has no field %q", f.Name)
+		}
+		o := &in.Fields[k]
+		switch {
+		case k != i:
+			return fail("field %q is number %d and number %d", f.Name, i+1, k+1)
+		case f.Kind != o.Kind:
+			return fail("field %q is %s and %s", f.Name, f.Kind, o.Kind)
+		case f.DType != o.DType:
+			return fail("field %q has elements of type %q and %q", f.Name, f.DType, o.DType)
+		case f.Kind != driver.KindVolume && !slices.Equal(f.Shape, o.Shape):
+			return fail("field %q has shape %v and %v", f.Name, f.Shape, o.Shape)
+		case len(f.Shape)+len(f.Most) != len(o.Shape)+len(o.Most):
+			return fail("field %q has %d and %d axes", f.Name, len(f.Shape)+len(f.Most), len(o.Shape)+len(o.Most))
+		case f.Format != o.Format || f.Boxes != o.Boxes || f.Mask != o.Mask || f.Stored != o.Stored:
+			return fail("field %q has other coordinates or belongs to other boxes", f.Name)
+		case !slices.Equal(f.Classes, o.Classes):
+			return fail("field %q has other classes: %s", f.Name, otherClass(f.Classes, o.Classes))
+		}
+		merge(f, o)
+	}
+	return nil
+}
+
+// otherClass names the first class that differs.
+func otherClass(a, b []string) string {
+	for i := range max(len(a), len(b)) {
+		switch {
+		case i >= len(a):
+			return fmt.Sprintf("class %d is missing and %q", i, b[i])
+		case i >= len(b):
+			return fmt.Sprintf("class %d is %q and missing", i, a[i])
+		case a[i] != b[i]:
+			return fmt.Sprintf("class %d is %q and %q", i, a[i], b[i])
+		}
+	}
+	return "none"
+}
+
+// merge makes the limits of a field hold for another one, too.
+func merge(f, o *driver.Field) {
+	limit := func(f *driver.Field) int64 {
+		if f.MaxBytes == 0 && f.Stats != nil {
+			return max(f.Stats.MaxBytes, 1)
+		}
+		return f.MaxBytes
+	}
+	if a, b := limit(f), limit(o); a > 0 && b > 0 {
+		f.MaxBytes = max(a, b)
+	} else {
+		f.MaxBytes = 0
+	}
+	f.Stats, f.Columns = nil, nil
+	least, most := f.Least, f.Most
+	if f.Kind == driver.KindVolume && !slices.Equal(f.Shape, o.Shape) || f.Shape == nil {
+		lo, hi := o.Least, o.Most
+		if f.Shape != nil {
+			least, most = f.Shape, f.Shape
+		}
+		if o.Shape != nil {
+			lo, hi = o.Shape, o.Shape
+		}
+		if f.Kind == driver.KindVolume {
+			f.Shape = nil
+		}
+		f.Least, f.Most = sides(least, lo, func(a, b int) int { return min(a, b) }), sides(most, hi, func(a, b int) int { return max(a, b) })
+	}
+	side := func(f *driver.Field) (w, h int32) { return max(f.Width, f.MaxWidth), max(f.Height, f.MaxHeight) }
+	aw, ah := side(f)
+	bw, bh := side(o)
+	if aw > 0 && bw > 0 {
+		f.MaxWidth, f.MaxHeight = max(aw, bw), max(ah, bh)
+	} else {
+		f.MaxWidth, f.MaxHeight = 0, 0
+	}
+	if f.Width != o.Width || f.Height != o.Height || f.Channels != o.Channels {
+		f.Width, f.Height, f.Channels = 0, 0, 0
+	}
+}
+
+func sides(a, b []int, of func(a, b int) int) []int {
+	if len(a) != len(b) {
+		return a
+	}
+	out := make([]int, len(a))
+	for i := range a {
+		out[i] = of(a[i], b[i])
+	}
+	return out
+}
+
+// part returns the part of a number, by the first number of each part.
+func part(starts []int64, n int64) int {
+	return sort.Search(len(starts)-1, func(i int) bool { return starts[i+1] > n })
+}
+
+// of returns the part of a record and its number there.
+func (s *Source) of(id int64) (int, int64) {
+	p := part(s.ids, id)
+	return p, id - s.ids[p]
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object {
+	p := part(s.objects, n)
+	return s.parts[p].Object(n - s.objects[p])
+}
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	p, n := s.of(id)
+	return s.parts[p].Name(n)
+}
+
+// Close implements driver.Source.
+func (s *Source) Close() error {
+	var all []error
+	for _, p := range s.parts {
+		all = append(all, p.Close())
+	}
+	return errors.Join(all...)
+}
+
+// work is the state of a group while the parts process it.
+type work struct {
+	s     *Source
+	outer *driver.Group
+	inner []driver.Group // by part
+	// ids are the numbers of the records in each part, at their places in the group.
+	ids, at [][]int64
+	// places has the part of each record of the group, -1 for none, and its place there.
+	places [][2]int
+}
+
+// begin sorts the records of a group into those of the parts.
+func (s *Source) begin(g *driver.Group) *work {
+	w := s.spare.Get().(*work)
+	w.s, w.outer = s, g
+	if w.ids == nil {
+		w.ids, w.at = make([][]int64, len(s.parts)), make([][]int64, len(s.parts))
+	}
+	for p := range s.parts {
+		w.ids[p], w.at[p] = w.ids[p][:0], w.at[p][:0]
+	}
+	w.places = w.places[:0]
+	for k, id := range g.IDs {
+		if id < 0 || id >= s.info.Len {
+			w.places = append(w.places, [2]int{-1, 0})
+			continue
+		}
+		p, n := s.of(id)
+		w.places = append(w.places, [2]int{p, len(w.ids[p])})
+		w.ids[p], w.at[p] = append(w.ids[p], n), append(w.at[p], int64(k))
+	}
+	for p := range s.parts {
+		in := &w.inner[p]
+		in.Want, in.Again, in.Alloc = g.Want, g.Again, g.Alloc
+		in.Begin(w.ids[p], len(s.info.Fields))
+		for j, k := range w.at[p] {
+			in.Records[j].Err = g.Records[k].Err
+		}
+		in.Box, in.Place = nil, nil
+		if at := w.at[p]; g.Box != nil {
+			in.Box = func(k, field int) (driver.Box, bool) { return g.Box(int(at[k]), field) }
+		}
+		if at := w.at[p]; g.Place != nil {
+			in.Place = func(k, field int, n int64) []byte { return g.Place(int(at[k]), field, n) }
+		}
+	}
+	return w
+}
+
+func (w *work) end() {
+	w.outer = nil
+	for p := range w.inner {
+		w.inner[p].Release()
+		w.inner[p].Box = nil
+	}
+	w.s.spare.Put(w)
+}
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	w := s.begin(g)
+	for p, src := range s.parts {
+		if len(w.ids[p]) > 0 {
+			src.Locate(&w.inner[p])
+		}
+		for _, m := range w.inner[p].Missing {
+			m.K = int(w.at[p][m.K])
+			m.Object += s.objects[p]
+			g.Missing = append(g.Missing, m)
+		}
+	}
+	for k := range g.IDs {
+		p, j := w.places[k][0], w.places[k][1]
+		if p < 0 {
+			if g.Records[k].Err == nil {
+				g.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], s.info.Len, s.info.URL)
+			}
+			g.Next()
+			continue
+		}
+		in := &w.inner[p]
+		g.Records[k].Err = in.Records[j].Err
+		for _, e := range in.Extents[in.First[j]:in.First[j+1]] {
+			e.Object += s.objects[p]
+			g.Extents = append(g.Extents, e)
+		}
+		g.Next()
+	}
+	w.end()
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	w := s.begin(g)
+	defer w.end()
+	for p := range s.parts {
+		in := &w.inner[p]
+		in.First = append(in.First[:0], 0)
+		for _, k := range w.at[p] {
+			extents, bytes := g.Of(int(k))
+			for i, e := range extents {
+				e.Object -= s.objects[p]
+				in.Extents, in.Bytes = append(in.Extents, e), append(in.Bytes, bytes[i])
+			}
+			in.Next()
+		}
+		if len(w.ids[p]) == 0 {
+			continue
+		}
+		if err := s.parts[p].Parse(in); err != nil {
+			return err
+		}
+		for j, k := range w.at[p] {
+			g.Records[k].Err = in.Records[j].Err
+			copy(g.Records[k].Values, in.Records[j].Values)
+		}
+	}
+	return nil
+}
+
+// Hides reports whether the source lacks an ability that one of its parts lacks.
+func (s *Source) Hides(ability any) bool {
+	switch ability.(type) {
+	case *driver.Sizer:
+		return s.sizers == nil
+	case *driver.Shaper:
+		return s.shapers == nil
+	case *driver.Pather:
+		return s.pathers == nil
+	case *driver.Finder:
+		return s.finders == nil
+	}
+	return false
+}
+
+// Sizes implements driver.Sizer.
+func (s *Source) Sizes(field int, ids, sizes []int64) bool {
+	for i, id := range ids {
+		p, n := s.of(id)
+		if !s.sizers[p].Sizes(field, []int64{n}, sizes[i:i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Shapes implements driver.Shaper.
+func (s *Source) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
+	for i, id := range ids {
+		p, n := s.of(id)
+		if !s.shapers[p].Shapes(field, []int64{n}, shapes[i:i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Path implements driver.Pather.
+func (s *Source) Path(id int64, field int) string {
+	p, n := s.of(id)
+	return s.pathers[p].Path(n, field)
+}
+
+// Find implements driver.Finder.
+func (s *Source) Find(ctx context.Context, id int64) string {
+	p, n := s.of(id)
+	return s.finders[p].Find(ctx, n)
+}
+
+// Learn implements driver.Indexer.
+func (s *Source) Learn(e driver.Extent, b []byte) error {
+	p := part(s.objects, e.Object)
+	x, ok := driver.As[driver.Indexer](s.parts[p])
+	if !ok {
+		return fmt.Errorf("internal error: %s has an index and does not read it", s.parts[p].Info().Format)
+	}
+	e.Object -= s.objects[p]
+	return x.Learn(e, b)
+}
+
+// Held implements driver.Holder.
+func (s *Source) Held() (n int64) {
+	for _, p := range s.parts {
+		n += driver.Held(p)
+	}
+	return n
+}
+
+// Useful implements driver.Cacher.
+func (s *Source) Useful() (n int64) {
+	for _, p := range s.parts {
+		n += driver.Useful(p)
+	}
+	return n
+}
+
+// Keep implements driver.Cacher: each part caches in proportion to what it could use.
+func (s *Source) Keep(n int64) {
+	useful := float64(max(s.Useful(), 1))
+	for _, p := range s.parts {
+		driver.Keep(p, int64(float64(n)*float64(driver.Useful(p))/useful))
+	}
+}
