@@ -109,6 +109,16 @@ def pack(binary: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
+@pytest.fixture(scope="session")
+def pages_data(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the data that pages and docstrings speak of: scripts/docs_data.py."""
+    out = tmp_path_factory.mktemp("pages") / "data"
+    code = "import sys, pathlib, docs_data; docs_data.make(pathlib.Path(sys.argv[1]))"
+    env = os.environ | {"PYTHONPATH": str(CHECKOUT / "scripts"), "STOKER_BINARY": binary}
+    subprocess.run([sys.executable, "-c", code, str(out)], check=True, env=env)
+    return out
+
+
 def children(pid: int) -> list[int]:
     """Return the live child processes of a process."""
     found = []
