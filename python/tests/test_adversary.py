@@ -56,7 +56,7 @@ folder; F.resize F.resize#1 F.resize#2 F.resize#3 F.to_tensor-other FP.resize gl
 folder; Jpeg.convert ImageFile.load Image.open Image.convert pil_loader default_loader pixel-limit image-backend; made; 0;
 folder; kernel kernel#1 F2.resize return-type map-tensor; made; 0; transform=v2
 cifar; FT.normalize F.normalize-other FP.hflip FP-swapped map-tuple map-int torch.stack default-dtype; made; 0; transform=flip
-folder; ToTensor.__call__ Resize.forward Compose.__call__ Module.__call__ F.resize fetch; 0.2; 0;
+folder; ToTensor.__call__ Resize.forward Compose.__call__ Module.__call__ F.resize fetch own-Resize own-class-of-Compose image-backend pixel-limit; 0.2; 0;
 cifar; generator-seed#5 generator-draw generator-state#3 torch-draw manual_seed#4; 0.1 0.end; 0; order=gen transform=tensor
 cifar; break; 0.2; 0 2; order=gen transform=tensor epochs=3
 cifar; break; 0.2; 0 2; order=repl-both transform=tensor epochs=3

@@ -182,6 +182,14 @@ def _check_loader(loader: Any) -> None:
     check_pixel_limit()
 
 
+def settings_of_reading() -> tuple[Any, Any]:
+    """Return torchvision's image backend and Pillow's limit of pixels."""
+    import PIL.Image
+    import torchvision
+
+    return torchvision.get_image_backend(), PIL.Image.MAX_IMAGE_PIXELS
+
+
 def check_pixel_limit() -> None:
     """Raise Unknown when Pillow refuses images that the engine takes."""
     import PIL.Image

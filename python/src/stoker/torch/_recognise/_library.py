@@ -9,6 +9,10 @@ from typing import Any
 from . import _proof
 from ._proof import Unknown as Unknown
 
+# The attribute of a function of Stoker's that replaces a method while functions of the program run. It holds that
+# method, or None if the class inherits it.
+INSTEAD_OF = "_stoker_instead_of"
+
 
 def qualified(cls: type) -> str:
     """Return the full name of a class."""

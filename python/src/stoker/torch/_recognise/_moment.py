@@ -192,6 +192,7 @@ class Live(Moment):
     def _remember(self, found: Found) -> None:
         self._found = found
         self._libraries = _proof.watch()
+        self._reading = self._settings_of_reading()
         self._before = [(part, type(part), dict(vars(part))) for part in found.data.parts]
         self._unchanged = [_transforms.Unchanged(t, found.program) for t in found.transforms]
 
@@ -219,7 +220,7 @@ class Live(Moment):
                 return False
             _proof.check_settings()
             same = all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before)
-            if same and self._libraries():
+            if same and self._reading == self._settings_of_reading() and self._libraries():
                 return True
             now = self._plan.like(self._loader)
         except Exception:  # whatever it is now, only Python can make it
@@ -227,6 +228,10 @@ class Live(Moment):
         if now is not None:
             self._remember(now)
         return now is not None
+
+    def _settings_of_reading(self) -> Any:
+        """Return what the libraries are told about opening files, None if the engine reads none."""
+        return None if self._names is None else _datasets.settings_of_reading()
 
     def _located(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
         names, numbers = self._names, records.tolist()

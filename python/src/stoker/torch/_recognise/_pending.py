@@ -22,7 +22,7 @@ from typing import Any
 import PIL.Image
 import PIL.JpegImagePlugin
 
-from ._library import Unknown
+from ._library import INSTEAD_OF, Unknown
 
 # What the engine can be given and what it makes of it: of a gray one three equal colours, as convert("RGB") does.
 _MODES = ("RGB", "L")
@@ -271,6 +271,8 @@ class Scope:
                 answer = self._answer(transform, args, more)
                 return called(transform, *args, **more) if answer is _NOTHING else answer
 
+            own = vars(kind).get("__call__")
+            setattr(transformed, INSTEAD_OF, getattr(own, INSTEAD_OF, own))
             yield kind, "__call__", transformed
 
     def _settle(self) -> None:

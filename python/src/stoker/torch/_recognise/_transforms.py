@@ -11,7 +11,7 @@ import torch
 from ... import transforms as st
 from ..._errors import ConfigError
 from . import _augment, _proof, meant
-from ._library import Unknown, check_class, check_instance, forwards_to, qualified
+from ._library import INSTEAD_OF, Unknown, check_class, check_instance, forwards_to, qualified
 from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
 
 __all__ = [
@@ -101,6 +101,8 @@ class Unchanged:
         self._walk(transform, parts)
         done = parts[: len(parts) - len(program.rest)]
         self._states = [(part, _state(part)) for outer in done for part in _with_inner(outer)]
+        every = [*(of for of, _, _ in self._inner), *(part for part, _ in self._states)]
+        self._kinds = [_Kind(part) for part in every]
 
     def _walk(self, transform: Any, parts: list[Any]) -> None:
         kind = meant(type(transform))
@@ -126,6 +128,8 @@ class Unchanged:
                 now = _inside(of, attribute)
                 if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
                     return False
+            if not all(kind() for kind in self._kinds):
+                return False
             return all(_is_state(vars(part), before) for part, before in self._states)
         except (ValueError, RuntimeError):  # of arrays and tensors that are compared
             return False
@@ -143,6 +147,30 @@ def _with_inner(part: Any) -> Iterator[Any]:
     if qualified(meant(type(part))) in {*_CONTAINERS, *_COMPOSITES}:
         for inner in part.transforms:
             yield from _with_inner(inner)
+
+
+class _Kind:
+    """Compares an object's class, and the methods of classes that no library defines (_proof.watch has the others)."""
+
+    def __init__(self, part: Any) -> None:
+        self._part, self._kind = part, type(part)
+        self._order = self._kind.__mro__
+        own = [cls for cls in self._order[:-1] if cls.__module__.partition(".")[0] not in _proof.LIBRARIES]
+        self._own = [(cls, _defined(cls)) for cls in own]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Kind, (self._part,)  # another process has classes of its own
+
+    def __call__(self) -> bool:
+        """Compare."""
+        same = type(self._part) is self._kind and self._kind.__mro__ is self._order
+        return same and all(_defined(cls) == before for cls, before in self._own)
+
+
+def _defined(cls: type) -> list[tuple[str, Any, Any]]:
+    """Return what a class has, with the code of its functions, as if no call of it was watched (_pending)."""
+    found = [(name, getattr(value, INSTEAD_OF, value)) for name, value in vars(cls).items()]
+    return [(name, value, getattr(value, "__code__", None)) for name, value in found if value is not None]
 
 
 def _state(part: Any) -> dict[str, tuple[Any, Any]]:
