@@ -98,6 +98,26 @@ def _listed(w: World) -> list[Path]:
     return sorted((w.root / "images").glob("*/*"))
 
 
+class OwnFiles(tud.Dataset):  # type: ignore[type-arg]
+    """A dataset as most programs have one."""
+
+    def __init__(self, samples: list[tuple[str, int]], transform: Any) -> None:
+        self.samples, self.transform, self.target_transform = samples, transform, None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, i: int) -> Any:
+        path, target = self.samples[i]
+        image = PIL.Image.open(path).convert("RGB")
+        change: Any = self.target_transform
+        return image if self.transform is None else self.transform(image), target if change is None else change(target)
+
+
+def _own(w: World, t: Any) -> Any:
+    return _base(w, OwnFiles([(str(p), i) for i, p in enumerate(_listed(w))], t()))
+
+
 def _flowers(w: World, t: Any) -> Any:
     files, loader = _listed(w), datasets.folder.default_loader
     return _bare(w, datasets.Flowers102, t, loader=loader, _image_files=files, _labels=list(range(len(files))))
@@ -197,6 +217,7 @@ DATA: dict[str, Data] = {
     "folder": _data(_folder, "files pairs vision"),
     "relative": _data(_relative, "files pairs vision relative"),
     "dataset_folder": _data(_dataset_folder, "files pairs vision"),
+    "own": _data(_own, "files pairs vision own"),
     "flowers": _data(_flowers, "files lists vision"),
     "gtsrb": _data(_gtsrb, "files pairs vision"),
     "timm": _data(_timm, "files pairs timm"),

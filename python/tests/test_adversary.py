@@ -15,7 +15,9 @@ import adversary
 from adversary import Program
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:This DataLoader will create",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:This DataLoader will create",
     r"ignore:os\.fork\(\) was called",
 )
 SEEDS = 150
@@ -57,6 +59,14 @@ folder; Jpeg.convert ImageFile.load Image.open Image.convert pil_loader default_
 folder; kernel kernel#1 F2.resize return-type map-tensor; made; 0; transform=v2
 cifar; FT.normalize F.normalize-other FP.hflip FP-swapped map-tuple map-int torch.stack default-dtype; made; 0; transform=flip
 folder; ToTensor.__call__ Resize.forward Compose.__call__ Module.__call__ F.resize fetch own-Resize own-class-of-Compose image-backend pixel-limit; 0.2; 0;
+own; own-Resize own-class-of-Compose Compose.__call__ Resize.forward F.resize Image.open Image.convert size#8 other-file#2 relabel#7; 1.1 1.end; 0 2; epochs=3
+own; rewrite-all file-gone pixel-limit return-type default-dtype global-hook kernel; 1.1; 0; epochs=3
+folder; own-Resize size#8 target-plus#4; 0.1; 0; transform=preset
+hf; size-int#5 Compose.__call__; 0.1; 0; transform=preset kind=first batch=2
+folder; pre-hook hook; 0.1; 0; transform=v2-pictures
+own; break; 1.2; 2; transform=sharp epochs=3
+cifar folder hf; map-int map-tuple; 0.1; 2; transform=crop
+cifar; loader-workers#2; 0.end; 2; transform=solarize
 cifar; generator-seed#5 generator-draw generator-state#3 torch-draw manual_seed#4; 0.1 0.end; 0; order=gen transform=tensor
 cifar; break; 0.2; 0 2; order=gen transform=tensor epochs=3
 cifar; break; 0.2; 0 2; order=repl-both transform=tensor epochs=3
@@ -74,6 +84,7 @@ folder; rewrite-all rename-onto-all file-gone; 0.2; 0;
 timm; rewrite-all file-gone cut; 0.end; 0; cache=1
 folder; reverse size#8 F.resize#2 rewrite-all break; 0.2; 0; kind=run
 """.strip().splitlines()
+
 
 def by_hand() -> list[str]:
     """Return the programs of the table."""

@@ -63,6 +63,7 @@ class Found(_plan.Found):
 
     column: str = ""
     transform: Any = None  # what the functions have at hand
+    unchanged: Any = field(default=None, compare=False)  # reports whether it still is what was recognised
     function: Any = None  # that of set_transform, or the collate
     held: tuple[Any, ...] = ()  # what must be the same objects later
     whole: bool = False  # the functions need no images, and no worker processes
@@ -103,7 +104,8 @@ def find(loader: Any) -> Found:
         raise Unknown("it has no records")
     held = (dataset, dataset._data, dataset._indices, own, loader.collate_fn, transform)
     found = Found(
-        data, program, None, "program", column=column, transform=transform, function=function, held=held
+        data, program, None, "program", column=column, transform=transform, function=function, held=held,
+        unchanged=_transforms.Unchanged(transform, program),
     )  # fmt: skip
     return dataclasses.replace(found, whole=loader.num_workers > 0 and _needs_no_images(found, functions))
 
@@ -316,7 +318,9 @@ class ExamplesPlan(_plan.EnginePlan):
 
     def _moment(self, loader: Any) -> _moment.Moment | None:
         """Return what an epoch that begins now reads of the dataset: with workers its format is that of now."""
-        return _moment.Moment(copy.copy(loader.dataset)) if loader.num_workers > 0 else _moment.Live(self, loader)
+        if loader.num_workers == 0:
+            return _moment.Live(self, loader)
+        return _moment.Moment(copy.copy(loader.dataset), loader)
 
     def numbers(self) -> Callable[[Any], Any]:
         """Return what says which records a batch has: none once it is clear that they are made in vain."""
@@ -350,9 +354,8 @@ class ExamplesPlan(_plan.EnginePlan):
     def here(self) -> Examples:
         """What makes examples of the engine's batches."""
         found, program = self.found, self.found.program
-        unchanged = _transforms.Unchanged(found.transform, program)
         return Examples(
-            self._dataset, found.column, found.transform, program, self._tally, unchanged,
+            self._dataset, found.column, found.transform, program, self._tally, found.unchanged,
             self.heads.plain if found.whole else None,
         )  # fmt: skip
 
@@ -384,9 +387,7 @@ class _Epoch(_plan.Epoch):
 
     _plan: ExamplesPlan
 
-    def _of_samples(
-        self, samples: Any, images: torch.Tensor, index: Array, indices: list[Any], place: int
-    ) -> Any:
+    def _of_samples(self, samples: Any, images: torch.Tensor, index: Array, indices: list[Any], place: int) -> Any:
         plan = self._plan
         if not plan.found.whole:
             return super()._of_samples(samples, images, index, indices, place)

@@ -73,6 +73,18 @@ def check_init(loader: Any) -> None:
         )
 
 
+def collate_of(loader: Any) -> Any:
+    """Return the collate of an epoch that begins now.
+
+    Worker processes have a copy of ``default_collate_fn_map``, so with workers torch's default collate gets a copy.
+    """
+    if loader.num_workers == 0 or not _proof.is_known(loader.collate_fn, _proof.COLLATES[0]):
+        return loader.collate_fn
+    from torch.utils.data._utils import collate
+
+    return functools.partial(collate.collate, collate_fn_map=dict(collate.default_collate_fn_map))
+
+
 def _looks_up(cls: type, attribute: str) -> bool:
     """Whether an attribute of an object is what its ``__dict__`` has: no property, and no way of its own to look."""
     for base in cls.__mro__[:-1]:

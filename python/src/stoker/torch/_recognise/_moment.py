@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from . import _datasets, _memory, _proof, _transforms
+from . import _datasets, _library, _memory, _proof, _transforms
 from ._library import Unknown
 
 if TYPE_CHECKING:
@@ -108,9 +108,10 @@ class Moment:
 
     off = False  # nothing is made ahead any more
 
-    def __init__(self, dataset: Any) -> None:
-        """Take a dataset."""
+    def __init__(self, dataset: Any, loader: Any) -> None:
+        """Take a dataset, and of a loader what makes batches."""
         self._dataset = dataset
+        self.collate = _library.collate_of(loader)
 
     @property
     def dataset(self) -> Any:
@@ -137,7 +138,7 @@ class Frozen(Moment):
         """Copy all records."""
         found: Found = plan.found
         self._memory, self.labels = plan.memory, found.labels
-        super().__init__(frozen(loader.dataset, found.data, plan.memory))
+        super().__init__(frozen(loader.dataset, found.data, plan.memory), loader)
         self._data = _datasets.recognise(self._dataset)
         self._moved = False
 
@@ -180,7 +181,7 @@ class Live(Moment):
 
     def __init__(self, plan: EnginePlan, loader: Any) -> None:
         """Remember what the engine was told."""
-        super().__init__(loader.dataset)
+        super().__init__(loader.dataset, loader)
         self._plan, self._loader = plan, loader
         self._names, self._here = plan.memory.names, plan.memory.here
         self._pixels = None

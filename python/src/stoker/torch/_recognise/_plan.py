@@ -406,7 +406,7 @@ class Epoch(_order.Epoch):
         """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
         super().__init__(loader, order)
         self._plan, self._loader, self._moment = plan, loader, moment
-        self._collate = loader.collate_fn
+        self._collate = moment.collate
         self._replaces = any(leaf.replaces for leaf in plan.found.data.leaves)
         self._numbers, self._samples = plan.numbers(), plan.here
         self._seed = seed

@@ -13,7 +13,7 @@ import torch.utils.data
 
 from .._path import Row
 from . import _order, _proof
-from ._library import Unknown, check_class, check_init, check_instance, qualified
+from ._library import Unknown, check_class, check_init, check_instance, collate_of, qualified
 
 Array = npt.NDArray[Any]
 
@@ -208,7 +208,7 @@ class _Epoch(_order.Epoch):
 
     def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any], dataset: Any) -> None:
         super().__init__(loader, order)
-        self._plan, self._dataset, self._collate, self._len = plan, dataset, loader.collate_fn, length
+        self._plan, self._dataset, self._collate, self._len = plan, dataset, collate_of(loader), length
         # Without workers, what is replaced while the epoch runs counts from then on.
         self._libraries = _proof.watch() if loader.num_workers == 0 else None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import enum
+import operator
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ... import transforms as st
@@ -100,9 +105,12 @@ class Unchanged:
         parts: list[Any] = []
         self._walk(transform, parts)
         done = parts[: len(parts) - len(program.rest)]
-        self._states = [(part, _state(part)) for outer in done for part in _with_inner(outer)]
-        every = [*(of for of, _, _ in self._inner), *(part for part, _ in self._states)]
-        self._kinds = [_Kind(part) for part in every]
+        inner = [part for outer in done for part in _with_inner(outer)]
+        around = [of for of, _, _ in self._inner]
+        # An object of the program's only calls what it holds.
+        containers = [of for of in around if not forwards_to(meant(type(of)), "__call__")]
+        self._kinds = [_Kind(part) for part in (*around, *inner)]
+        self._states = [_State(part) for part in (*containers, *inner)]
 
     def _walk(self, transform: Any, parts: list[Any]) -> None:
         kind = meant(type(transform))
@@ -128,9 +136,7 @@ class Unchanged:
                 now = _inside(of, attribute)
                 if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
                     return False
-            if not all(kind() for kind in self._kinds):
-                return False
-            return all(_is_state(vars(part), before) for part, before in self._states)
+            return all(same() for same in self._kinds) and all(same() for same in self._states)
         except (ValueError, RuntimeError):  # of arrays and tensors that are compared
             return False
 
@@ -173,19 +179,61 @@ def _defined(cls: type) -> list[tuple[str, Any, Any]]:
     return [(name, value, getattr(value, "__code__", None)) for name, value in found if value is not None]
 
 
-def _state(part: Any) -> dict[str, tuple[Any, Any]]:
-    """Return of each attribute its value, and a copy of it where it may be changed in place."""
-    return {k: (v, type(v)(v) if type(v) in (list, dict) else None) for k, v in vars(part).items()}
+class _State:
+    """Compares an object's attributes, and what can be changed inside of them: first whether they are the same."""
+
+    def __init__(self, part: Any) -> None:
+        self._part, attributes = part, vars(part)
+        self._keys, self._values = list(attributes), list(attributes.values())
+        self._copy = _copied(attributes)
+        inside = [(v, self._copy[k]) for k, v in attributes.items() if _is_open(v)]
+        self._empty = [v for v, _ in inside if type(v) in _TABLES and not v]
+        self._full = [(v, copy) for v, copy in inside if type(v) not in _TABLES or v]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _State, (self._part,)
+
+    def __call__(self) -> bool:
+        """Compare."""
+        now = vars(self._part)
+        if len(now) != len(self._keys) or not all(map(operator.is_, map(now.get, self._keys), self._values)):
+            return _is_like(now, self._copy)
+        return not any(self._empty) and all(_is_like(value, copy) for value, copy in self._full)
 
 
-def _is_state(now: dict[str, Any], before: dict[str, tuple[Any, Any]]) -> bool:
-    if len(now) != len(before):
+_TABLES = (dict, collections.OrderedDict)
+_CLOSED = (int, float, bool, str, type(None), types.FunctionType, enum.Enum)
+
+
+def _is_open(value: Any) -> bool:
+    """Report whether something inside of a value may change."""
+    return not isinstance(value, _CLOSED) and (type(value) is not tuple or any(map(_is_open, value)))
+
+
+def _copied(value: Any) -> Any:
+    """Return a value with copies of all that can be changed in place: lists, dictionaries, tensors and arrays."""
+    kind = type(value)
+    if kind in _TABLES:
+        return kind((k, _copied(v)) for k, v in value.items())
+    if kind in (list, tuple):
+        return kind(map(_copied, value))
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value.copy() if kind in (set, np.ndarray) else value
+
+
+def _is_like(now: Any, before: Any) -> bool:
+    """Report whether a value is the one that was copied."""
+    kind = type(now)
+    if kind is not type(before):
         return False
-    for key, (value, inside) in before.items():
-        found = now.get(key, before)
-        if (found is not value and found != value) or (inside is not None and found != inside):
-            return False
-    return True
+    if kind in _TABLES:
+        return now.keys() == before.keys() and all(map(_is_like, now.values(), before.values()))
+    if kind in (list, tuple):
+        return len(now) == len(before) and all(map(_is_like, now, before))
+    if isinstance(now, torch.Tensor | np.ndarray):
+        return now.dtype == before.dtype and now.shape == before.shape and bool((now == before).all())
+    return now is before or bool(now == before)
 
 
 def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = True) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from . import _memory, _pending, _samples, _transforms
+from . import _memory, _pending, _proof, _samples, _transforms
 from ._library import Unknown
 from ._tally import Tally
 
@@ -107,13 +107,18 @@ class Watched:
     def __post_init__(self) -> None:
         self._done: tuple[Any, _pending.Done | None, Any] = None, None, None
         self._never = False  # random transforms are not answered any more
+        # Whether the libraries are those that the engine was compared with; looked at before each batch.
+        self._libraries: Callable[[], bool] = bool
+        self._proven = False
         self._start([])
 
     @contextlib.contextmanager
     def scope(self, batch: dict[str, Any] | None) -> Iterator[None]:
         """Have opened images watched, and transforms answered."""
         if batch is not None:
-            self._know(batch["foreseen"][0])  # before anything is replaced
+            # Both before anything is replaced.
+            self._know(batch["foreseen"][0])
+            self._proven = self._libraries()
         scope = _pending.Scope(self.transforms)
         self._given, self._thread = 0, threading.get_ident()
         self._noted: list[Note] = []
@@ -145,7 +150,7 @@ class Watched:
     def _rows(self, batch: dict[str, Any], copy: bool) -> list[list[tuple[str, _pending.Row]] | None]:
         """Return of each item the files that it will open, and what the engine has made of them; None: not known."""
         _, sources, self._since = batch["foreseen"]
-        _, done, program = self._done
+        _, done, program = self._done if self._proven else (None, None, None)
         pixels, numbers = batch["image"], iter(enumerate(batch["index"].tolist()))
         rows: list[list[tuple[str, _pending.Row]] | None] = []
         for names in sources:
@@ -154,8 +159,8 @@ class Watched:
                 continue
             mine = []
             for name, (at, number) in zip(names, numbers, strict=False):
-                self._given += number >= 0
-                if number >= 0 and done is not None:
+                self._given += number >= 0 and self._proven
+                if number >= 0 and done is not None and program is not None:
                     result = functools.partial(self._result, pixels[at], program, copy)
                     mine.append((name, _pending.Row(None, done, result)))
             rows.append(mine)
@@ -171,13 +176,14 @@ class Watched:
                 program = program_of(transform, mode)
                 unchanged = _transforms.Unchanged(transform, program)
                 if program.key() == key:
+                    self._libraries = _proof.watch()
                     same = functools.partial(self._same, unchanged, program.random)
                     self._done = known, _pending.Done(transform, mode, same, program.random), program
 
     def _same(self, unchanged: Callable[[], bool], random: bool) -> bool:
         if random and (self._touched or self._never):
             return False
-        return torch.get_default_dtype() is torch.float32 and unchanged()
+        return _settings_hold() and unchanged()
 
     def _result(self, row: Array, program: _transforms.Program, copy: bool, image: Any) -> Any:
         self._drawn |= program.random
@@ -236,6 +242,14 @@ class Watched:
         if self._drawn:
             self._broken = True
             raise _Again
+
+
+def _settings_hold() -> bool:
+    try:
+        _proof.check_settings()
+    except Unknown:
+        return False
+    return True
 
 
 def program_of(transform: Any, mode: str) -> _transforms.Program:
