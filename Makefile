@@ -30,8 +30,10 @@ BUILDFLAGS := -buildvcs=false -trimpath -tags=$(TAGS)
 export GOFLAGS := $(BUILDFLAGS) $(filter-out $(BUILDFLAGS),$(GOFLAGS))
 # What make test runs; scripts/repeat.sh reads it as well.
 TESTS := test-python test-race test-invariants test-asan test-fuzz test-go
-VERSION := $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null)
-LDFLAGS := $(if $(VERSION),-X github.com/stokerdata/stoker/internal/cli.release=$(VERSION))
+# The version of the Python package is the only place of it. A program of a checkout also has the commit.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/src/stoker/_version.py)
+COMMIT := $(shell git -c safe.directory='*' describe --always --dirty --exclude='*' 2>/dev/null)
+LDFLAGS := -X github.com/stokerdata/stoker/internal/cli.release=$(VERSION)$(if $(COMMIT),+$(COMMIT))
 
 .PHONY: help
 help: ## list what can be done here
@@ -70,116 +72,33 @@ demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your
 	@[ -f scripts/demo$(if $(KIND),_$(KIND)).py ] || { echo "demo: KIND=$(KIND) is not one of $$(ls scripts/demo_*.py | sed 's/.*demo_//; s/\.py//' | paste -sd, -)"; exit 2; }
 	@$(VENV) scripts/demo$(if $(KIND),_$(KIND)).py $(if $(DATA),--data '$(DATA)')
 
+# Options of benchmarks, such as ROUNDS=5; make bench SUITES=list says which suite takes which.
+export QUICK STEPS ARMS ROUNDS SECONDS_PER_ARM DATA RESUME ONLY LOOKAHEAD SEEDS CHECKOUTS WORKLOADS SET PARTS SECONDS_EACH RUNS BUDGET TRUTHS COLLECTIONS
+
 .PHONY: bench
-bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes; SUITES=remote: data that lies elsewhere
-ifeq ($(SUITES),remote)
-	@bench/setup.sh side mds remote
-	@$(VENV) -m bench.remote $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
-	@$(VENV) -m bench.remote --report
-else
-	@$(if $(QUICK),true,bench/setup.sh)
-	@$(VENV) -m bench.run $(if $(QUICK),--quick) $(if $(SUITES),--suites $(SUITES)) $(if $(STEPS),--steps $(STEPS)) \
-		$(if $(ARMS),--arms '$(ARMS)') $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) \
-		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
-	@$(if $(QUICK),true,$(VENV) -m bench.report)
-endif
+bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes; SUITES=list lists the other measurements
+	@$(VENV) -m bench $(SUITES)
 
 .PHONY: bench-against
 bench-against: build build/venv-test ## this checkout beside BASE=commit, in turns: is anything slower? 15 minutes; FORMATS=. measures every format instead
 	@$(VENV) -m bench.against '$(BASE)' $(if $(SUITES),--suites $(SUITES)) $(if $(ARMS),--arms '$(ARMS)') $(if $(FORMATS),--formats '$(FORMATS)') \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) $(if $(DATA),--data '$(DATA)')
 
-.PHONY: bench-latency
-bench-latency: build build/venv-test ## storage that answers late, beside the same pack in memory; 8 minutes
-	@$(VENV) -m bench.latency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LOOKAHEAD),--lookahead '$(LOOKAHEAD)') $(if $(DATA),--data '$(DATA)')
-
-.PHONY: bench-cache
-bench-cache: build build/venv-test ## a folder that learns, beside itself without a cache and packs of it; 5 minutes
-	@$(VENV) -m bench.learn $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
-	@$(VENV) -m bench.learn --report
-
-.PHONY: bench-order
-bench-order: build build/venv-test ## how well orders shuffle for their memory, beside other loaders; writes docs/internals/shuffle-quality.md, 10 minutes
-	@bench/setup.sh mds side
-	@$(VENV) -m bench.order $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only '$(ONLY)')
-
 .PHONY: formats
 formats: ## lists of formats in README.md and docs/reference/formats.md, from the formats
 	@$(GO) test ./internal/cli -run TestFormatLists -update
-
-.PHONY: bench-formats
-bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
-	@bench/setup.sh tf mds side robots ffcv
-	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
-	@$(VENV) -m bench.formats --report
-
-.PHONY: reliability
-reliability: build build/venv-test ## public test files compared with their reference libraries; writes docs/internals/reliability.md, 10 minutes
-	@$(VENV) -m bench.reliability --collections '$(or $(COLLECTIONS),bench/work/collections)' --fetch
-
-.PHONY: bench-writers
-bench-writers: build build/venv-test ## packing and converting, beside the writers of other formats; 5 minutes
-	@bench/setup.sh mds side ffcv
-	@$(VENV) -m bench.writers $(if $(ROUNDS),--rounds $(ROUNDS))
-	@$(VENV) -m bench.writers --report
-
-.PHONY: bench-run
-bench-run: build build/venv-test ## public training scripts under `stoker run`; ONLY=regex CHECKOUTS=clones ROUNDS=1, 40 minutes
-	@bench/setup.sh public
-	@$(VENV) -m bench.takeover $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CHECKOUTS),--checkouts '$(CHECKOUTS)')
-	@$(VENV) -m bench.takeover --report
-
-.PHONY: bench-gpu
-bench-gpu: build build/venv-test ## batches on an accelerator, beside pinned copies, PyTorch and DALI; says so where there is none
-	@$(VENV) -m bench.gpu $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
-
-.PHONY: bench-storage
-bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
-	@bench/dlio_setup.sh
-	@$(VENV) -m bench.dlio $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(RESUME),--resume)
-	@$(VENV) -m bench.dlio --report
-
-.PHONY: bench-whatif
-bench-whatif: build build/venv-test ## is the what-if of stoker bench right? 4 minutes
-	@$(VENV) -m bench.whatif $(if $(ROUNDS),--rounds $(ROUNDS))
-
-.PHONY: bench-doctor
-bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuning|heldout ONLY=text RESUME=1
-	@bench/setup.sh side
-	@$(VENV) -m bench.doctor.run $(if $(SET),--set $(SET)) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume) \
-		$(if $(DATA),--data '$(DATA)') || [ $$? = 1 ]
-	@$(VENV) -m bench.doctor.report
-	@$(if $(SET)$(ONLY),true,$(VENV) -m bench.doctor.transcript $(if $(DATA),--data '$(DATA)'))
-
-.PHONY: bench-doctor-kinds
-bench-doctor-kinds: build build/venv-test ## stoker doctor beside TraceML and rules on jobs of many kinds, its advice tried; 90 minutes, a quiet machine; PARTS=truth,verdicts,traceml,verify ONLY=names RUNS=60 BUDGET=seconds SECONDS_EACH=10 RESUME=1 TRUTHS=results
-	@bench/setup.sh tf grain ray traceml
-	@$(VENV) -m bench.doctor.beside $(if $(PARTS),--parts $(PARTS)) $(if $(SET),--set $(SET)) $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(RESUME),--resume) $(if $(TRUTHS),--truths '$(TRUTHS)')
-
-.PHONY: bench-planner
-bench-planner: build build/venv-test ## does the planner predict right? 9 minutes; RESUME=1 ROUNDS=3
-	@$(VENV) -m bench.planner $(if $(RESUME),--resume) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: wheel
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
 
-# --- documentation -----------------------------------------------------------
-
-build/venv-docs/done: scripts/requirements-docs.txt
-	@echo 'setup: the environment of the documentation site'
-	@$(PYTHON) -m venv build/venv-docs && build/venv-docs/bin/pip install --quiet --disable-pip-version-check -r $<
+build/venv-release: scripts/requirements-release.txt build/venv-dev
+	@scripts/setup.sh python scripts/requirements-release.txt
 	@touch $@
 
-.PHONY: docs
-docs: build/venv-docs/done ## build the documentation site into build/site; a broken link is an error
-	@build/venv-docs/bin/mkdocs build --quiet
-	@echo "docs: build/site/index.html, $$(find build/site -name '*.html' | wc -l) pages, all links lead somewhere"
-
-.PHONY: docs-serve
-docs-serve: build/venv-docs/done ## show the documentation site on http://127.0.0.1:8000
-	@build/venv-docs/bin/mkdocs serve --quiet
+.PHONY: release
+release: build build/venv-release ## wheels, programs and Debian packages for x86_64 and arm64, checksums, contents and notes into dist/
+	@$(VENV) scripts/release.py
 
 # --- check -------------------------------------------------------------------
 

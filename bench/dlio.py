@@ -1,6 +1,6 @@
 """How many simulated accelerators this machine feeds: DLIO's own PyTorch loader and Stoker, side by side in DLIO.
 
-    make bench-storage                       everything (about 20 minutes on 2 cores, 9 GB of generated data)
+    make bench SUITES=storage                       everything (about 20 minutes on 2 cores, 9 GB of generated data)
     .venv/bin/python -m bench.dlio --workloads cosmoflow --arms "stoker dlio-patched"
     .venv/bin/python -m bench.dlio --report  only write docs/internals/storage-benchmark.md from the results
 
@@ -373,7 +373,7 @@ within five points of the target could have fed one accelerator more or less.
 """
 AGAIN = """
 ## Again
-`make bench-storage` installs DLIO into bench/work/dlio, generates the files and measures. With DLIO alone:
+`make bench SUITES=storage` installs DLIO into bench/work/dlio, generates the files and measures. With DLIO alone:
 
 ```sh
 PYTHONPATH=$PWD/bench/dlio_plugin:$PWD/python/src mpirun -n 2 dlio_benchmark workload=unet3d_a100 \\

@@ -1,6 +1,6 @@
 """Batches on an accelerator: how fast they get there, and what a step has of it, beside PyTorch's way and DALI.
 
-    make bench-gpu                          all of it, about 15 minutes
+    make bench SUITES=gpu                          all of it, about 15 minutes
     .venv/bin/python -m bench.gpu --help
 
 Four questions, each arm in a process of its own, in turns:

@@ -1,7 +1,7 @@
 """Storage that answers late: what is left of the rate of the same pack in memory?
 
-    make bench-latency                        about 8 minutes on 2 cores
-    make bench-latency ROUNDS=7 LOOKAHEAD=64MB
+    make bench SUITES=latency                        about 8 minutes on 2 cores
+    make bench SUITES=latency ROUNDS=7 LOOKAHEAD=64MB
 
 Each read of the engine is held up below everything that plans and repeats reads (STOKER_TEST_FAULTS), and never served
 from mapped memory. The arms of a round follow each other at once, in an order that changes; what is reported is the

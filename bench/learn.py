@@ -1,7 +1,7 @@
 """A folder that learns: what its epochs take with the cache, beside the folder without it and packs of it.
 
-    make bench-cache                          about 5 minutes on 2 cores
-    make bench-cache ROUNDS=5 DATA=folder
+    make bench SUITES=cache                          about 5 minutes on 2 cores
+    make bench SUITES=cache ROUNDS=5 DATA=folder
 
 Three epochs each, from an empty cache, where the loader limits; and where a step does, on another device, which is a
 pause that the loader could fill 0.6 of. The arms of a round follow each other at once, in an order that changes; bars
@@ -62,7 +62,7 @@ HEAD = """## A folder that learns
 
 `stoker.Loader(folder)` with RandomResizedCrop(224) and flips, batches of {batch}: {epochs} epochs without the cache
 and with it (`cache="auto"`, the default, from an empty one), beside packs of the folder; and with a step that takes so
-long that the loader works {busy:.0%} of the time. `make bench-cache` repeats it.
+long that the loader works {busy:.0%} of the time. `make bench SUITES=cache` repeats it.
 
 - **Machine:** {cores} cores of {cpu}, {memory} GiB
 - **Date, commit:** {time}, {commit}
@@ -158,7 +158,7 @@ def report() -> None:
     """Put the newest results into the page."""
     found = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("cache-*.json")]
     if not found:
-        raise SystemExit("cache: no results yet; make bench-cache makes them")
+        raise SystemExit("cache: no results yet; make bench SUITES=cache makes them")
     PAGE.write_text(regions.put(PAGE.read_text(), "cache", text(max(found, key=lambda r: r["machine"]["time"]))))
     say(f"wrote the section of {runner.short(PAGE)}")
 

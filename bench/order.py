@@ -153,7 +153,7 @@ TEXT = """# How well an epoch is shuffled, and what memory that takes
 
 {records:,} records sorted by class, {classes} classes, {chunk} records in each 8 MiB (photographs of 110 KB):
 {chunks} chunks, {gib:.1f} GiB. Each loader's order for batches of {batch}, the rivals' with the memory of {rivals}
-chunks, {seeds} seeds. `make bench-order` repeats it. Nothing is timed.
+chunks, {seeds} seeds. `make bench SUITES=order` repeats it. Nothing is timed.
 
 {rows}
 

@@ -117,7 +117,7 @@ def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 `stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. Here
 each prediction stands beside what a real `stoker.Loader` then did: {len(rows)} cells of batch size n, step t, cores,
-codec, cached share and disk cap. `make bench-planner` repeats it.
+codec, cached share and disk cap. `make bench SUITES=planner` repeats it.
 
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])}, {m.get("memory_gib", "?")} GiB, Linux {m["kernel"]}
 - **Date, commit:** {results["probes"][-1]["time"][:16]}, {results["commit"]}

@@ -477,8 +477,8 @@ def page(results: list[Result]) -> str:
     """docs/internals/reliability.md."""
     lines = [
         "# Reliability", "",
-        "<!-- Written by `make reliability`; edit bench/reliability.py instead. -->", "",
-        "`make reliability` reads test files with Stoker and with the library that people use for the same files.",
+        "<!-- Written by `make bench SUITES=reliability`; edit bench/reliability.py instead. -->", "",
+        "`make bench SUITES=reliability` reads test files with Stoker and with the library that people use for the same files.",
         "It compares all values. Generated files cover modes, compressions, orientations, containers and types.",
         "The collections are public repositories, which the command clones.", "",
         "- **equal**: the values are the same. **close**: lossy formats, within the tolerance of the table below.",

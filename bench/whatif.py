@@ -1,6 +1,6 @@
 """Is the what-if of `stoker bench` right? It predicts from one run; then the changed set-up is measured.
 
-    make bench-whatif                                  about 4 minutes
+    make bench SUITES=whatif                                  about 4 minutes
     .venv/bin/python -m bench.whatif --rounds 1        half of it, no table is written
 
 Changes that one machine can make: one core to two, a disk throttled by a control group (version 1, as root; elsewhere
@@ -175,7 +175,7 @@ def section(rows: list[dict[str, Any]], machine: dict[str, Any], commit: str, ro
         f"{statistics.median(errors):.1%}, worst {max(errors):.1%}\n"
         f"({machine['cores']} cores of {machine.get('cpu', machine['arch'])}, {time.strftime('%Y-%m-%d')}, {commit}, "
         f"medians of {rounds} rounds; batches of {BATCH}, RandomResizedCrop(224), packs of\n"
-        "10,000 generated photos; cold set-ups are throttled by a control group). `make bench-whatif` repeats it.\n\n"
+        "10,000 generated photos; cold set-ups are throttled by a control group). `make bench SUITES=whatif` repeats it.\n\n"
         + table(head, body)
     )
 

@@ -1,6 +1,6 @@
 """How fast data is written and how large it becomes: stoker pack and convert beside the writers of other formats.
 
-    make bench-writers                        5 minutes on 2 cores; writes a section of docs/internals/benchmarks.md
+    make bench SUITES=writers                        5 minutes on 2 cores; writes a section of docs/internals/benchmarks.md
     python -m bench.writers [--photos FOLDER] [--rounds 3] [--mib 192] [--kinds photos,arrays,tokens]
 
 MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records (the
@@ -285,7 +285,7 @@ HEAD = """## Writing
 Packing and converting beside the writers of other formats: the same records, {rounds} rounds in turns, each until all
 is on the disk ({cores} cores, {cpu}, {time}, commit {commit}). `disk` writes the input's bytes in large pieces. Bars of
 `stoker pack`: {bar:g} times the fastest library, or {disk:.0%} of what the disk writes; photographs as `dct` are taken
-out of their entropy code, which no other writer does, and `--images keep` leaves them as they are. `make bench-writers`
+out of their entropy code, which no other writer does, and `--images keep` leaves them as they are. `make bench SUITES=writers`
 measures again."""
 
 
@@ -327,7 +327,7 @@ def report() -> None:
 
     found = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("writers-*.json")]
     if not found:
-        raise SystemExit("writers: no results yet; make bench-writers makes them")
+        raise SystemExit("writers: no results yet; make bench SUITES=writers makes them")
     PAGE.write_text(regions.put(PAGE.read_text(), "writers", text(max(found, key=lambda r: r["machine"]["time"]))))
     print("writers: wrote the section of docs/internals/benchmarks.md")
 

@@ -113,7 +113,8 @@ class PlatformWheel(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tags of the systems on which a program of the wheel starts."""
-        machine = platform.machine()
+        # scripts/wheel-arm64.sh builds for another machine than this one.
+        machine = os.environ.get("STOKER_WHEEL_MACHINE") or platform.machine()
         if machine not in ("x86_64", "aarch64") or sys.platform != "linux":
             fail(f"{sys.platform} on {machine} is not supported: Stoker runs on Linux, x86_64 and arm64")
         systems = self.distribution.engine_runs_on or ("linux",)

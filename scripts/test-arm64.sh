@@ -1,55 +1,16 @@
 #!/bin/sh
 # Builds the C kernels and the command for arm64 and runs the tests of the dct
-# codec and of the other pixel kernels under qemu-user. Nothing is installed:
-# the arm64 libraries are unpacked into build/arm64.
+# codec and of the other pixel kernels under qemu-user.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/arm64.sh
 
-need() {
-	command -v "$1" >/dev/null || { echo "test-arm64: $1 is missing: apt-get install $2" >&2; exit 1; }
-}
-need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
-need qemu-aarch64 qemu-user
-
-root=$PWD/build/arm64
-lib=$root/usr/lib/aarch64-linux-gnu
-if [ ! -f "$lib/libjpeg.a" ] || [ ! -f "$lib/libopus.a" ] || [ ! -f "$lib/libvorbis.a" ]; then
-	# apt with lists and cache of its own, for the other architecture.
-	apt=$root/apt
-	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-	. /etc/os-release
-	case $ID in
-	debian)
-		keys=/usr/share/keyrings/debian-archive-keyring.gpg
-		echo "deb [arch=arm64 signed-by=$keys] http://deb.debian.org/debian $VERSION_CODENAME main" ;;
-	ubuntu)
-		keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-		echo "deb [arch=arm64 signed-by=$keys] http://ports.ubuntu.com/ubuntu-ports $VERSION_CODENAME main" ;;
-	*)
-		echo "test-arm64: no recipe for $ID: put an arm64 libjpeg.a and its headers into $root/usr" >&2
-		exit 1 ;;
-	esac >"$apt/sources.list"
-	options="-q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State::lists=$apt/lists -o Dir::Cache=$apt/cache
-		-o Dir::Etc::sourcelist=$apt/sources.list -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User="
-	# shellcheck disable=SC2086
-	apt-get $options update
-	case $ID in debian) package=libjpeg62-turbo-dev ;; *) package=libjpeg-turbo8-dev ;; esac
-	for package in $package libopus-dev libvorbis-dev libogg-dev; do
-		# shellcheck disable=SC2086
-		(cd "$apt" && apt-get $options download "$package:arm64")
-		dpkg -x "$apt/$package"_*_arm64.deb "$root"
-	done
-fi
-
-export GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc
-export CGO_CFLAGS="-O2 -I$root/usr/include -I$root/usr/include/aarch64-linux-gnu"
-export CGO_LDFLAGS="-L$lib"
 echo "test-arm64: building the program that loads libraries"
 go build -tags netgo,osusergo -ldflags "-linkmode external -extld scripts/link-old-glibc.py" -o "$root/stoker" ./cmd/stoker
 newest=$(aarch64-linux-gnu-objdump -T "$root/stoker" | grep -o 'GLIBC_[0-9.]*' | sort -V | tail -n 1)
 [ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] ||
 	{ echo "test-arm64: it needs $newest, newer than GLIBC_2.28" >&2; exit 1; }
-qemu-aarch64 -L "${QEMU_LD_PREFIX:-/usr/aarch64-linux-gnu}" "$root/stoker" --version
+$EMULATOR "$root/stoker" --version
 export CGO_LDFLAGS="-L$lib -static"
 echo "test-arm64: building the static program"
 go build -tags netgo,osusergo -o "$root/stoker" ./cmd/stoker

@@ -193,7 +193,7 @@ The [matrix](diagnosis-matrix.md) varies how scarce something is. Here one job d
 prefetching threads, queues and pools of one's own, generators, services that answer late, locks, mapped files, databases,
 archives, tf.data, Grain, JAX, Lightning, the trainer of transformers, ranks, neighbours (`bench/doctor/jobs/`). Half of the
 kinds were held out: no rule was changed by what was said of them; one for which a rule was changed later counts to the others from
-then on. `make bench-doctor-kinds` repeats it.
+then on. `make bench SUITES=doctor-kinds` repeats it.
 
 - **Machine:** {cpu}, {cores} cores, {memory} GiB, Linux {kernel}
 - **Commit, date:** {commit}, {time}
@@ -251,6 +251,6 @@ def write() -> None:
     found = [json.loads(p.read_text()) for p in (ROOT / "bench" / "results").glob("doctor-kinds-*.json")]
     found = [r for r in found if any(k.get("verdicts") for k in r["kinds"].values())]
     if not found:
-        raise SystemExit("doctor: no results yet; make bench-doctor-kinds makes them")
+        raise SystemExit("doctor: no results yet; make bench SUITES=doctor-kinds makes them")
     PAGE.write_text(text(max(found, key=lambda r: r["machine"]["time"])))
     print(f"doctor: wrote {runner.short(PAGE)}")

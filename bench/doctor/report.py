@@ -115,7 +115,7 @@ def write(results: dict[str, Any], docs: Path) -> Path:
 <!-- Written by `python -m bench.doctor.report`; edit bench/doctor/report.py instead. -->
 
 Real PyTorch training loops with a bottleneck made on purpose, and `stoker doctor --json` beside them, which knows nothing
-of it. What a loop really lacks is measured: the same loop again with one resource removed at a time. `make bench-doctor`
+of it. What a loop really lacks is measured: the same loop again with one resource removed at a time. `make bench SUITES=doctor`
 repeats it in about an hour; as root on a machine with control groups of version 1 and /dev/fuse it runs every cell,
 elsewhere those that it can.
 

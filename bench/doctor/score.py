@@ -268,7 +268,7 @@ def read(path: Path | None) -> tuple[Path, dict[str, Any]]:
     if path is None:
         files = sorted((ROOT / "bench" / "results").glob("doctor-*.json"), key=lambda p: p.stat().st_mtime)
         if not files:
-            raise SystemExit("bench-doctor: no results; run make bench-doctor")
+            raise SystemExit("bench-doctor: no results; run make bench SUITES=doctor")
         path = files[-1]
     return path, json.loads(path.read_text())
 

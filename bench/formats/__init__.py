@@ -1,6 +1,6 @@
 """How fast each format is read as it is, beside the library that people read it with.
 
-One module a format, with a constant FORMAT; `python -m bench.formats` (make bench-formats) finds them all.
+One module a format, with a constant FORMAT; `python -m bench.formats` (make bench SUITES=formats) finds them all.
 """
 
 from __future__ import annotations

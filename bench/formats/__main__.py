@@ -1,7 +1,7 @@
 """Reads every format as it is, beside its reference library, in turns.
 
-    make bench-formats                       all that can be installed, 15 minutes on 2 cores
-    make bench-formats ONLY='hdf5|zarr' ROUNDS=3
+    make bench SUITES=formats                       all that can be installed, 15 minutes on 2 cores
+    make bench SUITES=formats ONLY='hdf5|zarr' ROUNDS=3
 
 Files are in memory. Each side runs in a process of its own on the same cores; the sides of a round follow each other at
 once, in an order that changes; what is reported is the median of the rounds' ratios. Results go to

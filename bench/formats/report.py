@@ -19,7 +19,7 @@ SPEED = """
 
 Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns; records as the library gives them, in
 batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files, where whole records are read. A bar
-that was missed is in the table. `make bench-formats` measures again.
+that was missed is in the table. `make bench SUITES=formats` measures again.
 """
 
 

@@ -1,4 +1,4 @@
-// Command predict is the part of `make bench-planner` that is not measured: it
+// Command predict is the part of `make bench SUITES=planner` that is not measured: it
 // reads {"cells": [{"machine": ..., "pipeline": ...}]} from stdin and writes, for
 // each cell, what package plan predicts and what DS-Analyzer's formula gives.
 package main

@@ -1,9 +1,9 @@
 """Public training scripts, unmodified, under plain Python and under `stoker run`; pairs of dataset and transform, and
 data of many shapes that nothing is known of.
 
-    make bench-run                                     all of it, about 40 minutes on 2 cores
-    make bench-run ONLY='imagenet|timm' ROUNDS=1       a part
-    make bench-run CHECKOUTS=path/to/clones            with clones that are there, in folders called OWNER+NAME
+    make bench SUITES=run                                     all of it, about 40 minutes on 2 cores
+    make bench SUITES=run ONLY='imagenet|timm' ROUNDS=1       a part
+    make bench SUITES=run CHECKOUTS=path/to/clones            with clones that are there, in folders called OWNER+NAME
     .venv/bin/python -m bench.takeover --help
 
 The scripts come from their repositories at the commits that scripts.py names; without a network, or without what they

@@ -22,7 +22,7 @@ HEAD = """## Scripts that nobody has changed
 Public training scripts as they are in their repositories, under `python` and under `stoker run -- python`: {images:,}
 generated JPEGs (MNIST: 60,000 generated images; Pascal VOC: {voc:,} JPEGs with masks), {epochs} epochs, {workers}
 workers where they can be set, a model of a few thousand numbers on the CPU, so that the loader limits (Lightning's and
-Fabric's bring their own). `make bench-run` repeats it.
+Fabric's bring their own). `make bench SUITES=run` repeats it.
 
 - **Machine:** {cores} cores of {cpu}, {memory} GiB
 - **Date, commit:** {time}, {commit}
@@ -240,6 +240,6 @@ def write() -> None:
     """Put the newest results into the page."""
     result = newest()
     if not result:
-        raise SystemExit("run: no results yet; make bench-run makes them")
+        raise SystemExit("run: no results yet; make bench SUITES=run makes them")
     PAGE.write_text(regions.put(PAGE.read_text(), REGION, text(result)))
     print(f"run: wrote the section of {runner.short(PAGE)}")
