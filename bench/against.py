@@ -13,7 +13,6 @@ than what is looked for. Results go to bench/results/against-<machine>-<base>-<c
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import datasets, procs, runner
+from . import datasets, procs, runner, stored
 from .run import _git, _slug
 from .suite import SUITES, Arm, Suite
 
@@ -181,7 +180,7 @@ def main() -> None:
             continue
         result["arms"][name] = rounds
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
         print(line(name, rounds), flush=True)
     say(f"all figures are in {runner.short(path)}")
 

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import procs, runner
+from . import procs, runner, stored
 
 ROOT = runner.ROOT
 REPORT = ROOT / "docs/internals/storage-benchmark.md"
@@ -109,9 +109,7 @@ class Storage:
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.results, indent=1, default=float) + "\n")
-        part.rename(self.path)
+        stored.save(self.path, self.results)
 
     # -- data --------------------------------------------------------------------------------------------------------
 
@@ -453,8 +451,7 @@ def main() -> int:
     p.add_argument("--prefetch", type=json.loads, default={}, help='batches made ahead, {"unet3d": 1}')
     a = p.parse_args()
     if a.report:
-        newest = max((ROOT / "bench/results").glob("storage-*.json"), key=lambda f: f.stat().st_mtime)
-        REPORT.write_text(report(json.loads((a.out or newest).read_text())))
+        REPORT.write_text(report(json.loads((a.out or stored.newest("storage-*.json")).read_text())))
         say(f"wrote {runner.short(REPORT)}")
         return 0
     a.work, a.binary = a.work.resolve(), a.binary.resolve()

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import datasets, procs, runner
+from . import datasets, procs, runner, stored
 from .against import arguments
 from .run import _git, _slug
 
@@ -315,7 +315,7 @@ def main() -> None:
                 say(f"{number + 1}/{a.rounds} {part} {arm}: {line(got)}")
         result["rounds"].append(runs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
     print(summary(result["rounds"]))
     say(f"all figures are in {runner.short(path)}")
 

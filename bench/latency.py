@@ -11,12 +11,11 @@ median of the rounds' ratios to the run from memory. Results go to bench/results
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 from typing import Any
 
-from . import datasets, procs, runner
+from . import datasets, procs, runner, stored
 from .against import Side, arguments
 from .run import _git, _slug
 from .suite import STOKER, SUITES
@@ -74,7 +73,7 @@ def main() -> None:
                 f"{runs[arm].get('error', '')[-200:]}")  # fmt: skip
         result["rounds"].append(runs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
     for arm in a.arms:
         rates = [r[arm]["examples_s"] for r in result["rounds"] if "error" not in r[arm]]
         shares = [r[arm]["examples_s"] / r["from memory"]["examples_s"] for r in result["rounds"]

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import datasets, procs, regions, runner
+from . import datasets, procs, regions, runner, stored
 from .against import arguments
 from .figures import table
 from .learn_arm import BATCH
@@ -196,7 +196,7 @@ def main() -> None:
             say(f"round {number + 1}/{a.rounds} {arm}: {rates} images/s")
         result["rounds"].append(runs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
     print(text(result))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import stored
 from .figures import table
 from .orders import Arm, Data, Ids, Stoker, buffered, in_order, litdata, mds, quasi_random
 
@@ -215,7 +216,7 @@ def main() -> None:
     if args.only:
         return
     results = {"seeds": args.seeds, "rows": rows}
-    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    stored.save(RESULTS, results)
     report(results)
 
 

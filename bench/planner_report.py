@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
-from . import charts
+from . import charts, stored
 from .figures import elsewhere, table
 from .runner import scrub
 
@@ -70,7 +69,7 @@ def write(results: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for old in path.parent.glob("planner-*.json"):
         old.unlink()
-    path.write_text(scrub(json.dumps(results, indent=1)) + "\n")
+    path.write_text(scrub(stored.text(results)))
     rows = cells(results["runs"])
     scatter(DOCS / "img/planner-accuracy.svg", rows)
     (DOCS / "planner-accuracy.md").write_text(page(results, rows))

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import re
 import subprocess
 import sys
@@ -33,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from . import stored
 
 ROOT = Path(__file__).parent.parent
 CLASSES = ("equal", "close", "refused", "both", "only", "wrong")
@@ -478,7 +479,8 @@ def page(results: list[Result]) -> str:
     lines = [
         "# Reliability", "",
         "<!-- Written by `make bench SUITES=reliability`; edit bench/reliability.py instead. -->", "",
-        "`make bench SUITES=reliability` reads test files with Stoker and with the library that people use for the same files.",
+        "`make bench SUITES=reliability` reads test files with Stoker and with the library that people use for the "
+        "same files.",
         "It compares all values. Generated files cover modes, compressions, orientations, containers and types.",
         "The collections are public repositories, which the command clones.", "",
         "- **equal**: the values are the same. **close**: lossy formats, within the tolerance of the table below.",
@@ -530,7 +532,7 @@ def main() -> int:
             results += measure(a.collections / name.replace("/", "+") / below, name, a.only)
     if not a.only:
         (a.docs / "reliability.md").write_text(page(results))
-        (ROOT / "bench/results/reliability.json").write_text(json.dumps([vars(r) for r in results], indent=1) + "\n")
+        stored.save(stored.FOLDER / "reliability.json", [vars(r) for r in results])
     wrong = [w for r in results for w in r.wrong]
     for text in wrong:
         print(text)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import charts, regions, tables
+from . import charts, regions, stored, tables
 from .bars import bars
 from .figures import Figures, elsewhere, table
 from .suite import SUITES, Suite
@@ -142,7 +142,7 @@ def page(figures: Figures, made: Sequence[str], others: str) -> str:
         others,
         shown("benchmark.svg", "Images per second on two cores, Stoker and the other loaders"),
     ]
-    out.append(section("Against the bars", bars(figures), BARS))
+    out.append(METHOD)
     for name in ("photos", "gen"):
         suite = SUITES[name]
         text = "".join(
@@ -167,7 +167,7 @@ def page(figures: Figures, made: Sequence[str], others: str) -> str:
     out.append(section("Checks", tables.checks(figures), CHECKS))
     failed = [[k, f"`{' '.join(v.split())[-260:]}`".replace("|", "/")] for k, v in r["failed"].items()]
     out.append(section("Not run", table(["what", "why"], failed, 2) if failed else ""))
-    out.append(METHOD)
+    out.append(section("Targets", bars(figures), BARS))
     seen: dict[str, str] = {}
     for run in r["runs"]:
         seen.setdefault(f"{run['suite']}/{run['name']}", run["command"])
@@ -178,7 +178,7 @@ def page(figures: Figures, made: Sequence[str], others: str) -> str:
 
 JPEG = "JPEG, RandomResizedCrop 224 and flip, uint8 batches of 256 in the trainer's memory"
 
-BARS = "What this project set out to reach, as ratios within one measurement."
+BARS = "The goals of this project, as ratios within one measurement."
 
 CEILINGS = """C programs without a loader around them (bench/ceiling), run in the same rounds as the loaders; more than
 this there is not. Decoding is counted per second of CPU time."""
@@ -275,13 +275,9 @@ def main() -> None:
         # The other benchmarks keep their results in the same folder, under names of their own.
         other = (
             "against-", "cache-", "doctor-", "formats-", "gpu-", "latency-", "order", "planner-", "remote-", "run-",
-            "storage-", "whatif-",
+            "reliability", "storage-", "whatif-", "writers-",
         )  # fmt: skip
-        every = (f for f in (ROOT / "bench/results").glob("*.json") if not f.name.startswith(other))
-        found = sorted(every, key=lambda f: f.stat().st_mtime)
-        if not found:
-            raise SystemExit("bench: no results yet; run make bench")
-        a.results = found[-1]
+        a.results = stored.newest("*.json", but=other)
     results = json.loads(a.results.read_text())
     if a.older:
         add_older(results, json.loads(a.older.read_text()))

@@ -28,7 +28,7 @@ from typing import Any
 if __package__ in (None, ""):  # started as bench/run.py
     os.execv(sys.executable, [sys.executable, "-m", "bench.run", *sys.argv[1:]])
 
-from . import ceilings, datasets, gates, procs, runner
+from . import ceilings, datasets, gates, procs, runner, stored
 from .suite import FLOW, FOREGROUND, HANDOFF, MEMORY, PACKING, SUITES, Arm, Suite
 
 ROOT = runner.ROOT
@@ -79,9 +79,7 @@ class Bench:
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.results, indent=1, default=float) + "\n")
-        part.rename(self.path)
+        stored.save(self.path, self.results)
 
     def workers(self, arm: Arm) -> int:
         return self.tuned.get(arm.name, arm.workers)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import planner, procs, runner
+from . import planner, procs, runner, stored
 from .figures import table
 from .run import _git, _slug
 
@@ -175,7 +175,8 @@ def section(rows: list[dict[str, Any]], machine: dict[str, Any], commit: str, ro
         f"{statistics.median(errors):.1%}, worst {max(errors):.1%}\n"
         f"({machine['cores']} cores of {machine.get('cpu', machine['arch'])}, {time.strftime('%Y-%m-%d')}, {commit}, "
         f"medians of {rounds} rounds; batches of {BATCH}, RandomResizedCrop(224), packs of\n"
-        "10,000 generated photos; cold set-ups are throttled by a control group). `make bench SUITES=whatif` repeats it.\n\n"
+        "10,000 generated photos; cold set-ups are throttled by a control group). "
+        "`make bench SUITES=whatif` repeats it.\n\n"
         + table(head, body)
     )
 
@@ -212,7 +213,7 @@ def main() -> None:
     for old in (ROOT / "bench/results").glob("whatif-*.json"):
         old.unlink()
     out = ROOT / "bench/results" / f"whatif-{_slug(machine)}-{commit}.json"
-    out.write_text(runner.scrub(json.dumps(results, indent=1)) + "\n")
+    out.write_text(runner.scrub(stored.text(results)))
     write(section(rows, machine, commit, a.rounds))
     say(f"written: {runner.short(out)} and {runner.short(GUIDE)}")
 

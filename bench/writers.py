@@ -1,6 +1,6 @@
 """How fast data is written and how large it becomes: stoker pack and convert beside the writers of other formats.
 
-    make bench SUITES=writers                        5 minutes on 2 cores; writes a section of docs/internals/benchmarks.md
+    make bench SUITES=writers                        5 minutes; writes a section of docs/internals/benchmarks.md
     python -m bench.writers [--photos FOLDER] [--rounds 3] [--mib 192] [--kinds photos,arrays,tokens]
 
 MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records (the
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from . import stored
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/internals/benchmarks.md"
@@ -285,8 +287,8 @@ HEAD = """## Writing
 Packing and converting beside the writers of other formats: the same records, {rounds} rounds in turns, each until all
 is on the disk ({cores} cores, {cpu}, {time}, commit {commit}). `disk` writes the input's bytes in large pieces. Bars of
 `stoker pack`: {bar:g} times the fastest library, or {disk:.0%} of what the disk writes; photographs as `dct` are taken
-out of their entropy code, which no other writer does, and `--images keep` leaves them as they are. `make bench SUITES=writers`
-measures again."""
+out of their entropy code, which no other writer does, and `--images keep` leaves them as they are.
+`make bench SUITES=writers` measures again."""
 
 
 def text(result: dict[str, Any]) -> str:
@@ -391,7 +393,7 @@ def main() -> None:
                 beside += f"{shares[n]['disk']:6.0%} of the disk"
             print(f"  {n:28s} {rate:7,.0f} MB/s  {got['bytes'] / 1e6:7,.0f} MB  {beside}", flush=True)
     path = args.out or ROOT / "bench/results" / f"writers-{_slug(machine)}-{commit}.json"
-    path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+    stored.save(path, result)
     print(f"writers: all figures are in {os.path.relpath(path, ROOT)}")
 
 

@@ -16,7 +16,7 @@ chmod +x "$work"/wheel/stoker/bin/stoker*
 # Both programs do real work: images are generated, packed and verified, with all values decoded.
 for program in "$EMULATOR $work/wheel/stoker/bin/stoker" "qemu-aarch64 $work/wheel/stoker/bin/stoker-static"; do
 	rm -rf "$work/photos" "$work/pack"
-	$program gen images "$work/photos" --count 8 --size 64x48 >"$work/said"
+	$program gen images "$work/photos" --count 8 --classes 2 --size 64x48 >"$work/said"
 	$program pack "$work/photos" "$work/pack" >>"$work/said"
 	$program verify "$work/pack" --decode >>"$work/said"
 	echo "wheel-arm64: $(basename "${program##* }") packs and verifies in the emulator: $($program --version)"

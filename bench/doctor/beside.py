@@ -31,7 +31,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .. import procs
+from .. import procs, stored
 from ..run import _git, _slug
 from . import kinds, kinds_report
 from .kinds import HELDOUT, KINDS, ROOT, TUNING, WORK, Kind
@@ -236,7 +236,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             done[part] = found
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(whole, indent=1) + "\n")
+        stored.save(out, whole)
         return found
 
     for part in parts:

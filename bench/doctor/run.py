@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import procs
+from bench import procs, stored
 
 from . import cells as matrix
 from . import data, inject, score, truth
@@ -466,9 +466,7 @@ class Results:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    part.rename(path)
+    stored.save(path, dict(sorted(content.items())))
 
 
 def results_path(binary: Path, resume: bool) -> Path:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import stored
 from .cells import HELDOUT, INJECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -266,10 +267,7 @@ def bars(s: Score) -> list[Bar]:
 def read(path: Path | None) -> tuple[Path, dict[str, Any]]:
     """Reads results, the newest ones where no file is named."""
     if path is None:
-        files = sorted((ROOT / "bench" / "results").glob("doctor-*.json"), key=lambda p: p.stat().st_mtime)
-        if not files:
-            raise SystemExit("bench-doctor: no results; run make bench SUITES=doctor")
-        path = files[-1]
+        path = stored.newest("doctor-*.json", but=("doctor-kinds-",))
     return path, json.loads(path.read_text())
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import procs, runner
+from .. import procs, runner, stored
 from ..against import arguments
 from ..run import _git, _slug
 from . import Format, __path__, report
@@ -181,7 +181,7 @@ def main() -> None:
     for name, fmt in modules(a.only).items():
         result["formats"][name] = got = measure(name, fmt, a)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
         if "error" in got:
             say(f"{name}: {got['error'][-300:]}")
     for name, got in result["formats"].items():

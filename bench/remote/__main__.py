@@ -39,7 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import datasets, procs, runner
+from .. import datasets, procs, runner, stored
 from ..against import arguments
 from ..run import _git, _slug
 from . import disk, link, report, servers
@@ -81,7 +81,7 @@ class Bench:
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.results, indent=1, default=float) + "\n")
+        stored.save(self.path, self.results)
 
     def note(self, part: str, arm: str, number: int, got: dict[str, Any]) -> None:
         got = runner.short_result(got) | {"part": part, "arm": arm, "round": number}

@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import procs, runner
+from .. import procs, runner, stored
 from ..against import arguments
 from ..run import _git, _slug
 from . import Place, Script, checkouts, data, measure, pairs, report, shapes
@@ -159,7 +159,7 @@ def main() -> None:
 
     def save() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        stored.save(path, result)
 
     for name, script in SCRIPTS.items():
         if "scripts" in a.parts and re.search(a.only, name):
