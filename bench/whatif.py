@@ -176,8 +176,7 @@ def section(rows: list[dict[str, Any]], machine: dict[str, Any], commit: str, ro
         f"({machine['cores']} cores of {machine.get('cpu', machine['arch'])}, {time.strftime('%Y-%m-%d')}, {commit}, "
         f"medians of {rounds} rounds; batches of {BATCH}, RandomResizedCrop(224), packs of\n"
         "10,000 generated photos; cold set-ups are throttled by a control group). "
-        "`make bench SUITES=whatif` repeats it.\n\n"
-        + table(head, body)
+        "`make bench SUITES=whatif` repeats it.\n\n" + table(head, body)
     )
 
 
