@@ -358,5 +358,5 @@ def test_datasets_of_the_programs_own(binary: str, photos: Path, tmp_path: Path)
     done = run(binary, tmp_path, photos, program, "--explain")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Photos: in the engine") == 2
-    assert "opens is learned" in done.stderr and "runs as it is; where it calls Compose" in done.stderr
+    assert "Stoker learns" in done.stderr and "Compose returns what the engine" in done.stderr
     assert "made by Python" in done.stderr

@@ -128,7 +128,7 @@ def test_half_in_the_engine(fake_device: Fake, photos: Path, workers: int) -> No
     plain, ours = (DataLoader(data, 16, num_workers=workers, **more) for more in ({}, {"device": "cuda"}))
     want, got = [copied(b) for b in plain], [copied(b) for b in ours]
     assert len(got) == len(want) and all(map(same, got, want))
-    assert "split in front of" in ours.explain()
+    assert "split before" in ours.explain()
 
 
 def connection(loader: Any) -> Any:

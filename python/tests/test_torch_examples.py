@@ -133,7 +133,7 @@ def test_batches_equal_torchs(tmp_path: Path, where: str, workers: int) -> None:
     assert close(got, expected)
     assert loader._stoker_path.plan._tally.sums() == (len(data), len(data))
     said = loader.explain()
-    assert "Resize, CenterCrop, ToTensor, Normalize" in said and "transforms runs as it is" in said
+    assert "Resize, CenterCrop, ToTensor, Normalize" in said and "transforms is your code" in said
     assert ("without images" in said) == (workers > 0)
     if where == "mapped":
         column = data._data.table.column("image")
@@ -527,7 +527,7 @@ def test_transforms_that_change_are_seen() -> None:
     assert [tuple(b["x"].shape[2:]) for b in loader] == [(20, 20)] + [(30, 30)] * 5
     assert [tuple(b["x"].shape[2:]) for b in loader] == [(30, 30)] * 6
     grows.transforms.insert(1, v1.RandomRotation((9, 9), v1.InterpolationMode.BICUBIC))
-    assert "split in front of RandomRotation" in loader.explain()
+    assert "split before RandomRotation" in loader.explain()
 
 
 def said(data: Any, **arguments: Any) -> str:

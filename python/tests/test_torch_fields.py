@@ -151,13 +151,13 @@ def test_classes_that_add_nothing_are_their_bases(folder: Path, kind: Any) -> No
 
 
 def test_classes_that_add_something_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "each record of Other opens is learned" in DataLoader(Other(str(folder), BYTES), 2).explain()
+    assert "learns which JPEG files each record of Other opens" in DataLoader(Other(str(folder), BYTES), 2).explain()
     longer = v1.Compose([Longer(40), v1.PILToTensor()])
     assert "Longer is not known" in DataLoader(datasets.ImageFolder(str(folder), longer), 2).explain()
     loader = DataLoader(Mine(str(folder), BYTES), 2)
     assert "dataset    engine" in loader.explain()
     monkeypatch.setattr(Mine, "__len__", lambda self: 4, raising=False)
-    assert "each record of Mine opens is learned" in loader.explain() and len(list(loader)) == 2
+    assert "learns which JPEG files each record of Mine opens" in loader.explain() and len(list(loader)) == 2
 
 
 class Numbers(tud.Dataset):
@@ -166,6 +166,39 @@ class Numbers(tud.Dataset):
 
     def __getitem__(self, i: int) -> int:
         return i
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_part_that_python_runs_has_a_next_step(folder: Path, workers: int) -> None:
+    def rows(dataset: Any, **options: Any) -> list[Any]:
+        loader = DataLoader(dataset, 2, num_workers=workers, **options)
+        loader.explain()
+        way: Any = loader._stoker_path
+        return list(way.rows(loader))
+
+    def own(x: Any) -> Any:
+        return x
+
+    crop = v1.CenterCrop(9)
+    every = [
+        *rows(Numbers()),
+        *rows(Numbers(), collate_fn=own),
+        *rows(Mine(str(folder), v1.Compose([crop, own, v1.ToTensor()]))),
+        *rows(Mine(str(folder), v1.Compose([crop, v1.ToTensor()]), own), collate_fn=own),
+        *rows(Mine(str(folder), v1.Compose([own, crop, v1.ToTensor()]))),
+        *rows(Other(str(folder), v1.Compose([crop, v1.ToTensor()]))),
+    ]
+    done = ("stacks are made", "once for each label")
+    python = [row for row in every if row.where in ("torch", "this process", "2 workers") and row.part != "order"]
+    assert len(python) > 5
+    assert [row for row in python if not row.gain and not any(text in row.why for text in done)] == []
+
+
+def test_random_numbers_of_the_engine_are_named_without_workers(folder: Path) -> None:
+    data = datasets.ImageFolder(str(folder), v1.Compose([v1.RandomCrop(9), v1.ToTensor()]))
+    said = [DataLoader(data, 2, num_workers=workers).explain() for workers in (0, 2)]
+    assert "your generators do not advance" in said[0] and "generator=torch.Generator()" in said[0]
+    assert "your generators" not in said[1]
 
 
 def test_what_stays_in_python_names_the_next_step(folder: Path) -> None:
@@ -178,6 +211,6 @@ def test_what_stays_in_python_names_the_next_step(folder: Path) -> None:
     pack = 'stoker.pack(dataset, "out")'
     assert pack in said(Numbers()) and pack in said(Numbers(), num_workers=1)
     assert "v2.PILToTensor()" in said(datasets.ImageFolder(str(folder)))
-    assert "in front of AugMix" in said(files(v1.AugMix(), v1.CenterCrop(9), v1.ToTensor()))
+    assert "before AugMix" in said(files(v1.AugMix(), v1.CenterCrop(9), v1.ToTensor()))
     moved = said(files(v1.CenterCrop(9), v1.ToTensor(), v1.ColorJitter(0.5)))
-    assert "move ColorJitter in front of ToTensor" in moved
+    assert "move ColorJitter before ToTensor" in moved

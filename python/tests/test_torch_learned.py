@@ -273,7 +273,7 @@ def test_what_is_known_grows(files: list[str]) -> None:
     data = Own(files, EVAL, plain)
     first = DataLoader(data, 5, num_workers=0)
     next(iter(first))
-    assert "is learned" in first.explain() or "5 of 14" in first.explain()
+    assert "Stoker learns" in first.explain() or "5 of 14" in first.explain()
     again = DataLoader(data, 5, num_workers=2)
     assert close(list(again), list(tud.DataLoader(data, 5)))
     assert state(again) is state(first) and int((state(again).first >= 0).sum()) >= 5

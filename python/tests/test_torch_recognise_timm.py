@@ -47,7 +47,9 @@ __all__ = ["folder"]  # a fixture
 
 # timm leaves the files that it opens to the collector.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:This DataLoader will create",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:This DataLoader will create",
     r"ignore:os\.fork\(\) was called",
 )
 
@@ -197,7 +199,7 @@ def test_what_follows_a_crop_is_left_to_python(folder: Path, monkeypatch: pytest
         if batches:
             assert len(list(loader)) == batches
         loader._stoker_path.plan.close()
-        return said.partition("split in front of ")[2].partition(":")[0]
+        return said.partition("split before ")[2].partition(":")[0]
 
     for arguments in ({"auto_augment": "rand-m9-mstd0.5"}, {"auto_augment": "augmix-m5-w4-d2"}):
         transform = timm.create_transform(20, is_training=True, **arguments)

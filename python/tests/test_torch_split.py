@@ -370,7 +370,7 @@ def test_it_says_where_it_is_split(folder: Path) -> None:
     transform = v1.Compose([v1.RandomResizedCrop(20), v1.RandomHorizontalFlip(), v1.AugMix(), v1.ToTensor()])
     loader = DataLoader(image_folder(folder, transform), 4, num_workers=2, collate_fn=as_list)
     said = loader.explain()
-    assert "RandomResizedCrop, RandomHorizontalFlip" in said and "split in front of AugMix" in said
+    assert "RandomResizedCrop, RandomHorizontalFlip" in said and "split before AugMix" in said
     assert "AugMix, ToTensor" in said and said.count("2 workers") == 2
     loader._stoker_path.plan.close()
 

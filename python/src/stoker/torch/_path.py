@@ -26,7 +26,7 @@ class Row:
     part: str  # what of the loader: "dataset", "transform", "collate", "hand-off", ...
     where: str  # "engine", "workers", "torch" or "this process"
     why: str  # one sentence
-    gain: str = ""  # what a change would gain, and which; "" for nothing
+    gain: str = ""  # what to type next, and what it gains; "" if there is nothing to gain
 
 
 class Plan(Protocol):
@@ -162,11 +162,12 @@ class WorkerWay:
     def rows(self, loader: Any) -> Sequence[Row]:
         """Say what they do."""
         workers = f"{loader.num_workers} workers"
-        default = loader.collate_fn is default_collate
-        stack = "stacks are made in shared memory" if default else "the user's function; its tensors are copied once"
+        stack, gain = "stacks are made in shared memory", ""
+        if loader.collate_fn is not default_collate:
+            stack, gain = "your function; its tensors are copied once", "default_collate() in it stacks without a copy"
         return [
             Row("dataset", workers, self.why or "any Python", self.gain),
-            Row("collate", workers, stack),
+            Row("collate", workers, stack, gain),
             Row("hand-off", "shared memory", "no pickling of arrays, no files; memory is used again"),
         ]
 
@@ -221,7 +222,9 @@ def _method(loader: Any) -> str:
 
 
 def _unsent(loader: Any, error: Exception) -> TorchWay:
-    gain = "" if importlib.util.find_spec("cloudpickle") else "pip install cloudpickle: more can be sent"
+    gain = 'multiprocessing_context="fork": nothing is sent'
+    if importlib.util.find_spec("cloudpickle") is None:
+        gain += "; or pip install cloudpickle: more can be sent"
     return TorchWay(f"start method {_method(loader)}, and it cannot be sent to our workers: {error}", gain)
 
 

@@ -361,24 +361,28 @@ class ExamplesPlan(_plan.EnginePlan):
 
     def explain(self) -> Sequence[Row]:
         """Say what runs where."""
-        found, program = self.found, self.found.program
+        found = self.found
         python = f"{self.workers} workers" if self.workers else "this process"
         function = _plan.name_of(found.function)
         rows = [
             Row("dataset", "engine", f"{found.data.names[0]}: {len(found.data):,} records, images of {found.column!r}"),
             Row("order", "this process", "the sampler decides, as with torch"),
-            Row("transform", "engine", ", ".join(program.names)),
+            *self._transform_rows(python),
         ]
-        if program.rest:
-            rows.append(Row("transform", python, self._split_why(), program.step))
         called = _plan.name_of(found.transform)
-        without = ", without images" if found.whole else ""
-        what = f"{function} runs as it is{without}; where it calls {called}, it gets what the engine has made"
-        rows += [Row("function", python, what), Row("collate", python, _plan.name_of(found.held[4]))]
+        without = ", and runs without images" if found.whole else ""
+        what = f"{function} is your code{without}; {called} returns what the engine has made"
+        step = ""
+        if not found.whole:
+            step = "only convert and transform images in it, and torch.stack in collate_fn: then it runs without images"
+        rows += [
+            Row("function", python, what, step),
+            Row("collate", python, _plan.name_of(found.held[4]), step and "torch.stack in order"),
+        ]
         given, answered = self._tally.sums()
         if answered < given:
-            why = f"{given - answered:,} of {given:,} images, which are no JPEGs, or go to something else"
-            rows.append(Row("other images", python, why))
+            why = f"{given - answered:,} of {given:,} images, which are not JPEGs or not given to {called}"
+            rows.append(Row("other images", python, why, f"save them as JPEGs, and give them to {called} only"))
         return rows + self._bad()
 
 

@@ -27,6 +27,7 @@ from ..._errors import StokerError, warn
 from .._path import Row
 from . import (
     DEEP,
+    Refusal,
     _datasets,
     _functions,
     _library,
@@ -54,6 +55,7 @@ _GENERATOR = "default_generator"
 _CLOCK = 50_000_000
 # So many records are compared with Pillow in each epoch, and this much of the middle of each where crops are random.
 _COMPARED, _MIDDLE = 4, 64
+_NO_COLLATE = "stoker.Loader makes batches without it"
 # What the engine's pixels may differ by: behind a change of size a level, else what floats are rounded to.
 _LEVEL, _ROUNDED = 1.01 / 255, 2e-6
 
@@ -406,26 +408,26 @@ class LearnedPlan(_plan.EnginePlan):
         python = f"{self.workers} workers" if self.workers else "this process"
         name, state = self.found.data.names[0], self._state
         if self.learns:
-            why = f"its own code runs, and which JPEG files each record of {name} opens is learned"
-            gain = "from the next epoch on the engine reads, decodes and transforms them"
+            why = f"your code; Stoker learns which JPEG files each record of {name} opens"
+            gain = "nothing to type: from the next epoch on the engine reads, decodes and transforms them"
             if state.why:
-                why, gain = f"{name} is not known to the engine: {state.why}", ""
-            return [Row("dataset", python, why, gain), Row("collate", python, self._collate)]
+                why, gain = f"{name} is not known to the engine: {state.why}", Refusal.step
+            return [Row("dataset", python, why, gain), Row("collate", python, self._collate, _NO_COLLATE)]
         known = int((state.first >= 0).sum())
-        program, called = self.found.program, _plan.name_of(self._transform())
+        called = _plan.name_of(self._transform())
         rows = [
-            Row("dataset", "engine", f"{name}: of {known:,} of {len(state.first):,} records is known what they open"),
+            Row("dataset", "engine", f"{name}: {known:,} of {len(state.first):,} records learned"),
             Row("order", "this process", "the sampler decides, as with torch"),
-            Row("transform", "engine", ", ".join(program.names)),
+            *self._transform_rows(python),
+            Row("__getitem__", python, f"your code; {called} returns what the engine has made", Refusal.step),
+            Row("collate", python, self._collate, _NO_COLLATE),
+            self._cache_row(),
+            Row("check", "this process", f"{_COMPARED} records of each epoch are compared with Pillow"),
         ]
-        if program.rest:
-            rows.append(Row("transform", python, self._split_why()))
-        what = f"runs as it is; where it calls {called}, it gets what the engine has made"
-        rows += [Row("__getitem__", python, what), Row("collate", python, self._collate), self._cache_row()]
-        rows.append(Row("check", "this process", f"{_COMPARED} records of each epoch are compared with Pillow's"))
         given, answered = state.tally.sums()
         if answered < given:
-            rows.append(Row("other images", python, f"{given - answered:,} of {given:,} images went elsewhere"))
+            why = f"{given - answered:,} of {given:,} images were not given to {called}"
+            rows.append(Row("other images", python, why, f"open JPEG files, and give each image to {called}"))
         return rows
 
     # --- the comparison ----------------------------------------------------

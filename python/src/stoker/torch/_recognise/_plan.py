@@ -137,7 +137,7 @@ class EnginePlan:
     def _prepare(self, loader: Any) -> None:
         """Take from the loader what does not depend on how it is recognised."""
         self._pid = os.getpid()
-        self._dataset = loader.dataset
+        self._dataset, self._alone = loader.dataset, loader.num_workers == 0
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
         self._caching = getattr(loader, "_stoker_cache", None) or _options.caching(None, None, None)
         rows = getattr(loader.batch_sampler, "batch_size", None)
@@ -247,7 +247,7 @@ class EnginePlan:
         if self._cache_note:
             return Row("cache", "-", self._cache_note)
         where = kept["cache_dir"] or "the user's cache folder"
-        return Row("cache", "engine", f"JPEGs that were read are kept for later epochs in {where}")
+        return Row("cache", "engine", f"JPEG files are cached for later epochs in {where}")
 
     def refused(self, record: int) -> None:
         """Learn that the engine has refused a record: it does that with files that have changed, too."""
@@ -285,7 +285,7 @@ class EnginePlan:
             now = self.like(loader)
             if now is None or not self._holds(now):
                 return False
-            self.found = now
+            self.found, self._alone = now, loader.num_workers == 0
             self._begun = self._moment(loader)
         except Exception:  # plan() says why
             return False
@@ -351,31 +351,48 @@ class EnginePlan:
         rows = [
             Row("dataset", "engine", f"{' of '.join(found.data.names)}: {len(found.data):,} records"),
             Row("order", "this process", "the sampler decides, as with torch"),
-            Row("transform", "engine", ", ".join(program.names) or "as they are stored"),
+            *self._transform_rows(python),
         ]
-        if program.rest:
-            rows.append(Row("transform", python, self._split_why(), program.step))
         if found.target_transform is not None:
-            rows.append(Row("target_transform", python, "it is a function of the program's"))
-        if found.split:
-            own = "a function of the program's" if found.collate == "program" else _COLLATES[found.collate][1]
-            rows.append(Row("collate", python, own.partition(":")[0]))
+            often, change = "once for each label", ""
+            if found.labels is None:
+                often = "for each record"
+                change = "target_transform=None, and targets = table[targets] in the loop: one call for each batch"
+            rows.append(Row("target_transform", python, f"your function, called {often}", change))
+        if found.collate == "program":
+            rows.append(Row("collate", python, "your function", "collate_fn=None: the engine stacks batches"))
+        elif found.split:
+            gain = "" if found.calls and not program.rest else "the engine stacks batches if it runs all transforms"
+            rows.append(Row("collate", python, _COLLATES[found.collate][1].partition(":")[0], gain))
         else:
             rows.append(Row("collate", *_COLLATES[found.collate]))
         if found.data.leaves[0].paths is not None:
             rows.append(self._cache_row())
         return rows + self._bad()
 
-    def _split_why(self) -> str:
+    def _transform_rows(self, python: str) -> list[Row]:
+        """Say which transforms run where."""
         program = self.found.program
-        why = f"split in front of {name_of(program.rest[0])}: {program.why}"
-        return why if len(program.rest) == 1 else f"{why}; {', '.join(map(name_of, program.rest))}"
+        names, gain = ", ".join(program.names) or "as they are stored", ""
+        if program.random and self._alone:
+            names += "; random numbers are the engine's, your generators do not advance"
+            gain = "generator=torch.Generator(): the order stays torch's"
+        rows = [Row("transform", "engine", names, gain)]
+        if program.rest:
+            first = name_of(program.rest[0])
+            why = f"split before {first}: {program.why}"
+            if len(program.rest) > 1:
+                why += f"; {', '.join(map(name_of, program.rest))}"
+            step = program.step or f"put crops and flips before {first}; without {first} the engine runs more"
+            rows.append(Row("transform", python, why, step))
+        return rows
 
     def _bad(self) -> list[Row]:
         if not self.by_python:
             return []
-        why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
-        return [Row("bad images", "this process", why, "make them anew")]
+        why = f"{self.by_python:,} of {self.images:,} images, which the engine did not make"
+        step = 'image.convert("RGB").save(path) of files that only Pillow reads'
+        return [Row("other images", "this process", why, step)]
 
 
 _COLLATES = {

@@ -96,7 +96,7 @@ def pixels(t: Any, p: Program) -> None:
     if p.state not in (PICTURE, BYTES):
         raise Unknown(
             f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats",
-            f"move {type(t).__name__} in front of ToTensor or ToDtype",
+            f"move {type(t).__name__} before ToTensor or ToDtype",
         )
 
 

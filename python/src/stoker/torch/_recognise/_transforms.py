@@ -42,7 +42,7 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
                 if split and not reason.step:
                     name = getattr(part, "__qualname__", type(part).__name__)
                     reason.step = (
-                        f"put a crop or Resize((height, width)) in front of {name}: the engine runs all before it"
+                        f"put a crop or Resize((height, width)) before {name}: the engine runs it, and all before it"
                     )
                 raise
             good.rest, good.why, good.step = parts[at:], str(reason), reason.step
