@@ -348,12 +348,14 @@ HEAD = """\
 {where}. Files in the page cache.
 Each simulated accelerator is a process under `mpirun` that takes a batch and sleeps as long as an A100 computes;
 [DLIO](https://github.com/argonne-lcf/dlio_benchmark) 2.0 runs and measures both loaders. AU is computing time divided
-by time, the first step left out. DLIO's PyTorch loader hands over a small constant in the place of the bytes that it
-has read; Stoker's plug-in (`bench/dlio_plugin`) hands over the bytes of the files themselves, in the accelerator's
-process, reads every 65,537th of them there, makes the memory of its batches before DLIO's clock begins, runs its engine
-at nice 5, and notes some rows that are compared with their files afterwards. One debug line in DLIO's reader formats
-the index of all files for every sample: it is measured with and without it. Shapes are those of the
-storage benchmark of MLPerf, with fewer files; this is no submission to it.
+by time, without the first step. DLIO's PyTorch loader hands over a small constant instead of the bytes
+that it has read. One debug line in DLIO's reader formats the index of all files for every sample: it is measured with
+and without that line.
+
+Stoker's plug-in (`bench/dlio_plugin`) hands over the bytes of the files, and reads every 65,537th of them in the
+accelerator's process. It allocates the memory of its batches before DLIO's clock begins, and runs its engine at nice 5.
+Some rows are compared with their files afterwards. Shapes are those of the storage benchmark of MLPerf, with fewer
+files. This is not a submission to it.
 
 | shape | loader | accelerators fed | at that number: AU | GB/s | CPU s | memory MiB |
 |---|---|---|---|---|---|---|
@@ -363,8 +365,8 @@ Targets: AU 90% for unet3d and resnet50, 70% for cosmoflow. Memory counts each s
 batches.
 
 ## All runs
-Medians of the runs. On this shared machine repeats of one command move by several points of AU, so a loader that is
-within five points of the target could have fed one accelerator more or less.
+Medians of the runs. On this shared machine repeats of one command differ by several points of AU. A loader
+within five points of the target could feed one accelerator more or less.
 
 | shape | loader | accelerators | runs | AU | least to most | GB/s | CPU s | memory MiB |
 |---|---|---|---|---|---|---|---|---|

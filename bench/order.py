@@ -153,22 +153,21 @@ TEXT = """# How well an epoch is shuffled, and what memory that takes
 <!-- Written by `python -m bench.order`; edit bench/order.py instead. -->
 
 {records:,} records sorted by class, {classes} classes, {chunk} records in each 8 MiB (photographs of 110 KB):
-{chunks} chunks, {gib:.1f} GiB. Each loader's order for batches of {batch}, the rivals' with the memory of {rivals}
-chunks, {seeds} seeds. `make bench SUITES=order` repeats it. Nothing is timed.
+{chunks} chunks, {gib:.1f} GiB. Batches of {batch}, {seeds} seeds. Other loaders have the memory of {rivals} chunks. `make bench SUITES=order` repeats it. Nothing is timed.
 
 {rows}
 
-- **Chi-square** is that of the classes in a batch, and of 16 batches in a row, as multiples of what a permutation of
-  all records has: 1 is as good as that.
-- **Correlation** is that of the places in the source of records that follow each other, and the mean of those that
-  come 1 to {batch} apart. Stoker's windows take a record of each chunk in turn: records of the same chunk come exactly
-  as far apart as the window has chunks, FFCV's at random distances; in a batch there are as many of them.
-- **Accuracy** is that of a small network with batch norm (two hidden layers of 256) on points of {classes} classes,
-  after {epochs} epochs in that order: mean and standard deviation. Data sorted by class is the worst case: where
-  records of a class are spread over the data already, small windows do as well. MDS, LitData and WebDataset want data
-  that was shuffled before it was packed; sorted data is what folders of classes give.
-- *Its loader* and *its own code*: the order as the software itself gives it. *Restated*: written anew from what is
-  published, so that figures are of the algorithm and not of a build.
+- **Chi-square** of the classes in a batch, and in 16 batches in a row, as multiples of the value of a permutation of
+  all records: 1 is as good as a permutation.
+- **Correlation** of the source positions of records that follow each other, and the mean for records that are 1 to
+  {batch} apart. Stoker's windows take a record of each chunk in turn, so records of one chunk have a fixed distance:
+  the number of chunks. FFCV's have random distances. A batch has as many of them in both cases.
+- **Accuracy** of a small network with batch norm (two hidden layers of 256) on points of {classes} classes, after
+  {epochs} epochs in that order: mean and standard deviation. Data sorted by class, as in class folders, is the worst
+  case. If the records of a class are spread over the data, small windows are as good. MDS, LitData and WebDataset
+  expect data that was shuffled before it was packed.
+- *Its loader* and *its own code*: the order that the software gives. *Restated*: our own code of the published
+  algorithm.
 """
 
 

@@ -114,8 +114,8 @@ def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 <!-- Written by `python -m bench.planner`; edit bench/planner_report.py instead. -->
 
-`stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. Here
-each prediction stands beside what a real `stoker.Loader` then did: {len(rows)} cells of batch size n, step t, cores,
+`stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. This
+page compares each prediction with a run of `stoker.Loader`: {len(rows)} cells of batch size n, step t, cores,
 codec, cached share and disk cap. `make bench SUITES=planner` repeats it.
 
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])}, {m.get("memory_gib", "?")} GiB, Linux {m["kernel"]}
@@ -131,7 +131,7 @@ that its relative error is the same.
 
 {elsewhere(DOCS, "planner-accuracy.md")}![Predicted against measured throughput](img/planner-accuracy.svg)
 
-By what was predicted to be the limit:
+By the predicted limit:
 
 {table(["limit", "cells", "median error", "worst"], by_limit)}
 
@@ -141,17 +141,17 @@ By what was predicted to be the limit:
 
 ## Method
 
-- 10,000 generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and
-  `raw` (short side 256); RandomResizedCrop(224) and flip; shuffled.
+- 10,000 generated images ({results["copies"]} separate copies of 2,000), packed as `keep`, `dct` and `raw` (short side
+  256). RandomResizedCrop(224), flip, shuffled.
 - Cells come in a random order in blocks. Each block begins with one `stoker probe` of the `keep` pack, and its
   cells are predicted from that alone: no constant is fitted on cells.
-- The cached share is set by dropping and reading random blocks of 4 MiB of the pack; a cell with less than 100% ends
-  with the first epoch. Disk caps are those of a control group (`blkio.throttle`).
+- The cached share is set by dropping and reading random blocks of 4 MiB of the pack; a cell with less than 100%
+  ends with the first epoch. Disk caps are those of a control group (`blkio.throttle`).
 - A step sleeps, or spins as the launching thread of a framework does. Cores are restricted with `taskset`, for the
   engine and the trainer together. Steps until the ring has gone round once are left out.
-- **DS-Analyzer** (Mohan et al., PVLDB 14(5), 2021) predicts min(F, P, G): as published with
-  F = D / (xD/C + (1-x)D/S) and the 525 MB/s that its tool has for S; corrected with the measured storage and its caps,
-  hits and misses overlapped.
+- **DS-Analyzer** (Mohan et al., PVLDB 14(5), 2021) predicts min(F, P, G). The published version has
+  F = D / (xD/C + (1-x)D/S), with 525 MB/s for S. The corrected version has the measured storage and its caps, and
+  overlaps hits and misses.
 """
 
 

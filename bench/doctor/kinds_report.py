@@ -185,33 +185,32 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
     return table(["measured", "value", "bar", "met"], lines, ())
 
 
-HEAD = """# Other kinds of jobs: does `stoker doctor` say what is lacking?
+HEAD = """# Other kinds of jobs: is `stoker doctor` right?
 
 <!-- Written by `python -m bench.doctor.beside --report`; edit bench/doctor/kinds_report.py instead. -->
 
-The [matrix](diagnosis-matrix.md) varies how scarce something is. Here one job differs from the next in how it is written:
-prefetching threads, queues and pools of one's own, generators, services that answer late, locks, mapped files, databases,
-archives, tf.data, Grain, JAX, Lightning, the trainer of transformers, ranks, neighbours (`bench/doctor/jobs/`). Half of the
-kinds were held out: no rule was changed by what was said of them; one for which a rule was changed later counts to the others from
-then on. `make bench SUITES=doctor-kinds` repeats it.
+The [matrix](diagnosis-matrix.md) varies the scarcity of one resource. On this page the jobs differ in their code: own
+threads, queues and pools, late services, locks, mapped files, databases, archives, frameworks, ranks and neighbours
+(`bench/doctor/jobs/`). Half of the kinds were held out: no rule was changed because of them. If a rule was changed for a
+kind later, that kind does not count as held out any more. `make bench SUITES=doctor-kinds` repeats it.
 
 - **Machine:** {cpu}, {cores} cores, {memory} GiB, Linux {kernel}
 - **Commit, date:** {commit}, {time}
 - **Runs:** {held} runs of {kinds} held-out kinds and {tuned} of others; doctor watches {seconds:g} s from the start of the job
 {left}
-Really starved is what runs at least {starved:.2f} times as fast without what it lacks, measured by the same script; within {band:.2f} of that
-either answer is right. "Lacks" is what the script was written to lack.
+Starved jobs run at least {starved:.2f} times as fast without the scarcity, measured with the same script. Within {band:.2f} of that
+either answer is right. "Lacks" is the scarcity that the script was written for.
 
-## Against the bars
+## Compared with the targets
 
 On the held-out kinds.
 
 {bars}
 
-## Beside the rules of other tools
+## Compared with the rules of other tools
 
-On the held-out kinds, starved or fed. Each rule is at its best: it is given the true share of waiting, which follows from the real gain.
-So a rule of waiting is right by definition where its limit is the one of "starved"; it says neither what is lacking nor what to do.
+On the held-out kinds, starved or fed. Each rule gets the true share of waiting, which follows from the real gain. So a
+rule on waiting is right by definition if its limit is the limit of "starved". It names neither the resource nor a remedy.
 
 {others}
 """
@@ -234,7 +233,7 @@ def text(whole: dict[str, Any]) -> str:
     head = ["kind", "lacks", "really", "runs", "said", "gain", "sure", "overhead"]
     for title, some in [pair for pair in (("Held out", held), ("The others", tuned)) if pair[1]]:
         right = sum(r.right for r in some)
-        out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold. Gains and how sure it was are medians, overheads the most.\n\n"
+        out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; wrong ones are bold. Gains and confidences are medians, overheads are maxima.\n\n"
         out += table(head, [cells(runs) for runs in of_kinds(some)], (2, 3, 5, 6, 7)) + "\n"
     if tried:
         lines = [

@@ -110,12 +110,12 @@ def write(results: dict[str, Any], docs: Path) -> Path:
     skipped = results.get("skipped") or {}
     errors = {k: v["error"] for k, v in results["runs"].items() if "error" in v}
     known = {c.id for c in all_cells()}
-    text = f"""# Diagnosis matrix: does `stoker doctor` say what is lacking?
+    text = f"""# Diagnosis matrix: is `stoker doctor` right?
 
 <!-- Written by `python -m bench.doctor.report`; edit bench/doctor/report.py instead. -->
 
-Real PyTorch training loops with a bottleneck made on purpose, and `stoker doctor --json` beside them, which knows nothing
-of it. What a loop really lacks is measured: the same loop again with one resource removed at a time. `make bench SUITES=doctor`
+Real PyTorch training loops with an artificial bottleneck, watched by `stoker doctor --json`, which knows nothing
+of it. The truth is measured: the same loop again with one resource removed at a time. `make bench SUITES=doctor`
 repeats it in about an hour; as root on a machine with control groups of version 1 and /dev/fuse it runs every cell,
 elsewhere those that it can.
 
@@ -126,13 +126,13 @@ elsewhere those that it can.
 
 {elsewhere(docs, "diagnosis-matrix.md")}![Confusion matrix](img/diagnosis-confusion.svg)
 
-## Against the bars
+## Compared with the targets
 
 On the held-out set: no threshold was chosen by it.
 
 {table(["measured", "value", "bar", "met"], [[b.what, b.value, b.bar, "yes" if b.met else "**no**"] for b in bars(s)], ())}
 
-## What was said
+## Verdicts
 
 {confusion_table(s)}
 
@@ -140,11 +140,11 @@ On the held-out set: no threshold was chosen by it.
 
 ![Predicted against measured gain](img/diagnosis-gain.svg)
 
-## Beside the rules of other tools
+## Compared with the rules of other tools
 
-On the same runs. Each rule is at its best here: it sees the true share of waiting, measured inside of the loop, and the true
-utilisation of the simulated accelerator, and where it says no more than "input-bound" its alarm counts as the name of the
-one resource for which it is right most often. The column "starved or not" asks no name at all.
+On the same runs. Each rule has its best case: it sees the true share of waiting, measured inside of the loop, and the true
+utilisation of the simulated accelerator. If it only reports "input-bound", its alarm counts as the resource for which it
+is right most often. The column "starved or not" needs no name.
 
 {rules_table(s)}
 
@@ -152,25 +152,26 @@ one resource for which it is right most often. The column "starved or not" asks 
 
 ## Method
 
-- **Loops** (`bench/doctor/train/`): a folder of JPEG files through torch's DataLoader with 0, 1 and 2 workers, tar shards through
-  WebDataset, files and shards from an HTTP server, a pack through `stoker.Loader`, arrays in memory, targets made of Python
-  objects. The step is a small convolutional network on the CPU, a sleep (an accelerator works) or a busy loop (so does the
-  thread that launches its kernels). Scripts are written as users write them, and import nothing that helps doctor.
-- **Injections** (`bench/doctor/inject.py`): heavy transforms, `cpu.cfs_quota_us`, antagonist processes; `blkio.throttle.read_bps_device`
-  and `read_iops_device` with cold files, thousands of small cold files, a FUSE file system with latency or little bandwidth
-  (`bench/doctor/slow`); an HTTP server with latency or little bandwidth; `memory.limit_in_bytes` with swap; nested Python objects
-  out of the workers, large float batches, conversions in the trainer; long steps; and loops that lack nothing, some of them
-  with a scarcity that does not matter.
-- **Truth** (`bench/doctor/truth.py`): steps per second with one resource removed, over those of the very loop while doctor watched
-  it. *cpu*: decode and
-  transform give a kept result, no quota, no antagonists. *storage*: files in the page cache, no throttle, no slow file
-  system. *network*: read from local files. *memory*: no limit. *handoff*: nothing is collated, pickled or converted. What a
-  cell lacks is the resource that gains most, from {STARVED - 1:.0%} on; below that it is fed, and both "accelerator" and "healthy" are right.
-  Within {BAND:.0%} of that border either answer is right ({s.borderline} of {len(held)} runs), and so is a resource within {TIE:.0%}
+- **Loops** (`bench/doctor/train/`): JPEG folders in torch's DataLoader with 0, 1 and 2 workers, WebDataset shards, an HTTP
+  server, a pack in `stoker.Loader`, arrays in memory, Python objects as targets. The step is a small convolutional
+  network on the CPU, a sleep (an accelerator works) or a busy loop (so does the thread that launches its kernels). Scripts are written as users write them, and import nothing that helps doctor.
+- **Injections** (`bench/doctor/inject.py`):
+  - CPU: heavy transforms, `cpu.cfs_quota_us`, antagonist processes.
+  - Storage: `blkio.throttle.read_bps_device` and `read_iops_device` with cold files, thousands of small cold files, a slow
+    FUSE file system (`bench/doctor/slow`).
+  - Network: an HTTP server with latency or little bandwidth.
+  - Memory: `memory.limit_in_bytes` with swap.
+  - Hand-off: nested Python objects, large float batches, conversions in the trainer.
+  - Accelerator: long steps. Some loops lack nothing, and some have a scarcity that does not matter.
+- **Truth** (`bench/doctor/truth.py`): steps per second with one resource removed, divided by those of the watched loop.
+  Without *cpu*, decode and transform return a stored result. There is no quota and no antagonist. Without *storage*,
+  files are in the page cache. Without *network*, they are local. Without *memory*, there is no limit. Without *handoff*,
+  nothing is collated, pickled or converted. A cell lacks the resource with the largest gain, from {STARVED - 1:.0%} on. Below that it is fed, and both
+  "accelerator" and "healthy" are right. Within {BAND:.0%} of that border either answer is right ({s.borderline} of {len(held)} runs), and so is a resource within {TIE:.0%}
   of the best one ({s.ties} runs).
-- **Balanced accuracy** is the mean over the rows of the table above of the share that was right, so that rare rows count as much
-  as common ones. **False alarms** are verdicts that name a resource of the data path on a fed run.
-- **Error of the gain**: |predicted / measured - 1| for the resource that doctor named, on starved runs; a starved run that it
+- **Balanced accuracy** is the mean of the right share over the rows of the table above. Rare rows count as much as
+  common ones. **False alarms** are verdicts that name a resource of the data path on a fed run.
+- **Error of the gain**: |predicted / measured - 1| for the resource that doctor named, on starved runs. A starved run that it
   called fed counts with a predicted gain of 1.
 - Cells of the two sets differ in severity, seed, loader or step (`python -m bench.doctor.run --list`).
 
@@ -178,8 +179,8 @@ one resource for which it is right most often. The column "starved or not" asks 
 
 ## All held-out runs
 
-A verdict in bold is wrong. *waited* is the share of the time measured inside of the loop, *doctor: waiting* what doctor saw from
-outside.
+A verdict in bold is wrong. *waited* is the share of the time measured inside of the loop, *doctor: waiting* the share that doctor saw
+from outside.
 
 {runs_table(held)}
 """

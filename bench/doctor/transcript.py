@@ -107,7 +107,7 @@ def page(before: Look, workers: Look, packed: Look, packing: str) -> str:
     advice = next((a for a in before.report["advice"] if "worker" in a["title"]), None)
     said = f"{advice['gain']:.2f} times" if advice and advice.get("gain") else "no figure"
     script = f"python imagenet_small.py photos/ -b {BATCH} --simulate {STEP}"
-    return f"""# A transcript: doctor on somebody's training script
+    return f"""# A transcript: doctor on a training script
 
 <!-- Written by `python -m bench.doctor.transcript`; edit bench/doctor/transcript.py instead. -->
 
