@@ -58,16 +58,16 @@ BARS: list[tuple[str, Callable[[Round], float], float, str]] = [
     ("the folder itself, warm: rate, of a keep pack's", rate(FOLDER, KEEP, 1), 0.95, "at least"),
 ]
 
-HEAD = """## A folder that learns
+HEAD = """## The cache of JPEG folders
 
-`stoker.Loader(folder)` with RandomResizedCrop(224) and flips, batches of {batch}: {epochs} epochs without the cache
-and with it (`cache="auto"`, the default, from an empty one), beside packs of the folder; and with a step that takes so
+`stoker.Loader(folder)` with RandomResizedCrop(224) and flips, batches of {batch}: {epochs} epochs without the cache,
+with it (`cache="auto"`, the default, empty at the start), and from packs of the folder. Also with a step that is so
 long that the loader works {busy:.0%} of the time. `make bench SUITES=cache` repeats it.
 
 - **Machine:** {cores} cores of {cpu}, {memory} GiB
 - **Date, commit:** {time}, {commit}
-- **Method:** {images:,} {data}, warm; {rounds}, the arms of one behind each other; medians. Memory is used once
-  before each arm: where the host of a virtual machine takes free pages back, the first use of each is dear.
+- **Method:** {images:,} {data}, warm, {rounds}, one arm after the other, medians. Memory is used once before
+  each arm, because the host of a virtual machine may take free pages back.
 """
 
 

@@ -153,7 +153,8 @@ TEXT = """# How well an epoch is shuffled, and what memory that takes
 <!-- Written by `python -m bench.order`; edit bench/order.py instead. -->
 
 {records:,} records sorted by class, {classes} classes, {chunk} records in each 8 MiB (photographs of 110 KB):
-{chunks} chunks, {gib:.1f} GiB. Batches of {batch}, {seeds} seeds. Other loaders have the memory of {rivals} chunks. `make bench SUITES=order` repeats it. Nothing is timed.
+{chunks} chunks, {gib:.1f} GiB. Batches of {batch}, {seeds} seeds. Other loaders have the memory of {rivals} chunks.
+`make bench SUITES=order` repeats it. Nothing is timed.
 
 {rows}
 

@@ -102,16 +102,16 @@ def head(figures: Figures) -> str:
 
 <!-- Written by `python -m bench.report`; edit bench/report.py instead. -->
 
-Stoker beside the loaders that people would pick instead: the same bytes, the same cores, one process per run, rounds
-interleaved in random order. `make bench` repeats all of it; `make bench QUICK=1` takes 5 minutes and needs torch only.
+Stoker compared with other loaders: the same bytes, the same cores, one process per run, rounds in random order.
+`make bench` repeats all of it. `make bench QUICK=1` takes 5 minutes and needs torch only.
 
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])} ({features}), {m.get("memory_gib")} GiB,
   {m.get("system", "")}, Linux {m["kernel"]}
 - **Date, commit:** {m["time"][:16]}, {r["commit"]}{" with local changes" if r["changed_files"] else ""}
 {older}- **Versions:** {versions}, Python {m["python"]}
 - **Data:** {sets}
-- **Method:** {measured(r["runs"])};
-  figures are medians, with the lowest and highest round in brackets. See [below](#method).
+- **Method:** {measured(r["runs"])}.
+  Figures are medians, with the lowest and highest round in brackets. See [below](#method).
 
 """
 
@@ -126,8 +126,8 @@ def measured(runs: Sequence[dict[str, Any]]) -> str:
         fewest, rounds = min(counts, default=0), max(counts, default=0)
         several = f"{fewest} to {rounds}" if fewest < rounds else f"{rounds}"
         shortest = min((run["window_s"] for run in mine), default=0.0)
-        said.append(f"{suite}: {several} rounds, windows of {shortest:.1f} s or more")
-    return "; ".join(said)
+        said.append(f"{suite} {several} rounds of at least {shortest:.1f} s")
+    return ", ".join(said)
 
 
 def page(figures: Figures, made: Sequence[str], others: str) -> str:
@@ -180,23 +180,23 @@ JPEG = "JPEG, RandomResizedCrop 224 and flip, uint8 batches of 256 in the traine
 
 BARS = "The goals of this project, as ratios within one measurement."
 
-CEILINGS = """C programs without a loader around them (bench/ceiling), run in the same rounds as the loaders; more than
-this there is not. Decoding is counted per second of CPU time."""
+CEILINGS = """C programs without a loader around them (bench/ceiling), run in the same rounds as the loaders. They are
+the upper limits. Decoding is counted per second of CPU time."""
 
 FLOW = "Batches of one 32x32 record, as fast as they come: the time from batch to batch is the loader's own cost."
 
-HANDOFF = """How long taking a batch that is ready lasts, for a consumer that has slept meanwhile. On a virtual machine
-much of it is the processor waking up: after 0.3 s of sleep a bare `recv` that finds nothing took 35 us on a Xeon and
-66 us on an EPYC, a `send` that wakes a process 44 us."""
+HANDOFF = """The time to take a ready batch, for a consumer that has slept. On a virtual machine much of it is the
+wake-up of the processor. After 0.3 s of sleep a bare `recv` that finds nothing took 35 us on a Xeon and
+66 us on an EPYC. A `send` that wakes a process took 44 us."""
 
 MEMORY = "Peak MiB of all processes together, each shared page counted once; real photographs."
 
 COMMANDS = "Each arm can be run by hand, from the root of the repository."
 
-CHECKS = """A figure counts only when each record comes exactly once in an epoch and its picture is the right one (the
-centred square of each file, against Pillow's decode and resize; decoders and filters differ a little between
-loaders, so rivals need 24 dB, Stoker at most 1 level). Stoker must also give the same batches for the same seed in
-another process."""
+CHECKS = """A figure counts only if each record comes exactly once in an epoch, with the right picture. That is the
+centred square of each file, compared with Pillow's decode and resize. Decoders and filters differ between
+loaders, so rivals need 24 dB, and Stoker at most 1 level. Stoker must also give the same batches for the
+same seed in another process."""
 
 FOREGROUND = """How many times longer a fixed piece of Python in the trainer's main thread takes while the loader
 delivers 1.5 batches of 256 per second, against the same piece without a loader."""
@@ -209,11 +209,10 @@ METHOD = """## Method
   this machine (workers or threads; the sweep is in the result file), and runs as its documentation recommends.
 - Endless shuffled input, so that no epoch boundary of a rival falls into a window. The clock runs from one batch
   boundary to another, a multiple of 12 batches. The consumer reads every 4,097th byte of each batch.
-- CPU seconds are user and system time of the whole process tree. PSS counts each shared page once; "private" leaves
-  out shared memory and file pages. "KB read each" is what read calls returned per example; mapped files do not show.
+- CPU seconds are user and system time of the whole process tree. PSS counts each shared page once. "Private" is
+  without shared memory and file pages. "KB read each" counts bytes of read calls per example, without mapped files.
 - "First batch" runs from the construction of the loader, imports done, to the first batch in hand, files warm.
-- What was taken away from the window by other work on the machine is measured and in the result file
-  (`cores_foreign`, `cores_stolen`).
+- Other work on the machine is measured in each window (`cores_foreign`, `cores_stolen` in the result file).
 
 """
 

@@ -284,10 +284,10 @@ def judged(found: Found) -> dict[str, dict[str, Any]]:
 
 HEAD = """## Writing
 
-Packing and converting beside the writers of other formats: the same records, {rounds} rounds in turns, each until all
-is on the disk ({cores} cores, {cpu}, {time}, commit {commit}). `disk` writes the input's bytes in large pieces. Bars of
-`stoker pack`: {bar:g} times the fastest library, or {disk:.0%} of what the disk writes; photographs as `dct` are taken
-out of their entropy code, which no other writer does, and `--images keep` leaves them as they are.
+Packing and converting compared with other writers: the same records, {rounds} rounds in turns, each until all is on the
+disk ({cores} cores, {cpu}, {time}, commit {commit}). `disk` writes the input's bytes in large pieces. Targets of
+`stoker pack`: {bar:g} times the fastest library, or {disk:.0%} of the disk's rate. For `dct` the entropy code of
+photographs is decoded, which no other writer does. `--images keep` stores them unchanged.
 `make bench SUITES=writers` measures again."""
 
 

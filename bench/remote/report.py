@@ -17,7 +17,7 @@ PAGE = runner.ROOT / "docs/internals/benchmarks.md"
 REGION = "remote"
 Runs = dict[str, list[dict[str, Any]]]  # of each arm
 
-HEAD = """## Data that lies elsewhere
+HEAD = """## Remote data
 
 Servers on the same machine, which take their share of its cores: versitygw for S3, nginx for the web. Medians of
 interleaved rounds (lowest to highest in brackets). `make bench SUITES=remote` repeats it.
@@ -128,15 +128,15 @@ EPOCH = {
 }
 READ = {"CPU-s per GB": ("cpu_s_per_gb", ".2f"), "GB/s": ("gb_s", ".2f")}
 PARTS = {
-    "reads": Part("Ranges of 8 MiB into memory", "16 at once, of an object of 512 MiB.", READ, of_reads),
+    "reads": Part("Ranges of 8 MiB into memory", "16 at a time, of an object of 512 MiB.", READ, of_reads),
     "reads of 112 KiB": Part("Ranges of 112 KiB into memory", "As large as photographs.", READ, of_reads),
     "epochs, 100 MB/s": Part(
         "A first epoch, 100 MB/s and 10 ms away",
-        "The same photographs, decoded and cropped, from opening the data to the last batch; the others' own formats in"
-        " the same bucket, 2 worker processes (s3torchconnector 8, which read the JPEGs one by one). Of ours the order"
-        ' of all records is what `shuffle="auto"` takes for so small a set; windows of 16 chunks take less memory than'
-        " WebDataset's two buffers of 1,000 records. What a format's bytes alone take on the link is the least that its"
-        " epoch can take.",
+        "The same photographs, decoded and cropped, from opening the data to the last batch. The others read"
+        " their own formats in the same bucket with 2 worker processes (s3torchconnector 8, one JPEG at a"
+        ' time). For Stoker, the order of all records is the choice of `shuffle="auto"` for this small set.'
+        " Windows of 16 chunks take less memory than WebDataset's two buffers of 1,000 records. The time of a"
+        " format's bytes on the link is the lower limit of its epoch.",
         EPOCH | {"the bytes alone, s": ("link_s", ".2f")},
         of_epochs,
     ),
@@ -152,13 +152,11 @@ PARTS = {
     },
     "link": Part(
         "1 Gbit/s and 60 ms away",
-        "A network namespace behind `tbf`, and a relay that passes requests on 60 +- 20 ms late; records as bytes."
-        " `share` is what came through the link in the epochs behind the first, of what it can carry, both without"
-        " the headers of frames. Round trips are what is left of the time to the first batch, in parts of 60 ms,"
-        " without its bytes at the link's rate (of"
-        " windows: those of the chunks that its records lie in) and without the engine's start, which is what opening"
-        " takes from the server itself; so the work of the server, on the same cores, counts as round trips: see"
-        " what the first batch takes without the link. Counted at a server they are 3 at most"
+        "A network namespace with `tbf`, and a relay that delays requests by 60 +- 20 ms. Records are bytes."
+        " `share` is the rate of the later epochs as a share of the link's rate, both without frame headers."
+        " Round trips are the rest of the time to the first batch, in parts of 60 ms, without its bytes at the"
+        " link's rate and without the engine's start. Work of the server, on the same cores, counts as round"
+        " trips: compare the first batch without the link. At the server they are 3 at most"
         " (`TestRoundsToTheFirstBatch`).",
         {
             "first epoch, s": ("epoch_s", ".2f"),
@@ -183,7 +181,7 @@ PARTS = {
     ),
     "disk": Part(
         "A local disk, nothing in memory",
-        "A pack of 4 GiB beside fio with the same files and sizes of reads.",
+        "A pack of 4 GiB, compared with fio on the same files and sizes of reads.",
         {"GB/s": ("gb_s", ".2f"), "first batch, s": ("first_batch_s", ".2f")},
         of_disk,
     ),

@@ -17,32 +17,32 @@ REGION = "run"
 # so much elsewhere.
 BARS = {"all": 2.0, "later": 4.0, "other": 0.98}
 
-HEAD = """## Scripts that nobody has changed
+HEAD = """## Unmodified training scripts
 
-Public training scripts as they are in their repositories, under `python` and under `stoker run -- python`: {images:,}
-generated JPEGs (MNIST: 60,000 generated images; Pascal VOC: {voc:,} JPEGs with masks), {epochs} epochs, {workers}
-workers where they can be set, a model of a few thousand numbers on the CPU, so that the loader limits (Lightning's and
-Fabric's bring their own). `make bench SUITES=run` repeats it.
+Public training scripts, unmodified, under `python` and under `stoker run -- python`: {images:,} generated JPEGs (MNIST:
+60,000 generated images, Pascal VOC: {voc:,} JPEGs with masks), {epochs} epochs, {workers} workers if the script has
+that option. The model has a few thousand numbers on the CPU, so that the loader is the limit (Lightning and Fabric have
+their own models). `make bench SUITES=run` repeats it.
 
 - **Machine:** {cores} cores of {cpu}, {memory} GiB
 - **Date, commit:** {time}, {commit}
-- **Method:** {rounds}, the two of a round one behind the other; medians. Samples per second of the
-  training loader's epochs, from `iter()` to its end; processor time and memory of all processes, from start to end.
-  *Waits* is the share of the later epochs that the loop waits for data, *at most* what it would be faster later with
-  data that costs nothing: the training loader's first batch again and again, without workers.
+- **Method:** {rounds}, one run after the other, medians. Samples per second of the training
+  loader's epochs, from `iter()` to the end. Processor time and memory of all processes, from start to end. *Waits* is
+  the share of the later epochs in which the loop waits for data. *At most* is the factor with data that costs nothing:
+  the first batch again and again, without workers.
 {note}"""
 
 PAIRS = """### Pairs of dataset and transform
 
-torch's `DataLoader` beside `stoker.torch.DataLoader`, {workers} workers, batches of {batch}, nothing in the loop but a
-look at each page of a batch.
+torch's `DataLoader` compared with `stoker.torch.DataLoader`, {workers} workers, batches of {batch}. The loop only reads
+a byte of each page of a batch.
 """
 
-SHAPES = """### Data that nothing is known of
+SHAPES = """### Unrecognised datasets
 
-torch's worker processes beside ours, {workers} workers, nothing in the loop: any dataset, any collate, as Python.
-Batches per second of the second half of an epoch, memory of all processes with what lies in shared memory, near its
-end; what a worker has for itself more than at its twentieth batch.
+torch's worker processes compared with ours, {workers} workers, an empty loop: any dataset, any collate function, as
+Python. Batches per second in the second half of an epoch. Memory of all processes, shared memory included, near the end
+of the epoch. Growth of a worker's private memory since its twentieth batch.
 """
 # What is to be reached there: rate and memory of torch's on each shape, hand-off, first batch of many paths.
 SHAPE_BARS = {"rate": 1.0, "memory": 1.0, "hand-off": 5.0, "first_s": 2.0}
