@@ -100,6 +100,10 @@ build/venv-release: scripts/requirements-release.txt build/venv-dev
 release: build build/venv-release ## wheels, programs and Debian packages for x86_64 and arm64, checksums, contents and notes into dist/
 	@$(VENV) scripts/release.py
 
+.PHONY: release-publish
+release-publish: ## what make release made, as a draft on GitHub
+	@gh release create v$(VERSION) --draft --title 'Stoker $(VERSION)' --notes-file dist/RELEASE-NOTES.md dist/*
+
 # --- check -------------------------------------------------------------------
 
 # The check cgocall opens the sources by the path that the build cache holds. With -trimpath that path may be of another

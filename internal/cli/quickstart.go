@@ -190,6 +190,7 @@ func (c *quickstartCommand) write(d *quickstart.Data) error {
 			f = quickstart.Torch
 		}
 	}
+	f = d.Suits(f)
 	if err := os.WriteFile(c.out, []byte(d.Script(f)), 0o666); err != nil {
 		return &Error{Msg: "cannot write " + c.out, Err: store.Cause(err)}
 	}

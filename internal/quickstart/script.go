@@ -31,8 +31,8 @@ var templates = map[Framework]*template.Template{
 	NumPy: template.Must(template.New("numpy").Parse(numpyText)),
 }
 
-// program has the parts of a script that depend on the data. Read is the body of the function read, View a method of
-// the dataset, Classes the lines that set classes.
+// program has the parts of a script that depend on the data. Read is the body of the function read, View the lines with
+// views of the dataset, Classes the lines that set classes.
 type program struct {
 	Title, Task, Source, View, Train, Val, Read, Classes string
 	Imports                                              []string
@@ -47,8 +47,17 @@ type program struct {
 	Numbers          string
 }
 
+// Suits returns the framework of a script for d: one that only reads records needs NumPy alone.
+func (d *Data) Suits(f Framework) Framework {
+	if d.Task == Read {
+		return NumPy
+	}
+	return f
+}
+
 // Script returns a Python program that trains a small model on d.
 func (d *Data) Script(f Framework) string {
+	f = d.Suits(f)
 	modules := map[string]bool{}
 	p := &program{
 		Title: d.title(), Task: d.Says(), Source: pythonText(d.URL), Batch: d.batch(), Shuffle: !d.Sequential,
@@ -58,10 +67,10 @@ func (d *Data) Script(f Framework) string {
 		p.Val = python(d.transforms(false), modules)
 	}
 	if d.Task == Table {
-		p.View = d.tensors()
+		p.View = d.tensors(p.Val != "")
 	}
 	if d.Task == Language && d.X.Kind == driver.KindTokens && f == Torch {
-		p.View, p.Val = fmt.Sprintf(".sequences(%d)", sequence), ""
+		p.View, p.Val = fmt.Sprintf("    train = data.sequences(%d)\n", sequence), ""
 	}
 	for _, m := range []string{"audio", "volume"} {
 		if modules[m] {
@@ -104,8 +113,9 @@ func (d *Data) isClass(f *driver.Field) bool {
 	return f.Kind == driver.KindLabel || f.Kind == driver.KindText || f == d.label()
 }
 
-// tensors is the view that makes two arrays of the columns of a table: x, and y to predict.
-func (d *Data) tensors() string {
+// tensors are the views that make two arrays of the columns of a table: x, and y to predict. Means and codes are those
+// of the training records.
+func (d *Data) tensors(val bool) string {
 	var x []string
 	for i := range d.Fields {
 		f := &d.Fields[i]
@@ -123,7 +133,11 @@ func (d *Data) tensors() string {
 	if d.isClass(d.Y) {
 		y = d.Y.Name + ":onehot"
 	}
-	return fmt.Sprintf(".tensors(\n        {\n            \"x\": [%s],\n            \"y\": [%s],\n        }\n    )", strings.Join(x, ", "), pythonText(y))
+	view := fmt.Sprintf("    train = train.tensors({\"x\": [%s], \"y\": [%s]})\n", strings.Join(x, ", "), pythonText(y))
+	if val {
+		view += "    val = val.tensors(of=train)  # the means and codes of train\n"
+	}
+	return view
 }
 
 // body indents the lines of a function.
@@ -140,15 +154,12 @@ func (d *Data) torch(p *program) {
 	if d.X != nil {
 		switch d.X.Kind {
 		case driver.KindImage:
-			x = field(d.X) + ".permute(0, 3, 1, 2).float() / 255"
+			x = field(d.X) + ".float() / 255"
 			if d.X.DType != "" { // numbers, not a picture
-				x = field(d.X) + ".flatten(3).permute(0, 3, 1, 2).float()"
-				if len(d.X.Shape) == 0 {
-					x = field(d.X) + "[:, None].float()"
-				}
+				x = field(d.X) + ".float()"
 			}
 		case driver.KindFrames:
-			x, axes = field(d.X)+".permute(0, 4, 1, 2, 3).float() / 255", 3
+			x, axes = field(d.X)+".transpose(1, 2).float() / 255", 3
 		case driver.KindVolume:
 			x, axes = field(d.X)+".unflatten(0, (-1, 1)).float()", 3
 			if len(d.X.Shape) > 3 {
@@ -282,7 +293,7 @@ func (d *Data) torchLanguage(p *program) {
 `
 	p.Net = "Model(256)"
 	if d.X.Kind == driver.KindTokens {
-		p.Read = body("x, y = batch", "return x.long(), y.long()")
+		p.Read = body(`return batch["input"].long(), batch["target"].long()`)
 		p.Classes = "    tokens = 1 + max(int(max(x.max(), y.max())) for x, y in map(read, train_loader))\n"
 		p.Net = "Model(tokens)"
 		return
