@@ -252,23 +252,34 @@ func (d *RecordDecoder) stack(v *driver.Value, alloc func(n int64) ([]byte, erro
 	return nil
 }
 
-// audio decodes a recording: float32 of [channels, samples].
+// audio decodes a recording: float32 of [samples, channels], as the operation Decode does.
 func (d *RecordDecoder) audio(v *driver.Value, alloc func(n int64) ([]byte, error), out *Decoded) error {
 	defer d.sound.Forget()
 	if err := d.sound.Open(v.Bytes); err != nil {
 		return err
 	}
-	channels, n := int64(d.sound.Channels), d.sound.Frames
+	channels, n := d.sound.Channels, int(d.sound.Frames)
 	var err error
-	if out.Bytes, err = alloc(4 * channels * n); err != nil {
+	if out.Bytes, err = alloc(4 * int64(channels) * int64(n)); err != nil {
 		return err
 	}
-	if n > 0 {
-		if err := d.sound.Decode(csound.Floats(out.Bytes), int(n), 0, n); err != nil {
-			return err
+	out.Shape, out.Number = []int64{int64(n), int64(channels)}, uint64(d.sound.Rate)
+	if n == 0 {
+		return nil
+	}
+	samples := csound.Floats(out.Bytes)
+	if channels == 1 {
+		return d.sound.Decode(samples, n, 0, int64(n))
+	}
+	planes := make([]float32, channels*n)
+	if err := d.sound.Decode(planes, n, 0, int64(n)); err != nil {
+		return err
+	}
+	for c := range channels {
+		for i, x := range planes[c*n : (c+1)*n] {
+			samples[i*channels+c] = x
 		}
 	}
-	out.Shape, out.Number = []int64{channels, n}, uint64(d.sound.Rate)
 	return nil
 }
 

@@ -31,7 +31,7 @@ _TEXTS = ("text", "json")
 class Record(dict[str, Any]):
     """A record: a dict of its fields, decoded.
 
-    Images are uint8 [height, width, 3], masks [height, width], recordings float32 [channels, samples] from -1 to 1,
+    Images are uint8 [height, width, 3], masks [height, width], recordings float32 [samples, channels] from -1 to 1,
     clips of video uint8 [frames, height, width, 3], boxes float32 [n, 4], volumes and arrays as they are stored. Labels
     and whole numbers are ``int``, others ``float``, texts ``str``, JSON is parsed, other values are ``bytes``.
 
