@@ -221,3 +221,50 @@ def test_data_that_can_only_be_read_in_order(photos: Path, tmp_path: Path) -> No
     data = stoker.open(tmp_path / "x.tar.gz")
     assert len(data) == 5
     assert [r["image"].shape for r in data] == [data[i]["image"].shape for i in range(5)]
+
+
+def test_what_a_terminal_shows(photos: Path, tmp_path: Path) -> None:
+    data = stoker.open(photos)
+    lines = repr(data).splitlines()
+    assert lines[0] == f"Dataset('{photos}', 203 records, folder)"
+    assert lines[1:4] == [
+        "  image  image uint8[?, ?, 3]",
+        "  label  label, 4 classes",
+        "  classes: class-0, class-1, class-2, class-3",
+    ]
+    assert lines[4].startswith("  [0] image: uint8[")
+    assert lines[4].endswith("label: 0 (class-0)")
+    assert "  then map(dict)" in repr(data.map(dict))
+    assert "missing" in repr(stoker.open(tmp_path / "missing"))
+
+
+def test_what_a_notebook_shows(photos: Path, coco: Path, tmp_path: Path) -> None:  # noqa: F811
+    shown = stoker.open(photos)._repr_html_()
+    assert "203 records, folder, 4 classes" in shown
+    assert shown.count("data:image/png;base64,") == 4
+    boxes = stoker.open(f"{coco}/annotations/instances_val2017.json?masks=instances")._repr_html_()
+    assert "<rect" in boxes
+    assert ">person</text>" in boxes or ">dog</text>" in boxes or ">bird</text>" in boxes
+    with open(tmp_path / "x.jsonl", "w") as f:
+        f.write(json.dumps({"text": "<script>alert(1)</script>"}) + "\n")
+    texts = stoker.open(tmp_path / "x.jsonl")._repr_html_()
+    assert "&lt;script&gt;" in texts
+    assert "<script>" not in texts
+    assert "missing" in stoker.open(tmp_path / "missing")._repr_html_()
+    folder = tmp_path / "bad"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "0.jpg").write_bytes(next((photos / "class-0").iterdir()).read_bytes()[:900])
+    assert "RecordError" in stoker.open(folder)._repr_html_()
+
+
+def test_pictures_of_all_kinds(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    nibabel = pytest.importorskip("nibabel")
+    (tmp_path / "a").mkdir()
+    soundfile.write(tmp_path / "a" / "x.wav", np.sin(np.arange(8000) / 20), 8000)
+    (tmp_path / "n").mkdir()
+    nibabel.save(nibabel.Nifti1Image(np.ones((9, 8, 7), np.float32), np.eye(4)), tmp_path / "n" / "x.nii")
+    sound = stoker.open(f"audio:{tmp_path / 'a'}")._repr_html_()
+    assert "spectrogram" in sound
+    assert "1.00 s, 8,000 Hz, 1 channel" in sound
+    assert stoker.open(tmp_path / "n")._repr_html_().count("data:image/png") == 3

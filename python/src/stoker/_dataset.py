@@ -75,7 +75,7 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
     for d in datasets:
         if d._maps or d._sequence is not None:
             raise ConfigError(
-                f"{d!r} has {'a function (map)' if d._maps else 'sequences'}: call concat first, then "
+                f"{d._shown()} has {'a function (map)' if d._maps else 'sequences'}: call concat first, then "
                 f"{'map' if d._maps else 'sequences'} of the result"
             )
     if len(datasets) == 1:
@@ -186,6 +186,11 @@ class Dataset:
         from . import _show
 
         return _show.text(self)
+
+    def _repr_html_(self) -> str:
+        from . import _show
+
+        return _show.html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self._base, self._opened, self._rows, self._sequence, self._maps, _reader.address())
