@@ -153,7 +153,7 @@ func cached(d *cache.Dir, arg string) ([]cache.Entry, error) {
 }
 
 func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
-	var all bool
+	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rm [DATA...]",
 		Short: "Remove what is cached of some data, or with --all everything",
@@ -194,6 +194,9 @@ that is cached, and copies that were never finished; whole ones are removed by n
 				} else if err != nil {
 					return err
 				}
+				if asJSON {
+					continue
+				}
 				if _, err := fmt.Fprintf(app.Stdout, "removed the copy %s (%s) of %s\n", clean(c.Folder), units.Bytes(c.Bytes), clean(c.Origin)); err != nil {
 					return err
 				}
@@ -204,14 +207,21 @@ that is cached, and copies that were never finished; whole ones are removed by n
 				} else if err != nil {
 					return err
 				}
+				if asJSON {
+					continue
+				}
 				if _, err := fmt.Fprintf(app.Stdout, "removed %s (%s) of %s\n", what(e.Records, e.Chunks), units.Bytes(e.Bytes), e.Origin); err != nil {
 					return err
 				}
+			}
+			if asJSON {
+				return app.cacheJSON(map[string]any{"data": append([]cache.Entry{}, gone...), "copies": append([]cache.Copy{}, copies...)})
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove everything")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -227,7 +237,8 @@ func what(records, chunks int64) string {
 }
 
 func newCacheVerify(app *App, at func() (*cache.Dir, error)) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "verify [DATA...]",
 		Short: "Read all that is cached and compare every checksum",
 		Long: `Read all that is cached, of some data or of all, and compare every checksum. Records
@@ -250,9 +261,14 @@ they are made, or read, again when they are wanted.`,
 				}
 			}
 			damaged := 0
+			data, damages := []map[string]any{}, []map[string]any{}
 			for _, e := range all {
 				n, chunks, bytes, err := d.Verify(app.Context, e.ID, func(b cache.Damage) {
 					damaged++
+					if asJSON {
+						damages = append(damages, map[string]any{"origin": e.Origin, "record": b.Record, "segment": b.Segment, "offset": b.Offset, "reason": fmt.Sprint(b.Err)})
+						return
+					}
 					if b.Chunk {
 						fmt.Fprintf(app.Stdout, "%s: the cached chunk in %s is %v\n", b.Record, b.Segment, b.Err)
 						return
@@ -266,7 +282,16 @@ they are made, or read, again when they are wanted.`,
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					data = append(data, map[string]any{"origin": e.Origin, "records": n, "chunks": chunks, "bytes": bytes})
+					continue
+				}
 				if _, err := fmt.Fprintf(app.Stdout, "%s: %s read, %s\n", e.Origin, what(n, chunks), units.Bytes(bytes)); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				if err := app.cacheJSON(map[string]any{"whole": damaged == 0, "data": data, "damaged": damages}); err != nil {
 					return err
 				}
 			}
@@ -277,10 +302,20 @@ they are made, or read, again when they are wanted.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// cacheJSON prints what a command about the cache has done, for programs.
+func (app *App) cacheJSON(v any) error {
+	e := json.NewEncoder(app.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }
 
 func newCacheLimit(app *App, at func() (*cache.Dir, error)) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "limit [SIZE|auto]",
 		Short: "Show or set how large the cache may become",
 		Long: `Show or set how large the cache may become, all data together. Without a limit it is a
@@ -307,14 +342,20 @@ uses makes room, the longest unused first; data in use is not replaced.`,
 				d.Trim()
 			}
 			n, from := d.Limit()
+			if asJSON {
+				return app.cacheJSON(map[string]any{"limit": n, "from": from, "folder": d.Path()})
+			}
 			_, err = fmt.Fprintf(app.Stdout, "%s (%s) in %s\n", units.Bytes(n), from, d.Path())
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 func newCacheWarm(app *App, dir *string) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "warm SRC",
 		Short: "Cache a folder of images, or data far away, now, as far as there is room",
 		Example: `  stoker cache warm photos/
@@ -336,7 +377,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 					n = c.Cached()
 				}
 			case nearby.Of(src):
-				err = app.warmChunks(src, *dir)
+				err = app.warmChunks(src, *dir, asJSON)
 				if cerr := src.Close(); err == nil {
 					err = cerr
 				}
@@ -354,15 +395,22 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 				return &Error{Msg: stores.Public(args[0]) + " is not cached", Hint: "folders of images are, and data in buckets and on web servers"}
 			}
 			st := c.Stats()
+			if asJSON {
+				return app.cacheJSON(map[string]any{
+					"records": src.Info().Len, "cached": n, "new": st.Kept, "new_bytes": st.KeptBytes, "folder": st.Folder,
+				})
+			}
 			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(n), units.Int(src.Info().Len),
 				units.Int(st.Kept), units.Bytes(st.KeptBytes), st.Folder)
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 // warmChunks keeps what there is of data far away.
-func (app *App) warmChunks(src driver.Source, dir string) error {
+func (app *App) warmChunks(src driver.Source, dir string, asJSON bool) error {
 	var why atomic.Pointer[string]
 	c, err := nearby.Open(src, nearby.Options{Dir: dir, Buffers: 1, Largest: nearby.Largest(src), Say: func(s string) { why.Store(&s) }})
 	if err != nil {
@@ -380,6 +428,11 @@ func (app *App) warmChunks(src driver.Source, dir string) error {
 		return err
 	case why.Load() != nil:
 		return &Error{Msg: *why.Load()}
+	}
+	if asJSON {
+		return app.cacheJSON(map[string]any{
+			"chunks": w.Chunks, "cached": w.Kept, "bytes": w.Bytes, "cached_bytes": w.KeptBytes, "new": w.Now, "new_bytes": w.NowBytes, "folder": folder,
+		})
 	}
 	_, err = fmt.Fprintf(app.Stdout, "%s of %s are cached (%s of %s), %s of them now (%s), in %s\n", units.Int(w.Kept), units.Plural(w.Chunks, "chunk"),
 		units.Bytes(w.KeptBytes), units.Bytes(w.Bytes), units.Int(w.Now), units.Bytes(w.NowBytes), folder)

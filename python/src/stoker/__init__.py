@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import audio, transforms, video, volume
+    from . import audio, cache, transforms, video, volume
     from ._batch import Batch
     from ._bench import BenchResult, StudyResult, bench, study
     from ._columns import Column
+    from ._commands import ConvertResult, InspectResult, VerifyResult, convert, inspect, verify
     from ._dataset import Dataset, concat, open  # noqa: A004
     from ._doctor import doctor
     from ._errors import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         "Buckets",
         "Column",
         "ConfigError",
+        "ConvertResult",
         "Dataset",
         "EngineDied",
         "EngineNotFound",
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         "Field",
         "FieldInfo",
         "HeadroomResult",
+        "InspectResult",
         "Loader",
         "OnDevice",
         "PackResult",
@@ -82,12 +85,16 @@ if TYPE_CHECKING:
         "Strings",
         "StudyResult",
         "UnknownArgument",
+        "VerifyResult",
         "__version__",
         "audio",
         "bench",
+        "cache",
         "concat",
+        "convert",
         "doctor",
         "headroom",
+        "inspect",
         "open",
         "pack",
         "plan",
@@ -96,6 +103,7 @@ if TYPE_CHECKING:
         "step",
         "study",
         "transforms",
+        "verify",
         "video",
         "volume",
         "watch",
@@ -107,6 +115,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_batch": ("Batch",),
     "_bench": ("BenchResult", "StudyResult", "bench", "study"),
     "_columns": ("Column",),
+    "_commands": ("ConvertResult", "InspectResult", "VerifyResult", "convert", "inspect", "verify"),
     "_dataset": ("Dataset", "concat", "open"),
     "_doctor": ("doctor",),
     "_errors": (
@@ -134,7 +143,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_reader": ("FieldInfo", "Record"),
     "_step": ("stage", "step", "watch"),
 }
-_MODULES = ("audio", "transforms", "video", "volume")
+_MODULES = ("audio", "cache", "transforms", "video", "volume")
 
 
 def __getattr__(name: str) -> Any:

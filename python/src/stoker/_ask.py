@@ -19,17 +19,24 @@ _PATIENCE = 60.0
 
 
 def ask(
-    arguments: Sequence[str], text: str = "", timeout: float = _PATIENCE, env: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    text: str = "",
+    timeout: float | None = _PATIENCE,
+    env: Mapping[str, str] | None = None,
+    also: Sequence[int] = (),
 ) -> str:
-    """Run ``stoker`` with arguments and standard input, and return what it prints."""
+    """Run ``stoker`` with arguments and standard input, and return what it prints.
+
+    An exit code in ``also`` comes with an answer, if something was printed.
+    """
     command = [find_binary(), *arguments]
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=timeout, check=False, env=env
         )
     except subprocess.TimeoutExpired:
-        raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout:g} seconds") from None
-    if done.returncode != 0:
+        raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout} seconds") from None
+    if done.returncode != 0 and not (done.returncode in also and done.stdout):
         said = message(done.stderr) or f"stoker {arguments[0]} ended with code {done.returncode}"
         raise (ConfigError if done.returncode == _USAGE else StokerError)(said)
     return done.stdout

@@ -1,0 +1,215 @@
+"""The cache of this user on this machine: what is in it, how large it may become, and what is cached now.
+
+::
+
+    from stoker import cache
+
+    cache.warm("photos/")
+    for entry in cache.ls().data:
+        print(entry.origin, entry.records, entry.bytes)
+    cache.limit("200GB")
+    cache.rm("photos/")
+
+All functions take ``folder``, the folder of the cache. Default: ``STOKER_CACHE_DIR``, else ``stoker`` in
+``XDG_CACHE_HOME``, else ``~/.cache/stoker``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import _options
+from ._commands import Source, run, url_of
+from ._errors import ConfigError, public
+
+__all__ = ["Cached", "Contents", "Copy", "Damage", "Limit", "Verified", "Warmed", "limit", "ls", "rm", "verify", "warm"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cached:
+    """What is cached of some data.
+
+    Attributes:
+        origin: the path or URL of the data.
+        records, chunks, bytes: how much is cached.
+        id: a name for ``rm``.
+        used: when it was used last, as ISO 8601.
+        in_use: a job uses it now.
+    """
+
+    origin: str
+    records: int
+    chunks: int
+    bytes: int
+    id: str = ""
+    used: str = ""
+    in_use: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """A copy of remote data on a disk of this machine (``Cache(stage=)``).
+
+    Attributes:
+        origin: the path or URL of the data.
+        folder: where the copy is.
+        bytes: its size.
+        whole: it has all of the data.
+        id: a name for ``rm``.
+    """
+
+    origin: str
+    folder: str
+    bytes: int
+    whole: bool
+    id: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What is in the cache, or was removed from it: ``data`` and ``copies``; ``folder`` and ``limit`` in bytes."""
+
+    data: tuple[Cached, ...]
+    copies: tuple[Copy, ...]
+    folder: str = ""
+    limit: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """The size limit of the cache in bytes, and whether it is ``"set"`` or ``"automatic..."``."""
+
+    bytes: int
+    origin: str
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Warmed:
+    """What ``warm`` has cached.
+
+    Attributes:
+        total: records of the data, or chunks of remote data.
+        cached: how many of them are cached.
+        new, new_bytes: how many of them, and how many bytes, were cached by this call.
+        folder: where they are.
+    """
+
+    total: int
+    cached: int
+    new: int
+    new_bytes: int
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """A cached record that was damaged; it is read again when it is needed."""
+
+    origin: str
+    record: str
+    segment: str
+    offset: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What ``verify`` read and found damaged. It is true if nothing was damaged."""
+
+    data: tuple[Cached, ...]
+    damaged: tuple[Damage, ...]
+
+    def __bool__(self) -> bool:
+        return not self.damaged
+
+
+Folder = str | os.PathLike[str] | None
+
+
+def _command(name: str, folder: Folder) -> list[str]:
+    at = [] if folder is None else [f"--cache-dir={os.path.abspath(os.path.expanduser(os.fspath(folder)))}"]
+    return ["cache", name, "--json", *at]
+
+
+def _build(cls: Any, raw: Mapping[str, Any]) -> Any:
+    known = {f.name for f in dataclasses.fields(cls)}
+    return cls(**{k: v for k, v in raw.items() if k in known})
+
+
+def _contents(raw: Mapping[str, Any]) -> Contents:
+    return Contents(
+        data=tuple(_build(Cached, e) for e in raw["data"]),
+        copies=tuple(_build(Copy, c) for c in raw["copies"]),
+        folder=raw.get("folder", ""),
+        limit=raw.get("limit", 0),
+    )
+
+
+@public
+def ls(*, folder: Folder = None) -> Contents:
+    """Return what is cached."""
+    return _contents(run(_command("ls", folder)))
+
+
+@public
+def rm(*data: str | os.PathLike[str], all: bool = False, folder: Folder = None) -> Contents:  # noqa: A002
+    """Remove what is cached of some data, and return what was removed.
+
+    Args:
+        data: paths or URLs of data, ids of ``ls()``, or folders of copies.
+        all: remove all that is cached, and copies that were never finished. Whole copies are removed by name only.
+        folder: the folder of the cache.
+
+    Raises:
+        ConfigError: there is nothing to remove.
+        StokerError: nothing is cached of the data, or a job uses it.
+    """
+    if bool(data) == all:
+        raise ConfigError('rm needs the data, such as cache.rm("photos/"), or all=True')
+    return _contents(run([*_command("rm", folder), *(["--all"] if all else []), "--", *(os.fspath(d) for d in data)]))
+
+
+@public
+def warm(source: Source, *, folder: Folder = None) -> Warmed:
+    """Cache a folder of images or remote data now, as far as there is space.
+
+    Args:
+        source: a path or URL, or a dataset.
+        folder: the folder of the cache.
+
+    Raises:
+        StokerError: such data is not cached, or it cannot be read.
+    """
+    raw = run([*_command("warm", folder), "--", url_of(source)])
+    total = raw["records"] if "records" in raw else raw["chunks"]
+    return Warmed(total, raw["cached"], raw["new"], raw["new_bytes"], raw["folder"])
+
+
+@public
+def limit(size: int | str | None = None, *, folder: Folder = None) -> Limit:
+    """Return the size limit of the cache, or set it.
+
+    Args:
+        size: the new limit of all data together, in bytes or as ``"200GB"``; ``"auto"``: a tenth of the free space,
+            at most 20 GiB. None only returns the limit.
+        folder: the folder of the cache.
+    """
+    arguments = _command("limit", folder)
+    if size is not None:
+        arguments += ["--", "auto" if size == "auto" else f"{_options.size('size', size)}B"]
+    raw = run(arguments)
+    return Limit(raw["limit"], raw["from"], raw["folder"])
+
+
+@public
+def verify(*data: str | os.PathLike[str], folder: Folder = None) -> Verified:
+    """Read all that is cached, of some data or of all, and compare every checksum.
+
+    What is damaged is no longer used: it is read again when it is needed.
+    """
+    raw = run([*_command("verify", folder), "--", *(os.fspath(d) for d in data)], 4)
+    return Verified(tuple(_build(Cached, e) for e in raw["data"]), tuple(_build(Damage, d) for d in raw["damaged"]))
