@@ -73,16 +73,16 @@ func (f *augmentFlags) read(o *pack.Options, seed uint64) error {
 		f.sounds = append(f.sounds, raw)
 	}
 	if f.mono {
-		op("Mono", map[string]any{})
+		op("audio.Mono", map[string]any{})
 	}
 	if f.rate > 0 {
-		op("Resample", map[string]any{"rate": f.rate})
+		op("audio.Resample", map[string]any{"rate": f.rate})
 	}
 	if f.samples > 0 {
-		op("PadOrTrim", map[string]any{"samples": f.samples})
+		op("audio.PadOrTrim", map[string]any{"samples": f.samples})
 	}
 	if f.audio != "" && len(f.sounds) == 0 {
-		op("DecodeAudio", map[string]any{})
+		op("audio.Decode", map[string]any{})
 	}
 	if f.asked() {
 		o.Augment, o.Seed = f.n, seed
@@ -220,7 +220,7 @@ func variantsText(p *page, s *pack.Settings) {
 		}
 		text := fmt.Sprintf("%s by %s", outputs[i].Name, strings.Join(names, ", "))
 		if slices.ContainsFunc(names, func(name string) bool {
-			return strings.HasPrefix(name, "Resample") || strings.HasPrefix(name, "DecodeAudio")
+			return strings.HasPrefix(name, "audio.Resample") || strings.HasPrefix(name, "audio.Decode")
 		}) && s.Audio != "" {
 			text += ", as " + s.Audio
 		}

@@ -31,6 +31,7 @@ var commands = []func(*App) *cobra.Command{
 	newPackCommand,
 	newInspectCommand,
 	newFormatsCommand,
+	newDescribeCommand,
 	newVerifyCommand,
 	newCacheCommand,
 	newConvertCommand,

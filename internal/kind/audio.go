@@ -201,7 +201,7 @@ func planSound(p *Planner, wants []Want) (Maker, error) {
 func (o *soundOutput) room(p *Planner, w *Want, h *Heard) error {
 	if h.FramesPerByte == 0 || w.F.MaxBytes <= 0 {
 		return fmt.Errorf("output %q: it is not known how long the recordings of %s can get, so that there is no room for them in a batch; "+
-			"cut them with RandomAudioCrop, CenterAudioCrop or PadOrTrim", w.Out.Name, p.Info.URL)
+			"cut them with audio.RandomCrop, audio.CenterCrop or audio.PadOrTrim", w.Out.Name, p.Info.URL)
 	}
 	perByte := h.FramesPerByte * o.prog.Expansion(max(h.Slowest, 1)) * float64(o.prog.DType.Size())
 	if len(h.Formats) > 1 || h.Formats[0] != "wav" {
@@ -217,7 +217,7 @@ func (o *soundOutput) room(p *Planner, w *Want, h *Heard) error {
 	o.Capacity = int64(float64(largestBatch(p, w.Field))*perByte) + beside*element*int64(p.BatchSize)
 	if o.MaxRow > collate.MaxBatch/int64(p.BatchSize) || o.Capacity > collate.MaxBatch {
 		return fmt.Errorf("output %q: rows of up to %d bytes in batches of %d do not fit a batch of a terabyte; "+
-			"cut them with RandomAudioCrop, CenterAudioCrop or PadOrTrim", w.Out.Name, o.MaxRow, p.BatchSize)
+			"cut them with audio.RandomCrop, audio.CenterCrop or audio.PadOrTrim", w.Out.Name, o.MaxRow, p.BatchSize)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func (w *soundWorker) row(g *Group, k int, o *soundOutput) error {
 		return err
 	}
 	if int64(len(b)) > o.MaxRow {
-		return fmt.Errorf("it lasts %.1f s, longer than the recordings that were looked at let expect; cut it with RandomAudioCrop, CenterAudioCrop or PadOrTrim", w.dec.Seconds())
+		return fmt.Errorf("it lasts %.1f s, longer than the recordings that were looked at let expect; cut it with audio.RandomCrop, audio.CenterCrop or audio.PadOrTrim", w.dec.Seconds())
 	}
 	return g.Batch.Put(o.Array, g.First+k, b)
 }

@@ -117,7 +117,7 @@ func (m *volumes) output(w *Want) (o volumeOutput, err error) {
 	}
 	if lo, hi := o.prog.Least, o.prog.Most; lo != hi {
 		return o, fmt.Errorf("output %q: its volumes have from %v to %v voxels (z, y, x), and rows of a batch have one size: "+
-			"end the list with ResizeWithPadOrCrop, cut them with RandSpatialCrop to at most %v, or read patches of one size, ?patch=64x64x64", w.Out.Name, lo, hi, lo)
+			"end the list with volume.ResizeWithPadOrCrop, cut them with volume.RandSpatialCrop to at most %v, or read patches of one size, ?patch=64x64x64", w.Out.Name, lo, hi, lo)
 	}
 	shape := append(append([]int{}, most[:n]...), o.prog.Most[:]...)
 	if _, err := driver.ArrayBytes(driver.DType(o.prog.DType.String()), shape); err != nil && o.prog.DType.Size() > 2 {

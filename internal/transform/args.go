@@ -1,7 +1,6 @@
 package transform
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -14,37 +13,14 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// Spec describes an operation that may stand in a list.
-type Spec struct {
-	// Name is the value of "op".
-	Name string
-	// Keys are the parameters besides "op".
-	Keys []string
-	// Takes says which pixels it works on; nil: all.
-	Takes pixelRule
-	// Build makes the operation. Errors of a.X methods need not be looked at:
-	// the first one is reported by the caller.
-	Build func(a *Args) (Op, error)
-}
-
-// specs lists every operation there is.
-func specs() []Spec {
-	var all []Spec
-	all = append(all, geometrySpecs()...)
-	all = append(all, storeSpecs()...)
-	all = append(all, augmentSpecs()...)
-	all = append(all, boxSpecs()...)
-	return all
-}
-
 // maxOps bounds the length of a list and the number of nested operations.
 const maxOps = 256
 
-// Args reads the parameters of one operation. Each getter returns the value of
-// a key, or the default when the key is absent; the first wrong value makes
-// the whole operation fail with a message that names it.
+// Args has the checked arguments of one operation. What a description cannot say, such as limits that depend on
+// another argument, is checked where the operation is made: the first a.fail makes the whole operation fail.
 type Args struct {
-	op   string
+	spec *Spec
+	got  map[string]value
 	vals map[string]json.RawMessage
 	err  error
 	opContext
@@ -80,7 +56,7 @@ func grayOrRGB(t item.PixelType) string {
 // ParseOp reads one operation. Composite operations use it for their parts.
 func (a *Args) ParseOp(raw json.RawMessage) (Op, error) {
 	if a.depth >= 8 {
-		return nil, fmt.Errorf("%s: operations are nested too deeply", a.op)
+		return nil, fmt.Errorf("%s: operations are nested too deeply", a.spec.Name)
 	}
 	inner := a.opContext
 	inner.depth++
@@ -104,66 +80,55 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	op, known, err := buildOp(specs(), name, vals, ctx)
-	if op != nil || err != nil {
+	op, err := buildOp(func(s *Spec) builder { return s.image }, name, vals, ctx)
+	switch {
+	case op != nil || err != nil:
 		return op, err
-	}
-	if isBatchOp(name) {
+	case is(onBatches, name):
 		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
-	}
-	if isClipOp(name) {
+	case is(onClips, name):
 		return nil, fmt.Errorf("%s is for clips of video, and comes first in their list", name)
-	}
-	if isVolumeOp(name) {
+	case is(onVolumes, name):
 		return nil, fmt.Errorf("%s is for volumes, and not for images", name)
-	}
-	if isSoundOp(name) {
+	case is(onSound, name):
 		return nil, fmt.Errorf("%s is for audio, and not for images", name)
 	}
-	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, known))
+	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, names(onImages)))
 }
 
-// buildOp makes an operation of a list of them. Where there is none of that name it
-// returns nil, and the names of all.
-func buildOp(specs []Spec, name string, vals map[string]json.RawMessage, ctx opContext) (op Op, known []string, err error) {
-	for _, s := range specs {
-		if s.Name != name {
-			known = append(known, s.Name)
-			continue
-		}
-		if err := checkKeys(vals, name, s.Keys); err != nil {
-			return nil, nil, err
-		}
-		if s.Takes != nil && !ctx.mask {
-			if what := s.Takes(ctx.pixels); what != "" {
-				return nil, nil, fmt.Errorf("%s takes images of %s, not %s", name, what, ctx.pixels)
-			}
-		}
-		a := &Args{op: name, vals: vals, opContext: ctx}
-		op, err := s.Build(a)
-		if a.err != nil {
-			return nil, nil, a.err
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return op, nil, nil
+type builder func(a *Args) (Op, error)
+
+// buildOp makes an operation. It returns nil if there is none of that name for a kind of data, which of selects.
+func buildOp(of func(*Spec) builder, name string, vals map[string]json.RawMessage, ctx opContext) (Op, error) {
+	s := registry[name]
+	if s == nil || of(s) == nil {
+		return nil, nil
 	}
-	return nil, known, nil
-}
-
-// has says whether an operation of that name is in a list.
-func has(specs []Spec, name string) bool {
-	return slices.ContainsFunc(specs, func(s Spec) bool { return s.Name == name })
+	got, err := s.check(vals)
+	if err != nil {
+		return nil, err
+	}
+	if s.takes != nil && !ctx.mask {
+		if what := s.takes(ctx.pixels); what != "" {
+			return nil, fmt.Errorf("%s takes images of %s, not %s", name, what, ctx.pixels)
+		}
+	}
+	a := &Args{spec: s, got: got, vals: vals, opContext: ctx}
+	op, err := of(s)(a)
+	if a.err != nil {
+		return nil, a.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return op, nil
 }
 
 // buildHalf makes ToDtype of what works with float32.
 func buildHalf(a *Args, of string) item.DType {
-	a.Bool("scale", false)
-	name := a.String("dtype", "float32")
-	t, _ := dtype.ParseAny(name)
+	t, _ := dtype.ParseAny(a.Word("dtype"))
 	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, t) {
-		a.fail("dtype", "must be float32, float16 or bfloat16 for %s, not %q", of, clip(name))
+		a.fail("dtype", "must be float32, float16 or bfloat16 for %s, not %q", of, a.Word("dtype"))
 	}
 	return t
 }
@@ -217,19 +182,26 @@ func DidYouMean(name string, known []string) string {
 	return fmt.Sprintf("; there are: %s", strings.Join(list, ", "))
 }
 
+// fail refuses an argument for what its description cannot say.
 func (a *Args) fail(key, format string, args ...any) {
 	if a.err == nil {
-		a.err = fmt.Errorf("%s: %s %s", a.op, key, fmt.Sprintf(format, args...))
+		a.err = fmt.Errorf("%s: %s %s", a.spec.Name, key, fmt.Sprintf(format, args...))
 	}
 }
 
-// Has says whether the key is there and not null.
+// Has reports whether an argument is given and is not None.
 func (a *Args) Has(key string) bool {
 	raw, ok := a.vals[key]
-	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
+	return ok && string(raw) != "null"
 }
 
-// Raw returns the JSON of a key, nil when it is absent.
+// None reports whether an argument is None, given or by default.
+func (a *Args) None(key string) bool {
+	_, given := a.vals[key]
+	return given && !a.Has(key) || !given && a.spec.param(key).Default == nil
+}
+
+// Raw returns the JSON of an argument, nil if it is absent.
 func (a *Args) Raw(key string) json.RawMessage {
 	if !a.Has(key) {
 		return nil
@@ -237,88 +209,62 @@ func (a *Args) Raw(key string) json.RawMessage {
 	return a.vals[key]
 }
 
-func decodeArg[T any](a *Args, key, want string, def T) T {
-	if !a.Has(key) {
-		return def
-	}
-	var v T
-	if err := json.Unmarshal(a.vals[key], &v); err != nil {
-		a.fail(key, "must be %s, not %s", want, clip(string(a.vals[key])))
-		return def
+// value returns an argument. It panics for one that is not in the description.
+func (a *Args) value(key string) value {
+	v, ok := a.got[key]
+	if !ok {
+		panic(a.spec.Name + " is not described with " + key)
 	}
 	return v
 }
 
-// Float returns a number.
-func (a *Args) Float(key string, def float64) float64 {
-	return decodeArg(a, key, "a number", def)
-}
-
-// Prob returns a probability.
-func (a *Args) Prob(key string, def float64) float64 {
-	p := a.Float(key, def)
-	if !(p >= 0 && p <= 1) {
-		a.fail(key, "must be between 0 and 1, not %v", p)
+// Float returns a number, 0 for None.
+func (a *Args) Float(key string) float64 {
+	if n := a.value(key).numbers; len(n) > 0 {
+		return n[0]
 	}
-	return p
+	return 0
 }
 
-// Int returns an integer.
-func (a *Args) Int(key string, def int) int { return decodeArg(a, key, "an integer", def) }
+// Int returns a whole number, 0 for None.
+func (a *Args) Int(key string) int { return int(a.Float(key)) }
 
 // Bool returns true or false.
-func (a *Args) Bool(key string, def bool) bool { return decodeArg(a, key, "true or false", def) }
+func (a *Args) Bool(key string) bool { return a.value(key).flag }
 
-// String returns a word.
-func (a *Args) String(key, def string) string { return decodeArg(a, key, "a string", def) }
+// Word returns a choice, a text, or a word in place of a number; "" for none.
+func (a *Args) Word(key string) string { return a.value(key).word }
 
-// Floats returns a list of numbers; a single number is a list of one.
-func (a *Args) Floats(key string, def []float64) []float64 {
-	if !a.Has(key) {
-		return def
-	}
-	var one float64
-	if json.Unmarshal(a.vals[key], &one) == nil {
-		return []float64{one}
-	}
-	return decodeArg(a, key, "a list of numbers", def)
+// Floats returns a list of numbers. One number alone is a list of one. None is nil.
+func (a *Args) Floats(key string) []float64 { return a.value(key).numbers }
+
+// Pair returns two numbers. One number alone stands for both.
+func (a *Args) Pair(key string) (lo, hi float64) {
+	v := a.Floats(key)
+	return v[0], v[len(v)-1]
 }
 
-// Pair returns two numbers lo <= hi.
-func (a *Args) Pair(key string, lo, hi float64) (float64, float64) {
-	v := a.Floats(key, []float64{lo, hi})
-	if len(v) != 2 || !(v[0] <= v[1]) || math.IsInf(v[0], 0) || math.IsInf(v[1], 0) {
-		a.fail(key, "must be two numbers, the smaller one first, not %s", clip(string(a.vals[key])))
-		return lo, hi
+// Spread returns a range: a number x alone stands for center-x to center+x.
+func (a *Args) Spread(key string, center float64) []float64 {
+	v := a.value(key)
+	if !v.list {
+		return []float64{center - v.numbers[0], center + v.numbers[0]}
 	}
-	return v[0], v[1]
+	return v.numbers
 }
 
 // maxSide is the largest width or height of an image.
 const maxSide = 65500
 
-// Size returns (h, w) of a key that is a number n, [n] or [h, w]. A single
-// number gives (n, 0).
+// Size returns (h, w). A single number gives (n, 0).
 func (a *Args) Size(key string) (h, w int) {
-	if !a.Has(key) {
-		a.fail(key, "is missing; it is a number or [height, width]")
-		return 1, 1
-	}
-	v := a.Floats(key, nil)
-	for _, x := range v {
-		if x != math.Trunc(x) || x < 1 || x > maxSide {
-			a.fail(key, "must be whole numbers from 1 to %d, not %s", maxSide, clip(string(a.vals[key])))
-			return 1, 1
-		}
-	}
-	switch len(v) {
+	switch v := a.Floats(key); len(v) {
 	case 1:
 		return int(v[0]), 0
 	case 2:
 		return int(v[0]), int(v[1])
 	}
-	a.fail(key, "must be a number or [height, width], not %s", clip(string(a.vals[key])))
-	return 1, 1
+	return 0, 0
 }
 
 // Square is Size, where a single number n means (n, n).
@@ -331,31 +277,21 @@ func (a *Args) Square(key string) (h, w int) {
 }
 
 // Filter returns an interpolation; masks always use nearest.
-func (a *Args) Filter(key string, def item.Filter) item.Filter {
-	name := a.String(key, "")
-	f := def
-	switch name {
-	case "":
-	case "bilinear":
-		f = item.Bilinear
-	case "bicubic":
-		f = item.Bicubic
-	case "nearest", "nearest-exact", "nearest_exact":
-		f = item.Nearest
-	default:
-		a.fail(key, "must be bilinear, bicubic or nearest, not %q", clip(name))
-	}
-	if a.mask {
+func (a *Args) Filter(key string) item.Filter {
+	switch {
+	case a.mask:
+		return item.Nearest
+	case a.Word(key) == "bicubic":
+		return item.Bicubic
+	case a.Word(key) == "nearest":
 		return item.Nearest
 	}
-	return f
+	return item.Bilinear
 }
 
 // Fill returns a colour: one number for all channels, masks included, or one
 // for each.
-func (a *Args) Fill(key string) Fill {
-	return a.color(key, a.Floats(key, []float64{0}))
-}
+func (a *Args) Fill(key string) Fill { return a.color(key, a.Floats(key)) }
 
 // color checks the numbers of a colour.
 func (a *Args) color(key string, v []float64) (c Fill) {
@@ -387,16 +323,4 @@ func (a *Args) perChannel() string {
 		return "one number, as there is one channel"
 	}
 	return fmt.Sprintf("one number or %d, one for each channel", a.pixels.Channels)
-}
-
-// Choice returns one of the given words.
-func (a *Args) Choice(key, def string, words ...string) string {
-	s := a.String(key, def)
-	for _, w := range words {
-		if s == w {
-			return s
-		}
-	}
-	a.fail(key, "must be one of %s, not %q%s", strings.Join(words, ", "), clip(s), "")
-	return def
 }

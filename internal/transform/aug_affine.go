@@ -84,19 +84,27 @@ type randomRotation struct {
 	mode   cdec.WarpMode
 }
 
+var rotationSpec = Spec{
+	Name: "RandomRotation", Doc: "Rotate by a random angle.",
+	Params: []Param{
+		{Name: "degrees", Type: Float, Required: true, Unit: "degrees", Single: true, Counts: []int{2}, Form: "(min, max)", Alone: between(0, 1e6), Range: between(-1e6, 1e6), Help: "anticlockwise angle: x is from -x to x"},
+		interpolation("nearest", "nearest", "bilinear"),
+		{Name: "expand", Type: Bool, Default: false, Help: "enlarge the image so that all of it is visible; then add a transform that fixes the size"},
+		center, fill(0.0, true),
+	},
+	Kinds: moved, Returns: sameShape + " With `expand`, height and width differ per record.", Example: "T.RandomRotation(15)", image: buildRotation,
+}
+
 func buildRotation(a *Args) (Op, error) {
 	op := &randomRotation{named: "RandomRotation"}
-	if !require(a, "degrees", "a number x for [-x, x], or [min, max]") {
-		return op, nil
-	}
-	v := angles(a, "degrees", 2)
+	v := a.Spread("degrees", 0)
 	op.lo, op.hi = v[0], v[1]
-	op.expand = a.Bool("expand", false)
+	op.expand = a.Bool("expand")
 	if op.expand && a.pillow {
 		a.fail("expand", "is not done as Pillow does it")
 	}
 	op.center = centerArg(a)
-	op.mode = warpArgs(a, true)
+	op.mode = warpArgs(a)
 	return op, nil
 }
 
@@ -134,47 +142,29 @@ type randomAffine struct {
 	mode             cdec.WarpMode
 }
 
+var affineSpec = Spec{
+	Name: "RandomAffine", Doc: "Rotate, move, scale and shear at random.",
+	Params: []Param{
+		{Name: "degrees", Type: Float, Required: true, Unit: "degrees", Single: true, Counts: []int{2}, Form: "(min, max)", Alone: between(0, 1e6), Range: between(-1e6, 1e6), Help: "clockwise angle: x is from -x to x, and 0 does not rotate"},
+		{Name: "translate", Type: Float, Optional: true, Counts: []int{2}, Form: "(a, b)", Range: between(0, 1), Help: "largest shift, as fractions of width and height"},
+		{Name: "scale", Type: Float, Optional: true, Counts: []int{2}, Form: "(min, max)", Range: within(1e-6, 1e6), Help: "factor"},
+		{Name: "shear", Type: Float, Optional: true, Unit: "degrees", Single: true, Counts: []int{2, 4}, Form: "(min, max), or (min x, max x, min y, max y)", Alone: belowFrom(0, 90), Range: within(-90, 90),
+			Help: "angle: x is from -x to x along the x axis"},
+		interpolation("nearest", "nearest", "bilinear"), fill(0.0, true), center,
+	},
+	Kinds: moved, Returns: sameShape, Example: "T.RandomAffine(10, translate=(0.1, 0.1))", image: buildAffine,
+}
+
 func buildAffine(a *Args) (Op, error) {
 	op := &randomAffine{named: "RandomAffine"}
-	if !require(a, "degrees", "a number x for [-x, x], or [min, max]; 0 does not rotate") {
-		return op, nil
-	}
-	v := angles(a, "degrees", 2)
+	v := a.Spread("degrees", 0)
 	op.lo, op.hi = v[0], v[1]
-	if a.Has("translate") {
-		op.translate = a.Floats("translate", nil)
-		if len(op.translate) != 2 {
-			a.fail("translate", "must be two numbers")
-			return op, nil
-		}
-		for _, t := range op.translate {
-			if !(t >= 0 && t <= 1) {
-				a.fail("translate", "must be between 0 and 1, not %v", t)
-			}
-		}
-	}
-	if a.Has("scale") {
-		op.scale = a.Floats("scale", nil)
-		if len(op.scale) != 2 {
-			a.fail("scale", "must be two numbers")
-			return op, nil
-		}
-		for _, s := range op.scale {
-			if !(s > 1e-6 && s < 1e6) {
-				a.fail("scale", "must be positive, it is %v", s)
-			}
-		}
-	}
+	op.translate, op.scale = a.Floats("translate"), a.Floats("scale")
 	if a.Has("shear") {
-		op.shear = angles(a, "shear", 2, 4)
-		for _, s := range op.shear {
-			if math.Abs(s) >= 90 {
-				a.fail("shear", "must be between -90 and 90 degrees, it is %v", s)
-			}
-		}
+		op.shear = a.Spread("shear", 0)
 	}
 	op.center = centerArg(a)
-	op.mode = warpArgs(a, true)
+	op.mode = warpArgs(a)
 	return op, nil
 }
 

@@ -1,8 +1,6 @@
 package transform
 
 import (
-	"math"
-
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 )
@@ -15,32 +13,15 @@ type jitterRange struct {
 }
 
 // jitter reads brightness, contrast, saturation or hue: a number x stands for
-// [center-x, center+x], cut at lo when cut is set.
-func jitter(a *Args, key string, center, lo, hi float64, cut bool) jitterRange {
+// [center-x, center+x], cut at 0 when cut is set.
+func jitter(a *Args, key string, center float64, cut bool) jitterRange {
 	if !a.Has(key) {
 		return jitterRange{}
 	}
-	v := a.Floats(key, nil)
-	var r jitterRange
-	switch {
-	case len(v) == 1 && !isList(a, key):
-		if v[0] < 0 {
-			a.fail(key, "must not be negative when it is a single number, it is %v", v[0])
-			return r
-		}
-		r.lo, r.hi = center-v[0], center+v[0]
-		if cut {
-			r.lo = max(r.lo, 0)
-		}
-	case len(v) == 2:
-		r.lo, r.hi = v[0], v[1]
-	default:
-		a.fail(key, "must be a number or a list of two")
-		return r
-	}
-	if !(lo <= r.lo && r.lo <= r.hi && r.hi <= hi) {
-		a.fail(key, "must lie between %v and %v and be increasing, it is [%v, %v]", lo, hi, r.lo, r.hi)
-		return r
+	v := a.Spread(key, center)
+	r := jitterRange{lo: v[0], hi: v[1]}
+	if cut {
+		r.lo = max(r.lo, 0)
 	}
 	r.on = r.lo != center || r.hi != center
 	return r
@@ -52,12 +33,27 @@ type colorJitter struct {
 	factors [4]jitterRange
 }
 
+var colorJitterSpec = Spec{
+	Name: "ColorJitter", Doc: "Change brightness, contrast, saturation and hue, in a random order.", More: "None and 0 change nothing.",
+	Params: []Param{
+		factor("brightness"), factor("contrast"), factor("saturation"),
+		{Name: "hue", Type: Float, Optional: true, Single: true, Counts: []int{2}, Form: "(min, max)", Alone: between(0, 0.5), Range: between(-0.5, 0.5), Ordered: true,
+			Help: "shift as a fraction of a full turn: x is from -x to x"},
+	},
+	Kinds: painted, Returns: sameShape, Example: "T.ColorJitter(0.4, 0.4, 0.4, 0.1)", takes: grayOrRGB, image: buildColorJitter,
+}
+
+func factor(name string) Param {
+	return Param{Name: name, Type: Float, Optional: true, Single: true, Counts: []int{2}, Form: "(min, max)", Range: between(0, 1e6), Ordered: true,
+		Help: "factor: x is from max(0, 1 - x) to 1 + x"}
+}
+
 func buildColorJitter(a *Args) (Op, error) {
 	return &colorJitter{"ColorJitter", [4]jitterRange{
-		jitter(a, "brightness", 1, 0, 1e6, true),
-		jitter(a, "contrast", 1, 0, 1e6, true),
-		jitter(a, "saturation", 1, 0, 1e6, true),
-		jitter(a, "hue", 0, -0.5, 0.5, false),
+		jitter(a, "brightness", 1, true),
+		jitter(a, "contrast", 1, true),
+		jitter(a, "saturation", 1, true),
+		jitter(a, "hue", 0, false),
 	}}, nil
 }
 
@@ -91,9 +87,15 @@ type grayscale struct {
 	channels int
 }
 
+var grayscaleSpec = Spec{
+	Name: "Grayscale", Doc: "Convert to gray.",
+	Params: []Param{{Name: "num_output_channels", Type: Int, Default: 1, Range: between(1, 3), Help: "1, or 3 equal channels"}},
+	Kinds:  painted, Returns: "Channels are `num_output_channels`; same dtype.", Example: "T.Grayscale(3)", takes: grayOrRGB, image: buildGrayscale,
+}
+
 func buildGrayscale(a *Args) (Op, error) {
-	n := a.Int("num_output_channels", 1)
-	if n != 1 && n != 3 {
+	n := a.Int("num_output_channels")
+	if n == 2 {
 		a.fail("num_output_channels", "must be 1 or 3, not %d", n)
 	}
 	return &grayscale{"Grayscale", n}, nil
@@ -120,23 +122,30 @@ func (op *grayscale) Apply(_ *Rand, img *Pixels) error {
 	return nil
 }
 
+var posterizeSpec = Spec{
+	Name: "RandomPosterize", Doc: "Keep only the upper bits of each channel, at random.",
+	Params: []Param{{Name: "bits", Type: Int, Required: true, Range: between(0, 8), Help: "number of bits to keep"}, probability(0.5)},
+	Kinds:  painted, Returns: sameShape, Example: "T.RandomPosterize(4)", image: buildPosterize,
+}
+
 func buildPosterize(a *Args) (Op, error) {
-	require(a, "bits", "the number of bits to keep, 0 to 8")
-	bits := a.Int("bits", 8)
-	if bits < 0 || bits > 8 {
-		a.fail("bits", "must be from 0 to 8, not %d", bits)
-	}
-	return &simple{"RandomPosterize", a.Prob("p", 0.5), func(p cdec.Pixmap) error { return p.Posterize(bits) }}, nil
+	bits := a.Int("bits")
+	return &simple{"RandomPosterize", a.Float("p"), func(p cdec.Pixmap) error { return p.Posterize(bits) }}, nil
+}
+
+var solarizeSpec = Spec{
+	Name: "RandomSolarize", Doc: "Invert the values from a threshold on, at random.",
+	Params: []Param{{Name: "threshold", Type: Float, Required: true, Range: atMost(65535), Help: "threshold in units of the pixels, such as 128 of 255"}, probability(0.5)},
+	Kinds:  painted, Returns: sameShape, Example: "T.RandomSolarize(128)", image: buildSolarize,
 }
 
 func buildSolarize(a *Args) (Op, error) {
-	require(a, "threshold", "the value from which on pixels are inverted")
 	limit := maxValue(a.pixels.DType)
-	threshold := a.Float("threshold", limit)
+	threshold := a.Float("threshold")
 	if !(threshold <= limit) && !a.mask {
 		a.fail("threshold", "must be at most %v, not %v", limit, threshold)
 	}
-	return &simple{"RandomSolarize", a.Prob("p", 0.5), func(p cdec.Pixmap) error { return p.Solarize(threshold) }}, nil
+	return &simple{"RandomSolarize", a.Float("p"), func(p cdec.Pixmap) error { return p.Solarize(threshold) }}, nil
 }
 
 // randomSharpness is torchvision's RandomAdjustSharpness.
@@ -145,13 +154,14 @@ type randomSharpness struct {
 	factor, p float64
 }
 
+var sharpnessSpec = Spec{
+	Name: "RandomAdjustSharpness", Doc: "Sharpen or soften, at random.",
+	Params: []Param{{Name: "sharpness_factor", Type: Float, Required: true, Range: between(0, 1e6), Help: "0 is smooth, 1 is the image, 2 is twice as sharp"}, probability(0.5)},
+	Kinds:  painted, Returns: sameShape, Example: "T.RandomAdjustSharpness(2)", takes: grayOrRGB, image: buildSharpness,
+}
+
 func buildSharpness(a *Args) (Op, error) {
-	require(a, "sharpness_factor", "a number: 0 blurs, 1 changes nothing, 2 sharpens")
-	op := &randomSharpness{"RandomAdjustSharpness", a.Float("sharpness_factor", 1), a.Prob("p", 0.5)}
-	if !(op.factor >= 0 && op.factor <= 1e6) {
-		a.fail("sharpness_factor", "must be between 0 and 1e6, not %v", op.factor)
-	}
-	return op, nil
+	return &randomSharpness{"RandomAdjustSharpness", a.Float("sharpness_factor"), a.Float("p")}, nil
 }
 
 func (op *randomSharpness) Apply(r *Rand, img *Pixels) error {
@@ -178,34 +188,20 @@ type gaussianBlur struct {
 	lo, hi float64
 }
 
+var gaussianBlurSpec = Spec{
+	Name: "GaussianBlur", Doc: "Blur with a Gaussian of random width.",
+	Params: []Param{
+		{Name: "kernel_size", Type: Int, Required: true, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(columns, rows)", Range: between(1, cdec.MaxBlurKernel), Odd: true, Help: "size of the kernel"},
+		{Name: "sigma", Type: Float, Default: []float64{0.1, 2}, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(min, max)", Range: aboveUpTo(0, 1e6), Ordered: true, Help: "standard deviation, or the range to draw it from"},
+	},
+	Kinds: painted, Returns: sameShape, Example: "T.GaussianBlur(23)", image: buildGaussianBlur,
+}
+
 func buildGaussianBlur(a *Args) (Op, error) {
-	op := &gaussianBlur{named: "GaussianBlur", kw: 1, kh: 1}
-	require(a, "kernel_size", "an odd number, or two: [columns, rows]")
-	// A single number, or [n], stands for both sides.
-	k := a.Floats("kernel_size", []float64{1})
-	if len(k) == 1 {
-		k = []float64{k[0], k[0]}
-	}
-	if len(k) != 2 {
-		a.fail("kernel_size", "must be one number or two")
-		return op, nil
-	}
-	for _, x := range k {
-		if x != math.Trunc(x) || x < 1 || math.Mod(x, 2) == 0 || x > cdec.MaxBlurKernel {
-			a.fail("kernel_size", "must be odd and from 1 to %d, not %v", cdec.MaxBlurKernel, x)
-			return op, nil
-		}
-	}
-	op.kw, op.kh = int(k[0]), int(k[1])
-	s := a.Floats("sigma", []float64{0.1, 2})
-	if len(s) == 1 {
-		s = []float64{s[0], s[0]}
-	}
-	if len(s) != 2 || !(0 < s[0] && s[0] <= s[1] && s[1] <= 1e6) {
-		a.fail("sigma", "must be a positive number or two, the smaller one first")
-		return op, nil
-	}
-	op.lo, op.hi = s[0], s[1]
+	op := &gaussianBlur{named: "GaussianBlur"}
+	columns, rows := a.Pair("kernel_size")
+	op.kw, op.kh = int(columns), int(rows)
+	op.lo, op.hi = a.Pair("sigma")
 	return op, nil
 }
 

@@ -66,17 +66,29 @@ type compose struct {
 	pillow bool // the parts compute as Pillow does
 }
 
+var composeSpec = Spec{
+	Name: "Compose", Doc: "Apply several transforms in order, where one is expected.",
+	Params: []Param{inner, {Name: "pillow", Type: Bool, Default: false, Hidden: true, Help: "compute as Pillow does"}},
+	Kinds:  moved, Returns: "Shape and dtype of the last transform.", Example: "T.Compose([T.RandomInvert(), T.RandomEqualize()])", image: buildCompose,
+}
+
 // buildCompose takes, besides the operations, whether they compute as Pillow does with
 // pixels that it has, uint8 of 1 or 3 channels: transforms of torchvision ask for that.
 func buildCompose(a *Args) (Op, error) {
-	a.pillow = a.Bool("pillow", false) || a.pillow
+	a.pillow = a.Bool("pillow") || a.pillow
 	ops, err := parts(a)
 	return &compose{"Compose", ops, 1, a.pillow}, err
 }
 
+var randomApplySpec = Spec{
+	Name: "RandomApply", Doc: "Apply a list of transforms, at random.", More: "In batch_transforms it has one transform of batches.",
+	Params: []Param{inner, probability(0.5)},
+	Kinds:  append(moved, "batch"), Returns: sameShape + " The transforms must keep the size.", Example: "T.RandomApply([T.GaussianBlur(9)], p=0.2)", image: buildRandomApply, batch: buildBatchApply,
+}
+
 func buildRandomApply(a *Args) (Op, error) {
 	ops, err := parts(a)
-	return &compose{"RandomApply", ops, a.Prob("p", 0.5), a.pillow}, err
+	return &compose{"RandomApply", ops, a.Float("p"), a.pillow}, err
 }
 
 func (op *compose) run(r *Rand, img *Pixels, mask bool) error {
@@ -118,12 +130,18 @@ type randomChoice struct {
 	upto []float64
 }
 
+var randomChoiceSpec = Spec{
+	Name: "RandomChoice", Doc: "Apply one of several transforms.", More: "The transforms may be of batches, in batch_transforms.",
+	Params: []Param{inner, {Name: "p", Type: Float, Optional: true, Most: maxOps, Range: atLeast(0), Help: "their probabilities, divided by the sum; None is equal ones"}},
+	Kinds:  append(moved, "batch"), Returns: "Shape and dtype of the transforms, which must agree.", Example: "T.RandomChoice([T.RandomInvert(1), T.RandomEqualize(1)])", image: buildRandomChoice, batch: buildBatchChoice,
+}
+
 func buildRandomChoice(a *Args) (Op, error) {
 	ops, err := parts(a)
 	if err != nil || len(ops) == 0 {
 		return nil, err
 	}
-	return &randomChoice{named(a.op), ops, shares(a, len(ops))}, nil
+	return &randomChoice{named(a.spec.Name), ops, shares(a, len(ops))}, nil
 }
 
 // shares reads the probabilities p of n parts, which need not sum to 1, and
@@ -134,17 +152,13 @@ func shares(a *Args, n int) []float64 {
 		p[i] = 1
 	}
 	if a.Has("p") {
-		if p = a.Floats("p", nil); len(p) != n {
+		if p = a.Floats("p"); len(p) != n {
 			a.fail("p", "has %d probabilities for %d operations", len(p), n)
 			return upto
 		}
 	}
 	sum := 0.0
 	for _, x := range p {
-		if !(x >= 0) || math.IsInf(x, 0) {
-			a.fail("p", "must not be negative, it has %v", x)
-			return upto
-		}
 		sum += x
 	}
 	if !(sum > 0) || math.IsInf(sum, 0) {
@@ -193,6 +207,11 @@ func (op *randomChoice) OutSize(w, h int) (int, int) {
 type randomOrder struct {
 	named
 	parts []Op
+}
+
+var randomOrderSpec = Spec{
+	Name: "RandomOrder", Doc: "Apply several transforms in a random order.", Params: []Param{inner},
+	Kinds: moved, Returns: "Shape and dtype of the transforms, which must agree.", Example: "T.RandomOrder([T.RandomInvert(), T.RandomEqualize()])", image: buildRandomOrder,
 }
 
 func buildRandomOrder(a *Args) (Op, error) {

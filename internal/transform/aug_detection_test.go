@@ -339,7 +339,7 @@ func TestBoxBatchOpsRefused(t *testing.T) {
 		{`{"op":"CutMix"}`, b.info(), "use MixUp or Mosaic"},
 		{`{"op":"Mosaic"}`, BatchInfo{Arrays: b.Arrays[:2]}, "no boxes"},
 		{`{"op":"Mosaic"}`, BatchInfo{Arrays: two}, "several images and boxes"},
-		{`{"op":"Mosaic","p":2}`, b.info(), "between 0 and 1"},
+		{`{"op":"Mosaic","p":2}`, b.info(), "from 0 to 1"},
 		{`{"op":"MixUp"}`, BatchInfo{Arrays: b.Arrays[:2]}, "no labels"},
 	} {
 		if _, _, err := CompileBatchOp(json.RawMessage(c.op), c.in, 0); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -148,7 +148,7 @@ func TestChoiceDistribution(t *testing.T) {
 		}
 	}
 	near(`{"op":"RandomChoice",`+three+`}`, 1.0/3, 1.0/3, 1.0/3, 0)
-	near(`{"op":"OneOf",`+three+`,"p":[1,2,5]}`, 1.0/8, 2.0/8, 5.0/8, 0)
+	near(`{"op":"RandomChoice",`+three+`,"p":[1,2,5]}`, 1.0/8, 2.0/8, 5.0/8, 0)
 	near(`{"op":"RandomApply","p":0.3,"transforms":[{"op":"RandomPosterize","bits":5,"p":1}]}`, 0, 0, 0.3, 0.7)
 	near(`{"op":"RandomOrder",`+three+`}`, 0, 0, 1, 0)
 }

@@ -16,31 +16,21 @@ type elasticTransform struct {
 	spare        sync.Pool // of fields
 }
 
+var elasticSpec = Spec{
+	Name: "ElasticTransform", Doc: "Move every pixel by smoothed noise.", More: "Boxes and key points move by the opposite of the displacement at their position, as in torchvision.",
+	Params: []Param{
+		{Name: "alpha", Type: Float, Default: 50.0, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(x, y)", Range: between(-1e5, 1e5), Help: "strength of the noise"},
+		{Name: "sigma", Type: Float, Default: 5.0, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(x, y)", Range: between(0, cdec.MaxBlurKernel/8), Help: "smoothness of the noise"},
+		interpolation("bilinear", "nearest", "bilinear"), fill(0.0, true),
+	},
+	Kinds: moved, Returns: sameShape, Example: "T.ElasticTransform()", image: buildElastic,
+}
+
 func buildElastic(a *Args) (Op, error) {
 	op := &elasticTransform{named: "ElasticTransform"}
-	for _, p := range []struct {
-		key string
-		dst *[2]float64
-		def float64
-	}{{"alpha", &op.alpha, 50}, {"sigma", &op.sigma, 5}} {
-		v := a.Floats(p.key, []float64{p.def})
-		if len(v) != 1 && len(v) != 2 {
-			a.fail(p.key, "must be one number or two, [x, y]")
-			return op, nil
-		}
-		for i := range p.dst {
-			if p.dst[i] = v[i%len(v)]; !(math.Abs(p.dst[i]) <= 1e5) {
-				a.fail(p.key, "is %v, must be between -1e5 and 1e5", p.dst[i])
-			}
-		}
-	}
-	for _, s := range op.sigma {
-		if s < 0 || elasticKernel(s) > cdec.MaxBlurKernel {
-			a.fail("sigma", "must be between 0 and %d, it is %v", cdec.MaxBlurKernel/8, s)
-		}
-	}
-	op.mode = fillArg(a, "fill", true)
-	op.mode.Bilinear = a.Choice("interpolation", "bilinear", "nearest", "bilinear") == "bilinear" && !a.mask
+	op.alpha[0], op.alpha[1] = a.Pair("alpha")
+	op.sigma[0], op.sigma[1] = a.Pair("sigma")
+	op.mode = warpArgs(a)
 	return op, nil
 }
 

@@ -19,34 +19,34 @@ type randomErasing struct {
 	value        [item.MaxChannels]float64
 }
 
+var erasingSpec = Spec{
+	Name: "RandomErasing", Doc: "Erase a random box, at random.", More: "It may follow Normalize: then `value` is a normalised value, and 0 is the mean colour.",
+	Params: []Param{
+		probability(0.5),
+		{Name: "scale", Type: Float, Default: []float64{0.02, 0.33}, Counts: []int{2}, Range: between(0, 1), Ordered: true, Help: "smallest and largest area of the box, as a fraction of the image"},
+		{Name: "ratio", Type: Float, Default: []float64{0.3, 3.3}, Counts: []int{2}, Range: aboveUpTo(0, 1e6), Ordered: true, Help: "smallest and largest aspect ratio (height / width) of the box"},
+		{Name: "value", Type: Float, Default: 0.0, Single: true, Counts: []int{1, 2, 3, 4}, Form: "one for each channel", Range: between(-unlimited, unlimited), Choices: []string{"random"},
+			Help: "content of the box; \"random\" is normal noise, after Normalize"},
+		inplace,
+	},
+	Kinds: []string{"image", "mask", "array", "frames"}, Returns: sameShape, Example: "T.RandomErasing(0.25)", image: buildErasing,
+}
+
 func buildErasing(a *Args) (Op, error) {
-	op := &randomErasing{named: "RandomErasing", p: a.Prob("p", 0.5)}
-	op.scaleLo, op.scaleHi = a.Pair("scale", 0.02, 0.33)
-	if op.scaleLo < 0 || op.scaleHi > 1 {
-		a.fail("scale", "must be between 0 and 1")
-	}
-	lo, hi := a.Pair("ratio", 0.3, 3.3)
-	if lo <= 0 {
-		a.fail("ratio", "must be positive")
-		return op, nil
-	}
+	op := &randomErasing{named: "RandomErasing", p: a.Float("p"), random: a.Word("value") == "random"}
+	op.scaleLo, op.scaleHi = a.Pair("scale")
+	lo, hi := a.Pair("ratio")
 	op.logLo, op.logHi = math.Log(lo), math.Log(hi)
-	a.Bool("inplace", false)
-	raw := a.Raw("value")
-	if len(raw) > 0 && raw[0] == '"' {
-		op.random = a.Choice("value", "random", "random") == "random"
+	if op.random {
 		return op, nil
 	}
-	v := a.Floats("value", []float64{0})
+	v := a.Floats("value")
 	if len(v) != 1 && len(v) != int(a.pixels.Channels) && !(a.mask && len(v) > 0) {
 		a.fail("value", "must be %s, or \"random\"", a.perChannel())
 		return op, nil
 	}
 	for c := range op.value {
 		op.value[c] = v[c%len(v)]
-		if math.Abs(op.value[c]) > 1e30 {
-			a.fail("value", "must be a finite number")
-		}
 	}
 	return op, nil
 }

@@ -22,10 +22,20 @@ type randomHSV struct {
 	gain [3]float64
 }
 
+var randomHSVSpec = Spec{
+	Name: "RandomHSV", Doc: "Turn the hue and scale saturation and value at random.", More: "It is RandomHSV of Ultralytics, and works on RGB of uint8. Results are within one level of OpenCV's 8-bit HSV.",
+	Params: []Param{
+		{Name: "hgain", Type: Float, Default: 0.5, Range: between(0, 1), Help: "largest turn of the hue, as a fraction of a full turn"},
+		{Name: "sgain", Type: Float, Default: 0.5, Range: between(0, 1), Help: "largest change of the saturation, as a fraction"},
+		{Name: "vgain", Type: Float, Default: 0.5, Range: between(0, 1), Help: "largest change of the value, as a fraction"},
+	},
+	Kinds: painted, Returns: sameShape, Example: "T.RandomHSV(0.015, 0.7, 0.4)", takes: rgbBytes, image: buildRandomHSV,
+}
+
 func buildRandomHSV(a *Args) (Op, error) {
 	op := &randomHSV{named: "RandomHSV"}
 	for i, key := range []string{"hgain", "sgain", "vgain"} {
-		op.gain[i] = a.Prob(key, 0.5)
+		op.gain[i] = a.Float(key)
 	}
 	return op, nil
 }

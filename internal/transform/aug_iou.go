@@ -37,23 +37,35 @@ type randomIoUCrop struct {
 // is found, which for some boxes never happens.
 const maxIoUDraws = 100
 
+var iouCropSpec = Spec{
+	Name: "RandomIoUCrop", Doc: "Cut out a random part that overlaps with a box by at least a random fraction.",
+	More: "Boxes whose centre is outside become empty: add SanitizeBoundingBoxes, and a transform that fixes the size, after it. The batch must have the boxes of the image.",
+	Params: []Param{
+		{Name: "min_scale", Type: Float, Default: 0.3, Range: aboveUpTo(0, 1), Help: "smallest fraction of width and height to keep"},
+		{Name: "max_scale", Type: Float, Default: 1.0, Range: aboveUpTo(0, 1), Help: "largest fraction"},
+		{Name: "min_aspect_ratio", Type: Float, Default: 0.5, Range: above(0), Help: "smallest width / height of the part"},
+		{Name: "max_aspect_ratio", Type: Float, Default: 2.0, Range: above(0), Help: "largest width / height of the part"},
+		{Name: "sampler_options", Type: Float, Optional: true, Most: 64,
+			Help: "overlaps (intersection over union) to draw from; 1 or more is no crop; None is (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1)"},
+		{Name: "trials", Type: Int, Default: 40, Range: between(1, 10000), Help: "number of crops to try for an overlap before another one is drawn"},
+	},
+	Kinds: moved, Returns: "Height and width differ per record; same dtype.", Example: "T.RandomIoUCrop()", image: buildIoUCrop,
+}
+
 func buildIoUCrop(a *Args) (Op, error) {
 	op := &randomIoUCrop{
-		minScale: a.Float("min_scale", 0.3), maxScale: a.Float("max_scale", 1),
-		minRatio: a.Float("min_aspect_ratio", 0.5), maxRatio: a.Float("max_aspect_ratio", 2),
-		options: a.Floats("sampler_options", []float64{0, 0.1, 0.3, 0.5, 0.7, 0.9, 1}), trials: a.Int("trials", 40),
+		minScale: a.Float("min_scale"), maxScale: a.Float("max_scale"),
+		minRatio: a.Float("min_aspect_ratio"), maxRatio: a.Float("max_aspect_ratio"),
+		options: a.Floats("sampler_options"), trials: a.Int("trials"),
 	}
-	if !(op.minScale > 0 && op.minScale <= op.maxScale && op.maxScale <= 1) {
-		a.fail("min_scale", "and max_scale must be between 0 and 1, the smaller one first, they are %v and %v", op.minScale, op.maxScale)
+	if op.options == nil {
+		op.options = []float64{0, 0.1, 0.3, 0.5, 0.7, 0.9, 1}
 	}
-	if !(op.minRatio > 0 && op.minRatio <= op.maxRatio) {
-		a.fail("min_aspect_ratio", "and max_aspect_ratio must be positive, the smaller one first, they are %v and %v", op.minRatio, op.maxRatio)
+	if op.minScale > op.maxScale {
+		a.fail("min_scale", "must be at most max_scale = %v, not %v", op.maxScale, op.minScale)
 	}
-	if len(op.options) == 0 {
-		a.fail("sampler_options", "must be a list of at least one number")
-	}
-	if op.trials < 1 || op.trials > 10000 {
-		a.fail("trials", "must be from 1 to 10000, it is %d", op.trials)
+	if op.minRatio > op.maxRatio {
+		a.fail("min_aspect_ratio", "must be at most max_aspect_ratio = %v, not %v", op.maxRatio, op.minRatio)
 	}
 	return op, nil
 }

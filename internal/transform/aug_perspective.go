@@ -13,15 +13,18 @@ type randomPerspective struct {
 	mode     cdec.WarpMode
 }
 
+var perspectiveSpec = Spec{
+	Name: "RandomPerspective", Doc: "Change the perspective at random: each corner moves inwards.",
+	Params: []Param{
+		{Name: "distortion_scale", Type: Float, Default: 0.5, Range: between(0, 1), Help: "largest move of a corner, as a fraction of half the width and height"},
+		probability(0.5), interpolation("bilinear", "nearest", "bilinear"), fill(0.0, true),
+	},
+	Kinds: moved, Returns: sameShape, Example: "T.RandomPerspective(0.2)", image: buildPerspective,
+}
+
 func buildPerspective(a *Args) (Op, error) {
 	op := &randomPerspective{named: "RandomPerspective"}
-	op.scale = a.Float("distortion_scale", 0.5)
-	if !(op.scale >= 0 && op.scale <= 1) {
-		a.fail("distortion_scale", "must be between 0 and 1, not %v", op.scale)
-	}
-	op.p = a.Prob("p", 0.5)
-	op.mode = fillArg(a, "fill", true)
-	op.mode.Bilinear = a.Choice("interpolation", "bilinear", "nearest", "bilinear") == "bilinear" && !a.mask
+	op.scale, op.p, op.mode = a.Float("distortion_scale"), a.Float("p"), warpArgs(a)
 	return op, nil
 }
 

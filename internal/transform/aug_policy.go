@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -101,7 +102,11 @@ type strengths struct {
 
 func readStrengths(a *Args, space *policySpace, bins int) strengths {
 	s := strengths{space: space}
-	for name, list := range decodeArg(a, "magnitudes", "lists of numbers by operation", map[string][]float64{}) {
+	var lists map[string][]float64
+	if raw := a.Raw("magnitudes"); raw != nil && json.Unmarshal(raw, &lists) != nil {
+		a.fail("magnitudes", "must be lists of numbers by operation")
+	}
+	for name, list := range lists {
 		op := slices.Index(policyNames[:], name)
 		if op < 0 || len(list) != bins {
 			a.fail("magnitudes", "must have %d numbers for each operation, has %d for %q", bins, len(list), clip(name))
@@ -192,16 +197,6 @@ func drawSign(r *Rand, m float64, signed bool) float64 {
 	return m
 }
 
-// bins reads the number of magnitudes.
-func bins(a *Args) int {
-	n := a.Int("num_magnitude_bins", 31)
-	if n < 2 || n > 1<<20 {
-		a.fail("num_magnitude_bins", "must be from 2 to %d, not %d", 1<<20, n)
-		return 31
-	}
-	return n
-}
-
 // randAugment is torchvision's RandAugment.
 type randAugment struct {
 	named
@@ -210,14 +205,26 @@ type randAugment struct {
 	strengths          strengths
 }
 
+var (
+	magnitudes = Param{Name: "magnitudes", Type: Table, Optional: true, Hidden: true, Help: "strengths of each operation"}
+	binsParam  = Param{Name: "num_magnitude_bins", Type: Int, Default: 31, Range: between(2, 1<<20), Help: "number of strengths"}
+)
+
+var randAugmentSpec = Spec{
+	Name: "RandAugment", Doc: "Apply random operations of one strength (RandAugment, arXiv:1909.13719).",
+	Params: []Param{
+		{Name: "num_ops", Type: Int, Default: 2, Range: between(0, maxOps), Help: "number of operations"},
+		{Name: "magnitude", Type: Int, Default: 9, Range: between(0, 1<<20-1), Help: "strength, less than num_magnitude_bins"},
+		binsParam, interpolation("nearest", "nearest", "bilinear"), fill(nil, true), magnitudes,
+	},
+	Kinds: moved, Returns: sameShape, Example: "T.RandAugment()", takes: grayOrRGB, image: buildRandAugment,
+}
+
 func buildRandAugment(a *Args) (Op, error) {
-	n := bins(a)
-	op := &randAugment{"RandAugment", a.Int("num_ops", 2), a.Int("magnitude", 9), n, warpArgs(a, false), readStrengths(a, &autoSpace, n)}
-	if op.n < 0 || op.n > maxOps {
-		a.fail("num_ops", "must be from 0 to %d, not %d", maxOps, op.n)
-	}
-	if op.magnitude < 0 || op.magnitude >= op.bins {
-		a.fail("magnitude", "must be from 0 to num_magnitude_bins-1 = %d, not %d", op.bins-1, op.magnitude)
+	n := a.Int("num_magnitude_bins")
+	op := &randAugment{"RandAugment", a.Int("num_ops"), a.Int("magnitude"), n, warpArgs(a), readStrengths(a, &autoSpace, n)}
+	if op.magnitude >= op.bins {
+		a.fail("magnitude", "must be a whole number from 0 to num_magnitude_bins - 1 = %d, not %d", op.bins-1, op.magnitude)
 	}
 	return op, nil
 }
@@ -247,9 +254,15 @@ type trivialAugment struct {
 	strengths strengths
 }
 
+var trivialAugmentSpec = Spec{
+	Name: "TrivialAugmentWide", Doc: "Apply one random operation of random strength (TrivialAugment, arXiv:2103.10158).",
+	Params: []Param{binsParam, interpolation("nearest", "nearest", "bilinear"), fill(nil, true), magnitudes},
+	Kinds:  moved, Returns: sameShape, Example: "T.TrivialAugmentWide()", takes: grayOrRGB, image: buildTrivialAugment,
+}
+
 func buildTrivialAugment(a *Args) (Op, error) {
-	n := bins(a)
-	return &trivialAugment{"TrivialAugmentWide", n, warpArgs(a, false), readStrengths(a, &wideSpace, n)}, nil
+	n := a.Int("num_magnitude_bins")
+	return &trivialAugment{"TrivialAugmentWide", n, warpArgs(a), readStrengths(a, &wideSpace, n)}, nil
 }
 
 func (op *trivialAugment) run(r *Rand, img *Pixels, mask bool) error {
@@ -281,10 +294,18 @@ type autoAugment struct {
 
 const autoBins = 10
 
+var autoAugmentSpec = Spec{
+	Name: "AutoAugment", Doc: "Apply one of 25 learnt pairs of operations (AutoAugment, arXiv:1805.09501).",
+	Params: []Param{
+		{Name: "policy", Type: Choice, Default: "imagenet", Choices: []string{"imagenet", "cifar10", "svhn"}, Enum: "AutoAugmentPolicy", Help: "the data that the pairs were learnt on"},
+		interpolation("nearest", "nearest", "bilinear"), fill(nil, true), magnitudes,
+	},
+	Kinds: moved, Returns: sameShape, Example: `T.AutoAugment("cifar10")`, takes: grayOrRGB, image: buildAutoAugment,
+}
+
 func buildAutoAugment(a *Args) (Op, error) {
-	name := a.Choice("policy", "imagenet", "imagenet", "cifar10", "svhn")
-	list, err := parsePolicy(autoPolicies[name])
-	return &autoAugment{"AutoAugment", list, warpArgs(a, false), readStrengths(a, &autoSpace, autoBins)}, err
+	list, err := parsePolicy(autoPolicies[a.Word("policy")])
+	return &autoAugment{"AutoAugment", list, warpArgs(a), readStrengths(a, &autoSpace, autoBins)}, err
 }
 
 func (op *autoAugment) run(r *Rand, img *Pixels, mask bool) error {

@@ -5,32 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 )
-
-// batchSpecs lists the operations on whole batches.
-func batchSpecs() []BatchSpec {
-	keys := []string{"alpha", "num_classes", "labels", "images"}
-	return []BatchSpec{
-		{"MixUp", keys, buildMixUp},
-		{"CutMix", keys, buildCutMix},
-		{"Mosaic", []string{"p", "images"}, buildMosaic},
-		{"RandomApply", []string{"transforms", "p"}, buildBatchApply},
-		{"RandomChoice", []string{"transforms", "p"}, buildBatchChoice},
-		{"OneOf", []string{"transforms", "p"}, buildBatchChoice},
-	}
-}
-
-// isBatchOp and isImageOp tell a misplaced operation from a misspelt one.
-func isBatchOp(name string) bool {
-	return slices.ContainsFunc(batchSpecs(), func(s BatchSpec) bool { return s.Name == name })
-}
-
-func isImageOp(name string) bool { return has(specs(), name) }
 
 // SoftSuffix is what the array of soft labels has behind the name of the
 // labels.
@@ -58,11 +37,20 @@ type mixer struct {
 	width, height int  // of the images, 0 when they differ
 }
 
-func buildMixer(a *Args, in BatchInfo) (mixer, []item.Array, error) {
-	m := mixer{alpha: a.Float("alpha", 1)}
-	if !(m.alpha > 0 && m.alpha <= 1e6) {
-		a.fail("alpha", "must be positive, it is %v", m.alpha)
+// mixParams are the parameters of MixUp and CutMix.
+func mixParams(alpha string) []Param {
+	return []Param{
+		{Name: "alpha", Type: Float, Default: 1.0, Range: aboveUpTo(0, 1e6), Help: alpha},
+		{Name: "num_classes", Type: Int, Optional: true, Range: between(1, maxClasses), Help: "number of classes; None is that of the source"},
+		{Name: "labels", Type: Text, Optional: true, Help: "name of the labels, if there are several"},
+		imageNames,
 	}
+}
+
+var imageNames = Param{Name: "images", Type: Names, Optional: true, Help: "names of the images to mix; None is all images"}
+
+func buildMixer(a *Args, in BatchInfo) (mixer, []item.Array, error) {
+	m := mixer{alpha: a.Float("alpha")}
 	if err := m.findImages(a, in); err != nil {
 		return m, nil, err
 	}
@@ -89,13 +77,7 @@ func buildMixer(a *Args, in BatchInfo) (mixer, []item.Array, error) {
 }
 
 func (m *mixer) findImages(a *Args, in BatchInfo) error {
-	var wanted []string
-	if a.Has("images") {
-		if json.Unmarshal(a.Raw("images"), &wanted) != nil {
-			a.fail("images", "must be a list of names of arrays")
-			return nil
-		}
-	}
+	wanted := a.value("images").names
 	var there []string
 	first := true
 	for _, arr := range in.Arrays {
@@ -170,7 +152,7 @@ func (m *mixer) findLabels(a *Args, in BatchInfo) error {
 			there = append(there, arr.Name)
 		}
 	}
-	m.labels = a.String("labels", "")
+	m.labels = a.Word("labels")
 	switch {
 	case m.labels != "":
 		if !contains(there, m.labels) {
@@ -188,7 +170,9 @@ func (m *mixer) findLabels(a *Args, in BatchInfo) error {
 	}
 	m.soft = m.labels + SoftSuffix
 	known := in.Classes[m.labels]
-	m.classes = a.Int("num_classes", known)
+	if m.classes = known; a.Has("num_classes") {
+		m.classes = a.Int("num_classes")
+	}
 	switch {
 	case m.classes == 0 && !a.Has("num_classes"):
 		return fmt.Errorf("the source does not know the number of classes of %q; give num_classes", m.labels)
@@ -296,6 +280,13 @@ func rollSpan(data []byte, rowBytes, rows, lo, hi int) {
 // mixUp is torchvision's MixUp.
 type mixUp struct{ mixer }
 
+var mixUpSpec = Spec{
+	Name: "MixUp", Doc: "Mix each image and label of a batch with the one before it (MixUp, arXiv:1710.09412).",
+	More:   "It goes into batch_transforms, and adds soft labels such as `label_soft`. Shuffle, so that neighbours differ. If images have boxes, the mixed image has the boxes of both.",
+	Params: mixParams("parameter of the Beta distribution that the fraction of an image is drawn from, once per batch"), Keyword: true,
+	Kinds: []string{"batch"}, Returns: "Same images; soft labels are float32 of [classes].", Example: "T.MixUp(alpha=0.2)", batch: buildMixUp,
+}
+
 func buildMixUp(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	m, add, err := buildMixer(a, in)
 	for _, arr := range in.Arrays {
@@ -342,6 +333,13 @@ func (op *mixUp) apply(b *Batch, lam float64) error {
 
 // cutMix is torchvision's CutMix.
 type cutMix struct{ mixer }
+
+var cutMixSpec = Spec{
+	Name: "CutMix", Doc: "Paste a random box of the image before into each image of a batch (arXiv:1905.04899).",
+	More:   "It goes into batch_transforms. Labels are mixed by area, as MixUp does. The images must have one size.",
+	Params: mixParams("parameter of the Beta distribution that the kept fraction is drawn from"), Keyword: true,
+	Kinds: []string{"batch"}, Returns: "Same images; soft labels are float32 of [classes].", Example: "T.CutMix()", batch: buildCutMix,
+}
 
 func buildCutMix(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	m, add, err := buildMixer(a, in)
@@ -451,7 +449,7 @@ func batchParts(a *Args, in BatchInfo) (ops []softener, add []item.Array, err er
 		}
 		s, ok := op.(softener)
 		if !ok {
-			return nil, nil, fmt.Errorf("%s cannot stand inside %s", opWord(r), a.op)
+			return nil, nil, fmt.Errorf("%s cannot stand inside %s", opWord(r), a.spec.Name)
 		}
 		ops = append(ops, s)
 		if i == 0 {
@@ -496,7 +494,7 @@ func buildBatchApply(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	if len(ops) > 1 {
 		err = fmt.Errorf("takes one operation on batches, not %d", len(ops))
 	}
-	return &batchChoice{ops, []float64{1}, a.Prob("p", 0.5)}, add, err
+	return &batchChoice{ops, []float64{1}, a.Float("p")}, add, err
 }
 
 // ApplyBatch makes it a BatchOp.

@@ -182,7 +182,7 @@ func TestCutMixBoxes(t *testing.T) {
 func TestBatchComposites(t *testing.T) {
 	for _, text := range []string{
 		`{"op":"RandomChoice","transforms":[{"op":"MixUp","alpha":0.2},{"op":"CutMix"}],"p":[1,3]}`,
-		`{"op":"RandomApply","p":0.5,"transforms":[{"op":"OneOf","transforms":[{"op":"MixUp"},{"op":"CutMix"}]}]}`,
+		`{"op":"RandomApply","p":0.5,"transforms":[{"op":"RandomChoice","transforms":[{"op":"MixUp"},{"op":"CutMix"}]}]}`,
 		`{"op":"RandomApply","p":0,"transforms":[{"op":"MixUp"}]}`,
 	} {
 		kinds := map[string]int{}
@@ -255,7 +255,7 @@ func TestBatchErrors(t *testing.T) {
 		{`{"op":"MixUp"}`, []item.Array{image, deep, label}, known, `MixUp: takes images of uint8, float16, bfloat16 or float32, but "deep" is uint16`},
 		{`{"op":"MixUp"}`, []item.Array{image, label}, map[string]int{"label": 0}, "give num_classes"},
 		{`{"op":"MixUp","num_classes":2}`, []item.Array{image, label}, known, "from 3 to"},
-		{`{"op":"MixUp","alpha":0}`, []item.Array{image, label}, known, "alpha must be positive"},
+		{`{"op":"MixUp","alpha":0}`, []item.Array{image, label}, known, "alpha must be a number above 0"},
 		{`{"op":"MixUp","labels":"lable"}`, []item.Array{image, label}, known, `did you mean "label"?`},
 		{`{"op":"MixUp","images":["imag"]}`, []item.Array{image, label}, known, `did you mean "image"?`},
 		{`{"op":"CutMix"}`, []item.Array{image, small, label}, known, "different sizes"},

@@ -74,15 +74,6 @@ type BatchInfo struct {
 	Classes map[string]int
 }
 
-// BatchSpec describes an operation on batches.
-type BatchSpec struct {
-	Name string
-	Keys []string
-	// Build makes the operation and says which arrays it adds to the batch,
-	// such as soft labels.
-	Build func(a *Args, in BatchInfo) (op BatchOp, add []item.Array, err error)
-}
-
 // CompileBatchOp reads the operation at place pos of the list.
 func CompileBatchOp(raw json.RawMessage, in BatchInfo, pos int) (BatchOp, []item.Array, error) {
 	if pos >= maxOps {
@@ -96,28 +87,26 @@ func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []it
 	if err != nil {
 		return nil, nil, err
 	}
-	var known []string
-	for _, s := range batchSpecs() {
-		if s.Name != name {
-			known = append(known, s.Name)
-			continue
+	if !is(onBatches, name) {
+		if is(onImages, name) {
+			return nil, nil, fmt.Errorf("%s works on single images, not on batches; in Python it goes into fields=", name)
 		}
-		if err := checkKeys(vals, name, s.Keys); err != nil {
-			return nil, nil, err
-		}
-		a := &Args{op: name, vals: vals, opContext: opContext{depth: depth}}
-		op, add, err := s.Build(a, in)
-		if a.err != nil {
-			err = a.err
-		} else if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		return op, add, err
+		return nil, nil, fmt.Errorf("there is no batch operation %q%s", name, DidYouMean(name, names(onBatches)))
 	}
-	if isImageOp(name) {
-		return nil, nil, fmt.Errorf("%s works on single images, not on batches; in Python it goes into fields=", name)
+	s := registry[name]
+	got, err := s.check(vals)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, nil, fmt.Errorf("there is no batch operation %q%s", name, DidYouMean(name, known))
+	a := &Args{spec: s, got: got, vals: vals, opContext: opContext{depth: depth}}
+	op, add, err := s.batch(a, in)
+	switch {
+	case a.err != nil:
+		return nil, nil, a.err
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return op, add, nil
 }
 
 // NewBatchRand returns the numbers of batch operation op for the batch whose

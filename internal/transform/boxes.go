@@ -2,6 +2,7 @@ package transform
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -159,11 +160,7 @@ func BoxOpName(op BoxOp) string {
 }
 
 func boxOpNames() string {
-	var names []string
-	for _, s := range boxSpecs() {
-		names = append(names, s.Name)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(names(func(s *Spec) bool { return s.image != nil && !slices.Contains(s.Kinds, "image") }), ", ")
 }
 
 // BoxFormatOf is the format that boxes have behind the operations of their image
@@ -202,18 +199,6 @@ func DropsBoxes(prog *Program, own []BoxOp) bool {
 	return false
 }
 
-// boxSpecs lists the operations on boxes and key points.
-func boxSpecs() []Spec {
-	return []Spec{
-		{"ClampBoundingBoxes", []string{"clamping_mode"}, nil, func(a *Args) (Op, error) {
-			return clampBoxes{a.Choice("clamping_mode", "auto", "auto", "soft", "hard", "none") == "none"}, nil
-		}},
-		{"ClampKeyPoints", nil, nil, func(*Args) (Op, error) { return clampPoints{}, nil }},
-		{"ConvertBoundingBoxFormat", []string{"format"}, nil, buildConvertBoxes},
-		{"SanitizeBoundingBoxes", []string{"min_size", "min_area"}, nil, buildSanitizeBoxes},
-	}
-}
-
 // clampBoxes cuts boxes at the borders of the image.
 type clampBoxes struct{ off bool }
 
@@ -241,11 +226,36 @@ func (clampPoints) ApplyBoxes(p *Places) {
 // moved they are corners.
 type convertBoxes struct{ format BoxFormat }
 
-func buildConvertBoxes(a *Args) (Op, error) {
-	if !require(a, "format", "one of "+strings.Join(boxFormats, ", ")) {
-		return &convertBoxes{}, nil
+var (
+	clampBoxesSpec = Spec{
+		Name: "ClampBoundingBoxes", Doc: "Cut boxes at the borders of the image.",
+		Params: []Param{{Name: "clamping_mode", Type: Choice, Default: "auto", Optional: true, Choices: []string{"auto", "soft", "hard"}, Help: "None does nothing; the others are the same, because boxes are not rotated"}},
+		Kinds:  places, Returns: sameShape, Example: "T.ClampBoundingBoxes()",
+		image: func(a *Args) (Op, error) { return clampBoxes{a.None("clamping_mode")}, nil },
 	}
-	f, err := ParseBoxFormat(a.String("format", ""))
+	clampPointsSpec = Spec{
+		Name: "ClampKeyPoints", Doc: "Move key points that are outside of the image to its outermost pixels.", Kinds: []string{"keypoints"}, Returns: sameShape, Example: "T.ClampKeyPoints()",
+		image: func(*Args) (Op, error) { return clampPoints{}, nil },
+	}
+	convertBoxesSpec = Spec{
+		Name: "ConvertBoundingBoxFormat", Doc: "Choose the format of boxes in the batch.",
+		Params: []Param{{Name: "format", Type: Choice, Required: true, Choices: boxFormats, Enum: "BoundingBoxFormat", Help: "the format"}},
+		Kinds:  []string{"boxes"}, Returns: sameShape, Example: `T.ConvertBoundingBoxFormat("XYXY")`, image: buildConvertBoxes,
+	}
+	sanitizeBoxesSpec = Spec{
+		Name: "SanitizeBoundingBoxes", Doc: "Drop boxes that are too small or reach out of the image.", More: "Their labels, key points and areas are dropped, too.",
+		Params: []Param{
+			{Name: "min_size", Type: Float, Default: 1.0, Range: atLeast(1), Unit: "pixels", Help: "smallest width and height to keep"},
+			{Name: "min_area", Type: Float, Default: 1.0, Range: atLeast(1), Unit: "pixels", Help: "smallest area to keep"},
+		},
+		Kinds: places, Returns: "Fewer rows; same dtype.", Example: "T.SanitizeBoundingBoxes(min_size=2)", image: buildSanitizeBoxes,
+	}
+)
+
+var places = []string{"boxes", "keypoints"}
+
+func buildConvertBoxes(a *Args) (Op, error) {
+	f, err := ParseBoxFormat(a.Word("format"))
 	return &convertBoxes{f}, err
 }
 
@@ -255,15 +265,7 @@ func (*convertBoxes) ApplyBoxes(*Places) {}
 type sanitizeBoxes struct{ minSize, minArea float32 }
 
 func buildSanitizeBoxes(a *Args) (Op, error) {
-	size, area := a.Float("min_size", 1), a.Float("min_area", 1)
-	for _, v := range []struct {
-		key string
-		v   float64
-	}{{"min_size", size}, {"min_area", area}} {
-		if !(v.v >= 1) {
-			a.fail(v.key, "must be at least 1, it is %v", v.v)
-		}
-	}
+	size, area := a.Float("min_size"), a.Float("min_area")
 	return &sanitizeBoxes{float32(size), float32(area)}, nil
 }
 

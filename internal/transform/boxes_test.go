@@ -190,7 +190,7 @@ func TestBoxesFollow(t *testing.T) {
 // that names one.
 func TestSanitizeBoxes(t *testing.T) {
 	prog := compileList(t, `[{"op":"CenterCrop","size":[20,30]},{"op":"SanitizeBoundingBoxes","min_size":3,"min_area":12},{"op":"RandomHorizontalFlip","p":1},
-		{"op":"ConvertBoundingBoxFormat","format":"cxcywh"}]`, 40, 40)
+		{"op":"ConvertBoundingBoxFormat","format":"CXCYWH"}]`, 40, 40)
 	boxes := [][4]float32{
 		{6, 11, 9, 15},   // 3 x 4: just large enough
 		{6, 11, 9, 14.9}, // its area is not
@@ -225,7 +225,7 @@ func TestSanitizeBoxes(t *testing.T) {
 }
 
 func TestClampPlaces(t *testing.T) {
-	prog := compileList(t, `[{"op":"ClampBoundingBoxes"},{"op":"ClampKeyPoints"},{"op":"ClampBoundingBoxes","clamping_mode":"none"}]`, 10, 8)
+	prog := compileList(t, `[{"op":"ClampBoundingBoxes"},{"op":"ClampKeyPoints"},{"op":"ClampBoundingBoxes","clamping_mode":null}]`, 10, 8)
 	p := placesOf([][4]float32{{-1, -2, 11, 9}, {3, 4, 5, 6}}, [][2]float32{{-1, 9}, {9.5, 3}})
 	if err := p.Follow(prog, nil, 0, 0, 0, 10, 8); err != nil {
 		t.Fatal(err)
@@ -256,10 +256,10 @@ func TestBoxOpsRefused(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"op":"RandomCrop","size":3}`:                         `follow those of "image" by themselves`,
 		`{"op":"ConvertBoundingBoxFormat"}`:                    "format is missing",
-		`{"op":"ConvertBoundingBoxFormat","format":"LTRB"}`:    "not a format of boxes",
+		`{"op":"ConvertBoundingBoxFormat","format":"LTRB"}`:    `"XYXY", "XYWH" or "CXCYWH"`,
 		`{"op":"SanitizeBoundingBoxes","min_size":0}`:          "at least 1",
 		`{"op":"SanitizeBoundingBoxes","min":1}`:               "no parameter",
-		`{"op":"ClampBoundingBoxes","clamping_mode":"gentle"}`: "one of",
+		`{"op":"ClampBoundingBoxes","clamping_mode":"gentle"}`: `"auto", "soft" or "hard"`,
 	} {
 		_, err := CompileBoxes(&Output{Name: "boxes", Ops: []json.RawMessage{json.RawMessage(list)}}, "image")
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -19,27 +19,26 @@ type ClipCrop struct {
 // maxClipFrames bounds both.
 const maxClipFrames = 1 << 16
 
+var (
+	clipParams = []Param{
+		{Name: "frames", Type: Int, Required: true, Range: between(1, maxClipFrames), Unit: "frames", Help: "number of frames to take"},
+		{Name: "stride", Type: Int, Default: 1, Range: between(1, maxClipFrames), Unit: "frames", Help: "distance between them"},
+	}
+	randomClipSpec = Spec{
+		Name: "video.RandomClip", Doc: "Take frames from a random position of a clip, which differs per epoch.", More: "If a clip is too short, its last frame is repeated.",
+		Params: clipParams, Kinds: []string{"frames"}, Returns: "[frames, height, width, 3]; uint8.", Example: "video.RandomClip(16, stride=2)", clip: buildClipCrop(true),
+	}
+	centerClipSpec = Spec{
+		Name: "video.CenterClip", Doc: "Take frames from the middle of a clip.", More: "If a clip is too short, its last frame is repeated.",
+		Params: clipParams, Kinds: []string{"frames"}, Returns: "[frames, height, width, 3]; uint8.", Example: "video.CenterClip(16)", clip: buildClipCrop(false),
+	}
+)
+
 func buildClipCrop(random bool) func(a *Args) (Op, error) {
 	return func(a *Args) (Op, error) {
-		c := &ClipCrop{Frames: a.Int("frames", 0), Stride: a.Int("stride", 1), random: random}
-		if c.Frames < 1 || c.Frames > maxClipFrames {
-			a.fail("frames", "must be from 1 to %d, not %d", maxClipFrames, c.Frames)
-		}
-		if c.Stride < 1 || c.Stride > maxClipFrames {
-			a.fail("stride", "must be from 1 to %d, not %d", maxClipFrames, c.Stride)
-		}
-		return c, nil
+		return &ClipCrop{Frames: a.Int("frames"), Stride: a.Int("stride"), random: random}, nil
 	}
 }
-
-// clipSpecs lists the operations on clips.
-func clipSpecs() []Spec {
-	keys := []string{"frames", "stride"}
-	return []Spec{{"RandomClip", keys, nil, buildClipCrop(true)}, {"CenterClip", keys, nil, buildClipCrop(false)}}
-}
-
-// isClipOp says whether an operation is one on clips and not on images.
-func isClipOp(name string) bool { return has(clipSpecs(), name) }
 
 // CutClip takes the first operation of an output off it, where that takes frames of a
 // clip; nil where it does not.
@@ -48,10 +47,10 @@ func CutClip(out *Output) (*ClipCrop, error) {
 		return nil, nil
 	}
 	name, vals, err := splitOp(out.Ops[0])
-	if err != nil || !isClipOp(name) {
+	if err != nil || !is(onClips, name) {
 		return nil, nil // what is wrong with it is found as of any
 	}
-	op, _, err := buildOp(clipSpecs(), name, vals, opContext{pixels: item.RGB})
+	op, err := buildOp(func(s *Spec) builder { return s.clip }, name, vals, opContext{pixels: item.RGB})
 	if err != nil {
 		return nil, fmt.Errorf("output %q: operation 1: %w", out.Name, err)
 	}

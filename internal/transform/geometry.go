@@ -8,24 +8,10 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-func geometrySpecs() []Spec {
-	return []Spec{
-		{"Resize", []string{"size", "interpolation", "max_size", "antialias"}, nil, buildResize},
-		{"CenterCrop", []string{"size"}, nil, buildCenterCrop},
-		{"RandomCrop", []string{"size", "padding", "pad_if_needed", "fill", "padding_mode"}, nil, buildRandomCrop},
-		{"RandomIoUCrop", []string{"min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio", "sampler_options", "trials"}, nil, buildIoUCrop},
-		{"RandomResizedCrop", []string{"size", "scale", "ratio", "interpolation", "antialias"}, nil, buildRandomResizedCrop},
-		{"LetterBox", []string{"size", "fill", "center", "scaleup"}, nil, buildLetterBox},
-		{"Pad", []string{"padding", "fill", "padding_mode"}, nil, buildPad},
-		{"RandomHorizontalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5)}, nil }},
-		{"RandomVerticalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5), vertical: true}, nil }},
-	}
-}
-
 // checkAntialias refuses antialias=False: the kernels always antialias.
 func checkAntialias(a *Args) {
-	if !a.Bool("antialias", true) {
-		a.fail("antialias", "must be true: resizing without antialias is not offered")
+	if !a.Bool("antialias") {
+		a.fail("antialias", "must be True: resizing without antialiasing is not supported")
 	}
 }
 
@@ -36,14 +22,26 @@ type resize struct {
 	filter  item.Filter
 }
 
+var resizeSpec = Spec{
+	Name: "Resize", Doc: "Scale the image.", More: "A batch needs images of one size: after a single number, add a crop.",
+	Params: []Param{
+		{Name: "size", Type: Int, Optional: true, Required: true, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(height, width)", Range: between(1, maxSide),
+			Help: "new length of the shorter side, or new height and width; None scales the longer side to max_size"},
+		filter(),
+		{Name: "max_size", Type: Int, Optional: true, Unit: "pixels", Range: between(1, maxSide), Help: "limit for the longer side, with a single number as size"},
+		antialias,
+	},
+	Kinds: moved, Returns: "The shorter side, or height and width, are `size`; same dtype.", Example: "T.Resize(256)", image: buildResize,
+}
+
 func buildResize(a *Args) (Op, error) {
-	op := &resize{filter: a.Filter("interpolation", item.Bilinear)}
+	op := &resize{filter: a.Filter("interpolation")}
 	checkAntialias(a)
-	op.maxSize = a.Int("max_size", 0)
-	if a.Has("max_size") && (op.maxSize < 1 || op.maxSize > maxSide) {
-		a.fail("max_size", "must be from 1 to %d, not %d", maxSide, op.maxSize)
-	}
-	if !a.Has("size") && op.maxSize > 0 {
+	op.maxSize = a.Int("max_size")
+	if !a.Has("size") {
+		if op.maxSize == 0 {
+			a.fail("size", "is None, which needs max_size")
+		}
 		return op, nil // scale the longer side to max_size
 	}
 	op.h, op.w = a.Size("size")
@@ -96,6 +94,11 @@ func (op *resize) OutSize(w, h int) (int, int) {
 // with zeros.
 type centerCrop struct{ h, w int }
 
+var centerCropSpec = Spec{
+	Name: "CenterCrop", Doc: "Cut out the centre.", More: "Smaller images are padded with 0.",
+	Params: []Param{side("size of the cut")}, Kinds: moved, Returns: sized, Example: "T.CenterCrop(224)", image: buildCenterCrop,
+}
+
 func buildCenterCrop(a *Args) (Op, error) {
 	h, w := a.Square("size")
 	return &centerCrop{h, w}, nil
@@ -126,10 +129,23 @@ type randomCrop struct {
 	fill                     Fill
 }
 
+var randomCropSpec = Spec{
+	Name: "RandomCrop", Doc: "Cut a part of fixed size out of a random position.",
+	Params: []Param{
+		side("size of the cut"),
+		optional(border),
+		{Name: "pad_if_needed", Type: Bool, Default: false, Help: "pad images that are smaller than size; otherwise they are errors"},
+		fill(0.0, false),
+		{Name: "padding_mode", Type: Choice, Default: "constant", Choices: []string{"constant", "edge", "reflect", "symmetric"},
+			Help: "content of the border: the fill, the outermost pixel, or the image mirrored without or with that pixel"},
+	},
+	Kinds: moved, Returns: sized, Example: "T.RandomCrop(32, padding=4)", image: buildRandomCrop,
+}
+
 func buildRandomCrop(a *Args) (Op, error) {
-	op := &randomCrop{padIfNeeded: a.Bool("pad_if_needed", false), fill: a.Fill("fill")}
+	op := &randomCrop{padIfNeeded: a.Bool("pad_if_needed"), fill: a.Fill("fill")}
 	op.h, op.w = a.Square("size")
-	mode := padModes[a.Choice("padding_mode", "constant", "constant", "edge", "reflect", "symmetric")]
+	mode := padModes[a.Word("padding_mode")]
 	op.left, op.top, op.right, op.bottom = padding(a)
 	if mode != cdec.PadConstant {
 		return &paddedCrop{"RandomCrop", op, mode}, nil
@@ -139,14 +155,7 @@ func buildRandomCrop(a *Args) (Op, error) {
 
 // padding are the pixels to add on each side.
 func padding(a *Args) (left, top, right, bottom int) {
-	pad := a.Floats("padding", []float64{0})
-	for _, p := range pad {
-		if p != math.Trunc(p) || p < 0 || p > maxSide {
-			a.fail("padding", "must be whole numbers from 0 to %d", maxSide)
-			return 0, 0, 0, 0
-		}
-	}
-	switch len(pad) {
+	switch pad := a.Floats("padding"); len(pad) {
 	case 1:
 		return int(pad[0]), int(pad[0]), int(pad[0]), int(pad[0])
 	case 2:
@@ -154,7 +163,6 @@ func padding(a *Args) (left, top, right, bottom int) {
 	case 4:
 		return int(pad[0]), int(pad[1]), int(pad[2]), int(pad[3])
 	}
-	a.fail("padding", "must be one number, two (left and right, top and bottom) or four (left, top, right, bottom)")
 	return 0, 0, 0, 0
 }
 
@@ -195,18 +203,23 @@ type randomResizedCrop struct {
 	filter           item.Filter
 }
 
+var randomResizedCropSpec = Spec{
+	Name: "RandomResizedCrop", Doc: "Cut out a part of random area and aspect ratio, and scale it to one size.",
+	Params: []Param{
+		side("size of the result"),
+		{Name: "scale", Type: Float, Default: []float64{0.08, 1}, Counts: []int{2}, Range: between(0, 1e6), Ordered: true, Help: "smallest and largest area of the part, as a fraction of the image"},
+		{Name: "ratio", Type: Float, Default: []float64{3.0 / 4.0, 4.0 / 3.0}, Counts: []int{2}, Range: aboveUpTo(0, 1e6), Ordered: true, Help: "smallest and largest aspect ratio (width / height) of the part"},
+		filter(), antialias,
+	},
+	Kinds: moved, Returns: sized, Example: "T.RandomResizedCrop(224)", image: buildRandomResizedCrop,
+}
+
 func buildRandomResizedCrop(a *Args) (Op, error) {
-	op := &randomResizedCrop{filter: a.Filter("interpolation", item.Bilinear)}
+	op := &randomResizedCrop{filter: a.Filter("interpolation")}
 	checkAntialias(a)
 	op.h, op.w = a.Square("size")
-	op.scaleLo, op.scaleHi = a.Pair("scale", 0.08, 1)
-	op.ratioLo, op.ratioHi = a.Pair("ratio", 3.0/4.0, 4.0/3.0)
-	if op.scaleLo < 0 {
-		a.fail("scale", "must not be negative")
-	}
-	if op.ratioLo <= 0 {
-		a.fail("ratio", "must be positive")
-	}
+	op.scaleLo, op.scaleHi = a.Pair("scale")
+	op.ratioLo, op.ratioHi = a.Pair("ratio")
 	op.logLo, op.logHi = math.Log(op.ratioLo), math.Log(op.ratioHi)
 	return op, nil
 }
@@ -246,6 +259,17 @@ type randomFlip struct {
 	vertical bool
 }
 
+var (
+	horizontalFlipSpec = Spec{
+		Name: "RandomHorizontalFlip", Doc: "Swap left and right at random.", Params: []Param{probability(0.5)}, Kinds: moved, Returns: sameShape,
+		Example: "T.RandomHorizontalFlip()", image: func(a *Args) (Op, error) { return &randomFlip{p: a.Float("p")}, nil },
+	}
+	verticalFlipSpec = Spec{
+		Name: "RandomVerticalFlip", Doc: "Swap top and bottom at random.", Params: []Param{probability(0.5)}, Kinds: moved, Returns: sameShape,
+		Example: "T.RandomVerticalFlip()", image: func(a *Args) (Op, error) { return &randomFlip{p: a.Float("p"), vertical: true}, nil },
+	}
+)
+
 func (op *randomFlip) Draw(r *Rand, _, _ int) Step {
 	flip := r.Bool(op.p)
 	return Step{FlipH: flip && !op.vertical, FlipV: flip && op.vertical}
@@ -259,13 +283,18 @@ type pad struct {
 	fill                     Fill
 }
 
+var padSpec = Spec{
+	Name: "Pad", Doc: "Add a border to the image.",
+	Params: []Param{
+		required(border), fill(0.0, false),
+		{Name: "padding_mode", Type: Choice, Default: "constant", Choices: []string{"constant"}, Help: "content of the border; RandomCrop has the other modes"},
+	},
+	Kinds: moved, Returns: "Height and width grow by `padding`; same dtype.", Example: "T.Pad(4)", image: buildPad,
+}
+
 func buildPad(a *Args) (Op, error) {
 	op := &pad{fill: a.Fill("fill")}
-	if !require(a, "padding", "one number, two or four") {
-		return op, nil
-	}
 	op.left, op.top, op.right, op.bottom = padding(a)
-	a.Choice("padding_mode", "constant", "constant")
 	return op, nil
 }
 
@@ -294,8 +323,20 @@ type letterBox struct {
 // letterFill is the gray that detectors of the YOLO family are trained with.
 const letterFill = 114
 
+var letterBoxSpec = Spec{
+	Name: "LetterBox", Doc: "Scale the image so that it just fits, and put it on a background.",
+	More: "It works as LetterBox of Ultralytics does, but scaling down is antialiased.",
+	Params: []Param{
+		side("size of the result"),
+		optional(colour("fill", "colour of the background; None is gray, 114 of 255, and 0 for masks", nil)),
+		{Name: "center", Type: Bool, Default: true, Help: "put the image in the middle; otherwise into the upper left corner"},
+		{Name: "scaleup", Type: Bool, Default: true, Help: "also enlarge small images"},
+	},
+	Kinds: moved, Returns: sized, Example: "T.LetterBox(640)", image: buildLetterBox,
+}
+
 func buildLetterBox(a *Args) (Op, error) {
-	op := &letterBox{center: a.Bool("center", true), scaleup: a.Bool("scaleup", true), filter: item.Bilinear}
+	op := &letterBox{center: a.Bool("center"), scaleup: a.Bool("scaleup"), filter: item.Bilinear}
 	op.h, op.w = a.Square("size")
 	switch {
 	case a.Has("fill"):

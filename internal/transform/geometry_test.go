@@ -49,7 +49,7 @@ func TestResizeSizesAreTorchvisions(t *testing.T) {
 		if maxSize == 0 {
 			text = fmt.Sprintf(`{"op":"Resize","size":%d}`, size)
 		} else if size == 0 {
-			text = fmt.Sprintf(`{"op":"Resize","max_size":%d}`, maxSize)
+			text = fmt.Sprintf(`{"op":"Resize","size":null,"max_size":%d}`, maxSize)
 		}
 		gw, gh := mustOp(t, text).(GeometryOp).OutSize(w, h)
 		if gw != c[4] || gh != c[5] {
@@ -279,19 +279,19 @@ func TestCompileRefuses(t *testing.T) {
 		`{"op":"Normalise","mean":0,"std":1}`:                      `output "image": operation 1: there is no operation "Normalise"; did you mean "Normalize"?`,
 		`{"op":"RandomResizedCrop","size":8,"ration":[1,2]}`:       `did you mean "ratio"?`,
 		`{"op":"RandomResizedCrop"}`:                               "RandomResizedCrop: size is missing",
-		`{"op":"RandomResizedCrop","size":[1,2,3]}`:                "must be a number or [height, width]",
+		`{"op":"RandomResizedCrop","size":[1,2,3]}`:                "or (height, width)",
 		`{"op":"RandomResizedCrop","size":8,"scale":[1,0.5]}`:      "the smaller one first",
-		`{"op":"RandomResizedCrop","size":-8}`:                     "must be whole numbers from 1",
-		`{"op":"RandomHorizontalFlip","p":2}`:                      "p must be between 0 and 1",
+		`{"op":"RandomResizedCrop","size":-8}`:                     "must be a whole number from 1",
+		`{"op":"RandomHorizontalFlip","p":2}`:                      "p must be a number from 0 to 1",
 		`{"op":"RandomHorizontalFlip","p":"x"}`:                    "p must be a number",
 		`{"op":"Resize","size":256}`:                               "its size differs from record to record",
-		`{"op":"Resize","size":[8,8],"antialias":false}`:           "antialias must be true",
-		`{"op":"Resize","size":[8,8],"interpolation":"lanczos"}`:   "must be bilinear, bicubic or nearest",
+		`{"op":"Resize","size":[8,8],"antialias":false}`:           "antialias must be True",
+		`{"op":"Resize","size":[8,8],"interpolation":"lanczos"}`:   `must be "bilinear", "bicubic" or "nearest"`,
 		`{"op":"Normalize","mean":[0],"std":[1]}`:                  `put ToDtype("float32", scale=True) before it`,
-		`{"op":"ToDtype","dtype":"int8"}`:                          "must be uint8, uint16, float16, bfloat16 or float32",
+		`{"op":"ToDtype","dtype":"int8"}`:                          `must be "uint8", "uint16", "float16", "bfloat16" or "float32"`,
 		`{"size":3}`:                                               "lacks its name",
 		`[]`:                                                       "must be an object",
-		`{"op":"RandomCrop","size":8,"padding_mode":"reflection"}`: `must be one of constant, edge, reflect, symmetric`,
+		`{"op":"RandomCrop","size":8,"padding_mode":"reflection"}`: `must be "constant", "edge", "reflect" or "symmetric"`,
 	} {
 		_, err := Compile(Output{Name: "image", Ops: list(text)}, Input{})
 		if err == nil || !strings.Contains(err.Error(), want) {

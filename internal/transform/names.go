@@ -7,24 +7,6 @@ import (
 	"strings"
 )
 
-// Operations returns the operations on single records and the parameters of each.
-func Operations() map[string][]string {
-	all := map[string][]string{}
-	for _, s := range slices.Concat(specs(), soundSpecs(), volumeSpecs(), clipSpecs()) {
-		all[s.Name] = append([]string{}, slices.Sorted(slices.Values(s.Keys))...) // [] and not null
-	}
-	return all
-}
-
-// BatchOperations returns the operations on batches and the parameters of each.
-func BatchOperations() map[string][]string {
-	all := map[string][]string{}
-	for _, s := range batchSpecs() {
-		all[s.Name] = slices.Sorted(slices.Values(s.Keys))
-	}
-	return all
-}
-
 // OutputKeys returns the keys of an output.
 func OutputKeys() []string { return slices.Clone(outputKeys) }
 
@@ -34,7 +16,6 @@ func DTypes() []string {
 	for _, t := range toDtypes {
 		all = append(all, t.String())
 	}
-	slices.Sort(all)
 	return all
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
 	"github.com/stokerdata/stoker/internal/item"
@@ -369,6 +368,12 @@ func (p *puller) temp(from, n int64) ([]float32, error) {
 // soundDType is ToDtype of sound.
 type soundDType struct{ dtype item.DType }
 
+var decodeSpec = Spec{
+	Name: "audio.Decode", Doc: "Decode, and do nothing else.", More: "The other transforms of audio decode as well.", Kinds: sounds,
+	Returns: "[channels, samples] of float32, from -1 to 1; recordings of different lengths come as Ragged of [samples, channels].", Example: "audio.Decode()",
+	sound: func(*Args) (Op, error) { return asIs{}, nil },
+}
+
 func buildSoundDType(a *Args) (Op, error) { return &soundDType{buildHalf(a, "sound")}, nil }
 
 // parseSoundOp reads one operation.
@@ -377,58 +382,27 @@ func parseSoundOp(raw json.RawMessage) (Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	op, known, err := buildOp(soundSpecs(), name, vals, opContext{pixels: item.PixelType{DType: item.F32, Channels: 1}})
-	if op != nil || err != nil {
+	op, err := buildOp(func(s *Spec) builder { return s.sound }, name, vals, opContext{pixels: item.PixelType{DType: item.F32, Channels: 1}})
+	switch {
+	case op != nil || err != nil:
 		return op, err
-	}
-	if isImageOp(name) {
+	case is(onImages, name):
 		return nil, fmt.Errorf("%s is for images, this is audio%s", name, instead(name))
-	}
-	if isBatchOp(name) {
+	case is(onBatches, name):
 		return nil, fmt.Errorf("%s works on whole batches, not on single records; in Python it goes into batch_transforms=", name)
 	}
-	return nil, fmt.Errorf("there is no operation %q on audio%s", name, DidYouMean(name, known))
+	return nil, fmt.Errorf("there is no operation %q on audio%s", name, DidYouMean(name, names(onSound)))
 }
 
 // instead names the operation on sound that is meant by one on images.
 func instead(name string) string {
 	switch name {
 	case "RandomCrop", "RandomResizedCrop":
-		return "; use RandomAudioCrop"
+		return "; use audio.RandomCrop"
 	case "CenterCrop":
-		return "; use CenterAudioCrop"
+		return "; use audio.CenterCrop"
 	}
 	return ""
-}
-
-// isSoundOp says whether an operation is one on sound and not on images.
-func isSoundOp(name string) bool {
-	return has(soundSpecs(), name)
-}
-
-// soundSpecs lists the operations on sound.
-func soundSpecs() []Spec {
-	return []Spec{
-		{"DecodeAudio", nil, nil, func(*Args) (Op, error) { return asIs{}, nil }},
-		{"Resample", []string{"rate", "lowpass_filter_width", "rolloff", "resampling_method", "beta"}, nil, buildResample},
-		{"Mono", nil, nil, func(*Args) (Op, error) { return mono{}, nil }},
-		{"RandomAudioCrop", []string{"samples", "seconds", "pad_if_needed"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropRandom) }},
-		{"CenterAudioCrop", []string{"samples", "seconds"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropCenter) }},
-		{"PadOrTrim", []string{"samples", "seconds"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropFront) }},
-		{"PadAudio", []string{"multiple"}, nil, buildPadSound},
-		{"Vol", []string{"gain", "gain_type"}, nil, buildVol},
-		{"RandomGain", []string{"min_db", "max_db", "p"}, nil, buildRandomGain},
-		{"NormalizeAudio", []string{"mode"}, nil, buildNormalizeSound},
-		{"Spectrogram", spectrogramKeys, nil, func(a *Args) (Op, error) { return buildSpectrogram(a, false) }},
-		{"MelSpectrogram", append(slices.Clone(spectrogramKeys), melKeys...), nil, func(a *Args) (Op, error) { return buildSpectrogram(a, true) }},
-		{"AmplitudeToDB", []string{"stype", "top_db"}, nil, buildToDB},
-		{"Log", []string{"offset"}, nil, buildLog},
-		{"FrequencyMasking", []string{"freq_mask_param", "iid_masks"}, nil, func(a *Args) (Op, error) { return buildMasking(a, false) }},
-		{"TimeMasking", []string{"time_mask_param", "iid_masks", "p"}, nil, func(a *Args) (Op, error) { return buildMasking(a, true) }},
-		{"SpecAugment", []string{"n_time_masks", "time_mask_param", "n_freq_masks", "freq_mask_param", "iid_masks", "p", "zero_masking"}, nil, buildSpecAugment},
-		{"Normalize", []string{"mean", "std", "inplace"}, nil, buildNormalizeValues},
-		{"ToDtype", []string{"dtype", "scale"}, nil, buildSoundDType},
-	}
 }
 
 // putHalf converts to float16 or bfloat16.

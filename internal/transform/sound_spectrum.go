@@ -3,13 +3,9 @@ package transform
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
-)
-
-var (
-	spectrogramKeys = []string{"n_fft", "win_length", "hop_length", "pad", "window", "power", "normalized", "center", "pad_mode"}
-	melKeys         = []string{"sample_rate", "f_min", "f_max", "n_mels", "norm", "mel_scale"}
 )
 
 // spectrogram is torchaudio's Spectrogram and MelSpectrogram.
@@ -32,49 +28,68 @@ type spectrogram struct {
 // maxFFT is the largest size of a transform.
 const maxFFT = 1 << 16
 
+var (
+	fftParam     = Param{Name: "n_fft", Type: Int, Default: 400, Range: between(2, maxFFT), Unit: "samples", Help: "size of the Fourier transform; its prime factors are at most 61"}
+	windowParams = []Param{
+		{Name: "win_length", Type: Int, Optional: true, Range: between(1, maxFFT), Unit: "samples", Help: "size of the window; None is n_fft"},
+		{Name: "hop_length", Type: Int, Optional: true, Range: between(1, maxSamples), Unit: "samples", Help: "distance between windows; None is half a window"},
+	}
+	padParam     = Param{Name: "pad", Type: Int, Default: 0, Range: between(0, maxSamples/4), Unit: "samples", Help: "number of zeros to add at both ends"}
+	spectrumRest = []Param{
+		{Name: "window", Type: Choice, Default: "hann", Choices: []string{"hann", "hamming"}, Help: "the window"},
+		{Name: "power", Type: Float, Default: 2.0, Range: between(1, 2), Help: "2 for powers, 1 for magnitudes"},
+		{Name: "normalized", Type: Bool, Default: false, Choices: []string{"window", "frame_length"}, Help: "True and \"window\" divide by the norm of the window, \"frame_length\" by the root of n_fft"},
+		{Name: "center", Type: Bool, Default: true, Help: "centre the first window on the first sample"},
+		{Name: "pad_mode", Type: Choice, Default: "reflect", Choices: []string{"reflect", "constant", "replicate"}, Help: "values beyond the ends"},
+	}
+	spectrogramSpec = Spec{
+		Name: "audio.Spectrogram", Doc: "Compute power or magnitude by frequency and time, as torchaudio.transforms.Spectrogram does.",
+		Params: slices.Concat([]Param{fftParam}, windowParams, []Param{padParam}, spectrumRest),
+		Kinds:  sounds, Returns: "[channels, n_fft // 2 + 1, frames]; float32.", Example: "audio.Spectrogram(n_fft=512)", sound: func(a *Args) (Op, error) { return buildSpectrogram(a, false) },
+	}
+	melSpectrogramSpec = Spec{
+		Name: "audio.MelSpectrogram", Doc: "Compute power or magnitude by mel band and time, as torchaudio.transforms.MelSpectrogram does.",
+		Params: slices.Concat([]Param{{Name: "sample_rate", Type: Int, Optional: true, Range: atLeast(1), Unit: "Hz", Help: "rate that recordings must have; None is the rate that they have"}, fftParam}, windowParams,
+			[]Param{
+				{Name: "f_min", Type: Float, Default: 0.0, Range: between(0, 1e7), Unit: "Hz", Help: "lowest frequency"},
+				{Name: "f_max", Type: Float, Optional: true, Range: aboveUpTo(0, 1e7), Unit: "Hz", Help: "highest frequency; None is half the rate"},
+				padParam,
+				{Name: "n_mels", Type: Int, Default: 128, Range: between(1, maxFFT), Help: "number of bands"},
+			}, spectrumRest,
+			[]Param{
+				{Name: "norm", Type: Choice, Optional: true, Choices: []string{"slaney"}, Help: "\"slaney\" divides bands by their width"},
+				{Name: "mel_scale", Type: Choice, Default: "htk", Choices: []string{"htk", "slaney"}, Help: "the scale"},
+			}),
+		Kinds: sounds, Returns: "[channels, n_mels, frames]; float32.", Example: "audio.MelSpectrogram(n_mels=64)", sound: func(a *Args) (Op, error) { return buildSpectrogram(a, true) },
+	}
+)
+
 func buildSpectrogram(a *Args, mel bool) (Op, error) {
-	op := &spectrogram{name: a.op, nfft: a.Int("n_fft", 400), pad: a.Int("pad", 0), center: a.Bool("center", true)}
-	op.window = a.Int("win_length", op.nfft)
-	op.hop = a.Int("hop_length", op.window/2)
-	op.hamming = a.Choice("window", "hann", "hann", "hamming") == "hamming"
-	op.padMode = a.Choice("pad_mode", "reflect", "reflect", "constant", "replicate")
-	power := a.Float("power", 2)
-	op.magnitude = power == 1
-	switch {
-	case op.nfft < 2 || op.nfft > maxFFT:
-		a.fail("n_fft", "must be from 2 to %d, not %d", maxFFT, op.nfft)
-	case op.window < 1 || op.window > op.nfft:
-		a.fail("win_length", "must be from 1 to n_fft = %d, not %d", op.nfft, op.window)
-	case op.hop < 1 || op.hop > maxSamples:
-		a.fail("hop_length", "must be from 1 to %d, not %d", maxSamples, op.hop)
-	case op.pad < 0 || op.pad > maxSamples/4:
-		a.fail("pad", "must be from 0 to %d, not %d", maxSamples/4, op.pad)
-	case power != 1 && power != 2:
+	op := &spectrogram{name: a.spec.Name, nfft: a.Int("n_fft"), pad: a.Int("pad"), center: a.Bool("center"), hamming: a.Word("window") == "hamming", padMode: a.Word("pad_mode")}
+	if op.window = a.Int("win_length"); op.window == 0 {
+		op.window = op.nfft
+	}
+	if op.hop = a.Int("hop_length"); op.hop == 0 {
+		op.hop = max(op.window/2, 1)
+	}
+	if op.window > op.nfft {
+		a.fail("win_length", "must be at most n_fft = %d, not %d", op.nfft, op.window)
+	}
+	power := a.Float("power")
+	if op.magnitude = power == 1; power != 1 && power != 2 {
 		a.fail("power", "must be 1 (magnitudes) or 2 (powers), not %v", power)
 	}
-	switch raw := string(a.Raw("normalized")); raw {
-	case "", "false":
-	case "true":
+	if op.normalized = a.Word("normalized"); a.Bool("normalized") {
 		op.normalized = "window"
-	default:
-		op.normalized = a.Choice("normalized", "window", "window", "frame_length")
 	}
 	if !mel {
 		return op, nil
 	}
-	op.mels, op.rate = a.Int("n_mels", 128), a.Int("sample_rate", 0)
-	op.fMin, op.fMax = a.Float("f_min", 0), a.Float("f_max", 0)
-	op.slaneyNorm = a.Has("norm") && a.Choice("norm", "slaney", "slaney") == "slaney"
-	op.slaneyScale = a.Choice("mel_scale", "htk", "htk", "slaney") == "slaney"
-	switch {
-	case op.mels < 1 || op.mels > maxFFT:
-		a.fail("n_mels", "must be from 1 to %d, not %d", maxFFT, op.mels)
-	case op.rate < 0 || a.Has("sample_rate") && op.rate < 1:
-		a.fail("sample_rate", "must be above 0, not %d", op.rate)
-	case !(op.fMin >= 0 && op.fMin < 1e7):
-		a.fail("f_min", "must be a frequency, not %v", op.fMin)
-	case a.Has("f_max") && !(op.fMax > op.fMin && op.fMax < 1e7):
-		a.fail("f_max", "must be a frequency above f_min, not %v", op.fMax)
+	op.mels, op.rate = a.Int("n_mels"), a.Int("sample_rate")
+	op.fMin, op.fMax = a.Float("f_min"), a.Float("f_max")
+	op.slaneyNorm, op.slaneyScale = a.Word("norm") == "slaney", a.Word("mel_scale") == "slaney"
+	if a.Has("f_max") && op.fMax <= op.fMin {
+		a.fail("f_max", "must be above f_min = %v, not %v", op.fMin, op.fMax)
 	}
 	return op, nil
 }
@@ -291,13 +306,19 @@ type toDB struct {
 	top   float64 // 0: none
 }
 
+var toDBSpec = Spec{
+	Name: "audio.AmplitudeToDB", Doc: "Convert to decibels, as torchaudio.transforms.AmplitudeToDB does.",
+	Params: []Param{
+		{Name: "stype", Type: Choice, Default: "power", Choices: []string{"power", "magnitude"}, Help: "what the values are"},
+		{Name: "top_db", Type: Float, Optional: true, Range: within(0, 1e6), Unit: "dB", Help: "largest distance of a value from the largest value of the record"},
+	},
+	Kinds: sounds, Returns: sameShape, Example: "audio.AmplitudeToDB(top_db=80)", sound: buildToDB,
+}
+
 func buildToDB(a *Args) (Op, error) {
-	op := &toDB{scale: 10 / math.Ln10, top: a.Float("top_db", 0)}
-	if a.Choice("stype", "power", "power", "magnitude") == "magnitude" {
+	op := &toDB{scale: 10 / math.Ln10, top: a.Float("top_db")}
+	if a.Word("stype") == "magnitude" {
 		op.scale = 20 / math.Ln10
-	}
-	if a.Has("top_db") && !(op.top > 0 && op.top < 1e6) {
-		a.fail("top_db", "must be above 0, not %v", op.top)
 	}
 	return op, nil
 }
@@ -330,12 +351,13 @@ func (op *toDB) apply(_ *Rand, x *signal, _ SoundMemory) error {
 // logarithm is ln(x + offset).
 type logarithm struct{ offset float32 }
 
+var logSpec = Spec{
+	Name: "audio.Log", Doc: "Compute the natural logarithm of value + offset.", Params: []Param{{Name: "offset", Type: Float, Default: 1e-6, Range: between(1e-30, 1e6), Help: "number to add first"}},
+	Kinds: sounds, Returns: sameShape, Example: "audio.Log()", sound: buildLog,
+}
+
 func buildLog(a *Args) (Op, error) {
-	v := a.Float("offset", 1e-6)
-	if !(v >= 1e-30 && v <= 1e6) {
-		a.fail("offset", "must be from 1e-30 to 1e6, not %v", v)
-	}
-	return &logarithm{float32(v)}, nil
+	return &logarithm{float32(a.Float("offset"))}, nil
 }
 
 func (op *logarithm) plan(*soundShape) error { return nil }
@@ -358,17 +380,31 @@ type masking struct {
 	p     float64
 }
 
+var (
+	iidMasks             = Param{Name: "iid_masks", Type: Bool, Default: false, Help: "draw a mask for each channel"}
+	frequencyMaskingSpec = Spec{
+		Name: "audio.FrequencyMasking", Doc: "Set adjacent random bands to 0, as torchaudio.transforms.FrequencyMasking does.",
+		Params: []Param{{Name: "freq_mask_param", Type: Int, Required: true, Range: between(0, maxFFT), Unit: "bands", Help: "the number of bands is less than this"}, iidMasks},
+		Kinds:  sounds, Returns: sameShape, Example: "audio.FrequencyMasking(24)", sound: func(a *Args) (Op, error) { return buildMasking(a, false) },
+	}
+	timeMaskingSpec = Spec{
+		Name: "audio.TimeMasking", Doc: "Set adjacent random frames to 0, as torchaudio.transforms.TimeMasking does.",
+		Params: []Param{
+			{Name: "time_mask_param", Type: Int, Required: true, Range: between(0, maxSamples), Unit: "frames", Help: "the number of frames is less than this"}, iidMasks,
+			{Name: "p", Type: Float, Default: 1.0, Range: between(0, 1), Help: "largest fraction of the frames to mask"},
+		},
+		Kinds: sounds, Returns: sameShape, Example: "audio.TimeMasking(80)", sound: func(a *Args) (Op, error) { return buildMasking(a, true) },
+	}
+)
+
 func buildMasking(a *Args, time bool) (Op, error) {
 	key := "freq_mask_param"
 	if time {
 		key = "time_mask_param"
 	}
-	op := &masking{name: a.op, time: time, param: a.Int(key, -1), count: 1, iid: a.Bool("iid_masks", false), p: 1}
+	op := &masking{name: a.spec.Name, time: time, param: a.Int(key), count: 1, iid: a.Bool("iid_masks"), p: 1}
 	if time {
-		op.p = a.Prob("p", 1)
-	}
-	if op.param < 0 {
-		a.fail(key, "must be 0 or more")
+		op.p = a.Float("p")
 	}
 	return op, nil
 }
@@ -425,16 +461,25 @@ type specAugment struct {
 	zero        bool
 }
 
+var specAugmentSpec = Spec{
+	Name: "audio.SpecAugment", Doc: "Mask several ranges of frames and bands, as torchaudio.transforms.SpecAugment does.",
+	Params: []Param{
+		{Name: "n_time_masks", Type: Int, Required: true, Range: between(0, maxFFT), Help: "number of masks over frames"},
+		{Name: "time_mask_param", Type: Int, Required: true, Range: between(0, maxFFT), Unit: "frames", Help: "each is shorter than this"},
+		{Name: "n_freq_masks", Type: Int, Required: true, Range: between(0, maxFFT), Help: "number of masks over bands"},
+		{Name: "freq_mask_param", Type: Int, Required: true, Range: between(0, maxFFT), Unit: "bands", Help: "each has fewer bands than this"},
+		{Name: "iid_masks", Type: Bool, Default: true, Help: "draw the masks for each channel"},
+		{Name: "p", Type: Float, Default: 1.0, Range: between(0, 1), Help: "largest fraction of the frames, or bands, that a mask covers"},
+		{Name: "zero_masking", Type: Bool, Default: false, Help: "fill masks with 0; otherwise with the mean of the spectrogram"},
+	},
+	Kinds: sounds, Returns: sameShape, Example: "audio.SpecAugment(2, 80, 2, 27)", sound: buildSpecAugment,
+}
+
 func buildSpecAugment(a *Args) (Op, error) {
-	op := &specAugment{zero: a.Bool("zero_masking", false)}
-	iid, p := a.Bool("iid_masks", true), a.Prob("p", 1)
-	op.time = masking{name: a.op, time: true, count: a.Int("n_time_masks", -1), param: a.Int("time_mask_param", -1), iid: iid, p: p}
-	op.bands = masking{name: a.op, count: a.Int("n_freq_masks", -1), param: a.Int("freq_mask_param", -1), iid: iid, p: p}
-	for key, v := range map[string]int{"n_time_masks": op.time.count, "time_mask_param": op.time.param, "n_freq_masks": op.bands.count, "freq_mask_param": op.bands.param} {
-		if v < 0 || v > maxFFT {
-			a.fail(key, "must be from 0 to %d", maxFFT)
-		}
-	}
+	op := &specAugment{zero: a.Bool("zero_masking")}
+	iid, p := a.Bool("iid_masks"), a.Float("p")
+	op.time = masking{name: a.spec.Name, time: true, count: a.Int("n_time_masks"), param: a.Int("time_mask_param"), iid: iid, p: p}
+	op.bands = masking{name: a.spec.Name, count: a.Int("n_freq_masks"), param: a.Int("freq_mask_param"), iid: iid, p: p}
 	return op, nil
 }
 

@@ -64,14 +64,14 @@ func TestSoundShapes(t *testing.T) {
 		shape  []int
 		ragged bool
 	}{
-		{ops(`{"op":"DecodeAudio"}`), []int{2}, true},
-		{ops(`{"op":"Mono"}`), nil, true},
-		{ops(`{"op":"Mono"}`, `{"op":"MelSpectrogram","n_mels":40}`), []int{40}, true},
-		{ops(`{"op":"MelSpectrogram","n_mels":40}`), []int{2, 40}, true},
-		{ops(`{"op":"RandomAudioCrop","seconds":0.5}`), []int{2, 4000}, false},
-		{ops(`{"op":"RandomAudioCrop","samples":4000}`, `{"op":"Resample","rate":4000}`), []int{2, 2000}, false},
-		{ops(`{"op":"Mono"}`, `{"op":"PadOrTrim","samples":4000}`, `{"op":"Spectrogram","n_fft":200}`), []int{1, 101, 41}, false},
-		{ops(`{"op":"PadOrTrim","samples":999}`, `{"op":"PadAudio","multiple":10}`), []int{2, 1000}, false},
+		{ops(`{"op":"audio.Decode"}`), []int{2}, true},
+		{ops(`{"op":"audio.Mono"}`), nil, true},
+		{ops(`{"op":"audio.Mono"}`, `{"op":"audio.MelSpectrogram","n_mels":40}`), []int{40}, true},
+		{ops(`{"op":"audio.MelSpectrogram","n_mels":40}`), []int{2, 40}, true},
+		{ops(`{"op":"audio.RandomCrop","seconds":0.5}`), []int{2, 4000}, false},
+		{ops(`{"op":"audio.RandomCrop","samples":4000}`, `{"op":"audio.Resample","rate":4000}`), []int{2, 2000}, false},
+		{ops(`{"op":"audio.Mono"}`, `{"op":"audio.PadOrTrim","samples":4000}`, `{"op":"audio.Spectrogram","n_fft":200}`), []int{1, 101, 41}, false},
+		{ops(`{"op":"audio.PadOrTrim","samples":999}`, `{"op":"audio.Pad","multiple":10}`), []int{2, 1000}, false},
 	} {
 		p, err := CompileSound(Output{Name: "audio", Ops: c.ops}, SoundInput{8000, 2})
 		if err != nil {
@@ -84,7 +84,7 @@ func TestSoundShapes(t *testing.T) {
 }
 
 func TestSoundIsPulled(t *testing.T) {
-	p, err := CompileSound(Output{Name: "audio", Ops: ops(`{"op":"Vol","gain":0.0001}`, `{"op":"RandomAudioCrop","samples":50}`, `{"op":"Mono"}`)}, SoundInput{8000, 2})
+	p, err := CompileSound(Output{Name: "audio", Ops: ops(`{"op":"audio.Vol","gain":0.0001}`, `{"op":"audio.RandomCrop","samples":50}`, `{"op":"audio.Mono"}`)}, SoundInput{8000, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestSoundRows(t *testing.T) {
 			t.Fatalf("value %d is %v, want %v", i, v, want)
 		}
 	}
-	p, err = CompileSound(Output{Name: "audio", Ops: ops(`{"op":"Mono"}`, `{"op":"ToDtype","dtype":"float16"}`)}, SoundInput{8000, 1})
+	p, err = CompileSound(Output{Name: "audio", Ops: ops(`{"op":"audio.Mono"}`, `{"op":"ToDtype","dtype":"float16"}`)}, SoundInput{8000, 1})
 	if err != nil || p.DType != dtype.F16 {
 		t.Fatal(p.DType, err)
 	}
@@ -141,29 +141,29 @@ func TestSoundRows(t *testing.T) {
 
 func TestSoundRefused(t *testing.T) {
 	for want, list := range map[string][]json.RawMessage{
-		"put stoker.audio.Mono()":           ops(`{"op":"DecodeAudio"}`),
-		"there is no operation":             ops(`{"op":"Monno"}`),
-		"RandomCrop is for images":          ops(`{"op":"RandomCrop","size":3}`),
-		"whole batches":                     ops(`{"op":"MixUp"}`),
-		"ToDtype of sound comes last":       ops(`{"op":"ToDtype"}`, `{"op":"Mono"}`),
-		"move it before the spectrogram":    ops(`{"op":"Mono"}`, `{"op":"Spectrogram"}`, `{"op":"Vol","gain":1}`),
-		"works on samples, and not":         ops(`{"op":"Mono"}`, `{"op":"Spectrogram"}`, `{"op":"Spectrogram"}`),
-		"too few to be reflected":           ops(`{"op":"Mono"}`, `{"op":"PadOrTrim","samples":100}`, `{"op":"Spectrogram"}`),
-		"less than a window":                ops(`{"op":"Mono"}`, `{"op":"PadOrTrim","samples":100}`, `{"op":"Spectrogram","center":false}`),
-		"n_fft must be from 2":              ops(`{"op":"Spectrogram","n_fft":1}`),
-		"rate must be from 1":               ops(`{"op":"Resample"}`),
-		"samples must be from 1":            ops(`{"op":"PadOrTrim","samples":0}`),
-		"gain must be":                      ops(`{"op":"Vol"}`),
-		"f_min is 9000":                     ops(`{"op":"Resample","rate":8000}`, `{"op":"MelSpectrogram","f_min":9000}`),
-		"window must be":                    ops(`{"op":"Spectrogram","window":"round"}`),
-		"one row has":                       ops(`{"op":"Mono"}`, `{"op":"PadOrTrim","samples":2000000000}`),
-		"time_mask_param must be 0 or more": ops(`{"op":"TimeMasking"}`),
+		"put stoker.audio.Mono()":               ops(`{"op":"audio.Decode"}`),
+		"there is no operation":                 ops(`{"op":"Monno"}`),
+		"RandomCrop is for images":              ops(`{"op":"RandomCrop","size":3}`),
+		"whole batches":                         ops(`{"op":"MixUp"}`),
+		"ToDtype of sound comes last":           ops(`{"op":"ToDtype"}`, `{"op":"audio.Mono"}`),
+		"move it before the spectrogram":        ops(`{"op":"audio.Mono"}`, `{"op":"audio.Spectrogram"}`, `{"op":"audio.Vol","gain":1}`),
+		"works on samples, and not":             ops(`{"op":"audio.Mono"}`, `{"op":"audio.Spectrogram"}`, `{"op":"audio.Spectrogram"}`),
+		"too few to be reflected":               ops(`{"op":"audio.Mono"}`, `{"op":"audio.PadOrTrim","samples":100}`, `{"op":"audio.Spectrogram"}`),
+		"less than a window":                    ops(`{"op":"audio.Mono"}`, `{"op":"audio.PadOrTrim","samples":100}`, `{"op":"audio.Spectrogram","center":false}`),
+		"n_fft must be a whole number from 2":   ops(`{"op":"audio.Spectrogram","n_fft":1}`),
+		"rate is missing":                       ops(`{"op":"audio.Resample"}`),
+		"samples must be a whole number from 1": ops(`{"op":"audio.PadOrTrim","samples":0}`),
+		"gain is missing":                       ops(`{"op":"audio.Vol"}`),
+		"f_min is 9000":                         ops(`{"op":"audio.Resample","rate":8000}`, `{"op":"audio.MelSpectrogram","f_min":9000}`),
+		"window must be":                        ops(`{"op":"audio.Spectrogram","window":"round"}`),
+		"one row has":                           ops(`{"op":"audio.Mono"}`, `{"op":"audio.PadOrTrim","samples":2000000000}`),
+		"time_mask_param is missing":            ops(`{"op":"audio.TimeMasking"}`),
 	} {
 		if _, err := CompileSound(Output{Name: "audio", Ops: list}, SoundInput{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	if _, err := parseOp(json.RawMessage(`{"op":"Mono"}`), opContext{}); err == nil || !strings.Contains(err.Error(), "for audio") {
+	if _, err := parseOp(json.RawMessage(`{"op":"audio.Mono"}`), opContext{}); err == nil || !strings.Contains(err.Error(), "for audio") {
 		t.Errorf("Mono of an image: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package transform
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/csound"
@@ -78,23 +79,33 @@ type resample struct {
 // maxResamplers bounds how many rates are kept.
 const maxResamplers = 64
 
+var resampleSpec = Spec{
+	Name: "audio.Resample", Doc: "Change the sampling rate, as torchaudio.transforms.Resample does.",
+	Params: []Param{
+		{Name: "rate", Type: Int, Required: true, Range: between(1, 1e7), Unit: "Hz", Help: "new sampling rate"},
+		{Name: "lowpass_filter_width", Type: Int, Default: 6, Range: between(1, 1000), Help: "sharpness of the filter"},
+		{Name: "rolloff", Type: Float, Default: 0.99, Range: aboveUpTo(0, 1), Help: "cut-off of the filter, as a fraction of the Nyquist frequency"},
+		{Name: "resampling_method", Type: Choice, Default: "sinc_interp_hann", Choices: []string{"sinc_interp_hann", "sinc_interp_kaiser"}, Help: "window of the filter"},
+		{Name: "beta", Type: Float, Optional: true, Range: within(0, 500), Help: "parameter of the Kaiser window; None is 14.77"},
+	},
+	Kinds: sounds, Returns: "The number of samples changes with the rate; float32.", Example: "audio.Resample(16000)", sound: buildResample,
+}
+
+var monoSpec = Spec{
+	Name: "audio.Mono", Doc: "Average all channels.", More: "It is cheapest before audio.Resample.", Kinds: sounds, Returns: "[1, samples], or Ragged of [samples]; float32.", Example: "audio.Mono()",
+	sound: func(*Args) (Op, error) { return mono{}, nil },
+}
+
 func buildResample(a *Args) (Op, error) {
-	op := &resample{rate: a.Int("rate", 0), made: map[int]*csound.Resampler{}}
-	op.opt = csound.ResampleOptions{LowpassWidth: a.Int("lowpass_filter_width", 6), Rolloff: a.Float("rolloff", 0.99)}
-	switch {
-	case op.rate < 1 || op.rate > 10_000_000:
-		a.fail("rate", "must be from 1 to 10000000 Hz, not %d", op.rate)
-	case op.opt.LowpassWidth < 1 || op.opt.LowpassWidth > 1000:
-		a.fail("lowpass_filter_width", "must be from 1 to 1000, not %d", op.opt.LowpassWidth)
-	case !(op.opt.Rolloff > 0 && op.opt.Rolloff <= 1):
-		a.fail("rolloff", "must be above 0 and at most 1, not %v", op.opt.Rolloff)
-	}
-	if a.Choice("resampling_method", "sinc_interp_hann", "sinc_interp_hann", "sinc_interp_kaiser") == "sinc_interp_kaiser" {
-		if op.opt.Beta = a.Float("beta", 14.769656459379492); !(op.opt.Beta > 0 && op.opt.Beta < 500) {
-			a.fail("beta", "must be above 0 and below 500, not %v", op.opt.Beta)
-		}
-	} else if a.Has("beta") {
-		a.fail("beta", "goes with resampling_method=\"sinc_interp_kaiser\"")
+	op := &resample{rate: a.Int("rate"), made: map[int]*csound.Resampler{}}
+	op.opt = csound.ResampleOptions{LowpassWidth: a.Int("lowpass_filter_width"), Rolloff: a.Float("rolloff")}
+	switch kaiser := a.Word("resampling_method") == "sinc_interp_kaiser"; {
+	case kaiser && a.Has("beta"):
+		op.opt.Beta = a.Float("beta")
+	case kaiser:
+		op.opt.Beta = 14.769656459379492
+	case a.Has("beta"):
+		a.fail("beta", "needs resampling_method=\"sinc_interp_kaiser\"")
 	}
 	return op, nil
 }
@@ -123,7 +134,7 @@ func (op *resample) of(rate int) (*csound.Resampler, error) {
 func (op *resample) plan(s *soundShape) error {
 	if s.length > 0 {
 		if s.Rate == 0 {
-			return fmt.Errorf("Resample makes lengths of what was cut to one length, as rates differ; put it before the crop")
+			return fmt.Errorf("audio.Resample makes lengths of what was cut to one length, as rates differ; put it before the crop")
 		}
 		r, err := op.of(s.Rate)
 		if err != nil {
@@ -134,7 +145,7 @@ func (op *resample) plan(s *soundShape) error {
 		}
 	}
 	s.Rate = op.rate
-	return waves(s, "Resample")
+	return waves(s, "audio.Resample")
 }
 
 func (op *resample) draw(_ *Rand, of *soundShape) (d soundDraw, err error) {
@@ -178,17 +189,34 @@ const (
 	cropFront            // the beginning, filled up behind
 )
 
+var (
+	pieceParams = []Param{
+		{Name: "samples", Type: Int, Optional: true, Range: between(1, maxSamples), Unit: "samples", Help: "length of the piece"},
+		{Name: "seconds", Type: Float, Optional: true, Range: within(0, 1e6), Unit: "seconds", Help: "the same as a time; give one of the two"},
+	}
+	soundRandomCropSpec = Spec{
+		Name: "audio.RandomCrop", Doc: "Cut a piece out at a random position.", More: "If the format allows it, only the piece is decoded.",
+		Params: append(slices.Clone(pieceParams), Param{Name: "pad_if_needed", Type: Bool, Default: false, Help: "append zeros to shorter recordings; otherwise they are errors"}),
+		Kinds:  sounds, Returns: piece, Example: "audio.RandomCrop(seconds=1)", sound: func(a *Args) (Op, error) { return buildSoundCrop(a, cropRandom) },
+	}
+	soundCenterCropSpec = Spec{
+		Name: "audio.CenterCrop", Doc: "Cut out the middle.", More: "Shorter recordings get zeros at both ends.", Params: pieceParams,
+		Kinds: sounds, Returns: piece, Example: "audio.CenterCrop(seconds=1)", sound: func(a *Args) (Op, error) { return buildSoundCrop(a, cropCenter) },
+	}
+	padOrTrimSpec = Spec{
+		Name: "audio.PadOrTrim", Doc: "Keep the beginning.", More: "Shorter recordings get zeros at the end.", Params: pieceParams,
+		Kinds: sounds, Returns: piece, Example: "audio.PadOrTrim(seconds=10)", sound: func(a *Args) (Op, error) { return buildSoundCrop(a, cropFront) },
+	}
+)
+
+const piece = "[channels, samples] of the given length; float32."
+
 func buildSoundCrop(a *Args, where cropPlace) (Op, error) {
-	op := &soundCrop{name: a.op, where: where, pad: where != cropRandom || a.Bool("pad_if_needed", false)}
+	op := &soundCrop{name: a.spec.Name, where: where, pad: where != cropRandom || a.Bool("pad_if_needed")}
 	samples, seconds := a.Has("samples"), a.Has("seconds")
-	op.samples, op.seconds = int64(a.Int("samples", 0)), a.Float("seconds", 0)
-	switch {
-	case samples == seconds:
-		a.fail("samples", "or seconds says how long the piece is: give one of the two")
-	case samples && (op.samples < 1 || op.samples > maxSamples):
-		a.fail("samples", "must be from 1 to %d, not %d", maxSamples, op.samples)
-	case seconds && !(op.seconds > 0 && op.seconds < 1e6):
-		a.fail("seconds", "must be above 0 and below 1e6, not %v", op.seconds)
+	op.samples, op.seconds = int64(a.Int("samples")), a.Float("seconds")
+	if samples == seconds {
+		a.fail("samples", "or seconds is the length of the piece: give one of the two")
 	}
 	return op, nil
 }
@@ -232,12 +260,14 @@ func (op *soundCrop) pull(d *soundDraw, before *puller, dst []float32, stride in
 // padSound fills up behind the end to a multiple.
 type padSound struct{ multiple int64 }
 
+var soundPadSpec = Spec{
+	Name: "audio.Pad", Doc: "Append zeros up to a multiple of a number of samples.",
+	Params: []Param{{Name: "multiple", Type: Int, Required: true, Range: between(1, maxSamples), Unit: "samples", Help: "the number"}},
+	Kinds:  sounds, Returns: "The number of samples is a multiple of `multiple`; float32.", Example: "audio.Pad(320)", sound: buildPadSound,
+}
+
 func buildPadSound(a *Args) (Op, error) {
-	op := &padSound{int64(a.Int("multiple", 0))}
-	if op.multiple < 1 || op.multiple > maxSamples {
-		a.fail("multiple", "must be from 1 to %d, not %d", maxSamples, op.multiple)
-	}
-	return op, nil
+	return &padSound{int64(a.Int("multiple"))}, nil
 }
 
 func (op *padSound) to(n int64) int64 { return (n + op.multiple - 1) / op.multiple * op.multiple }
@@ -265,10 +295,19 @@ type gain struct {
 	p        float64
 }
 
+var volSpec = Spec{
+	Name: "audio.Vol", Doc: "Multiply by a gain and clip to -1 and 1, as torchaudio.transforms.Vol does.",
+	Params: []Param{
+		{Name: "gain", Type: Float, Required: true, Help: "a factor, or decibels"},
+		{Name: "gain_type", Type: Choice, Default: "amplitude", Choices: []string{"amplitude", "power", "db"}, Help: "unit of gain"},
+	},
+	Kinds: sounds, Returns: sameShape, Example: `audio.Vol(-6, "db")`, sound: buildVol,
+}
+
 func buildVol(a *Args) (Op, error) {
-	v := a.Float("gain", math.NaN())
-	op := &gain{name: "Vol", clamp: true}
-	switch a.Choice("gain_type", "amplitude", "amplitude", "power", "db") {
+	v := a.Float("gain")
+	op := &gain{name: a.spec.Name, clamp: true}
+	switch a.Word("gain_type") {
 	case "amplitude":
 		op.factor = float32(v)
 	case "power":
@@ -277,15 +316,25 @@ func buildVol(a *Args) (Op, error) {
 		op.factor = float32(math.Pow(10, v/20))
 	}
 	if !(op.factor >= 0 && op.factor <= 1e6) {
-		a.fail("gain", "must be a factor or, with gain_type=\"db\", decibels, and not lead out of range, which %v does", v)
+		a.fail("gain", "must be a factor from 0 to 1000000, or decibels with gain_type=\"db\", not %v", v)
 	}
 	return op, nil
 }
 
+var randomGainSpec = Spec{
+	Name: "audio.RandomGain", Doc: "Multiply by a random gain.",
+	Params: []Param{
+		{Name: "min_db", Type: Float, Default: -6.0, Range: between(-120, 120), Unit: "dB", Help: "smallest gain"},
+		{Name: "max_db", Type: Float, Default: 6.0, Range: between(-120, 120), Unit: "dB", Help: "largest gain"},
+		probability(1),
+	},
+	Kinds: sounds, Returns: sameShape, Example: "audio.RandomGain(-6, 6)", sound: buildRandomGain,
+}
+
 func buildRandomGain(a *Args) (Op, error) {
-	op := &gain{name: "RandomGain", min: a.Float("min_db", -6), max: a.Float("max_db", 6), p: a.Prob("p", 1)}
-	if !(op.min <= op.max && op.min >= -120 && op.max <= 120) {
-		a.fail("min_db", "and max_db must be decibels from -120 to 120, the smaller one first, not %v and %v", op.min, op.max)
+	op := &gain{name: a.spec.Name, min: a.Float("min_db"), max: a.Float("max_db"), p: a.Float("p")}
+	if op.min > op.max {
+		a.fail("min_db", "must be at most max_db = %v, not %v", op.max, op.min)
 	}
 	return op, nil
 }
@@ -294,7 +343,7 @@ func (op *gain) plan(s *soundShape) error { return waves(s, op.name) }
 
 func (op *gain) draw(r *Rand, _ *soundShape) (d soundDraw, err error) {
 	d.gain = op.factor
-	if op.name != "Vol" {
+	if !op.clamp {
 		d.gain = 1
 		db := r.Uniform(op.min, op.max)
 		if r.Bool(op.p) {
@@ -325,11 +374,17 @@ func (op *gain) pull(d *soundDraw, before *puller, dst []float32, stride int, fr
 // normalizeSound makes a recording as loud as others, all channels alike.
 type normalizeSound struct{ mode string }
 
-func buildNormalizeSound(a *Args) (Op, error) {
-	return &normalizeSound{a.Choice("mode", "peak", "peak", "std")}, nil
+var soundNormalizeSpec = Spec{
+	Name: "audio.Normalize", Doc: "Make recordings equally loud.",
+	Params: []Param{{Name: "mode", Type: Choice, Default: "peak", Choices: []string{"peak", "std"}, Help: "divide by the largest absolute value, or make mean 0 and standard deviation 1"}},
+	Kinds:  sounds, Returns: sameShape, Example: `audio.Normalize("std")`, sound: buildNormalizeSound,
 }
 
-func (op *normalizeSound) plan(s *soundShape) error { return waves(s, "NormalizeAudio") }
+func buildNormalizeSound(a *Args) (Op, error) {
+	return &normalizeSound{a.Word("mode")}, nil
+}
+
+func (op *normalizeSound) plan(s *soundShape) error { return waves(s, "audio.Normalize") }
 
 func (op *normalizeSound) apply(_ *Rand, x *signal, _ SoundMemory) error {
 	if x.length == 0 {
@@ -379,10 +434,9 @@ func (op *normalizeSound) apply(_ *Rand, x *signal, _ SoundMemory) error {
 type normalizeValues struct{ mean, std float32 }
 
 func buildNormalizeValues(a *Args) (Op, error) {
-	a.Bool("inplace", false)
 	var v [2]float64
 	for i, key := range []string{"mean", "std"} {
-		one := a.Floats(key, nil)
+		one := a.Floats(key)
 		if len(one) != 1 {
 			a.fail(key, "must be one number for sound")
 			return asIs{}, nil

@@ -2,19 +2,11 @@ package transform
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
-
-func storeSpecs() []Spec {
-	return []Spec{
-		{"ToDtype", []string{"dtype", "scale"}, nil, buildToDtype},
-		{"Normalize", []string{"mean", "std", "inplace"}, nil, buildNormalize},
-	}
-}
 
 // storeOp changes how the pixels are written into the batch.
 type storeOp interface{ fold(s *storeState) error }
@@ -53,21 +45,21 @@ type toDtype struct {
 // toDtypes are the types that operations convert to.
 var toDtypes = []item.DType{item.U8, item.U16, item.F16, item.BF16, item.F32}
 
-const toDtypeNames = "uint8, uint16, float16, bfloat16 or float32"
-
 func isInteger(t item.DType) bool { return t == item.U8 || t == item.U16 }
 
+var toDtypeSpec = Spec{
+	Name: "ToDtype", Doc: "Convert to another dtype.", More: "Audio and volumes become float32, float16 or bfloat16, and it comes last in their list.",
+	Params: []Param{
+		{Name: "dtype", Type: Choice, Default: "float32", Choices: DTypes(), Enum: "dtype", Help: "the dtype, or NumPy's or torch's type"},
+		{Name: "scale", Type: Bool, Default: false, Help: "make floats from 0 to 1 of integers; between integers, add or drop the lower 8 bits"},
+	},
+	Kinds: []string{"image", "mask", "array", "frames", "audio", "volume"}, Returns: "Same shape; the dtype is `dtype`.", Example: `T.ToDtype("float32", scale=True)`,
+	image: buildToDtype, sound: buildSoundDType, volume: buildVolumeDType,
+}
+
 func buildToDtype(a *Args) (Op, error) {
-	op := &toDtype{scale: a.Bool("scale", false) && !a.mask}
-	if !a.Has("dtype") {
-		a.fail("dtype", "is missing; it is "+toDtypeNames)
-	}
-	name := a.String("dtype", "uint8")
-	op.dtype, _ = dtype.ParseAny(name)
-	if !slices.Contains(toDtypes, op.dtype) {
-		a.fail("dtype", "must be %s, not %q", toDtypeNames, clip(name))
-		return op, nil
-	}
+	op := &toDtype{scale: a.Bool("scale") && !a.mask}
+	op.dtype, _ = dtype.Parse(a.Word("dtype"))
 	from := a.pixels.DType
 	if a.asIs {
 		op.dtype, op.scale = from, false
@@ -118,25 +110,30 @@ type normalize struct {
 	mask      bool
 }
 
+var normalizeSpec = Spec{
+	Name: "Normalize", Doc: "Subtract `mean` and divide by `std`.", More: "Put `ToDtype(\"float32\", scale=True)` before it: it needs floats. Masks stay as they are.",
+	Params: []Param{
+		required(colour("mean", "the mean of each channel; one number for audio", nil)),
+		{Name: "std", Type: Float, Required: true, Single: true, Counts: []int{1, 2, 3, 4}, Form: "one for each channel", NonZero: true, Help: "the standard deviation, likewise"},
+		inplace,
+	},
+	Kinds: []string{"image", "array", "frames", "audio"}, Returns: "Same shape; a dtype of floats.", Example: "T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
+	image: buildNormalize, sound: buildNormalizeValues,
+}
+
 func buildNormalize(a *Args) (Op, error) {
 	op := &normalize{mask: a.mask}
-	a.Bool("inplace", false)
 	for _, p := range []struct {
 		key string
 		dst *[item.MaxChannels]float64
 	}{{"mean", &op.mean}, {"std", &op.std}} {
-		v := a.Floats(p.key, nil)
+		v := a.Floats(p.key)
 		if n := int(a.pixels.Channels); len(v) != 1 && len(v) != n && !(a.mask && len(v) > 0 && len(v) <= item.MaxChannels) {
 			a.fail(p.key, "must be %s", a.perChannel())
 			return op, nil
 		}
 		for c := range p.dst {
 			p.dst[c] = v[c%len(v)]
-		}
-	}
-	for _, s := range op.std {
-		if s == 0 {
-			a.fail("std", "must not be zero")
 		}
 	}
 	return op, nil

@@ -136,7 +136,7 @@ func TestInputsRefused(t *testing.T) {
 		{Output{}, Input{DType: item.U8, Channels: 1}, `[{"op":"RandomCrop","size":8,"padding":1,"fill":256}]`, "between 0 and 255"},
 		{Output{}, Input{DType: item.U16, Channels: 1}, `[{"op":"RandomAffine","degrees":1,"fill":65536}]`, "between 0 and 65535"},
 		{Output{}, Input{DType: item.U8, Channels: 1}, `[{"op":"RandomSolarize","threshold":256}]`, "at most 255"},
-		{Output{}, Input{DType: item.U16, Channels: 1}, `[{"op":"RandomSolarize","threshold":65536}]`, "at most 65535"},
+		{Output{}, Input{DType: item.U16, Channels: 1}, `[{"op":"RandomSolarize","threshold":65536}]`, "up to 65535"},
 		{Output{}, Input{DType: item.U16, Channels: 3}, `[{"op":"RandomApply","transforms":[{"op":"ToDtype","dtype":"uint8","scale":true}]}]`, "cannot stand inside RandomApply"},
 		{Output{}, Input{DType: item.F32, Channels: 1}, `[{"op":"Normalize","mean":[0],"std":[2]},{"op":"GaussianBlur","kernel_size":3}]`, "GaussianBlur works on float32 pixels; move it before ToDtype and Normalize"},
 	} {

@@ -276,52 +276,29 @@ func parseVolumeOp(raw json.RawMessage, in *VolumeInput) (Op, error) {
 		return nil, err
 	}
 	channels := item.PixelType{DType: item.F32, Channels: int32(min(in.Channels, 1<<20))}
-	op, known, err := buildOp(volumeSpecs(), name, vals, opContext{pixels: channels, mask: in.Mask})
-	if op != nil || err != nil {
+	op, err := buildOp(func(s *Spec) builder { return s.volume }, name, vals, opContext{pixels: channels, mask: in.Mask})
+	switch {
+	case op != nil || err != nil:
 		return op, err
-	}
-	if isImageOp(name) {
+	case is(onImages, name):
 		return nil, fmt.Errorf("%s is for images, this is a volume%s", name, insteadOfVolume(name))
 	}
-	return nil, fmt.Errorf("there is no operation %q on volumes%s", name, DidYouMean(name, known))
+	return nil, fmt.Errorf("there is no operation %q on volumes%s", name, DidYouMean(name, names(onVolumes)))
 }
 
 // insteadOfVolume names the operation on volumes that is meant by one on images.
 func insteadOfVolume(name string) string {
 	switch name {
 	case "RandomCrop", "RandomResizedCrop":
-		return "; use RandSpatialCrop"
+		return "; use volume.RandSpatialCrop"
 	case "CenterCrop":
-		return "; use CenterSpatialCrop"
+		return "; use volume.CenterSpatialCrop"
 	case "RandomHorizontalFlip", "RandomVerticalFlip":
-		return "; use RandFlip"
+		return "; use volume.RandFlip"
 	case "Normalize":
-		return "; use NormalizeIntensity"
+		return "; use volume.NormalizeIntensity"
 	case "Pad":
-		return "; use SpatialPad"
+		return "; use volume.SpatialPad"
 	}
 	return ""
-}
-
-// isVolumeOp says whether an operation is one on volumes and not on images.
-func isVolumeOp(name string) bool {
-	return has(volumeSpecs(), name)
-}
-
-// volumeSpecs lists the operations on volumes.
-func volumeSpecs() []Spec {
-	return []Spec{
-		{"RandSpatialCrop", []string{"roi_size", "max_roi_size", "random_center", "random_size"}, nil, buildRandSpatialCrop},
-		{"CenterSpatialCrop", []string{"roi_size"}, nil, buildCenterSpatialCrop},
-		{"SpatialPad", []string{"spatial_size", "method", "mode", "value"}, nil, buildSpatialPad},
-		{"ResizeWithPadOrCrop", []string{"spatial_size", "method", "mode", "value"}, nil, buildResizeWithPadOrCrop},
-		{"RandFlip", []string{"prob", "spatial_axis"}, nil, buildRandFlip},
-		{"RandRotate90", []string{"prob", "max_k", "spatial_axes"}, nil, buildRandRotate90},
-		{"RandScaleIntensity", []string{"factors", "prob"}, nil, func(a *Args) (Op, error) { return buildRandIntensity(a, "factors") }},
-		{"RandShiftIntensity", []string{"offsets", "safe", "prob"}, nil, func(a *Args) (Op, error) { return buildRandIntensity(a, "offsets") }},
-		{"ScaleIntensity", []string{"minv", "maxv", "factor"}, nil, buildScaleIntensity},
-		{"ScaleIntensityRange", []string{"a_min", "a_max", "b_min", "b_max", "clip"}, nil, buildScaleRange},
-		{"NormalizeIntensity", []string{"subtrahend", "divisor", "nonzero", "channel_wise"}, nil, buildNormalizeIntensity},
-		{"ToDtype", []string{"dtype", "scale"}, nil, buildVolumeDType},
-	}
 }

@@ -9,24 +9,9 @@ import (
 // volumeSizes reads a size along z, y and x: one number for all, or three. What is below
 // 1 stands for all of a volume.
 func volumeSizes(a *Args, key string) (s [3]int) {
-	if !a.Has(key) {
-		a.fail(key, "is missing; it is a number, or three: z, y, x")
-		return s
-	}
-	v := a.Floats(key, nil)
-	if len(v) == 1 {
-		v = []float64{v[0], v[0], v[0]}
-	}
-	if len(v) != 3 {
-		a.fail(key, "must be a number, or three: z, y, x, not %s", clip(string(a.vals[key])))
-		return s
-	}
-	for i, x := range v {
-		if x != math.Trunc(x) || x < -1 || x > maxSide {
-			a.fail(key, "must be whole numbers from -1 (all) to %d, not %s", maxSide, clip(string(a.vals[key])))
-			return s
-		}
-		s[i] = int(x)
+	v := a.Floats(key)
+	for i := range s {
+		s[i] = int(v[i%len(v)])
 	}
 	return s
 }
@@ -46,8 +31,24 @@ type cropVolume struct {
 	anySize    bool // from size to most
 }
 
+// voxels is a size of a volume.
+func voxels(name, help string) Param {
+	return Param{Name: name, Type: Int, Required: true, Unit: "voxels", Single: true, Counts: []int{3}, Form: "(z, y, x)", Range: between(-1, maxSide), Help: help}
+}
+
+var randSpatialCropSpec = Spec{
+	Name: "volume.RandSpatialCrop", Doc: "Cut a part out at a random position.", More: "An axis that is shorter stays as it is. If the crop is first in the list and the format allows it, only the part is read.",
+	Params: []Param{
+		voxels("roi_size", "size of the part; -1 is all of an axis"),
+		optional(voxels("max_roi_size", "largest size, with random_size; None is the volume")),
+		{Name: "random_center", Type: Bool, Default: true, Help: "draw the position; otherwise cut out the middle"},
+		{Name: "random_size", Type: Bool, Default: false, Help: "draw the size; then add SpatialPad or ResizeWithPadOrCrop"},
+	},
+	Kinds: solids, Returns: "The axes have `roi_size`; same dtype.", Example: "volume.RandSpatialCrop(96)", volume: buildRandSpatialCrop,
+}
+
 func buildRandSpatialCrop(a *Args) (Op, error) {
-	op := &cropVolume{size: volumeSizes(a, "roi_size"), center: !a.Bool("random_center", true), anySize: a.Bool("random_size", false)}
+	op := &cropVolume{size: volumeSizes(a, "roi_size"), center: !a.Bool("random_center"), anySize: a.Bool("random_size")}
 	if a.Has("max_roi_size") {
 		op.most = volumeSizes(a, "max_roi_size")
 		for i := range op.most {
@@ -57,6 +58,11 @@ func buildRandSpatialCrop(a *Args) (Op, error) {
 		}
 	}
 	return op, nil
+}
+
+var centerSpatialCropSpec = Spec{
+	Name: "volume.CenterSpatialCrop", Doc: "Cut out the middle.", Params: []Param{voxels("roi_size", "size of the part; -1 is all of an axis")},
+	Kinds: solids, Returns: "The axes have `roi_size`; same dtype.", Example: "volume.CenterSpatialCrop((64, 96, 96))", volume: buildCenterSpatialCrop,
 }
 
 func buildCenterSpatialCrop(a *Args) (Op, error) {
@@ -105,10 +111,29 @@ type padVolume struct {
 	center *cropVolume
 }
 
+var (
+	padVolumeParams = []Param{
+		voxels("spatial_size", "the size; -1 leaves an axis as it is"),
+		{Name: "method", Type: Choice, Default: "symmetric", Choices: []string{"symmetric", "end"}, Help: "pad at both ends, or at the end"},
+		{Name: "mode", Type: Choice, Default: "constant", Choices: []string{"constant"}, Help: "content of the border"},
+		{Name: "value", Type: Float, Default: 0.0, Help: "value of the border"},
+	}
+	spatialPadSpec = Spec{
+		Name: "volume.SpatialPad", Doc: "Pad to at least a size.", Params: padVolumeParams,
+		Kinds: solids, Returns: "The axes have at least `spatial_size`; same dtype.", Example: "volume.SpatialPad(96)", volume: buildSpatialPad,
+	}
+	resizeWithPadOrCropSpec = Spec{
+		Name: "volume.ResizeWithPadOrCrop", Doc: "Cut out the middle, or pad, to exactly a size.", Params: padVolumeParams,
+		Kinds: solids, Returns: "The axes have `spatial_size`; same dtype.", Example: "volume.ResizeWithPadOrCrop(96)", volume: buildResizeWithPadOrCrop,
+	}
+)
+
+// prob is MONAI's name for a probability.
+var prob = Param{Name: "prob", Type: Float, Default: 0.1, Range: between(0, 1), Help: "probability"}
+
 func buildSpatialPad(a *Args) (Op, error) {
-	op := &padVolume{size: volumeSizes(a, "spatial_size"), value: float32(a.Float("value", 0))}
-	op.end = a.Choice("method", "symmetric", "symmetric", "end") == "end"
-	a.Choice("mode", "constant", "constant")
+	op := &padVolume{size: volumeSizes(a, "spatial_size"), value: float32(a.Float("value"))}
+	op.end = a.Word("method") == "end"
 	if a.mask {
 		op.value = float32(math.Trunc(float64(op.value)))
 	}
@@ -166,18 +191,21 @@ type flipVolume struct {
 }
 
 // axis reads one of three axes, of which negative ones count from the end.
-func volumeAxis(a *Args, key string, x float64) int {
-	if x != math.Trunc(x) || x < -3 || x > 2 {
-		a.fail(key, "must be 0, 1 or 2 (z, y, x), not %s", clip(string(a.vals[key])))
-		return 0
-	}
-	return (int(x) + 3) % 3
+func volumeAxis(x float64) int { return (int(x) + 3) % 3 }
+
+var randFlipSpec = Spec{
+	Name: "volume.RandFlip", Doc: "Reverse axes, at random.",
+	Params: []Param{prob, {Name: "spatial_axis", Type: Int, Optional: true, Single: true, Counts: []int{1, 2, 3}, Form: "a list of axes", Range: between(-3, 2), Help: "the axes; None is all"}},
+	Kinds:  solids, Returns: sameShape, Example: "volume.RandFlip(0.5, 0)", volume: buildRandFlip,
 }
 
 func buildRandFlip(a *Args) (Op, error) {
-	op := &flipVolume{prob: a.Prob("prob", 0.1)}
-	for _, x := range a.Floats("spatial_axis", []float64{0, 1, 2}) {
-		op.axes[volumeAxis(a, "spatial_axis", x)] = true
+	op := &flipVolume{prob: a.Float("prob")}
+	for _, x := range a.Floats("spatial_axis") {
+		op.axes[volumeAxis(x)] = true
+	}
+	if !a.Has("spatial_axis") {
+		op.axes = [3]bool{true, true, true}
 	}
 	return op, nil
 }
@@ -202,18 +230,20 @@ type turnVolume struct {
 	axes [2]int
 }
 
+var randRotate90Spec = Spec{
+	Name: "volume.RandRotate90", Doc: "Rotate by 90, 180 or 270 degrees, at random.",
+	Params: []Param{
+		prob,
+		{Name: "max_k", Type: Int, Default: 3, Range: between(1, 1<<20), Help: "the number of quarter turns is from 1 to this"},
+		{Name: "spatial_axes", Type: Int, Default: []float64{0, 1}, Counts: []int{2}, Form: "two axes", Range: between(-3, 2), Help: "the plane, from its first axis towards its second"},
+	},
+	Kinds: solids, Returns: "The two axes may change places; same dtype.", Example: "volume.RandRotate90(0.5, spatial_axes=(1, 2))", volume: buildRandRotate90,
+}
+
 func buildRandRotate90(a *Args) (Op, error) {
-	op := &turnVolume{prob: a.Prob("prob", 0.1), most: a.Int("max_k", 3)}
-	if op.most < 1 || op.most > 1<<20 {
-		a.fail("max_k", "must be 1 or more, not %d", op.most)
-	}
-	axes := a.Floats("spatial_axes", []float64{0, 1})
-	if len(axes) != 2 {
-		a.fail("spatial_axes", "must be two axes, not %s", clip(string(a.vals["spatial_axes"])))
-		return op, nil
-	}
-	for i, x := range axes {
-		op.axes[i] = volumeAxis(a, "spatial_axes", x)
+	op := &turnVolume{prob: a.Float("prob"), most: a.Int("max_k")}
+	for i, x := range a.Floats("spatial_axes") {
+		op.axes[i] = volumeAxis(x)
 	}
 	if op.axes[0] == op.axes[1] {
 		a.fail("spatial_axes", "must be two axes, not %s", clip(string(a.vals["spatial_axes"])))

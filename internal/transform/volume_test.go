@@ -177,14 +177,14 @@ func (p *plainVolume) change(op Op, r *Rand) {
 
 // volumeOps are operations to make lists of.
 var volumeOps = []string{
-	`{"op":"RandSpatialCrop","roi_size":[4,5,6]}`, `{"op":"RandSpatialCrop","roi_size":3,"max_roi_size":7,"random_size":true}`,
-	`{"op":"CenterSpatialCrop","roi_size":[-1,6,5]}`, `{"op":"SpatialPad","spatial_size":[8,3,9],"value":2}`,
-	`{"op":"SpatialPad","spatial_size":9,"method":"end"}`, `{"op":"ResizeWithPadOrCrop","spatial_size":[6,7,5],"value":-3}`,
-	`{"op":"RandFlip","prob":0.7}`, `{"op":"RandFlip","prob":0.7,"spatial_axis":[0,-1]}`,
-	`{"op":"RandRotate90","prob":0.8}`, `{"op":"RandRotate90","prob":0.8,"spatial_axes":[2,1],"max_k":6}`,
-	`{"op":"RandScaleIntensity","factors":0.5,"prob":0.7}`, `{"op":"RandShiftIntensity","offsets":[3,9],"prob":0.7}`,
-	`{"op":"ScaleIntensityRange","a_min":-20,"a_max":90,"b_min":0,"b_max":1,"clip":true}`, `{"op":"ScaleIntensityRange","a_min":-20,"a_max":90}`,
-	`{"op":"ScaleIntensity","minv":-1}`, `{"op":"NormalizeIntensity"}`, `{"op":"NormalizeIntensity","nonzero":true,"channel_wise":true}`,
+	`{"op":"volume.RandSpatialCrop","roi_size":[4,5,6]}`, `{"op":"volume.RandSpatialCrop","roi_size":3,"max_roi_size":7,"random_size":true}`,
+	`{"op":"volume.CenterSpatialCrop","roi_size":[-1,6,5]}`, `{"op":"volume.SpatialPad","spatial_size":[8,3,9],"value":2}`,
+	`{"op":"volume.SpatialPad","spatial_size":9,"method":"end"}`, `{"op":"volume.ResizeWithPadOrCrop","spatial_size":[6,7,5],"value":-3}`,
+	`{"op":"volume.RandFlip","prob":0.7}`, `{"op":"volume.RandFlip","prob":0.7,"spatial_axis":[0,-1]}`,
+	`{"op":"volume.RandRotate90","prob":0.8}`, `{"op":"volume.RandRotate90","prob":0.8,"spatial_axes":[2,1],"max_k":6}`,
+	`{"op":"volume.RandScaleIntensity","factors":0.5,"prob":0.7}`, `{"op":"volume.RandShiftIntensity","offsets":[3,9],"prob":0.7}`,
+	`{"op":"volume.ScaleIntensityRange","a_min":-20,"a_max":90,"b_min":0,"b_max":1,"clip":true}`, `{"op":"volume.ScaleIntensityRange","a_min":-20,"a_max":90}`,
+	`{"op":"volume.ScaleIntensity","minv":-1}`, `{"op":"volume.NormalizeIntensity"}`, `{"op":"volume.NormalizeIntensity","nonzero":true,"channel_wise":true}`,
 }
 
 // TestVolumesAreAsWritten compares lists of operations with what they mean.
@@ -263,7 +263,7 @@ func TestVolumesAreAsWritten(t *testing.T) {
 }
 
 func TestVolumeHalves(t *testing.T) {
-	out := Output{Name: "v", Ops: []json.RawMessage{json.RawMessage(`{"op":"RandShiftIntensity","offsets":[2,2],"prob":1}`), json.RawMessage(`{"op":"ToDtype","dtype":"bfloat16"}`)}}
+	out := Output{Name: "v", Ops: []json.RawMessage{json.RawMessage(`{"op":"volume.RandShiftIntensity","offsets":[2,2],"prob":1}`), json.RawMessage(`{"op":"ToDtype","dtype":"bfloat16"}`)}}
 	p, err := CompileVolume(out, VolumeInput{DType: item.F32, Channels: 1, Least: [3]int{1, 1, 2}, Most: [3]int{1, 1, 2}})
 	if err != nil || p.DType != item.BF16 {
 		t.Fatal(err, p)
@@ -276,24 +276,24 @@ func TestVolumeHalves(t *testing.T) {
 
 func TestVolumeErrors(t *testing.T) {
 	for op, want := range map[string]string{
-		`{"op":"RandSpatialCrop"}`:                               "roi_size is missing",
-		`{"op":"RandSpatialCrop","roi_size":[1,2]}`:              "must be a number, or three",
-		`{"op":"RandSpatialCrop","roi_size":4,"max_roi_size":3}`: "must not be smaller",
-		`{"op":"SpatialPad","spatial_size":1.5}`:                 "whole numbers",
-		`{"op":"SpatialPad","spatial_size":4,"mode":"edge"}`:     "must be one of constant",
-		`{"op":"RandFlip","prob":2}`:                             "between 0 and 1",
-		`{"op":"RandFlip","spatial_axis":3}`:                     "must be 0, 1 or 2",
-		`{"op":"RandRotate90","spatial_axes":[1,-2]}`:            "must be two axes",
-		`{"op":"RandRotate90","max_k":0}`:                        "must be 1 or more",
-		`{"op":"RandScaleIntensity"}`:                            "must be a number or two",
-		`{"op":"ScaleIntensityRange","a_min":1,"a_max":1}`:       "another number than a_min",
-		`{"op":"ScaleIntensityRange","a_min":1}`:                 "a_max is missing",
-		`{"op":"NormalizeIntensity","subtrahend":[1,2]}`:         "must be 1 numbers",
-		`{"op":"ToDtype","dtype":"uint8"}`:                       "must be float32, float16 or bfloat16",
-		`{"op":"RandomCrop","size":4}`:                           "use RandSpatialCrop",
-		`{"op":"RandFlipp"}`:                                     `did you mean "RandFlip"?`,
-		`{"op":"RandFlip","p":1}`:                                `no parameter "p"`,
-		`{"op":"ResizeWithPadOrCrop","spatial_size":60000}`:      "the limit is",
+		`{"op":"volume.RandSpatialCrop"}`:                               "roi_size is missing",
+		`{"op":"volume.RandSpatialCrop","roi_size":[1,2]}`:              "or (z, y, x)",
+		`{"op":"volume.RandSpatialCrop","roi_size":4,"max_roi_size":3}`: "must not be smaller",
+		`{"op":"volume.SpatialPad","spatial_size":1.5}`:                 "a whole number",
+		`{"op":"volume.SpatialPad","spatial_size":4,"mode":"edge"}`:     `must be "constant"`,
+		`{"op":"volume.RandFlip","prob":2}`:                             "from 0 to 1",
+		`{"op":"volume.RandFlip","spatial_axis":3}`:                     "from -3 to 2",
+		`{"op":"volume.RandRotate90","spatial_axes":[1,-2]}`:            "must be two axes",
+		`{"op":"volume.RandRotate90","max_k":0}`:                        "from 1 to",
+		`{"op":"volume.RandScaleIntensity"}`:                            "factors is missing",
+		`{"op":"volume.ScaleIntensityRange","a_min":1,"a_max":1}`:       "another number than a_min",
+		`{"op":"volume.ScaleIntensityRange","a_min":1}`:                 "a_max is missing",
+		`{"op":"volume.NormalizeIntensity","subtrahend":[1,2]}`:         "must be 1 numbers",
+		`{"op":"ToDtype","dtype":"uint8"}`:                              "must be float32, float16 or bfloat16",
+		`{"op":"RandomCrop","size":4}`:                                  "use volume.RandSpatialCrop",
+		`{"op":"volume.RandFlipp"}`:                                     `did you mean "volume.RandFlip"?`,
+		`{"op":"volume.RandFlip","p":1}`:                                `no parameter "p"`,
+		`{"op":"volume.ResizeWithPadOrCrop","spatial_size":60000}`:      "the limit is",
 	} {
 		in := VolumeInput{DType: item.F32, Channels: 1, Least: [3]int{4, 4, 4}, Most: [3]int{4, 4, 4}}
 		if _, err := CompileVolume(Output{Name: "v", Ops: []json.RawMessage{json.RawMessage(op)}}, in); err == nil || !strings.Contains(fmt.Sprint(err), want) {

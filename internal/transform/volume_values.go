@@ -13,25 +13,32 @@ type randIntensity struct {
 	shift  bool
 }
 
-func buildRandIntensity(a *Args, key string) (Op, error) {
-	op := &randIntensity{prob: a.Prob("prob", 0.1), shift: key == "offsets"}
-	a.Bool("safe", false) // floats are
-	v := a.Floats(key, nil)
-	switch {
-	case len(v) == 1:
-		op.lo, op.hi = -math.Abs(v[0]), math.Abs(v[0])
-	case len(v) == 2:
-		op.lo, op.hi = min(v[0], v[1]), max(v[0], v[1])
-	default:
-		a.fail(key, "must be a number or two, from and to, not %s", clip(string(a.vals[key])))
-	}
-	if !finite32(op.lo) || !finite32(op.hi) {
-		a.fail(key, "must be finite")
-	}
-	return op, nil
+// spread is a range to draw from.
+func spread(name, help string) Param {
+	return Param{Name: name, Type: Float, Required: true, Single: true, Counts: []int{2}, Form: "(from, to)", Range: between(-unlimited, unlimited), Help: help}
 }
 
-func finite32(v float64) bool { return math.Abs(v) <= math.MaxFloat32 }
+var (
+	randScaleIntensitySpec = Spec{
+		Name: "volume.RandScaleIntensity", Doc: "Multiply values by 1 + factor, at random.", Params: []Param{spread("factors", "the range of the factor: x is from -x to x"), prob},
+		Kinds: solids, Returns: "Same shape; float32.", Example: "volume.RandScaleIntensity(0.1, prob=0.5)", volume: func(a *Args) (Op, error) { return buildRandIntensity(a, "factors") },
+	}
+	randShiftIntensitySpec = Spec{
+		Name: "volume.RandShiftIntensity", Doc: "Add a random number to values.",
+		Params: []Param{spread("offsets", "the range of the number: x is from -x to x"), {Name: "safe", Type: Bool, Default: false, Help: "has no effect; accepted because MONAI has it"}, prob},
+		Kinds:  solids, Returns: "Same shape; float32.", Example: "volume.RandShiftIntensity(0.1, prob=0.5)", volume: func(a *Args) (Op, error) { return buildRandIntensity(a, "offsets") },
+	}
+)
+
+func buildRandIntensity(a *Args, key string) (Op, error) {
+	op := &randIntensity{prob: a.Float("prob"), shift: key == "offsets"}
+	v := a.Floats(key)
+	if len(v) == 1 {
+		v = []float64{-v[0], v[0]}
+	}
+	op.lo, op.hi = min(v[0], v[1]), max(v[0], v[1])
+	return op, nil
+}
 
 func (o *randIntensity) change(r *Rand, w *volumeWork) error {
 	if !r.Bool(o.prob) {
@@ -51,19 +58,29 @@ type scaleRange struct {
 	clip   bool
 }
 
+// level is a value of a voxel.
+func level(name, help string) Param {
+	return Param{Name: name, Type: Float, Range: between(-unlimited, unlimited), Help: help}
+}
+
+var scaleRangeSpec = Spec{
+	Name: "volume.ScaleIntensityRange", Doc: "Map the range `a_min` to `a_max` to the range `b_min` to `b_max`.", More: "An example is Hounsfield units to 0 to 1.",
+	Params: []Param{
+		required(level("a_min", "lower end")), required(level("a_max", "upper end")),
+		optional(level("b_min", "result for a_min; None, as b_max, maps to 0 to 1")), optional(level("b_max", "result for a_max")),
+		{Name: "clip", Type: Bool, Default: false, Help: "limit results to b_min and b_max"},
+	},
+	Kinds: solids, Returns: "Same shape; float32.", Example: "volume.ScaleIntensityRange(-1000, 400, 0, 1, clip=True)", volume: buildScaleRange,
+}
+
 func buildScaleRange(a *Args) (Op, error) {
-	for _, key := range []string{"a_min", "a_max"} {
-		if !a.Has(key) {
-			a.fail(key, "is missing; it is a number")
-		}
-	}
-	from, to := a.Float("a_min", 0), a.Float("a_max", 1)
-	op := &scaleRange{clip: a.Bool("clip", false)}
-	if from == to || !finite32(from) || !finite32(to) {
+	from, to := a.Float("a_min"), a.Float("a_max")
+	op := &scaleRange{clip: a.Bool("clip")}
+	if from == to {
 		a.fail("a_max", "must be another number than a_min")
 		return op, nil
 	}
-	lo, hi, bounded := a.Float("b_min", 0), a.Float("b_max", 1), a.Has("b_min") && a.Has("b_max")
+	lo, hi, bounded := a.Float("b_min"), a.Float("b_max"), a.Has("b_min") && a.Has("b_max")
 	k := 1 / (to - from)
 	shift := -from * k
 	if bounded {
@@ -95,12 +112,19 @@ type scaleIntensity struct {
 	fixed  bool
 }
 
+var scaleIntensitySpec = Spec{
+	Name: "volume.ScaleIntensity", Doc: "Map the smallest value of a volume to `minv` and the largest to `maxv`.",
+	Params: []Param{
+		{Name: "minv", Type: Float, Default: 0.0, Range: between(-unlimited, unlimited), Help: "new smallest value"},
+		{Name: "maxv", Type: Float, Default: 1.0, Range: between(-unlimited, unlimited), Help: "new largest value"},
+		optional(level("factor", "multiply by 1 + factor instead")),
+	},
+	Kinds: solids, Returns: "Same shape; float32.", Example: "volume.ScaleIntensity()", volume: buildScaleIntensity,
+}
+
 func buildScaleIntensity(a *Args) (Op, error) {
-	op := &scaleIntensity{lo: a.Float("minv", 0), hi: a.Float("maxv", 1), factor: a.Float("factor", 0)}
+	op := &scaleIntensity{lo: a.Float("minv"), hi: a.Float("maxv"), factor: a.Float("factor")}
 	op.fixed = a.Has("factor")
-	if !finite32(op.lo) || !finite32(op.hi) || !finite32(op.factor) {
-		a.fail("minv", "must be finite")
-	}
 	return op, nil
 }
 
@@ -130,10 +154,25 @@ type normalizeIntensity struct {
 	nonzero, channelWise bool
 }
 
+// channelNumbers is a number, or one for each channel.
+func channelNumbers(name, help string) Param {
+	return Param{Name: name, Type: Float, Optional: true, Single: true, Most: 64, Form: "one for each channel", Range: between(-unlimited, unlimited), Help: help}
+}
+
+var normalizeIntensitySpec = Spec{
+	Name: "volume.NormalizeIntensity", Doc: "Subtract the mean of a volume and divide by its standard deviation.",
+	Params: []Param{
+		channelNumbers("subtrahend", "number to subtract in place of the mean"), channelNumbers("divisor", "number to divide by in place of the standard deviation"),
+		{Name: "nonzero", Type: Bool, Default: false, Help: "use and change only values that are not 0"},
+		{Name: "channel_wise", Type: Bool, Default: false, Help: "handle each channel on its own"},
+	},
+	Kinds: solids, Returns: "Same shape; float32.", Example: "volume.NormalizeIntensity(nonzero=True)", volume: buildNormalizeIntensity,
+}
+
 func buildNormalizeIntensity(a *Args) (Op, error) {
 	op := &normalizeIntensity{
-		subtrahend: a.Floats("subtrahend", nil), divisor: a.Floats("divisor", nil),
-		nonzero: a.Bool("nonzero", false), channelWise: a.Bool("channel_wise", false),
+		subtrahend: a.Floats("subtrahend"), divisor: a.Floats("divisor"),
+		nonzero: a.Bool("nonzero"), channelWise: a.Bool("channel_wise"),
 	}
 	for key, v := range map[string][]float64{"subtrahend": op.subtrahend, "divisor": op.divisor} {
 		want := 1
@@ -142,11 +181,6 @@ func buildNormalizeIntensity(a *Args) (Op, error) {
 		}
 		if len(v) > 0 && len(v) != want {
 			a.fail(key, "must be %d numbers, not %s", want, clip(string(a.vals[key])))
-		}
-		for _, x := range v {
-			if !finite32(x) {
-				a.fail(key, "must be finite")
-			}
 		}
 	}
 	return op, nil

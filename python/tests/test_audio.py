@@ -382,7 +382,7 @@ def test_says_what_is_missing(make: Make, tmp_path: Path) -> None:
     fails(r"rate is not the same.*Resample", stoker.audio.Mono(), stoker.audio.RandomCrop(seconds=1))
     fails(r"sample_rate is 16000, but the sound has 8000 Hz", stoker.audio.Mono(), stoker.audio.Resample(8000),
           stoker.audio.MelSpectrogram(16000))  # fmt: skip
-    fails("RandomCrop is for images.*RandomAudioCrop", st.RandomCrop(100))
+    fails("RandomCrop is for images.*audio.RandomCrop", st.RandomCrop(100))
     fails("TimeMasking works on a spectrogram", stoker.audio.Mono(), stoker.audio.TimeMasking(3))
     fails("samples, or seconds|samples or seconds", stoker.audio.RandomCrop())
     fails("prime factor", stoker.audio.Mono(), stoker.audio.Spectrogram(134))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import enum
 import functools
 import inspect
 import re
@@ -41,7 +40,7 @@ def test_names() -> None:
     assert set(T.__all__) >= BASIC
     for module in MODULES:
         for name in getattr(stoker, module).__all__:
-            assert issubclass(getattr(getattr(stoker, module), name), Transform | enum.Enum), name
+            assert issubclass(getattr(getattr(stoker, module), name), Transform), name
     visible = {n for n in dir(stoker) if not n.startswith("_")}
     frameworks = {"jax", "keras", "tf", "torch"}  # where something has imported them
     assert visible - names <= {"annotations", *frameworks}
@@ -106,10 +105,10 @@ def test_errors_have_one_base() -> None:
     [
         (T.Resize(256), "Resize(256)", {"size": 256, "interpolation": "bilinear"}),
         (T.Resize([3, 4], "bicubic"), "Resize((3, 4), interpolation='bicubic')", {"size": [3, 4]}),
-        (T.CenterCrop(5), "CenterCrop((5, 5))", {"size": [5, 5]}),
+        (T.CenterCrop(5), "CenterCrop(5)", {"size": 5}),
         (T.RandomHorizontalFlip(), "RandomHorizontalFlip()", {"p": 0.5}),
         (T.RandomVerticalFlip(p=1), "RandomVerticalFlip(p=1.0)", {"p": 1.0}),
-        (T.RandomCrop(8, padding=(1, 2)), "RandomCrop((8, 8), padding=(1, 2))", {"padding": [1, 2]}),
+        (T.RandomCrop(8, padding=(1, 2)), "RandomCrop(8, padding=(1, 2))", {"padding": [1, 2]}),
         (T.ToDtype(np.float16, scale=True), "ToDtype(dtype='float16', scale=True)", {"dtype": "float16"}),
         (T.Normalize([0.5], [2]), "Normalize((0.5,), (2.0,))", {"mean": [0.5], "std": [2.0]}),
     ],
@@ -140,12 +139,11 @@ def test_torch_and_torchvision_values() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: T.Resize(0), "size=0"),
+        (lambda: T.Resize(0), "size must be a whole number from 1 to 65500"),
         (lambda: T.Resize((1, 2, 3)), "height, width"),
-        (lambda: T.Resize(2.5), "size=2.5"),
-        (lambda: T.Resize((3, 4), max_size=9), "max_size"),
-        (lambda: T.Resize(3, antialias=False), "antialias"),
-        (lambda: T.Resize(3, "lanczos"), "bilinear, bicubic"),
+        (lambda: T.Resize(2.5), "size must be .*, not 2.5"),
+        (lambda: T.Resize(3, antialias=1), "antialias must be True or False"),
+        (lambda: T.Resize(3, "lanczos"), '"bilinear", "bicubic"'),
         (lambda: T.Resize(siz=3), "did you mean 'size'"),
         (lambda: T.RandomResizedCrop(3, scale=(1, 0.5)), "smaller one first"),
         (lambda: T.RandomResizedCrop(3, ratio=2), "two numbers"),
@@ -154,14 +152,13 @@ def test_torch_and_torchvision_values() -> None:
         (lambda: T.RandomCrop(3, padding=(1, 2, 3)), "padding"),
         (lambda: T.RandomCrop(3, fill=(1, 2, 3, 4, 5)), "fill"),
         (lambda: T.RandomCrop(3, fill=float("nan")), "fill"),
-        (lambda: T.Normalize([1] * 5, [1] * 5), "1 to 4"),
+        (lambda: T.Normalize([1] * 5, [1] * 5), "one for each channel"),
         (lambda: stoker.Field("image", mode="CMYK"), "mode='CMYK'"),
         (lambda: stoker.Field("image", depth=12), "8, 16 or 32"),
         (lambda: stoker.Field("image", mask=True, mode="L"), "no mode"),
         (lambda: T.RandomCrop(3, padding_mode="mirror"), "constant"),
-        (lambda: T.Normalize([1, 2], [1]), "per channel"),
-        (lambda: T.Normalize([1], [0]), "std must not be 0"),
-        (lambda: T.ToDtype("int32"), "uint8, uint16, float16"),
+        (lambda: T.Normalize([1], [0]), "std must be .* and not 0, not"),
+        (lambda: T.ToDtype("int32"), '"uint8", "uint16", "float16"'),
     ],
 )
 def test_transforms_refuse(make: object, error: str) -> None:

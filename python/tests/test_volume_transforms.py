@@ -79,7 +79,7 @@ def test_same_as_monai(tmp_path: Path, ours: st.Transform, theirs: Any, channels
         try:
             got = load(f"volumes:{tmp_path}", [ours])
         except stoker.ConfigError as error:  # sides that differ after a turn, of some records
-            assert "end the list with ResizeWithPadOrCrop" in str(error)
+            assert "end the list with volume.ResizeWithPadOrCrop" in str(error)
             got = load(f"volumes:{tmp_path}", [ours, V.CenterSpatialCrop(7)])
             theirs = monai.Compose([theirs, monai.CenterSpatialCrop(7)])
         for a, b in zip(got, made, strict=True):
@@ -190,11 +190,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [(7, 9, 11), (8, 9, 11)])
     for ops, why in (
         ([V.RandSpatialCrop((8, 9, 9))], r"from \[7 9 9\] to \[8 9 9\] voxels"),
-        ([st.RandomCrop(5)], "RandomCrop is for images, this is a volume; use RandSpatialCrop"),
-        ([V.RandFlip(0.5, 3)], "RandFlip: spatial_axis must be 0, 1 or 2"),
-        ([V.RandSpatialCrop((2, 2))], "RandSpatialCrop: roi_size must be a number, or three"),
+        ([st.RandomCrop(5)], "RandomCrop is for images, this is a volume; use volume.RandSpatialCrop"),
         ([V.ScaleIntensityRange(3, 3)], "another number than a_min"),
-        ([V.RandFlip(2)], "prob must be between 0 and 1"),
     ):
         with pytest.raises(stoker.ConfigError, match=why):
             stoker.Loader(f"volumes:{tmp_path}", batch_size=2, fields={"volume": ops})

@@ -57,7 +57,7 @@ func (s *source) small(c *column, v *volume, box *driver.Box) error {
 		n = max(n, v.bytes())
 	}
 	if n > driver.MaxArrayBytes {
-		return fmt.Errorf("%d bytes of voxels exceed the limit of %d for one read: read parts of it, with RandSpatialCrop first in the list, or as patches, ?patch=64", n, driver.MaxArrayBytes)
+		return fmt.Errorf("%d bytes of voxels exceed the limit of %d for one read: read parts of it, with volume.RandSpatialCrop first in the list, or as patches, ?patch=64", n, driver.MaxArrayBytes)
 	}
 	return nil
 }

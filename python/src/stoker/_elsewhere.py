@@ -17,6 +17,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor", "ToNumpy"), _BYTES),
     "Identity": "leave it out",
     "ToPILImage": 'write PIL.Image.fromarray(batch["image"][i]), with layout="NHWC"',
+    "AutoAugmentPolicy": 'write policy="imagenet", "cifar10" or "svhn"',
     "InterpolationMode": 'write interpolation="nearest", "bilinear" or "bicubic"',
     "AugMix": "write stoker.transforms.RandAugment(), or use torchvision's in map=",
     "RandomPhotometricDistort": "write stoker.transforms.ColorJitter(...), in stoker.transforms.RandomApply",
@@ -27,6 +28,12 @@ ELSEWHERE: dict[str, str] = {
     "DataLoader": "write stoker.Loader(...), or from stoker.torch import DataLoader",
     "Dataset": 'write stoker.pack(dataset, "out"), then stoker.Loader("out", batch_size=N)',
 }
+
+
+def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a module does not have."""
+    text = f"module {module!r} has no attribute {name!r}"
+    return AttributeError(text if name.startswith("_") else text + hint(name, known))
 
 
 def hint(name: str, known: Iterable[str]) -> str:

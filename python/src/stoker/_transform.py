@@ -1,9 +1,7 @@
-"""The base of all transforms, and the checks of their arguments.
+"""The base of all transforms.
 
-The names, parameters and distributions are those of ``torchvision.transforms.v2``.
-A transform is a description; the engine draws its random numbers from (seed,
-epoch, record, array, place in the list) alone, so that an example is augmented the
-same way whatever the number of threads, workers or ranks.
+The modules ``transforms``, ``audio``, ``video`` and ``volume`` are generated from the descriptions of the engine
+(``scripts/surface.py``). So are the rules that arguments are checked by and the texts of the errors.
 """
 
 from __future__ import annotations
@@ -11,147 +9,143 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ._errors import ConfigError, StokerError, UnknownArgument, nearest
-
-Size = int | Sequence[int]
-
-_T = TypeVar("_T")
+from ._rules import RULES
 
 
 class _Checked(type):
     """Refuses unknown arguments with the nearest known one."""
 
-    def __call__(cls: type[_T], *args: Any, **kwargs: Any) -> _T:
-        known = [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
-        for name in kwargs:
-            if name not in known:
-                raise UnknownArgument(f"{cls.__name__} has no argument {name!r}; {nearest(name, known)}")
-        try:
-            made: _T = type.__call__(cls, *args, **kwargs)
-        except StokerError as error:
-            raise error.with_traceback(None) from None
-        return made
+    if not TYPE_CHECKING:  # checkers and editors read the signature of the dataclass
+
+        def __call__(cls, *args, **kwargs):
+            known = list(cls.__signature__.parameters)
+            for name in kwargs:
+                if name not in known:
+                    raise UnknownArgument(f"{cls.shown_name()} has no argument {name!r}; {nearest(name, known)}")
+            try:
+                return super().__call__(*args, **kwargs)
+            except StokerError as error:
+                raise error.with_traceback(None) from None
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature of ``__init__``, for help() and editors."""
+        signature = inspect.signature(vars(cls).get("__init__", object.__init__))
+        return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
 
 
 class Transform(metaclass=_Checked):
     """A transform; the base of all others.
 
-    A subclass is a frozen dataclass whose fields are the engine's parameters of
-    the same names. ``__post_init__`` checks them.
+    A subclass is a frozen dataclass whose fields are the parameters of the engine's operation.
     """
 
-    # The engine's name of the operation, if another kind of data has a transform of the class's name.
-    OP: ClassVar[str] = ""
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        rules = RULES.get(self.shown_name(), {})
+        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+            if f.name in rules:
+                object.__setattr__(self, f.name, self._checked(f.name, getattr(self, f.name), rules[f.name]))
+
+    def _checked(self, name: str, value: Any, rule: Mapping[str, Any]) -> Any:
+        """Return an argument as the engine takes it, or raise a ConfigError."""
+        if value is None and rule.get("optional"):
+            return None
+        try:
+            return self._transforms(value) if rule["type"] == "transforms" else _value(value, rule)
+        except ConfigError:
+            raise
+        except (TypeError, ValueError):
+            text = f"{self.shown_name()}: {name} must be {rule['expects']}, not {value!r}"
+            raise ConfigError(text) from None
+
+    def _transforms(self, value: Any) -> tuple[Transform, ...]:
+        for t in value:
+            if isinstance(t, type) and issubclass(t, Transform):
+                name = t.shown_name()
+                raise ConfigError(f"{self.shown_name()}: {name} is a class; write {name}(...)")
+            if not isinstance(t, Transform):
+                raise ConfigError(f"{self.shown_name()}: {t!r} is not a stoker transform")
+        return tuple(value) or _refuse()
 
     def to_config(self) -> dict[str, Any]:
         """Return the form that the engine reads: ``op`` and the parameters."""
-        config: dict[str, Any] = {"op": self.OP or type(self).__name__}
+        config: dict[str, Any] = {"op": self.shown_name()}
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             config[f.name] = _plain(getattr(self, f.name))
         return config
 
     @classmethod
     def shown_name(cls) -> str:
-        """Return the name that users write: of images the class's alone, else with its module, as ``audio.Mono``."""
+        """Return the name that users write and the engine has: ``Resize``, ``audio.Mono``."""
         module = cls.__module__.rpartition(".")[2]
-        return cls.__name__ if module.startswith("_") else f"{module}.{cls.__name__}"
+        return f"{module}.{cls.__name__}" if module in ("audio", "video", "volume") else cls.__name__
 
     def __repr__(self) -> str:
         shown = []
         named = False
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
-            required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-            if required and not named:
+            required = f.default is dataclasses.MISSING
+            if required and not named and not f.kw_only:
                 shown.append(repr(value))
             elif required or value != f.default:
                 named = True
                 shown.append(f"{f.name}={value!r}")
         return f"{self.shown_name()}({', '.join(shown)})"
 
-    def _set(self, **values: object) -> None:
-        """Set checked values on the frozen instance."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def _fail(self, text: str) -> ConfigError:
-        return ConfigError(f"{self.shown_name()}: {text}")
-
 
 def _plain(value: object) -> object:
     if isinstance(value, Transform):
         return value.to_config()
-    if isinstance(value, list | tuple):
+    if isinstance(value, tuple):
         return [_plain(v) for v in value]
     return value
 
 
-def check_size(t: Transform, value: Any, *, square: bool) -> int | tuple[int, int]:
-    """Check a size in pixels: ``n`` or ``(height, width)``. With ``square``, n means (n, n)."""
-    numbers = (value,) if isinstance(value, int) else value
-    try:
-        sides = [int(v) for v in numbers]
-        whole = all(s == v and not isinstance(v, bool) for s, v in zip(sides, numbers, strict=True))
-    except (TypeError, ValueError):
-        raise t._fail(f"size={value!r} must be a number of pixels or (height, width)") from None
-    if not whole or len(sides) not in (1, 2) or any(s < 1 or s > 65500 for s in sides):
-        raise t._fail(f"size={value!r} must be a number of pixels or (height, width), each from 1 to 65500")
-    if len(sides) == 2:
-        return sides[0], sides[1]
-    return (sides[0], sides[0]) if square else sides[0]
+def _refuse() -> Any:
+    raise ValueError
 
 
-def check_range(
-    t: Transform, name: str, value: Any, low: float = -math.inf, high: float = math.inf
-) -> tuple[float, float]:
-    """Check a range ``(smallest, largest)`` within bounds."""
-    try:
-        a, b = (float(v) for v in value)
-    except (TypeError, ValueError):
-        raise t._fail(f"{name}={value!r} must be two numbers") from None
-    if not (low <= a <= b <= high) or math.isinf(a) or math.isinf(b):
-        bounds = "" if math.isinf(low) and math.isinf(high) else f" from {low:g} to {high:g}"
-        raise t._fail(f"{name}={value!r} must be two numbers{bounds}, the smaller one first")
-    return a, b
+def _value(value: Any, rule: Mapping[str, Any]) -> Any:
+    kind, words = rule["type"], rule.get("choices", ())
+    if kind == "bool" and type(value).__name__ in ("bool", "bool_"):  # NumPy's, too
+        return bool(value)
+    word = getattr(value, "value", value)  # of an enumeration
+    if rule.get("enum") == "dtype":
+        word = getattr(value, "__name__", None) or str(value).removeprefix("torch.")
+    elif rule.get("enum") == "InterpolationMode" and word == "nearest-exact":
+        word = "nearest"
+    if isinstance(word, str):
+        if kind == "names":
+            return (word,)
+        return word if word in words or (kind == "text" and word) else _refuse()
+    if kind == "names":
+        names = tuple(value)
+        return names if names and all(isinstance(n, str) for n in names) else _refuse()
+    if kind not in ("int", "float"):
+        raise TypeError
+    limits = rule.get("range", {})
+    if not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
+        alone = rule.get("single") or not ("counts" in rule or "most" in rule)
+        return _number(value, rule, rule.get("alone", limits)) if alone else _refuse()
+    numbers = tuple(_number(v, rule, limits) for v in value)
+    ordered = not rule.get("ordered") or list(numbers) == sorted(numbers)
+    counted = len(numbers) in rule.get("counts", ()) or 1 <= len(numbers) <= rule.get("most", 0)
+    return numbers if counted and ordered else _refuse()
 
 
-def check_probability(t: Transform, name: str, value: Any) -> float:
-    """Check a probability."""
-    try:
-        p = float(value)
-    except (TypeError, ValueError):
-        p = math.nan
-    if not 0 <= p <= 1:
-        raise t._fail(f"{name}={value!r} must be a number from 0 to 1")
-    return p
-
-
-def check_interpolation(t: Transform, value: Any) -> str:
-    """Check an interpolation: a name, or torchvision's ``InterpolationMode``."""
-    name = str(getattr(value, "value", value)).lower()
-    if name == "nearest-exact":
-        name = "nearest"
-    if name not in ("bilinear", "bicubic", "nearest"):
-        raise t._fail(f"interpolation={value!r}; there are: bilinear, bicubic, nearest")
-    return name
-
-
-MAX_CHANNELS = 4
-
-
-def check_fill(t: Transform, value: Any) -> int | float | tuple[float, ...]:
-    """Check a colour: one number for all channels, or one for each.
-
-    How large they may be depends on the pixels, which the engine knows.
-    """
-    numbers = (value,) if isinstance(value, int | float) else value
-    try:
-        colours = tuple(float(v) for v in numbers)
-    except (TypeError, ValueError):
-        colours = ()
-    if not 1 <= len(colours) <= MAX_CHANNELS or not all(map(math.isfinite, colours)):
-        raise t._fail(f"fill={value!r} must be one number, or one for each channel")
-    return colours[0] if len(colours) == 1 else colours
+def _number(value: Any, rule: Mapping[str, Any], limits: Mapping[str, Any]) -> int | float:
+    if isinstance(value, bool | str):
+        raise TypeError
+    x: int | float = operator.index(value) if rule["type"] == "int" else float(value)
+    low, high = limits.get("min", -math.inf), limits.get("max", math.inf)
+    inside = low <= x <= high and not (limits.get("over") and x == low) and not (limits.get("under") and x == high)
+    if not (math.isfinite(x) and inside) or (rule.get("odd") and not x % 2) or (rule.get("nonzero") and not x):
+        raise ValueError
+    return x

@@ -14,7 +14,7 @@ from ._program import PICTURE, Program, fill_of, pixels
 Known = dict[str, Callable[[Any, Program], None]]
 
 
-def _warp_interpolation(t: Any) -> str:
+def _warp_interpolation(t: Any) -> Any:
     name = str(getattr(t.interpolation, "value", t.interpolation))
     if name == "nearest-exact":
         name = "nearest"

@@ -489,7 +489,7 @@ def _unlike(got: Any, expected: Any, program: _transforms.Program) -> str | None
     allowed = (255 if a.dtype == np.uint8 else 1) * (_LEVEL if resized else _ROUNDED)
     for op in program.ops:
         if isinstance(op, st.Normalize):
-            allowed /= min(map(abs, op.std))
+            allowed /= float(np.abs(op.std).min())
     most = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
     return f"values differ by up to {most:.3g}" if most > allowed else None
 

@@ -328,7 +328,7 @@ def _random_order(t: Any, p: Program) -> None:
     p.add(st.RandomOrder([_one(ops) for ops in _members(t.transforms, p)]), random=True)
 
 
-def _interpolation(t: Any, p: Program) -> str:
+def _interpolation(t: Any, p: Program) -> Any:
     name = str(getattr(t.interpolation, "value", t.interpolation))
     if name not in ("bilinear", "bicubic") and not (name in ("nearest", "nearest-exact") and p.state == PICTURE):
         raise Unknown(f"{type(t).__name__} with interpolation {name}")
