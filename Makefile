@@ -96,6 +96,10 @@ build/venv-release: scripts/requirements-release.txt build/venv-dev
 	@scripts/setup.sh python scripts/requirements-release.txt
 	@touch $@
 
+.PHONY: surface
+surface: build build/venv-dev ## Python classes and reference pages, from the descriptions of the engine
+	@$(VENV) scripts/surface.py
+
 .PHONY: release
 release: build build/venv-release ## wheels, programs and Debian packages for x86_64 and arm64, checksums, contents and notes into dist/
 	@$(VENV) scripts/release.py
