@@ -60,11 +60,11 @@ def test_convert(photos: Path, pack: Path, tmp_path: Path) -> None:
     assert stoker.open(tmp_path / "raw")[3]["image"].shape == (32, 32, 3)
     one = next((photos / "class-0").iterdir())
     (tmp_path / "list.csv").write_text(f"path,n\n{one},1\n{tmp_path}/1.jpg,2\n")
-    with pytest.warns(stoker.SkippedRecords, match="1 records were left out: .*1.jpg"):
+    with pytest.warns(stoker.SkippedRecords, match="1 of the records were left out: .*list.csv, row 1"):
         partly = stoker.convert(f"{tmp_path / 'list.csv'}?image:image=path&n", tmp_path / "partly.parquet")
     assert partly.records == 1
     assert len(partly.skipped) == 1
-    with pytest.raises(stoker.ConfigError, match="--to"):
+    with pytest.raises(stoker.ConfigError, match="is not a format that can be written"):
         stoker.convert(photos, tmp_path / "x", to="nothing")
 
 

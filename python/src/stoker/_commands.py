@@ -241,10 +241,11 @@ def convert(
     }
     arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
     raw = run(["convert", "--json", *arguments, "--", url_of(source), os.fspath(out)], 3)
-    skipped = tuple((s.get("path", ""), s.get("reason", "")) for s in raw.get("skipped") or ())
+    left = [{k.lower(): v for k, v in s.items()} for s in raw.get("skipped") or ()]
+    skipped = tuple((s["path"], s["reason"]) for s in left)
     if skipped:
         listed = "; ".join(f"{path}: {reason}" for path, reason in skipped[:_LISTED])
-        warn(f"{raw.get('bad', len(skipped)):,} records were left out: {listed}", SkippedRecords)
+        warn(f"{raw.get('bad', len(skipped)):,} of the records were left out: {listed}", SkippedRecords)
     fields = [f if isinstance(f, str) else f["name"] for f in raw["fields"]]
     return ConvertResult(
         path=raw.get("path", raw.get("pack", os.fspath(out))),
