@@ -171,11 +171,11 @@ def section(rows: list[dict[str, Any]], machine: dict[str, Any], commit: str, ro
         ])  # fmt: skip
     head = ["measured", "what if", "examples/s", "predicted", "then measured", "error", "limit"]
     return (
-        f"{len(rows)} predictions, each from one run, and what the changed set-up then gave: median error "
-        f"{statistics.median(errors):.1%}, worst {max(errors):.1%}\n"
-        f"({machine['cores']} cores of {machine.get('cpu', machine['arch'])}, {time.strftime('%Y-%m-%d')}, {commit}, "
-        f"medians of {rounds} rounds; batches of {BATCH}, RandomResizedCrop(224), packs of\n"
-        "10,000 generated photos; cold set-ups are throttled by a control group). "
+        f"{len(rows)} predictions, each from one run and compared with a run of the changed set-up. Median error "
+        f"{statistics.median(errors):.1%}, worst {max(errors):.1%}.\n"
+        f"{machine['cores']} cores of {machine.get('cpu', machine['arch'])}, {time.strftime('%Y-%m-%d')}, {commit}, "
+        f"medians of {rounds} rounds. Batches of {BATCH}, RandomResizedCrop(224), packs of\n"
+        "10,000 generated photos. A control group throttles cold set-ups. "
         "`make bench SUITES=whatif` repeats it.\n\n" + table(head, body)
     )
 

@@ -17,9 +17,9 @@ TITLE = "## Speed"
 SPEED = """
 ## Speed, read as they are
 
-Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns; records as the library gives them, in
-batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files, where whole records are read. A bar
-that was missed is in the table. `make bench SUITES=formats` measures again.
+Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns. The library's own records, in batches,
+compared with the same records from `stoker.Loader`. MB/s are bytes of the files, if whole records are read. A missed
+target is in the table. `make bench SUITES=formats` measures again.
 """
 
 
@@ -108,7 +108,7 @@ def write() -> None:
             cpu=got["machine"].get("cpu", ""),
             rounds=got["settings"]["rounds"],
         )
-        head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio", "commit"]
+        head = ["format", "data", "records/s", "MB/s", "compared with", "records/s", "ratio", "commit"]
         text += "\n" + table(head, [[*row(name, g), g["commit"]] for name, g in got["formats"].items()])
         text += tokens(got["formats"])
     PAGE.write_text(text)
