@@ -199,14 +199,15 @@ class Storage:
             env["STOKER_BINARY"] = str(wrapper)
             env["STOKER_DLIO_OUT"] = str(out)
             slot = shape.batch * shape.record_bytes
-            options: dict[str, Any] = {"threads": 1, "prefetch": self.a.prefetch.get(shape.name, shape.prefetch)}
-            options["memory"] = (options["prefetch"] + 3) * slot + (64 << 20)
+            prefetch = self.a.prefetch.get(shape.name, shape.prefetch)
+            limits = {"prefetch": prefetch, "memory": (prefetch + 3) * slot + (64 << 20)}
+            options: dict[str, Any] = {"threads": 1, "limits": limits}
             env["STOKER_DLIO_OPTIONS"] = json.dumps(options)
             if arm == "stoker-tfrecord":
                 env["STOKER_DLIO_SOURCE"] = f"{source}?data:bytes"  # records as they are
             if self.a.share:
                 sock = out / "engine.sock"
-                env["STOKER_DLIO_SOCKET"] = str(sock)
+                env["STOKER_SOCKET"] = str(sock)
                 with open(out / "engine.log", "w") as log:
                     engine = subprocess.Popen([str(self.a.binary), "serve", "--socket", str(sock)], stderr=log)
                 for _ in range(100):

@@ -96,14 +96,14 @@ def stoker_loader(a: argparse.Namespace, **more: Any) -> Any:
     from stoker import transforms as T
 
     crop = [T.RandomResizedCrop(SIZE)]
-    return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, fields={"image": crop}, **more)
+    return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, transforms={"image": crop}, **more)
 
 
 def stoker_batches(a: argparse.Namespace) -> Iterator[Any]:
     import stoker
 
     of = stoker.OnDevice("bfloat16", mean=MEAN, std=STD, flip=0.5, layout="channels_last")
-    for batch in forever(stoker_loader(a, device="cuda", on_device=of)):
+    for batch in forever(stoker_loader(a, device=of)):
         yield batch.image, batch.label
 
 
@@ -255,9 +255,11 @@ def copy(a: argparse.Namespace) -> dict[str, Any]:
         found = copies()
     else:
         # The same few batches again and again, so that decoding is not what limits: what is measured is the path.
+        import stoker
         from stoker._device import Cuda
 
-        found = held_batches(stoker_loader(a, output="torch", prefetch=4), Cuda(torch, torch.device("cuda", 0)))
+        loader = stoker_loader(a, output="torch", limits=stoker.Limits(prefetch=4))
+        found = held_batches(loader, Cuda(torch, torch.device("cuda", 0)))
     seconds, count = timed(found, lambda _: None, a)
     return {"gb_s": size * count / seconds / 1e9, "batch_mb": size / 1e6, "batches": count}
 

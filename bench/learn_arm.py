@@ -31,7 +31,7 @@ def main() -> None:
         os.environ["STOKER_CACHE_DIR"] = a.cache
     image = [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]
     epochs: list[dict[str, Any]] = []
-    with stoker.Loader(a.path, batch_size=BATCH, shuffle=True, seed=1, fields={"image": image}) as loader:
+    with stoker.Loader(a.path, batch_size=BATCH, shuffle=True, seed=1, transforms={"image": image}) as loader:
         for _ in range(a.epochs):
             start, cpu, rows = time.perf_counter(), procs.cpu_seconds(os.getpid()), 0
             for batch in loader:

@@ -73,7 +73,9 @@ class Stoker:
 
             kept = self._kept.setdefault((shuffle, seed), [])
             if epoch >= len(kept):
-                with stoker.Loader(self.pack, 1024, shuffle=shuffle, seed=seed, memory="400MiB", threads=1) as loader:
+                with stoker.Loader(
+                    self.pack, 1024, shuffle=shuffle, seed=seed, limits=stoker.Limits(memory="400MiB"), threads=1
+                ) as loader:
                     epochs = range(max(epoch + 1, 4))
                     kept[:] = [np.concatenate([b.index.copy() for b in loader]).astype(np.int64) for _ in epochs]
             return kept[epoch]

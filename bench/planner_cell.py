@@ -42,7 +42,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         shuffle=True,
         seed=job["seed"],
         drop_last=True,
-        fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]},
+        transforms={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]},
     )
     slots = loader.info["slots"]
     ready = time.perf_counter()

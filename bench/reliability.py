@@ -86,7 +86,7 @@ def loaded(url: str, **options: Any) -> Any:
     import stoker
 
     try:
-        with stoker.Loader(url, batch_size=1, threads=1, timeout=120, **options) as loader:
+        with stoker.Loader(url, batch_size=1, threads=1, limits=stoker.Limits(timeout=120), **options) as loader:
             batch = next(iter(loader))
             return {k: (v.copy() if isinstance(v, np.ndarray) else v) for k, v in batch.items()}
     except stoker.StokerError as err:
@@ -121,7 +121,7 @@ def picture_ours(path: Path, want: Any) -> Any:
         raise UnreadableError(f"a side of {max(h, w) - 2} pixels; 65,500 is the limit of images")
     field = stoker.Field("image", [stoker.transforms.CenterCrop((h, w))])
     with alone(path, "folder") as url:
-        image = loaded(url, fields={"image": field})["image"][0]
+        image = loaded(url, transforms={"image": field})["image"][0]
     if want is None:
         return image
     border = np.concatenate([image[0], image[-1], image[:, 0], image[:, -1]])
@@ -140,7 +140,7 @@ def sound_ours(path: Path, want: Any) -> Any:
     import stoker
 
     with alone(path, "audio") as url:
-        return loaded(url, fields={"audio": [stoker.audio.Decode()]})["audio"][0]
+        return loaded(url, transforms={"audio": [stoker.audio.Decode()]})["audio"][0]
 
 
 def sound_by_ffmpeg(path: Path) -> Any:
@@ -167,11 +167,11 @@ def columns_ours(path: Path, want: Any) -> Any:
 
     rows = len(next(iter(want.values()))) if want else 1
     try:
-        with stoker.Loader(str(path), batch_size=max(rows, 1), threads=1, timeout=120) as loader:
+        with stoker.Loader(str(path), batch_size=max(rows, 1), threads=1, limits=stoker.Limits(timeout=120)) as loader:
             batch = next(iter(loader))
             out = {}
             for name, value in batch.items():
-                out[name] = [value[i] for i in range(batch.rows)]
+                out[name] = [value[i] for i in range(len(batch))]
             return out
     except (stoker.StokerError, StopIteration) as err:
         raise UnreadableError(str(err) or "no rows") from None

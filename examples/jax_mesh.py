@@ -21,10 +21,9 @@ from stoker import transforms as T
 folder, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 50
 mesh = Mesh(np.array(jax.devices()), ("data",))
 sharding = NamedSharding(mesh, PartitionSpec("data"))
-rank, world_size = stoker.jax.rank_and_world(sharding)
 loader = stoker.Loader(
-    folder, batch_size=16, shuffle=True, drop_last=True, rank=rank, world_size=world_size,
-    fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
+    folder, batch_size=16, shuffle=True, drop_last=True, ranks=stoker.jax.ranks(sharding),
+    transforms={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
 )  # fmt: skip
 
 

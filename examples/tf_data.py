@@ -16,7 +16,7 @@ loader = stoker.Loader(
     sys.argv[1],
     batch_size=16,
     shuffle=True,
-    fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
+    transforms={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]},
 )
 weights = tf.Variable(tf.zeros([32 * 32 * 3, len(loader.classes)]))
 

@@ -17,7 +17,12 @@ from torchtitan.components.dataloader import BaseDataLoader
 class Tokens(BaseDataLoader):
     def __init__(self, source: str, batch_size: int, length: int, rank: int, world_size: int) -> None:
         self.loader = stoker.Loader(
-            source, batch_size, sequence_length=length, shuffle=True, output="torch", rank=rank, world_size=world_size
+            source,
+            batch_size,
+            sequence_length=length,
+            shuffle=True,
+            output="torch",
+            ranks=stoker.Ranks(rank, world_size),
         )
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:

@@ -164,7 +164,7 @@ def main() -> None:
         batch_size=BATCH,
         shuffle=True,
         seed=0,
-        fields={"image": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]},
+        transforms={"image": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]},
     )
     with loader:
         classes, records = len(loader.classes), loader.num_records

@@ -88,13 +88,13 @@ def loader(table: Path, training: bool) -> stoker.Loader:
     if training:
         ops.append(stoker.audio.SpecAugment(1, 8, 1, 6, zero_masking=False))
     url = f"{table}?audio:audio=path&label:label=label"
-    return stoker.Loader(url, batch_size=BATCH, shuffle=training, seed=0, fields={"audio": ops})
+    return stoker.Loader(url, batch_size=BATCH, shuffle=training, seed=0, transforms={"audio": ops})
 
 
 def batches(of: stoker.Loader) -> Iterator[tuple[Floats, Labels]]:
     """An epoch, each spectrogram with mean 0 and deviation 1."""
     for batch in of:
-        x = batch.audio.reshape(batch.rows, -1)
+        x = batch.audio.reshape(len(batch), -1)
         x = (x - x.mean(axis=1, keepdims=True)) / (x.std(axis=1, keepdims=True) + 1e-3)
         yield x, batch.label.copy()
 

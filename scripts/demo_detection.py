@@ -173,8 +173,8 @@ def main() -> None:
     moves = [st.RandomHorizontalFlip(), st.RandomHSV(0.01, 0.3, 0.3), *fit, st.SanitizeBoundingBoxes(4)]
     model = Detector(len(NAMES))
     with (
-        stoker.Loader(pack, BATCH, shuffle=True, seed=0, fields={"image": moves}) as loader,
-        stoker.Loader(root / "annotations/instances_val.json", BATCH, fields={"image": fit}) as others,
+        stoker.Loader(pack, BATCH, shuffle=True, seed=0, transforms={"image": moves}) as loader,
+        stoker.Loader(root / "annotations/instances_val.json", BATCH, transforms={"image": fit}) as others,
     ):
         print(
             dim(f"  {loader.num_records} images, classes {', '.join(loader.classes)}, boxes {loader.formats['boxes']}")

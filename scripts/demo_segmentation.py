@@ -93,7 +93,7 @@ def main() -> None:
         "image": [*moves, T.ColorJitter(brightness=0.2)],
         "mask": stoker.Field("mask", moves, follow="image"),
     }
-    with stoker.Loader(pack, batch_size=BATCH, shuffle=True, seed=0, fields=fields, drop_last=True) as loader:
+    with stoker.Loader(pack, batch_size=BATCH, shuffle=True, seed=0, transforms=fields, drop_last=True) as loader:
         print(dim(f"  {loader.num_records:,} pictures, batches of {BATCH}"))
         print(
             dim(f"  {'epoch':>5}  {'pixels right':>12}  {'mean IoU':>8}  {'pictures/s':>10}  {'waiting for data':>16}")
@@ -103,7 +103,7 @@ def main() -> None:
             watch, seen, model.seen = Watch(), 0, Confusion(len(model.seen.counts))
             for batch in watch.over(loader):
                 model.learn(batch["image"], batch["mask"])
-                seen += batch.rows
+                seen += len(batch)
                 del batch
             right = bold(f"{model.seen.right():12.1%}")
             iou, _ = model.seen.overlap()

@@ -75,7 +75,7 @@ def main() -> None:
             for batch in watch.over(loader):
                 x = np.column_stack([batch[c] for c in columns[:-1]]).astype(np.float32)
                 right += model.learn(x, batch["label"], 0.01, shrink=0)
-                seen += batch.rows
+                seen += len(batch)
             print(f"  {epoch + 1:>5}  {bold(f'{right / seen:8.1%}')}  {watch.figures(seen, 10)}", flush=True)
     print(f"\nThe pack is {show(pack)}; the loader reads the table itself, too: stoker.Loader({show(table)!r}, ...)")
 

@@ -274,7 +274,7 @@ def main() -> None:
             )
     print(f"\n{bold(f'{first:.2f} -> {last:.2f} bits per token')}. What it writes:")
     for seed in (0, 1, 2):
-        with stoker.Loader(pack, batch_size=1, shuffle=True, seed=seed, fields=["tokens"]) as docs:
+        with stoker.Loader(pack, batch_size=1, shuffle=True, seed=seed, select=["tokens"]) as docs:
             begun = next(iter(docs)).tokens[0].tolist()[:6]
         print(dim(f"  {decode(begun, spec)}|{decode(model.write(begun, 60, end, seed)[len(begun) :], spec)}"))
     print(f"The pack is {show(pack)}; look into it with: {show(STOKER)} inspect {show(pack)}")

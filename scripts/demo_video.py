@@ -91,7 +91,9 @@ def loader(folder: Path, training: bool) -> stoker.Loader:
     crop: T.Transform = T.RandomResizedCrop(SIDE, scale=(0.5, 1))
     ops = [crop] if training else [T.Resize((SIDE, SIDE))]
     url = f"{folder}?frames={FRAMES}&stride=2&step=8"
-    return stoker.Loader(url, batch_size=BATCH, shuffle=training, seed=0, drop_last=training, fields={"frames": ops})
+    return stoker.Loader(
+        url, batch_size=BATCH, shuffle=training, seed=0, drop_last=training, transforms={"frames": ops}
+    )
 
 
 def main() -> None:
@@ -120,7 +122,7 @@ def main() -> None:
             watch = Watch()
             for batch in watch.over(train):
                 right += network.learn(motion(batch.frames) * 4, batch.label.copy(), 3e-3)
-                seen += batch.rows
+                seen += len(batch)
             figures = f"{watch.figures(seen * FRAMES, 9)}  {memory(engines())}"
             if epoch % 3 != 2:
                 continue

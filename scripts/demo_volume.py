@@ -117,7 +117,7 @@ def main() -> None:
         stoker.volume.RandShiftIntensity(0.02, prob=0.5),
     ]
     fields = {"image": [*moves, *values], "label": moves}
-    with stoker.Loader(url, batch_size=BATCH, shuffle=True, seed=0, fields=fields, drop_last=True) as loader:
+    with stoker.Loader(url, batch_size=BATCH, shuffle=True, seed=0, transforms=fields, drop_last=True) as loader:
         print(dim(f"  {loader.num_records:,} scans, batches of {BATCH}"))
         print(dim(f"  {'epoch':>5}  {'voxels right':>12}  {'mean Dice':>9}  {'parts/s':>8}  {'waiting for data':>16}"))
         model = VoxelClassifier(CLASSES if own is None else 256)
@@ -125,7 +125,7 @@ def main() -> None:
         for epoch in range(EPOCHS):
             for batch in watch.over(loader):
                 model.learn(batch["image"], batch["label"])
-                seen += batch.rows
+                seen += len(batch)
                 del batch
             if epoch % 4 != 3:
                 continue

@@ -36,7 +36,7 @@ def open_stream(job: Job) -> Stream:
     loader = Loader(
         job.data,
         batch_size=job.batch,
-        num_workers=job.workers,
+        threads=job.workers,
         order=OrderOption.RANDOM,
         os_cache=True,
         drop_last=job.epochs == 0,

@@ -25,15 +25,16 @@ def open_stream(job: Job) -> Stream:
         if job.flip:
             image.append(T.RandomHorizontalFlip(job.flip))
     more: dict[str, Any] = {"threads": job.workers} if job.workers else {}
-    more |= {k: int(v) for k, v in job.options.items() if k in ("memory", "prefetch")}
-    more |= {k: v for k, v in job.options.items() if k == "lookahead"}
+    limits: dict[str, Any] = {k: int(v) for k, v in job.options.items() if k in ("memory", "prefetch")}
+    limits |= {k: v for k, v in job.options.items() if k == "lookahead"}
     _loader = stoker.Loader(
         job.data,
         batch_size=job.batch,
         shuffle=job.options.get("shuffle", True),
         seed=job.seed,
         drop_last=job.epochs == 0,
-        fields=None if job.geometry == "none" else {"image": image},
+        transforms=None if job.geometry == "none" else {"image": image},
+        limits=stoker.Limits(**limits),
         **more,
     )
     # The images, or whatever else the records are.

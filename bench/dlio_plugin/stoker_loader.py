@@ -10,8 +10,8 @@ memory, and adds up a sample of them.
 
 Environment:
   STOKER_DLIO_SOURCE  what to load, instead of files:DATA_FOLDER/train
-  STOKER_DLIO_SOCKET  socket of a running `stoker serve` that all ranks share; by default each has an engine of its own
-  STOKER_DLIO_OPTIONS JSON with more arguments of stoker.Loader, such as {"threads": 2, "memory": "4GB"}
+  STOKER_SOCKET       socket of a running `stoker serve` that all ranks share; by default each has an engine of its own
+  STOKER_DLIO_OPTIONS JSON with more arguments of stoker.Loader, such as {"threads": 2, "limits": {"memory": "4GB"}}
   STOKER_DLIO_OUT     folder for rank-N.json: what this rank was given
 """
 
@@ -49,16 +49,16 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
         train = self.dataset_type is DatasetType.TRAIN
         folder = Path(a.data_folder).resolve() / ("train" if train else "valid")
         self.steps = a.training_steps if train else a.eval_steps
+        options = json.loads(os.environ.get("STOKER_DLIO_OPTIONS") or "{}")
         self.loader = stoker.Loader(
             os.environ.get("STOKER_DLIO_SOURCE") or f"files:{folder}",
             batch_size=self.batch_size,
             shuffle=True,
             seed=a.seed,
             drop_last=True,
-            rank=a.my_rank,
-            world_size=a.comm_size,
-            socket=os.environ.get("STOKER_DLIO_SOCKET") or None,
-            **json.loads(os.environ.get("STOKER_DLIO_OPTIONS") or "{}"),
+            ranks=stoker.Ranks(a.my_rank, a.comm_size),
+            limits=stoker.Limits(**options.pop("limits", {})),
+            **options,
         )
         # The field with the bytes: the first one that comes with each batch.
         self.field = self.loader.info["arrays"][0]["name"]
@@ -89,7 +89,7 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
                     self.noted.append((int(batch["index"][0]), int(size), int(row.reshape(-1)[::NOTED_STRIDE].sum())))
                     del row
                 self.batches += 1
-                self.rows += batch.rows
+                self.rows += len(batch)
                 self.bytes += values.nbytes
                 yield data
                 # The loop's variables would hold two batches while it waits for the third.

@@ -68,7 +68,7 @@ def stoker_loader(args: argparse.Namespace) -> Iterable[Any]:
     from stoker import transforms as T
 
     image = [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]
-    return stoker.Loader(args.data, args.batch_size, shuffle=True, output="torch", fields={"image": image})
+    return stoker.Loader(args.data, args.batch_size, shuffle=True, output="torch", transforms={"image": image})
 
 
 def train(loader: Iterable[Any], model: nn.Module, args: argparse.Namespace, epoch: int) -> None:

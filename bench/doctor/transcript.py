@@ -140,7 +140,7 @@ The loader changes in one line, and normalisation moves to the accelerator:
 
 ```python
 loader = stoker.Loader("train/", {BATCH}, shuffle=True, output="torch",
-                       fields={{"image": [stoker.transforms.RandomResizedCrop(224), stoker.transforms.RandomHorizontalFlip()]}})
+                       transforms={{"image": [stoker.transforms.RandomResizedCrop(224), stoker.transforms.RandomHorizontalFlip()]}})
 ```
 
 {block(f"python imagenet_small.py train/ -b {BATCH} --simulate {STEP} --stoker &", "")}

@@ -29,8 +29,8 @@ class Format:
     # reference(folder, batch) yields the number of records of each batch, when its arrays are in memory. The library is
     # used well: on both cores where it can. When it ends it is called again.
     reference: Callable[[Path, int], Iterator[int]]
-    # More for stoker.Loader: {"shuffle": True, "fields": {...}}; a value that has to import stoker is a function. What
-    # both sides deliver must be the same work.
+    # More for stoker.Loader: {"shuffle": True, "transforms": {...}}; a value that has to import stoker is a function.
+    # What both sides deliver must be the same work.
     loader: Mapping[str, Any] = field(default_factory=dict)
     # How many times the library's rate Stoker must reach.
     bar: float = 1.0

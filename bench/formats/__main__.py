@@ -64,7 +64,7 @@ def stoker_batches(fmt: Format, folder: Path) -> Iterator[int]:
                     data = value if isinstance(value, np.ndarray) else getattr(value, "values", None)
                     if isinstance(data, np.ndarray):
                         data.reshape(-1).view(np.uint8)[::4096].max(initial=0)
-                yield batch.rows
+                yield len(batch)
 
 
 def reference_batches(fmt: Format, folder: Path) -> Iterator[int]:

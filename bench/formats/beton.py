@@ -46,7 +46,7 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
     loader = Loader(
         str(folder / "train.beton"),
         batch_size=batch,
-        num_workers=2,
+        threads=2,
         order=OrderOption.RANDOM,
         pipelines={"image": [decoder, ToTensor()], "label": [IntDecoder(), ToTensor()]},
         os_cache=True,
@@ -70,7 +70,7 @@ FORMAT = Format(
     make=make,
     url=lambda folder: f"{folder}/train.beton",
     reference=reference,
-    loader={"shuffle": True, "fields": fields},
+    loader={"shuffle": True, "transforms": fields},
     bar=1.0,
     batch=64,
     env="ffcv",

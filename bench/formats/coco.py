@@ -87,10 +87,12 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
 
 def fields() -> dict[str, Any]:
 
+    import stoker
     from stoker import transforms as T
 
+    ops = [T.RandomHorizontalFlip(), T.RandomHSV(0.015, 0.7, 0.4), T.LetterBox(SIZE)]
     return {
-        "image": [T.RandomHorizontalFlip(), T.RandomHSV(0.015, 0.7, 0.4), T.LetterBox(SIZE)],
+        "image": stoker.Field("image", ops, layout="NCHW"),
     }
 
 
@@ -100,7 +102,7 @@ FORMAT = Format(
     make=make,
     url=lambda folder: f"{folder}/instances_all.json?images=photos",
     reference=reference,
-    loader={"shuffle": True, "fields": fields, "layout": "NCHW"},
+    loader={"shuffle": True, "transforms": fields},
     bar=4.0,
     batch=16,
     what="1,500 JPEGs of 470 x 400 with boxes: flip, HSV, letterbox to 640",

@@ -64,7 +64,7 @@ def sound_format(
         make=lambda folder: write(folder, count, seconds, rate, channels, ext, **options),
         url=lambda folder: str(folder / "sounds"),
         reference=reference,
-        loader={"shuffle": True, "fields": lambda: fields(round(seconds * rate))},
+        loader={"shuffle": True, "transforms": lambda: fields(round(seconds * rate))},
         bar=bar,
         batch=batch,
         what=f"{count:,} files of {seconds:g} s, {rate:,} Hz, {many}, decoded as a whole",

@@ -43,7 +43,7 @@ FORMAT = Format(
     make=tfrecord.make,
     url=lambda folder: f"{folder}?image:image=image/encoded&label:label=image/class/label",
     reference=reference,
-    loader={"shuffle": True, "fields": pictures.fields},
+    loader={"shuffle": True, "transforms": pictures.fields},
     bar=5.0,
     batch=64,
     env="tf",

@@ -46,7 +46,7 @@ FORMAT = Format(
     make=make,
     url=lambda folder: str(folder / "photos.zip"),
     reference=reference,
-    loader={"shuffle": True, "fields": pictures.fields},
+    loader={"shuffle": True, "transforms": pictures.fields},
     what="1,500 JPEGs of 470 x 400, RandomResizedCrop(224), flip",
     batch=64,
 )

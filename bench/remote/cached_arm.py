@@ -21,11 +21,11 @@ def main() -> None:
     p.add_argument("--memory", action="store_true")
     p.add_argument("--seconds", type=float, default=6)
     a = p.parse_args()
-    what: dict[str, Any] = {"fields": {"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]}}
+    what: dict[str, Any] = {"transforms": {"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]}}
     if a.disk:
-        what |= {"cache_dir": a.disk, "cache_limit": "64GiB"}
+        what["cache"] = stoker.Cache(dir=a.disk, limit="64GiB")
     if a.memory:
-        what |= {"memory": "8GiB", "cache_memory": "4GiB"}
+        what |= {"limits": stoker.Limits(memory="8GiB"), "cache": stoker.Cache(memory="4GiB")}
     with stoker.Loader(a.path, batch_size=256, shuffle=True, seed=1, **what) as loader:
         for _ in range(2):  # what is kept is written behind the first epoch
             for _ in loader:

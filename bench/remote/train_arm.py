@@ -1,6 +1,6 @@
 """A job with a step of its own: steps per second once all batches have been seen, with a cache or without one.
 
-    python -m bench.remote.train_arm URL --seconds N [--cache FOLDER] [--step SECONDS]
+python -m bench.remote.train_arm URL --seconds N [--cache FOLDER] [--step SECONDS]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     a = p.parse_args()
     what: dict[str, Any] = {"select": ["image"], "kinds": {"image": "bytes"}}
     if a.cache:
-        what |= {"cache_dir": a.cache, "cache_limit": "64GiB"}
+        what["cache"] = stoker.Cache(dir=a.cache, limit="64GiB")
     with stoker.Loader(a.url, batch_size=BATCH, shuffle=True, seed=1, **what) as loader:
         if a.cache:  # the first epoch fills it
             for _ in loader:

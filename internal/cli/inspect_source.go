@@ -289,7 +289,7 @@ func loaderText(url string, info *driver.Info) string {
 		out += fmt.Sprintf(", sequence_length=%d", sequence)
 	}
 	if len(fields) > 0 {
-		out += ", fields={" + strings.Join(fields, ", ") + "}"
+		out += ", transforms={" + strings.Join(fields, ", ") + "}"
 	}
 	return out
 }

@@ -30,7 +30,7 @@ stoker.Loader starts an engine of its own, so that nobody has to run a server to
 train. This command runs one that several training processes share:
 
   stoker serve --socket /run/user/1000/stoker
-  stoker.Loader("train/", socket="/run/user/1000/stoker")
+  STOKER_SOCKET=/run/user/1000/stoker python train.py
 
 Only processes of the same user may connect. Each loader gets its own ring of
 batches. The engine logs to stderr, ends on Ctrl-C or SIGTERM and removes its

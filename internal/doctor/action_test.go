@@ -174,7 +174,8 @@ func TestActionText(t *testing.T) {
 	}{
 		{stoker("pack", "my data/a'b", "out/"), `stoker pack 'my data/a'\''b' out/`},
 		{dataLoader(option("num_workers", 3), option("persistent_workers", true)), `DataLoader(..., num_workers=3, persistent_workers=True)`},
-		{stokerLoader("a\"b\x1b", option("memory", "1GB")), `stoker.Loader("a\"b?", memory="1GB")`},
+		{stokerLoader("a\"b\x1b", option("output", "torch"), option("limits", code(`stoker.Limits("1GB")`))),
+			`stoker.Loader("a\"b?", output="torch", limits=stoker.Limits("1GB"))`},
 		{Action{}, ""},
 	} {
 		if got := c.do.String(); got != c.want {

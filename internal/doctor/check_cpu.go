@@ -125,7 +125,7 @@ func (f *findings) inEngine(works float64, why string) (packs bool) {
 		f.add(gain, "decode and transform in Stoker's engine instead of Python, with the script as it is", f.run(), "%s", why)
 	default:
 		f.add(gain, "pack the dataset once, without its random transforms, and load the pack",
-			other("stoker.pack(dataset, \"packed\")   # then: stoker.Loader(\"packed\", fields=...)"),
+			other("stoker.pack(dataset, \"packed\")   # then: stoker.Loader(\"packed\", transforms=...)"),
 			"%s; the script as it is stays in Python: %s", why, printable(note.Why))
 		return true
 	}

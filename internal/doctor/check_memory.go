@@ -37,7 +37,7 @@ func (memoryCheck) advise(f *findings) {
 			"each of the %d workers holds its own copy of the dataset object and of %d batches", r.Loader.Workers, 2)
 	}
 	if d := c.findData(); d.Path != "" {
-		f.add(1/f.s.timeWithLess(Memory, 0.5), "use a loader whose memory does not grow with its workers", stokerLoader(d.Path, option("memory", "1GB")),
+		f.add(1/f.s.timeWithLess(Memory, 0.5), "use a loader whose memory does not grow with its workers", stokerLoader(d.Path, option("limits", code(`stoker.Limits(memory="1GB")`))),
 			"the processes of the job hold %s", units.Bytes(f.sum.v[gRSS]/max(f.sum.dt, 1e-9)))
 	}
 }

@@ -188,7 +188,7 @@ func (e *BadRecordsError) Unwrap() error { return e.Last.Cause }
 
 // Hint returns what to do, one line.
 func (e *BadRecordsError) Hint() string {
-	return "max_bad= sets how many records may be bad, as a number or a share; quarantine=FILE lists them"
+	return `on_error=stoker.OnError("skip", max_bad=N, quarantine=FILE) sets how many records may be bad, and lists them`
 }
 
 func (s *badSet) tooMany(rec *RecordError) error {

@@ -194,8 +194,8 @@ func (p *Pipeline) bucketRows(c *Bucket, longest float64) (int, error) {
 	}
 	n := p.paddedLength(int64(longest))
 	if n > c.MaxTokens {
-		return 0, fmt.Errorf("bucket: a record has %d elements in %q, more than max_tokens, which is %d: leave it out (where=\"%s.length <= %d\"), or cut it with pad= and truncate",
-			n, c.By, c.MaxTokens, c.By, c.MaxTokens)
+		return 0, fmt.Errorf("bucket: a record has %d elements in %q, more than max_tokens, which is %d: leave it out (where=\"%[2]s.length <= %[3]d\"), or cut it with stoker.Padded(length=%[3]d, truncate=True)",
+			n, c.By, c.MaxTokens)
 	}
 	return int(min(int64(p.cfg.BatchSize), c.MaxTokens/max(n, 1))), nil
 }

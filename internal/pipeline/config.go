@@ -91,7 +91,7 @@ type Config struct {
 	Layout string `json:"layout"`
 	// Fields are the stored fields wanted in the batch; empty means all that
 	// fit into one. Labels and ints listed here come along as int64 arrays.
-	Fields []string `json:"fields"`
+	Fields []string `json:"-"`
 	// Pad says by the names of arrays how rows of different lengths are filled up to
 	// one length.
 	Pad map[string]collate.Pad `json:"pad"`
@@ -123,8 +123,8 @@ type Config struct {
 	// CacheMemory is the part of Memory, in bytes, in which what is read of data in other
 	// places is kept for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
-	// BatchOps run on whole batches after their records are in place.
-	BatchOps []json.RawMessage `json:"batch_ops"`
+	// BatchOps run on whole batches after their records are in place. Those at the end of an output's Ops are moved here.
+	BatchOps []json.RawMessage `json:"-"`
 
 	// InFlight is where workers note the records that they decode; nil for nowhere.
 	InFlight *inflight.Table `json:"-"`
@@ -226,7 +226,7 @@ func checkParts(data []byte) error {
 
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "crashed", "suspects", "timeout", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
+	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "crashed", "suspects", "timeout", "outputs", "layout", "apply_orientation", "sequence",
 	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
 }
 
@@ -273,7 +273,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Stage != "" && c.Cache == CacheOn:
 		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
 	case len(c.Peers) > 0 && c.Cache != CacheOn:
-		return c, fmt.Errorf("peers give each other what they keep on a disk: also set cache or cache_dir")
+		return c, fmt.Errorf("peers share what they cache on a disk: also set a cache folder")
 	case len(c.Peers) > maxPeers:
 		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
 	case c.CacheMemory < 0:
@@ -304,6 +304,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:
 		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
+	}
+	c.Outputs, c.BatchOps = slices.Clone(c.Outputs), slices.Clip(c.BatchOps)
+	for i := range c.Outputs {
+		var batch []json.RawMessage
+		c.Outputs[i].Ops, batch = transform.SplitBatchOps(c.Outputs[i].Ops)
+		c.BatchOps = append(c.BatchOps, batch...)
 	}
 	_, err := parseMaxBad(c.MaxBad)
 	return c, err

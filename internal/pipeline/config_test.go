@@ -12,7 +12,7 @@ import (
 
 func TestParseConfig(t *testing.T) {
 	cfg, err := ParseConfig([]byte(`{"source":"train/","batch_size":256,"shuffle":true,"seed":18446744073709551615,"drop_last":false,"rank":1,"world_size":2,
-		"threads":0,"memory":0,"prefetch":0,"on_error":"raise","fields":["image","label"],
+		"threads":0,"memory":0,"prefetch":0,"on_error":"raise",
 		"outputs":[{"name":"image","field":"image","ops":[{"op":"RandomResizedCrop","size":[224,224]}],"layout":"NHWC"}]}`))
 	if err != nil || cfg.BatchSize != 256 || cfg.Seed != 1<<64-1 || cfg.Rank != 1 || len(cfg.Outputs) != 1 || len(cfg.Outputs[0].Ops) != 1 {
 		t.Fatalf("%+v %v", cfg, err)
@@ -34,8 +34,8 @@ func TestParseConfig(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte(`{"source":"x","batch_size":2,"outputs":[{"name":"a","ops":[{"op":"Resize","size":3}]}],"batch_ops":[{"op":"MixUp"}]}`))
-	f.Add([]byte(`{"fields":["image"],"memory":-1}`))
+	f.Add([]byte(`{"source":"x","batch_size":2,"outputs":[{"name":"a","ops":[{"op":"Resize","size":3},{"op":"MixUp"}]}]}`))
+	f.Add([]byte(`{"layout":"NCHW","memory":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, err := ParseConfig(data)
 		if err != nil {

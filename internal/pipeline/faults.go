@@ -39,7 +39,7 @@ func (e *RunError) Unwrap() error { return e.Cause }
 
 // runHints are what to do about failures of the machine.
 var runHints = map[error]string{
-	syscall.ENOMEM:       "raise the memory limit of the job (ulimit -v, the container, the scheduler), or set memory= to less",
+	syscall.ENOMEM:       "raise the memory limit of the job (ulimit -v, the container, the scheduler), or set a smaller memory",
 	syscall.EMFILE:       "raise the limit of open files: ulimit -n 65536",
 	syscall.ENFILE:       "the machine has too many open files: see sysctl fs.file-max",
 	syscall.ENOSPC:       "free disk space: see df -h",
@@ -58,7 +58,7 @@ func (e *RunError) Hint() string {
 			return hint
 		}
 	}
-	return "check the server and the network; timeout= sets how long the engine tries"
+	return "check the server and the network; limits=stoker.Limits(timeout=SECONDS) sets how long the engine tries"
 }
 
 const (

@@ -18,7 +18,7 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 		return 0
 	}
 	if info.Objects == 0 || nearby.Local(p.data()) != "" {
-		p.ramNote = fmt.Sprintf("cache_memory is for data in other places; %s is kept in memory by the system", info.URL)
+		p.ramNote = fmt.Sprintf("a cache in memory is for remote data; the system keeps %s in memory", info.URL)
 		return 0
 	}
 	total := int64(0)
@@ -55,7 +55,7 @@ func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
 	if bytes > 0 {
 		var err error
 		if p.ram, err = keep.New(bytes, nearby.Pieces(p.src)); err != nil {
-			return fmt.Errorf("cache_memory: %w", err)
+			return fmt.Errorf("cache in memory: %w", err)
 		}
 	}
 	if err := p.disk.open(ctx, p); err != nil {

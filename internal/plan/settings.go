@@ -91,10 +91,9 @@ func (r *resolved) python(p *Plan, cached bool) string {
 	line("    seed=0,")
 	line("    drop_last=True,")
 	line("    threads=%d,", l.Threads)
-	line("    prefetch=%d,", l.Prefetch)
-	line("    memory=\"%dMiB\",", l.Memory>>20)
+	line("    limits=stoker.Limits(memory=\"%dMiB\", prefetch=%d),", l.Memory>>20, l.Prefetch)
 	if r.Kind == KindImage {
-		line("    fields={%q: [stoker.transforms.RandomResizedCrop(%d), stoker.transforms.RandomHorizontalFlip()]},", r.imageField(), r.side())
+		line("    transforms={%q: [stoker.transforms.RandomResizedCrop(%d), stoker.transforms.RandomHorizontalFlip()]},", r.imageField(), r.side())
 	}
 	line("    output=\"torch\",")
 	line(")")

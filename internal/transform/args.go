@@ -85,7 +85,7 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	case op != nil || err != nil:
 		return op, err
 	case is(onBatches, name):
-		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
+		return nil, fmt.Errorf("%s works on whole batches, not on single images: it comes last in the list of a loader", name)
 	case is(onClips, name):
 		return nil, fmt.Errorf("%s is for clips of video, and comes first in their list", name)
 	case is(onVolumes, name):

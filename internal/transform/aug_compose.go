@@ -81,7 +81,7 @@ func buildCompose(a *Args) (Op, error) {
 }
 
 var randomApplySpec = Spec{
-	Name: "RandomApply", Doc: "Apply a list of transforms, at random.", More: "In batch_transforms it has one transform of batches.",
+	Name: "RandomApply", Doc: "Apply a list of transforms, at random.", More: "Last in a list it may have one transform of batches.",
 	Params: []Param{inner, probability(0.5)},
 	Kinds:  append(moved, "batch"), Returns: sameShape + " The transforms must keep the size.", Example: "T.RandomApply([T.GaussianBlur(9)], p=0.2)", image: buildRandomApply, batch: buildBatchApply,
 }
@@ -131,7 +131,7 @@ type randomChoice struct {
 }
 
 var randomChoiceSpec = Spec{
-	Name: "RandomChoice", Doc: "Apply one of several transforms.", More: "The transforms may be of batches, in batch_transforms.",
+	Name: "RandomChoice", Doc: "Apply one of several transforms.", More: "Last in a list, the transforms may be of batches.",
 	Params: []Param{inner, {Name: "p", Type: Float, Optional: true, Most: maxOps, Range: atLeast(0), Help: "their probabilities, divided by the sum; None is equal ones"}},
 	Kinds:  append(moved, "batch"), Returns: "Shape and dtype of the transforms, which must agree.", Example: "T.RandomChoice([T.RandomInvert(1), T.RandomEqualize(1)])", image: buildRandomChoice, batch: buildBatchChoice,
 }

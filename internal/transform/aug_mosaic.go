@@ -217,7 +217,7 @@ type mosaic struct {
 
 var mosaicSpec = Spec{
 	Name: "Mosaic", Doc: "Build each image of a batch from parts of four: itself and the three before it (YOLOv4, arXiv:2004.10934).",
-	More:   "It goes into batch_transforms. Boxes, key points, labels and masks follow. Boxes are cut, and dropped if 2 pixels or a tenth of the area or less remain. Images should fill their rows, so use RandomResizedCrop and not LetterBox before it.",
+	More:   "It comes last in a list. Boxes, key points, labels and masks follow. Boxes are cut, and dropped if 2 pixels or a tenth of the area or less remain. Images should fill their rows, so use RandomResizedCrop and not LetterBox before it.",
 	Params: []Param{probability(1), imageNames},
 	Kinds:  []string{"batch"}, Returns: "Same images; up to four times as many boxes.", Example: "T.Mosaic(p=0.5)", batch: buildMosaic,
 }

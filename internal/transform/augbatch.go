@@ -282,7 +282,7 @@ type mixUp struct{ mixer }
 
 var mixUpSpec = Spec{
 	Name: "MixUp", Doc: "Mix each image and label of a batch with the one before it (MixUp, arXiv:1710.09412).",
-	More:   "It goes into batch_transforms, and adds soft labels such as `label_soft`. Shuffle, so that neighbours differ. If images have boxes, the mixed image has the boxes of both.",
+	More:   "It comes last in a list, and adds soft labels such as `label_soft`. Shuffle, so that neighbours differ. If images have boxes, the mixed image has the boxes of both.",
 	Params: mixParams("parameter of the Beta distribution that the fraction of an image is drawn from, once per batch"), Keyword: true,
 	Kinds: []string{"batch"}, Returns: "Same images; soft labels are float32 of [classes].", Example: "T.MixUp(alpha=0.2)", batch: buildMixUp,
 }
@@ -336,7 +336,7 @@ type cutMix struct{ mixer }
 
 var cutMixSpec = Spec{
 	Name: "CutMix", Doc: "Paste a random box of the image before into each image of a batch (arXiv:1905.04899).",
-	More:   "It goes into batch_transforms. Labels are mixed by area, as MixUp does. The images must have one size.",
+	More:   "It comes last in a list. Labels are mixed by area, as MixUp does. The images must have one size.",
 	Params: mixParams("parameter of the Beta distribution that the kept fraction is drawn from"), Keyword: true,
 	Kinds: []string{"batch"}, Returns: "Same images; soft labels are float32 of [classes].", Example: "T.CutMix()", batch: buildCutMix,
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/item"
 )
@@ -74,6 +75,27 @@ type BatchInfo struct {
 	Classes map[string]int
 }
 
+// SplitBatchOps returns the operations of a list on single records, and those at its end that are for whole batches.
+func SplitBatchOps(ops []json.RawMessage) (single, batch []json.RawMessage) {
+	at := len(ops)
+	for at > 0 && forBatches(ops[at-1]) {
+		at--
+	}
+	return ops[:at:at], ops[at:]
+}
+
+// forBatches reports whether an operation, or one inside it, is for whole batches alone.
+func forBatches(raw json.RawMessage) bool {
+	var op struct {
+		Op         string            `json:"op"`
+		Transforms []json.RawMessage `json:"transforms"`
+	}
+	if json.Unmarshal(raw, &op) != nil || !is(onBatches, op.Op) {
+		return false
+	}
+	return !is(onImages, op.Op) || slices.ContainsFunc(op.Transforms, forBatches)
+}
+
 // CompileBatchOp reads the operation at place pos of the list.
 func CompileBatchOp(raw json.RawMessage, in BatchInfo, pos int) (BatchOp, []item.Array, error) {
 	if pos >= maxOps {
@@ -89,7 +111,7 @@ func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []it
 	}
 	if !is(onBatches, name) {
 		if is(onImages, name) {
-			return nil, nil, fmt.Errorf("%s works on single images, not on batches; in Python it goes into fields=", name)
+			return nil, nil, fmt.Errorf("%s works on single images, not on batches: write it before those of batches", name)
 		}
 		return nil, nil, fmt.Errorf("there is no batch operation %q%s", name, DidYouMean(name, names(onBatches)))
 	}

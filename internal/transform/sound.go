@@ -389,7 +389,7 @@ func parseSoundOp(raw json.RawMessage) (Op, error) {
 	case is(onImages, name):
 		return nil, fmt.Errorf("%s is for images, this is audio%s", name, instead(name))
 	case is(onBatches, name):
-		return nil, fmt.Errorf("%s works on whole batches, not on single records; in Python it goes into batch_transforms=", name)
+		return nil, fmt.Errorf("%s works on whole batches, not on single records: it comes last in the list of a loader", name)
 	}
 	return nil, fmt.Errorf("there is no operation %q on audio%s", name, DidYouMean(name, names(onSound)))
 }

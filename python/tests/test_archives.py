@@ -109,23 +109,23 @@ def test_webdataset(make: Make, shards: Path, how: str) -> None:
         "star": shards / "train-*.tar",
         "named": f"tar:{shards}",
     }
-    loader = make(urls[how], batch_size=7, fields=PLAIN)
+    loader = make(urls[how], batch_size=7, select=PLAIN)
     assert loader.num_records == len(want)
     check(loader, want, list(range(len(want))))
-    check(make(urls[how], batch_size=7, shuffle=True, seed=3, fields=PLAIN), want)
+    check(make(urls[how], batch_size=7, shuffle=True, seed=3, select=PLAIN), want)
 
 
 def test_order_is_that_of_the_braces(make: Make, shards: Path) -> None:
     urls = str(shards / "train-{0003..0001..2}.tar")
     want = expected(urls)
     assert len(want) == 12 + 10
-    check(make(urls, batch_size=5, fields=PLAIN), want, list(range(len(want))))
+    check(make(urls, batch_size=5, select=PLAIN), want, list(range(len(want))))
 
 
 def test_pictures(make: Make, shards: Path) -> None:
     want = expected(str(shards / "train-0002.tar"))
     crop = T.CenterCrop(20)
-    loader = make(shards / "train-0002.tar", batch_size=4, fields={"image": [crop], "seg": [crop]})
+    loader = make(shards / "train-0002.tar", batch_size=4, transforms={"image": [crop], "seg": [crop]})
     seen = 0
     for batch in loader:
         for i, number in enumerate(batch.index.tolist()):
@@ -142,7 +142,7 @@ def test_pack(make: Make, binary: str, shards: Path, tmp_path: Path) -> None:
     urls = str(shards / "train-{0000..0003}.tar")
     out = tmp_path / "packed"
     subprocess.run([binary, "pack", urls, str(out), "--images", "keep"], check=True, capture_output=True)
-    check(make(out, batch_size=7, shuffle=True, seed=1, fields=PLAIN), expected(urls))
+    check(make(out, batch_size=7, shuffle=True, seed=1, select=PLAIN), expected(urls))
 
 
 def test_samples_that_lack_something(make: Make, binary: str, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_class_folders(make: Make, tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"photos.{kind[:3]}"
     write(path, files, kind)
     want = [(name, data) for name, data in files.items() if name.endswith(".png")]
-    loader = make(path, batch_size=8, shuffle=True, seed=2, fields={"image": [T.CenterCrop(16)]})
+    loader = make(path, batch_size=8, shuffle=True, seed=2, transforms={"image": [T.CenterCrop(16)]})
     assert loader.classes == ["Zebra", "cat", "dog"]
     seen = []
     for batch in loader:
@@ -232,7 +232,7 @@ def test_zip_of_samples(make: Make, shards: Path, tmp_path: Path) -> None:
             data: Any = tar.extractfile(member)
             with z.open(member.name, "w", force_zip64=True) as f:
                 f.write(data.read())
-    check(make(path, batch_size=4, shuffle=True, fields=PLAIN), want)
+    check(make(path, batch_size=4, shuffle=True, select=PLAIN), want)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -273,20 +273,20 @@ def compressed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp_path: Path) -> None:
     want = expected(str(shards / "train-{0000..0003}.tar"))
-    loader = make(compressed, batch_size=7, shuffle=False, fields=PLAIN)
+    loader = make(compressed, batch_size=7, shuffle=False, select=PLAIN)
     assert loader.num_records == len(want)
     check(loader, want, list(range(len(want))))
     # webdataset reads .gz itself.
     one = str(compressed / "train-0003.tar.gz")
     gz = expected(one)
     assert len(gz) == 12
-    check(make(one, batch_size=5, shuffle=False, fields=PLAIN), gz, list(range(12)))
+    check(make(one, batch_size=5, shuffle=False, select=PLAIN), gz, list(range(12)))
     # A restart goes on with the next batch.
-    loader = make(compressed, batch_size=5, shuffle=False, fields=PLAIN)
+    loader = make(compressed, batch_size=5, shuffle=False, select=PLAIN)
     it = iter(loader)
     head = [batch.index.tolist() for _, batch in zip(range(3), it, strict=False)]
     state = loader.state_dict()
-    again = make(compressed, batch_size=5, shuffle=False, fields=PLAIN)
+    again = make(compressed, batch_size=5, shuffle=False, select=PLAIN)
     again.load_state_dict(state)
     tail = [n for batch in again for n in batch.index.tolist()]
     assert [n for part in head for n in part] + tail == list(range(len(want)))
@@ -294,7 +294,7 @@ def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp
         make(compressed, batch_size=5, shuffle=True)
     out = tmp_path / "packed"
     subprocess.run([binary, "pack", str(compressed), str(out), "--images", "keep"], check=True, capture_output=True)
-    check(make(out, batch_size=7, shuffle=True, seed=1, fields=PLAIN), want)
+    check(make(out, batch_size=7, shuffle=True, seed=1, select=PLAIN), want)
 
 
 @pytest.mark.parametrize("how", ["gz", "zst"])
@@ -303,7 +303,7 @@ def test_compressed_pictures(make: Make, shards: Path, tmp_path: Path, how: str)
     plain.write_bytes((shards / "train-0002.tar").read_bytes())
     crop = T.CenterCrop(20)
     fields: Any = {"image": [crop], "seg": [crop], "label": []}
-    pair = [make(path, batch_size=4, shuffle=False, fields=fields) for path in (plain, squeeze(plain, how))]
+    pair = [make(path, batch_size=4, shuffle=False, transforms=fields) for path in (plain, squeeze(plain, how))]
     seen = 0
     for a, b in zip(*pair, strict=True):
         assert np.array_equal(a.image, b.image) and np.array_equal(a.seg, b.seg) and np.array_equal(a.label, b.label)
@@ -320,7 +320,7 @@ def test_compressed_class_folders(make: Make, tmp_path: Path) -> None:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     want = [(name, data) for name, data in files.items() if name.endswith(".png")]
-    loader = make(path, batch_size=8, shuffle=False, fields={"image": [T.CenterCrop(16)], "label": []})
+    loader = make(path, batch_size=8, shuffle=False, transforms={"image": [T.CenterCrop(16)], "label": []})
     seen = 0
     for batch in loader:
         for i, number in enumerate(batch.index.tolist()):

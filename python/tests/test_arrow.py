@@ -74,7 +74,7 @@ def check(loader: stoker.Loader) -> None:
 
 
 def load(make: Make, source: str | Path) -> stoker.Loader:
-    return make(source, batch_size=7, shuffle=True, seed=1, fields=FIELDS)
+    return make(source, batch_size=7, shuffle=True, seed=1, transforms=FIELDS)
 
 
 def pack(binary: str, source: str | Path, out: Path) -> Path:

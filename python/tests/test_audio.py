@@ -68,7 +68,7 @@ def test_decodes_as_soundfile(make: Make, tmp_path: Path, ext: str, container: s
         files.append(file)
     for file in files:
         expected, rate = soundfile.read(file, dtype="float32", always_2d=True)
-        loader = make(f"audio:{file.parent}", batch_size=1, fields={"audio": [stoker.audio.Decode()]})
+        loader = make(f"audio:{file.parent}", batch_size=1, transforms={"audio": [stoker.audio.Decode()]})
         assert loader.sample_rates == {"audio": rate}
         for batch in loader:
             got = batch.audio[0]
@@ -114,7 +114,7 @@ def test_folder_of_classes(make: Make, tmp_path: Path) -> None:
         expected[f"class{i % 3}/{i:02}"] = data[:, 0]
     (tmp_path / "readme.txt").write_text("about these sounds")
     in_order = [expected[name] for name in sorted(expected)]
-    loader = make(tmp_path, batch_size=5, fields={"audio": [stoker.audio.Mono()]})
+    loader = make(tmp_path, batch_size=5, transforms={"audio": [stoker.audio.Mono()]})
     assert loader.classes == ["class0", "class1", "class2"]
     seen = 0
     for batch in loader:
@@ -138,7 +138,7 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
     (tmp_path / "cover.jpg").write_bytes(b"a picture")
     for name in ("README.md", "list.csv"):
         (tmp_path / name).write_text("about these sounds")
-    loader = make(tmp_path, batch_size=2, fields={"audio": [stoker.audio.Mono()]})
+    loader = make(tmp_path, batch_size=2, transforms={"audio": [stoker.audio.Mono()]})
     assert loader.num_records == 4
     assert loader.info["skipped"] == [
         {
@@ -156,7 +156,7 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
     (tmp_path / "4.mid").write_bytes(b"MThd")
     options: dict[str, Any] = {
         "batch_size": 5,
-        "fields": {"audio": [stoker.audio.Mono(), stoker.audio.PadOrTrim(seconds=0.1)]},
+        "transforms": {"audio": [stoker.audio.Mono(), stoker.audio.PadOrTrim(seconds=0.1)]},
     }
     with pytest.raises(stoker.RecordError, match=r"4\.mid: sound of a format that is not read: \.mid"):
         list(make(tmp_path, **options))
@@ -165,7 +165,7 @@ def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
 
 
 def run(make: Make, folder: Path, ops: list[st.Transform], **options: Any) -> Any:
-    return next(iter(make(folder, batch_size=len(list(folder.iterdir())), fields={"audio": ops}, **options))).audio
+    return next(iter(make(folder, batch_size=len(list(folder.iterdir())), transforms={"audio": ops}, **options))).audio
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ def test_crops(make: Make, tmp_path: Path) -> None:
     crop = [stoker.audio.RandomCrop(seconds=0.25)]
 
     def starts(epoch: int, **options: Any) -> list[float]:
-        loader = make(tmp_path, batch_size=8, seed=3, fields={"audio": crop}, **options)
+        loader = make(tmp_path, batch_size=8, seed=3, transforms={"audio": crop}, **options)
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch}) if epoch else None
         found = {}
         for batch in loader:
@@ -399,13 +399,23 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
     for i in range(3):
         soundfile.write(tmp_path / f"{i}.flac", data, 48000)
     expected, _ = soundfile.read(tmp_path / "0.flac", dtype="float32")
-    loader = make(tmp_path, batch_size=1, memory="400MB", fields={"audio": [stoker.audio.Normalize("std")]})
+    loader = make(
+        tmp_path,
+        batch_size=1,
+        limits=stoker.Limits(memory="400MB"),
+        transforms={"audio": [stoker.audio.Normalize("std")]},
+    )
     for batch in loader:
         want = (expected - expected.mean()) / math.sqrt(expected.var() + 1e-7)
         assert np.abs(batch.audio[0] - want).max() < 1e-4
         del batch
     # A crop needs little, wherever it lies.
-    loader = make(tmp_path, batch_size=3, memory="128MB", fields={"audio": [stoker.audio.CenterCrop(seconds=1)]})
+    loader = make(
+        tmp_path,
+        batch_size=3,
+        limits=stoker.Limits(memory="128MB"),
+        transforms={"audio": [stoker.audio.CenterCrop(seconds=1)]},
+    )
     at = (len(expected) - 48000) // 2
     assert (next(iter(loader)).audio[1] == expected[at : at + 48000].T).all()
 
@@ -420,16 +430,16 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
         files.append(folder / f"{i}.flac")
         soundfile.write(files[-1], 0.9 * sound(0.4 + 0.2 * i, rate, channels, i), rate, subtype="PCM_16")
     ops = [stoker.audio.Mono(), stoker.audio.Resample(16000), stoker.audio.PadOrTrim(12000)]
-    live = next(iter(make(folder, 5, fields={"audio": ops}))).audio.copy()
+    live = next(iter(make(folder, 5, transforms={"audio": ops}))).audio.copy()
     out = tmp_path / "p"
-    stoker.pack(folder, out, fields={"audio": ops}, audio=form)
+    stoker.pack(folder, out, transforms={"audio": ops}, audio=form)
     flags = ["--audio-rate", "16000", "--mono", "--audio-samples", "12000", "--audio", form]
     subprocess.run([binary, "pack", str(folder), str(tmp_path / "q"), *flags], check=True, capture_output=True)
-    packed = next(iter(make(out, 5, fields={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
+    packed = next(iter(make(out, 5, transforms={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
     level = 0.0 if form == "f32" else 0.5 / 32768 + 1e-7
     assert packed.shape == live.shape == (5, 1, 12000)
     assert np.abs(packed - live).max() <= level
-    again = next(iter(make(tmp_path / "q", 5, fields={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
+    again = next(iter(make(tmp_path / "q", 5, transforms={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
     assert np.array_equal(packed, again)
     for name in (out, tmp_path / "q"):
         with pa.OSFile(str(next(name.glob("*.arrow")))) as source:
@@ -446,8 +456,8 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
         assert (packed[i, 0, len(want) :] == 0).all()
     # What comes behind works on it as on any recording.
     mel = [stoker.audio.MelSpectrogram(16000, n_mels=20)]
-    near = next(iter(make(out, 5, fields={"audio": [stoker.audio.PadOrTrim(12000), *mel]}))).audio
-    exact = next(iter(make(folder, 5, fields={"audio": [*ops, *mel]}))).audio
+    near = next(iter(make(out, 5, transforms={"audio": [stoker.audio.PadOrTrim(12000), *mel]}))).audio
+    exact = next(iter(make(folder, 5, transforms={"audio": [*ops, *mel]}))).audio
     assert (np.abs(near - exact) <= (0 if form == "f32" else 1e-3 * (1 + exact))).all()
 
 
@@ -456,14 +466,14 @@ def test_work_done_once_of_any_length(make: Make, tmp_path: Path) -> None:
     folder.mkdir()
     for i, (rate, channels) in enumerate([(44100, 2), (32000, 2), (16000, 2)]):
         soundfile.write(folder / f"{i}.wav", sound(0.3 + 0.2 * i, rate, channels, i), rate)
-    live = next(iter(make(folder, 3, fields={"audio": [stoker.audio.Resample(16000)]}))).audio
-    stoker.pack(folder, tmp_path / "p", fields={"audio": [stoker.audio.Resample(16000)]})
-    packed = next(iter(make(tmp_path / "p", 3, fields={"audio": [stoker.audio.Decode()]}))).audio
+    live = next(iter(make(folder, 3, transforms={"audio": [stoker.audio.Resample(16000)]}))).audio
+    stoker.pack(folder, tmp_path / "p", transforms={"audio": [stoker.audio.Resample(16000)]})
+    packed = next(iter(make(tmp_path / "p", 3, transforms={"audio": [stoker.audio.Decode()]}))).audio
     assert all(np.array_equal(packed[i], live[i]) and packed[i].shape[1] == 2 for i in range(3))
     # Variants of random crops, and spectrograms as arrays.
     crop = [stoker.audio.Resample(16000), stoker.audio.RandomCrop(3000)]
-    stoker.pack(folder, tmp_path / "v", fields={"audio": crop}, augment=2, seed=1)
-    loader = make(tmp_path / "v", 3, fields={"audio": [stoker.audio.PadOrTrim(3000)]})
+    stoker.pack(folder, tmp_path / "v", transforms={"audio": crop}, augment=2, seed=1)
+    loader = make(tmp_path / "v", 3, transforms={"audio": [stoker.audio.PadOrTrim(3000)]})
     first, second = (next(iter(loader)).audio.copy() for _ in range(2))
     assert first.shape == second.shape == (3, 2, 3000) and (first != second).any(axis=(1, 2)).all()
     mel = [
@@ -472,14 +482,14 @@ def test_work_done_once_of_any_length(make: Make, tmp_path: Path) -> None:
         stoker.audio.PadOrTrim(8000),
         stoker.audio.MelSpectrogram(16000, n_mels=16),
     ]
-    stoker.pack(folder, tmp_path / "m", fields={"audio": mel})
+    stoker.pack(folder, tmp_path / "m", transforms={"audio": mel})
     assert np.array_equal(
-        next(iter(make(tmp_path / "m", 3))).audio, next(iter(make(folder, 3, fields={"audio": mel}))).audio
+        next(iter(make(tmp_path / "m", 3))).audio, next(iter(make(folder, 3, transforms={"audio": mel}))).audio
     )
     with pytest.raises(stoker.StokerError, match="rates"):
-        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.audio.Mono()]})
+        stoker.pack(folder, tmp_path / "bad", transforms={"audio": [stoker.audio.Mono()]})
     with pytest.raises(stoker.ConfigError, match="audio="):
-        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.audio.Resample(16000)]}, audio="mp3")
+        stoker.pack(folder, tmp_path / "bad", transforms={"audio": [stoker.audio.Resample(16000)]}, audio="mp3")
 
 
 SUBTYPES = [
@@ -501,7 +511,7 @@ def test_containers(make: Make, tmp_path: Path, channels: int) -> None:
         path = tmp_path / "x" / f"{i:03}.{end}"
         soundfile.write(path, sound(0.1, 8000, channels, i), 8000, format=form, subtype=subtype, endian=endian)
         want.append(soundfile.read(path, dtype="float32", always_2d=True)[0].T)
-    batch = next(iter(make(tmp_path / "x", batch_size=len(want), fields={"audio": [stoker.audio.PadOrTrim(800)]})))
+    batch = next(iter(make(tmp_path / "x", batch_size=len(want), transforms={"audio": [stoker.audio.PadOrTrim(800)]})))
     for got, expected, form in zip(batch.audio, want, SUBTYPES, strict=True):
         np.testing.assert_array_equal(got, expected, str(form))
 
@@ -512,7 +522,7 @@ def test_flac_after_a_tag(make: Make, tmp_path: Path) -> None:
     (tmp_path / "a.flac").write_bytes(b"ID3\x04\0\0\0\0\0\x0a" + b"\0" * 10 + data)
     want = soundfile.read(tmp_path / "a.flac", dtype="float32")[0]
     np.testing.assert_array_equal(
-        next(iter(make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.Decode()]}))).audio[0][:, 0], want
+        next(iter(make(tmp_path, batch_size=1, transforms={"audio": [stoker.audio.Decode()]}))).audio[0][:, 0], want
     )
 
 
@@ -558,10 +568,10 @@ def test_by_ffmpeg(make: Make, tmp_path: Path, name: str, codec: str, form: str 
         to_float = av.AudioResampler("fltp", None, None)
         parts = [to_float.resample(frame)[0].to_ndarray() for frame in file.decode(audio=0)]
     want = np.concatenate(parts, 1)
-    with make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.Decode()]}) as loader:
+    with make(tmp_path, batch_size=1, transforms={"audio": [stoker.audio.Decode()]}) as loader:
         np.testing.assert_allclose(next(iter(loader)).audio[0], want.T, atol=1e-7)
     middle = want.shape[1] // 2 - 500
-    with make(tmp_path, batch_size=1, fields={"audio": [stoker.audio.CenterCrop(1000)]}) as loader:
+    with make(tmp_path, batch_size=1, transforms={"audio": [stoker.audio.CenterCrop(1000)]}) as loader:
         np.testing.assert_allclose(next(iter(loader)).audio[0], want[:, middle : middle + 1000], atol=1e-7)
 
 
@@ -573,7 +583,7 @@ def test_the_first_reason(make: Make, tmp_path: Path, binary: str) -> None:
         (tmp_path / f"{i}.wav").write_bytes(data[:-100])
     for ops in ([stoker.audio.Decode()], [stoker.audio.Mono()]):
         with pytest.raises(stoker.StokerError, match=r"can be read: .*0\.wav: wav: .*: the file is cut off"):
-            make(tmp_path, batch_size=1, fields={"audio": ops})
+            make(tmp_path, batch_size=1, transforms={"audio": ops})
     shown = subprocess.run([binary, "inspect", tmp_path], capture_output=True, text=True, check=True).stdout
     assert "can be read" in shown
     assert "0.wav: wav: 1600 bytes of samples" in shown

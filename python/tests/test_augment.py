@@ -98,7 +98,7 @@ def test_goldens_are_current() -> None:
 def test_soft_labels_take_the_place_of_labels() -> None:
     arrays = {n: np.zeros(2) for n in ("image", "label", "weight", "label_soft", "index")}
     batch = stoker.Batch(arrays, 0, 0, 2)
-    assert len(batch) == 3
+    assert len(batch) == 2 and len(list(batch)) == 3
     assert [id(a) for a in batch] == [id(arrays[n]) for n in ("image", "label_soft", "weight")]
     assert batch.label is arrays["label"]
 
@@ -108,11 +108,16 @@ def test_soft_labels_take_the_place_of_labels() -> None:
 SIDE = 96
 
 
-def rows(make: Make, pack: Path, transforms: list[Any], count: int = 24, **kwargs: Any) -> tuple[Any, stoker.Batch]:
+def rows(
+    make: Make, pack: Path, transforms: list[Any], count: int = 24, layout: Any = None, **kwargs: Any
+) -> tuple[Any, stoker.Batch]:
     """Return the images as they are and a batch with the transforms done to them."""
     crop = T.CenterCrop(SIDE)
-    fields = {"plain": stoker.Field("image", [crop]), "image": stoker.Field("image", [crop, *transforms])}
-    loader = make(pack, batch_size=count, fields=fields, seed=7, **kwargs)
+    fields = {
+        "plain": stoker.Field("image", [crop], layout=layout),
+        "image": stoker.Field("image", [crop, *transforms], layout=layout),
+    }
+    loader = make(pack, batch_size=count, transforms=fields, seed=7, **kwargs)
     batch = next(iter(loader)).copy()
     return batch["plain"], batch
 
@@ -231,7 +236,7 @@ def test_erasing(make: Make, pack: Path) -> None:
 def test_erasing_behind_normalize(make: Make, pack: Path, layout: str, dtype: str) -> None:
     chain = [T.ToDtype(dtype, scale=True), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
     erase = T.RandomErasing(p=1, scale=(0.1, 0.2), value="random")
-    plain, batch = rows(make, pack, [*chain, erase], 60, layout=layout)
+    plain, batch = rows(make, pack, [*chain, erase], 60, layout)
     image = batch["image"].astype(np.float64)
     if layout == "NCHW":
         image, plain = image.transpose(0, 2, 3, 1), plain.transpose(0, 2, 3, 1)
@@ -258,7 +263,7 @@ def test_mask_follows_image(make: Make, pack: Path) -> None:
             follow="image",
         ),
     }
-    batch = next(iter(make(pack, batch_size=32, fields=fields, seed=3))).copy()
+    batch = next(iter(make(pack, batch_size=32, transforms=fields, seed=3))).copy()
     assert batch["mask"].shape == (32, 80, 80)
     # Masks are moved with nearest interpolation too, so the gray values agree
     # up to how a colour image becomes a mask of one channel.
@@ -276,8 +281,8 @@ def test_two_views_and_local_crops(make: Make, pack: Path) -> None:
         "two": stoker.Field("image", [*view, T.RandomSolarize(128, p=0.2)]),
         **{f"local{i}": stoker.Field("image", local) for i in range(4)},
     }
-    first = next(iter(make(pack, batch_size=40, fields=fields, seed=3, threads=1))).copy()
-    again = next(iter(make(pack, batch_size=40, fields=fields, seed=3, threads=2))).copy()
+    first = next(iter(make(pack, batch_size=40, transforms=fields, seed=3, threads=1))).copy()
+    again = next(iter(make(pack, batch_size=40, transforms=fields, seed=3, threads=2))).copy()
     for name, array in first.items():
         assert np.array_equal(array, again[name]), name
     assert first["one"].shape == (40, 64, 64, 3)
@@ -292,7 +297,7 @@ def test_two_views_and_local_crops(make: Make, pack: Path) -> None:
 def test_mixup(make: Make, pack: Path, dtype: str) -> None:
     convert = [] if dtype == "uint8" else [T.ToDtype(dtype, scale=True)]
     mix = T.MixUp(alpha=0.8, images=["image"])
-    plain, batch = rows(make, pack, convert, 50, batch_transforms=[mix], shuffle=True)
+    plain, batch = rows(make, pack, [*convert, mix], 50, shuffle=True)
     _, images, labels = batch
     assert labels.dtype == np.float32
     assert labels.shape == (50, 4)
@@ -311,10 +316,10 @@ def test_cutmix_or_mixup(make: Make, pack: Path) -> None:
     either = T.RandomChoice([T.MixUp(images=["image"]), T.CutMix(images=["image"])])
     fields = {
         "plain": stoker.Field("image", [T.CenterCrop(SIDE)]),
-        "image": stoker.Field("image", [T.CenterCrop(SIDE)]),
+        "image": stoker.Field("image", [T.CenterCrop(SIDE), either]),
     }
     kinds = set()
-    for batch in make(pack, batch_size=20, fields=fields, seed=1, shuffle=True, batch_transforms=[either]):
+    for batch in make(pack, batch_size=20, transforms=fields, seed=1, shuffle=True):
         before, after = batch["plain"], batch["image"]
         rolled = np.roll(before, 1, axis=0)
         pasted = (after == before) | (after == rolled)
@@ -332,9 +337,9 @@ def test_cutmix_or_mixup(make: Make, pack: Path) -> None:
 
 
 def test_misplaced_transforms_are_explained(make: Make, pack: Path) -> None:
-    with pytest.raises(stoker.ConfigError, match="batch_transforms"):
-        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8), T.MixUp()]})
-    with pytest.raises(stoker.ConfigError, match="fields"):
-        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8)]}, batch_transforms=[T.RandomInvert()])
+    with pytest.raises(stoker.ConfigError, match="comes last in the list"):
+        make(pack, batch_size=4, transforms={"image": [T.MixUp(), T.CenterCrop(8)]})
+    with pytest.raises(stoker.ConfigError, match="before those of batches"):
+        make(pack, batch_size=4, transforms={"image": [T.CenterCrop(8), T.RandomChoice([T.MixUp(), T.RandomInvert()])]})
     with pytest.raises(stoker.ConfigError, match="before ToDtype"):
-        make(pack, batch_size=4, fields={"image": [T.CenterCrop(8), T.ToDtype(), T.ColorJitter(0.1)]})
+        make(pack, batch_size=4, transforms={"image": [T.CenterCrop(8), T.ToDtype(), T.ColorJitter(0.1)]})

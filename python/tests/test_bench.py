@@ -138,7 +138,7 @@ def test_bench_of_no_batches() -> None:
 
 
 def test_bench_of_the_engine(photos: Path, make: Callable[..., stoker.Loader]) -> None:
-    loader = make(photos, batch_size=16, fields={"image": [T.RandomResizedCrop(32)]})
+    loader = make(photos, batch_size=16, transforms={"image": [T.RandomResizedCrop(32)]})
     result = stoker.bench(loader, step=0.001, max_batches=20)
     assert result.steps == 19
     assert {s.name for s in result.stages} >= {"read", "decode", "transform", "collate"}
@@ -185,7 +185,7 @@ def test_batches_made_ahead_do_not_count(clock: Clock, photos: Path, make: Calla
         nonlocal taken
         taken += 1
 
-    loader = make(photos, batch_size=4, fields={"image": [T.RandomResizedCrop(32)]})
+    loader = make(photos, batch_size=4, transforms={"image": [T.RandomResizedCrop(32)]})
     profile = stoker.profile(loader, step, max_batches=10)
     assert profile.steps == 9
     assert taken > 10

@@ -51,7 +51,7 @@ def test_arms_that_crop_by_torchvisions_rule_give_the_centred_square(
     want = gates.reference(files, job.size).astype(np.int16)
 
     crop = T.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)
-    loader = make(tmp_path / "images", batch_size=len(files), fields={"image": [crop]})
+    loader = make(tmp_path / "images", batch_size=len(files), transforms={"image": [crop]})
     for _ in range(8):
         (batch,) = loader
         assert abs(batch.image - want[batch.index]).max() <= 1

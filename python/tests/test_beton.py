@@ -31,7 +31,7 @@ def test_values(make: Make, binary: str, tmp_path: Path, packed: bool) -> None:
         source = tmp_path / "out"
     crop = [T.CenterCrop((20, 20))]
     fields = {"image": crop, "pixels": crop}
-    loader = make(source, batch_size=len(want), shuffle=True, seed=4, fields=fields)
+    loader = make(source, batch_size=len(want), shuffle=True, seed=4, transforms=fields)
     batch = next(iter(loader)).copy()
     assert batch["array"].shape == (len(want), 2, 3)
     for k, row in enumerate(batch["index"]):
@@ -56,7 +56,7 @@ def test_jpegs_are_pillows(make: Make, tmp_path: Path) -> None:
     source.write_bytes(data)
     starts = [i for i in range(len(data)) if data.startswith(b"\xff\xd8\xff", i)]
     files = [data[a:].split(b"\xff\xd9")[0] + b"\xff\xd9" for a in starts]
-    loader = make(source, batch_size=12, fields={"image": [T.CenterCrop((20, 20))]})
+    loader = make(source, batch_size=12, transforms={"image": [T.CenterCrop((20, 20))]})
     for file, image in zip(files, next(iter(loader))["image"], strict=True):
         a = np.asarray(Image.open(io.BytesIO(file)))
         left, top = round((a.shape[1] - 20) / 2), round((a.shape[0] - 20) / 2)

@@ -44,7 +44,7 @@ def test_by_length(make: Make, source: Path, shuffle: bool) -> None:
         "shuffle": shuffle,
         "seed": 3,
         "bucket": stoker.Buckets("tokens", boundaries=bounds),
-        "pad": {"tokens": stoker.Padded(-1, multiple=4)},
+        "transforms": {"tokens": stoker.Padded(-1, multiple=4)},
     }
     loader = make(source, 8, **options)
     epochs = []
@@ -69,7 +69,7 @@ def test_by_length(make: Make, source: Path, shuffle: bool) -> None:
     assert [b.index.tolist() for b in other] == epochs[0][5:]
     with pytest.raises(stoker.StateMismatch, match="other buckets, batch_size or world_size"):
         make(source, 9, **options).load_state_dict(again.state_dict())
-    ranks = [make(source, 8, rank=r, world_size=3, **options) for r in range(3)]
+    ranks = [make(source, 8, ranks=stoker.Ranks(r, 3), **options) for r in range(3)]
     assert len({len(r) for r in ranks}) == 1
     seen = [[b.index.tolist() for b in r] for r in ranks]
     assert sorted(i for r in seen for ids in r for i in ids) == list(range(COUNT))
@@ -77,7 +77,13 @@ def test_by_length(make: Make, source: Path, shuffle: bool) -> None:
 
 
 def test_max_tokens(make: Make, source: Path) -> None:
-    loader = make(source, 64, shuffle=True, bucket=stoker.Buckets("tokens", max_tokens=1024), pad={"tokens": 0})
+    loader = make(
+        source,
+        64,
+        shuffle=True,
+        bucket=stoker.Buckets("tokens", max_tokens=1024),
+        transforms={"tokens": stoker.Padded()},
+    )
     seen, used, room = [], 0, 0
     for batch in loader:
         rows, longest = batch.tokens.shape
@@ -95,15 +101,19 @@ def test_max_tokens(make: Make, source: Path) -> None:
     with pytest.raises(
         stoker.ConfigError, match=r'more than max_tokens, which is 100: leave it out \(where="tokens.length'
     ):
-        make(source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), pad={"tokens": 0})
+        make(source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), transforms={"tokens": stoker.Padded()})
     short = make(
-        source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), where="tokens.length <= 100", pad={"tokens": 0}
+        source,
+        64,
+        bucket=stoker.Buckets("tokens", max_tokens=100),
+        where="tokens.length <= 100",
+        transforms={"tokens": stoker.Padded()},
     )
     assert sorted(i for b in short for i in b.n.tolist()) == [i for i, n in enumerate(LENGTHS) if n <= 100]
     cut = stoker.Padded(length=50, truncate=True)
     assert all(
-        b.tokens.shape == (b.rows, 50) and b.rows <= 2
-        for b in make(source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), pad={"tokens": cut})
+        b.tokens.shape == (len(b), 50) and len(b) <= 2
+        for b in make(source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), transforms={"tokens": cut})
     )
 
 
@@ -119,7 +129,7 @@ def test_by_proportions(make: Make, binary: str, tmp_path: Path, packed: bool) -
         source = tmp_path / "p"
     fields: Any = {"image": [T.CenterCrop(32)]}
     bounds = [0.8, 1.0, 1.25]
-    loader = make(source, 8, shuffle=True, fields=fields, bucket=stoker.Buckets("image", boundaries=bounds))
+    loader = make(source, 8, shuffle=True, transforms=fields, bucket=stoker.Buckets("image", boundaries=bounds))
     seen = []
     for batch in loader:
         ratios = [sizes[i][0] / sizes[i][1] for i in batch.index]
@@ -128,9 +138,9 @@ def test_by_proportions(make: Make, binary: str, tmp_path: Path, packed: bool) -
     assert sorted(seen) == list(range(80))
     (tmp_path / "photos" / "000.png").write_bytes(b"no image")
     if not packed:
-        bad = make(source, 8, fields=fields, bucket="image", on_error="skip")
+        bad = make(source, 8, transforms=fields, bucket="image", on_error="skip")
         with pytest.warns(stoker.SkippedRecords):
-            assert sum(b.rows for b in bad) == 80
+            assert sum(len(b) for b in bad) == 80
 
 
 def test_refused(make: Make, source: Path) -> None:

@@ -21,9 +21,9 @@ Make = Callable[..., stoker.Loader]
 def test_epochs_are_the_same(make: Make, photos: Path, tmp_path: Path) -> None:
     def load(**more: object) -> stoker.Loader:
         crop = [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]
-        return make(photos, batch_size=16, shuffle=True, seed=4, fields={"image": crop}, **more)
+        return make(photos, batch_size=16, shuffle=True, seed=4, transforms={"image": crop}, **more)
 
-    plain, cached = load(cache=False), load(cache_dir=tmp_path / "cache")
+    plain, cached = load(cache=False), load(cache=stoker.Cache(dir=tmp_path / "cache"))
     for _ in range(12):  # what is read ahead of so small a folder are several epochs
         for a, b in zip(plain, cached, strict=True):
             assert np.array_equal(a["image"], b["image"])
@@ -37,7 +37,9 @@ def test_epochs_are_the_same(make: Make, photos: Path, tmp_path: Path) -> None:
 
 def test_another_loader_finds_it(make: Make, photos: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        with make(photos, batch_size=16, fields={"image": [T.Resize((32, 32))]}, cache_dir=tmp_path) as loader:
+        with make(
+            photos, batch_size=16, transforms={"image": [T.Resize((32, 32))]}, cache=stoker.Cache(dir=tmp_path)
+        ) as loader:
             for _ in range(8):
                 for _batch in loader:
                     pass
@@ -48,7 +50,9 @@ def test_another_loader_finds_it(make: Make, photos: Path, tmp_path: Path) -> No
 def test_unwritable(make: Make, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="there is no cache"):
-        loader = make(photos, batch_size=16, fields={"image": [T.Resize((32, 32))]}, cache_dir=tmp_path / "file")
+        loader = make(
+            photos, batch_size=16, transforms={"image": [T.Resize((32, 32))]}, cache=stoker.Cache(dir=tmp_path / "file")
+        )
     assert sum(len(batch["label"]) for batch in loader) == 203
 
 
@@ -60,9 +64,9 @@ def test_nothing_is_said_if_nobody_wanted_a_cache(
     crop = {"image": [T.Resize((32, 32))]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make(photos, batch_size=16, fields=crop)
+        make(photos, batch_size=16, transforms=crop)
     with pytest.warns(RuntimeWarning, match="there is no cache") as warned:
-        make(photos, batch_size=16, fields=crop, cache=True)
+        make(photos, batch_size=16, transforms=crop, cache=True)
     assert "/stoker/" not in warned[0].filename, "a warning is about the user's line"
 
 
@@ -71,7 +75,7 @@ def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytes
     crop = {"image": [T.Resize((32, 32))]}
 
     def cached(source: object, **more: object) -> bool:
-        with make(source, batch_size=16, fields=crop, **more) as loader:
+        with make(source, batch_size=16, transforms=crop, **more) as loader:
             for _batch in loader:
                 pass
             return "cache" in loader.stats()["engine"]
@@ -85,16 +89,22 @@ def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytes
     assert cached(photos, cache="auto") and cached(photos, cache=True)
     assert not cached(photos, cache=False)
     monkeypatch.setenv("STOKER_CACHE", "off")
-    assert not cached(photos) and cached(photos, cache=True) and cached(photos, cache_limit="1GB")
+    assert not cached(photos) and cached(photos, cache=True) and cached(photos, cache=stoker.Cache(limit="1GB"))
     monkeypatch.setenv("STOKER_CACHE", "of")
     with pytest.raises(stoker.ConfigError, match=r"STOKER_CACHE='of' in the environment"):
         cached(photos)
 
 
-@pytest.mark.parametrize("options", [{"cache": "always"}, {"cache": 3}, {"cache_limit": "much"}, {"cache_limit": 0}])
-def test_refused(options: dict[str, object]) -> None:
+@pytest.mark.parametrize("cache", ["always", 3])
+def test_refused(cache: Any) -> None:
+    with pytest.raises(stoker.ConfigError, match="cache="):
+        stoker.Loader("nowhere", batch_size=1, cache=cache)
+
+
+@pytest.mark.parametrize("options", [{"limit": "much"}, {"limit": 0}, {"memory": "x"}, {"peers": "host:1"}])
+def test_a_cache_that_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(stoker.ConfigError, match=next(iter(options))):
-        stoker.Loader("nowhere", batch_size=1, **options)  # type: ignore[arg-type]
+        stoker.Cache(**options)
 
 
 def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
@@ -112,7 +122,7 @@ def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
     plain = DataLoader(data, 16, cache=False)
     assert "it is off" in plain.explain()
     want, folder = epoch(plain), tmp_path / "cache"
-    loader = DataLoader(data, 16, cache=True, cache_dir=folder, cache_limit="1GB")
+    loader = DataLoader(data, 16, cache=stoker.Cache(True, dir=folder, limit="1GB"))
     if str(folder) not in loader.explain():
         pytest.skip("the folder of the tests is no disk")
     deadline = time.monotonic() + 60  # what is kept is written behind the loop
@@ -121,11 +131,10 @@ def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
         assert torch.equal(epoch(loader), want)
     assert torch.equal(epoch(loader), want)
     # Whoever makes it again has it too, and what cannot be kept is said.
-    again = DataLoader(data, 16, **{name: getattr(loader, name) for name in ("cache", "cache_dir", "cache_limit")})
+    again = DataLoader(data, 16, cache=loader.cache)
     assert str(folder) in again.explain() and torch.equal(epoch(again), want)
     assert str(folder) in pickle.loads(pickle.dumps(loader)).explain()
     assert "nothing is kept" in DataLoader([1, 2, 3], 2, cache=True).explain()
     assert not hasattr(DataLoader(data, 16), "cache")
-    for options in ({"cache": "always"}, {"cache_limit": 0}):
-        with pytest.raises(stoker.ConfigError):
-            DataLoader(data, 16, **options)  # type: ignore[arg-type]
+    with pytest.raises(stoker.ConfigError):
+        DataLoader(data, 16, cache="always")  # type: ignore[arg-type]

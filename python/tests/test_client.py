@@ -38,11 +38,12 @@ def test_an_engine_that_is_about_to_listen(tmp_path: Path, monkeypatch: pytest.M
 def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker._connection._START_GRACE", 0)
     path = tmp_path / "engine.sock"
+    monkeypatch.setenv("STOKER_SOCKET", str(path))
     hint = rf"{path}: No such file or directory\nhint: start one with: stoker serve --socket {path}"
     loader = stoker.Loader.__new__(stoker.Loader)
     assert repr(loader) == "Loader(not open)"
     with pytest.raises(stoker.StokerError, match=hint):
-        loader.__init__("fake:", 8, socket=path)  # type: ignore[misc]
+        loader.__init__("fake:", 8)  # type: ignore[misc]
     assert repr(loader) == "Loader(not open)"  # as a traceback with local variables shows it
 
 
@@ -59,7 +60,7 @@ def test_a_loader_opens_one_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_batch_access(make: Make) -> None:
-    loader = make("fake:len=20", batch_size=8, fields={"image": [st.CenterCrop(4)]})
+    loader = make("fake:len=20", batch_size=8, transforms={"image": [st.CenterCrop(4)]})
     batch = next(iter(loader))
     assert batch["image"] is batch.image
     images, labels = batch
@@ -67,7 +68,7 @@ def test_batch_access(make: Make) -> None:
     assert labels is batch.label
     assert batch[0] is images
     assert batch[-1] is labels
-    assert len(batch) == 2
+    assert len(batch) == 8
     assert batch.keys() == ["image", "label", "index"]
     assert dict(**batch).keys() == {"image", "label", "index"}
     assert "index" in batch
@@ -77,7 +78,7 @@ def test_batch_access(make: Make) -> None:
     assert images.flags.c_contiguous
     assert batch.index.dtype == np.int64
     assert (images[:, 0, 0, 0] == batch.index).all()
-    assert (batch.epoch, batch.step, batch.rows) == (0, 0, 8)
+    assert (batch.epoch, batch.step, len(batch)) == (0, 0, 8)
     assert repr(batch) == "Batch(epoch=0, step=0, image: uint8[8, 2, 4, 3], label: int64[8], index: int64[8])"
     with pytest.raises(KeyError, match="did you mean 'image'"):
         batch["imgae"]
@@ -103,7 +104,7 @@ def test_order_without_fields_is_the_engines(make: Make) -> None:
 
 
 def test_short_last_batch(make: Make) -> None:
-    assert [b.rows for b in make("fake:len=20", batch_size=8)] == [8, 8, 4]
+    assert [len(b) for b in make("fake:len=20", batch_size=8)] == [8, 8, 4]
 
 
 def test_slot_returns_with_the_last_view(make: Make) -> None:
@@ -205,7 +206,9 @@ def test_numpy_has_no_bfloat16(make: Make) -> None:
 
 def test_torch(make: Make) -> None:
     torch = pytest.importorskip("torch")
-    loader = make("fake:slots=3&len=60", batch_size=2, output="torch", layout="NHWC")
+    loader = make(
+        "fake:slots=3&len=60", batch_size=2, output="torch", transforms={"image": stoker.Field("image", layout="NHWC")}
+    )
     batch = next(iter(loader))
     assert batch.image.dtype == torch.uint8
     assert batch.image.shape == (2, 2, 4, 3)
@@ -220,12 +223,13 @@ def test_torch(make: Make) -> None:
     assert torch.equal(kept, before)
     del kept
     assert loader.stats()["held"] == 0
-    assert repr(next(iter(loader))).startswith("Batch(epoch=2, step=0, label: int64[2], image: uint8[2, 2, 4, 3]")
+    assert repr(next(iter(loader))).startswith("Batch(epoch=2, step=0, image: uint8[2, 2, 4, 3], label: int64[2]")
 
 
 def test_torch_bfloat16_and_channels_last(make: Make) -> None:
     torch = pytest.importorskip("torch")
-    batch = next(iter(make("fake:dtype=bfloat16", batch_size=3, output="torch", layout="channels_last")))
+    last = {"image": stoker.Field("image", layout="channels_last")}
+    batch = next(iter(make("fake:dtype=bfloat16", batch_size=3, output="torch", transforms=last)))
     assert batch.image.dtype == torch.bfloat16
     assert batch.image.shape == (3, 3, 2, 4)
     assert batch.image.is_contiguous(memory_format=torch.channels_last)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,21 +26,18 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "fake:",
         batch_size=2,
         seed=2**63,
-        memory="1.5GiB",
-        num_workers=3,
-        prefetch=5,
-        lookahead="256MiB",
-        cache=False,
-        cache_dir="/some/where",
-        cache_limit="5GB",
-        stage="/scratch",
-        peers=["a:1", "b:2"],
-        peers_self="a:1",
+        limits=stoker.Limits(memory="1.5GiB", prefetch=5, lookahead="256MiB"),
+        threads=3,
+        cache=stoker.Cache(
+            False, dir="/some/where", limit="5GB", stage="/scratch", peers=["a:1", "b:2"], peers_self="a:1"
+        ),
         on_error="skip",
-        layout="NCHW",
         drop_last=True,
         shuffle=True,
-        fields={"image": T.RandomResizedCrop(224), "b": stoker.Field("image", [T.Resize(8)], layout="NHWC")},
+        transforms={
+            "image": stoker.Field("image", T.RandomResizedCrop(224), layout="NCHW"),
+            "b": stoker.Field("image", [T.Resize(8)]),
+        },
     )
     config = loader.info["config"]
     assert config.pop("outputs") == [
@@ -91,9 +90,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "stage": "/scratch",
         "peers": ["a:1", "b:2"],
         "peers_self": "a:1",
-        "layout": "NCHW",
-        "fields": [],
-        "batch_ops": [],
+        "layout": "NHWC",
         "apply_orientation": False,
         "sequence": None,
         "view": {},
@@ -109,14 +106,16 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
     [(None, "default"), (20, "20"), (0, "0"), (0.05, "5%"), (1.0, "100%"), ("2.5%", "2.5%"), ("7", "7")],
 )
 def test_max_bad(make: Make, value: object, sent: str) -> None:
-    config = make("fake:", batch_size=2, on_error="skip", max_bad=value, quarantine="bad.jsonl").info["config"]
+    config = make("fake:", batch_size=2, on_error=stoker.OnError("skip", max_bad=value, quarantine="bad.jsonl")).info[
+        "config"
+    ]
     assert config["max_bad"] == sent
     assert config["quarantine"] == os.path.abspath("bad.jsonl")
 
 
 def test_large_config(make: Make) -> None:
     fields = {f"view{i}": stoker.Field("image", [T.RandomResizedCrop(96)] * 20) for i in range(30)}
-    loader = make("fake:", batch_size=2, fields=fields)
+    loader = make("fake:", batch_size=2, transforms=fields)
     assert len(loader.info["config"]["outputs"]) == 30
 
 
@@ -126,7 +125,7 @@ def test_python_without_memfd_and_pidfd(make: Make, monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(os, "memfd_create")
     monkeypatch.delattr(os, "pidfd_open")
     fields = {f"view{i}": stoker.Field("image", [T.RandomResizedCrop(96)] * 20) for i in range(30)}
-    loader = make("fake:len=6&die_at=4", batch_size=2, fields=fields)
+    loader = make("fake:len=6&die_at=4", batch_size=2, transforms=fields)
     with pytest.warns(stoker.EngineRestarted), pytest.raises(stoker.EngineDied, match="something is wrong"):
         rows(loader)
     loader.close()
@@ -146,7 +145,9 @@ def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.M
     [
         ({"batchsize": 2}, "did you mean 'batch_size'"),
         ({"pin_memory": True}, "shared memory"),
-        ({"prefetch_factor": 2}, "use prefetch="),
+        ({"prefetch_factor": 2}, r"Limits\(prefetch="),
+        ({"timeout": 2}, r"use limits=stoker.Limits\(timeout=...\)"),
+        ({"rank": 2}, "use ranks="),
         ({"wibble": 2}, "there are: apply_orientation, batch_map, batch_size"),
     ],
 )
@@ -163,33 +164,63 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"batch_size": 2.5}, "whole number"),
         ({"batch_size": True}, "whole number"),
         ({"seed": -1}, "seed=-1"),
-        ({"memory": "2 parsecs"}, "units are B, KB"),
-        ({"memory": 0}, "memory=0"),
-        ({"prefetch": 0}, "prefetch=0"),
         ({"threads": "all"}, "threads"),
         ({"on_error": "skp"}, "did you mean 'skip'"),
-        ({"on_error": "skip", "max_bad": -1}, "expected a number of records, a share"),
-        ({"on_error": "skip", "max_bad": 1.5}, "expected a number of records, a share"),
-        ({"on_error": "skip", "max_bad": "many"}, 'text such as "5%"'),
-        ({"max_bad": 3}, 'are for on_error="skip"'),
-        ({"quarantine": "bad.jsonl"}, 'are for on_error="skip"'),
+        ({"limits": 5}, r"limits=5 must be a stoker.Limits\(...\)"),
+        ({"ranks": stoker.Ranks(1)}, "world_size="),
+        ({"ranks": stoker.Ranks(2, 2)}, "rank=2"),
         ({"output": "jax"}, "numpy, torch"),
-        ({"layout": "NWHC"}, "did you mean 'NHWC'"),
-        ({"layout": "channels_last"}, 'output="torch"'),
-        ({"timeout": 0}, "seconds"),
-        ({"rank": 1}, "world_size="),
-        ({"rank": 2, "world_size": 2}, "rank=2"),
-        ({"fields": {"image": [T.Resize]}}, r"write Resize\(...\)"),
-        ({"fields": {"image": [lambda x: x]}}, "not a transform of stoker"),
-        ({"fields": {"image": 5}}, "list of transforms"),
-        ({"fields": {"index": []}}, "record numbers"),
-        ({"fields": "image"}, "dict such as"),
-        ({"socket": "/nowhere/s"}, "stoker serve --socket /nowhere/s"),
+        ({"transforms": {"image": stoker.Field("image", layout="channels_last")}}, 'output="torch"'),
+        ({"transforms": {"image": [T.Resize]}}, r"write Resize\(...\)"),
+        ({"transforms": {"image": [lambda x: x]}}, "not a transform of stoker"),
+        ({"transforms": {"image": 5}}, "list of transforms"),
+        ({"transforms": {"index": []}}, "record numbers"),
+        ({"transforms": "image"}, "dict such as"),
     ],
 )
 def test_wrong_arguments(make: Make, impatient: None, arguments: dict, error: str) -> None:
     with pytest.raises(stoker.StokerError, match=error):
         make("fake:", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("group", "options", "error"),
+    [
+        (stoker.Limits, {"memory": "2 parsecs"}, "units are B, KB"),
+        (stoker.Limits, {"memory": 0}, "memory=0"),
+        (stoker.Limits, {"prefetch": 0}, "prefetch=0"),
+        (stoker.Limits, {"timeout": 0}, "seconds"),
+        (stoker.Limits, {"timout": 3}, "Limits has no argument 'timout'; did you mean 'timeout'?"),
+        (stoker.OnError, {"action": "skip", "max_bad": -1}, "expected a number of records, a share"),
+        (stoker.OnError, {"action": "skip", "max_bad": 1.5}, "expected a number of records, a share"),
+        (stoker.OnError, {"action": "skip", "max_bad": "many"}, 'text such as "5%"'),
+        (stoker.OnError, {"max_bad": 3}, r'are for OnError\("skip"\)'),
+        (stoker.OnError, {"quarantine": "bad.jsonl"}, r'are for OnError\("skip"\)'),
+        (stoker.OnError, {"action": "repair"}, "go together"),
+        (stoker.Ranks, {"uneven": "even"}, "uneven='even'"),
+        (stoker.Cache, {"disk": "off"}, 'it is "auto", True, False'),
+        (stoker.Field, {"source": "image", "layout": "NWHC"}, "did you mean 'NHWC'"),
+    ],
+)
+def test_wrong_options(group: type, options: dict, error: str) -> None:
+    with pytest.raises(stoker.ConfigError, match=error):
+        group(**options)
+
+
+def test_no_engine_at_the_socket(make: Make, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_SOCKET", "/nowhere/s")
+    with pytest.raises(stoker.StokerError, match="stoker serve --socket /nowhere/s"):
+        make("fake:")
+
+
+def test_groups_are_values() -> None:
+    cache = stoker.Cache(limit="5GB", peers=["a:1"])
+    assert cache == stoker.Cache(limit="5GB", peers=["a:1"]) != stoker.Cache()
+    assert repr(cache) == "Cache(limit='5GB', peers=['a:1'])" and pickle.loads(pickle.dumps(cache)) == cache
+    assert cache.to_config()["cache"] == "on"
+    with pytest.raises(AttributeError):
+        cache.limit = 3  # type: ignore[misc]
+    assert str(inspect.signature(stoker.Ranks)).startswith("(rank:")
 
 
 @pytest.mark.parametrize(

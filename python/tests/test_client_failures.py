@@ -174,7 +174,7 @@ def test_timeout(make: Make) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_timeout_while_opening(make: Make) -> None:
     with pytest.raises(stoker.StokerTimeout, match="did not open"):
-        make("fake:hang_open=1", timeout=0.3)
+        make("fake:hang_open=1", limits=stoker.Limits(timeout=0.3))
     wait_for(lambda: not children(os.getpid()))
 
 

@@ -35,7 +35,7 @@ def values(loader: stoker.Loader) -> list[bytes]:
 
 
 def resized(**options: Any) -> dict[str, Any]:
-    return {"batch_size": 4, "fields": {"image": [T.Resize((32, 32))]}, **options}
+    return {"batch_size": 4, "transforms": {"image": [T.Resize((32, 32))]}, **options}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_repair(copies: tuple[Path, Path]) -> None:
     want = values(stoker.Loader(two, **resized()))
     with pytest.raises(stoker.RecordError, match="does not match its checksum"):
         values(stoker.Loader(one, **resized()))
-    loader = stoker.Loader(one, **resized(on_error="repair", repair_from=two))
+    loader = stoker.Loader(one, **resized(on_error=stoker.OnError("repair", repair_from=two)))
     for _ in range(2):
         assert values(loader) == want
     assert loader.stats()["repaired"]["copy"] >= 1
@@ -65,7 +65,7 @@ def test_both_copies_are_damaged(copies: tuple[Path, Path]) -> None:
     one, two = copies
     for shard in json.loads((one / "manifest.json").read_text())["shards"]:
         flip(two / shard["file"], shard["bytes"] // 2)
-    loader = stoker.Loader(one, **resized(on_error="repair", repair_from=two))
+    loader = stoker.Loader(one, **resized(on_error=stoker.OnError("repair", repair_from=two)))
     with pytest.raises(stoker.RecordError) as e:
         values(loader)
     assert str(one) in str(e.value)
@@ -75,23 +75,23 @@ def test_both_copies_are_damaged(copies: tuple[Path, Path]) -> None:
 def test_repair_refuses(copies: tuple[Path, Path], photos: Path, tmp_path: Path) -> None:
     one, two = copies
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"on_error": "repair"}, "go together"),
+        ({"action": "repair"}, "go together"),
         ({"repair_from": two}, "go together"),
-        ({"on_error": "repair", "repair_from": photos}, "is not a copy of"),
-        ({"on_error": "repair", "repair_from": tmp_path / "none"}, "repair_from"),
+        ({"action": "repair", "repair_from": photos}, "is not a copy of"),
+        ({"action": "repair", "repair_from": tmp_path / "none"}, "repair_from"),
     ]
     for options, why in cases:
         with pytest.raises(stoker.ConfigError, match=why):
-            stoker.Loader(one, **resized(**options))
+            stoker.Loader(one, **resized(on_error=stoker.OnError(**options)))
     with pytest.raises(stoker.ConfigError, match="is not a pack"):
-        stoker.Loader(photos, **resized(on_error="repair", repair_from=two))
+        stoker.Loader(photos, **resized(on_error=stoker.OnError("repair", repair_from=two)))
 
 
 # --- formats with checksums ------------------------------------------------------
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.integers(0, 1000, (64, 200)).astype(np.int32), np.arange(64)
-SMALL: dict[str, Any] = {"fields": {"image": [T.Resize((16, 16))]}}
+SMALL: dict[str, Any] = {"transforms": {"image": [T.Resize((16, 16))]}}
 
 
 def picture(kind: str = "JPEG") -> bytes:
@@ -180,7 +180,7 @@ def scans(out: Path) -> Path:
     return out / "x"
 
 
-SOUND: dict[str, Any] = {"fields": {"audio": [stoker.audio.Decode()]}}
+SOUND: dict[str, Any] = {"transforms": {"audio": [stoker.audio.Decode()]}}
 CONTAINERS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "zip stored": (lambda out: zipped(out, zipfile.ZIP_STORED), SMALL),
     "zip deflated": (lambda out: zipped(out, zipfile.ZIP_DEFLATED), SMALL),

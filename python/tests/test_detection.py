@@ -105,7 +105,7 @@ def instances(request: pytest.FixtureRequest, binary: str, coco: Path, tmp_path_
 
 def rows(loader: stoker.Loader) -> Iterator[tuple[stoker.Batch, int]]:
     for batch in loader:
-        for row in range(batch.rows):
+        for row in range(len(batch)):
             yield batch, row
 
 
@@ -113,7 +113,7 @@ def test_instances(make: Make, instances: str, api: Any) -> None:
     """Every record is what pycocotools has: boxes, classes, areas, crowds, key points and outlines."""
     names = ["boxes", "labels", "iscrowd", "area", "keypoints", "visibility", "instances", "image_id"]
     sizes = {i["id"]: (i["height"], i["width"]) for i in api.loadImgs(api.getImgIds())}
-    loader = make(instances, batch_size=8, fields=names)
+    loader = make(instances, batch_size=8, select=names)
     assert loader.classes == NAMES
     ids = [1, 18, 90]
     seen = []
@@ -148,7 +148,7 @@ def test_masks(make: Make, coco: Path, api: Any, masks: str) -> None:
     ids = [1, 18, 90]
     loader = make(
         f"coco:{coco}/annotations/instances_val2017.json?images=val2017&masks={masks}", batch_size=4,
-        fields={"image": [T.CenterCrop(130)], "mask": [T.CenterCrop(130)]},
+        transforms={"image": [T.CenterCrop(130)], "mask": [T.CenterCrop(130)]},
     )  # fmt: skip
     assert loader.info["classes"].get("mask") == (["background", *NAMES] if masks == "classes" else None)
     found = 0
@@ -168,7 +168,7 @@ def test_masks(make: Make, coco: Path, api: Any, masks: str) -> None:
 
 def test_captions(make: Make, coco: Path) -> None:
     """Captions are lists for each image, in the order of the file."""
-    loader = make(coco / "annotations" / "captions_val2017.json", batch_size=8, fields=["captions", "image_id"])
+    loader = make(coco / "annotations" / "captions_val2017.json", batch_size=8, select=["captions", "image_id"])
     assert len(loader) == COUNT / 8
     for i, (batch, row) in enumerate(rows(loader)):
         assert json.loads(batch.captions[row]) == [f'"{i}" läuft {k}' for k in range(i % 4)]
@@ -241,7 +241,7 @@ def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> No
     """Every record is what ElementTree reads."""
     source = str(voc) if how == "as it is" else str(packed(binary, voc, tmp_path / "pack"))
     names = ["boxes", "labels", "difficult", "truncated"]
-    loader = make(source, batch_size=8, fields=names)
+    loader = make(source, batch_size=8, select=names)
     assert loader.formats == {"boxes": "XYXY"} and len(loader.classes) == 20
     n = objects = 0
     for i, (batch, row) in enumerate(rows(loader)):
@@ -254,14 +254,14 @@ def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> No
             assert batch[flag][row].tolist() == [int(o.findtext(flag, "")) for o in found]
         n, objects = n + 1, objects + len(found)
     assert n == COUNT and objects > 20
-    assert len(make(voc, batch_size=1, split="train", fields=names)) == 14
+    assert len(make(voc, batch_size=1, split="train", select=names)) == 14
 
 
 @pytest.mark.parametrize(("masks", "folder"), [("classes", "SegmentationClass"), ("instances", "SegmentationObject")])
 def test_voc_masks(make: Make, voc: Path, masks: str, folder: str) -> None:
     """Masks are those of the PNG files."""
     crop = [T.CenterCrop(70)]
-    loader = make(f"{voc}?masks={masks}", batch_size=4, fields={"image": crop, "mask": crop})
+    loader = make(f"{voc}?masks={masks}", batch_size=4, transforms={"image": crop, "mask": crop})
     for i, (batch, row) in enumerate(rows(loader)):
         with Image.open(voc / f"{folder}/2007_{2 * i:06}.png") as picture:
             want = np.array(picture)
@@ -298,9 +298,9 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     """Every record is what plain reading gives."""
     url = f"{yolo}/data.yaml?split=train&masks=instances"
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
-    loader = make(source, batch_size=8, fields={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
+    loader = make(source, batch_size=8, transforms={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
     assert loader.formats == {"boxes": "CXCYWH"} and loader.classes == NAMES
-    plain = make(source, batch_size=8, fields=["boxes", "labels", "instances"])
+    plain = make(source, batch_size=8, select=["boxes", "labels", "instances"])
     for i, (batch, row) in enumerate(rows(plain)):
         path = yolo / f"labels/train/{i:04}.txt"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
@@ -319,7 +319,7 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     assert i == COUNT - 1
     for i, (batch, row) in enumerate(rows(loader)):
         assert batch.mask[row].max() <= i % 4
-    assert len(make(yolo, batch_size=1, split="val", fields=["labels"])) == 5
+    assert len(make(yolo, batch_size=1, split="val", select=["labels"])) == 5
 
 
 def own_masks(kind: str, root: Path, i: int) -> np.ndarray:
@@ -384,14 +384,14 @@ def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_pat
     kind, root, url = stacked
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
     crop = [T.CenterCrop(70)]
-    for i, (batch, row) in enumerate(rows(make(source, batch_size=4, fields={"image": crop}))):
+    for i, (batch, row) in enumerate(rows(make(source, batch_size=4, transforms={"image": crop}))):
         want = own_masks(kind, root, i)
         n, h, w = want.shape
         y, x = (70 - h) // 2, (70 - w) // 2
         assert batch.masks[row].shape == (n, 70, 70) and len(batch.boxes[row]) == n
         np.testing.assert_array_equal(batch.masks[row][:, y : y + h, x : x + w], want)
     assert i == (5 if kind == "voc" else COUNT - 1)
-    few = make(source, batch_size=4, fields={"image": [*crop, T.SanitizeBoundingBoxes(min_size=12)]})
+    few = make(source, batch_size=4, transforms={"image": [*crop, T.SanitizeBoundingBoxes(min_size=12)]})
     assert all(len(batch.masks[row]) == len(batch.boxes[row]) for batch, row in rows(few))
 
 
@@ -399,7 +399,7 @@ def test_more_instances_than_objects(make: Make, segmented: Path, tmp_path: Path
     shutil.copytree(segmented, tmp_path / "voc")
     shutil.copy(tmp_path / "voc/Annotations/0.xml", tmp_path / "voc/Annotations/4.xml")
     with pytest.raises(stoker.StokerError, match=r"SegmentationObject/4\.png: the pixel \d+, \d+ has object number \d"):
-        list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, fields={"image": [T.CenterCrop(20)]}))
+        list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, transforms={"image": [T.CenterCrop(20)]}))
 
 
 # --- beside torchvision ------------------------------------------------------
@@ -472,7 +472,7 @@ def test_boxes_follow_as_in_torchvision(make: Make, instances: str, api: Any, na
     from torchvision import tv_tensors
 
     ours, theirs = LISTS[name]
-    loader = make(instances, batch_size=8, fields={"image": [*ours(), T.ConvertBoundingBoxFormat(form)]})
+    loader = make(instances, batch_size=8, transforms={"image": [*ours(), T.ConvertBoundingBoxFormat(form)]})
     assert loader.formats["boxes"] == form
     compose = t.Compose([*theirs(t), t.ConvertBoundingBoxFormat(form)])
     dropped = total = 0
@@ -513,11 +513,11 @@ def test_boxes_follow_random_moves(make: Make, instances: str) -> None:
         T.RandomHorizontalFlip(),
         T.RandomAffine(10, translate=(0.1, 0.1)),
     ]
-    loader = make(instances, batch_size=8, shuffle=True, seed=1, fields={
+    loader = make(instances, batch_size=8, shuffle=True, seed=1, transforms={
         "image": [*moves, T.SanitizeBoundingBoxes(), T.ConvertBoundingBoxFormat("XYXY")], "mask": moves,
     })  # fmt: skip
     for batch in loader:
-        for row in range(batch.rows):
+        for row in range(len(batch)):
             assert len(batch.boxes[row]) == len(batch.instances[row])
             assert (batch.boxes[row] >= 0).all() and (batch.boxes[row] <= SIDE).all()
             sides = batch.boxes[row][:, 2:] - batch.boxes[row][:, :2]
@@ -527,15 +527,15 @@ def test_boxes_follow_random_moves(make: Make, instances: str) -> None:
 def test_mosaic(make: Make, instances: str) -> None:
     """Boxes and all that belongs to them come from four images, and lie inside."""
     loader = make(
-        instances, batch_size=8, shuffle=True, seed=2, batch_transforms=[T.Mosaic()],
-        fields={"image": [T.Resize((SIDE, SIDE)), T.RandomHSV(), T.ConvertBoundingBoxFormat("XYXY")]},
+        instances, batch_size=8, shuffle=True, seed=2,
+        transforms={"image": [T.Resize((SIDE, SIDE)), T.RandomHSV(), T.ConvertBoundingBoxFormat("XYXY"), T.Mosaic()]},
     )  # fmt: skip
-    plain = make(instances, batch_size=8, shuffle=True, seed=2, fields={"image": [T.Resize((SIDE, SIDE))]})
+    plain = make(instances, batch_size=8, shuffle=True, seed=2, transforms={"image": [T.Resize((SIDE, SIDE))]})
     for batch, before in zip(loader, plain, strict=True):
         assert (batch.index == before.index).all() and (batch.image != before.image).any()
-        for row in range(batch.rows):
+        for row in range(len(batch)):
             boxes = batch.boxes[row]
             assert ((boxes >= 0) & (boxes <= SIDE)).all() and (boxes[:, 2:] - boxes[:, :2] > 2).all()
             assert len(boxes) == len(batch.labels[row]) == len(batch.area[row]) == len(batch.keypoints[row])
-            near = {float(a) for k in range(4) for a in before.area[(row - k) % batch.rows]}
+            near = {float(a) for k in range(4) for a in before.area[(row - k) % len(batch)]}
             assert {float(a) for a in batch.area[row]} <= near

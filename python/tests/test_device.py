@@ -35,9 +35,10 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("layout", ["NCHW", "channels_last"])
 def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fake, layout: str) -> None:
-    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS, "layout": layout}
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3}
+    options["transforms"] = {"image": stoker.Field("image", OPS["image"], layout=layout)}
     want = [[b.copy() for b in make(photos, output="torch", **options)] for _ in range(2)]
-    loader = make(photos, device="cuda", prefetch=3, **options)
+    loader = make(photos, device="cuda", limits=stoker.Limits(prefetch=3), **options)
     fake_device.watch(lambda: loader._epochs.connection)
     assert loader.output == "torch"
     assert list(fake_device.pinned.values()) == [loader._epochs.connection.ring()[0]]
@@ -46,7 +47,7 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
         for batch in loader:
             assert {id(v) for n, v in batch.items() if n != "index"} <= fake_device.owned
             assert batch.image.stride() == want[0][len(got)].image.stride()
-            assert batch.repeated.tolist() == [False] * batch.rows
+            assert batch.repeated.tolist() == [False] * len(batch)
             got.append(batch.copy())
         if epoch == 0:
             assert len(got) == len(want[0]) == len(loader)
@@ -59,16 +60,16 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
 
 def test_slots_go_back(make: Make, photos: Path, fake_device: Fake) -> None:
     """Also where the ring has no more slots than copies may hold."""
-    loader = make(photos, 8, device="cuda", prefetch=2, fields=OPS)
+    loader = make(photos, 8, device="cuda", limits=stoker.Limits(prefetch=2), transforms=OPS)
     fake_device.watch(lambda: loader._epochs.connection)
     kept = list(loader)  # of which none holds a slot
     assert len({tuple(b.index.tolist()) for b in kept}) == len(loader)
-    plain = make(photos, 8, output="torch", fields=OPS)
+    plain = make(photos, 8, output="torch", transforms=OPS)
     assert all(torch.equal(a.image, b.image) for a, b in zip(kept, plain, strict=True))
 
 
 def test_state_is_that_of_the_loop(make: Make, photos: Path, fake_device: Fake) -> None:
-    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": OPS}
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "transforms": OPS}
     whole = [b.index.tolist() for b in make(photos, device="cuda", **options)]
     for stop in (1, 2, len(whole) - 1, len(whole)):
         loader = make(photos, device="cuda", **options)
@@ -84,8 +85,8 @@ def test_state_is_that_of_the_loop(make: Make, photos: Path, fake_device: Fake) 
 
 
 def test_break_then_next_epoch(make: Make, photos: Path, fake_device: Fake) -> None:
-    loader = make(photos, 8, device="cuda", shuffle=True, fields=OPS)
-    plain = make(photos, 8, output="torch", shuffle=True, fields=OPS)
+    loader = make(photos, 8, device="cuda", shuffle=True, transforms=OPS)
+    plain = make(photos, 8, output="torch", shuffle=True, transforms=OPS)
     for batch in loader:
         assert batch.epoch == 0
         break
@@ -95,7 +96,7 @@ def test_break_then_next_epoch(make: Make, photos: Path, fake_device: Fake) -> N
 
 
 def test_another_loop_ends_this_one(make: Make, photos: Path, fake_device: Fake) -> None:
-    loader = make(photos, 8, device="cuda", fields=OPS)
+    loader = make(photos, 8, device="cuda", transforms=OPS)
     first = iter(loader)
     next(first)
     second = iter(loader)
@@ -118,16 +119,18 @@ def test_ragged_and_texts(make: Make, tmp_path: Path, fake_device: Fake) -> None
 def test_limit_of_locked_memory(make: Make, photos: Path, fake_device: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "LIMIT", 200_000)
     with pytest.warns(RuntimeWarning, match=r"[1-9] of \d+ slots of the ring could be registered .*ulimit -l"):
-        loader = make(photos, 16, device="cuda", prefetch=6, fields=OPS)
+        loader = make(photos, 16, device="cuda", limits=stoker.Limits(prefetch=6), transforms=OPS)
     stride = loader._epochs.connection.stride
     assert 0 < sum(fake_device.pinned.values()) <= 200_000 < stride * 6
-    assert sum(b.rows for b in loader) == loader.num_records
+    assert sum(len(b) for b in loader) == loader.num_records
 
 
 def test_failure_comes_after_what_was_made(make: Make, photos: Path, fake_device: Fake, tmp_path: Path) -> None:
-    plain = make(photos, 8, output="torch", fields=OPS)
+    plain = make(photos, 8, output="torch", transforms=OPS)
     first = next(iter(plain)).index.tolist()
-    loader = make(photos, 8, device="cuda", fields=OPS, prefetch=3)  # so that not all are made by then
+    loader = make(
+        photos, 8, device="cuda", transforms=OPS, limits=stoker.Limits(prefetch=3)
+    )  # so that not all are made by then
     it = iter(loader)
     assert next(it).index.tolist() == first
     os.kill(loader._epochs.connection._process.pid, signal.SIGKILL)
@@ -136,7 +139,7 @@ def test_failure_comes_after_what_was_made(make: Make, photos: Path, fake_device
 
 
 def test_forgotten_loader_unpins(photos: Path, fake_device: Fake) -> None:
-    loader = stoker.Loader(photos, 8, device="cuda", fields=OPS)
+    loader = stoker.Loader(photos, 8, device="cuda", transforms=OPS)
     next(iter(loader))
     del loader
     gc.collect()
@@ -160,14 +163,14 @@ def test_devices_that_are_not_there(make: Make, photos: Path, device: Any, says:
 
 
 def test_cpu_is_where_batches_are(make: Make, photos: Path) -> None:
-    batch = next(iter(make(photos, 8, device="cpu", fields=OPS)))
+    batch = next(iter(make(photos, 8, device="cpu", transforms=OPS)))
     assert batch.image.device.type == "cpu"
     assert isinstance(batch.image.numpy(), np.ndarray)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_real_device(make: Make, photos: Path) -> None:
-    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS}
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "transforms": OPS}
     want = [b.copy() for b in make(photos, output="torch", **options)]
     loader = make(photos, device="cuda", **options)
     got = []
@@ -183,7 +186,9 @@ def test_bench_copies_by_this_path(photos: Path, make: Make, fake_device: Any, m
         pytest.skip("bench is not in this tree")
     monkeypatch.syspath_prepend(str(CHECKOUT))
     held_batches = importlib.import_module("bench.gpu").held_batches
-    batches = held_batches(make(photos, 8, output="torch", prefetch=4, fields=OPS), fake_device)
+    batches = held_batches(
+        make(photos, 8, output="torch", limits=stoker.Limits(prefetch=4), transforms=OPS), fake_device
+    )
     got = []
     for _ in range(9):
         (image,) = next(batches)

@@ -40,10 +40,10 @@ def network(loader: stoker.Loader) -> int:
 @pytest.mark.parametrize("shuffle", [True, "window:8"])
 def test_later_epochs_are_local(shuffle: bool | str, pack: Path, make: Make, tmp_path: Path, binary: str) -> None:
     def load(source: object, **options: object) -> stoker.Loader:
-        return make(source, batch_size=50, shuffle=shuffle, seed=3, memory="256MiB", **options)
+        return make(source, batch_size=50, shuffle=shuffle, seed=3, limits=stoker.Limits(memory="256MiB"), **options)
 
     here = load(pack)
-    there = load(URL, cache_dir=tmp_path / "nvme", cache_limit="1GB")
+    there = load(URL, cache=stoker.Cache(dir=tmp_path / "nvme", limit="1GB"))
     read = []
     for _ in range(3):
         for a, b in zip(here, there, strict=True):
@@ -62,7 +62,7 @@ def test_later_epochs_are_local(shuffle: bool | str, pack: Path, make: Make, tmp
     with chunks[3].open("r+b") as f:
         f.seek(1000)
         f.write(b"damage")
-    again = load(URL, cache_dir=tmp_path / "nvme")
+    again = load(URL, cache=stoker.Cache(dir=tmp_path / "nvme"))
     before = network(again)
     for a, b in zip(load(pack), again, strict=True):
         assert np.array_equal(a[0], b[0])
@@ -80,7 +80,7 @@ def test_commands(pack: Path, make: Make, tmp_path: Path, binary: str) -> None:
     (entry,) = json.loads(run(binary, "cache", "ls", "--json", *at))["data"]
     assert entry["origin"] == URL and entry["chunks"] > 10 and entry["records"] == 0
     assert URL in run(binary, "cache", "ls", *at)
-    loader = make(URL, batch_size=50, shuffle=True, cache_dir=tmp_path / "nvme")
+    loader = make(URL, batch_size=50, shuffle=True, cache=stoker.Cache(dir=tmp_path / "nvme"))
     before = network(loader)
     assert sum(len(b.index) for b in loader) == 3000
     assert network(loader) == before
@@ -108,7 +108,7 @@ def test_a_new_version_is_read(pack: Path, make: Make, tmp_path: Path, binary: s
     np.save(tmp_path / "rows.npy", rows)
     shutil.rmtree(s3 / "packs/train")
     run(binary, "pack", tmp_path / "rows.npy", URL, "--chunk-size", "256KiB")
-    loader = make(URL, batch_size=50, cache_dir=tmp_path / "nvme")
+    loader = make(URL, batch_size=50, cache=stoker.Cache(dir=tmp_path / "nvme"))
     batches = [b.copy() for b in loader]
     assert len(batches) == 40 and all((b[0] == 7).all() for b in batches)
     loader.close()
@@ -119,17 +119,17 @@ def test_a_new_version_is_read(pack: Path, make: Make, tmp_path: Path, binary: s
 def test_no_room_for_a_cache(pack: Path, make: Make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="there is no cache"):
-        loader = make(URL, batch_size=50, cache_dir=tmp_path / "file")
+        loader = make(URL, batch_size=50, cache=stoker.Cache(dir=tmp_path / "file"))
     assert sum(len(b.index) for b in loader) == 3000
 
 
 def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) -> None:
     def load(source: object, **options: object) -> stoker.Loader:
-        return make(source, batch_size=50, shuffle=True, seed=3, memory="256MiB", **options)
+        return make(source, batch_size=50, shuffle=True, seed=3, limits=stoker.Limits(memory="256MiB"), **options)
 
     scratch = tmp_path / "scratch"
     total = sum(p.stat().st_size for p in pack.glob("*.arrow"))
-    loader = load(URL, stage=scratch)
+    loader = load(URL, cache=stoker.Cache(stage=scratch))
     for a, b in zip(load(pack), loader, strict=True):
         assert np.array_equal(a[0], b[0])
     wait_for(lambda: loader.stats()["engine"]["stage"]["whole"])
@@ -142,7 +142,7 @@ def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) ->
     assert "is whole" in run(binary, "verify", copy)
     loader.close()
 
-    again = load(URL, stage=scratch)
+    again = load(URL, cache=stoker.Cache(stage=scratch))
     before = network(again)
     for a, b in zip(load(pack), again, strict=True):
         assert np.array_equal(a[0], b[0])
@@ -151,12 +151,12 @@ def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) ->
 
     # Where a file of the copy is gone, the object is read.
     next(copy.glob("*.arrow")).unlink()
-    again = load(URL, stage=scratch)
+    again = load(URL, cache=stoker.Cache(stage=scratch))
     assert sum(len(b.index) for b in again) == 3000
     with pytest.raises(stoker.StokerError, match="exclude each other"):
-        load(URL, stage=scratch, cache_dir=tmp_path / "nvme")
+        load(URL, cache=stoker.Cache(dir=tmp_path / "nvme", stage=scratch))
     with pytest.warns(RuntimeWarning, match="stage is for data in other places"):
-        load(pack, stage=scratch)
+        load(pack, cache=stoker.Cache(stage=scratch))
 
 
 def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,10 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
             nodes.append(f"127.0.0.{i}:{s.getsockname()[1]}")
 
     def load(i: int) -> stoker.Loader:
-        options = {"cache_dir": tmp_path / f"nvme{i}", "peers": nodes, "peers_self": nodes[i], "memory": "256MiB"}
+        options: dict[str, object] = {
+            "cache": stoker.Cache(dir=tmp_path / f"nvme{i}", peers=nodes, peers_self=nodes[i]),
+            "limits": stoker.Limits(memory="256MiB"),
+        }
         return make(URL, batch_size=50, shuffle="window:8", seed=i, **options)
 
     total = sum(p.stat().st_size for p in pack.glob("*.arrow"))
@@ -188,7 +191,7 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
         assert np.array_equal(batch[0], rows[batch.index])
 
 
-@pytest.mark.parametrize("how", ["cache_dir", "stage"])
+@pytest.mark.parametrize("how", ["dir", "stage"])
 @pytest.mark.parametrize("form", ["folder", "tar", "zip", "tar.gz", "npy"])
 def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, web: Web) -> None:
     name, fields = f"data.{form}", {"image": [T.CenterCrop(48)]}
@@ -201,11 +204,11 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         shutil.make_archive(str(web.data / "data"), {"tar.gz": "gztar"}.get(form, form), photos)
 
     def load(source: object, **options: object) -> stoker.Loader:
-        return make(source, batch_size=8, shuffle=form != "tar.gz", seed=1, fields=fields or None, **options)
+        return make(source, batch_size=8, shuffle=form != "tar.gz", seed=1, transforms=fields or None, **options)
 
     used, caches = [], []
     for _ in range(2):
-        here, there = load(web.data / name), load(f"{web.url}/{name}", **{how: tmp_path / "near"})
+        here, there = load(web.data / name), load(f"{web.url}/{name}", cache=stoker.Cache(**{how: tmp_path / "near"}))
         before = network(there)
         for _ in range(2):
             for a, b in zip(here, there, strict=True):
@@ -220,7 +223,7 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         caches.append(stats.get("cache"))
         here.close()
         there.close()
-    if form == "folder" and how == "cache_dir":
+    if form == "folder" and how == "dir":
         # How much is kept depends on what else the machine does, and how much is read on how far ahead: but the second
         # loader finds all that the first one has kept.
         first, second = caches

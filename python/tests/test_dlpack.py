@@ -26,7 +26,7 @@ def pointer(x: Any) -> int:
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_memory_is_shared(make: Make, photos: Path, output: str) -> None:
-    for batch in make(photos, 16, output=output, fields=OPS):
+    for batch in make(photos, 16, output=output, transforms=OPS):
         for array in (batch.image, batch.label, batch.index):
             assert array.__dlpack_device__()[0] == 1  # the CPU
             for library in (np, torch):
@@ -38,7 +38,7 @@ def test_memory_is_shared(make: Make, photos: Path, output: str) -> None:
 
 
 def test_memory_is_the_batchs_until_the_last_user_is_gone(make: Make, photos: Path) -> None:
-    loader = make(photos, 16, prefetch=3, fields=OPS)
+    loader = make(photos, 16, limits=stoker.Limits(prefetch=3), transforms=OPS)
     batches = iter(loader)
     batch = next(batches)
     kept = torch.from_dlpack(batch.image)
@@ -55,9 +55,15 @@ def test_memory_is_the_batchs_until_the_last_user_is_gone(make: Make, photos: Pa
 
 @pytest.mark.usefixtures("impatient")
 def test_too_many_are_copies(make: Make, photos: Path) -> None:
-    want = [torch.from_dlpack(batch.image).clone() for batch in make(photos, 8, prefetch=3, fields=OPS)]
+    want = [
+        torch.from_dlpack(batch.image).clone()
+        for batch in make(photos, 8, limits=stoker.Limits(prefetch=3), transforms=OPS)
+    ]
     with pytest.warns(RuntimeWarning, match="hint: keep .copy"):
-        kept = [torch.from_dlpack(batch.image) for batch in make(photos, 8, prefetch=3, fields=OPS)]
+        kept = [
+            torch.from_dlpack(batch.image)
+            for batch in make(photos, 8, limits=stoker.Limits(prefetch=3), transforms=OPS)
+        ]
     assert len(kept) == len(want) > 3
     assert all(torch.equal(a, b) for a, b in zip(kept, want, strict=True))
 
@@ -72,9 +78,9 @@ def test_ragged_rows_and_other_types(make: Make, tmp_path: Path) -> None:
 
 def test_of_a_device(make: Make, photos: Path, fake_device: Fake) -> None:
     """What comes on a device is a tensor of its own there; nothing of the ring is held by it."""
-    loader = make(photos, 16, device="cuda", prefetch=3, fields=OPS)
+    loader = make(photos, 16, device="cuda", limits=stoker.Limits(prefetch=3), transforms=OPS)
     kept = [torch.from_dlpack(batch.image) for batch in loader]
-    plain = make(photos, 16, output="torch", fields=OPS)
+    plain = make(photos, 16, output="torch", transforms=OPS)
     assert all(torch.equal(a, b.image) for a, b in zip(kept, plain, strict=True))
 
 
@@ -86,7 +92,7 @@ def test_jax(binary: str, photos: Path) -> None:
 
     code = (
         "import sys, numpy as np, jax.dlpack, stoker\n"
-        "loader = stoker.Loader(sys.argv[1], 16, fields={'image': [stoker.transforms.RandomCrop(24)]})\n"
+        "loader = stoker.Loader(sys.argv[1], 16, transforms={'image': [stoker.transforms.RandomCrop(24)]})\n"
         "for batch in loader:\n"
         "    x = jax.dlpack.from_dlpack(batch.image)\n"
         "    assert x.unsafe_buffer_pointer() == batch.image.ctypes.data\n"

@@ -47,7 +47,13 @@ def test_every_record_once_over_all_ranks(make: Make, pack: Path, world: int, dr
         steps = set()
         for rank in range(world):
             loader = make(
-                pack, batch_size=8, shuffle=True, seed=4, fields=CROP, rank=rank, world_size=world, drop_last=drop_last
+                pack,
+                batch_size=8,
+                shuffle=True,
+                seed=4,
+                transforms=CROP,
+                ranks=stoker.Ranks(rank, world),
+                drop_last=drop_last,
             )
             loader.set_epoch(e)
             ids = [b.index.copy() for b in loader]
@@ -61,18 +67,18 @@ def test_every_record_once_over_all_ranks(make: Make, pack: Path, world: int, dr
 
 
 def test_order(make: Make, pack: Path) -> None:
-    loader = make(pack, batch_size=50, fields=CROP)
+    loader = make(pack, batch_size=50, transforms=CROP)
     assert np.concatenate([b.index for b in epoch(loader)]).tolist() == list(range(COUNT))
-    shuffled = make(pack, batch_size=50, fields=CROP, shuffle=True, seed=1)
+    shuffled = make(pack, batch_size=50, transforms=CROP, shuffle=True, seed=1)
     first, second = (np.concatenate([b.index for b in epoch(shuffled)]) for _ in range(2))
     assert sorted(first) == sorted(second) == list(range(COUNT))
     assert (first != second).any()
-    other = make(pack, batch_size=50, fields=CROP, shuffle=True, seed=2)
+    other = make(pack, batch_size=50, transforms=CROP, shuffle=True, seed=2)
     assert (np.concatenate([b.index for b in epoch(other)]) != first).any()
 
 
 def test_labels_and_classes(make: Make, pack: Path, photos: Path) -> None:
-    loader = make(pack, batch_size=64, fields=CROP)
+    loader = make(pack, batch_size=64, transforms=CROP)
     assert loader.classes == sorted(p.name for p in photos.iterdir())
     assert loader.num_records == COUNT
     labels = np.concatenate([b.label for b in epoch(loader)])
@@ -81,8 +87,8 @@ def test_labels_and_classes(make: Make, pack: Path, photos: Path) -> None:
 
 
 def test_folder_and_pack_give_the_same_pixels(make: Make, pack: Path, photos: Path) -> None:
-    a = epoch(make(pack, batch_size=32, shuffle=True, seed=7, fields=CROP))
-    b = epoch(make(photos, batch_size=32, shuffle=True, seed=7, fields=CROP))
+    a = epoch(make(pack, batch_size=32, shuffle=True, seed=7, transforms=CROP))
+    b = epoch(make(photos, batch_size=32, shuffle=True, seed=7, transforms=CROP))
     for x, y in zip(a, b, strict=True):
         assert (x.index == y.index).all()
         assert (x.label == y.label).all()
@@ -112,7 +118,7 @@ def test_pixels_are_torchvisions(make: Make, pack: Path, photos: Path, name: str
         "pad": ([T.CenterCrop(300)], [v2.CenterCrop(300)]),
         "vflip": ([T.CenterCrop(64), T.RandomVerticalFlip(1)], [v2.CenterCrop(64), v2.RandomVerticalFlip(1)]),
     }[name]  # fmt: skip
-    got = np.concatenate([b.image for b in epoch(make(pack, batch_size=64, fields={"image": ours}))])
+    got = np.concatenate([b.image for b in epoch(make(pack, batch_size=64, transforms={"image": ours}))])
     transform = v2.Compose(theirs)
     for i, image in enumerate(_pillow(photos)):
         want = np.asarray(transform(image)).astype(int)
@@ -124,7 +130,7 @@ def test_pixels_are_torchvisions(make: Make, pack: Path, photos: Path, name: str
 
 
 def test_random_crop_is_a_box_of_the_image(make: Make, pack: Path, photos: Path) -> None:
-    loader = make(pack, batch_size=64, fields={"image": [T.RandomCrop(48)]}, seed=3)
+    loader = make(pack, batch_size=64, transforms={"image": [T.RandomCrop(48)]}, seed=3)
     got = next(iter(loader)).image
     for i, image in enumerate(_pillow(photos)):
         whole = np.asarray(image)
@@ -137,12 +143,13 @@ def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
     torch = pytest.importorskip("torch")
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     base = [T.CenterCrop(32)]
-    plain = next(iter(make(pack, batch_size=16, fields={"image": base}))).image.copy()
+    plain = next(iter(make(pack, batch_size=16, transforms={"image": base}))).image.copy()
     want = (plain.astype(np.float32) / 255 - np.float32(mean)) / np.float32(std)
     for dtype, tolerance in (("float32", 1e-5), ("float16", 2e-3), ("bfloat16", 2e-2)):
         ops = [*base, T.ToDtype(dtype, scale=True), T.Normalize(mean, std)]
         for layout in ("NCHW", "NHWC", "channels_last"):
-            batch = next(iter(make(pack, batch_size=16, fields={"image": ops}, output="torch", layout=layout)))
+            field = stoker.Field("image", ops, layout=layout)
+            batch = next(iter(make(pack, batch_size=16, transforms={"image": field}, output="torch")))
             assert batch.image.dtype == getattr(torch, dtype)
             image = batch.image.float().numpy()
             got = image if layout == "NHWC" else image.transpose(0, 2, 3, 1)
@@ -150,7 +157,8 @@ def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
             assert batch.image.is_contiguous(
                 memory_format=torch.channels_last if layout == "channels_last" else torch.contiguous_format
             )
-    u8 = next(iter(make(pack, batch_size=16, fields={"image": base}, layout="NCHW"))).image
+    first = stoker.Field("image", base, layout="NCHW")
+    u8 = next(iter(make(pack, batch_size=16, transforms={"image": first}))).image
     assert (u8.transpose(0, 2, 3, 1) == plain).all()
 
 
@@ -161,7 +169,8 @@ def test_images_as_they_are_stored_come_in_the_layout(binary: str, make: Make, p
     subprocess.run(args, check=True, capture_output=True)
     stored = next(iter(make(raw, batch_size=4))).image
     assert stored.shape == (4, 24, 32, 3)
-    options: list[dict[str, Any]] = [{"layout": "NCHW"}, {"output": "torch"}, {"output": "torch", "fields": ["image"]}]
+    first = {"transforms": {"image": stoker.Field("image", layout="NCHW")}}
+    options: list[dict[str, Any]] = [first, {"output": "torch"}, {"output": "torch", "select": ["image"]}]
     for more in options:
         batch = next(iter(make(raw, batch_size=4, **more)))
         assert (np.asarray(batch.image).transpose(0, 2, 3, 1) == stored).all()
@@ -186,7 +195,7 @@ def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path
     crop = {"image": [T.CenterCrop(32)]}
     for source in sources:
         for apply, want in ((False, stored), (True, turned)):
-            batch = next(iter(make(source, batch_size=8, fields=crop, apply_orientation=apply)))
+            batch = next(iter(make(source, batch_size=8, transforms=crop, apply_orientation=apply)))
             for got, image in zip(batch["image"], want, strict=True):
                 y, x = (image.shape[0] - 32) // 2, (image.shape[1] - 32) // 2
                 np.testing.assert_array_equal(got, image[y : y + 32, x : x + 32])
@@ -198,7 +207,7 @@ def test_two_views_of_one_field(make: Make, pack: Path) -> None:
         "b": stoker.Field("image", [T.RandomResizedCrop(32)]),
         "small": stoker.Field("image", [T.Resize((8, 8))], layout="NCHW"),
     }
-    batch = next(iter(make(pack, batch_size=16, fields=views)))
+    batch = next(iter(make(pack, batch_size=16, transforms=views)))
     assert batch.keys() == ["a", "b", "small", "label", "index"]
     assert batch.small.shape == (16, 3, 8, 8)
     assert (batch.a != batch.b).any()
@@ -208,14 +217,14 @@ def test_engine_refuses(make: Make, pack: Path, tmp_path: Path) -> None:
     with pytest.raises(stoker.ConfigError):
         make(tmp_path / "nowhere", batch_size=2)
     with pytest.raises(stoker.ConfigError, match="size"):
-        make(pack, batch_size=2, fields={"image": [T.Resize(20)]})
+        make(pack, batch_size=2, transforms={"image": [T.Resize(20)]})
     with pytest.raises(stoker.ConfigError, match="image"):
-        make(pack, batch_size=2, fields={"imgae": [T.CenterCrop(20)]})
+        make(pack, batch_size=2, transforms={"imgae": [T.CenterCrop(20)]})
     wait_for(lambda: not children(os.getpid()))
 
 
 def test_stats(make: Make, pack: Path) -> None:
-    loader = make(pack, batch_size=16, fields=CROP)
+    loader = make(pack, batch_size=16, transforms=CROP)
     epoch(loader)
     stats = loader.stats()
     assert stats["batches"] == len(loader)
@@ -229,12 +238,12 @@ def test_stats(make: Make, pack: Path) -> None:
 
 
 def test_resume_with_other_threads_and_prefetch(make: Make, pack: Path) -> None:
-    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 9, "fields": CROP}
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 9, "transforms": CROP}
     reference = make(pack, threads=1, **options)
     batches = epoch(reference) + epoch(reference)
     steps = len(reference)
     for stop, threads, prefetch in ((1, 2, 2), (5, 3, 8), (steps, 1, 3), (steps + 4, 2, 5)):
-        loader = make(pack, threads=2, prefetch=4, **options)
+        loader = make(pack, threads=2, limits=stoker.Limits(prefetch=4), **options)
         delivered = 0
         while delivered < stop:
             for _ in loader:
@@ -243,7 +252,7 @@ def test_resume_with_other_threads_and_prefetch(make: Make, pack: Path) -> None:
                     break
         state = loader.state_dict()
         loader.close()
-        other = make(pack, threads=threads, prefetch=prefetch, **options)
+        other = make(pack, threads=threads, limits=stoker.Limits(prefetch=prefetch), **options)
         other.load_state_dict(state)
         rest = epoch(other)
         if stop < steps:
@@ -257,13 +266,13 @@ def test_resume_with_other_threads_and_prefetch(make: Make, pack: Path) -> None:
 
 
 def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
-    options: dict[str, Any] = {"shuffle": True, "seed": 9, "fields": CROP}
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "transforms": CROP}
     whole = make(pack, batch_size=24, **options)
     reference = epoch(whole)
     index = np.concatenate([b.index for b in reference])
     pixels = np.concatenate([b.image for b in reference])
     # Two ranks of 12, stopped after 3 steps of 24; then three ranks of 8; then one of 24.
-    loaders = [make(pack, batch_size=12, rank=r, world_size=2, **options) for r in range(2)]
+    loaders = [make(pack, batch_size=12, ranks=stoker.Ranks(r, 2), **options) for r in range(2)]
     states = []
     for loader in loaders:
         it = iter(loader)
@@ -275,7 +284,7 @@ def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
     for world in (3, 1):
         shards = []
         for rank in range(world):
-            loader = make(pack, batch_size=24 // world, rank=rank, world_size=world, **options)
+            loader = make(pack, batch_size=24 // world, ranks=stoker.Ranks(rank, world), **options)
             loader.load_state_dict(states[0])
             shards.append(epoch(loader))
             loader.close()
@@ -290,23 +299,23 @@ def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
 
 
 def test_resume_with_another_batch_size(make: Make, pack: Path) -> None:
-    options: dict[str, Any] = {"shuffle": True, "seed": 9, "fields": CROP}
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "transforms": CROP}
     whole = np.concatenate([b.index for b in epoch(make(pack, batch_size=50, **options))])
     loader = make(pack, batch_size=24, **options)
     next(iter(loader))
     other = make(pack, batch_size=50, **options)
     other.load_state_dict(loader.state_dict())
     assert np.concatenate([b.index for b in epoch(other)]).tolist() == whole[24:].tolist()
-    assert [b.rows for b in epoch(other)] == [50, 50, 50, 50, 3], "then whole epochs again"
+    assert [len(b) for b in epoch(other)] == [50, 50, 50, 50, 3], "then whole epochs again"
 
 
 def test_state_of_other_data(make: Make, pack: Path, photos: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(photos, other)
     next(other.glob("*/*.jpg")).unlink()
-    state = make(pack, batch_size=8, fields=CROP).state_dict()
+    state = make(pack, batch_size=8, transforms=CROP).state_dict()
     with pytest.raises(stoker.StateMismatch, match="records"):
-        make(other, batch_size=8, fields=CROP).load_state_dict(state)
+        make(other, batch_size=8, transforms=CROP).load_state_dict(state)
 
 
 # --- records that cannot be read -------------------------------------------
@@ -323,7 +332,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 
 def test_bad_record_raises(make: Make, damaged: Path) -> None:
-    loader = make(damaged, batch_size=8, fields=CROP)
+    loader = make(damaged, batch_size=8, transforms=CROP)
     with pytest.raises(stoker.RecordError) as caught:
         epoch(loader)
     assert caught.value.record == 17
@@ -332,10 +341,10 @@ def test_bad_record_raises(make: Make, damaged: Path) -> None:
 
 
 def test_bad_record_is_skipped(make: Make, damaged: Path) -> None:
-    loader = make(damaged, batch_size=8, fields=CROP, on_error="skip")
+    loader = make(damaged, batch_size=8, transforms=CROP, on_error="skip")
     with pytest.warns(stoker.SkippedRecords, match="1 record was replaced"):
         batches = epoch(loader)
-    assert [b.rows for b in batches] == [8] * 25 + [3]
+    assert [len(b) for b in batches] == [8] * 25 + [3]
     index = np.concatenate([b.index for b in batches])
     assert 17 not in index
     assert loader.stats()["skipped"] == 1
@@ -356,7 +365,7 @@ def stuck(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_stuck_disk(make: Make, stuck: Path) -> None:
-    loader = make(stuck, batch_size=8, fields=CROP, timeout=2.5)
+    loader = make(stuck, batch_size=8, transforms=CROP, limits=stoker.Limits(timeout=2.5))
     pid = children(os.getpid())[0]
     seen = 0
     with pytest.raises(stoker.StokerTimeout, match=r"no batch within 2.5 s; the engine waits for: .*jpg") as caught:
@@ -369,7 +378,7 @@ def test_stuck_disk(make: Make, stuck: Path) -> None:
 
 
 def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Path) -> None:
-    loader = make(stuck, batch_size=8, fields=CROP)
+    loader = make(stuck, batch_size=8, transforms=CROP)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):  # and not a timeout
@@ -383,7 +392,7 @@ def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Path) -> None:
 TRAINER = """
 import os, sys, time, stoker
 loader = stoker.Loader(sys.argv[1], batch_size=8, shuffle=True,
-                       fields={"image": [stoker.transforms.RandomResizedCrop(48)]})
+                       transforms={"image": [stoker.transforms.RandomResizedCrop(48)]})
 print("ready", flush=True)
 while True:
     for batch in loader:
@@ -476,7 +485,13 @@ def test_trainer_killed_while_starting(pack: Path) -> None:
 
 def test_loop_goes_on_with_another_engine(make: Make, pack: Path) -> None:
     rng = random.Random(5)
-    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP, "prefetch": 2}
+    options: dict[str, Any] = {
+        "batch_size": 8,
+        "shuffle": True,
+        "seed": 1,
+        "transforms": CROP,
+        "limits": stoker.Limits(prefetch=2),
+    }
     reference = epoch(make(pack, **options))
     make_files = open_files()
     loader = make(pack, **options)
@@ -502,7 +517,7 @@ def test_record_that_crashes_the_engine(
     make: Make, photos: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """Records in flight in a crash are decoded one at a time, so that the second crash tells which one it was."""
-    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP, "threads": threads}
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "transforms": CROP, "threads": threads}
     reference = [b.copy() for b in make(photos, **options)]
     monkeypatch.setenv("STOKER_TEST_CRASH", "17")
     loader = make(photos, on_error="skip", **options)
@@ -537,16 +552,16 @@ def _cmdline(pid: int) -> bytes:
 def test_signals_for_the_job_leave_the_engine_alone(make: Make, pack: Path) -> None:
     """A batch system sends SIGTERM to all processes of a job; the trainer decides what that means."""
     before = set(children(os.getpid()))
-    loader = make(pack, batch_size=8, fields=CROP)
+    loader = make(pack, batch_size=8, transforms=CROP)
     (engine,) = set(children(os.getpid())) - before
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         os.kill(engine, sig)
-    assert sum(b.rows for b in loader) == COUNT
+    assert sum(len(b) for b in loader) == COUNT
 
 
 def test_ring_has_no_name(make: Make, pack: Path) -> None:
     before = shared_memory()
-    loader = make(pack, batch_size=8, fields=CROP)
+    loader = make(pack, batch_size=8, transforms=CROP)
     next(iter(loader))
     assert not left_in_memory(before)
 
@@ -555,10 +570,13 @@ def test_ring_has_no_name(make: Make, pack: Path) -> None:
 
 
 @pytest.fixture
-def server(binary: str, tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+def server(
+    binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     path = tmp_path / "engine.sock"
     process = subprocess.Popen([binary, "serve", "--socket", str(path)], stderr=subprocess.PIPE, text=True)
     wait_for(path.exists)
+    monkeypatch.setenv("STOKER_SOCKET", str(path))
     yield path, process
     process.kill()
     process.communicate()
@@ -566,8 +584,8 @@ def server(binary: str, tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen
 
 def test_shared_engine(make: Make, pack: Path, server: tuple[Path, subprocess.Popen[str]]) -> None:
     path, process = server
-    a = make(pack, batch_size=16, shuffle=True, seed=1, fields=CROP, socket=path)
-    b = make(pack, batch_size=16, shuffle=True, seed=1, fields=CROP, socket=path)
+    a = make(pack, batch_size=16, shuffle=True, seed=1, transforms=CROP)
+    b = make(pack, batch_size=16, shuffle=True, seed=1, transforms=CROP)
     for x, y in zip(a, b, strict=True):
         assert (x.image == y.image).all()
     a.close()
@@ -587,7 +605,7 @@ def test_shared_engine_is_replaced_after_a_kill(
     binary: str, make: Make, pack: Path, server: tuple[Path, subprocess.Popen[str]]
 ) -> None:
     path, process = server
-    loader = make(pack, batch_size=8, fields=CROP, socket=path, prefetch=2)
+    loader = make(pack, batch_size=8, transforms=CROP, limits=stoker.Limits(prefetch=2))
     it = iter(loader)
     first = next(it).index.tolist()
     second = subprocess.run([binary, "serve", "--socket", str(path)], capture_output=True, text=True, timeout=120)
@@ -614,12 +632,14 @@ def _answers(path: Path) -> bool:
 
 
 def test_many_clients(pack: Path, server: tuple[Path, subprocess.Popen[str]]) -> None:
-    path, _ = server
+    assert server[0].exists()
     counts: list[int] = []
 
     def run(seed: int) -> None:
-        with stoker.Loader(pack, 32, shuffle=True, seed=seed, fields=CROP, socket=path, memory="100MB") as loader:
-            counts.append(sum(b.rows for b in loader))
+        with stoker.Loader(
+            pack, 32, shuffle=True, seed=seed, transforms=CROP, limits=stoker.Limits(memory="100MB")
+        ) as loader:
+            counts.append(sum(len(b) for b in loader))
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
     for t in threads:

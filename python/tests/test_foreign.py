@@ -55,13 +55,13 @@ def order(items: list[Any]) -> list[Any]:
 
 
 def read(make: Make, source: Any, **more: Any) -> np.ndarray:
-    more = {"fields": {"image": []}} | more
+    more = {"transforms": {"image": []}} | more
     return np.array(next(iter(make(source, COUNT, **more)))["image"])
 
 
 def check(make: Make, binary: str, root: Path, want: list[np.ndarray], within: int) -> None:
     expected = np.stack(order(want)).astype(int)
-    got = read(make, root, fields={"image": [T.Resize((H, W))]}).astype(int)
+    got = read(make, root, transforms={"image": [T.Resize((H, W))]}).astype(int)
     assert np.abs(got - expected).max() <= within
     env = _binary.environment()
     for images in ("auto", "raw"):
@@ -91,7 +91,7 @@ def test_jpeg_xl(make: Make, binary: str, tmp_path: Path) -> None:
 def test_jpeg_xl_of_16_bits_and_gray(make: Make, tmp_path: Path) -> None:
     gray = [picture(1, i, 65535)[..., 0] for i in range(COUNT)]
     write(tmp_path, [jxl(a, lossless=True) for a in gray], ".jxl")
-    got = read(make, tmp_path, fields={"image": stoker.Field("image", [T.Resize((H, W))], mode="L", depth=16)})
+    got = read(make, tmp_path, transforms={"image": stoker.Field("image", [T.Resize((H, W))], mode="L", depth=16)})
     assert got.dtype == np.uint16 and np.array_equal(got[..., 0], np.stack(order(gray)))
 
 
@@ -123,10 +123,10 @@ def test_avif_of_more_than_8_bits(make: Make, tmp_path: Path, bits: int) -> None
     want = np.stack(order([codecs.avif_decode(b).astype(float) for b in files]))
     write(tmp_path, files, ".avif")
     fields = {"image": stoker.Field("image", [T.Resize((H, W))], depth=16)}
-    got = read(make, tmp_path, fields=fields)
+    got = read(make, tmp_path, transforms=fields)
     assert got.dtype == np.uint16 and np.abs(got - want * (65535 / most)).max() <= 65535 / most
     assert len(np.unique(got)) > 256
-    eight = read(make, tmp_path, fields={"image": [T.Resize((H, W))]}).astype(float)
+    eight = read(make, tmp_path, transforms={"image": [T.Resize((H, W))]}).astype(float)
     assert np.abs(eight - want * (255 / most)).max() <= 1.5
 
 
@@ -140,7 +140,7 @@ def test_avif_is_turned_when_asked(make: Make, tmp_path: Path) -> None:
         want.append(np.asarray(turned.convert("RGB").resize((W, H), Image.Resampling.NEAREST)))
     write(tmp_path, files, ".avif")
     ops = [T.Resize((H, W), interpolation="nearest")]
-    got = read(make, tmp_path, fields={"image": ops}, apply_orientation=True).astype(int)
+    got = read(make, tmp_path, transforms={"image": ops}, apply_orientation=True).astype(int)
     assert (np.abs(got - np.stack(order(want)).astype(int)).max(-1) > 1).mean() < 0.02
 
 

@@ -121,7 +121,7 @@ def check(url: str, turned: bool) -> None:
     fields: dict[str, Any] = {"image": crop}
     if "classes" in url or "instances" in url or url.endswith(".mask"):
         fields["mask"] = crop
-    with stoker.Loader(url, batch_size=1, fields=fields, apply_orientation=turned, seed=3) as loader:
+    with stoker.Loader(url, batch_size=1, transforms=fields, apply_orientation=turned, seed=3) as loader:
         for batch in loader:
             white = batch.image[0][..., 0] > 200
             have = np.clip(corners(np.asarray(batch.boxes[0])[0], str(loader.formats["boxes"])), 0, CROP)
@@ -222,7 +222,7 @@ def test_masks_have_the_size_of_their_image(tmp_path: Path, mask: tuple[int, int
         Image.new("L", size).save(data / "masks" / f"{name}.png")
     url = f"pairs:{data}?image=images/*.png&mask=masks/*.png"
     fields: dict[str, Any] = {n: [T.CenterCrop(20)] for n in ("image", "mask")}
-    with stoker.Loader(url, batch_size=1, fields=fields) as loader:
+    with stoker.Loader(url, batch_size=1, transforms=fields) as loader:
         batches = iter(loader)
         next(batches)
         with pytest.raises(stoker.StokerError, match=hint) as error:
@@ -236,7 +236,9 @@ def test_masks_have_the_size_of_their_image(tmp_path: Path, mask: tuple[int, int
     if orientation > 1:
         assert packed.returncode == 0
         for turned in (False, True):
-            with stoker.Loader(str(tmp_path / "p"), batch_size=2, fields=fields, apply_orientation=turned) as loader:
+            with stoker.Loader(
+                str(tmp_path / "p"), batch_size=2, transforms=fields, apply_orientation=turned
+            ) as loader:
                 if turned:
                     next(iter(loader))
                 else:
@@ -269,7 +271,7 @@ def test_encodings_of_coco(tmp_path: Path, encoding: str) -> None:
         ensure_ascii=False,
     )
     (tmp_path / "c.json").write_bytes(text.encode(encoding))
-    with stoker.Loader(f"{tmp_path}/c.json?images=.&masks=stack", batch_size=1, fields={"image": []}) as loader:
+    with stoker.Loader(f"{tmp_path}/c.json?images=.&masks=stack", batch_size=1, transforms={"image": []}) as loader:
         batch = next(iter(loader))
         assert loader.classes == ["犬"]
         assert np.asarray(batch.boxes[0]).tolist() == [[1, 2, 3, 4]]  # and none of those without a box
@@ -294,7 +296,7 @@ def test_encodings_of_voc(tmp_path: Path, encoding: str) -> None:
         f"<?xml version='1.0' encoding='{declared}'?><annotation><object><name>{name}</name>{box}</object></annotation>"
     )
     (tmp_path / "Annotations" / "a.xml").write_bytes(text.encode(encoding))
-    with stoker.Loader(str(tmp_path), batch_size=1, fields={"image": []}) as loader:
+    with stoker.Loader(str(tmp_path), batch_size=1, transforms={"image": []}) as loader:
         assert np.asarray(next(iter(loader)).boxes[0]).tolist() == [[1, 2, 3, 4]]
         assert loader.classes == [name]
 
@@ -306,7 +308,7 @@ def test_encodings_of_yolo(tmp_path: Path, encoding: str) -> None:
         (tmp_path / d).mkdir()
     Image.new("RGB", (20, 20)).save(tmp_path / "images" / "a.png")
     (tmp_path / "labels" / "a.txt").write_bytes("0 0.5 0.5 0.5 0.5\r1 0.25 0.25 0.5 0.5\r".encode(encoding))
-    with stoker.Loader(f"yolo:{tmp_path}", batch_size=1, fields={"image": []}) as loader:
+    with stoker.Loader(f"yolo:{tmp_path}", batch_size=1, transforms={"image": []}) as loader:
         assert np.asarray(next(iter(loader)).labels[0]).tolist() == [0, 1]
 
 

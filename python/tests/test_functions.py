@@ -43,7 +43,13 @@ def make(pack: Path) -> Iterator[Callable[..., stoker.Loader]]:
     loaders = []
 
     def make(function: Any = None, workers: int = 2, **more: Any) -> stoker.Loader:
-        arguments: dict[str, Any] = {"batch_size": 16, "fields": CROP, "seed": 3, "map": function, "workers": workers}
+        arguments: dict[str, Any] = {
+            "batch_size": 16,
+            "transforms": CROP,
+            "seed": 3,
+            "map": function,
+            "workers": workers,
+        }
         loaders.append(stoker.Loader(pack, **(arguments | more)))
         return loaders[-1]
 
@@ -58,7 +64,7 @@ def arrays(loader: stoker.Loader, epochs: int = 1) -> list[dict[str, Any]]:
     for _ in range(epochs):
         for batch in loader:
             values = {k: np.array(v) if hasattr(v, "dtype") else list(v) for k, v in batch.items()}
-            found.append({**values, "place": (batch.epoch, batch.step, batch.rows)})
+            found.append({**values, "place": (batch.epoch, batch.step, len(batch))})
             del batch
     return found
 
@@ -103,7 +109,7 @@ def test_batches_do_not_depend_on_the_workers(make: Any, shuffle: bool) -> None:
     plain = make(shuffle=shuffle, workers=None)
     for batch, found in zip((b for _ in range(2) for b in plain), expected, strict=True):
         assert batch.index.tolist() == found["index"].tolist() and batch.label.tolist() == found["label"].tolist()
-        assert (batch.epoch, batch.step, batch.rows) == found["place"]
+        assert (batch.epoch, batch.step, len(batch)) == found["place"]
     for workers in (1, 3):
         same(arrays(make(draws, workers, shuffle=shuffle), 2), expected)
     assert len({n for b in expected for n in b["own"].tolist()}) == 2 * 203  # of each record and epoch others
@@ -118,7 +124,18 @@ def test_a_record_is_views_and_numbers(make: Any) -> None:
     for output in ("numpy", "torch"):
         for batch in make(look, 1, output=output):
             assert bool(batch.ok.all())
-    assert next(iter(make(lambda r: {"n": r["image"].shape[0]}, 1, layout="NCHW"))).n[0] == 3
+    assert (
+        next(
+            iter(
+                make(
+                    lambda r: {"n": r["image"].shape[0]},
+                    1,
+                    transforms={"image": stoker.Field("image", CROP["image"], layout="NCHW")},
+                )
+            )
+        ).n[0]
+        == 3
+    )
 
 
 def test_what_functions_may_return(make: Any) -> None:
@@ -214,8 +231,10 @@ def test_what_is_changed_in_place_is_not_copied(make: Any) -> None:
         held = [*held, batch][-2:]
         assert loader._epochs.live().held <= slots
     with pytest.raises(stoker.BatchesHeld):
-        list(make(invert, prefetch=2, batch_size=4))
-    assert len(list(make(lambda r: {"image": r["image"] + 1}, prefetch=2, batch_size=4))) == 51  # all may be kept
+        list(make(invert, limits=stoker.Limits(prefetch=2), batch_size=4))
+    assert (
+        len(list(make(lambda r: {"image": r["image"] + 1}, limits=stoker.Limits(prefetch=2), batch_size=4))) == 51
+    )  # all may be kept
 
 
 def test_resuming(make: Any) -> None:
@@ -241,7 +260,7 @@ def test_resuming(make: Any) -> None:
 def test_ranks(make: Any) -> None:
     found: dict[int, Any] = {}
     for rank in range(2):
-        for b in arrays(make(draws, 2, rank=rank, world_size=2, uneven="pad", batch_size=8, shuffle=True)):
+        for b in arrays(make(draws, 2, ranks=stoker.Ranks(rank, 2, uneven="pad"), batch_size=8, shuffle=True)):
             found |= dict(zip(b["index"].tolist(), b["own"].tolist(), strict=True))
     alone = arrays(make(draws, 0, shuffle=True))
     assert found == {i: n for b in alone for i, n in zip(b["index"].tolist(), b["own"].tolist(), strict=True)}
@@ -352,7 +371,7 @@ def test_a_function_that_sleeps(make: Any) -> None:
         time.sleep(600 if record["label"] else 0)
         return record
 
-    loader = make(sleeps, 1, timeout=1.5)
+    loader = make(sleeps, 1, limits=stoker.Limits(timeout=1.5))
     with pytest.raises(stoker.StokerTimeout, match=r"worker process 0 of map= \(pid \d+\) is at batch \d+ \(records"):
         list(loader)
 
@@ -364,12 +383,12 @@ def test_functions_that_print_and_fork(make: Any, capfd: pytest.CaptureFixture[s
         print("seen", flush=True)
         return {"x": subprocess.run(["true"], check=True).returncode}
 
-    assert sum(b.x.sum() for b in make(function, fields={"image": [T.RandomCrop(4)]}, drop_last=True)) == 0
+    assert sum(b.x.sum() for b in make(function, transforms={"image": [T.RandomCrop(4)]}, drop_last=True)) == 0
     assert capfd.readouterr().out.count("seen") == 192
 
 
 def test_the_engine_may_die(make: Any) -> None:
-    few = {"batch_size": 4, "prefetch": 2}  # so that it has not made all of them before
+    few = {"batch_size": 4, "limits": stoker.Limits(prefetch=2)}  # so that it has not made all of them before
     expected = arrays(make(draws, 0, **few))
     loader = make(draws, 2, **few)
     batches = iter(loader)
@@ -383,14 +402,15 @@ def test_the_engine_may_die(make: Any) -> None:
 
 
 def test_arguments(pack: Path, make: Any) -> None:
+    last = {"image": stoker.Field("image", layout="channels_last")}
     for arguments, said in (
         ({"workers": 2}, "workers= are the processes of map="),
         ({"map": 3}, "map=3 must be a function"),
         ({"map": print, "workers": -1}, "workers=-1"),
-        ({"map": print, "output": "torch", "layout": "channels_last"}, "map= and batch_map= decide"),
+        ({"map": print, "output": "torch", "transforms": last}, "map= and batch_map= decide"),
     ):
         with pytest.raises(stoker.ConfigError, match=said):
-            stoker.Loader(pack, fields=CROP, **arguments)
+            stoker.Loader(pack, transforms=CROP, **arguments)
     loader = make(draws, 2)
     assert "then map=draws in 2 workers" in repr(loader)
     wide = make(draws, 12)
@@ -476,7 +496,7 @@ WAITS = """
     def slow(record):
         time.sleep(0.05)
         return record
-    loader = stoker.Loader(sys.argv[1], 8, fields={"image": [stoker.transforms.RandomCrop(8)]}, map=slow, workers=2)
+    loader = stoker.Loader(sys.argv[1], 8, transforms={"image": [stoker.transforms.RandomCrop(8)]}, map=slow, workers=2)
     batches = iter(loader)
     next(batches)
     print(*(w.process.pid for w in loader._epochs.stage._pool), loader._epochs.live()._process.pid, flush=True)
@@ -525,7 +545,7 @@ def test_going_on_after_an_interrupt(make: Any) -> None:
 
 
 def test_forgotten_and_abandoned_loaders(pack: Path) -> None:
-    loader = stoker.Loader(pack, 8, fields=CROP, map=draws, workers=2)
+    loader = stoker.Loader(pack, 8, transforms=CROP, map=draws, workers=2)
     for batch in loader:
         kept = batch
         break

@@ -105,7 +105,7 @@ def test_images_labels_and_splits(make: Make, tmp_path: Path) -> None:
     assert make(f"{path}?split=test", batch_size=4).num_records == 5
     url = f"{path}?split=train&image:image&turned:image=planes&label:label"
     fields = {"image": [T.CenterCrop((9, 8))], "turned": [T.CenterCrop((9, 8))]}
-    for batch in make(url, batch_size=6, shuffle=True, fields=fields):
+    for batch in make(url, batch_size=6, shuffle=True, transforms=fields):
         index = np.asarray(batch.index)
         np.testing.assert_array_equal(batch.image, images[index])
         np.testing.assert_array_equal(batch.turned, images[index])

@@ -43,7 +43,7 @@ def read(make: Make, root: Path, files: Files, **field: Any) -> dict[str, np.nda
     (root / "c").mkdir(parents=True)
     for name, b in files.items():
         (root / "c" / name).write_bytes(b)
-    loader = make(root, len(files), shuffle=False, fields={"image": stoker.Field("image", [], **field)})
+    loader = make(root, len(files), shuffle=False, transforms={"image": stoker.Field("image", [], **field)})
     images = np.array(next(iter(loader))["image"])
     return dict(zip(sorted(files), images, strict=True))
 
@@ -179,7 +179,7 @@ def test_masks_keep_their_numbers(make: Make, binary: str, tmp_path: Path) -> No
     source = f"pairs:{tmp_path / 'pairs'}?image=images/*.png&mask=masks/*"
     subprocess.run([binary, "pack", source, tmp_path / "pack"], check=True, capture_output=True)
     for where in (source, tmp_path / "pack"):
-        loader = make(where, len(files), shuffle=False, fields={"image": [], "mask": []})
+        loader = make(where, len(files), shuffle=False, transforms={"image": [], "mask": []})
         got = np.array(next(iter(loader))["mask"])
         for name, mask in zip(sorted(files, key=lambda name: Path(name).stem), got, strict=True):
             assert np.array_equal(mask, np.asarray(Image.open(io.BytesIO(files[name]))).astype(np.uint8)), (where, name)

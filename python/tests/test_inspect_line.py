@@ -52,7 +52,7 @@ def run_line(binary: str, url: str) -> stoker.Batch:
     assert code in text
     with eval(code, {"stoker": stoker}) as loader:
         for batch in loader:
-            assert batch.rows > 0, code
+            assert len(batch) > 0, code
             copy: stoker.Batch = batch.copy()
             return copy
     raise AssertionError(f"{code} gives no batch")

@@ -53,7 +53,7 @@ def runs(row: dict[str, Any], name: str, dtype: str) -> Any:
 
 def test_every_plain_kind(make: Make, rows: list[dict[str, Any]]) -> None:
     seen = 0
-    loader = make(PACK, batch_size=4, shuffle=True, seed=1, fields=PLAIN)
+    loader = make(PACK, batch_size=4, shuffle=True, seed=1, select=PLAIN)
     assert loader.classes == ["a", "b", "c"]
     assert loader.info["classes"]["tags"] == ["sky", "road", "tree"]
     for batch in loader:
@@ -81,20 +81,20 @@ def test_every_plain_kind(make: Make, rows: list[dict[str, Any]]) -> None:
         for name, dtype in RAGGED.items():
             assert isinstance(batch[name], stoker.Ragged)
             assert batch[name].dtype == np.dtype(dtype)
-        assert batch.boxes.padded().shape == (batch.rows, max(batch.boxes.lengths), 4)
+        assert batch.boxes.padded().shape == (len(batch), max(batch.boxes.lengths), 4)
     assert seen == len(rows) == 9
 
 
 def test_order_and_choice(make: Make) -> None:
-    loader = make(PACK, batch_size=4, fields={"left": [T.CenterCrop(4)], "words": stoker.Field("caption")})
+    loader = make(PACK, batch_size=4, transforms={"left": [T.CenterCrop(4)], "words": stoker.Field("caption")})
     names = next(iter(loader)).keys()
     # What was named comes first, numbers last; images and masks only when they are named.
     assert names[:2] == ["left", "words"]
     assert "right" not in names
     assert "mask" not in names
     assert names[-4:] == ["label", "count", "weight", "index"]
-    assert next(iter(make(PACK, batch_size=4, fields=["caption", "weight"]))).keys() == ["caption", "weight", "index"]
-    assert "caption: text, boxes: float32[ragged, 4]" in repr(make(PACK, batch_size=4, fields=["caption", "boxes"]))
+    assert next(iter(make(PACK, batch_size=4, select=["caption", "weight"]))).keys() == ["caption", "weight", "index"]
+    assert "caption: text, boxes: float32[ragged, 4]" in repr(make(PACK, batch_size=4, select=["caption", "boxes"]))
 
 
 def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
@@ -103,8 +103,8 @@ def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
         if output == "torch":
             pytest.importorskip("torch")
         seen = 0
-        for batch in make(PACK, batch_size=4, output=output, fields={"mask": crop, "instances": crop}):
-            assert batch.mask.shape == (batch.rows, 3, 3)
+        for batch in make(PACK, batch_size=4, output=output, transforms={"mask": crop, "instances": crop}):
+            assert batch.mask.shape == (len(batch), 3, 3)
             for name, dtype in (("mask", "u1"), ("instances", "u2")):
                 got = np.asarray(batch[name])
                 assert got.dtype == np.dtype(dtype)
@@ -118,7 +118,7 @@ def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
 
 def test_torch(make: Make, rows: list[dict[str, Any]]) -> None:
     torch: Any = pytest.importorskip("torch")
-    batch = next(iter(make(PACK, batch_size=9, fields=PLAIN, output="torch")))
+    batch = next(iter(make(PACK, batch_size=9, select=PLAIN, output="torch")))
     assert batch.caption.tolist() == [r["caption"] for r in rows]
     assert batch.weight.dtype == torch.float64
     assert batch.document.dtype == torch.uint32
@@ -130,7 +130,7 @@ def test_torch(make: Make, rows: list[dict[str, Any]]) -> None:
 
 
 def test_batches_outlive_the_loader(make: Make, rows: list[dict[str, Any]]) -> None:
-    loader = make(PACK, batch_size=9, fields=PLAIN)
+    loader = make(PACK, batch_size=9, select=PLAIN)
     batch = next(iter(loader))
     kept, words = batch.copy(), batch.caption[2:5]
     assert loader.stats()["held"] == 1
@@ -145,11 +145,11 @@ def test_batches_outlive_the_loader(make: Make, rows: list[dict[str, Any]]) -> N
 
 def test_refused(make: Make) -> None:
     with pytest.raises(stoker.ConfigError, match=r'field "caption" is text, which takes no operations'):
-        make(PACK, batch_size=4, fields={"caption": [T.CenterCrop(5)]})
+        make(PACK, batch_size=4, transforms={"caption": [T.CenterCrop(5)]})
     with pytest.raises(stoker.ConfigError, match=r'no field "captoin"; did you mean "caption"\?'):
-        make(PACK, batch_size=4, fields=["captoin"])
+        make(PACK, batch_size=4, select=["captoin"])
     with pytest.raises(
         stoker.ConfigError, match=r'follow is "lfet", and there is no such output; did you mean "left"\?'
     ):
         crop = [T.CenterCrop(3)]
-        make(PACK, batch_size=4, fields={"left": crop, "mask": stoker.Field("mask", crop, follow="lfet")})
+        make(PACK, batch_size=4, transforms={"left": crop, "mask": stoker.Field("mask", crop, follow="lfet")})

@@ -30,7 +30,9 @@ def test_npz_with_splits(make: Make, tmp_path: Path, save: Callable[..., None]) 
     for batch in make(tmp_path / "set.npz", 5, shuffle=True, split="train"):
         assert (batch.x == x[batch.index]).all()
         assert (batch.y == y[batch.index]).all()
-    test = make(f"{tmp_path / 'set.npz'}?split=test&image:image=x&label:label=y", 5, shuffle=True, fields={"image": []})
+    test = make(
+        f"{tmp_path / 'set.npz'}?split=test&image:image=x&label:label=y", 5, shuffle=True, transforms={"image": []}
+    )
     for batch in test:
         assert (batch.image[..., 0] == x[30 + batch.index]).all()
         assert (batch.label == y[30 + batch.index]).all()
@@ -66,7 +68,7 @@ def test_images_of_equal_size_need_no_operation(make: Make, tmp_path: Path) -> N
     transforms: list[list[Any]] = [[], [T.RandomHorizontalFlip()], [T.Resize(7)]]
     for ops in transforms:
         seen = []
-        for batch in make(tmp_path / "photos", 5, shuffle=True, fields={"image": ops}):
+        for batch in make(tmp_path / "photos", 5, shuffle=True, transforms={"image": ops}):
             side = 7 if ops and isinstance(ops[0], T.Resize) else 14
             assert batch.image.shape[1:] == (side, side * 20 // 14, 3)
             seen += batch.image[:, 0, 0, 0].tolist()
@@ -85,7 +87,7 @@ def test_image_of_another_size_is_named(make: Make, tmp_path: Path, on_error: st
         for _ in make(tmp_path / "photos", 2, shuffle=True, on_error=on_error):
             pass
     # What fixes the size asks for nothing.
-    assert sum(b.rows for b in make(tmp_path / "photos", 2, fields={"image": [T.CenterCrop(10)]})) == 6
+    assert sum(len(b) for b in make(tmp_path / "photos", 2, transforms={"image": [T.CenterCrop(10)]})) == 6
 
 
 def test_packed_images_of_several_sizes_are_refused_when_opened(make: Make, binary: str, tmp_path: Path) -> None:

@@ -101,12 +101,12 @@ def test_parts(make: Make, root: Path, layout: ModuleType) -> None:
     url = f"{root / 'v3'}?deltas=action=0:2#where=episode_index>=1&select=action,frame_index"
     loader = make(url, batch_size=2)
     assert len(loader.info["arrays"]) > 0
-    assert sum(batch.rows for batch in loader) == sum(layout.LENGTHS[1:])
+    assert sum(len(batch) for batch in loader) == sum(layout.LENGTHS[1:])
 
 
 def test_transforms(make: Make, root: Path, layout: ModuleType) -> None:
     top = layout.CAMERAS[0]
-    loader = make(root / "v3", batch_size=4, fields={top: [T.Resize(16)], "action": []})
+    loader = make(root / "v3", batch_size=4, transforms={top: [T.Resize(16)], "action": []})
     batch = next(iter(loader))
     assert batch[top].shape == (4, 1, 16, 16, 3)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import _batch, _loader, _options
+from stoker import _batch, _options
 from stoker import transforms as T
 from stoker.transforms import Transform
 
@@ -71,15 +71,21 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
     assert sorted({*loader._epochs.config, *internal}) == engine["options"]
     # Each is an argument of the loader, under this or another name, or comes from the environment.
     elsewhere = {
-        "outputs": "fields",
-        "batch_ops": "batch_transforms",
-        "local_world_size": "world_size",
+        "outputs": "transforms",
+        "pad": "transforms",
+        "layout": "transforms",
+        "local_world_size": "ranks",
         "sequence": "sequence_length",
         "window": "shuffle",
+        "view": "where",
+        **dict.fromkeys(stoker.Cache().to_config(), "cache"),
+        **dict.fromkeys(stoker.Limits().to_config(), "limits"),
+        **dict.fromkeys(("rank", "world_size", "uneven"), "ranks"),
+        **dict.fromkeys(stoker.OnError().to_config(), "on_error"),
     }
-    elsewhere["view"] = "where"
+    arguments = inspect.signature(stoker.Loader).parameters
     for option in set(engine["options"]) - internal:
-        assert elsewhere.get(option, option) in _loader._ARGUMENTS, option
+        assert elsewhere.get(option, option) in arguments, option
     field = stoker.Field("image", mask=True, follow="x", depth=16)
     assert set(field.to_config("a", "NHWC")) <= {*engine["outputs"]}
     taken = {p for p in inspect.signature(stoker.Field.__init__).parameters if p != "self"}

@@ -69,7 +69,7 @@ def test_pairs(make: Make, binary: str, scenes: Path, tmp_path: Path, packed: bo
         subprocess.run([binary, "verify", "--decode", tmp_path / "out"], check=True, capture_output=True)
         source = str(tmp_path / "out")
     fields = dict.fromkeys(("image", "flow", "disparity", "depth"), MOVES)
-    loader = make(source, batch_size=COUNT, shuffle=True, seed=5, fields=fields)
+    loader = make(source, batch_size=COUNT, shuffle=True, seed=5, transforms=fields)
     check(next(iter(loader)))
 
 
@@ -79,14 +79,14 @@ def test_archive(make: Make, scenes: Path, tmp_path: Path) -> None:
             for suffix, name in (("png", "image.png"), ("flo", "flow.flo"), ("pfm", "disparity.pfm")):
                 tar.add(scenes / f"{i}.{suffix}", f"{i}.{name}")
     fields = dict.fromkeys(("image", "flow", "disparity"), MOVES)
-    check(next(iter(make(tmp_path / "x.tar", batch_size=COUNT, seed=5, fields=fields))))
+    check(next(iter(make(tmp_path / "x.tar", batch_size=COUNT, seed=5, transforms=fields))))
 
 
 def test_flow_of_another_size(make: Make, scenes: Path) -> None:
     """As much larger or smaller as the image is."""
     fields = {"image": [T.Resize((20, 30))], "flow": [T.Resize((20, 30))]}
     source = f"pairs:{scenes}?image=*.png&flow=*.flo"
-    batch = next(iter(make(source, batch_size=COUNT, fields=fields)))
+    batch = next(iter(make(source, batch_size=COUNT, transforms=fields)))
     for k, row in enumerate(batch["index"]):
         _, flow, _, _ = scene(row)
         h, w = flow.shape[:2]
@@ -100,4 +100,4 @@ def test_flow_of_another_size(make: Make, scenes: Path) -> None:
 def test_what_flow_does_not_follow(make: Make, scenes: Path) -> None:
     fields = {"flow": [T.RandomRotation(10), T.CenterCrop(20)]}
     with pytest.raises(stoker.StokerError, match="which follows crops without padding, flips and one resize"):
-        make(f"pairs:{scenes}?image=*.png&flow=*.flo", batch_size=2, fields=fields)
+        make(f"pairs:{scenes}?image=*.png&flow=*.flo", batch_size=2, transforms=fields)

@@ -178,9 +178,10 @@ def test_loader(make: Make, photos: Path, fake_device: Fake) -> None:
     """What comes on the device is what the engine would have made."""
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3}
     tail = [T.ToDtype("float32", scale=True), T.Normalize(MEAN, STD)]
-    engine = make(photos, output="torch", layout="channels_last", fields={"image": [*CROP["image"], *tail]}, **options)
+    last = stoker.Field("image", [*CROP["image"], *tail], layout="channels_last")
+    engine = make(photos, output="torch", transforms={"image": last}, **options)
     of = stoker.OnDevice(mean=MEAN, std=STD, layout="channels_last")
-    loader = make(photos, device="cuda", on_device=of, fields=CROP, prefetch=3, **options)
+    loader = make(photos, device=of, transforms=CROP, limits=stoker.Limits(prefetch=3), **options)
     fake_device.watch(lambda: loader._epochs.connection)
     for want, got in zip(engine, loader, strict=True):
         assert got.image.shape == want.image.shape and got.image.stride() == want.image.stride()
@@ -191,10 +192,10 @@ def test_loader(make: Make, photos: Path, fake_device: Fake) -> None:
 
 def test_mixup_and_flips_of_a_loader(make: Make, photos: Path) -> None:
     """The same on the CPU, whatever the batches; labels are soft, and as MixUp's."""
-    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": CROP, "device": "cpu"}
-    plain = [b.copy() for b in make(photos, **options)]
-    of = stoker.OnDevice(flip=0.5, mixup=0.4)
-    runs = [[b.copy() for b in make(photos, on_device=of, **options)] for _ in range(2)]
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "transforms": CROP}
+    plain = [b.copy() for b in make(photos, device="cpu", **options)]
+    of = stoker.OnDevice(flip=0.5, mixup=0.4, device="cpu")
+    runs = [[b.copy() for b in make(photos, device=of, **options)] for _ in range(2)]
     for a, b, bare in zip(*runs, plain, strict=True):
         assert torch.equal(a.image, b.image) and torch.equal(a.label_soft, b.label_soft)
         draw = of.draw(3, a.epoch, a.step, a.index.numpy())
@@ -210,9 +211,9 @@ def test_mixup_and_flips_of_a_loader(make: Make, photos: Path) -> None:
 
 def test_flips_stay_with_other_batches(make: Make, photos: Path) -> None:
     seen = {}
+    small, of = {"image": [T.CenterCrop(24)]}, stoker.OnDevice(flip=0.5, device="cpu")
     for size in (16, 50):
-        loader = make(photos, size, shuffle=True, seed=9, fields={"image": [T.CenterCrop(24)]}, device="cpu",
-                      on_device=stoker.OnDevice(flip=0.5))  # fmt: skip
+        loader = make(photos, size, shuffle=True, seed=9, transforms=small, device=of)
         rows = {int(i): x.clone() for b in loader for i, x in zip(b.index, b.image, strict=True)}
         seen[size] = rows
     assert seen[16].keys() == seen[50].keys()
@@ -226,30 +227,28 @@ def double(batch: Any) -> Any:
 def test_behind_functions(make: Make, photos: Path, fake_device: Fake) -> None:
     """What functions of the user's have made lies elsewhere, and is staged."""
     of = stoker.OnDevice(images="twice", mixup=0.5, labels="y", num_classes=4)
-    loader = make(photos, 16, fields=CROP, batch_map=double, workers=1, device="cuda", on_device=of)
-    plain = make(photos, 16, fields=CROP, batch_map=double, workers=1, output="torch")
+    loader = make(photos, 16, transforms=CROP, batch_map=double, workers=1, device=of)
+    plain = make(photos, 16, transforms=CROP, batch_map=double, workers=1, output="torch")
     for got, want in zip(loader, plain, strict=True):
         share = of.draw(0, got.epoch, got.step, got.index.numpy()).share
         x = want.twice.permute(0, 3, 1, 2).float() / 255
         assert torch.allclose(got.twice, share * x + (1 - share) * x.roll(1, 0), rtol=0, atol=2e-6)
-        assert got.y_soft.sum(1).allclose(torch.ones(got.rows))
+        assert got.y_soft.sum(1).allclose(torch.ones(len(got)))
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"on_device": 3}, "must be a stoker.OnDevice"),
-        ({"on_device": OnDevice(), "device": None}, "device= names"),
-        ({"on_device": OnDevice(), "layout": "NCHW"}, "OnDevice\\(layout=\\)"),
-        ({"on_device": OnDevice(images="picture")}, "the batch has image, label"),
-        ({"on_device": OnDevice(mixup=1, labels="x")}, "no label 'x'"),
-        ({"on_device": OnDevice(), "fields": ["label"]}, "is for images"),
-        ({"on_device": OnDevice(), "batch_map": double}, "name images="),
+        ({"device": 3.5}, "device=3.5"),
+        ({"device": OnDevice(device="cpu", images="picture")}, "the batch has image, label"),
+        ({"device": OnDevice(device="cpu", mixup=1, labels="x")}, "no label 'x'"),
+        ({"device": OnDevice(device="cpu"), "select": ["label"], "transforms": None}, "is for images"),
+        ({"device": OnDevice(device="cpu"), "batch_map": double}, "name images="),
     ],
 )
 def test_loaders_that_are_refused(make: Make, photos: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(stoker.ConfigError, match=says):
-        make(photos, 8, **{"device": "cpu", "fields": CROP, **options})
+        make(photos, 8, **{"transforms": CROP, **options})
 
 
 @pytest.mark.parametrize(

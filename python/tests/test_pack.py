@@ -107,7 +107,7 @@ def test_pictures(tmp_path: Path) -> None:
     """Bytes of files stay what they are, Pillow's images and arrays are pixels."""
     data = [(Image.fromarray(picture(i)), i % 3) for i in range(20)]
     got = stoker.pack(data, tmp_path / "pil", classes={"label": ["a", "b", "c"]})
-    for i, batch, row in loaded(got.path, fields={"image": [T.CenterCrop(16)]}):
+    for i, batch, row in loaded(got.path, transforms={"image": [T.CenterCrop(16)]}):
         want = np.asarray(Image.fromarray(picture(i)))
         top, left = round((want.shape[0] - 16) / 2.0), round((want.shape[1] - 16) / 2.0)
         assert np.array_equal(batch.image[row], want[top : top + 16, left : left + 16])
@@ -115,13 +115,13 @@ def test_pictures(tmp_path: Path) -> None:
     got = stoker.pack(
         ({"jpg": jpeg(i), "label": "ab"[i % 2]} for i in range(20)), tmp_path / "jpeg", classes={"label": ["a", "b"]}
     )
-    for i, batch, row in loaded(got.path, fields={"jpg": [T.Resize([24, 24])], "label": []}):
+    for i, batch, row in loaded(got.path, transforms={"jpg": [T.Resize([24, 24])], "label": []}):
         if i % 5 == 0:  # it has this size: nothing was resized
             assert np.array_equal(batch.jpg[row], np.asarray(Image.open(io.BytesIO(jpeg(i)))))
         assert batch.label[row] == i % 2
     masks = [{"image": picture(i), "mask": Image.fromarray(np.full((24, 24 + i % 5), i, np.uint8))} for i in range(8)]
     got = stoker.pack(masks, tmp_path / "mask", kinds={"image": "image"}, workers=2)
-    for i, batch, row in loaded(got.path, fields={"image": [T.CenterCrop(8)], "mask": [T.CenterCrop(8)]}):
+    for i, batch, row in loaded(got.path, transforms={"image": [T.CenterCrop(8)], "mask": [T.CenterCrop(8)]}):
         assert (batch.mask[row] == i).all()
 
 
@@ -191,11 +191,11 @@ def test_torch(tmp_path: Path) -> None:
         Image.fromarray(picture(i)).save(tmp_path / "photos" / "ab"[i % 2] / f"{i}.png")
     folder = torchvision.datasets.ImageFolder(str(tmp_path / "photos"))
     got = stoker.pack(folder, tmp_path / "folder")
-    for i, batch, row in loaded(got.path, fields={"image": [T.CenterCrop(24)]}):
+    for i, batch, row in loaded(got.path, transforms={"image": [T.CenterCrop(24)]}):
         image, label = folder[i]
         assert batch.label[row] == label
         assert np.array_equal(batch.image[row], torchvision.transforms.functional.center_crop(image, [24, 24]))
-    with stoker.Loader(got.path, batch_size=2, fields={"image": [T.CenterCrop(24)]}) as loader:
+    with stoker.Loader(got.path, batch_size=2, transforms={"image": [T.CenterCrop(24)]}) as loader:
         assert loader.classes == {"label": ["a", "b"]} or loader.classes == ["a", "b"]
 
 

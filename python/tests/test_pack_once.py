@@ -123,7 +123,7 @@ def test_jpegs_again(make: Make, binary: str, photos: Path, tmp_path: Path) -> N
             if got.mode == "RGB":
                 assert got.quantization == want.quantization
                 assert np.abs(np.asarray(got).astype(int) - np.asarray(want)).mean() < 0.1
-    one, two = (make(p, 16, fields={"image": [st.CenterCrop(48)]}) for p in (jpeg, dct))
+    one, two = (make(p, 16, transforms={"image": [st.CenterCrop(48)]}) for p in (jpeg, dct))
     for x, y in zip(one, two, strict=True):
         assert np.array_equal(x.image, y.image)  # the pixels of the JPEGs, bit for bit
 
@@ -192,10 +192,10 @@ def test_variants(make: Make, tmp_path: Path) -> None:
         Image.fromarray(pixels).save(folder / f"{i:02d}.{'png' if i % 3 == 0 else 'jpg'}", quality=90)
     fields = {"image": [st.RandomResizedCrop(24), st.RandomHorizontalFlip(), st.ColorJitter(brightness=0.3)]}
     k = 3
-    packed = stoker.pack(tmp_path / "photos", tmp_path / "p", fields=fields, augment=k, seed=5)
+    packed = stoker.pack(tmp_path / "photos", tmp_path / "p", transforms=fields, augment=k, seed=5)
     assert (packed.records, packed.unchanged) == (20, False)
-    assert stoker.pack(tmp_path / "photos", tmp_path / "p", fields=fields, augment=k, seed=5).unchanged
-    plain = make(tmp_path / "photos", 8, shuffle=False, seed=5, fields=fields, drop_last=False)
+    assert stoker.pack(tmp_path / "photos", tmp_path / "p", transforms=fields, augment=k, seed=5).unchanged
+    plain = make(tmp_path / "photos", 8, shuffle=False, seed=5, transforms=fields, drop_last=False)
     want = [
         {int(i): image for b in plain for i, image in zip(b["index"], b.image.copy(), strict=True)} for _ in range(k)
     ]
@@ -222,9 +222,9 @@ def test_variants(make: Make, tmp_path: Path) -> None:
             assert (image == epochs[0][int(i)]).all()
     for bad, message in (
         ({"augment": 2}, "say which ones"),
-        ({"augment": 0, "fields": fields}, "augment=0"),
-        ({"map": str, "fields": fields}, "map cannot be given"),
-        ({"fields": {"image": [st.RandomHorizontalFlip()]}, "augment": 2}, "size"),
+        ({"augment": 0, "transforms": fields}, "augment=0"),
+        ({"map": str, "transforms": fields}, "map cannot be given"),
+        ({"transforms": {"image": [st.RandomHorizontalFlip()]}, "augment": 2}, "size"),
     ):
         with pytest.raises(stoker.StokerError, match=message):
             stoker.pack(tmp_path / "photos", tmp_path / "bad", **bad)
@@ -239,8 +239,8 @@ def test_variants_of_what_python_has(make: Make, tmp_path: Path) -> None:
     ]
     moves = [st.RandomCrop(32), st.RandomVerticalFlip()]
     fields = {"image": moves, "mask": stoker.Field("mask", moves, follow="image")}
-    packed = stoker.pack(data, tmp_path / "p", fields=fields, augment=2, workers=1, shard_size="1MiB")
-    loader = make(packed.path, 50, shuffle=True, fields={"image": [], "mask": []})
+    packed = stoker.pack(data, tmp_path / "p", transforms=fields, augment=2, workers=1, shard_size="1MiB")
+    loader = make(packed.path, 50, shuffle=True, transforms={"image": [], "mask": []})
     for _ in range(2):
         for batch in loader:
             assert batch.image.shape[1:] == (32, 32, 3)

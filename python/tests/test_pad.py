@@ -57,10 +57,10 @@ def test_padded(make: Make, source: Path, output: str) -> None:
     want = rows()
     pad: Any = {
         "tokens": stoker.Padded(-1, multiple=8, mask=True),
-        "points": 0.5,
+        "points": [stoker.Padded(0.5)],
         "caption": stoker.Padded(32, length=20, truncate=True),
     }
-    loader = make(source, 16, pad=pad, shuffle=True, output=output)
+    loader = make(source, 16, transforms=pad, shuffle=True, output=output)
     seen = 0
     for batch in loader:
         mine = [want[i] for i in batch.index.tolist()]
@@ -90,17 +90,17 @@ def test_padded(make: Make, source: Path, output: str) -> None:
 
 def test_refused(make: Make, source: Path) -> None:
     for pad, text in (
-        ({"token": 0}, 'did you mean "tokens"'),
-        ({"n": 0}, "not an array of rows of different lengths"),
-        ({"caption": -1}, "the value -1 does not fit elements of uint8"),
+        ({"token": stoker.Padded()}, 'did you mean "tokens"'),
+        ({"n": stoker.Padded()}, "not an array of rows of different lengths"),
+        ({"caption": stoker.Padded(-1)}, "the value -1 does not fit elements of uint8"),
         ({"tokens": stoker.Padded(length=8, multiple=4)}, "only one of them"),
         ({"tokens": stoker.Padded(truncate=True)}, "there is none"),
         (3, "must be a dict"),
     ):
         with pytest.raises(stoker.ConfigError, match=text):
-            make(source, 16, pad=pad)
+            make(source, 16, transforms=pad)
     with pytest.raises(stoker.ConfigError, match="must be a number"):
         stoker.Padded("0")  # type: ignore[arg-type]
     with pytest.raises(stoker.RecordError, match="more than the length of 5"):
-        list(make(source, 16, pad={"tokens": stoker.Padded(length=5)}))
+        list(make(source, 16, transforms={"tokens": stoker.Padded(length=5)}))
     assert repr(stoker.Padded(1, length=4, truncate=True, mask=True)) == "Padded(1, length=4, truncate=True, mask=True)"

@@ -115,7 +115,7 @@ def test_written_by_datasets(make: Make, binary: str, tmp_path: Path) -> None:
     with load(make, f"{folder}?split=train") as loader:
         assert loader.classes == ["cat", "dog", "eel"]
         check(loader)
-    with make(f"{folder}?split=test&n:int=label&*", batch_size=5, fields=FIELDS) as loader:
+    with make(f"{folder}?split=test&n:int=label&*", batch_size=5, transforms=FIELDS) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch.n, batch.index % 3)
     with load(make, pack(binary, f"{folder}?split=train", tmp_path / "packed")) as loader:
@@ -198,7 +198,7 @@ def test_images_by_content(make: Make, tmp_path: Path) -> None:
     captions = [f"caption {i}" for i in range(COUNT)]
     rows = {"jpg": [png(i) for i in range(COUNT)], "caption": captions, "width": [12] * COUNT}
     pq.write_table(pa.table(rows), tmp_path / "00000.parquet", row_group_size=25)
-    with make(tmp_path, batch_size=8, shuffle=True, fields={"jpg": [T.CenterCrop((8, 12))]}) as loader:
+    with make(tmp_path, batch_size=8, shuffle=True, transforms={"jpg": [T.CenterCrop((8, 12))]}) as loader:
         for batch in loader:
             for k, i in enumerate(int(i) for i in batch.index):
                 np.testing.assert_array_equal(batch.jpg[k], picture(i))
@@ -215,7 +215,9 @@ def test_paths_of_images(make: Make, tmp_path: Path) -> None:
     pq.write_table(pa.table(data), tmp_path / "x.parquet")
     crop = [T.CenterCrop((8, 12))]
     fields = {"image": crop, "file": crop}
-    with make(f"{tmp_path}/x.parquet?image&file:image=file&label", batch_size=8, shuffle=True, fields=fields) as loader:
+    with make(
+        f"{tmp_path}/x.parquet?image&file:image=file&label", batch_size=8, shuffle=True, transforms=fields
+    ) as loader:
         for batch in loader:
             for k, i in enumerate(int(i) for i in batch.index):
                 np.testing.assert_array_equal(batch.image[k], picture(i))
@@ -257,7 +259,7 @@ def test_parquet_java(make: Make, tmp_path: Path, codec: str, nullable: bool) ->
     pq.write_table(pa.table(data, schema=of), path, compression=codec, write_statistics=False)
     as_parquet_java(path, nullable)
     seen = 0
-    with make(path, batch_size=50, shuffle=True, fields={"b": [T.CenterCrop((8, 12))]}) as loader:
+    with make(path, batch_size=50, shuffle=True, transforms={"b": [T.CenterCrop((8, 12))]}) as loader:
         for batch in loader:
             for k, i in enumerate(int(i) for i in batch.index):
                 assert (batch.n[k], batch.f[k], batch.s[k]) == (i, i / 3, f"t{i % 7}")

@@ -63,7 +63,7 @@ def test_alpha_and_gray(make: Make, folder: Callable[..., Path], mode: str, chan
         "small": stoker.Field("image", [T.Resize((20, 30))], mode=mode),
         "float": stoker.Field("image", [T.CenterCrop((H, W)), T.ToDtype("float32", scale=True), norm], mode=mode),
     }
-    got = everything(make(root, batch_size=COUNT, fields=fields))
+    got = everything(make(root, batch_size=COUNT, transforms=fields))
     order = got["index"]
     by_name = [want[2 * (k % 3) + k // 3] for k in order]  # the folder is read class by class
     assert np.array_equal(got["plain"], np.stack(by_name))
@@ -84,7 +84,7 @@ def test_sixteen_bits(make: Make, folder: Callable[..., Path], suffix: str) -> N
         "upper": stoker.Field("image", [crop, T.ToDtype("uint8", scale=True)], mode="L", depth=16),
         "mask": stoker.Field("image", [crop], mask=True, depth=16),
     }
-    got = everything(make(root, batch_size=COUNT, fields=fields))
+    got = everything(make(root, batch_size=COUNT, transforms=fields))
     want = np.stack([arrays[2 * (k % 3) + k // 3] for k in got["index"]])[..., None]
     assert got["gray"].dtype == np.uint16
     assert np.array_equal(got["gray"], want)
@@ -108,7 +108,7 @@ def test_class_numbers(make: Make, folder: Callable[..., Path]) -> None:
         "image": stoker.Field("image", moves),
         "mask": stoker.Field("image", moves, mask=True, follow="image"),
     }
-    got = everything(make(root, batch_size=COUNT, fields=fields, seed=3))
+    got = everything(make(root, batch_size=COUNT, transforms=fields, seed=3))
     for k, image, mask in zip(got["index"], got["image"], got["mask"], strict=True):
         im = images[2 * (k % 3) + k // 3]
         palette = np.array(im.getpalette(), np.uint8).reshape(-1, 3)
@@ -131,7 +131,7 @@ def test_arrays(make: Make, tmp_path: Path, dtype: str, channels: int) -> None:
         "turned": stoker.Field("x", [T.RandomHorizontalFlip(1), T.RandomRotation((90, 90), expand=True)]),
         "normal": stoker.Field("x", norm),
     }
-    got = everything(make(tmp_path / "x.npy", batch_size=COUNT, fields=fields))
+    got = everything(make(tmp_path / "x.npy", batch_size=COUNT, transforms=fields))
     if not channels:
         got = {name: v[..., None] if v.ndim == 3 else v for name, v in got.items()}
     source = a[got["index"]]
@@ -156,12 +156,12 @@ def test_what_makes_no_sense_is_refused(make: Make, folder: Callable[..., Path],
         (stoker.Field("image", [crop, T.RandomSolarize(300)]), "threshold must be at most 255"),
     ]:
         with pytest.raises(stoker.ConfigError, match=message):
-            make(root, batch_size=1, fields={"image": field})
+            make(root, batch_size=1, transforms={"image": field})
     np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.int64))
     with pytest.raises(stoker.ConfigError, match="uint8, uint16 and float32, not on int64"):
-        make(tmp_path / "x.npy", batch_size=1, fields={"x": [T.CenterCrop(4)]})
+        make(tmp_path / "x.npy", batch_size=1, transforms={"x": [T.CenterCrop(4)]})
     with pytest.raises(stoker.RecordError, match="the mask has a colour"):
-        next(iter(make(root, batch_size=1, fields={"image": stoker.Field("image", [crop], mask=True)})))
+        next(iter(make(root, batch_size=1, transforms={"image": stoker.Field("image", [crop], mask=True)})))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -181,7 +181,7 @@ def test_netpbm(make: Make, binary: str, folder: Callable[..., Path], tmp_path: 
         "rgb": stoker.Field("image", crop),
         "wide": stoker.Field("image", crop, mode="L", depth=16),
     }
-    got = everything(make(root, batch_size=COUNT + 2, fields=fields))
+    got = everything(make(root, batch_size=COUNT + 2, transforms=fields))
     for k, rgb, wide in zip(got["index"], got["rgb"], got["wide"], strict=True):
         im = want[k]
         assert np.array_equal(rgb, np.asarray(im.convert("RGB")))
@@ -215,7 +215,7 @@ def test_float_tiffs(make: Make, binary: str, tmp_path: Path, packed: bool) -> N
         "small": stoker.Field("image", [T.Resize((20, 30))], mode="L", depth=32),
         "rgb": stoker.Field("image", [T.CenterCrop((H, W))]),
     }
-    got = everything(make(data, batch_size=len(ways), fields=fields))
+    got = everything(make(data, batch_size=len(ways), transforms=fields))
     assert got["plain"].dtype == np.float32
     for k, row in enumerate(got["index"]):
         a = arrays[row]

@@ -78,7 +78,7 @@ def test_a_marked_program(binary: str, tmp_path: Path) -> None:
 def test_a_program_of_the_engine(binary: str, photos: Path, tmp_path: Path) -> None:
     program = f"""
 import stoker, time
-loader = stoker.Loader({str(photos)!r}, batch_size=8, fields={{"image": [stoker.transforms.Resize((32, 32))]}})
+loader = stoker.Loader({str(photos)!r}, batch_size=8, transforms={{"image": [stoker.transforms.Resize((32, 32))]}})
 for epoch in range(100):
     for batch in loader:
         time.sleep(0.005)

@@ -24,7 +24,7 @@ def test_generated_pictures(make: Make, tmp_path: Path) -> None:
     for name, data in reliability.pictures():
         (tmp_path / name).write_bytes(data)
         want[name] = reliability.picture_theirs(tmp_path / name)
-    loader = make(str(tmp_path), batch_size=len(want), fields={"image": [T.CenterCrop((63, 63))]})
+    loader = make(str(tmp_path), batch_size=len(want), transforms={"image": [T.CenterCrop((63, 63))]})
     images = next(iter(loader)).image
     for got, name in zip(images, sorted(want), strict=True):
         h, w = want[name].shape[:2]

@@ -87,7 +87,7 @@ def test_pack_into_a_bucket_and_train(binary: str, photos: Path, make: Make, tmp
 
     def load(path: object) -> stoker.Loader:
         crop = [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]
-        return make(path, batch_size=16, shuffle=True, seed=4, fields={"image": crop})
+        return make(path, batch_size=16, shuffle=True, seed=4, transforms={"image": crop})
 
     here, there = load(tmp_path / "local"), load(f"s3://{BUCKET}/packs/train")
     for _ in range(2):
@@ -117,8 +117,8 @@ def test_formats(form: str, photos: Path, make: Make, tmp_path: Path, s3: Path) 
         shutil.copytree(here, s3 / "data")
     query = "/list.csv?image:image=path&label:label=label" if form == "csv" else ""
     crop = {"image": [T.CenterCrop(48)]}
-    a = make(f"{here}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
-    b = make(f"{there}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
+    a = make(f"{here}{query}", batch_size=16, shuffle=True, seed=1, transforms=crop, cache=False)
+    b = make(f"{there}{query}", batch_size=16, shuffle=True, seed=1, transforms=crop, cache=False)
     for x, y in zip(a, b, strict=True):
         assert np.array_equal(x["image"], y["image"])
         assert np.array_equal(x["label"], y["label"])

@@ -123,7 +123,7 @@ def flat(mask: np.ndarray, reach: int) -> np.ndarray:
 def test_image_and_mask_move_alike(make: Make, tmp_path: Path, moves: str) -> None:
     root = write(tmp_path, 100, 60, 72)
     fields = {"image": MOVES[moves], "mask": MOVES[moves]}
-    loader = make(unpacked(root), batch_size=50, shuffle=True, seed=11, fields=fields)
+    loader = make(unpacked(root), batch_size=50, shuffle=True, seed=11, transforms=fields)
     draws, seen, inside, apart = 0, set(), 0, 0
     for _ in range(25):
         for image, mask in loader:

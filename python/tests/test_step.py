@@ -203,6 +203,6 @@ def test_loader_writes_its_waits(fake: None, make: Callable[..., stoker.Loader])
     assert log is not None
     loader = make("data", batch_size=4)
     first = log.head
-    rows = [batch.rows for batch in stoker.watch(loader)]
+    rows = [len(batch) for batch in stoker.watch(loader)]
     records = [(r.kind, r.arg) for r in log.read(first)]
     assert records == [r for n in [*rows, _step.NONE] for r in ((1, 0), (2, n))]

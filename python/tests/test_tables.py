@@ -123,7 +123,7 @@ def test_list_of_images(make: Make, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "list.csv", index=False)
     seen = 0
     fields = {"image": [T.CenterCrop((8, 12))], "mask": [T.CenterCrop((8, 12))]}
-    for batch in make(tmp_path / "list.csv", batch_size=6, shuffle=True, fields=fields):
+    for batch in make(tmp_path / "list.csv", batch_size=6, shuffle=True, transforms=fields):
         for row, i in enumerate(batch.index):
             np.testing.assert_array_equal(batch.image[row], images[i])
             np.testing.assert_array_equal(batch.mask[row], masks[i])

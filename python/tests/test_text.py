@@ -237,7 +237,8 @@ def test_mistakes_are_found(code: str, says: str) -> None:
 
 def test_right_code_passes() -> None:
     code = (
-        "loader = stoker.Loader('x', 3, memory='2GB')\nprint(stoker.profile(loader).compare('y'), loader.state_dict())"
+        "loader = stoker.Loader('x', 3, limits=stoker.Limits(memory='2GB'))\n"
+        "print(stoker.profile(loader).compare('y'), loader.state_dict())"
     )
     assert check(Block("here", code)).problems == []
 
@@ -259,7 +260,9 @@ def test_docstrings_run(dataset: Path) -> None:
     real, made = stoker.Loader, []
 
     def small(source: Any, batch_size: int = 1, **options: Any) -> stoker.Loader:
-        made.append(real(source, min(batch_size, 16), **(options | {"memory": "256MB", "threads": 1})))
+        made.append(
+            real(source, min(batch_size, 16), **(options | {"limits": stoker.Limits(memory="256MB"), "threads": 1}))
+        )
         return made[-1]
 
     module = types.SimpleNamespace(**{k: getattr(stoker, k) for k in dir(stoker) if not k.startswith("__")})

@@ -23,7 +23,8 @@ import stoker
 from stoker.tf import batches, dataset
 OPS = {"image": [stoker.transforms.RandomCrop(24)]}
 def loader(source=sys.argv[1], size=16, **more):
-    return stoker.Loader(source, size, **({"fields": OPS, "shuffle": True, "prefetch": 4} | more))
+    options = {"transforms": OPS, "shuffle": True, "limits": stoker.Limits(prefetch=4)} | more
+    return stoker.Loader(source, size, **options)
 def same(got, want, names=("image", "label")):
     return all(np.array_equal(np.asarray(got[n]), want[n]) for n in names)
 """
@@ -91,7 +92,7 @@ def test_rows_of_different_lengths_and_texts(tmp_path: Path) -> None:
     run(
         tmp_path / "x.jsonl",
         """
-        ours = loader(sys.argv[1] + "?text:text&tokens:ragged&x:int", 6, fields=None, shuffle=False)
+        ours = loader(sys.argv[1] + "?text:text&tokens:ragged&x:int", 6, transforms=None, shuffle=False)
         for make in (batches, dataset):
             i = 0
             for batch in make(ours):

@@ -54,7 +54,7 @@ def test_images(make: Make) -> None:
     loader = make(
         f"{FILES}/examples.tfrecord?image=image/encoded&label=image/class/label",
         batch_size=24,
-        fields={"image": [T.Resize((8, 8))]},
+        transforms={"image": [T.Resize((8, 8))]},
     )
     batch = next(iter(loader))
     assert batch.label.tolist() == [i % 5 for i in range(24)]

@@ -124,7 +124,7 @@ def test_sequences_are_the_same_however_they_are_loaded(make: Make, binary: str,
     assert want is not None
     parts: dict[int, Any] = {}
     for rank in range(3):
-        parts |= rows(make(sources["pack"], batch_size=2, rank=rank, world_size=3, threads=1, **options))
+        parts |= rows(make(sources["pack"], batch_size=2, ranks=stoker.Ranks(rank, 3), threads=1, **options))
     assert parts == want[0]
     # Resumed in the second epoch, with another batch size.
     loader = make(sources["arrow"], batch_size=4, **options)

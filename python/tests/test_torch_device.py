@@ -148,7 +148,7 @@ def test_on_device(fake_device: Fake, photos: Path) -> None:
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True}
     data = folder(photos)
     plain = DataLoader(data, generator=torch.Generator().manual_seed(5), **options)
-    ours = DataLoader(data, generator=torch.Generator().manual_seed(5), device="cuda", on_device=of, **options)
+    ours = DataLoader(data, generator=torch.Generator().manual_seed(5), device=of, **options)
     seen = set()
     for (x, y), (image, label) in zip(plain, ours, strict=True):
         assert image.shape == x.shape and image.dtype == torch.float32 and label.shape == (len(y), 4)
@@ -165,18 +165,18 @@ def test_on_device(fake_device: Fake, photos: Path) -> None:
 
 def test_on_device_by_name(fake_device: Fake) -> None:
     data = [{"pixels": torch.full((1, 2, 2), i, dtype=torch.uint8), "x": torch.zeros(1, 2, 2)} for i in range(6)]
-    loader = DataLoader(data, 3, device="cuda", on_device=stoker.OnDevice(images="pixels", scale=False))
+    loader = DataLoader(data, 3, device=stoker.OnDevice(images="pixels", scale=False))
     assert [b["pixels"][:, 0, 0, 0].tolist() for b in loader] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(stoker.ConfigError, match="has no tensor 'image'"):
-        next(iter(DataLoader(data, 3, device="cuda", on_device=stoker.OnDevice(images="image"))))
+        next(iter(DataLoader(data, 3, device=stoker.OnDevice(images="image"))))
     with pytest.raises(stoker.ConfigError, match="looks like images"):
-        next(iter(DataLoader([1, 2], 2, device="cuda", on_device=stoker.OnDevice())))
+        next(iter(DataLoader([1, 2], 2, device=stoker.OnDevice())))
 
 
 def test_persistent_workers_flip_anew(fake_device: Fake) -> None:
     data = [torch.arange(8, dtype=torch.uint8).reshape(1, 1, 8) for _ in range(64)]
-    options: dict[str, Any] = {"num_workers": 1, "persistent_workers": True, "device": "cuda"}
-    loader = DataLoader(data, 64, on_device=stoker.OnDevice(flip=0.5, scale=False), **options)
+    options: dict[str, Any] = {"num_workers": 1, "persistent_workers": True}
+    loader = DataLoader(data, 64, device=stoker.OnDevice(flip=0.5, scale=False), **options)
     first, second = (next(iter(loader))[:, 0, 0, 0] > 0 for _ in range(2))
     assert 10 < int(first.sum()) < 54 and (first != second).any()
 
@@ -185,8 +185,8 @@ def test_persistent_workers_flip_anew(fake_device: Fake) -> None:
 def test_states(fake_device: Fake, workers: int) -> None:
     """A state is that of the loop, though a batch more is on its way; what is random goes on as well."""
     options: dict[str, Any] = {
-        "batch_size": 4, "shuffle": True, "num_workers": workers, "device": "cuda",
-        "on_device": stoker.OnDevice(flip=0.5, images=0, scale=False),
+        "batch_size": 4, "shuffle": True, "num_workers": workers,
+        "device": stoker.OnDevice(flip=0.5, images=0, scale=False),
     }  # fmt: skip
     torch.manual_seed(3)
     loader = DataLoader(Numbers(), **options)
@@ -245,7 +245,7 @@ def test_made_again(fake_device: Fake) -> None:
     """By whoever reads the signature and the attributes, and by pickle."""
     theirs = inspect.signature(tud.DataLoader).parameters
     ours = inspect.signature(DataLoader).parameters
-    assert [*ours] == [*theirs, "device", "on_device", "cache", "cache_dir", "cache_limit"]
+    assert [*ours] == [*theirs, "device", "cache"]
     assert all(ours[name] == theirs[name] for name in theirs)
     loader = DataLoader(Numbers(), 4, device="cuda")
     names = [n for n in ours if n in vars(loader) and n not in ("batch_sampler", "sampler")]
@@ -267,12 +267,10 @@ def test_refused() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(stoker.ConfigError, match="sees no CUDA device"):
             DataLoader(Numbers(), device="cuda")
-    with pytest.raises(stoker.ConfigError, match="device= names"):
-        DataLoader(Numbers(), on_device=stoker.OnDevice())
     with pytest.raises(stoker.ConfigError, match="set num_classes="):
-        DataLoader(Numbers(), device="cpu", on_device=stoker.OnDevice(mixup=1))
-    of = stoker.OnDevice("float16", layout="channels_last")
-    batch = next(iter(DataLoader(Numbers(), 4, device="cpu", on_device=of)))
+        DataLoader(Numbers(), device=stoker.OnDevice(mixup=1, device="cpu"))
+    of = stoker.OnDevice("float16", layout="channels_last", device="cpu")
+    batch = next(iter(DataLoader(Numbers(), 4, device=of)))
     assert batch.image.dtype == torch.float16 and batch.image.is_contiguous(memory_format=torch.channels_last)
     assert DataLoader(Numbers(), device="cpu")._stoker_target is None
 

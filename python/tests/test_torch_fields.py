@@ -1,4 +1,4 @@
-"""Transforms of torchvision in fields= of stoker.Loader, and what is said of those that it does not take."""
+"""Transforms of torchvision in transforms= of stoker.Loader, and what is said of those that it does not take."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded(folder: Path, fields: Any) -> Any:
-    with stoker.Loader(folder, batch_size=IMAGES, fields={"image": fields}, output="torch") as loader:
+    with stoker.Loader(folder, batch_size=IMAGES, transforms={"image": fields}, output="torch") as loader:
         return next(iter(loader))["image"].clone()
 
 
@@ -81,7 +81,7 @@ def test_images_and_masks_move_alike(tmp_path: Path) -> None:
             "image", [*moves, v1.RandomApply([v1.RandomHorizontalFlip(1.0)])], mask=True, follow="image"
         ),
     }
-    with stoker.Loader(tmp_path, batch_size=IMAGES, fields=fields, output="torch") as loader:
+    with stoker.Loader(tmp_path, batch_size=IMAGES, transforms=fields, output="torch") as loader:
         batch = next(iter(loader))
         assert torch.equal(batch["image"].flatten(), batch["mask"].flatten())
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +26,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def of_ranks(make: Make, source: Path, **more: object) -> list[list[stoker.Batch]]:
+def of_ranks(make: Make, source: Path, uneven: Any, **more: object) -> list[list[stoker.Batch]]:
     out = []
     for rank in range(WORLD):
-        loader = make(source, rank=rank, world_size=WORLD, threads=1, seed=3, **more)
+        loader = make(source, ranks=stoker.Ranks(rank, WORLD, uneven=uneven), threads=1, seed=3, **more)
         batches = [b.copy() for b in loader]
         assert len(batches) == len(loader)
         out.append(batches)
@@ -44,7 +45,7 @@ def test_pad(make: Make, tmp_path: Path, records: int, shuffle: bool) -> None:
     ranks = of_ranks(make, source, batch_size=32, shuffle=shuffle, uneven="pad")
     first = np.concatenate([b.index[~b.repeated] for batches in ranks for b in batches])
     assert sorted(first) == list(range(records))
-    sizes = [[b.rows for b in batches] for batches in ranks]
+    sizes = [[len(b) for b in batches] for batches in ranks]
     assert all(s == sizes[0] and min(s) > 0 for s in sizes)
     again = [b.index[b.repeated] for batches in ranks for b in batches]
     assert sum(map(len, again)) == -records % WORLD
@@ -56,20 +57,20 @@ def test_pad(make: Make, tmp_path: Path, records: int, shuffle: bool) -> None:
 
 def test_drop(make: Make, rows: Path) -> None:
     ranks = of_ranks(make, rows, batch_size=32, shuffle=True, uneven="drop")
-    sizes = [[b.rows for b in batches] for batches in ranks]
+    sizes = [[len(b) for b in batches] for batches in ranks]
     assert all(s == sizes[0] and sum(s) == 250 for s in sizes)
     assert len({int(i) for batches in ranks for b in batches for i in b.index}) == 1000
 
 
 def test_resumed_on_another_number_of_ranks(make: Make, rows: Path) -> None:
-    whole = make(rows, batch_size=8, rank=1, world_size=2, shuffle=True, uneven="pad")
+    whole = make(rows, batch_size=8, ranks=stoker.Ranks(1, 2, uneven="pad"), shuffle=True)
     batches = iter(whole)
     for _ in range(3):
         next(batches)
     state = whole.state_dict()
     seen: list[int] = []
     for rank in range(3):
-        loader = make(rows, batch_size=8, rank=rank, world_size=3, shuffle=True, uneven="pad")
+        loader = make(rows, batch_size=8, ranks=stoker.Ranks(rank, 3, uneven="pad"), shuffle=True)
         loader.load_state_dict(state)
         seen += [int(i) for b in loader for i in b.index[~b.repeated]]
     assert len(seen) == len(set(seen)) == 1001 - 3 * 16
@@ -77,20 +78,20 @@ def test_resumed_on_another_number_of_ranks(make: Make, rows: Path) -> None:
 
 def test_batches_can_be_copied_and_are_tensors(make: Make, rows: Path) -> None:
     torch = pytest.importorskip("torch")
-    loader = make(rows, batch_size=400, rank=1, world_size=2, uneven="pad", output="torch")
+    loader = make(rows, batch_size=400, ranks=stoker.Ranks(1, 2, uneven="pad"), output="torch")
     last = [b.copy() for b in loader][-1]
-    assert last.rows == 101
+    assert len(last) == 101
     assert last.repeated.dtype == torch.bool
     assert last.repeated.tolist() == [False] * 100 + [True]
 
 
 def test_what_is_refused(make: Make, rows: Path) -> None:
     with pytest.raises(stoker.ConfigError, match="uneven"):
-        make(rows, uneven="even")
+        make(rows, ranks=stoker.Ranks(uneven="even"))
     few = rows.parent / "few.npy"
     np.save(few, np.zeros(3, np.float32))
     with pytest.raises(stoker.StokerError, match="pad"):
-        make(few, rank=0, world_size=4, uneven="drop")
+        make(few, ranks=stoker.Ranks(0, 4, uneven="drop"))
 
 
 def test_ddp(rows: Path, tmp_path: Path) -> None:
@@ -104,7 +105,8 @@ def test_ddp(rows: Path, tmp_path: Path) -> None:
             torch.set_num_threads(1)
             dist.init_process_group("gloo")
             model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-            loader = stoker.Loader(sys.argv[1], batch_size=32, shuffle=True, uneven="pad", output="torch", threads=1)
+            loader = stoker.Loader(sys.argv[1], batch_size=32, shuffle=True, ranks=stoker.Ranks(uneven="pad"),
+                output="torch", threads=1)
             total = torch.zeros(3, dtype=torch.float64)
             for epoch in range(2):
                 for batch in loader:

@@ -81,7 +81,7 @@ def test_tokens(make: Make, binary: str, tokens: Path, tmp_path: Path) -> None:
         seen: list[int] = []
         for batch in loader:
             assert batch.tokens.dtype == np.uint16
-            assert batch.tokens.shape == (batch.rows, 64)
+            assert batch.tokens.shape == (len(batch), 64)
             assert (batch.tokens == want[batch.index]).all()
             seen += batch.index.tolist()
         assert sorted(seen) == list(range(COUNT))
@@ -116,7 +116,7 @@ def test_npz(make: Make, binary: str, tmp_path: Path, compressed: bool) -> None:
         save(tmp_path / "npz" / f"{i:02d}.npz", x=np.full((3, 4), i, np.float32), y=np.int64(-i))
     for source in (tmp_path / "npz", packed(binary, str(tmp_path / "npz"), tmp_path / "pack")):
         for batch in make(source, batch_size=5, shuffle=True):
-            assert batch.x.shape == (batch.rows, 3, 4)
+            assert batch.x.shape == (len(batch), 3, 4)
             assert (batch.x[:, 0, 0] == batch.index).all()
             assert (batch.y == -batch.index).all()
 
@@ -126,7 +126,7 @@ def check_bytes(loader: stoker.Loader) -> list[int]:
     for batch in loader:
         data = batch.data
         assert isinstance(data, stoker.Ragged)
-        assert len(data) == batch.rows
+        assert len(data) == len(batch)
         assert data.offsets[0] == 0
         assert int(data.offsets[-1]) == len(data.values)
         for i, item in zip(batch.index, data, strict=True):
@@ -223,10 +223,10 @@ def test_damaged_tfrecord(make: Make, tfrecord: Path, tmp_path: Path) -> None:
 
 def test_refused(make: Make, files: Path, tokens: Path) -> None:
     with pytest.raises(stoker.ConfigError, match="operations work on images"):
-        make(f"files:{files}", batch_size=5, fields={"data": [T.CenterCrop(5)]})
+        make(f"files:{files}", batch_size=5, transforms={"data": [T.CenterCrop(5)]})
     with pytest.raises(stoker.ConfigError, match="set memory to that or more, or lower batch_size"):
-        make(f"{tokens}?window=64", batch_size=1 << 20, memory="64MB")
+        make(f"{tokens}?window=64", batch_size=1 << 20, limits=stoker.Limits(memory="64MB"))
     with pytest.raises(stoker.ConfigError, match="window"):
         make(f"{tokens}?window=zero", batch_size=5)
-    assert "data: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, fields=["data"]))
-    assert "raw: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, fields={"raw": stoker.Field("data")}))
+    assert "data: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, select=["data"]))
+    assert "raw: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, transforms={"raw": stoker.Field("data")}))

@@ -179,14 +179,16 @@ def test_folders_are_classes_and_all_frames_move_alike(make: Make, tmp_path: Pat
     for i in range(4):
         write(tmp_path / "ab"[i % 2] / f"{i}.mp4", n=20, size=(96 + 16 * i, 64), seed=i, g="6")
     ops = [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(brightness=0.4)]
-    loader = make(f"{tmp_path}?frames=4", batch_size=6, shuffle=True, seed=5, fields={"frames": ops}, drop_last=False)
+    loader = make(
+        f"{tmp_path}?frames=4", batch_size=6, shuffle=True, seed=5, transforms={"frames": ops}, drop_last=False
+    )
     assert loader.classes == ["a", "b"]
     for clips, labels in loader:
         assert clips.shape[1:] == (4, 32, 32, 3)
         assert set(labels.tolist()) <= {0, 1}
     # One frame four times: all four have the same crop, flip and colours.
     write(tmp_path / "still" / "s" / "x.mp4", n=1)
-    clip = next(iter(make(f"{tmp_path / 'still'}?frames=4", batch_size=1, fields={"frames": ops}))).frames[0]
+    clip = next(iter(make(f"{tmp_path / 'still'}?frames=4", batch_size=1, transforms={"frames": ops}))).frames[0]
     assert all(np.array_equal(clip[0], clip[j]) for j in range(4))
 
 
@@ -208,8 +210,16 @@ def test_operations_are_those_of_images(make: Make, tmp_path: Path) -> None:
     ):
         for layout in ("NHWC", "NCHW"):
             url = f"{tmp_path / 'x.mp4'}?frames=8"
-            got = next(iter(make(url, batch_size=1, fields={"frames": ops}, layout=layout)))
-            images = next(iter(make(tmp_path / "images", batch_size=8, fields={"image": ops}, layout=layout))).image
+            got = next(iter(make(url, batch_size=1, transforms={"frames": stoker.Field("frames", ops, layout=layout)})))
+            images = next(
+                iter(
+                    make(
+                        tmp_path / "images",
+                        batch_size=8,
+                        transforms={"image": stoker.Field("image", ops, layout=layout)},
+                    )
+                )
+            ).image
             assert np.array_equal(got.frames[0], images)
 
 
@@ -235,7 +245,7 @@ def test_frames_are_packed_as_images(
     url = f"{tmp_path / 'v'}?as=images&fps=5"
     clips = make(f"{tmp_path / 'v'}?frames=1&fps=5", batch_size=13)
     want = next(iter(clips))
-    assert want.rows == 8 + 5
+    assert len(want) == 8 + 5
     as_it_is = next(iter(make(url, batch_size=13, shuffle=True)))
     for row, i in enumerate(as_it_is.index.tolist()):
         assert np.array_equal(as_it_is.image[row], want.frames[i, 0])
@@ -263,7 +273,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     write(tmp_path / "v" / "b" / name, codec=codec, pixels=pixels, seed=1, n=25)
     url = f"{tmp_path / 'v'}?frames=4&stride=2"
     want = next(iter(make(url, batch_size=8)))
-    assert want.rows == 8
+    assert len(want) == 8
 
     env = _binary.environment()
 
@@ -280,16 +290,16 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     assert stoker.pack(url, tmp_path / "auto").unchanged
     moves = {"frames": [T.RandomCrop(32), T.RandomHorizontalFlip()]}
     for epoch, (a, b) in enumerate(
-        zip(make(url, 8, seed=4, fields=moves), make(tmp_path / "raw", 8, seed=4, fields=moves), strict=True)
+        zip(make(url, 8, seed=4, transforms=moves), make(tmp_path / "raw", 8, seed=4, transforms=moves), strict=True)
     ):
         assert np.array_equal(a.frames, b.frames), epoch
     near = next(iter(make(pack("jpeg", "--reencode-quality", "92"), batch_size=8))).frames
     assert np.abs(near.astype(int) - want.frames).mean() < 8
     small = next(iter(make(pack("small", "--transforms", "Resize((24, 32))"), batch_size=8))).frames
-    resized = next(iter(make(url, 8, fields={"frames": [T.Resize((24, 32))]}))).frames
+    resized = next(iter(make(url, 8, transforms={"frames": [T.Resize((24, 32))]}))).frames
     assert small.shape == (8, 4, 24, 32, 3) and np.array_equal(small, resized)
     # Variants are crops of whole clips.
-    stoker.pack(url, tmp_path / "varied", fields=moves, augment=2, seed=4)
+    stoker.pack(url, tmp_path / "varied", transforms=moves, augment=2, seed=4)
     varied = make(tmp_path / "varied", 8)
     epochs = [next(iter(varied)).frames.copy() for _ in range(2)]
     assert epochs[0].shape == (8, 4, 32, 32, 3) and (epochs[0] != epochs[1]).any()
@@ -299,7 +309,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     frames = next(iter(make(whole, 1))).frames[0].copy()
     seen = set()
     ours, theirs = (
-        make(src, 1, seed=3, fields={"frames": [stoker.video.RandomClip(3, stride=4)]})
+        make(src, 1, seed=3, transforms={"frames": [stoker.video.RandomClip(3, stride=4)]})
         for src in (whole, tmp_path / "whole")
     )
     for _ in range(12):
@@ -309,10 +319,10 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
         assert np.array_equal(a, frames[start : start + 12 : 4])
         seen.add(start)
     assert len(seen) > 5
-    short = next(iter(make(tmp_path / "whole", 1, fields={"frames": [stoker.video.CenterClip(50)]}))).frames[0]
+    short = next(iter(make(tmp_path / "whole", 1, transforms={"frames": [stoker.video.CenterClip(50)]}))).frames[0]
     assert np.array_equal(short[:40], frames) and (short[40:] == frames[-1]).all()
     with pytest.raises(stoker.StokerError, match="comes first"):
-        make(whole, 1, fields={"frames": [T.RandomHorizontalFlip(), stoker.video.RandomClip(3)]})
+        make(whole, 1, transforms={"frames": [T.RandomHorizontalFlip(), stoker.video.RandomClip(3)]})
 
 
 def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:
@@ -339,7 +349,7 @@ def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:
     assert len({start for epoch in all_epochs for start in epoch.values()}) > 12
     assert starts(2, seed=5) == all_epochs[:2]
     assert starts(1, seed=6) != all_epochs[:1]
-    ranks = [starts(1, seed=5, rank=r, world_size=2)[0] for r in range(2)]
+    ranks = [starts(1, seed=5, ranks=stoker.Ranks(r, 2))[0] for r in range(2)]
     assert ranks[0] | ranks[1] == all_epochs[0]
 
 
@@ -448,7 +458,7 @@ def test_clips_of_a_list(make: Make, tmp_path: Path, binary: str, form: str) -> 
     subprocess.run([binary, "verify", str(tmp_path / "out"), "--decode"], check=True, capture_output=True, env=env)
     check(make(tmp_path / "out", batch_size=4, shuffle=True, drop_last=False))
     # Anywhere in the part, somewhere else in each epoch, the same for all ranks.
-    ranks = [make(f"{url}&clip.start=random", 1, seed=3, rank=r, world_size=2) for r in range(2)]
+    ranks = [make(f"{url}&clip.start=random", 1, seed=3, ranks=stoker.Ranks(r, 2)) for r in range(2)]
     seen = set()
     for _ in range(8):
         for loader in ranks:

@@ -48,7 +48,7 @@ def test_parts_of_a_split(make: Make, binary: str, tmp_path: Path, packed: bool)
     assert seen(make(f"{source}#split=train:0.8,val:0.1,test:*&part=val&split_seed=3", 7)) == all_of["val"]
     assert seen(make(source, 7, part="val", **parts | {"split_seed": 4})) != all_of["val"]
     # The order of an epoch is shuffled among ranks as that of any other data.
-    ranks = [seen(make(source, 7, part="train", shuffle=True, rank=r, world_size=2, **parts)) for r in (0, 1)]
+    ranks = [seen(make(source, 7, part="train", shuffle=True, ranks=stoker.Ranks(r, 2), **parts)) for r in (0, 1)]
     assert sorted(ranks[0] + ranks[1]) == sorted(all_of["train"])
     groups = [set(seen(make(source, 7, split="a:0.5,b:0.5", part=p, group="patient"))) for p in "ab"]
     assert not {n % 7 for n in groups[0]} & {n % 7 for n in groups[1]}
@@ -87,7 +87,7 @@ def test_fields(make: Make, tmp_path: Path, photos: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(10 * 4 * 4 * 3, dtype=np.uint8).reshape(10, 4, 4, 3))
     image = make(tmp_path / "x.npy", 5, kinds={"x": "image"}, rename={"x": "image"})
     assert np.array_equal(next(iter(image)).image, np.load(tmp_path / "x.npy")[:5])
-    wide = make(photos, 8, fields=SMALL, where="width >= 160 and label in (0, 2)")
+    wide = make(photos, 8, transforms=SMALL, where="width >= 160 and label in (0, 2)")
     assert set(np.concatenate([b.label for b in wide])) == {0, 2}
 
 
@@ -122,8 +122,8 @@ def test_command_line(make: Make, binary: str, photos: Path, tmp_path: Path) -> 
     out = tmp_path / "packs"
     run("pack", str(photos), str(out), *cut, "--images", "keep")
     for part in ("a", "b"):
-        whole = make(photos, 16, fields=SMALL, split="a:0.9,b:0.1", part=part, stratify="label")
-        packed = make(out / part, 16, fields=SMALL)
+        whole = make(photos, 16, transforms=SMALL, split="a:0.9,b:0.1", part=part, stratify="label")
+        packed = make(out / part, 16, transforms=SMALL)
         assert packed.num_records == whole.num_records
         for x, y in zip(packed, whole, strict=True):
             assert np.array_equal(x.image, y.image) and np.array_equal(x.label, y.label)

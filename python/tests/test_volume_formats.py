@@ -229,7 +229,7 @@ def test_dicom_without_loss(tmp_path: Path, syntax: UID, signed: bool, stored: i
     one = next(iter(got)).volume[0]
     assert one.dtype == want.dtype and np.array_equal(one, want)
     moves = [V.RandSpatialCrop((2, 4, 5))]
-    part = next(iter(stoker.Loader(str(folder), batch_size=1, fields={"volume": moves}))).volume[0]
+    part = next(iter(stoker.Loader(str(folder), batch_size=1, transforms={"volume": moves}))).volume[0]
     assert any(
         np.array_equal(part, one[z : z + 2, y : y + 4, x : x + 5]) for z in range(5) for y in range(6) for x in range(8)
     )
@@ -314,7 +314,7 @@ def test_pairs(tmp_path: Path, end: str) -> None:
         V.RandRotate90(0.5, 1, (0, 2)),
     ]
     moves.append(V.ResizeWithPadOrCrop((6, 5, 6)))
-    loader = stoker.Loader(url, batch_size=3, shuffle=True, seed=7, fields={"image": moves, "label": moves})
+    loader = stoker.Loader(url, batch_size=3, shuffle=True, seed=7, transforms={"image": moves, "label": moves})
     assert loader.num_records == 6
     first = []
     for _ in range(2):

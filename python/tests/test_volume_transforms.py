@@ -28,7 +28,7 @@ def write(folder: Path, shapes: list[tuple[int, ...]], kind: str = "int16") -> l
 
 
 def load(url: object, ops: list[st.Transform], **options: Any) -> np.ndarray:
-    loader = stoker.Loader(str(url), batch_size=4, fields={"volume": ops}, **options)
+    loader = stoker.Loader(str(url), batch_size=4, transforms={"volume": ops}, **options)
     return np.concatenate([batch.volume.copy() for batch in loader])
 
 
@@ -172,15 +172,15 @@ def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
     ]
     got = []
     for url in urls:
-        loader = stoker.Loader(str(url), batch_size=4, fields={"volume": ops}, shuffle=True, seed=5)
+        loader = stoker.Loader(str(url), batch_size=4, transforms={"volume": ops}, shuffle=True, seed=5)
         got.append([np.concatenate([b.volume.copy() for b in loader]) for _ in range(2)])
         assert not np.array_equal(got[-1][0], got[-1][1])
         assert np.array_equal(got[-1], got[0]), url
     view = stoker.Loader(
-        str(tmp_path / "a"), batch_size=4, fields={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
+        str(tmp_path / "a"), batch_size=4, transforms={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
     )
     other = stoker.Loader(
-        str(tmp_path / "packed"), batch_size=4, fields={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
+        str(tmp_path / "packed"), batch_size=4, transforms={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
     )
     for x, y in zip(view, other, strict=True):
         assert np.array_equal(x.volume, y.volume)
@@ -194,4 +194,4 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ([V.ScaleIntensityRange(3, 3)], "another number than a_min"),
     ):
         with pytest.raises(stoker.ConfigError, match=why):
-            stoker.Loader(f"volumes:{tmp_path}", batch_size=2, fields={"volume": ops})
+            stoker.Loader(f"volumes:{tmp_path}", batch_size=2, transforms={"volume": ops})

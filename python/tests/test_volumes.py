@@ -77,7 +77,7 @@ def test_parts_of_a_pack_of_any_size(tmp_path: Path, binary: str) -> None:
         fields = {"volume": [stoker.volume.RandSpatialCrop(size)]}
         seen = {}
         for at in (folder, tmp_path / "packed"):
-            for batch in stoker.Loader(at, batch_size=2, fields=fields, seed=3, **order):
+            for batch in stoker.Loader(at, batch_size=2, transforms=fields, seed=3, **order):
                 for row, record in zip(batch.volume, batch.index.tolist(), strict=True):
                     assert np.array_equal(seen.setdefault(record, row.copy()), row)
                     assert row.tobytes()[:32] in whole[record].tobytes()

@@ -96,10 +96,10 @@ def records(
         "keypoints": [],
         **more,
     }
-    loader = make(f"coco:{coco}/people.json?images=images&masks={masks}", 4, seed=SEED, fields=fields)
+    loader = make(f"coco:{coco}/people.json?images=images&masks={masks}", 4, seed=SEED, transforms=fields)
     record = 0
     for batch in loader:
-        for row in range(batch.rows):
+        for row in range(len(batch)):
             yield record, batch, row
             record += 1
     assert record == COUNT
@@ -249,9 +249,9 @@ def test_refusals(make: Make, coco: Path) -> None:
         (st.RandomIoUCrop(),): "differs from record to record",
     }.items():
         with pytest.raises(stoker.ConfigError, match=says):
-            make(url, 4, fields={"image": list(ops), "boxes": []})
+            make(url, 4, transforms={"image": list(ops), "boxes": []})
     with pytest.raises(stoker.ConfigError, match="the batch has none"):
-        make(url, 4, fields={"image": crop}, select=["image"])
+        make(url, 4, transforms={"image": crop}, select=["image"])
     for wrong in (
         lambda: st.RandomPerspective(1.5),
         lambda: st.ElasticTransform(sigma=-1.0),
@@ -307,15 +307,15 @@ def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: P
     subprocess.run([binary, "verify", str(tmp_path / "p")], check=True, capture_output=True)
     kept = []
     for source in (url, tmp_path / "p"):
-        batches = list(make(source, 4, seed=SEED, fields={"image": crop}))
-        rows = [np.array(b.masks[r]) for b in batches for r in range(b.rows)]
-        assert [len(m) for m in rows] == [len(b.boxes[r]) for b in batches for r in range(b.rows)]
+        batches = list(make(source, 4, seed=SEED, transforms={"image": crop}))
+        rows = [np.array(b.masks[r]) for b in batches for r in range(len(b))]
+        assert [len(m) for m in rows] == [len(b.boxes[r]) for b in batches for r in range(len(b))]
         kept.append(rows)
     assert all(np.array_equal(a, b) for a, b in zip(*kept, strict=True))
     assert sum(map(len, kept[0])) < sum(map(len, wanted))
     for fields, says in (({"masks": []}, "the batch has none"), ({"image": crop, "masks": crop}, "by themselves")):
         with pytest.raises(stoker.ConfigError, match=says):
-            make(url, 4, fields=fields)
+            make(url, 4, transforms=fields)
     done = subprocess.run(
         [binary, "pack", url, str(tmp_path / "q"), "--images", "raw", "--resize", "32"],
         capture_output=True,

@@ -92,8 +92,8 @@ def test_pack(binary: str, photos: Path, make: Make, web: Web) -> None:
         assert "is whole" in run(binary, "verify", f"{web.url}/{place}")
         assert "records" in run(binary, "inspect", f"{web.url}/{place}")
         crop = {"image": [T.RandomResizedCrop(32)]}
-        there = make(f"{web.url}/{place}?token=hunter2", batch_size=16, shuffle=True, seed=4, fields=crop)
-        same(make(web.data / "train", batch_size=16, shuffle=True, seed=4, fields=crop), there)
+        there = make(f"{web.url}/{place}?token=hunter2", batch_size=16, shuffle=True, seed=4, transforms=crop)
+        same(make(web.data / "train", batch_size=16, shuffle=True, seed=4, transforms=crop), there)
         told = json.dumps([there.state_dict(), there.stats(), there.info])
         assert "hunter2" not in told
         (network,) = there.stats()["engine"]["network"]
@@ -126,7 +126,7 @@ def test_formats(form: str, photos: Path, make: Make, web: Web) -> None:
             rows = "".join(f"{f},{f.parent.name}\n" for f in files)
             (web.data / "data/list.csv").write_text("path,label\n" + rows)
             name, options = "data/list.csv", "?image:image=path&label:label=label"
-    arguments = {"batch_size": 16, "shuffle": True, "seed": 1, "fields": fields or None}
+    arguments = {"batch_size": 16, "shuffle": True, "seed": 1, "transforms": fields or None}
     arguments = {k: v for k, v in arguments.items() if v is not None}
     here = make(f"{web.data}/{name}{options}", **arguments)
     # Behind a question mark stands what is for the server, behind #? what is for us.
@@ -194,8 +194,8 @@ def test_secrets_of_urls(
         (0, "probe", at("train"), "--seconds", "3"), (0, "probe", at("train"), "--last", "--json"),
     ):  # fmt: skip
         assert "hunter2" not in run(binary, *command, code=code), command
-    for where in ({"cache_dir": tmp_path / "near"}, {"stage": tmp_path / "scratch"}):
-        loader = make(at("train"), batch_size=64, fields={"image": [T.CenterCrop(48)]}, **where)
+    for where in (stoker.Cache(dir=tmp_path / "near"), stoker.Cache(stage=tmp_path / "scratch")):
+        loader = make(at("train"), batch_size=64, transforms={"image": [T.CenterCrop(48)]}, cache=where)
         assert sum(len(b.index) for b in loader) == 203
         told = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(os.getpid()))
         assert b"hunter2" not in told

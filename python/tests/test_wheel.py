@@ -23,7 +23,7 @@ import json, os, shutil, stoker, sys
 from stoker import transforms as T
 from stoker._binary import find_binary
 loader = stoker.Loader(sys.argv[1], batch_size=16, shuffle=True,
-                       fields={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]})
+                       transforms={"image": [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]})
 seen = sorted(i for images, labels in loader for i in labels.tolist())
 print(json.dumps({"rows": len(seen), "file": stoker.__file__, "binary": find_binary()}))
 """

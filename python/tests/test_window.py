@@ -141,7 +141,7 @@ def test_order(make: Make, rows: tuple[Path, list[int]]) -> None:
 def test_ranks_and_resume(make: Make, rows: tuple[Path, list[int]]) -> None:
     path, starts = rows
     want = windows(starts, 4, 1, 0)
-    ranks = [make(path, batch_size=8, shuffle="window:4", seed=1, rank=r, world_size=2) for r in range(2)]
+    ranks = [make(path, batch_size=8, shuffle="window:4", seed=1, ranks=stoker.Ranks(r, 2)) for r in range(2)]
     seen = []
     for loader in ranks:
         for step, batch in enumerate(loader):
@@ -152,7 +152,7 @@ def test_ranks_and_resume(make: Make, rows: tuple[Path, list[int]]) -> None:
     assert sorted(seen) == sorted(want[:160])
     assert state["shuffle"] == "window:4"
     for rank in range(4):
-        loader = make(path, batch_size=4, shuffle="window:4", seed=1, rank=rank, world_size=4)
+        loader = make(path, batch_size=4, shuffle="window:4", seed=1, ranks=stoker.Ranks(rank, 4))
         loader.load_state_dict(json.loads(json.dumps(state)))
         mine = indices(loader)
         assert mine[:4] == want[160 + rank : 176 : 4]
@@ -186,10 +186,10 @@ def test_refused(make: Make, rows: tuple[Path, list[int]], wrong: str) -> None:
 
 def test_too_little_memory(make: Make, rows: tuple[Path, list[int]]) -> None:
     with pytest.raises(stoker.ConfigError, match=r"window:\d+ fits"):
-        make(rows[0], batch_size=1, shuffle="window:5", memory="60MiB", threads=1)
+        make(rows[0], batch_size=1, shuffle="window:5", limits=stoker.Limits(memory="60MiB"), threads=1)
 
 
 def test_cache_memory_is_not_for_local_files(make: Make, rows: tuple[Path, list[int]]) -> None:
     with pytest.warns(RuntimeWarning, match="cache_memory is for data in other places"):
-        loader = make(rows[0], batch_size=8, cache_memory="1MiB")
+        loader = make(rows[0], batch_size=8, cache=stoker.Cache(memory="1MiB"))
     assert "cache_memory" not in loader.stats()["engine"]

@@ -106,7 +106,7 @@ def test_groups_are_splits_and_columns_are_chosen(make: Make, tmp_path: Path) ->
         make(tmp_path / "x.zarr", batch_size=4)
     assert make(f"{tmp_path}/x.zarr?split=test", batch_size=4).num_records == 5
     url = f"{tmp_path}/x.zarr?picture:image=train/image&label:label=train/label"
-    for batch in make(url, batch_size=6, shuffle=True, fields={"picture": [T.CenterCrop((9, 8))], "label": []}):
+    for batch in make(url, batch_size=6, shuffle=True, transforms={"picture": [T.CenterCrop((9, 8))], "label": []}):
         index = np.asarray(batch.index)
         np.testing.assert_array_equal(batch.picture, images[index])
         np.testing.assert_array_equal(batch.label, index % 10)

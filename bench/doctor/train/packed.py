@@ -23,7 +23,7 @@ def make_loader(args: Any) -> Any:
         drop_last=True,
         threads=args.workers or None,
         output="torch",
-        fields={"image": make_transforms(args.size)},
+        transforms={"image": make_transforms(args.size)},
     )
 
 

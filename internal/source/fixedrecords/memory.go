@@ -62,7 +62,7 @@ func (m *Memory) left() int64 {
 func (m *Memory) errLimit(need string, limit int64) error {
 	hint := "decompress it on disk"
 	if limit < MaxHeld {
-		hint += ", or set memory= to more"
+		hint += ", or set a larger memory"
 	}
 	return fmt.Errorf("decompressed it needs %s: %s", need+units.Bytes(limit), hint)
 }

@@ -21,7 +21,7 @@ func TestReadAllStopsAtTheLimit(t *testing.T) {
 		m.Use(WithLimit(t.Context(), limit))
 		var z zeros
 		_, err := m.ReadAll(&z, 1000)
-		if err == nil || !strings.Contains(err.Error(), "more memory than the limit of") || !strings.Contains(err.Error(), "set memory=") {
+		if err == nil || !strings.Contains(err.Error(), "more memory than the limit of") || !strings.Contains(err.Error(), "set a larger memory") {
 			t.Error(err)
 		}
 		if z.n > limit+1 {

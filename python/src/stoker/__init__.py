@@ -6,7 +6,7 @@
     from stoker import transforms as T
 
     loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
-                           fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
+                           transforms={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
     for epoch in range(3):
         for images, labels in loader:
             ...
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._fused import OnDevice
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
+    from ._options import Cache, Limits, OnError, Ranks
     from ._pack import PackResult, pack
     from ._pad import Buckets, Padded
     from ._plan import Plan, plan
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         "BatchesHeld",
         "BenchResult",
         "Buckets",
+        "Cache",
         "Column",
         "ConfigError",
         "ConvertResult",
@@ -68,8 +70,10 @@ if TYPE_CHECKING:
         "FieldInfo",
         "HeadroomResult",
         "InspectResult",
+        "Limits",
         "Loader",
         "OnDevice",
+        "OnError",
         "PackResult",
         "Padded",
         "Plan",
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
         "Profiler",
         "Ragged",
         "Record",
+        "Ranks",
         "RecordError",
         "SkippedRecords",
         "StateMismatch",
@@ -135,6 +140,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_fused": ("OnDevice",),
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
+    "_options": ("Cache", "Limits", "OnError", "Ranks"),
     "_pack": ("PackResult", "pack"),
     "_pad": ("Buckets", "Padded"),
     "_plan": ("Plan", "plan"),

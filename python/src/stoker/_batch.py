@@ -31,14 +31,16 @@ SOFT = "_soft"
 
 
 class Batch:
-    """One batch: an array per field, and the record numbers.
+    """One batch: a mapping of field names to arrays with one row per record.
 
-    Arrays are reached as ``batch["image"]`` or ``batch.image``; unpacking gives
-    the fields in order without the record numbers: ``images, labels = batch``. Where
-    MixUp or CutMix made soft labels, they take the place of the labels there;
-    by name both are there: ``batch.label`` and ``batch.label_soft``.
-    Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``; filled up by ``pad=``, as one array,
-    with their lengths in ``batch.NAME_length``.
+    ``batch["image"]`` and ``batch.image`` are an array. ``len(batch)`` is the number of rows: ``batch_size``, or less
+    in the last batch of an epoch without ``drop_last``. ``keys()``, ``values()`` and ``items()`` list the arrays of
+    ``transforms=`` first, in its order, then the other fields in the order of the source, and ``index``, the record
+    numbers, last. Iterating and unpacking give the arrays in that order without ``index``: ``images, labels = batch``.
+    Where MixUp or CutMix made soft labels, they take the place of the labels there; by name both are there:
+    ``batch["label"]`` and ``batch["label_soft"]``.
+    Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``; with ``stoker.Padded`` as one array,
+    with their lengths in ``batch["NAME_length"]``.
     The arrays lie in memory shared with the engine. They may be changed in place
     and stay valid as long as they, or views of them, are alive; then the engine
     uses the memory for another batch. Keep few batches, or copies.
@@ -46,18 +48,15 @@ class Batch:
     Attributes:
         epoch: the epoch that the batch belongs to.
         step: its number in the epoch, from 0.
-        rows: the number of records in it: ``batch_size``, or less in the last
-            batch of an epoch without ``drop_last``.
-        num_repeated: how many of them, at the end, have come before in the epoch,
-            so that each rank has as many rows (``uneven="pad"``).
+        num_repeated: how many rows, at the end, have come before in the epoch,
+            so that each rank has as many rows (``Ranks(uneven="pad")``).
     """
 
     __module__ = "stoker"
-    __slots__ = ("_arrays", "_beside", "epoch", "num_repeated", "rows", "step")
+    __slots__ = ("_arrays", "_beside", "_rows", "epoch", "num_repeated", "step")
 
     epoch: int
     step: int
-    rows: int
     num_repeated: int
 
     def __init__(
@@ -70,11 +69,11 @@ class Batch:
         num_repeated: int = 0,
     ) -> None:
         self._arrays = arrays
-        # Arrays that say something of others, and have no place of their own.
+        # Arrays that describe others are not unpacked.
         self._beside = beside
+        self._rows = rows
         self.epoch = epoch
         self.step = step
-        self.rows = rows
         self.num_repeated = num_repeated
 
     @property
@@ -82,7 +81,7 @@ class Batch:
         """Which rows have come before in the epoch: bool [rows], to leave them out of a metric."""
         index = self._arrays[INDEX]
         mask = index < 0  # all False, an array of the same library
-        mask[self.rows - self.num_repeated :] = True
+        mask[self._rows - self.num_repeated :] = True
         return mask
 
     def __getitem__(self, key: str | int) -> Any:
@@ -120,14 +119,18 @@ class Batch:
         return places
 
     def __len__(self) -> int:
-        """Return the number of arrays that unpacking gives."""
-        return len(self._places())
+        """Return the number of rows."""
+        return self._rows
 
     def __contains__(self, name: object) -> bool:
         return name in self._arrays
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._arrays]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an array by name, or ``default`` if there is none of that name."""
+        return self._arrays.get(name, default)
 
     def keys(self) -> list[str]:
         """Return the names of all arrays, ``index`` last."""
@@ -146,10 +149,10 @@ class Batch:
         arrays = {
             n: a.copy() if isinstance(a, np.ndarray | Ragged | Strings) else a.clone() for n, a in self._arrays.items()
         }
-        return Batch(arrays, self.epoch, self.step, self.rows, self._beside, self.num_repeated)
+        return Batch(arrays, self.epoch, self.step, self._rows, self._beside, self.num_repeated)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self._arrays, self.epoch, self.step, self.rows, self._beside, self.num_repeated)
+        return Batch, (self._arrays, self.epoch, self.step, self._rows, self._beside, self.num_repeated)
 
     def __repr__(self) -> str:
         parts = [f"{n}: {_described(a)}" for n, a in self._arrays.items()]

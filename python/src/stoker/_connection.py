@@ -158,7 +158,8 @@ class Connection:
         while self._ready is None:
             if not self._receive(deadline):
                 raise StokerTimeout(
-                    f"the engine did not open {config['source']} within {timeout:g} s; timeout= sets how long to wait"
+                    f"the engine did not open {config['source']} within {timeout:g} s; "
+                    "limits=stoker.Limits(timeout=SECONDS) sets how long to wait"
                 )
         ready, fds = self._ready
         try:
@@ -269,8 +270,8 @@ class Connection:
             raise BatchesHeld(
                 f"all {self.slots} batches that the engine has room for are still in use, so it cannot make "
                 "another one. A batch is in use while any of its arrays, or a view of one, is alive.\n"
-                "hint: keep copies (batch.copy(), or .clone() of a tensor), or make room with a larger prefetch= "
-                "or memory="
+                "hint: keep copies (batch.copy(), or .clone() of a tensor), or make room with "
+                "limits=stoker.Limits(prefetch=N, memory=SIZE)"
             )
         return deadline
 
@@ -526,7 +527,10 @@ class Connection:
             said = "the engine names nothing that it waits for: the batch may have come just now"
         else:
             waiting = said = (stopped(pid) or f"the engine (process {pid}) does not answer").partition("\n")[0]
-        return StokerTimeout(f"no batch within {timeout:g} s; {said}\nhint: timeout= sets how long to wait", waiting)
+        return StokerTimeout(
+            f"no batch within {timeout:g} s; {said}\nhint: limits=stoker.Limits(timeout=SECONDS) sets how long to wait",
+            waiting,
+        )
 
     def _engine_pid(self) -> int:
         """Return the number of the engine's process, also of one that somebody else has started."""

@@ -168,26 +168,28 @@ def open_device(name: Any) -> Device | None:
     return Cuda(torch, device)
 
 
-def feeder(device: Any, on_device: OnDevice | None, seed: int) -> BatchFeeder | None:
+def feeder(device: Any, seed: int) -> BatchFeeder | None:
     """Return what brings batches to the device that ``device=`` names, None where there is nothing to do.
 
     Raises:
-        ConfigError: there is no such device, or ``on_device`` is none.
+        ConfigError: there is no such device.
     """
-    if (found := wanted(device, on_device)) is None:
+    if (found := wanted(device)) is None:
         return None
-    return BatchFeeder(found, on_device, seed)
+    return BatchFeeder(found, work_on(device), seed)
 
 
-def wanted(device: Any, on_device: Any) -> Device | None:
-    """Return the device that ``device=`` and ``on_device=`` name together, None where batches are there already."""
-    if on_device is not None and not isinstance(on_device, OnDevice):
-        raise ConfigError(f"on_device={on_device!r} must be a stoker.OnDevice(...)")
+def work_on(device: Any) -> OnDevice | None:
+    """Return what is done on the device, None if batches are only copied."""
+    return device if isinstance(device, OnDevice) else None
+
+
+def wanted(device: Any) -> Device | None:
+    """Return the device that ``device=`` names, None where batches are there already."""
     if device is None:
-        if on_device is not None:
-            raise ConfigError('on_device= says what is done on the device that device= names: "cuda", or "cpu"')
         return None
-    found = open_device(device)
+    on_device = work_on(device)
+    found = open_device(device if on_device is None else on_device.device)
     return Cpu() if found is None and on_device is not None else found
 
 
@@ -228,7 +230,7 @@ class Feeder:
             warn(
                 f"{len(pinned)} of {slots} slots of the ring could be registered as pinned memory ({why}); "
                 "copies out of the others are staged and wait. Raise the limit of locked memory (ulimit -l), or set a "
-                "smaller memory=",
+                "smaller limits=stoker.Limits(memory=...)",
                 RuntimeWarning,
             )
         else:
@@ -353,7 +355,7 @@ class BatchFeeder:
             if self._label:
                 index = arrays.pop(INDEX)
                 arrays |= {self._label + SOFT: copies[-1], INDEX: index}
-            return Batch(arrays, batch.epoch, batch.step, batch.rows, batch._beside, batch.num_repeated)
+            return Batch(arrays, batch.epoch, batch.step, len(batch), batch._beside, batch.num_repeated)
 
         return self.feeder.begin(batch, tensors, rebuild, self._work(batch, places))
 

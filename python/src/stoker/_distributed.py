@@ -77,7 +77,7 @@ def _detect(env: Mapping[str, str]) -> tuple[int, int, str]:
     if half:
         warn(
             f"{half}: this process reads all of the data, as rank 0 of 1\n"
-            "hint: pass rank= and world_size= to the Loader, or start it with torchrun, mpirun or srun",
+            "hint: pass ranks=stoker.Ranks(rank, world_size) to the Loader, or start it with torchrun, mpirun or srun",
             RuntimeWarning,
         )
     return 0, 1, ""

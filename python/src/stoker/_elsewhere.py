@@ -1,4 +1,4 @@
-"""Names of torchvision and torch that Stoker does not have, and what to write instead."""
+"""Names of other libraries that Stoker does not have, and what to write instead."""
 
 from __future__ import annotations
 
@@ -28,6 +28,46 @@ ELSEWHERE: dict[str, str] = {
     "DataLoader": "write stoker.Loader(...), or from stoker.torch import DataLoader",
     "Dataset": 'write stoker.pack(dataset, "out"), then stoker.Loader("out", batch_size=N)',
 }
+
+
+# Arguments of other loaders, and of the option objects.
+_TRANSFORMS = "use transforms={'image': [...]}, or map= for a function"
+_RANKS = "use ranks=stoker.Ranks(rank, world_size)"
+ARGUMENTS: dict[str, str] = {
+    "pin_memory": "batches already lie in shared memory that can be copied from directly",
+    "persistent_workers": "the engine always lives as long as the loader",
+    "prefetch_factor": "use limits=stoker.Limits(prefetch=N), the number of batches built ahead",
+    "num_workers": "threads= are the engine's threads, workers= the processes of map=",
+    "collate_fn": "the engine puts batches together; functions go into map= and batch_map=",
+    "worker_init_fn": "random numbers of map= are set for each record",
+    "multiprocessing_context": "processes of map= are started as multiprocessing.set_start_method() says",
+    "generator": "use seed=",
+    **dict.fromkeys(("sampler", "batch_sampler"), "use batch_size=, shuffle= and seed="),
+    "order": "use shuffle=",
+    **dict.fromkeys(("pipelines", "transform", "fields", "batch_transforms"), _TRANSFORMS),
+    "batch": "use batch_size=",
+    **dict.fromkeys(("world", "num_replicas", "num_shards", "shard_id", "rank", "world_size"), _RANKS),
+    "on_device": "use device=stoker.OnDevice(...)",
+    "layout": 'use stoker.Field("image", [...], layout=...) in transforms=',
+    "pad": "use transforms={NAME: stoker.Padded(...)}",
+    "socket": "set STOKER_SOCKET in the environment",
+    "cache_dir": "use cache=stoker.Cache(dir=...)",
+    "cache_limit": "use cache=stoker.Cache(limit=...)",
+    "cache_memory": "use cache=stoker.Cache(memory=...)",
+}
+
+
+def argument(name: str, known: Iterable[str]) -> str:
+    """Return what to write instead of an argument, or the argument that is most like it."""
+    if name in ARGUMENTS:
+        return ARGUMENTS[name]
+    from . import _options
+
+    known = list(known)
+    for option, of in _options.GROUPS.items():
+        if option in known and name in of.__dataclass_fields__:
+            return f"use {option}=stoker.{of.__name__}({name}=...)"
+    return nearest(name, known)
 
 
 def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:

@@ -41,7 +41,7 @@ class Form:
     def specs(self, info: dict[str, Any]) -> list[ArraySpec]:
         """Return the arrays that the engine has described, in the order in which a batch has them."""
         specs = [ArraySpec(d, self.layout_of(d["name"]) == "channels_last") for d in info["arrays"]]
-        # `images, labels = batch` gives the arrays in the order of fields=, then the others.
+        # `images, labels = batch` gives the arrays in the order of transforms=, then the others.
         order = {name: i for i, name in enumerate(self.fields)}
         specs = sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
         for spec in specs:
@@ -162,7 +162,7 @@ class Epochs:
         if not self.ours:
             raise StokerError(
                 f"this loader belongs to process {self._pid}; a forked child cannot use it. Make a new "
-                "stoker.Loader in the child, with its own rank= and world_size= when they share the data"
+                "stoker.Loader in the child, with its own ranks=stoker.Ranks(rank, world_size) when they share the data"
             )
         if self.shut:
             raise StokerError("the loader was closed; make a new one")
@@ -284,7 +284,7 @@ class Epochs:
                 except EngineDied as error:
                     self._prepare_restart(error)
                 else:
-                    rows = batch.rows if batch is not None else _step.NONE
+                    rows = len(batch) if batch is not None else _step.NONE
                     return batch
         except (EngineDied, EngineRestarted, StokerTimeout) as error:
             # The next `for` tries again where this one stopped.

@@ -41,12 +41,13 @@ class EngineDied(StokerError):
     """The engine process ended and was not started again.
 
     A loader starts its engine again by itself, with a warning (``EngineRestarted``). This error means that the engine
-    ended while it opened the data, ended five times within a minute, or was started by another program (``socket=``).
-    The next ``for`` over the loader tries again and goes on with the batch after the last one delivered.
+    ended while it opened the data, ended five times within a minute, or was started by another program
+    (``STOKER_SOCKET``). The next ``for`` over the loader tries again and goes on with the batch after the last one
+    delivered.
 
     Attributes:
         returncode: exit code, or minus the signal's number; ``None`` when the
-            engine is not a child of this process (``socket=``).
+            engine is not a child of this process (``STOKER_SOCKET``).
         log: the last lines that the engine wrote, possibly empty.
         in_flight: the numbers of the records that it was decoding.
     """
@@ -137,7 +138,7 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def public(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make errors of ``function`` show no line of what lies below the user's call but one."""
+    """Make errors of ``function`` show one line of this package, and name the nearest argument for an unknown one."""
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -145,5 +146,17 @@ def public(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
         except StokerError as error:
             raise error.with_traceback(None) from None
+        except TypeError:
+            import inspect
+
+            known = inspect.signature(function).parameters
+            unknown = next((name for name in kwargs if name not in known), None)
+            if unknown is None or any(p.kind is p.VAR_KEYWORD for p in known.values()):
+                raise
+            from . import _elsewhere
+
+            of = function.__qualname__.removesuffix(".__init__")
+            hint = _elsewhere.argument(unknown, [n for n in known if n != "self"])
+        raise UnknownArgument(f"{of} has no argument {unknown!r}; {hint}")
 
     return call

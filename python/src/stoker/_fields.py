@@ -1,4 +1,4 @@
-"""What ``fields=`` may hold."""
+"""What ``transforms=`` may hold."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ._errors import ConfigError, nearest
+from ._options import LAYOUTS
+from ._pad import Padded
 from ._transform import Transform
 
-LAYOUTS = ("NHWC", "NCHW", "channels_last")
 MODES = ("L", "LA", "RGB", "RGBA")
 
 
 class Field:
     """An array of the batch that is made from a stored field.
 
-    Use it in ``fields=`` where one stored field feeds several arrays, or where
-    one of them needs an option of its own::
+    Use it in ``transforms=`` if one stored field feeds several arrays, or if an array needs an option of its own::
 
-        fields={
+        transforms={
             "global": stoker.Field("image", [stoker.transforms.RandomResizedCrop(224)]),
             "local": stoker.Field("image", [stoker.transforms.RandomResizedCrop(96, scale=(0.05, 0.4))]),
         }
@@ -28,8 +28,9 @@ class Field:
         transforms: what is done to each image, mask or array, in order; transforms of torchvision, or a ``Compose``
             of them, too. Boxes and key points follow those of
             their image by themselves; their own list is for what concerns them alone, such as
-            ``SanitizeBoundingBoxes``, and comes behind. Other fields take none.
-        layout: memory layout of this array; by default that of the loader.
+            ``SanitizeBoundingBoxes``, and comes behind. Other fields take none. ``stoker.Padded`` may come last.
+        layout: memory layout of the images: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for
+            torch, ``"channels_last"``: shape NCHW over memory NHWC.
         mask: the image is a mask of class numbers: one channel, moved by
             geometric transforms with nearest interpolation, never changed in value. Fields
             that are stored as masks are masks without being told, with rows of shape ``[H, W]``.
@@ -45,12 +46,12 @@ class Field:
     """
 
     __module__ = "stoker"
-    __slots__ = ("depth", "follow", "layout", "mask", "mode", "source", "transforms")
+    __slots__ = ("depth", "follow", "layout", "mask", "mode", "pad", "source", "transforms")
 
     def __init__(
         self,
         source: str,
-        transforms: Transform | Sequence[Transform | Callable[..., Any]] | Callable[..., Any] = (),
+        transforms: Transform | Padded | Sequence[Transform | Padded | Callable[..., Any]] | Callable[..., Any] = (),
         *,
         layout: str | None = None,
         mask: bool = False,
@@ -59,6 +60,7 @@ class Field:
         depth: int | None = None,
     ) -> None:
         self.source = source
+        transforms, self.pad = _padded(transforms)
         self.transforms, gray = as_transforms(transforms, source)
         if layout is not None and layout not in LAYOUTS:
             raise ConfigError(f"layout={layout!r}; {nearest(str(layout), LAYOUTS)}")
@@ -75,7 +77,7 @@ class Field:
         self.depth = depth
 
     def __repr__(self) -> str:
-        parts = [repr(self.source), repr(list(self.transforms))]
+        parts = [repr(self.source), repr([*self.transforms, *([self.pad] if self.pad else [])])]
         if self.layout is not None:
             parts.append(f"layout={self.layout!r}")
         if self.mask:
@@ -87,6 +89,11 @@ class Field:
         if self.depth is not None:
             parts.append(f"depth={self.depth}")
         return f"Field({', '.join(parts)})"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the field comes as it is stored, but for ``pad``."""
+        return not (self.transforms or self.mask or self.layout or self.follow or self.mode or self.depth)
 
     def to_config(self, name: str, layout: str) -> dict[str, Any]:
         """Return the form that the engine reads."""
@@ -108,7 +115,7 @@ class Field:
 
 
 # Transforms of torchvision and timm may stand where Stoker's do.
-FieldSpec = Transform | Sequence[Transform | Callable[..., Any]] | Callable[..., Any] | Field
+FieldSpec = Transform | Padded | Sequence[Transform | Padded | Callable[..., Any]] | Callable[..., Any] | Field
 _LIBRARIES = ("torchvision.", "timm.", "torch.nn.")
 
 
@@ -121,14 +128,14 @@ def as_transforms(value: object, name: str) -> tuple[tuple[Transform, ...], bool
     if isinstance(value, Transform) or _is_foreign(value):
         value = (value,)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise ConfigError(f"fields[{name!r}] is {value!r}; it must be a list of transforms or a stoker.Field")
+        raise ConfigError(f"transforms[{name!r}] is {value!r}; it must be a list of transforms or a stoker.Field")
     for t in value:
         if isinstance(t, type) and (issubclass(t, Transform) or t.__module__.startswith(_LIBRARIES)):
-            raise ConfigError(f"fields[{name!r}]: {t.__name__} is a class; write {t.__name__}(...)")
+            raise ConfigError(f"transforms[{name!r}]: {t.__name__} is a class; write {t.__name__}(...)")
         if not isinstance(t, Transform) and not _is_foreign(t):
             raise ConfigError(
-                f"fields[{name!r}]: {t!r} is not a transform of stoker or torchvision; the engine runs outside Python, "
-                "so Python functions go into map= or batch_map="
+                f"transforms[{name!r}]: {t!r} is not a transform of stoker or torchvision; the engine runs outside "
+                "Python, so Python functions go into map= or batch_map="
             )
     if all(isinstance(t, Transform) for t in value):
         return tuple(value), False
@@ -149,7 +156,7 @@ def _translated(transforms: Sequence[Any], name: str) -> tuple[tuple[Transform, 
         names = [n for t in _parts(transforms) if (n := type(t).__name__) in str(reason)]
         twins = [step for n in names if (step := known.get(n) or ELSEWHERE.get(n))]
         step = next(iter(twins), reason.step or "Python functions go into map= or batch_map=")
-        raise ConfigError(f"fields[{name!r}]: {reason}; {step}") from None
+        raise ConfigError(f"transforms[{name!r}]: {reason}; {step}") from None
     return tuple(program.ops), program.mode == "L"
 
 
@@ -161,22 +168,46 @@ def _parts(transforms: Sequence[Any]) -> list[Any]:
     return parts
 
 
-def parse_fields(fields: Mapping[str, FieldSpec] | Sequence[str] | None) -> tuple[dict[str, Field], list[str]]:
-    """Return the image arrays by name, and the stored fields to restrict the batch to."""
-    if fields is None:
-        return {}, []
-    if isinstance(fields, Mapping):
-        out = {}
-        for name, value in fields.items():
-            if not isinstance(name, str) or not name:
-                raise ConfigError(f"fields: the name {name!r} must be a string")
-            if name == "index":
-                raise ConfigError("fields: 'index' is the name of the record numbers, which each batch has")
-            out[name] = value if isinstance(value, Field) else Field(name, value)
-        return out, []
-    if isinstance(fields, Sequence) and not isinstance(fields, str) and all(isinstance(f, str) for f in fields):
-        return {}, list(fields)
-    raise ConfigError(
-        f"fields={fields!r}; it must be a list of names, or a dict such as "
-        '{"image": [stoker.transforms.CenterCrop(224)]}'
-    )
+def _padded(value: Any) -> tuple[Any, Padded | None]:
+    """Return a list without the padding at its end, and the padding."""
+    if isinstance(value, Padded):
+        return (), value
+    if isinstance(value, Sequence) and value and isinstance(value[-1], Padded):
+        return value[:-1], value[-1]
+    return value, None
+
+
+def parse_transforms(transforms: Mapping[str, FieldSpec] | None) -> dict[str, Field]:
+    """Return the arrays that ``transforms=`` names."""
+    if transforms is None:
+        return {}
+    if not isinstance(transforms, Mapping):
+        raise ConfigError(
+            f'transforms={transforms!r}; it must be a dict such as {{"image": [stoker.transforms.CenterCrop(224)]}}'
+        )
+    out = {}
+    for name, value in transforms.items():
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"transforms: the name {name!r} must be a string")
+        if name == "index":
+            raise ConfigError("transforms: 'index' is the name of the record numbers, which each batch has")
+        out[name] = value if isinstance(value, Field) else Field(name, value)
+    return out
+
+
+def outputs(fields: Mapping[str, Field], layout: str) -> list[dict[str, Any]]:
+    """Return the arrays that the engine makes of images, masks and sound, as it reads them."""
+    return [f.to_config(name, layout) for name, f in fields.items() if not (f.pad and f.is_plain)]
+
+
+def pads(fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Return what the engine is to fill up, by array."""
+    return {name: f.pad.to_config() for name, f in fields.items() if f.pad}
+
+
+def check_layouts(fields: Mapping[str, Field], output: str, mapped: bool) -> None:
+    """Refuse a layout that only batches of torch have."""
+    for name, f in fields.items():
+        if f.layout == "channels_last" and (output != "torch" or mapped):
+            why = 'with NumPy it is called "NHWC"' if not mapped else "map= and batch_map= decide it themselves"
+            raise ConfigError(f'transforms[{name!r}]: layout="channels_last" is for output="torch"; {why}')

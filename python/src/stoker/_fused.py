@@ -32,19 +32,20 @@ class Draw(NamedTuple):
 
 
 class OnDevice:
-    """What is done to the images of a batch on the device that ``device=`` names, in one kernel.
+    """Brings batches to a device, where one kernel works on their images.
 
     ::
 
-        stoker.OnDevice("bfloat16", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), flip=0.5,
+        device=stoker.OnDevice("bfloat16", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), flip=0.5,
                         layout="channels_last")
 
     Images then travel as the bytes that transforms leave, and become numbers there: bytes of 0 to 255 numbers of 0 to
     1, then ``(x - mean) / std``. Images are rows of 8 or 16 bits or floats, all of one size; what else is in the batch
-    comes as it is. On the CPU (``device="cpu"``) the same is done by PyTorch.
+    comes as it is. On the CPU the same is done by PyTorch.
 
     Args:
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``, or torch's.
+        device: where batches are wanted: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
         mean: what is taken off each channel, one number or one per channel, of the scaled values.
         std: what it is then divided by.
         scale: make 0 to 1 of whole numbers first, as ``ToDtype(scale=True)`` does.
@@ -65,6 +66,7 @@ class OnDevice:
         self,
         dtype: Any = "float32",
         *,
+        device: Any = "cuda",
         mean: float | Sequence[float] = 0.0,
         std: float | Sequence[float] = 1.0,
         scale: bool = True,
@@ -78,7 +80,7 @@ class OnDevice:
         name = str(dtype).removeprefix("torch.")
         if name not in _DTYPES:
             raise ConfigError(f"dtype={dtype!r}; {nearest(name, _DTYPES)}")
-        self.dtype = name
+        self.dtype, self.device = name, device
         self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
         if any(s == 0 for s in self.std):
             raise ConfigError(f"std={std!r} must not be 0")

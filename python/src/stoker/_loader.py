@@ -6,34 +6,23 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import _columns, _device, _map, _options, _state, _view
+from . import _columns, _device, _fields, _map, _options, _state, _view
 from ._batch import Batch
 from ._columns import Column
 from ._connection import Position
 from ._dataset import Dataset
 from ._distributed import found_rank, local_world_size
 from ._epochs import Epochs, Form
-from ._errors import ConfigError, StokerError, public, warn
-from ._fields import FieldSpec, parse_fields
+from ._errors import StokerError, public, warn
+from ._fields import FieldSpec
 from ._fused import OnDevice
-from ._pad import Buckets, Padded, parse_bucket, parse_pads
-from ._transform import Transform
+from ._options import Cache, Limits, OnError, Ranks
+from ._pad import Buckets, parse_bucket
 
 if TYPE_CHECKING:
     from typing import NoReturn
-
-_ARGUMENTS = [
-    "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "uneven", "output", "layout", "batch_transforms",
-    "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
-    "repair_from", "max_bad", "quarantine",
-    "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
-    "sequence_pad",
-    "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
-    "kinds", "resolution", "dedupe", "tensors", "tensors_of", "map", "batch_map", "workers", "cache", "cache_dir",
-    "cache_limit", "cache_memory", "stage", "peers", "peers_self", "device", "on_device",
-]  # fmt: skip
 
 
 class Loader:
@@ -42,7 +31,7 @@ class Loader:
     ::
 
         loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
-                               fields={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
+                               transforms={"image": [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]})
         for epoch in range(3):
             for batch in loader:            # batch["image"], batch.image, or images, labels = batch
                 ...
@@ -62,33 +51,52 @@ class Loader:
         source: path or URL of a pack, of a folder of images, or of other data: ``stoker formats`` lists the
             formats. Some take several files, such as ``shards/train-{0000..0127}.tar``. Or a dataset of
             ``stoker.open``, with its views.
-        batch_size: records per batch and rank.
-        fields: the transforms of each image, mask or array, ``{"image": [...]}``; other fields
-            but images and masks come along. Several arrays may be made from one stored field
-            with ``stoker.Field``. A list of names gives those fields as they are stored.
-            Default: all fields as stored, which needs images of one size: that of the first record.
+        batch_size: records per batch and rank, 1 to 1,048,576.
         shuffle: ``True``: a new order in each epoch, any record at any place; otherwise the order of the source.
             ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
-            that storage which answers late or by the request is read in large pieces. ``"auto"``: the former where
-            that costs nothing, otherwise the latter; ``info["order"]`` says which one and why.
+            that slow storage is read in large pieces. ``"auto"``: ``True`` if that costs nothing, otherwise windows;
+            ``info["order"]`` says which one and why.
         seed: all random numbers, of the order and of the transforms, depend on it.
-        drop_last: leave out the records of an epoch that do not fill a batch on every rank.
+        drop_last: skip the records of an epoch that do not fill a batch on every rank.
             Otherwise the last batch is smaller, and may be empty on some ranks.
-        uneven: what becomes of the last records where they cannot be shared evenly among the ranks. ``"exact"``: each
-            record once; a rank may have fewer rows than another one in the last batch, or none. ``"pad"``: each rank
-            has as many, records from the beginning of the epoch come again; ``batch.repeated`` says which rows.
-            ``"drop"``: each rank has as many, those behind are left out.
-        output: ``"numpy"`` or ``"torch"``. Either way the arrays are views of shared memory.
-        device: where batches are wanted, ``"cuda"`` or ``"cuda:1"``, with ``output="torch"``. The ring is registered
+        bucket: batches of records of about the same length or proportions: the name of a field, or
+            ``stoker.Buckets``.
+        transforms: the transforms of each image, mask, recording or array, ``{"image": [...]}``; other fields
+            but images and masks come along. ``stoker.Field`` makes several arrays from a stored field, or sets
+            options of an array. Transforms of whole batches, such as MixUp, come last in a list. ``stoker.Padded``,
+            last in a list or alone, makes one array of rows of different lengths: ``{"tokens": stoker.Padded(0)}``.
+            Default: all fields as stored, which needs images of one size: the size of the first record.
+        output: ``"numpy"`` or ``"torch"``. In both cases the arrays are views of shared memory.
+        device: where batches are wanted: ``"cuda"`` or ``"cuda:1"``; batches are then torch's. ``stoker.OnDevice``
+            also casts, normalises, flips and mixes images there, in one kernel. The ring is registered
             as pinned memory, and batches are copied on a stream of their own, one ahead of the loop, which does not
-            wait for them. ``batch.index`` and texts stay in the program's memory.
-        on_device: what is done to images there, in one kernel: ``stoker.OnDevice("bfloat16", mean=..., std=...)``. They
-            travel as bytes; ``layout`` and MixUp are its own then. With ``device="cpu"`` PyTorch does the same.
-        layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
-            ``"channels_last"``: shape NCHW over memory NHWC.
-        bucket: batches of records of about the same length or proportions: the name of a field, or ``stoker.Buckets``.
-        pad: arrays of rows of different lengths that come as one array, ``{"tokens": stoker.Padded(multiple=8)}``;
-            a number stands for a Padded with that value. Their lengths are then in ``batch.tokens_length``.
+            wait for them. ``batch["index"]`` and texts stay in the program's memory.
+        map: a function of yours for each record, called after everything that the engine does. It gets a dict of
+            views of the batch's memory, ``{"image": array of HWC, "label": 3}``, and returns a mapping of names to
+            arrays, numbers, texts, or lists for rows of different lengths: those are then in the batches. Random
+            numbers that it draws depend on (seed, epoch, record) alone.
+        batch_map: a function for each batch, called after ``map``: it gets a Batch of NumPy arrays and returns a
+            mapping of names to arrays, or the Batch, changed in place.
+        workers: Python processes that run ``map`` and ``batch_map``; 0 runs them in this one. Default: one per core
+            of this rank.
+        threads: decoding threads of the engine. Default: one per core; if several ranks run on this
+            machine (torchrun, MPI, Slurm), each engine takes its part of the cores.
+        cache: ``"auto"``: folders of JPEGs are cached in a format that decodes several times as fast, with the same
+            pixels, in the user's cache folder, usually all of them in the first epoch: while batches wait for the loop
+            at no cost, else as many as leave 0.7 of the speed. From the second epoch on the folder is as
+            fast as a pack. ``False``, or ``STOKER_CACHE=off`` in the environment for ``"auto"``: nothing is
+            cached. ``True`` also caches other remote data (buckets, web servers, NFS) as it is, so that later epochs
+            and other jobs read only the rest. ``stoker.Cache`` sets the folder, its limit, a cache in memory, a copy
+            on a local disk, or peers. ``stats()["engine"]["cache_disk"]`` shows what the cache saves;
+            ``stoker cache`` shows and removes what is cached.
+        limits: memory, batches built ahead, and the time to wait: ``stoker.Limits(memory="2GB", timeout=60)``.
+        ranks: which part of each global batch is for this process: ``stoker.Ranks(rank, world_size)``. Default: as
+            torch.distributed, torchrun, MPI or Slurm say.
+        on_error: ``"raise"`` raises ``RecordError`` for a record that cannot be read or decoded. ``"skip"`` replaces
+            it by the next good record and counts it (``SkippedRecords`` warning at the end of the epoch).
+            ``stoker.OnError`` sets how many records may be bad, a file that lists them, or another copy to read from.
+        apply_orientation: turn images as their EXIF orientation says. Default: leave them as
+            they are stored, as torchvision does.
         where: an expression; records for which it does not hold are left out: ``"label < 10 and width >= 224"``.
         split: cut the records into parts, ``"train:0.9,val:0.1"`` or a dict, of which ``part`` is the one that is
             wanted. Of data with parts of its own (CIFAR) it may be one of their names.
@@ -109,64 +117,6 @@ class Loader:
             to be known of all records (means, vocabularies) is found out once, of those for which ``where`` holds,
             before ``split``.
         tensors_of: a pack or another source with tensors: the same are made here, with its means and vocabularies.
-        batch_transforms: transforms of whole batches, such as MixUp.
-        map: a function of yours for each record, behind everything that the engine does. It is given a dict of views
-            of the batch's memory, ``{"image": array of HWC, "label": 3}``, and returns a mapping of names to arrays,
-            numbers, texts, or lists for rows of different lengths: those are then in the batches. Random numbers that
-            it draws depend on (seed, epoch, record) alone.
-        batch_map: a function for each batch, behind ``map``: it is given a Batch of NumPy arrays and returns a
-            mapping of names to arrays, or the Batch, changed in place.
-        workers: Python processes that run ``map`` and ``batch_map``; 0 runs them in this one. Default: one per core
-            of this rank.
-        apply_orientation: turn images as their EXIF orientation says. Default: leave them as
-            they are stored, as torchvision does.
-        rank: number of this process, from 0. Default: that of torch.distributed, torchrun (``RANK``),
-            MPI (``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``) or Slurm (``SLURM_PROCID``), else 0.
-            ``info["rank_from"]`` names the variables. A launcher that sets a rank without the
-            number of ranks gives a warning.
-        world_size: number of processes that share each global batch; with ``rank``.
-        threads: decoding threads of the engine. Default: one per core; where several ranks run on this
-            machine (torchrun, MPI, Slurm), each engine takes its part of the cores.
-        num_workers: another name for ``threads``, for code that knows it.
-        memory: upper limit for ring, look-ahead, read buffers and scratch, in bytes or as
-            ``"2GB"``. Default: a quarter of what is free, shared by the ranks on this machine.
-        prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small
-            ones. A number that does not fit ``memory`` is refused.
-        lookahead: the part of ``memory`` for what is read before a batch has room for it, in
-            bytes or as ``"256MiB"``. Default: up to a quarter of the memory.
-        cache: ``"auto"``: what is read of folders of JPEGs is kept in a form that decodes several times as fast,
-            with the same pixels, in the user's cache folder, usually all of them in the first epoch: while batches wait
-            for the loop at no cost, else as many as leave 0.7 of the speed. From the second epoch on the folder is as
-            fast as a pack. ``False``, or ``STOKER_CACHE=off`` in the environment in the place of ``"auto"``: nothing is
-            kept. With ``True``, of other data in other places (buckets, web servers, NFS) what is read is kept as it
-            is, as far as there is room, so that later epochs and other jobs read only the rest of it.
-            ``stats()["engine"]["cache_disk"]`` says what that saves. Naming a folder or a limit asks for it too.
-            ``stoker cache`` shows and removes what is there.
-        cache_dir: another folder for that, on a fast disk of this machine. Default: ``STOKER_CACHE_DIR``, else
-            ``stoker`` in ``XDG_CACHE_HOME``.
-        cache_limit: the most bytes that the whole folder may take, a number or ``"50GB"``. Default: what
-            ``stoker cache limit`` has set, else a tenth of what is free, at most 20 GiB.
-        cache_memory: the part of ``memory`` in which what is read of data in other places (buckets, web servers) is
-            kept, so that later epochs read only the rest of it, in bytes or as ``"20GB"``.
-            ``stats()["engine"]["cache_memory"]`` says what it saves.
-        stage: a folder on a disk of this machine in which data in other places is copied while it is read: the
-            first epoch runs at the pace of the bucket, later ones and other jobs read the copy.
-            ``stats()["engine"]["stage"]`` says how far it is. In the place of ``cache``.
-        peers: the addresses of all nodes, ``host:port``, of which each keeps a part of data in other places in its
-            ``cache_dir`` and gives it to the others. They share a secret in ``STOKER_PEERS_TOKEN``.
-        peers_self: which of them is this node. Default: ``STOKER_PEERS_SELF``, else the one with an address of it.
-        on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
-            replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch). The next good
-            record of the source takes its place, on all ranks and after every restart the same. Failures of the
-            store, the network or the machine are retried and then raised as ``StokerError``; they replace nothing.
-            ``"repair"`` reads records that are damaged from ``repair_from``, and is ``"raise"`` for all others.
-        repair_from: with ``on_error="repair"``, the path or URL of another copy of the pack. ``stats()["repaired"]``
-            counts the records that came from it.
-        max_bad: with ``on_error="skip"``, how many records may be bad: a number, or a share of the records that this
-            rank reads, such as ``0.05`` or ``"5%"``. More end the epoch with a ``StokerError`` that counts them by
-            reason. Default: 5%, but at least 10 records.
-        quarantine: with ``on_error="skip"``, a text file of bad records, one JSON object per line. Those in it are not
-            read again, and others are added.
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
             records: ``input`` and, one token further, ``target``. Nothing is written for it. ``info["sequences"]``
             says what came of the documents, with what is dropped or padded.
@@ -178,9 +128,6 @@ class Loader:
         sequence_shift: without it there is ``tokens`` in the place of ``input`` and ``target``.
         sequence_dtype: ``"int32"`` or ``"int64"``; by default tokens are as they are stored.
         sequence_pad: the token that fills up sequences.
-        timeout: seconds to wait for a batch before StokerTimeout is raised. The engine retries failures of the store
-            or the network within this time, and those that seldom pass (refused access, no memory) for 15 seconds.
-        socket: path of the socket of a running ``stoker serve``, to use that engine.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -204,9 +151,22 @@ class Loader:
         source: str | os.PathLike[str] | Dataset,
         batch_size: int = 1,
         *,
-        fields: Mapping[str, FieldSpec] | Sequence[str] | None = None,
+        shuffle: bool | str = False,
+        seed: int = 0,
+        drop_last: bool = False,
         bucket: Buckets | str | None = None,
-        pad: Mapping[str, Padded | float] | None = None,
+        transforms: Mapping[str, FieldSpec] | None = None,
+        output: Literal["numpy", "torch"] = "numpy",
+        device: str | OnDevice | Any = None,
+        map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
+        batch_map: Callable[[Batch], Any] | None = None,
+        workers: int | None = None,
+        threads: int | None = None,
+        cache: bool | Literal["auto"] | Cache = "auto",
+        limits: Limits | None = None,
+        ranks: Ranks | None = None,
+        on_error: Literal["raise", "skip"] | OnError = "raise",
+        apply_orientation: bool = False,
         where: str | None = None,
         split: str | Mapping[str, float | int | str] | None = None,
         part: str | None = None,
@@ -221,48 +181,13 @@ class Loader:
         dedupe: bool | Sequence[str] = False,
         tensors: Mapping[str, Sequence[str | Column]] | None = None,
         tensors_of: str | os.PathLike[str] | None = None,
-        shuffle: bool | str = False,
-        seed: int = 0,
-        drop_last: bool = False,
-        uneven: str = "exact",
-        output: str = "numpy",
-        layout: str | None = None,
-        device: Any = None,
-        on_device: OnDevice | None = None,
-        batch_transforms: Sequence[Transform] = (),
-        map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
-        batch_map: Callable[[Batch], Any] | None = None,
-        workers: int | None = None,
-        apply_orientation: bool = False,
-        rank: int | None = None,
-        world_size: int | None = None,
-        threads: int | None = None,
-        num_workers: int | None = None,
-        memory: int | str | None = None,
-        prefetch: int | None = None,
-        lookahead: int | str | None = None,
-        cache: bool | str = "auto",
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        cache_memory: int | str | None = None,
-        stage: str | os.PathLike[str] | None = None,
-        peers: Sequence[str] | None = None,
-        peers_self: str | None = None,
-        on_error: str = "raise",
-        repair_from: str | os.PathLike[str] | None = None,
-        max_bad: float | str | None = None,
-        quarantine: str | os.PathLike[str] | None = None,
-        timeout: float = 300.0,
-        socket: str | os.PathLike[str] | None = None,
         sequence_length: int | None = None,
         sequence_packing: str = "stream",
         sequence_fields: Sequence[str] = (),
         sequence_shift: bool = True,
         sequence_dtype: str | None = None,
         sequence_pad: int = 0,
-        **unknown: NoReturn,
     ) -> None:
-        _options.refuse_unknown(unknown, _ARGUMENTS)
         sequences = None
         if isinstance(source, Dataset):
             self.source, sequences, map = source.for_loader(map)  # noqa: A001
@@ -274,20 +199,19 @@ class Loader:
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
         self.output = "torch" if device is not None else _options.choice("output", output, ("numpy", "torch"))
-        feeder = _device.feeder(device, on_device, self.seed)
+        feeder = _device.feeder(device, self.seed)
         functions = _map.stage(map, batch_map, workers, self.seed, self.output)
-        if on_device is not None and layout is not None:
-            raise ConfigError(f"layout={layout!r}: with on_device= it is OnDevice(layout=)")
-        self.layout = _options.layout(layout, self.output, functions is not None or on_device is not None)
-        self.rank, self.world_size, rank_from = found_rank(rank, world_size)
-        timeout = _options.seconds("timeout", timeout)
-        if threads is None:
-            threads = num_workers
-        socket = None if socket is None else os.path.abspath(os.path.expanduser(os.fspath(socket)))
-        parsed, only = parse_fields(fields)
+        # Functions get images as the libraries of NumPy have them.
+        plain = functions is not None or isinstance(device, OnDevice)
+        layout = "NCHW" if self.output == "torch" and not plain else "NHWC"
+        limits = _options.group("limits", limits, Limits)
+        ranks = _options.group("ranks", ranks, Ranks)
+        self.rank, self.world_size, rank_from = found_rank(ranks.rank, ranks.world_size)
+        fields = _fields.parse_transforms(transforms)
+        _fields.check_layouts(fields, self.output, plain)
         config = {
             "source": self.source,
-            "pad": parse_pads(pad),
+            "pad": _fields.pads(fields),
             "bucket": parse_bucket(bucket),
             "view": _view.to_config(
                 where, split, part, split_seed, stratify, group, select, drop, rename, kinds, resolution, dedupe
@@ -298,39 +222,31 @@ class Loader:
             "window": window,
             "seed": self.seed,
             "drop_last": self.drop_last,
-            "uneven": _options.choice("uneven", uneven, ("exact", "pad", "drop")),
             "rank": self.rank,
             "world_size": self.world_size,
             "local_world_size": local_world_size(),
             "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
-            "memory": _options.size("memory", memory),
-            "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
-            "lookahead": _options.size("lookahead", lookahead),
-            **_options.caching(cache, cache_dir, cache_limit),
-            "cache_memory": _options.size("cache_memory", cache_memory),
-            "peers": list(peers or []),
-            "peers_self": peers_self or "",
-            "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
-            **_options.errors(on_error, max_bad, quarantine, timeout),
-            "repair_from": "" if repair_from is None else _options.source_url(repair_from),
-            "outputs": [f.to_config(name, self.layout) for name, f in parsed.items()],
-            "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
-            "fields": only,
+            **limits.to_config(),
+            **ranks.to_config(),
+            **_options.caching(cache),
+            **_options.failing(on_error),
+            "outputs": _fields.outputs(fields, layout),
+            "layout": layout,
             "apply_orientation": bool(apply_orientation),
-            "batch_ops": [t.to_config() for t in batch_transforms],
             "sequence": sequences
             or _options.sequence(
                 sequence_length, sequence_packing, sequence_fields, sequence_shift, sequence_dtype, sequence_pad
             ),
         }
-        form = Form(self.batch_size, self.output, self.layout, parsed)
-        self._epochs = epochs = Epochs(config, form, timeout, socket, functions, feeder)
+        form = Form(self.batch_size, self.output, layout, fields)
+        socket = os.environ.get("STOKER_SOCKET")
+        self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, functions, feeder)
         epochs.connect()
         if feeder is not None:
             weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())
         if functions is not None:
             weakref.finalize(self, functions.close)
-            if prefetch is None:
+            if limits.prefetch is None:
                 epochs.widen(functions.wants)
         self.info = epochs.info = epochs.live().info
         self.info |= {"rank": self.rank, "world_size": self.world_size, "rank_from": rank_from}
@@ -435,7 +351,7 @@ class Loader:
         how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
         replaced records, ``restarts`` how often the engine was started again,
         ``repaired`` the number of damaged records that were read again, from the
-        ``store`` instead of a cache and from the ``copy`` of ``repair_from``, ``map`` the seconds
+        ``store`` instead of a cache and from the ``copy`` that ``repair_from`` names, ``map`` the seconds
         that the user's functions took in all processes, and how often a worker was started again.
         ``engine`` has the counters of the engine (empty when it is not there): per stage busy time,
         records and queue; bytes read, memory, and what it is waiting for. docs/reference/protocol.md

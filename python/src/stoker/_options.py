@@ -1,4 +1,4 @@
-"""Checking the arguments of Loader."""
+"""The option objects of Loader, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -6,29 +6,198 @@ import operator
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Literal, TypeVar
 
-from ._errors import ConfigError, UnknownArgument, nearest
-from ._fields import LAYOUTS
+from ._errors import ConfigError, nearest, public
 from ._units import parse_bytes
 
-# What people know from other loaders, and what there is instead.
-_ELSEWHERE = {
-    "pin_memory": "batches already lie in shared memory that can be copied from directly",
-    "persistent_workers": "the engine always lives as long as the loader",
-    "prefetch_factor": "use prefetch=, the number of batches made ahead",
-    "collate_fn": "the engine puts batches together; functions go into map= and batch_map=",
-    "worker_init_fn": "random numbers of map= are set for each record",
-    "multiprocessing_context": "processes of map= are started as multiprocessing.set_start_method() says",
-    "generator": "use seed=",
-    "sampler": "use shuffle= and seed=, rank= and world_size=",
-    "batch_sampler": "use batch_size=, shuffle= and seed=",
-    "order": "use shuffle=",
-    "pipelines": "use fields=",
-    "transform": "use fields={'image': [...]}, or map= for a function",
-    "transforms": "use fields={'image': [...]}, or map= for a function",
-    "device": "copy the arrays of a batch to the device yourself",
-}
+LAYOUTS = ("NHWC", "NCHW", "channels_last")
+_Group = TypeVar("_Group")
+_Path = str | os.PathLike[str]
+
+
+class _Options:
+    """A group of options, checked when it is made; its repr lists what was set."""
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        self.to_config()
+
+    def __repr__(self) -> str:
+        of: Any = self
+        set_ = ((f, getattr(self, f.name)) for f in fields(of))
+        return f"{type(self).__name__}({', '.join(f'{f.name}={v!r}' for f, v in set_ if v != f.default)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Cache(_Options):
+    """What a loader keeps of the data that it reads: ``cache=stoker.Cache(limit="50GB")``.
+
+    Args:
+        disk: ``True`` caches files on a disk, ``False`` does not. ``"auto"``: folders of JPEGs are cached, and all
+            data if ``dir``, ``limit`` or ``peers`` is set.
+        dir: the folder of the cache, on a fast disk of this machine. Default: ``STOKER_CACHE_DIR``, else ``stoker``
+            in ``XDG_CACHE_HOME``.
+        limit: the most that the whole folder may take, in bytes or as ``"50GB"``. Default: what
+            ``stoker cache limit`` has set, else a tenth of the free space, at most 20 GiB.
+        memory: the part of ``Limits(memory=)`` that caches remote data (buckets, web servers) in memory, in bytes or
+            as ``"20GB"``. ``stats()["engine"]["cache_memory"]`` shows what it saves.
+        stage: a folder on a disk of this machine. Remote data is copied there while it is read: the first epoch runs
+            at the pace of the bucket, later epochs and other jobs read the copy. It excludes a cache on disk.
+            ``stats()["engine"]["stage"]`` shows how much is copied.
+        peers: the addresses of all nodes, ``host:port``. Each node caches a part of remote data on its disk and
+            serves that part to the others. The nodes share a secret in ``STOKER_PEERS_TOKEN``.
+        peers_self: the address of this node. Default: ``STOKER_PEERS_SELF``, else the address in ``peers`` that
+            belongs to this machine.
+
+    Raises:
+        ConfigError: a value is refused.
+    """
+
+    disk: bool | Literal["auto"] = "auto"
+    _: KW_ONLY
+    dir: _Path | None = None
+    limit: int | str | None = None
+    memory: int | str | None = None
+    stage: _Path | None = None
+    peers: Sequence[str] = ()
+    peers_self: str | None = None
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them."""
+        if isinstance(self.peers, str):
+            raise ConfigError(f'peers={self.peers!r} must be a list of addresses, such as ["node0:7000", "node1:7000"]')
+        asked = self.dir is not None or self.limit is not None or bool(self.peers)
+        return {
+            "cache": _disk(self.disk, asked),
+            "cache_dir": _folder(self.dir),
+            "cache_limit": size("limit", self.limit),
+            "cache_memory": size("memory", self.memory),
+            "stage": _folder(self.stage),
+            "peers": list(self.peers),
+            "peers_self": self.peers_self or "",
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Limits(_Options):
+    """What a loader may use: ``limits=stoker.Limits(memory="2GB")``.
+
+    Args:
+        memory: the most memory for batches, readahead, buffers and scratch, in bytes or as ``"2GB"``. Default: a
+            quarter of the free memory, shared by the ranks on this machine.
+        prefetch: batches built ahead of the training loop. Default: what fits ``memory``, 4 to 8, up to 30 of small
+            ones. A number that does not fit is refused.
+        lookahead: the part of ``memory`` for data that is read before its batch is built, in bytes or as
+            ``"256MiB"``. Default: up to a quarter of ``memory``.
+        timeout: seconds to wait for a batch before ``StokerTimeout`` is raised. The engine retries failures of the
+            store or the network within this time, and refused access or missing memory for 15 seconds.
+
+    Raises:
+        ConfigError: a value is refused.
+    """
+
+    memory: int | str | None = None
+    _: KW_ONLY
+    prefetch: int | None = None
+    lookahead: int | str | None = None
+    timeout: float = 300.0
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them."""
+        return {
+            "memory": size("memory", self.memory),
+            "prefetch": 0 if self.prefetch is None else whole("prefetch", self.prefetch, 1, 1024),
+            "lookahead": size("lookahead", self.lookahead),
+            "timeout": seconds("timeout", self.timeout),
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Ranks(_Options):
+    """Which part of each global batch this process gets: ``ranks=stoker.Ranks(rank, world_size)``.
+
+    Args:
+        rank: number of this process, from 0. Default: the rank of torch.distributed, torchrun (``RANK``), MPI
+            (``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``) or Slurm (``SLURM_PROCID``), else 0. ``info["rank_from"]`` names
+            the variables. A launcher that sets a rank without the number of ranks causes a warning.
+        world_size: number of processes that share each global batch. Give both or neither.
+        uneven: how the last records of an epoch are shared if they do not fill a batch on every rank. ``"exact"``:
+            each record comes once, and a rank may have fewer rows in the last batch, or none. ``"pad"``: each rank
+            has as many rows, and records from the beginning of the epoch come again (``batch.repeated`` marks them).
+            ``"drop"``: each rank has as many rows, and the rest is skipped.
+
+    Raises:
+        ConfigError: a value is refused.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    _: KW_ONLY
+    uneven: Literal["exact", "pad", "drop"] = "exact"
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them; what a launcher says is asked for by the loader."""
+        return {"uneven": choice("uneven", self.uneven, ("exact", "pad", "drop"))}
+
+
+@dataclass(frozen=True, repr=False)
+class OnError(_Options):
+    """What happens to records that cannot be read: ``on_error=stoker.OnError("skip", max_bad=0.01)``.
+
+    Failures of the store, the network or the machine are retried and then raised as ``StokerError``; no record is
+    replaced for them.
+
+    Args:
+        action: ``"raise"`` raises ``RecordError``. ``"skip"`` replaces a bad record by the next good one of the
+            source, on all ranks and after every restart the same; a ``SkippedRecords`` warning counts them at the
+            end of the epoch. ``"repair"`` reads damaged records from ``repair_from`` and raises for all others.
+        max_bad: with ``"skip"``, how many records may be bad: a number, or a share of the records that this rank
+            reads, such as ``0.05`` or ``"5%"``. More raise a ``StokerError`` that counts them by reason. Default:
+            5%, but at least 10 records.
+        quarantine: with ``"skip"``, a text file of bad records, one JSON object per line. Records in it are not read
+            again; new ones are added.
+        repair_from: with ``"repair"``, the path or URL of another copy of the pack. ``stats()["repaired"]`` counts
+            the records that came from it.
+
+    Raises:
+        ConfigError: a value is refused.
+    """
+
+    action: Literal["raise", "skip", "repair"] = "raise"
+    _: KW_ONLY
+    max_bad: float | str | None = None
+    quarantine: _Path | None = None
+    repair_from: _Path | None = None
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them."""
+        action = choice("on_error", self.action, ("raise", "skip", "repair"))
+        if action != "skip" and (self.max_bad is not None or self.quarantine is not None):
+            raise ConfigError(f'max_bad= and quarantine= are for OnError("skip"), not OnError({action!r})')
+        if (action == "repair") != (self.repair_from is not None):
+            raise ConfigError(
+                'repair_from= and "repair" go together: OnError("repair", repair_from=URL of another copy of the pack)'
+            )
+        skips = action == "skip"
+        return {
+            "on_error": action,
+            "max_bad": ("default" if self.max_bad is None else bad_limit(self.max_bad)) if skips else "",
+            "quarantine": _folder(self.quarantine),
+            "repair_from": "" if self.repair_from is None else source_url(self.repair_from),
+        }
+
+
+# By the argument of a loader.
+GROUPS: dict[str, type[Any]] = {"cache": Cache, "limits": Limits, "ranks": Ranks, "on_error": OnError}
+for _of in GROUPS.values():
+    _of.__module__ = "stoker"  # where it is imported from
+    _of.__init__ = public(_of.__init__)
+
 
 # What a URL may have behind a #, as the engine reads it.
 VIEW_KEYS = (
@@ -48,13 +217,6 @@ VIEW_KEYS = (
     "tensors_of",
     "rows",
 )
-
-
-def refuse_unknown(unknown: dict[str, Any], known: list[str]) -> None:
-    """Refuse arguments that there are not, with the nearest that there is."""
-    for name in unknown:
-        hint = _ELSEWHERE.get(name) or nearest(name, known)
-        raise UnknownArgument(f"Loader has no argument {name!r}; {hint}")
 
 
 def whole(name: str, value: Any, low: int, high: int = 2**63 - 1) -> int:
@@ -100,17 +262,6 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def errors(on_error: Any, max_bad: Any, quarantine: Any, timeout: float) -> dict[str, Any]:
-    """Return what the engine does about records and machines that fail."""
-    config: dict[str, Any] = {"on_error": choice("on_error", on_error, ("raise", "skip", "repair")), "timeout": timeout}
-    if on_error == "skip":
-        config["max_bad"] = "default" if max_bad is None else bad_limit(max_bad)
-        config["quarantine"] = "" if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
-    elif max_bad is not None or quarantine is not None:
-        raise ConfigError(f'max_bad= and quarantine= are for on_error="skip", and on_error is {on_error!r}')
-    return config
-
-
 def bad_limit(value: Any) -> str:
     """Check how many records may be bad: a number, a share, or a percentage as text."""
     if isinstance(value, float) and 0 <= value <= 1:
@@ -141,9 +292,8 @@ def size(name: str, value: Any) -> int:
 CACHE_VARIABLE = "STOKER_CACHE"
 
 
-def cache(value: Any, asked: bool) -> str:
-    """Return what the engine is told of the cache; ``asked``: a folder or a limit was named."""
-    value = "auto" if value is None else value
+def _disk(value: Any, asked: bool) -> str:
+    """Return what the engine is told of the cache on disk; ``asked``: a folder, a limit or peers were named."""
     if asked and value == "auto":
         return "on"
     if value == "auto":
@@ -152,28 +302,31 @@ def cache(value: Any, asked: bool) -> str:
             raise ConfigError(f'{CACHE_VARIABLE}={switch!r} in the environment; it is "auto" or "off"')
         return switch
     if not isinstance(value, bool):
-        raise ConfigError(f'cache={value!r}; it is "auto", True or False')
+        raise ConfigError(f'cache={value!r}; it is "auto", True, False or stoker.Cache(...)')
     return "on" if value else "off"
 
 
-def caching(cache_: Any, cache_dir: Any, cache_limit: Any) -> dict[str, Any]:
-    """Return what the engine is told of the cache of files, its folder and its limit."""
-    return {
-        "cache": cache(cache_, cache_dir is not None or cache_limit is not None),
-        "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
-        "cache_limit": size("cache_limit", cache_limit),
-    }
+def _folder(value: Any) -> str:
+    return "" if value is None else os.path.abspath(os.path.expanduser(os.fspath(value)))
 
 
-def layout(value: str | None, output: str, mapped: bool) -> str:
-    """Return how images lie in a batch; a function of the user's gets them as NumPy's libraries have them."""
+def caching(cache: Any) -> dict[str, Any]:
+    """Return what the engine is told of ``cache=``."""
+    return (cache if isinstance(cache, Cache) else Cache(cache)).to_config()
+
+
+def group(name: str, value: Any, of: type[_Group]) -> _Group:
+    """Check a group of options; None is the group with its defaults."""
     if value is None:
-        return "NCHW" if output == "torch" and not mapped else "NHWC"
-    value = choice("layout", value, LAYOUTS)
-    if value == "channels_last" and (output != "torch" or mapped):
-        why = 'with NumPy it is called "NHWC"' if not mapped else "map= and batch_map= decide it themselves"
-        raise ConfigError(f'layout="channels_last" is for output="torch"; {why}')
+        return of()
+    if not isinstance(value, of):
+        raise ConfigError(f"{name}={value!r} must be a stoker.{of.__name__}(...)")
     return value
+
+
+def failing(on_error: Any) -> dict[str, Any]:
+    """Return what the engine is told of ``on_error=``."""
+    return (on_error if isinstance(on_error, OnError) else OnError(on_error)).to_config()
 
 
 def sequence(

@@ -85,7 +85,7 @@ def pack(
     resize: str | int | None = None,
     tensors: Mapping[str, Sequence[str | Column]] | None = None,
     tensors_of: str | os.PathLike[str] | None = None,
-    fields: Mapping[str, FieldSpec] | None = None,
+    transforms: Mapping[str, FieldSpec] | None = None,
     augment: int | None = None,
     seed: int = 0,
     audio: str | None = None,
@@ -131,12 +131,12 @@ def pack(
             What they need to know of all records is known at the end: the fields are packed as they are first,
             beside ``out``, and removed when the pack is there.
         tensors_of: a pack with tensors: the same are made, with its means and vocabularies.
-        fields: transforms that are done once, before packing, as a loader takes them: they make images of
+        transforms: those that are done once, before packing, as a loader takes them: they make images of
             uint8 and of one size. Boxes and key points follow; masks need theirs, too.
-        augment: make so many variants of each record by random transforms of ``fields``. A loader has each record once
+        augment: make so many variants of each record by random ``transforms``. A loader has each record once
             in an epoch, in one of its variants, and in as many epochs each variant once.
         seed: what the random transforms draw depends on it and on the number of the record.
-        audio: how sound that went through ``fields`` is stored, as WAV: "f32" (the default, exact) or "i16".
+        audio: how sound that went through ``transforms`` is stored, as WAV: "f32" (the default, exact) or "i16".
         shard_size: size of the files.
         name: what the data is, for messages and ``stoker inspect``; by default its type.
         on_error: "raise", or "skip" to leave out inputs of which the dataset, ``map`` or a value fails.
@@ -150,9 +150,9 @@ def pack(
         ConfigError: a record cannot be stored, or an argument is wrong.
         StokerError: packing failed, for example since the disk is full; the same call goes on.
     """
-    once = made_once(fields, augment, seed, audio)
+    once = made_once(transforms, augment, seed, audio)
     if once and tensors:
-        raise ConfigError("tensors= are made of a pack, and fields= before packing: give one of them")
+        raise ConfigError("tensors= are made of a pack, and transforms= run before packing: give one of them")
     if isinstance(data, str | os.PathLike):
         for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
         if given := [k for k, v in for_python.items() if v]:

@@ -9,30 +9,34 @@ from typing import Any, cast
 from ._ask import ask
 from ._binary import environment
 from ._errors import ConfigError
-from ._fields import FieldSpec, parse_fields
+from ._fields import FieldSpec, outputs, parse_transforms
 
 LONG = 1e6  # seconds: packing takes as long as it takes
 
 
-def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed: int, audio: str | None) -> list[str]:
+def made_once(
+    transforms: Mapping[str, FieldSpec] | None, augment: int | None, seed: int, audio: str | None
+) -> list[str]:
     """Return the options of the engine for transforms that are done before packing."""
-    outputs, _ = parse_fields(fields)
+    fields = parse_transforms(transforms)
+    if padded := next((name for name, f in fields.items() if f.pad), None):
+        raise ConfigError(f"transforms[{padded!r}]: a pack stores each row with its own length; pad in the loader")
     if augment is not None and (isinstance(augment, bool) or not isinstance(augment, int) or augment < 1):
         raise ConfigError(f"augment={augment!r}: give a number of variants, 1 or more")
     if audio not in (None, "f32", "i16"):
         raise ConfigError(f"audio={audio!r}: it is 'f32' or 'i16'")
-    if not outputs:
+    if not fields:
         if augment is not None:
             raise ConfigError(
                 "augment= makes variants by random transforms: say which ones, such as "
-                'fields={"image": [stoker.transforms.RandomResizedCrop(224), stoker.transforms.RandomHorizontalFlip()]}'
+                'transforms={"image": [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]}'
             )
         if audio is not None:
             raise ConfigError(
-                'audio= is about sound that went through fields=, such as {"audio": [stoker.audio.Resample(16000)]}'
+                'audio= is about sound that went through transforms=, such as {"audio": [stoker.audio.Resample(16000)]}'
             )
         return []
-    config = json.dumps([f.to_config(name, "NHWC") for name, f in outputs.items()])
+    config = json.dumps(outputs(fields, "NHWC"))
     options = ["--outputs", config, "--seed", str(seed)]
     options += ["--augment", str(augment)] if augment else []
     return [*options, *(["--audio", audio] if audio else [])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from . import _options
@@ -11,10 +11,10 @@ from ._errors import ConfigError
 
 
 class Padded:
-    """Fills rows of different lengths up to one length, in ``pad=`` of a loader.
+    """Fills rows of different lengths up to one length, in ``transforms=`` of a loader.
 
-    With ``pad={"tokens": stoker.Padded(0, multiple=8, mask=True)}`` and batches of 32, ``batch.tokens`` has the shape
-    ``[32, longest, rounded up to 8]``, ``batch.tokens_length`` says how long the rows were, and
+    With ``transforms={"tokens": stoker.Padded(0, multiple=8, mask=True)}`` and batches of 32, ``batch.tokens`` has the
+    shape ``[32, longest, rounded up to 8]``, ``batch.tokens_length`` says how long the rows were, and
     ``batch.tokens_mask`` which elements are their own.
 
     Args:
@@ -38,7 +38,7 @@ class Padded:
         mask: bool = False,
     ) -> None:
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ConfigError(f"pad: value={value!r} must be a number")
+            raise ConfigError(f"Padded: value={value!r} must be a number")
         self.value = value
         self.length = None if length is None else _options.whole("length", length, 1, 1 << 40)
         self.multiple = _options.whole("multiple", multiple, 1, 1 << 40)
@@ -78,7 +78,7 @@ class Buckets:
         count: without ``boundaries``, the number of buckets of about as many records. Default: 8, with
             ``max_tokens`` 32.
         max_tokens: how many elements a batch may have: its rows times the longest row of its bucket, filled up as
-            ``pad=`` says. Batches then have up to ``batch_size`` rows.
+            its ``stoker.Padded`` says. Batches then have up to ``batch_size`` rows.
     """
 
     __module__ = "stoker"
@@ -119,12 +119,3 @@ def parse_bucket(bucket: Buckets | str | None) -> dict[str, Any] | None:
     if bucket is None:
         return None
     return (bucket if isinstance(bucket, Buckets) else Buckets(bucket)).to_config()
-
-
-def parse_pads(pad: Mapping[str, Padded | float] | None) -> dict[str, Any]:
-    """Return what the engine is to fill up, by array."""
-    if pad is None:
-        return {}
-    if not isinstance(pad, Mapping) or not all(isinstance(name, str) for name in pad):
-        raise ConfigError(f'pad={pad!r} must be a dict such as {{"tokens": stoker.Padded(0, multiple=8)}}')
-    return {name: (p if isinstance(p, Padded) else Padded(p)).to_config() for name, p in pad.items()}

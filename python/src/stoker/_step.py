@@ -280,9 +280,8 @@ class stage:  # noqa: N801 - used as a function
 
 def rows_of(batch: object) -> int:
     """Return how many examples a batch of any loader has, 0 when it does not say."""
-    rows = getattr(batch, "rows", None)
-    if isinstance(rows, int):
-        return rows
+    if (rows := getattr(batch, "_rows", None)) is not None:
+        return int(rows) if isinstance(rows, int) else 0  # of our own Batch
     for _ in range(4):
         if isinstance(batch, dict):
             batch = next(iter(batch.values()), None)

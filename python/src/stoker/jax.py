@@ -2,12 +2,11 @@
 
 ::
 
-    from stoker.jax import batches, rank_and_world
+    from stoker.jax import batches, ranks
 
     sharding = NamedSharding(mesh, PartitionSpec("data"))
-    rank, world_size = rank_and_world(sharding)
-    loader = stoker.Loader("train/", batch_size=256, drop_last=True, rank=rank, world_size=world_size,
-                           fields={"image": [stoker.transforms.RandomResizedCrop(224)]})
+    loader = stoker.Loader("train/", batch_size=256, drop_last=True, ranks=ranks(sharding),
+                           transforms={"image": [stoker.transforms.RandomResizedCrop(224)]})
     for batch in batches(loader, sharding):
         state = train_step(state, batch["image"], batch["label"])
 
@@ -26,13 +25,14 @@ import numpy as np
 
 from ._errors import ConfigError
 from ._loader import Loader
+from ._options import Ranks
 from ._ragged import Ragged, Strings
 
-__all__ = ["batches", "rank_and_world"]
+__all__ = ["batches", "ranks"]
 
 
-def rank_and_world(sharding: Any) -> tuple[int, int]:
-    """Return the ``rank`` and ``world_size`` of a loader whose rows are sharded so over the processes.
+def ranks(sharding: Any) -> Ranks:
+    """Return ``ranks=`` for a loader whose rows are sharded so over the processes.
 
     Processes whose devices hold the same rows, such as those along a model axis, have the same rank, and so are fed
     the same rows.
@@ -55,10 +55,10 @@ def rank_and_world(sharding: Any) -> tuple[int, int]:
                 f"the devices of process {process} do not hold one run of rows; order the mesh so that the axis of the "
                 "data goes through each process's devices first"
             )
-    ranks = sorted(set(runs.values()))
-    if any(a[1] != b[0] or b[1] - b[0] != a[1] - a[0] for a, b in itertools.pairwise(ranks)):
-        raise ConfigError(f"the processes hold the rows {ranks}, not as many each; each must be fed as many rows")
-    return ranks.index(runs[jax.process_index()]), len(ranks)
+    parts = sorted(set(runs.values()))
+    if any(a[1] != b[0] or b[1] - b[0] != a[1] - a[0] for a, b in itertools.pairwise(parts)):
+        raise ConfigError(f"the processes hold the rows {parts}, not as many each; each must be fed as many rows")
+    return Ranks(parts.index(runs[jax.process_index()]), len(parts))
 
 
 def batches(
@@ -67,8 +67,8 @@ def batches(
     """Return the batches of the loader's next epoch as dicts of global ``jax.Array``s.
 
     Args:
-        loader: a ``stoker.Loader`` with ``output="numpy"`` (the default), of the rank and world size that
-            ``rank_and_world`` gives. A last batch that is smaller is compiled anew, and must still split evenly over
+        loader: a ``stoker.Loader`` with ``output="numpy"`` (the default), of the ranks that
+            ``ranks`` returns. A last batch that is smaller is compiled anew, and must still split evenly over
             the devices: ``drop_last=True`` leaves it out.
         sharding: how the first axis is split.
         fields: which arrays; default: all that have rows of one shape, but for ``index``.
@@ -99,5 +99,7 @@ def _denses(batch: Any) -> list[str]:
 
 def _dense(name: str, array: Any) -> np.ndarray[Any, Any]:
     if isinstance(array, Ragged | Strings):
-        raise ConfigError(f"the rows of {name!r} are of different lengths; pad={{{name!r}: ...}} fills them up")
+        raise ConfigError(
+            f"the rows of {name!r} are of different lengths; stoker.Padded in transforms= makes one array"
+        )
     return np.asarray(array)

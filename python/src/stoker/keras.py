@@ -6,7 +6,7 @@
     from stoker import transforms as T
     from stoker.keras import Dataset
 
-    loader = stoker.Loader("train/", batch_size=256, shuffle=True, fields={"image": [T.RandomResizedCrop(224)]})
+    loader = stoker.Loader("train/", batch_size=256, shuffle=True, transforms={"image": [T.RandomResizedCrop(224)]})
     model.fit(Dataset(loader), epochs=3)
 """
 
@@ -142,7 +142,7 @@ def _of(batch: Any, part: Any) -> Any:
 
 
 def _uneven(name: str) -> ConfigError:
-    return ConfigError(f"the rows of {name!r} are of different lengths; pad={{{name!r}: ...}} fills them up")
+    return ConfigError(f"the rows of {name!r} are of different lengths; stoker.Padded in transforms= makes one array")
 
 
 def _as(kind: Any, parts: Any) -> Any:

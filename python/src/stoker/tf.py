@@ -6,7 +6,7 @@
     from stoker import transforms as T
     from stoker.tf import batches, dataset
 
-    loader = stoker.Loader("train/", batch_size=256, shuffle=True, fields={"image": [T.RandomResizedCrop(224)]})
+    loader = stoker.Loader("train/", batch_size=256, shuffle=True, transforms={"image": [T.RandomResizedCrop(224)]})
     for batch in batches(loader):                 # in a loop of one's own
         train_step(batch["image"], batch["label"])
     data = dataset(loader).prefetch(2)            # where tf.data is wanted; each pass is the next epoch

@@ -714,7 +714,7 @@ class Compose(Transform):
 class RandomApply(Transform):
     """Apply a list of transforms, at random.
 
-    In batch_transforms it has one transform of batches.
+    Last in a list it may have one transform of batches.
 
     Args:
         transforms: the transforms: a list of one or more transforms.
@@ -733,7 +733,7 @@ class RandomApply(Transform):
 class RandomChoice(Transform):
     """Apply one of several transforms.
 
-    The transforms may be of batches, in batch_transforms.
+    Last in a list, the transforms may be of batches.
 
     Args:
         transforms: the transforms: a list of one or more transforms.
@@ -828,8 +828,8 @@ class SanitizeBoundingBoxes(Transform):
 class MixUp(Transform):
     """Mix each image and label of a batch with the one before it (MixUp, arXiv:1710.09412).
 
-    It goes into batch_transforms, and adds soft labels such as ``label_soft``. Shuffle, so that neighbours differ. If
-    images have boxes, the mixed image has the boxes of both.
+    It comes last in a list, and adds soft labels such as ``label_soft``. Shuffle, so that neighbours differ. If images
+    have boxes, the mixed image has the boxes of both.
 
     Args:
         alpha: parameter of the Beta distribution that the fraction of an image is drawn from, once per batch: a number
@@ -854,7 +854,7 @@ class MixUp(Transform):
 class CutMix(Transform):
     """Paste a random box of the image before into each image of a batch (arXiv:1905.04899).
 
-    It goes into batch_transforms. Labels are mixed by area, as MixUp does. The images must have one size.
+    It comes last in a list. Labels are mixed by area, as MixUp does. The images must have one size.
 
     Args:
         alpha: parameter of the Beta distribution that the kept fraction is drawn from: a number above 0 and up to
@@ -879,8 +879,8 @@ class CutMix(Transform):
 class Mosaic(Transform):
     """Build each image of a batch from parts of four: itself and the three before it (YOLOv4, arXiv:2004.10934).
 
-    It goes into batch_transforms. Boxes, key points, labels and masks follow. Boxes are cut, and dropped if 2 pixels or
-    a tenth of the area or less remain. Images should fill their rows, so use RandomResizedCrop and not LetterBox before
+    It comes last in a list. Boxes, key points, labels and masks follow. Boxes are cut, and dropped if 2 pixels or a
+    tenth of the area or less remain. Images should fill their rows, so use RandomResizedCrop and not LetterBox before
     it.
 
     Args:

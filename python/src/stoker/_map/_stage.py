@@ -391,7 +391,8 @@ class Stage:
         pid = self._pool[task.worker].process.pid
         what = f"worker process {task.worker} of map= (pid {pid}) is at batch {task.about.step} ({_records(task)})"
         return StokerTimeout(
-            f"no batch within {timeout:g} s; {what}\nhint: timeout= sets how long to wait", f"the functions: {what}"
+            f"no batch within {timeout:g} s; {what}\nhint: limits=stoker.Limits(timeout=SECONDS) sets how long to wait",
+            f"the functions: {what}",
         )
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from .._device import Device, Feeder, Pending, Work, wanted
+from .._device import Device, Feeder, Pending, Work, wanted, work_on
 from .._errors import ConfigError
 from .._fused import OnDevice
 
@@ -25,7 +25,7 @@ class Target:
 
     def __init__(self, device: Device, on_device: OnDevice | None) -> None:
         if on_device is not None and on_device.mixup and on_device.num_classes is None:
-            raise ConfigError("on_device=OnDevice(mixup=): a DataLoader does not know its classes; set num_classes=")
+            raise ConfigError("OnDevice(mixup=...): a DataLoader does not know its classes; set num_classes=")
         self.feeder = Feeder(device)
         self.on_device = on_device
         # How often each iterator was begun: persistent workers keep theirs, with its seed.
@@ -33,10 +33,10 @@ class Target:
         weakref.finalize(self, _end, self.feeder, os.getpid())
 
     @classmethod
-    def of(cls, device: Any, on_device: Any) -> Target | None:
+    def of(cls, device: Any) -> Target | None:
         """Return the target of a loader, None where batches stay where they are."""
-        found = wanted(device, on_device)
-        return None if found is None else cls(found, on_device)
+        found = wanted(device)
+        return None if found is None else cls(found, work_on(device))
 
     def begin(self, batch: Any, seed: int, epoch: int, step: int) -> Pending:
         """Begin to copy a batch, whatever tensors it is made of."""

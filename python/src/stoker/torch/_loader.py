@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch.utils.data
 
@@ -12,12 +11,13 @@ from . import _frameworks, _path, _state
 
 if TYPE_CHECKING:
     from .._fused import OnDevice
+    from .._options import Cache
     from ._device import Target
 
 _T = TypeVar("_T")
 
 # The arguments that are ours.
-_OWN = ("device", "on_device", "cache", "cache_dir", "cache_limit")
+_OWN = ("device", "cache")
 
 
 def _signature() -> inspect.Signature:
@@ -30,11 +30,11 @@ def _signature() -> inspect.Signature:
 _SIGNATURE = _signature()
 
 
-def _target(device: Any, on_device: Any) -> Target | None:
+def _target(device: Any) -> Target | None:
     """Return where batches are brought; what does that is imported for those loaders alone that ask."""
     from ._device import Target
 
-    return Target.of(device, on_device)
+    return Target.of(device)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T]):
@@ -59,13 +59,13 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     Some arguments are its own, by name only:
 
-    - ``device``: where batches are wanted, ``"cuda"`` or ``"cuda:1"``. They are copied on a stream of their own, one
-      ahead of the loop, out of memory that is registered as pinned: the engine's is, other batches are copied there
-      first. Tensors anywhere in lists, tuples and mappings are brought there.
-    - ``on_device``: what is done to images there, in one kernel: a ``stoker.OnDevice``.
-    - ``cache``, ``cache_dir``, ``cache_limit``: whether what the engine reads of JPEG files is kept in a form that
-      decodes several times as fast, where, and how many bytes of it, as of ``stoker.Loader``. Default: ``"auto"``, in
-      the user's cache folder. The pixels are the same. Of what runs in workers or as torch's nothing is kept.
+    - ``device``: where batches are wanted: ``"cuda"``, ``"cuda:1"``, or a ``stoker.OnDevice``, which also works on
+      images there, in one kernel. Batches are copied on a stream of their own, one ahead of the loop, out of memory
+      that is registered as pinned: the engine's is, other batches are copied there first. Tensors anywhere in lists,
+      tuples and mappings are brought there.
+    - ``cache``: whether JPEG files that the engine reads are cached in a format that decodes several times as fast,
+      as of ``stoker.Loader``: ``True``, ``False``, ``"auto"`` or a ``stoker.Cache``. Default: ``"auto"``, in
+      the user's cache folder. The pixels are the same. What runs in workers or as torch's is not cached.
 
     What a subclass or a framework may rely upon, beside torch's attributes:
 
@@ -94,27 +94,24 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     def __init__(
         self,
         *args: Any,
-        device: Any = None,
-        on_device: OnDevice | None = None,
-        cache: bool | str | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
+        device: str | OnDevice | Any = None,
+        cache: bool | Literal["auto"] | Cache | None = None,
         **more: Any,
     ) -> None:
         """Make a loader; the arguments are torch's, and those that the class describes."""
-        target = None if device is None and on_device is None else _target(device, on_device)
+        target = None if device is None else _target(device)
         caching = None
-        if any(v is not None for v in (cache, cache_dir, cache_limit)):
+        if cache is not None:
             from .. import _options
 
-            caching = _options.caching(cache, cache_dir, cache_limit)
+            caching = _options.caching(cache)
         super().__init__(*args, **more)
         # As attributes, so that whoever makes it again from them finds them.
         if device is not None:
-            self.device, self.on_device = device, on_device
+            self.device = device
             self._stoker_target = target
         if caching is not None:
-            self.cache, self.cache_dir, self.cache_limit = cache, cache_dir, cache_limit
+            self.cache = cache
             self._stoker_cache = caching
 
     __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
@@ -200,5 +197,5 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if "on_device" in state:
-            self._stoker_target = _target(state["device"], state["on_device"])
+        if "device" in state:
+            self._stoker_target = _target(state["device"])

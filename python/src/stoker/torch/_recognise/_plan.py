@@ -139,7 +139,7 @@ class EnginePlan:
         self._pid = os.getpid()
         self._dataset, self._alone = loader.dataset, loader.num_workers == 0
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
-        self._caching = getattr(loader, "_stoker_cache", None) or _options.caching(None, None, None)
+        self._caching = getattr(loader, "_stoker_cache", None) or _options.caching("auto")
         rows = getattr(loader.batch_sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
         self._too_many = sys.maxsize  # rows that an engine has no memory for
@@ -217,7 +217,6 @@ class EnginePlan:
             "local_world_size": local_world_size(),
             "layout": layout,
             "outputs": [output],
-            "fields": [],
             **self._caching,
         }
 
