@@ -176,7 +176,7 @@ RESIZE = {"image": [T.Resize((32, 32))]}
 def test_loader(data: stoker.Dataset) -> None:
     a, b = data.where("label != 2").split(0.5, 0.5, seed=1)
     joined = stoker.concat([a, b[::-1]])
-    with joined.select("image", "label").loader(batch_size=32, fields=RESIZE) as loader:
+    with joined.select("image", "label").loader(batch_size=32, transforms=RESIZE) as loader:
         got = np.concatenate([batch["label"].copy() for batch in loader])
     assert got.tolist() == [r["label"] for r in joined]
 
@@ -201,7 +201,7 @@ def test_map(data: stoker.Dataset) -> None:
         data[:8]
         .map(brightness)
         .map(doubled)
-        .loader(batch_size=8, workers=0, fields={"image": [T.Resize((140, 160))]}) as loader
+        .loader(batch_size=8, workers=0, transforms={"image": [T.Resize((140, 160))]}) as loader
     ):
         (batch,) = [b["label"].copy() for b in loader]
     assert batch.tolist() == [r["label"] for r in data[:8]]
