@@ -146,7 +146,7 @@ class Page:
         used, made = (re.search(pattern, block.code) for pattern in (r"\bloader\b", r"\bloader = "))
         if used and not made and "loader" not in self.names:
             resize = [self.names["T"].RandomResizedCrop(64)]
-            self.names["loader"] = self.names["stoker"].Loader("photos/", batch_size=64, fields={"image": resize})
+            self.names["loader"] = self.names["stoker"].Loader("photos/", batch_size=64, transforms={"image": resize})
         for target in re.findall(r'\b(?:pack|convert)\([^()]*?"([\w./-]+/)"', block.code):
             self.clear(target)
         self.ran += 1

@@ -89,7 +89,7 @@ func TestPeersAreChecked(t *testing.T) {
 	}
 	nodes := []string{"127.0.0.10:7", "127.0.0.11:7"}
 	for want, cfg := range map[string]Config{
-		"set a cache folder":  {Peers: nodes},
+		"set a cache folder":      {Peers: nodes},
 		"STOKER_PEERS_TOKEN":      {Peers: nodes, Cache: CacheOn},
 		"is not listed":           {Peers: nodes, PeersSelf: "x:1", Cache: CacheOn},
 		"invalid address":         {Peers: []string{"x"}, PeersSelf: "x", Cache: CacheOn},

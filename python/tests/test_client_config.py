@@ -48,7 +48,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
             "ops": [
                 {
                     "op": "RandomResizedCrop",
-                    "size": [224, 224],
+                    "size": 224,
                     "scale": [0.08, 1.0],
                     "ratio": [0.75, 4 / 3],
                     "interpolation": "bilinear",
@@ -60,7 +60,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
             "name": "b",
             "field": "image",
             "layout": "NHWC",
-            "ops": [{"op": "Resize", "size": 8, "interpolation": "bilinear", "max_size": None, "antialias": True}],
+            "ops": [T.Resize(8).to_config()],
         },
     ]
     assert config == {

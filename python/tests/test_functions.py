@@ -410,7 +410,7 @@ def test_arguments(pack: Path, make: Any) -> None:
         ({"map": print, "output": "torch", "transforms": last}, "map= and batch_map= decide"),
     ):
         with pytest.raises(stoker.ConfigError, match=said):
-            stoker.Loader(pack, transforms=CROP, **arguments)
+            stoker.Loader(pack, **({"transforms": CROP} | arguments))
     loader = make(draws, 2)
     assert "then map=draws in 2 workers" in repr(loader)
     wide = make(draws, 12)

@@ -19,7 +19,7 @@ from stoker.transforms import Transform
 
 OWN = {
     "Batch", "BatchesHeld", "Buckets", "Column", "ConfigError", "EngineDied", "EngineNotFound", "EngineRestarted",
-    "Field", "Loader", "Padded",
+    "Field", "Loader", "Padded", "Cache", "Limits", "OnError", "Ranks",
     "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
