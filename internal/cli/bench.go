@@ -55,25 +55,23 @@ func newBenchCommand(app *App) *cobra.Command {
 		Use:     "bench SOURCE | -- COMMAND...",
 		GroupID: groupEngine,
 		Short:   "Measure a data path with a simulated accelerator, or watch a training command",
-		Long: `Measure a data path as a trainer sees it.
+		Long: `Measure a data path as a training program sees it.
 
-With a SOURCE (a pack, a folder, a URL) the engine runs as it does for training,
-and this program is the trainer: it takes batches from the hand-off and computes
-for t seconds on each, by sleeping (--spin: by burning a core, as the launching
-thread of a framework does). The report says how much of the time the accelerator
-computes (AU = compute time / total time, the first step left out), how long steps
-took, which stage the time goes into, and what limits the speed. Without --t
-batches are taken as fast as they come.
+With a SOURCE (a pack, a folder, a URL) the engine runs as in training. This program takes
+the place of the trainer: it takes batches and computes for t seconds on each. It sleeps,
+or burns a core with --spin, as the launching thread of a framework does. Without --t it
+takes batches as fast as they come. The report has the accelerator utilisation (AU =
+compute time / total time, without the first step), the step times, the time of each stage,
+and the limit of the speed.
 
-With a COMMAND behind -- the training program runs as it is and is watched from
-outside: CPU, bytes, memory, and its steps. Steps are seen if it loads with PyTorch's
-DataLoader (through a hook that is loaded into the program's Python), with
-stoker.torch or stoker.Loader, or calls stoker.step() in its loop.
+With a COMMAND after --, the training program runs unchanged and is watched from outside:
+CPU, bytes, memory and steps. Steps are counted in programs that use PyTorch's DataLoader
+(through a hook in the program's Python), stoker.torch, stoker.Loader or stoker.step().
 
---cores, --workers, --decode and --cache take lists; each combination is run,
---repeats times in turns, and the report is the study: a table, the curve of the
-time per epoch and its knee, the last point at which the speed still grows by 10%.
-In a command, "{workers}" and "{cores}" stand for the values.`,
+--cores, --workers, --decode and --cache take lists. Each combination runs --repeats times,
+alternating with the others. The report is then a study: a table, the curve of the time per
+epoch, and its knee, the last point at which the speed still grows by 10%. In a command,
+"{workers}" and "{cores}" stand for the values.`,
 		Example: `  stoker bench train/ --batch 128 --t 87ms
   stoker bench train/ --workers 1,2,4 --decode on,off --svg knee.svg
   stoker bench train/ --cache cold,warm --t 87ms --spin

@@ -24,12 +24,11 @@ func newBenchDecodeCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode SRC",
 		Short: "Measure reading, decoding and transforming, without a trainer",
-		Long: `Run the engine on a pack or a folder of images without a trainer: batches are made
-and given back at once. Shows images per second by the clock and per second of
-CPU time, what each stage spends on a record, and garbage collections.
+		Long: `Run the engine on a pack or a folder of images without a trainer: batches are built and
+released immediately. The report has images per second, images per second of CPU time,
+the time of each stage per record, and garbage collections.
 
---cpuprofile writes a profile for "go tool pprof"; its samples carry the label
-"stage".`,
+--cpuprofile writes a profile for "go tool pprof". Its samples have the label "stage".`,
 		Example: `  stoker bench decode train/
   stoker bench decode train/ --threads 1 --cpuprofile cpu.pprof
   go tool pprof -tagfocus stage=decode bin/stoker cpu.pprof`,

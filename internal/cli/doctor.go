@@ -45,26 +45,26 @@ func newDoctorCommand(app *App) *cobra.Command {
 		Use:     "doctor -- COMMAND... | --pid P",
 		GroupID: groupKnow,
 		Short:   "Say what starves a training job: CPU, storage, network, memory, hand-off, or nothing",
-		Long: `Watch a training job from outside and say in one line what limits it, how sure
-that is, what it would gain without that limit, and what to do.
+		Long: `Watch a training job from outside. Say in one line what limits it, how certain that is,
+how fast the job would be without that limit, and what to do.
 
-The job runs as it is, with any loader. Nothing in it is changed or stopped, no
-root is needed, and watching takes less than 1% of one core.
+The job can use any loader. Doctor does not change or stop it, does not need root, and
+takes less than 1% of one core.
 
-With a COMMAND behind -- it is started and watched until it ends; the report then
-goes to stderr, the job's own output and exit code are left alone. A first verdict is
-one line there 12 s after the first batch. --seconds ends
-the watching that long after the first batch and reports at once, while the job
-goes on. A hook in the program's Python counts the batches of PyTorch's DataLoaders,
-and asks whether "stoker run" would take them. With --pid a job that runs is watched,
-without the hook, for 12 s unless --seconds says otherwise. The report goes to stdout.
+With a COMMAND after --, doctor starts the job and watches it until it exits. The report
+goes to standard error, and the output and exit code of the job are unchanged. A first
+verdict appears 12 s after the first batch. With --seconds, doctor reports that long after
+the first batch, and the job continues. A hook in the program's Python counts the batches
+of PyTorch's DataLoaders and asks whether "stoker run" would take them over.
 
-With --verify the command runs twice for 15 s (or --seconds) after its first batch and
-is ended then: as it is, and with the first advice that needs no file changed, such as
-another number of workers. The report says what that gave beside what was predicted.
+With --pid, doctor watches a running job without the hook, for 12 s or --seconds. The
+report goes to standard output.
 
-docs/reference/doctor.md says how the verdict is reached and what the fields of
---json mean.`,
+With --verify the command runs twice, for 15 s (or --seconds) after its first batch: once
+unchanged, and once with the first advice that changes no file, such as another number of
+workers. The report compares the result with the prediction.
+
+docs/reference/doctor.md describes the verdicts and the fields of --json.`,
 		Example: `  stoker doctor -- python train.py
   stoker doctor --pid 4711
   stoker doctor --seconds 15 --save before.json -- python train.py --epochs 1

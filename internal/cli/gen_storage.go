@@ -21,16 +21,16 @@ func newGenStorageCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "storage OUT",
 		Short: "Generate files in the shapes of a storage benchmark",
-		Long: `Generate files in the shapes of the storage benchmark of MLPerf, to measure how fast
-bytes move: valid .npz and TFRecord files of the published sizes, filled with bytes
-that no file system compresses.
+		Long: `Generate files in the shapes of the MLPerf storage benchmark, to measure how fast bytes
+are read: valid .npz and TFRecord files of the published sizes. Their bytes cannot be
+compressed.
 
   unet3d     volumes of 146.6 MB, a .npz file each             (168 files at scale 1)
   resnet50   records of 114,660 bytes, 1,251 in a TFRecord file      (1,024 files)
   cosmoflow  volumes of 2.83 MB, a TFRecord file each              (524,288 files)
 
-The files go to OUT/train; OUT/storage.json says what they are. The same options
-give the same bytes.`,
+The files are in OUT/train, and OUT/storage.json describes them. The same options give the
+same bytes.`,
 		Example: `  stoker gen storage unet/ --workload unet3d --files 40        # 5.9 GB
   stoker gen storage res/ --workload resnet50 --scale 0.01`,
 		Args: exactArgs("OUT"),

@@ -29,22 +29,22 @@ func newInspectCommand(app *App) *cobra.Command {
 		Use:     "inspect SRC",
 		GroupID: groupData,
 		Short:   "Look into a pack, or say what other data is",
-		Long: `Show what is in a pack: fields, sizes, codecs, classes and what was left out. It
-reads the manifest, not the data. Of anything else that can be loaded or packed:
-what it was taken for, its records and fields, and the line that loads it.
+		Long: `Show what a pack or other data contains.
+
+For a pack: fields, sizes, codecs, classes, and what was skipped. Only the manifest is
+read. For other data: its format, records and fields, and the code that loads it.
 
 ` + formatsHelp() + `
 
-With --row N, show record N instead; --export FILE also writes one of its values
-as a file, the one that --field names or the first image: the JPEG or other file
-as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
-.npy file for arrays and lists. FILE "-" is the standard output.
+--row N shows record N instead. --export FILE also writes one value of that record: the
+field that --field names, or the first image. Files are written as they are. An image that
+is stored as dct is written as a JPEG with the same pixels, raw pixels and masks as PNG,
+arrays and lists as .npy. FILE "-" is the standard output.
 
---similar lists images that look alike: copies in another size, quality or format.
-It decodes all of them.
+--similar lists images that look alike: copies in another size, quality or format. It
+decodes all images.
 
---where, --split and the flags beside them show a part of the data, and how many
-records it has.`,
+--where, --split and similar flags show a part of the data, and its number of records.`,
 		Example: `  stoker inspect train/
   stoker inspect list.csv
   stoker inspect train/ --where 'label < 10 and width >= 224'

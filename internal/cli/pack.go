@@ -210,66 +210,65 @@ func newPackCommand(app *App) *cobra.Command {
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
 		Short:   "Turn a folder of images, or other data, into a pack",
-		Long: `Turn SRC, a folder of images or other data, into the pack OUT: a few large files that
-load fast, and that everything which opens Apache Arrow files can open too.
+		Long: `Turn SRC, a folder of images or other data, into the pack OUT. A pack is a folder
+of a few large files that load fast. Programs that read Apache Arrow can open them.
 
 ` + formatsHelp() + `
 
-With --field, a record is several files below SRC, such as an image and its mask:
-each --field says where the files of one field lie. * stands for any part of a
-name, ** for any number of folders; files whose stars stand for the same belong
-together, and what has no partner is listed. A field is of images, or of masks when
-"mask" or "segm" is part of its name, of audio, text or JSON by the extension of
-its files, else of bytes; --field NAME:KIND=... says it. Of a table, --field
-NAME:KIND=COLUMN chooses a column (also NAME, NAME=COLUMN, NAME:KIND), and
---field '*' all others. Of other data with fields, it chooses fields in that way.
+Fields. With --field, a record consists of several files below SRC, such as an image
+and its mask. Each --field names the files of one field. * stands for any part of a
+name and ** for any number of folders. Files whose stars stand for the same text belong
+to one record. Files without a partner are listed. The kind of a field follows from the
+extension of its files; a field with "mask" or "segm" in its name has masks.
+--field NAME:KIND=... sets the kind. For a table, --field NAME:KIND=COLUMN chooses a
+column (also NAME, NAME=COLUMN, NAME:KIND), and --field '*' chooses all others. For other
+data with fields, it chooses fields in the same way.
 
---where, --select and the flags beside them pack a part of the data. --split
-train:0.9,val:0.1 without --part packs each part, into OUT/train and OUT/val.
+Parts. --where, --select and similar flags pack a part of the data. With --split
+train:0.9,val:0.1 and without --part, each part gets its own pack: OUT/train, OUT/val.
 
-The class of an image is the first folder of its path; a folder without
-subfolders is packed without labels. The extension says which files are images,
-sound or video. The first bytes of a file say it if it has no extension, or an
-unknown one. A folder is of the kind that most of its media have. Other files are
-counted on the screen and in OUT/manifest.json.
+Classes. The class of an image is the first folder of its path. A folder without
+subfolders has no labels. The extension of a file says whether it is an image, sound or
+video. Without a known extension, its first bytes decide. A folder has the kind of most
+of its media files. Other files are counted on the screen and in OUT/manifest.json.
 
-How images are stored is chosen by --images:
-  auto  dct for JPEGs that allow it, keep for everything else (default)
+--images sets how images are stored:
+  auto  dct for JPEGs that allow it, keep for all others (default)
   dct   the same
   keep  the bytes of the file
-  raw   decoded pixels, resized if --resize says so
-or for some fields, --images raw,depth=keep. Masks are stored without loss: as
-runs of equal class numbers, with keep as they are, with raw as plain numbers.
+  raw   decoded pixels, resized with --resize
+It can name fields: --images raw,depth=keep. Masks are stored without loss: as runs of
+equal class numbers, with keep as files, with raw as plain numbers.
 
---resize, --crop and --grayscale change pixels once and for all, and need raw, or
---reencode-quality 90 for JPEGs again (then dct of them, unless --images says keep).
-Masks follow their image by the nearest pixel, boxes and key points follow --resize.
-With --resize 128,192,256 a pack has each image in three sizes, of which the loader
-chooses one: stoker.Loader("train/", resolution=192).
+Pixels. --resize, --crop and --grayscale change the stored pixels. They need --images raw,
+or --reencode-quality 90, which writes JPEGs again. Masks follow their image by the nearest
+pixel. Boxes and key points follow --resize. With --resize 128,192,256 a pack has each
+image in three sizes, and a dataset chooses one: stoker.open("train/").resolution(192).
 
---transforms does a loader's transforms once and for all, and --augment 4 with random ones
-makes four variants of each record, drawn with --seed: each epoch of a loader then has every
-record once, in one of its variants, and all of them in four epochs.
+Transforms. --transforms applies a loader's transforms once, while packing. With random
+transforms, --augment 4 makes four variants of each record, drawn with --seed. A loader
+reads one variant of each record per epoch, and all variants in four epochs.
 
-With --tokenizer, text becomes tokens: a tokenizer.json of Hugging Face, or a file of
-ranks of tiktoken (cl100k_base.tiktoken, or --encoding). Each record is a document, of
-uint16 where the vocabulary allows it; a folder of other files, or a single one, is
-taken for texts, each a document. Other fields are left out unless --field names them.
+Text. --tokenizer turns text into tokens. It takes a tokenizer.json of Hugging Face, or a
+tiktoken file of ranks (cl100k_base.tiktoken, or --encoding). Each record is a document,
+stored as uint16 if the vocabulary allows it. A single file, or each file of a folder of
+unknown files, is a document. Other fields are dropped unless --field names them.
 
-Images that are empty, cut off or of a format that is not read are left out, listed
-on the screen and in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
-same command goes on where it stopped.
+Bad files. Images that are empty, cut off or of an unknown format are skipped. They are
+listed on the screen and in OUT/manifest.json, and the exit code is 3.
 
-Several processes or machines write one pack together: each packs a part of the
-inputs with --part 0/16, --part 1/16, ..., in any order, and when all have ended,
-stoker pack --commit OUT makes it whole. The records are those of one run, in the
-same order.
+Interrupted. The same command continues an interrupted run.
 
---append adds the records of SRC to a pack that is finished, stored as it was made
-unless other flags are given: with the same fields; classes that are new stand behind
-the old ones. --remove leaves the records for which an expression holds out of OUT.
-Both write a new manifest, last of all: who has OUT open keeps the records that it
-had. What is removed stays in the files until stoker pack --compact OUT.`,
+Several processes. Processes or machines can write one pack together. Each packs a part of
+the inputs with --part 0/16, --part 1/16 and so on, in any order. When all have exited,
+stoker pack --commit OUT finishes the pack. Its records are those of one run, in the same
+order.
+
+Changes. --append adds the records of SRC to a finished pack. The fields must be the same,
+and new classes come after the old ones. --remove leaves out the records for which an
+expression holds. Both write a new manifest as their last step: programs that have the pack
+open keep the records that they had. Removed records stay in the files until
+stoker pack --compact OUT.`,
 		Example: `  stoker pack photos/ train/
   stoker pack photos/ small/ --images raw --resize 256
   stoker pack photos/ small/ --resize 128,192,256 --reencode-quality 90

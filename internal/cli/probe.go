@@ -21,22 +21,24 @@ func newProbeCommand(app *App) *cobra.Command {
 		Use:     "probe [PATH]",
 		GroupID: groupEngine,
 		Short:   "Measure what this machine delivers: storage, decoding, memory, hand-off",
-		Long: `Measure what this machine delivers to a training job, in about 20 seconds: reads of
-several sizes and depths from the storage under PATH with their latencies, small
-files, what an image costs one core to decode and transform in each codec, memory
-bandwidth, the hand-off of a batch, and what control groups allow.
+		Long: `Measure in about 20 seconds what this machine delivers to a training job:
 
-PATH is a pack, a folder of images, or any other folder; the default is the
-current one. Of a URL (s3:, gs:, az:, http:) it is the server that is measured: the
-latency of small reads, the bandwidth of large ones with more and more of them in
-flight, how many pay, and whether the server reads parts of objects, of one version,
-and sends checksums. Decoding is measured on the images there, or on generated ones.
-Your files are only read, past the page cache where the file system can; a scratch
-file of at most 1 GiB and a tenth of the free space has no name and is gone
-afterwards.
+  - reads of several sizes and depths from the storage at PATH, with their latencies
+  - small files
+  - the time of one core to decode and transform an image, for each codec
+  - memory bandwidth, the hand-off of a batch, and the limits of control groups
 
-The result is kept in the user's cache folder, for "stoker plan" and for the
-what-if of "stoker bench"; --last shows it again.`,
+PATH is a pack, a folder of images, or any other folder. The default is the current
+folder. For a URL (s3:, gs:, az:, http:) the server is measured: the latency of small
+reads, the bandwidth of large ones by the number of reads in flight, and whether the
+server supports ranges, versions and checksums.
+
+Decoding is measured on the images at PATH, or on generated ones. Your files are only read,
+and not through the page cache if the file system allows that. A scratch file takes at most
+1 GiB and a tenth of the free space, and is removed.
+
+The result is saved in the user's cache folder for "stoker plan" and for the what-if of
+"stoker bench". --last shows it again.`,
 		Example: `  stoker probe train/
   stoker probe /mnt/data --seconds 30
   stoker probe s3://bucket/train

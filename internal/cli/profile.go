@@ -29,19 +29,18 @@ func newProfileCommand(app *App) *cobra.Command {
 		Use:     "profile -- COMMAND...",
 		GroupID: groupEngine,
 		Short:   "Run a training command for a bounded number of steps and show where the time goes",
-		Long: `Run a training command for a bounded number of steps and show where the time goes,
-stage by stage: waiting for data, the parts of the step, and beside them the stages
-of Stoker's engine when the program uses it.
+		Long: `Run a training command for a limited number of steps and show how the time is spent:
+waiting for data, the parts of the step, and the stages of Stoker's engine if the program
+uses it.
 
-Waiting is seen in programs that load with PyTorch's DataLoader (which is watched from
-inside, through a hook that is loaded into the program's Python), with stoker.Loader,
-or loop over stoker.watch(loader). Parts of the step are those that the program marks:
+Waiting is measured in programs that use PyTorch's DataLoader (through a hook in the
+program's Python), stoker.Loader or stoker.watch(loader). The program marks the parts of
+its step:
 
   with stoker.stage("forward"): loss = criterion(model(images), labels)
 
-After --max-batches steps the program is ended, so that it needs no switch of its
-own for this. --save and --compare put two runs side by side, so that every change
-can be measured.`,
+After --max-batches steps the program is ended. --save and --compare show two runs side by
+side.`,
 		Example: `  stoker profile -- python train.py
   stoker profile --save before.json -- python train.py --profiling
   stoker profile --compare before.json -- python train.py --workers 4

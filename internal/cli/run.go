@@ -31,18 +31,18 @@ func newRunCommand(app *App) *cobra.Command {
 		Use:     "run -- COMMAND...",
 		GroupID: groupEngine,
 		Short:   "Run a training script as it is, with its PyTorch DataLoaders in the engine",
-		Long: `Run a training script as it is, with its PyTorch DataLoaders in the engine.
+		Long: `Run an unchanged training script, with its PyTorch DataLoaders in Stoker's engine.
 
-Nothing in the script is changed. Each torch.utils.data.DataLoader in it, also those
-of frameworks and of classes derived from it, is looked at when it is iterated: where
-dataset, transforms and collating are recognised (torchvision's), Stoker's engine
-makes the same batches from there on; anything else stays unchanged. The first batches
-are made as torch does, to have something to compare with.
+The script is not changed. Each torch.utils.data.DataLoader is examined when the script
+iterates it, also those of frameworks and of derived classes. If the dataset, the
+transforms and the collate function are recognised, Stoker's engine builds the same
+batches from then on. All other loaders run as before. PyTorch builds the first batches,
+so that the speeds can be compared.
 
-At the end it says on standard error what was taken over, how fast it was and what
-would make it faster. Signals, standard input and output and the exit code are the
-command's own: this program becomes it. torchrun and other launchers pass it on to
-their processes, of which the first one reports.`,
+At the end, a report on standard error says what was taken over, how fast it was, and what
+would make it faster. Signals, standard input and output and the exit code are those of the
+command: it replaces this process. With torchrun and other launchers, the first process
+reports.`,
 		Example: `  stoker run -- python train.py --epochs 3
   stoker run --explain -- python train.py
   stoker run -- torchrun --nproc-per-node 2 train.py`,

@@ -23,12 +23,12 @@ func newVerifyCommand(app *App) *cobra.Command {
 		Use:     "verify PACK",
 		GroupID: groupData,
 		Short:   "Prove that a pack is whole",
-		Long: `Read all of the pack and compare every checksum. What is damaged is named by
-shard, chunk and records, and makes the exit code 4.
+		Long: `Read the whole pack and compare every checksum. Damage is listed by shard, chunk and
+record, and the exit code is 4.
 
-With --decode every image, mask, recording and clip of video is also decoded,
-within --memory. A record that is intact and cannot be decoded on this machine, or
-not within --memory, is named and makes the exit code 3.`,
+--decode also decodes every image, mask, recording and video clip, within --memory. A
+record that is intact but cannot be decoded on this machine is listed, and the exit code
+is 3.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opt.Threads < 0 {
