@@ -17,7 +17,7 @@ func newBenchDrawCommand(app *App) *cobra.Command {
 	var svg string
 	cmd := &cobra.Command{
 		Use:   "draw < STUDY.json",
-		Short: "Draw the curve of a study that --json has kept",
+		Short: "Draw the curve of a study that --json has saved",
 		Example: `  stoker bench train/ --workers 1,2,4 --json > study.json
   stoker bench draw --svg knee.svg < study.json`,
 		Args: cobra.NoArgs,

@@ -30,12 +30,14 @@ func newCacheCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cache",
 		GroupID: groupData,
-		Short:   "Show and manage what is cached of folders of images and of data far away",
-		Long: `With cache=True a loader that trains from a folder of JPEGs keeps what was read in a form that
-decodes several times as fast, with the same pixels: from the second epoch on the
-folder is as fast as a pack. Of other data far away, such as packs in buckets, it keeps
-what was read as it is, in chunks. All jobs of the user on this machine share it. It lies
-in STOKER_CACHE_DIR, else in stoker/ in XDG_CACHE_HOME, else in ~/.cache/stoker.`,
+		Short:   "Show and manage the cache of image folders and remote data",
+		Long: `Show and manage the cache on this machine.
+
+A loader with cache=True that reads a folder of JPEGs caches them in a form that decodes
+several times as fast, with the same pixels. From the second epoch on, the folder is as fast
+as a pack. Remote data, such as packs in buckets, is cached unchanged, in chunks. All jobs
+of a user share the cache. Its folder is STOKER_CACHE_DIR, or stoker/ in XDG_CACHE_HOME, or
+~/.cache/stoker.`,
 		Example: `  stoker cache ls
   stoker cache limit 200GB
   stoker cache warm s3://bucket/train
@@ -52,7 +54,7 @@ func newCacheLs(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List what is cached",
+		Short: "List the cached data",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d, err := at()
@@ -156,10 +158,10 @@ func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rm [DATA...]",
-		Short: "Remove what is cached of some data, or with --all everything",
-		Long: `Remove what is cached of some data, and the copies of it that stage= has made. DATA is a
-path or a URL, an id that stoker cache ls shows, or the folder of a copy. --all removes all
-that is cached, and copies that were never finished; whole ones are removed by name only.`,
+		Short: "Remove the cache of some data, or of all with --all",
+		Long: `Show or set the size limit of the cache, for all data together. The default is a tenth of
+the free space of its disk, and at most 20 GiB. If the cache is full, the data that was
+unused for the longest time is removed. Data that a job uses is not removed.`,
 		Example: `  stoker cache rm photos/
   stoker cache rm /scratch/train-0123456789ab
   stoker cache rm --all`,
@@ -240,10 +242,10 @@ func newCacheVerify(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify [DATA...]",
-		Short: "Read all that is cached and compare every checksum",
-		Long: `Read all that is cached, of some data or of all, and compare every checksum. Records
-and chunks that are damaged are named, make the exit code 4, and are not used any more:
-they are made, or read, again when they are wanted.`,
+		Short: "Read the cache and compare every checksum",
+		Long: `Read the cache of some data, or the whole cache, and compare every checksum. Damaged
+records and chunks are listed, and the exit code is 4. Loaders do not use them: they read
+the data again.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := at()
 			if err != nil {
@@ -317,8 +319,8 @@ func newCacheLimit(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "limit [SIZE|auto]",
-		Short: "Show or set how large the cache may become",
-		Long: `Show or set how large the cache may become, all data together. Without a limit it is a
+		Short: "Show or set the size limit of the cache",
+		Long: `Show or set the size limit of the cache, all data together. Without a limit it is a
 tenth of what is free on its disk, at most 20 GiB. When it is full, data that no job
 uses makes room, the longest unused first; data in use is not replaced.`,
 		Example: `  stoker cache limit 200GB
@@ -357,7 +359,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "warm SRC",
-		Short: "Cache a folder of images, or data far away, now, as far as there is room",
+		Short: "Fill the cache with a folder of images or remote data now",
 		Example: `  stoker cache warm photos/
   stoker cache warm s3://bucket/train`,
 		Args: exactArgs("SRC"),

@@ -30,34 +30,33 @@ func newConvertCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "convert SRC DST",
 		GroupID: groupData,
-		Short:   "Give data back in another form, or store the images of a pack in another way",
-		Long: `Write the data set SRC, anything that Stoker reads, to DST in another form. What
-form that is, is said by DST or by --to:
+		Short:   "Write data in another format, or store the images of a pack another way",
+		Long: `Write the dataset SRC, in any format that Stoker reads, to DST in another format. DST
+or --to sets the format:
 
-` + formatsText() + `  pack                  with --images: the pack SRC, its images stored in another way
+` + formatsText() + `  pack                  with --images: the pack SRC, with its images stored another way
 
-Give the format in front of a path (tar:out/), or with --to; or let DST say it by
-its extension: out.parquet is one file, tar:out/ a folder of shards. A path without
-an extension is a folder of images.
+Write the format before the path (tar:out/), or use --to, or give DST an extension:
+out.parquet is one file, and tar:out/ is a folder of shards. A path without an extension is
+a folder of images.
 
-Records stay in their order. Images are written as the files that they were: what a
-pack stores as dct becomes the JPEG again, raw pixels and masks become PNG. A field
-that a format has no place for is an error that names it; --field chooses and
-renames fields; --where, --split and --part choose records. The guide, docs/how-to/convert.md, says how each kind is written.
+Records keep their order. Images are written as files: an image that a pack stores as dct
+becomes the same JPEG again, and raw pixels and masks become PNG. If the format cannot hold
+a field, the command fails and names the field. --field chooses and renames fields. --where,
+--split and --part choose records. docs/how-to/convert.md has the rules for each kind.
 
-DST has all of its records or is not there: it is written as DST.partial, which gets
-its name at the end. Nothing that exists is written over. Records that cannot be
-read are left out, listed, and make the exit code 3.
+DST appears when it is complete: until then it is DST.partial. Existing files are never
+overwritten. Records that cannot be read are skipped and listed, and the exit code is 3.
 
-With --images, or --to pack, the pack SRC is written anew to the pack DST. Records,
-their order, labels and paths stay the same, and so does every pixel:
+With --images, or --to pack, the pack SRC is written again as the pack DST. Records, order,
+labels, paths and pixels stay the same:
 
-  keep  image files; what is stored as dct becomes JPEGs again
-  dct   JPEGs without their entropy code, where they allow it
-  raw   decoded pixels, resized if --resize says so
+  keep  image files; images stored as dct become JPEGs again
+  dct   JPEGs without their entropy code, if they allow it
+  raw   decoded pixels, resized with --resize
 
-Raw pixels cannot become files again. If that is interrupted, the same command goes
-on where it stopped; with all other forms it begins anew.`,
+Raw pixels cannot become files again. The same command continues an interrupted pack. Other
+formats start again.`,
 		Example: `  stoker convert train/ photos/
   stoker convert train/ tar:shards/ --shard-size 512MiB
   stoker convert 'cifar-10-batches-py?split=train' cifar.npz

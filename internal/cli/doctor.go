@@ -44,7 +44,7 @@ func newDoctorCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "doctor -- COMMAND... | --pid P",
 		GroupID: groupKnow,
-		Short:   "Say what starves a training job: CPU, storage, network, memory, hand-off, or nothing",
+		Short:   "Find what limits a training job: CPU, storage, network, memory, hand-off, or nothing",
 		Long: `Watch a training job from outside. Say in one line what limits it, how certain that is,
 how fast the job would be without that limit, and what to do.
 

@@ -52,7 +52,7 @@ func newFormatsCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "formats [NAME]",
 		GroupID: groupData,
-		Short:   "List the formats and codecs that can be read, or show the parameters of one",
+		Short:   "List the formats and codecs that Stoker reads, or show the parameters of one",
 		Long: `List the formats that can be loaded, packed and inspected. Most are recognised by
 names and content. To choose one, write its name before the path: npy:tokens.bin.
 

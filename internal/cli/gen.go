@@ -48,8 +48,8 @@ func newGenImagesCommand(app *App) *cobra.Command {
 	c := &genImages{app: app}
 	cmd := &cobra.Command{
 		Use:   "images OUT",
-		Short: "Generate labelled JPEGs that look like photographs to a codec",
-		Long: `Generate labelled JPEGs that look like photographs to a codec.
+		Short: "Generate labelled JPEGs that cost a decoder as much as photographs",
+		Long: `Generate labelled JPEGs that cost a decoder as much as photographs.
 
 Overlapping shapes with natural textures, blurred grounds and grain, in the mix of
 sizes, samplings and qualities that photographs on the web have: 470 x 400 pixels

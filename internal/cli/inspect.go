@@ -28,7 +28,7 @@ func newInspectCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "inspect SRC",
 		GroupID: groupData,
-		Short:   "Look into a pack, or say what other data is",
+		Short:   "Show what a pack or other data contains, and the code that loads it",
 		Long: `Show what a pack or other data contains.
 
 For a pack: fields, sizes, codecs, classes, and what was skipped. Only the manifest is

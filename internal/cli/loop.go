@@ -109,7 +109,7 @@ func (app *App) loopReport(program int, report func(*loop.Told, proc.Usage) any)
 func newLoopTrace(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trace < LOG.json",
-		Short: "Make a Chrome trace of its steps",
+		Short: "Write a Chrome trace of the steps",
 		Args:  exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			data, err := app.readStdin(maxTold, "the log")

@@ -45,7 +45,7 @@ func (f *augmentFlags) register(fl *pflag.FlagSet) {
 	fl.Int64Var(&f.first, "first", 0, "")
 	_ = fl.MarkHidden("outputs") // of the Python package, which knows them by field
 	_ = fl.MarkHidden("first")
-	fl.Lookup("seed").Usage = "the `NUMBER` that decides which records go to which part, and what --augment draws"
+	fl.Lookup("seed").Usage = "the seed `NUMBER` of the split and of --augment"
 }
 
 // read checks the flags, and notes in the options of the pack what is asked for.

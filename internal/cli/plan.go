@@ -52,24 +52,24 @@ func newPlanCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "plan [DATA]",
 		GroupID: groupKnow,
-		Short:   "Say what the data path must deliver, whether it does, and what to change",
-		Long: `Say what the data path must deliver to keep accelerators busy (reads and bytes per
-second, cores, memory), whether this machine does, which part fails first, and
-what to change, each change with its predicted effect.
+		Short:   "Calculate what the data path must deliver, whether it does, and what to change",
+		Long: `Calculate what the data path must deliver to keep accelerators busy: reads and bytes per
+second, cores, memory. Say whether this machine delivers it, which part fails first, and
+what to change, with the predicted effect of each change.
 
-It needs three figures: the mini-batch size n, the time t that the accelerator
-takes for it, and the bytes of a stored example. DATA, a dataset or pack, gives
-the last. Each can be given, or follows from others:
+A plan needs three figures: the batch size n, the time t of a step, and the bytes of a
+stored example. DATA, a dataset or pack, gives the last one. Each can be given, or is
+calculated from others:
 
   n   --batch, or the largest that fits: --activation --parameters --accelerator-memory
   t   --step, or --rate, or --flops with --device-flops, or --device with --model
 
-What is not given is measured here (stoker probe, about 15 seconds; the result is
-kept): the storage under DATA or the current folder, or the server of a URL, decoding
-per core on your files, memory, cores. --no-probe measures nothing and uses what an earlier probe
-kept. --storage plans for a kind of storage by its typical figures instead.
+Other figures are measured here (stoker probe, about 15 seconds, saved): the storage of DATA
+or of the current folder, or the server of a URL, decoding per core on your files, memory
+and cores. --no-probe measures nothing and uses a saved probe. --storage plans for typical
+figures of a kind of storage.
 
-Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
+Units: 64KB is 64,000 bytes and 64KiB is 65,536 bytes. Times are 87ms, 0.087s, 2min.`,
 		Example: `  stoker plan train/ --batch 128 --step 87ms
   stoker plan photos/ --device a100 --model resnet50 --accelerators 8
   stoker plan --batch 256 --rate 2470 --example-bytes 110KB --records 1.28e6 --storage nvme

@@ -28,7 +28,7 @@ func newProfileCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "profile -- COMMAND...",
 		GroupID: groupEngine,
-		Short:   "Run a training command for a bounded number of steps and show where the time goes",
+		Short:   "Run a training command for some steps and show how the time is spent",
 		Long: `Run a training command for a limited number of steps and show how the time is spent:
 waiting for data, the parts of the step, and the stages of Stoker's engine if the program
 uses it.

@@ -203,17 +203,22 @@ func (app *App) root(started *bool) *cobra.Command {
 	cobra.EnableCommandSorting = false // they are listed in the order of use
 	root := &cobra.Command{
 		Use:   "stoker",
-		Short: "Keep accelerators fed: pack a dataset once, then load it at the speed of the machine",
-		Long: `Stoker keeps accelerators fed.
+		Short: "A data loader for deep learning",
+		Long: `Stoker keeps accelerators fed: it is a data loader for deep learning.
 
-Pack a dataset once, then let a training loop read it at the speed of the machine:
+Start from your own data or training script:
+
+  stoker quickstart photos/               # says what it is, and writes train.py
+  stoker run -- python train.py           # an unchanged PyTorch script, faster
+
+Or pack a dataset once, and load the pack:
 
   stoker pack photos/ train/              # a folder of images becomes a pack
-  stoker inspect train/                   # look into it
+  stoker inspect train/                   # shows what it contains
 
-and in Python:
+In Python:
 
-  for images, labels in stoker.Loader("train/", batch_size=256, shuffle=True): ...`,
+  loader = stoker.open("train/").loader(batch_size=256, shuffle=True)`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

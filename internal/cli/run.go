@@ -30,7 +30,7 @@ func newRunCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run -- COMMAND...",
 		GroupID: groupEngine,
-		Short:   "Run a training script as it is, with its PyTorch DataLoaders in the engine",
+		Short:   "Run an unchanged training script, with its PyTorch DataLoaders in Stoker's engine",
 		Long: `Run an unchanged training script, with its PyTorch DataLoaders in Stoker's engine.
 
 The script is not changed. Each torch.utils.data.DataLoader is examined when the script

@@ -26,15 +26,15 @@ func newServeCommand(app *App) *cobra.Command {
 		GroupID: groupEngine,
 		Long: `Run the engine for training processes on this machine.
 
-stoker.Loader starts an engine of its own, so that nobody has to run a server to
-train. This command runs one that several training processes share:
+stoker.Loader starts its own engine, so training needs no server. This command runs an
+engine that several training processes share:
 
   stoker serve --socket /run/user/1000/stoker
   STOKER_SOCKET=/run/user/1000/stoker python train.py
 
-Only processes of the same user may connect. Each loader gets its own ring of
-batches. The engine logs to stderr, ends on Ctrl-C or SIGTERM and removes its
-socket; a socket that a killed engine left behind is replaced.`,
+Only processes of the same user can connect. Each loader gets its own ring of batches. The
+engine logs to standard error. It exits on Ctrl-C or SIGTERM and removes its socket. A
+socket that a killed engine left is replaced.`,
 		Example: "  stoker serve --socket /run/user/1000/stoker",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

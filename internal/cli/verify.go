@@ -22,7 +22,7 @@ func newVerifyCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "verify PACK",
 		GroupID: groupData,
-		Short:   "Prove that a pack is whole",
+		Short:   "Check that a pack is complete and undamaged",
 		Long: `Read the whole pack and compare every checksum. Damage is listed by shard, chunk and
 record, and the exit code is 4.
 

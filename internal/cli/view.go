@@ -23,22 +23,22 @@ type viewFlags struct {
 }
 
 func (f *viewFlags) register(fl *pflag.FlagSet) {
-	fl.StringVar(&f.spec.Where, "where", "", "only records for which this `EXPRESSION` holds, e.g. 'label < 10 and width >= 224'")
-	fl.StringSliceVar(&f.spec.Dedupe, "dedupe", nil, "leave out records that are as one before: in all fields, or in these `FIELDS` (--dedupe=image)")
+	fl.StringVar(&f.spec.Where, "where", "", "only records for which this `EXPRESSION` is true, for example 'label < 10 and width >= 224'")
+	fl.StringSliceVar(&f.spec.Dedupe, "dedupe", nil, "skip records that equal an earlier one: in all fields, or in these `FIELDS` (--dedupe=image)")
 	fl.Lookup("dedupe").NoOptDefVal = view.AllFields
-	fl.StringVar(&f.spec.Similar, "drop-similar", "", "leave out records whose image looks like one before: up to N of 64 bits apart, `[FIELD:]N` (default 6)")
+	fl.StringVar(&f.spec.Similar, "drop-similar", "", "skip records whose image looks like an earlier one: at most N of 64 bits differ, `[FIELD:]N` (default 6)")
 	fl.Lookup("drop-similar").NoOptDefVal = fmt.Sprint(similar.DefaultDistance)
-	fl.StringVar(&f.spec.Split, "split", "", "cut the records into `PARTS`, e.g. train:0.9,val:0.1 or val:5000,train:rest")
-	fl.StringVar(&f.spec.Part, "part", "", "the `NAME` of the part that is wanted")
-	fl.Uint64Var(&f.spec.Seed, "seed", 0, "the `NUMBER` that decides which records go to which part")
-	fl.StringVar(&f.spec.Stratify, "stratify", "", "the `FIELD` whose values are in all parts alike")
-	fl.StringVar(&f.spec.Group, "group", "", "the `FIELD` whose equal values stay in one part; folder: by the folder of the path")
-	fl.StringSliceVar(&f.spec.Select, "select", nil, "the `FIELDS` that are kept, e.g. image,label")
-	fl.StringSliceVar(&f.spec.Drop, "drop", nil, "the `FIELDS` that are left out")
+	fl.StringVar(&f.spec.Split, "split", "", "split the records into `PARTS`: train:0.9,val:0.1 or val:5000,train:rest")
+	fl.StringVar(&f.spec.Part, "part", "", "the `NAME` of the part to use")
+	fl.Uint64Var(&f.spec.Seed, "seed", 0, "the seed `NUMBER` of the split")
+	fl.StringVar(&f.spec.Stratify, "stratify", "", "the `FIELD` whose values have the same shares in all parts")
+	fl.StringVar(&f.spec.Group, "group", "", "the `FIELD` whose equal values go to one part; folder: by the folder of the path")
+	fl.StringSliceVar(&f.spec.Select, "select", nil, "use only these `FIELDS`: image,label")
+	fl.StringSliceVar(&f.spec.Drop, "drop", nil, "do not use these `FIELDS`")
 	fl.StringArrayVar(&f.renames, "rename", nil, "`OLD=NEW`: another name for a field (repeat)")
-	fl.StringArrayVar(&f.kinds, "kind", nil, "`FIELD=KIND`: what a field is taken for, e.g. cls=label (repeat)")
-	fl.StringArrayVar(&f.tensors, "tensor", nil, "`NAME=COLUMNS`: one array of columns of a table, e.g. x=age:normalize,city:onehot (repeat)")
-	fl.StringVar(&f.spec.TensorsOf, "tensors-of", "", "make the arrays of columns that this `PACK` has, with its vocabularies and means")
+	fl.StringArrayVar(&f.kinds, "kind", nil, "`FIELD=KIND`: the kind of a field, such as cls=label (repeat)")
+	fl.StringArrayVar(&f.tensors, "tensor", nil, "`NAME=COLUMNS`: one array of columns of a table, such as x=age:normalize,city:onehot (repeat)")
+	fl.StringVar(&f.spec.TensorsOf, "tensors-of", "", "the same arrays of columns as in this `PACK`, with its vocabularies and means")
 }
 
 // read checks the flags.
