@@ -13,6 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -55,6 +56,12 @@ func (p *Pipeline) openCopy(ctx context.Context) error {
 	info := p.src.Info()
 	if info.Format != "pack" {
 		return fmt.Errorf("repair_from: %s is not a pack, and only copies of a pack can be compared", info.URL)
+	}
+	// The copy has the same views, unless its URL has its own.
+	if base, views, err := view.CutURL(p.cfg.Source); err == nil && len(views) > 0 {
+		if _, own, err := view.CutURL(url); err == nil && len(own) == 0 {
+			url += p.cfg.Source[len(base):]
+		}
 	}
 	src, err := p.openSource(ctx, url, nil)
 	if err != nil {

@@ -146,3 +146,21 @@ func TestRepairFromRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The views of a URL are those of the copy, too.
+func TestRepairFromWithViews(t *testing.T) {
+	dir := t.TempDir() + "/p"
+	src := &valueSource{n: 300, own: true, max: 400, wide: 399, bad: map[int64]bool{}}
+	if _, err := pack.WriteSource(t.Context(), src, dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{BatchSize: 8, Memory: 200 << 20, Threads: 2, Source: dir + "#rows=0:100#rows=90:-1:-1", OnError: OnErrorRepair, RepairFrom: dir, WorldSize: 1}
+	p := mustOpen(t, cfg)
+	if n := p.Info().Len; n != 91 {
+		t.Error(n)
+	}
+	cfg.RepairFrom = dir + "#rows=0:91"
+	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is not a copy of") {
+		t.Errorf("%v", err)
+	}
+}

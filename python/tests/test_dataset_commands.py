@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,25 @@ def test_cache(photos: Path, tmp_path: Path) -> None:
         cache.rm(photos, folder=folder)
     with pytest.raises(stoker.ConfigError, match="rm needs the data"):
         cache.rm()
+
+
+def test_pack(photos: Path, tmp_path: Path) -> None:
+    data = stoker.open(photos)
+    view = stoker.concat([data.where("label == 1"), data[[7, 5]]])
+    assert stoker.pack(view, tmp_path / "views").records == len(view)
+    packed = stoker.open(tmp_path / "views")
+    assert [r["label"] for r in packed] == [r["label"] for r in view]
+    assert (packed[3]["image"] == view[3]["image"]).all()
+    mapped = data[:6].map(lambda r: {"label": r["label"] + 1})
+    assert stoker.pack(mapped, tmp_path / "mapped", workers=0).records == 6
+    assert [r["label"] for r in stoker.open(tmp_path / "mapped")] == [r["label"] + 1 for r in data[:6]]
+
+
+def test_resolutions(photos: Path, binary: str, tmp_path: Path) -> None:
+    out = tmp_path / "sizes"
+    made = [binary, "pack", str(photos), str(out), "--images", "raw", "--resize", "32,48"]
+    subprocess.run(made, check=True, capture_output=True)
+    data = stoker.open(out)
+    assert min(data[0]["image"].shape[:2]) == 48
+    assert min(data.resolution(32)[0]["image"].shape[:2]) == 32
+    assert min(data[10:].where("label >= 0").resolution(32)[0]["image"].shape[:2]) == 32

@@ -33,6 +33,7 @@ from . import _columns, _pack_tensors
 from ._ask import ask, message
 from ._binary import find_binary
 from ._columns import Column
+from ._dataset import Dataset
 from ._errors import ConfigError, SkippedRecords, StokerError, public, warn
 from ._fields import FieldSpec
 from ._pack_once import LONG, made_once, pack_path
@@ -114,6 +115,7 @@ def pack(
 
     Args:
         data: a path that ``stoker pack`` takes, such as a folder of images; or
+            a dataset of ``stoker.open``, with its views; or
             something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
             or anything to iterate over once. Workers read the former; the latter is read here and given to ``map`` in
             the workers.
@@ -153,6 +155,8 @@ def pack(
     once = made_once(transforms, augment, seed, audio)
     if once and tensors:
         raise ConfigError("tensors= are made of a pack, and transforms= run before packing: give one of them")
+    if isinstance(data, Dataset) and not (data._maps or data._sequence or map or kinds or classes or name or tensors):
+        data = data.path  # the engine reads it, with its views
     if isinstance(data, str | os.PathLike):
         for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
         if given := [k for k, v in for_python.items() if v]:
