@@ -28,7 +28,7 @@ const (
 	// growBytes is the least that the file grows by.
 	growBytes = 16 << 20
 	align     = 64
-	// tail is how many bytes after a value a decoder may touch.
+	// tail is the number of bytes after a value that a decoder may touch.
 	tail = 64
 )
 

@@ -29,7 +29,7 @@ type Sequence struct {
 // Request is a request of a client.
 type Request struct {
 	// URL is the data. Data that is requested again with the same URL, Opened and Sequence stays
-	// open. Opened identifies one call of stoker.open, which sees the files as they are at that time.
+	// open. Opened identifies one call of stoker.open, which sees the files of that time.
 	URL      string    `json:"url"`
 	Opened   string    `json:"opened"`
 	Sequence *Sequence `json:"sequence,omitempty"`
@@ -39,7 +39,7 @@ type Request struct {
 	Listen bool `json:"listen,omitempty"`
 }
 
-// Field describes a field as it is after decoding.
+// Field describes a field after decoding.
 type Field struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`
@@ -79,7 +79,7 @@ type Answer struct {
 	Bad   []Bad    `json:"bad,omitempty"`
 }
 
-// maxOpen is how many sources stay open.
+// maxOpen limits the sources that stay open.
 const maxOpen = 16
 
 // opened is a source that is open or about to be.
@@ -362,7 +362,7 @@ func (s *Server) read(ctx context.Context, o *opened, ids []int64, m *memory) (*
 	return a, failed
 }
 
-// pieceRecords is how many records a goroutine reads at a time at most.
+// pieceRecords limits the records that a goroutine reads at a time.
 const pieceRecords = 16
 
 // find returns the location of a record, for messages.

@@ -19,14 +19,14 @@ _LISTED = 5
 
 @dataclasses.dataclass(frozen=True)
 class InspectResult:
-    """What data is.
+    """The result of ``stoker.inspect``.
 
     Attributes:
         source: its path or URL.
         format: ``"folder"``, ``"pack"``, ``"parquet"``, ...
         records: the number of records.
         bytes: the size of its files.
-        fields: what is known of each field: ``kind``, ``dtype``, ``shape``, ``classes``, ... Of a pack also ``stats``.
+        fields: ``kind``, ``dtype``, ``shape``, ``classes``, ... of each field; for packs also ``stats``.
         fingerprint: a text that differs if the records differ, as far as that can be told cheaply.
         random_access: whether records can be read in any order.
         code: a line that loads it.
@@ -68,7 +68,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
-    """What ``stoker.verify`` found. It is true if the pack is whole.
+    """The result of ``stoker.verify``. It is true if the pack is whole.
 
     Attributes:
         pack: its path.
@@ -97,7 +97,7 @@ class VerifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class ConvertResult:
-    """What ``stoker.convert`` wrote.
+    """The result of ``stoker.convert``.
 
     Attributes:
         path: where it is.

@@ -52,7 +52,7 @@ def open(path: str | os.PathLike[str]) -> Dataset:  # noqa: A001
             ``"train.csv#where=label<10"``.
 
     Raises:
-        ConfigError: path is not a path. What is wrong with the data is raised when the data is first read.
+        ConfigError: path is not a path. Errors of the data are raised when the data is first read.
     """
     return Dataset(_options.source_url(path), secrets.token_hex(8))
 

@@ -51,7 +51,7 @@ class Record(dict[str, Any]):
 
 
 class FieldInfo(NamedTuple):
-    """A field of a dataset, as it is after decoding.
+    """A field of a dataset, after decoding.
 
     Attributes:
         name: its name.
@@ -86,7 +86,7 @@ FieldInfo.__module__ = "stoker"
 
 
 class Info(NamedTuple):
-    """What the engine says about data."""
+    """The engine's description of data."""
 
     length: int
     format: str

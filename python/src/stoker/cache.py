@@ -30,7 +30,7 @@ __all__ = ["Cached", "Contents", "Copy", "Damage", "Limit", "Verified", "Warmed"
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """What is cached of some data.
+    """The cached part of some data.
 
     Attributes:
         origin: the path or URL of the data.
@@ -70,7 +70,14 @@ class Copy:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What is in the cache, or was removed from it: ``data`` and ``copies``; ``folder`` and ``limit`` in bytes."""
+    """The contents of the cache, or those that were removed: ``data`` and ``copies``.
+
+    Attributes:
+        data: cached parts of data.
+        copies: copies of remote data.
+        folder: the folder of the cache.
+        limit: its size limit in bytes.
+    """
 
     data: tuple[Cached, ...]
     copies: tuple[Copy, ...]
@@ -89,7 +96,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True)
 class Warmed:
-    """What ``warm`` has cached.
+    """The result of ``warm``.
 
     Attributes:
         total: records of the data, or chunks of remote data.
@@ -118,7 +125,7 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What ``verify`` read and found damaged. It is true if nothing was damaged."""
+    """The result of ``verify``: ``data`` that was read, and ``damaged`` records. It is true if nothing was damaged."""
 
     data: tuple[Cached, ...]
     damaged: tuple[Damage, ...]
@@ -209,7 +216,7 @@ def limit(size: int | str | None = None, *, folder: Folder = None) -> Limit:
 def verify(*data: str | os.PathLike[str], folder: Folder = None) -> Verified:
     """Read all that is cached, of some data or of all, and compare every checksum.
 
-    What is damaged is no longer used: it is read again when it is needed.
+    Damaged records are no longer used. They are read again when they are needed.
     """
     raw = run([*_command("verify", folder), "--", *(os.fspath(d) for d in data)], 4)
     return Verified(tuple(_build(Cached, e) for e in raw["data"]), tuple(_build(Damage, d) for d in raw["damaged"]))

@@ -83,7 +83,7 @@ func all[T any](parts []driver.Source) (out []T) {
 	return out
 }
 
-// add makes the fields hold for another part, too. It fails if the part has other fields.
+// add extends the fields to another part. It fails if the part has other fields.
 func (s *Source) add(first, in *driver.Info) error {
 	fail := func(format string, a ...any) error {
 		return fmt.Errorf("concat: %s and %s have different fields: %s; select, drop, rename or kinds make them the same", first.URL, in.URL, fmt.Sprintf(format, a...))
@@ -139,7 +139,7 @@ func otherClass(a, b []string) string {
 	return "none"
 }
 
-// merge makes the limits of a field hold for another one, too.
+// merge extends the limits of a field to another one.
 func merge(f, o *driver.Field) {
 	limit := func(f *driver.Field) int64 {
 		if f.MaxBytes == 0 && f.Stats != nil {

@@ -1,5 +1,5 @@
 // Package pick wraps a source so that it has some of its records, in any order: a range, or a list
-// of numbers, in which a number may be there several times.
+// of numbers. A number may be in the list several times.
 package pick
 
 import (
