@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import pickle
@@ -304,3 +305,43 @@ def test_new_files_are_seen_by_the_next_open(photos: Path, tmp_path: Path) -> No
     (tmp_path / "a" / "1.jpg").write_bytes(one)
     assert len(stoker.open(tmp_path)) == 2
     assert stoker.open(tmp_path) == stoker.open(tmp_path)
+
+
+def test_signatures(data: stoker.Dataset) -> None:
+    ours = inspect.signature(data.loader).parameters
+    theirs = inspect.signature(stoker.Loader).parameters
+    assert list(ours) == [name for name in theirs if name != "source"]
+
+
+def test_an_interrupt_loses_nothing(data: stoker.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = data[2]["image"]
+
+    def interrupted(*_: object) -> bytearray:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_reader._Connection, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            data[1]
+    assert np.array_equal(data[2]["image"], expected)
+
+
+def test_memory_is_given_back(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(120 << 17, dtype=np.float64).reshape(120, -1))
+    data = stoker.open(tmp_path / "x.npy")
+    (field,) = data.fields
+    records = data.__getitems__(range(120))
+    assert [r[field][0] for r in records] == [i << 17 for i in range(120)]
+    assert _reader._connection is not None
+    assert os.fstat(_reader._connection._file).st_blocks * 512 < 80 << 20
+    assert data[119][field][-1] == (120 << 17) - 1
+
+
+def test_torchs_own_loader_takes_it(data: stoker.Dataset) -> None:
+    pytest.importorskip("torch")
+    from stoker.torch import DataLoader
+
+    small = data[:20].select("label")
+    loader = DataLoader(small, batch_size=8, num_workers=0)
+    labels = [label for batch in loader for label in batch["label"].tolist()]
+    assert labels == [r["label"] for r in small]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -415,3 +416,10 @@ def _end_feeding(feeder: _device.Feeder, pid: int) -> None:
     """Undo what a forgotten loader has registered; in a forked child it is the parent's."""
     if os.getpid() == pid:
         feeder.close()
+
+
+# A dataset's loader takes what a Loader takes, but for the source.
+_signature = inspect.signature(Loader.__init__)
+Dataset.loader.__signature__ = _signature.replace(  # type: ignore[attr-defined]
+    parameters=[p for name, p in _signature.parameters.items() if name != "source"], return_annotation="Loader"
+)
