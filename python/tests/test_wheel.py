@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv
 
 
-def run(venv: Path, program: str, *arguments: str, **env: str) -> str:
-    """Run a program of an environment, and return what it printed."""
+def run(venv: Path, program: str, *arguments: str, at: Path | None = None, **env: str) -> str:
+    """Run a program of an environment in a folder outside the checkout, and return what it printed."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
     command = [str(venv / "bin" / program), *arguments]
     ran = subprocess.run(
-        command, env={**clean, "PATH": "/usr/bin:/bin", **env}, cwd=venv.parent, capture_output=True, text=True
+        command, env={**clean, "PATH": "/usr/bin:/bin", **env}, cwd=at or venv.parent, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -86,6 +87,43 @@ def test_wheel_in_an_empty_environment(installed: Path, pack: Path) -> None:
     assert str(CHECKOUT) not in said
     # The command line comes with it.
     assert "203" in run(installed, "stoker", "inspect", str(pack))
+
+
+def test_quickstart_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
+    """Without data of the user's, Go or the checkout: data, a script, and its first batch, within a minute."""
+    began = time.monotonic()
+    said = run(installed, "stoker", "quickstart", "--seconds", "1", at=tmp_path)
+    assert "task of the script: tell the classes apart" in said and "train.py is written, for NumPy" in said
+    said = run(installed, "python", "train.py", at=tmp_path)
+    assert "first batch after" in said and "epoch 3" in said
+    assert time.monotonic() - began < 60
+
+
+LINK = re.compile(r"\]\(([\w-]+\.md)\)")
+BLOCK = re.compile(r"^(<!-- not run: [^\n]* -->\n)?```(sh|python)\n(.*?)^```$", re.M | re.S)
+
+
+def test_the_first_page_of_start_word_for_word(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    """The commands and the code of the first page of docs/start with code, in an empty folder and environment."""
+    start = CHECKOUT / "docs/start"
+    if not start.is_dir():
+        pytest.skip("docs is not in this tree")
+    pages = [start / name for name in LINK.findall((start / "index.md").read_text())]
+    found = [(page, BLOCK.findall(page.read_text())) for page in pages]
+    page, blocks = next(((p, b) for p, b in found if any("stoker quickstart" in code for _, _, code in b)), (None, []))
+    if page is None:
+        pytest.skip("no page of docs/start begins with stoker quickstart")
+    for i, (skipped, language, code) in enumerate(blocks):
+        if skipped:
+            continue
+        if language == "sh":
+            code = re.sub(r"(pip install\b.*?) stoker\b", rf"\1 {wheel}", code)
+            run(installed, "python", "-c", "import subprocess, sys; sys.exit(subprocess.call(['bash', '-ec', sys.argv[1]]))",
+                code, at=tmp_path, PATH=f"{installed / 'bin'}:/usr/bin:/bin")  # fmt: skip
+        else:
+            script = tmp_path / f"block{i}.py"
+            script.write_text("".join(c for s, kind, c in blocks[: i + 1] if kind == "python" and not s))
+            run(installed, "python", str(script), at=tmp_path)
 
 
 def test_the_program_that_loads_libraries_needs_an_old_glibc(installed: Path) -> None:
