@@ -84,11 +84,13 @@ def git(*arguments: str) -> str:
 
 
 def release_notes(version: str) -> str:
-    """Return the section of the changelog about a version."""
+    """Return the section of the changelog about a version, and the changes since it."""
     section = re.search(rf"^## {re.escape(version)}\b.*?(?=^## |\Z)", (ROOT / "CHANGELOG.md").read_text(), re.M | re.S)
     if section is None:
         sys.exit(f"release: CHANGELOG.md has no section {version}")
-    return section[0].strip() + "\n"
+    files = sorted(f for f in (ROOT / "changes").glob("*.md") if f.name != "README.md")
+    changes = [f"- {' '.join(f.read_text().split())}" for f in files]
+    return "\n".join([section[0].strip(), *([""] if changes else []), *changes]) + "\n"
 
 
 def build_wheel(machine: str) -> Path:
