@@ -118,8 +118,9 @@ def test_the_first_page_of_start_word_for_word(wheel: Path, installed: Path, tmp
             continue
         if language == "sh":
             code = re.sub(r"(pip install\b.*?) stoker\b", rf"\1 {wheel}", code)
-            run(installed, "python", "-c", "import subprocess, sys; sys.exit(subprocess.call(['bash', '-ec', sys.argv[1]]))",
-                code, at=tmp_path, PATH=f"{installed / 'bin'}:/usr/bin:/bin")  # fmt: skip
+            shell = "import subprocess, sys; sys.exit(subprocess.call(['bash', '-ec', sys.argv[1]]))"
+            path = f"{installed / 'bin'}:/usr/bin:/bin"
+            run(installed, "python", "-c", shell, code, at=tmp_path, PATH=path)
         else:
             script = tmp_path / f"block{i}.py"
             script.write_text("".join(c for s, kind, c in blocks[: i + 1] if kind == "python" and not s))
