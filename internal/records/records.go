@@ -54,6 +54,8 @@ type Field struct {
 
 // Info describes data.
 type Info struct {
+	// Shown is the URL without passwords and secret options, for people.
+	Shown       string  `json:"shown"`
 	Len         int64   `json:"len"`
 	Format      string  `json:"format"`
 	Sequential  bool    `json:"sequential,omitempty"`
@@ -240,6 +242,7 @@ func (s *Server) answer(ctx context.Context, r *Request, m *memory) *Answer {
 		if err != nil {
 			return &Answer{Error: err.Error()}
 		}
+		info.Shown = source.Hide(r.URL, r.URL)
 		return &Answer{Info: info}
 	}
 	a, err := s.read(ctx, o, r.Records, m)

@@ -268,3 +268,9 @@ def test_pictures_of_all_kinds(tmp_path: Path) -> None:
     assert "spectrogram" in sound
     assert "1.00 s, 8,000 Hz, 1 channel" in sound
     assert stoker.open(tmp_path / "n")._repr_html_().count("data:image/png") == 3
+
+
+def test_secrets_are_not_shown(photos: Path) -> None:
+    data = stoker.open(f"folder:{photos}?split=&aws_secret_access_key=abc123")
+    assert "abc123" not in repr(data)
+    assert "abc123" not in data._repr_html_()

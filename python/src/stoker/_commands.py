@@ -127,7 +127,7 @@ def url_of(source: Source) -> str:
         return _options.source_url(source)
     if source._maps or source._sequence is not None:
         what = "a function (map)" if source._maps else "sequences"
-        raise ConfigError(f"{source._shown()} has {what}, which the engine does not run here: give the dataset before")
+        raise ConfigError(f"the dataset has {what}, which the engine does not run here: give the dataset before that")
     return source._url()
 
 

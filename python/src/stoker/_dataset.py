@@ -77,7 +77,7 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
     for d in datasets:
         if d._maps or d._sequence is not None:
             raise ConfigError(
-                f"{d._shown()} has {'a function (map)' if d._maps else 'sequences'}: call concat first, then "
+                f"a dataset has {'a function (map)' if d._maps else 'sequences'}: call concat first, then "
                 f"{'map' if d._maps else 'sequences'} of the result"
             )
     if len(datasets) == 1:
@@ -448,7 +448,9 @@ class Dataset:
         return Place(self._base, self._opened, self._sequence)
 
     def _shown(self) -> str:
-        return self._base if len(self._base) <= 100 else self._base[:100] + "..."
+        """Return the path or URL for people, without secrets, once the data is known."""
+        shown = self._info().shown
+        return shown if len(shown) <= 100 else shown[:100] + "..."
 
     def _new(self, rows: Rows | None = None, maps: tuple[Any, ...] | None = None) -> Dataset:
         new = Dataset(

@@ -88,6 +88,7 @@ FieldInfo.__module__ = "stoker"
 class Info(NamedTuple):
     """The engine's description of data."""
 
+    shown: str
     length: int
     format: str
     fingerprint: str
@@ -294,7 +295,8 @@ def describe(place: Place, listen: bool = False) -> Info:
         for f in info["fields"]
     )
     rates = {f["name"]: f["rate"] for f in info["fields"] if f.get("rate")}
-    return Info(info["len"], info["format"], info["fingerprint"], info.get("sequential", False), fields, rates)
+    in_order = info.get("sequential", False)
+    return Info(info["shown"], info["len"], info["format"], info["fingerprint"], in_order, fields, rates)
 
 
 def read(place: Place, rows: Sequence[int], fields: Sequence[FieldInfo]) -> list[Record]:

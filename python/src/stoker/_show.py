@@ -30,12 +30,11 @@ Pixels = npt.NDArray[np.uint8]
 
 def text(data: Dataset) -> str:
     """Return what ``repr`` shows."""
-    shown = data._shown()
     try:
-        fields = data.fields
+        shown, fields = data._shown(), data.fields
         count = len(data)
     except StokerError as error:
-        return f"Dataset({shown!r}: {error})"
+        return f"Dataset({error})"
     lines = [f"Dataset({shown!r}, {_plural(count, 'record')}, {data._info().format})"]
     width = max((len(name) for name in fields), default=0)
     lines += [f"  {name:{width}}  {field}" for name, field in fields.items()]
@@ -111,11 +110,10 @@ _HEAT = np.array([[13, 8, 66], [65, 68, 135], [33, 145, 140], [94, 201, 98], [25
 
 def html(data: Dataset) -> str:
     """Return what a notebook shows."""
-    shown = _quoted(data._shown())
     try:
-        fields, count = data.fields, len(data)
+        shown, fields, count = _quoted(data._shown()), data.fields, len(data)
     except StokerError as error:
-        return f"<div class='stoker-data'>{_STYLE}<b>{shown}</b><br>{_quoted(str(error))}</div>"
+        return f"<div class='stoker-data'>{_STYLE}{_quoted(error)}</div>"
     rows = "".join(
         f"<tr><td><code>{_quoted(f.name)}</code></td><td>{_quoted(f.kind)}</td><td><code>{_quoted(_type(f))}</code></td>"
         f"<td>{_quoted(_classes(f.classes))}</td></tr>"
