@@ -66,6 +66,9 @@ hf; size-int#5 Compose.__call__; 0.1; 0; transform=preset kind=first batch=2
 folder; pre-hook hook; 0.1; 0; transform=v2-pictures
 own; break; 1.2; 2; transform=sharp epochs=3
 cifar folder hf; map-int map-tuple; 0.1; 2; transform=crop
+cifar mnist stl10; not-contiguous assign-data#3; 0.end; 0; transform=tensor
+own relative; loader-collate-none; 0.0 0.1 0.end; 0; epochs=3
+own folder; generator-of-transforms; made; 2;
 cifar; loader-workers#2; 0.end; 2; transform=solarize
 cifar; generator-seed#5 generator-draw generator-state#3 torch-draw manual_seed#4; 0.1 0.end; 0; order=gen transform=tensor
 cifar; break; 0.2; 0 2; order=gen transform=tensor epochs=3

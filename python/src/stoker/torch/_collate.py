@@ -26,7 +26,7 @@ def install(pieces: Pieces) -> None:
 
     def stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
         first = batch[0]
-        if not _plain(first):
+        if not _plain(first) or not all(isinstance(t, torch.Tensor) for t in batch):
             return theirs(batch, collate_fn_map=collate_fn_map)
         size, dtype = (len(batch), *first.size()), first.dtype
         count = first.numel() * len(batch)

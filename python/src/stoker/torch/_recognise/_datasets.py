@@ -265,8 +265,6 @@ def _as_many(records: Any, targets: Any) -> None:
 
 def _array(dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any]) -> Leaf:
     check_pillow()
-    if type(data) is torch.Tensor:
-        data = data.numpy() if data.device.type == "cpu" else None
     good = type(data) in (np.ndarray, np.memmap) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
     if not good or (channels == 3 and data.shape[3] != 3) or not len(data):
         raise Unknown("its data is no array of uint8 pixels any more")
@@ -279,7 +277,10 @@ def _cifar(dataset: Any) -> Leaf:
 
 
 def _mnist(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, "targets", lambda i: int(dataset.targets[i]))
+    data = dataset.data
+    if type(data) is not torch.Tensor or data.device.type != "cpu":
+        raise Unknown("its data is not a tensor of this process any more")
+    return _array(dataset, data.numpy(), 1, "targets", lambda i: int(dataset.targets[i]))
 
 
 def _labelled(dataset: Any) -> Leaf:

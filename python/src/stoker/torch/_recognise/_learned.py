@@ -367,7 +367,7 @@ class LearnedPlan(_plan.EnginePlan):
         """Return an iterator over the batches of an epoch in this process."""
         stream = self.next_stream(None)
         if stream is None:
-            return _watching(self, loader, order)
+            return _watching(self, loader, loader.collate_fn, order)
         self.give_back(stream)
         return _Epoch(self, loader, seed, order, moment or self.moment(loader))
 
@@ -510,16 +510,16 @@ def _check(dataset: Any) -> None:
     _datasets.check_pixel_limit()
 
 
-def _watching(plan: LearnedPlan, loader: Any, order: Iterator[Any]) -> Iterator[Any]:
+def _watching(plan: LearnedPlan, loader: Any, collate: Any, order: Iterator[Any]) -> Iterator[Any]:
     """Yield the batches of an epoch that is watched, made in this process."""
     samples = plan.samples
     for indices in order:
-        yield _python(samples, loader, list(indices))
+        yield _python(samples, loader, collate, list(indices))
 
 
-def _python(samples: _watched.Watched, loader: Any, indices: list[Any]) -> Any:
+def _python(samples: _watched.Watched, loader: Any, collate: Any, indices: list[Any]) -> Any:
     with samples.scope(None):
-        batch = loader.collate_fn(samples.make(None, indices, _nothing, _nothing, copy=False))
+        batch = collate(samples.make(None, indices, _nothing, _nothing, copy=False))
     if loader.pin_memory and torch.accelerator.is_available() and getattr(loader, "_stoker_target", None) is None:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
     return batch
@@ -533,4 +533,4 @@ class _Epoch(_plan.Epoch):
     """The batches of an epoch that the engine has a part in, made in this process."""
 
     def _by_python(self, indices: list[Any], _place: int) -> Any:
-        return _python(self._samples, self._loader, indices)
+        return _python(self._samples, self._loader, self._collate, indices)
