@@ -20,12 +20,6 @@ type section struct {
 	text  func(p *page)
 }
 
-// sections lists what can be described, in the order of the output.
-var sections = []section{
-	{"transforms", "Operations on records and batches, with their parameters.", func() any { return transform.All() }, describeTransforms},
-	{"modules", "Python modules with transforms.", func() any { return transform.Modules }, nil},
-}
-
 func newDescribeCommand(app *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

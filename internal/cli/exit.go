@@ -19,13 +19,29 @@ const (
 	ExitInterrupted = 130 // Ctrl-C or SIGTERM
 )
 
-const exitCodeHelp = `Exit codes:
-  0    success
-  1    it failed; the message says why
-  2    the command line is wrong
-  3    finished, but some inputs were bad and were left out (they are listed)
-  4    the data is damaged (stoker verify)
-  130  interrupted by Ctrl-C or SIGTERM, within two seconds; a pack goes on with the same command`
+// exitStatus describes an exit code.
+type exitStatus struct {
+	Code int    `json:"code"`
+	Doc  string `json:"doc"`
+}
+
+var exitCodes = []exitStatus{
+	{ExitOK, "success"},
+	{ExitFailure, "it failed; the message says why"},
+	{ExitUsage, "the command line is wrong"},
+	{ExitBadInputs, "finished, but some inputs were bad and were left out (they are listed)"},
+	{ExitDamaged, "the data is damaged (stoker verify)"},
+	{ExitInterrupted, "interrupted by Ctrl-C or SIGTERM, within two seconds; a pack goes on with the same command"},
+}
+
+// exitCodeHelp is part of the help of the root command.
+func exitCodeHelp() string {
+	text := "Exit codes:"
+	for _, e := range exitCodes {
+		text += fmt.Sprintf("\n  %-4d %s", e.Code, e.Doc)
+	}
+	return text
+}
 
 // Error is an error for people: one line that says what happened and where, and
 // a hint that says what to do about it. A command returns one where the plain

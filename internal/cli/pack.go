@@ -260,9 +260,9 @@ listed on the screen and in OUT/manifest.json, and the exit code is 3.
 Interrupted. The same command continues an interrupted run.
 
 Several processes. Processes or machines can write one pack together. Each packs a part of
-the inputs with --part 0/16, --part 1/16 and so on, in any order. When all have exited,
-stoker pack --commit OUT finishes the pack. Its records are those of one run, in the same
-order.
+the inputs with --part 0/16, --part 1/16 and so on, in any order. When all have
+exited, stoker pack --commit OUT finishes the pack. Its records are those of one run, in
+the same order.
 
 Changes. --append adds the records of SRC to a finished pack. The fields must be the same,
 and new classes come after the old ones. --remove leaves out the records for which an

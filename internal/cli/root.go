@@ -45,7 +45,6 @@ var commands = []func(*App) *cobra.Command{
 	newDoctorCommand,
 	newVersionCommand,
 	newChartCommand,
-	newNamesCommand,
 	newLoopCommand,
 }
 
@@ -238,7 +237,7 @@ In Python:
 		&cobra.Group{ID: groupKnow, Title: "Know what is needed, and what is slow:"},
 	)
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodeHelp + "\n{{end}}")
+	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodeHelp() + "\n{{end}}")
 	root.SetIn(app.Stdin)
 	root.SetOut(app.Stdout)
 	root.SetErr(app.Stderr)

@@ -1,8 +1,7 @@
-"""What both sides know by name is the same: operations, element types, kinds of fields, options."""
+"""What both sides know by name is the same: element types, options, formats, errors."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import re
@@ -13,54 +12,21 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import _batch, _options
-from stoker import transforms as T
-from stoker.transforms import Transform
+from stoker import _errors, _options, _surface
 
 
 @pytest.fixture(scope="module")
 def engine(binary: str) -> dict[str, Any]:
-    out = subprocess.run([binary, "_names"], check=True, capture_output=True, text=True, timeout=60).stdout
+    out = subprocess.run([binary, "describe", "--json"], check=True, capture_output=True, text=True, timeout=60).stdout
     names: dict[str, Any] = json.loads(out)
     return names
 
 
-def parameters(cls: type[Transform]) -> list[str]:
-    return sorted(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-
-
-def test_operations(engine: dict[str, Any]) -> None:
-    known = {**engine["operations"], **engine["batch_operations"]}
-    ours = {}
-    for module in (T, stoker.audio, stoker.video, stoker.volume):
-        for name in module.__all__:
-            thing = getattr(module, name)
-            if inspect.isclass(thing) and issubclass(thing, Transform) and thing is not Transform:
-                ours[thing.shown_name()] = parameters(thing)
-    # What DataLoader alone gives: Pillow's arithmetic, and the magnitudes of this torch.
-    internal = {"pillow", "magnitudes"}
-    assert ours == {name: [p for p in taken if p not in internal] for name, taken in known.items()}
-    # What is in both lists takes the same.
-    for name in set(engine["operations"]) & set(engine["batch_operations"]):
-        assert engine["operations"][name] == engine["batch_operations"][name]
-
-
 def test_element_types(engine: dict[str, Any]) -> None:
-    types = {name: np.dtype(code) for name, code in _batch._DTYPES.items()}
-    ours = {name: {"size": of.itemsize, "numpy": of.str[1:]} for name, of in types.items()}
-    ours["bfloat16"]["numpy"] = ""  # NumPy has none; its bits are passed on as those of integers
-    assert ours == engine["dtypes"]
-    made = []
-    for name in engine["dtypes"]:
-        try:
-            made.append(T.ToDtype(name).dtype)
-        except stoker.ConfigError:
-            continue
-    assert sorted(made) == sorted(engine["to_dtype"])
-
-
-def test_kinds(engine: dict[str, Any]) -> None:
-    assert set(_batch.KINDS) == set(engine["kinds"])
+    for t in engine["dtypes"]:
+        of = np.dtype(_surface.DTYPES[t["name"]])
+        numpy = "" if t["name"] == "bfloat16" else of.str[1:]  # NumPy has none; its bits come as those of integers
+        assert (of.itemsize, numpy) == (t["size"], t["numpy"])
 
 
 def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
@@ -68,7 +34,7 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
     loader = make(tmp_path / "x.npy", batch_size=4, on_error="skip")
     # Only DataLoader gives the order itself, and crashes of earlier engines give the others.
     internal = {"order", "crashed", "suspects"}
-    assert sorted({*loader._epochs.config, *internal}) == engine["options"]
+    assert sorted({*loader._epochs.config, *internal}) == sorted(engine["options"])
     # Each is an argument of the loader, under this or another name, or comes from the environment.
     elsewhere = {
         "outputs": "transforms",
@@ -94,6 +60,16 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
 
 
 def test_formats(engine: dict[str, Any]) -> None:
-    for name in engine["formats"]:
+    for name in (f["name"] for f in engine["formats"]):
         assert re.match(rf"{name}:/.*/x\?a=../b$", _options.source_url(f"{name}:x?a=../b"))
     assert not re.match("nothing:/", _options.source_url("nothing:x"))
+
+
+def test_errors(engine: dict[str, Any]) -> None:
+    classes = {n: c for n, c in vars(_errors).items() if inspect.isclass(c) and issubclass(c, Exception)}
+    assert list(classes) == [e["name"] for e in engine["errors"]]
+    for e in engine["errors"]:
+        found = classes[e["name"]]
+        assert (inspect.getdoc(found) or "").startswith(e["doc"])
+        own = () if e.get("base") == "UserWarning" or e["name"] == "StokerError" else ("StokerError",)
+        assert {*own, *filter(None, [e.get("base")])} <= {c.__name__ for c in found.__mro__}

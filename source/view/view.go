@@ -62,9 +62,41 @@ type Spec struct {
 	Rows string `json:"rows,omitempty"`
 }
 
-// Keys returns the JSON keys of a Spec.
+// Key describes a key of a view: in a URL after #, and in the JSON of a Spec.
+type Key struct {
+	Name string `json:"name"`
+	Doc  string `json:"doc"`
+	// Example is a fragment of a URL, without the #.
+	Example string `json:"example"`
+}
+
+// Described lists the keys.
+var Described = []Key{
+	{"kinds", "Set other kinds for fields, by name.", "kinds=class:label"},
+	{"where", "Keep the records for which an expression is true.", "where=label==\"cat\""},
+	{"split", "Split the records into parts by their shares.", "split=train:0.9,val:0.1"},
+	{"part", "The part of the split to read.", "split=train:0.9,val:0.1&part=train"},
+	{"split_seed", "The number that sets the random assignment to parts.", "split=train:0.9,val:0.1&part=val&split_seed=7"},
+	{"stratify", "A field whose values have the same shares in all parts.", "split=train:0.9,val:0.1&part=train&stratify=label"},
+	{"group", "A field: all records with the same value are in one part.", "split=train:0.9,val:0.1&part=train&group=patient"},
+	{"select", "The fields to read, in order.", "select=image,label"},
+	{"drop", "Fields to leave out.", "drop=caption"},
+	{"rename", "New names of fields.", "rename=jpg:image,cls:label"},
+	{"resolution", "A resolution of the images, for packs that have several.", "resolution=256"},
+	{"dedupe", "Leave out records whose values in these fields equal those of an earlier record; * is all fields.", "dedupe=image"},
+	{"similar", "Leave out records whose image looks like an earlier one: the field, and how many of 64 bits may differ.", "similar=image:6"},
+	{"tensors", "Arrays made of columns, as JSON by name.", "tensors={\"x\":[\"age\",\"fare\"]}"},
+	{"tensors_of", "A source whose tensors are made in the same way, with its vocabularies, means and deviations.", "tensors_of=train.csv"},
+	{"rows", "Records by their numbers.", "rows=0:1000"},
+}
+
+// Keys returns the names of the keys.
 func Keys() []string {
-	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "similar", "tensors", "tensors_of", "rows"}
+	var names []string
+	for _, k := range Described {
+		names = append(names, k.Name)
+	}
+	return names
 }
 
 // Empty reports whether the view is the unchanged source.

@@ -11,18 +11,9 @@ import numpy.typing as npt
 
 from ._errors import ConfigError, StokerError, nearest
 from ._ragged import Ragged, Strings
+from ._surface import DTYPES
 
-# NumPy type of each element type; bfloat16 travels as its bits.
-_DTYPES = {
-    "bool": "?", "uint8": "u1", "int8": "i1", "uint16": "<u2", "int16": "<i2", "uint32": "<u4", "int32": "<i4",
-    "uint64": "<u8", "int64": "<i8", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "float64": "<f8",
-}  # fmt: skip
-
-# The kinds of fields, of which those in _TEXTS come as Strings.
-KINDS = (
-    "array", "audio", "boxes", "bytes", "float", "frames", "image", "int", "json", "keypoints", "label", "mask",
-    "masks", "multilabel", "ragged", "text", "tokens", "volume",
-)  # fmt: skip
+# Kinds of fields that come as Strings.
 _TEXTS = ("text", "json")
 
 INDEX = "index"
@@ -189,12 +180,12 @@ class ArraySpec:
         # The padded array that this one says something about, "" for none.
         self.of: str = described.get("of", "")
         self.channels_last = channels_last and self.kind == "image" and len(self.shape) == 3
-        if self.dtype not in _DTYPES:
+        if self.dtype not in DTYPES:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
 
     def check(self, batch_size: int, slot_bytes: int) -> None:
         """Refuse an array that has no room in a slot: its views would show what is not its own."""
-        row = math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize
+        row = math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
         ends = [(self.offset, self.capacity)] if self.varies else [(self.offset, batch_size * row)]
         if self.offsets is not None:
             ends.append((self.offsets, (batch_size + 1) * 8))
@@ -276,7 +267,7 @@ def _padded(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec, dtype: np.dtyp
 
 
 def _numpy_type(s: ArraySpec) -> np.dtype[Any]:
-    return _bfloat16(s.name) if s.dtype == "bfloat16" else np.dtype(_DTYPES[s.dtype])
+    return _bfloat16(s.name) if s.dtype == "bfloat16" else np.dtype(DTYPES[s.dtype])
 
 
 def _bfloat16(name: str) -> np.dtype[Any]:
@@ -299,7 +290,7 @@ def torch_views(specs: list[ArraySpec]) -> Views:
     from_numpy, bfloat16 = torch.from_numpy, torch.bfloat16
     ragged = [s for s in specs if s.varies]
     plan = [
-        (s.name, s.shape, np.dtype(_DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last)
+        (s.name, s.shape, np.dtype(DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last)
         for s in specs
         if not s.varies
     ]
@@ -315,10 +306,10 @@ def torch_views(specs: list[ArraySpec]) -> Views:
             out[name] = t
         for s in ragged:
             if s.length_at is not None:
-                t = from_numpy(_padded(root, rows, s, np.dtype(_DTYPES[s.dtype])))
+                t = from_numpy(_padded(root, rows, s, np.dtype(DTYPES[s.dtype])))
                 out[s.name] = t.view(bfloat16) if s.dtype == "bfloat16" else t
                 continue
-            r = _ragged(root, rows, s, np.dtype(_DTYPES[s.dtype]))
+            r = _ragged(root, rows, s, np.dtype(DTYPES[s.dtype]))
             if s.is_text:
                 out[s.name] = Strings(r)
                 continue

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from . import _columns, _options, _reader
 from ._errors import ConfigError, public
 from ._reader import FieldInfo, Info, Place, Record
+from ._surface import VIEW_KEYS
 
 if TYPE_CHECKING:
     from ._columns import Column
@@ -497,7 +498,7 @@ class Dataset:
         return self._url(), self._sequence, mapped
 
 
-_STARTS = tuple(f"{key}=" for key in _options.VIEW_KEYS)
+_STARTS = tuple(f"{key}=" for key in VIEW_KEYS)
 
 
 class _Chain:

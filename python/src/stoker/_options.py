@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from ._errors import ConfigError, nearest, public
+from ._surface import FORMATS, VIEW_KEYS
 from ._units import parse_bytes
 
 LAYOUTS = ("NHWC", "NCHW", "channels_last")
@@ -199,26 +200,6 @@ for _of in GROUPS.values():
     _of.__init__ = public(_of.__init__)
 
 
-# What a URL may have behind a #, as the engine reads it.
-VIEW_KEYS = (
-    "kinds",
-    "where",
-    "split",
-    "part",
-    "split_seed",
-    "stratify",
-    "group",
-    "select",
-    "drop",
-    "rename",
-    "resolution",
-    "dedupe",
-    "tensors",
-    "tensors_of",
-    "rows",
-)
-
-
 def whole(name: str, value: Any, low: int, high: int = 2**63 - 1) -> int:
     """Check a whole number."""
     try:
@@ -363,11 +344,7 @@ def source_url(source: Any) -> str:
     view = re.search(rf"#(?=({'|'.join(VIEW_KEYS)})=)", text)
     if view and view.start() and not os.path.lexists(os.path.expanduser(text)):
         return source_url(text[: view.start()]) + text[view.start() :]
-    formats = (
-        "pack|npy|npz|tfrecord|mds|lmdb|litdata|lerobot|beton|idx|cifar|stl10|mat|tar|zip|hdf5|zarr|parquet|arrow|coco|voc|yolo"
-        "|nifti|dicom|paths|volumes|ply|kitti|megatron|tokens|flo|pfm|csv|tsv"
-        "|jsonl|audio|video|files|pairs|folder"
-    )
+    formats = "|".join((*FORMATS, "paths"))  # lists of paths are written by stoker.torch
     named = re.match(rf"({formats}):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._batch import _DTYPES, KINDS
 from ._errors import ConfigError, nearest
+from ._surface import DTYPES, KINDS
 
 # The marks that pictures and sounds begin with, as the engine knows them too.
 _IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
@@ -23,7 +23,7 @@ _NUMBERS = ("label", "int", "float")
 _LABELS = ("label", "labels", "target", "class", "cls", "y")
 _MASKS = ("mask", "segm")
 _RAW = 1 << 63  # marks pixels, see internal/source/spoolsource
-_ELEMENTS = tuple(name for name in _DTYPES if name != "bfloat16")
+_ELEMENTS = tuple(name for name in DTYPES if name != "bfloat16")
 
 
 @dataclasses.dataclass
@@ -335,12 +335,12 @@ def _array(spec: Spec, value: npt.NDArray[Any]) -> bytes:
         return b""
     elif value.shape[1:] != inner:
         raise ValueError(f"its shape is {list(value.shape)}, should be {['n', *inner]}".replace("'", ""))
-    return np.ascontiguousarray(_exactly(value, dtype)).astype(_DTYPES[dtype], copy=False).tobytes()
+    return np.ascontiguousarray(_exactly(value, dtype)).astype(DTYPES[dtype], copy=False).tobytes()
 
 
 def _exactly(value: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """Return value as dtype, if no number changes by more than rounding."""
-    want = np.dtype(_DTYPES[dtype])
+    want = np.dtype(DTYPES[dtype])
     if value.dtype == want:
         return value
     if want.kind == "f" and value.dtype.kind in "biuf":
