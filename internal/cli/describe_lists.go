@@ -34,6 +34,7 @@ var environment = []named{
 	{Name: "STOKER_PEERS_SELF", Doc: "The entry of `peers` that is this machine, if its addresses do not tell."},
 	{Name: "STOKER_PEERS_TOKEN", Doc: "The secret that machines in `peers` share, at least 16 characters."},
 	{Name: "STOKER_RUNTIME_DIR", Doc: "The folder in which engines of one machine meet. `off` disables that they share requests."},
+	{Name: "STOKER_SOCKET", Doc: "The socket of a running engine (`stoker serve`), which loaders use in place of their own."},
 }
 
 // internalVariables are set by Stoker for its own processes.
