@@ -9,12 +9,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Locate makes a unit of as many of the records ids as fit one, at least one, and
-// says how many these are. They stand at order in the order of need; reads for
-// them end when ctx is done. Urgent units are those of AdmitUrgent.
+// Locate builds a unit from ids and returns it with the number of its records: as many as fit, at least one. The unit
+// has position order in the order of need. Its reads end when ctx is done. Urgent units go to AdmitUrgent.
+// AdmitUrgent.
 //
-// When Missing is not empty, the source has to learn first where they lie: see
-// Learn.
+// If Missing is not empty, the source first has to read its index: see Learn.
 func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent bool) (u *Unit, n int) {
 	u = f.newUnit()
 	u.ctx, u.order, u.rushed = ctx, order, urgent
@@ -24,8 +23,8 @@ func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent b
 	return u, f.Relocate(u)
 }
 
-// Relocate locates a unit again that the source has learnt about, and says how
-// many of its records are left in it.
+// Relocate locates a unit again after the source has learnt more. It returns the number of records that are left in the
+// unit.
 func (f *Fetcher) Relocate(u *Unit) (n int) {
 	f.locate(u)
 	most := f.cfg.Memory - f.cfg.Urgent
@@ -35,8 +34,7 @@ func (f *Fetcher) Relocate(u *Unit) (n int) {
 	if u.need <= most/4 || len(u.IDs) == 1 || len(u.Missing) > 0 {
 		return len(u.IDs)
 	}
-	// As many as a fourth of the memory has room for, so that several units are
-	// on their way at any time.
+	// Limit a unit to a fourth of the memory, so that several units are under way at any time.
 	need := int64(0)
 	for n = 1; n < len(u.IDs); n++ {
 		if need += u.needOf(n - 1); need+u.needOf(n) > most/4 {
@@ -51,7 +49,7 @@ func (f *Fetcher) Relocate(u *Unit) (n int) {
 	return n
 }
 
-// locate locates the records of a unit, but for those that are known to be bad.
+// locate locates the records of a unit except those that are known to be bad.
 func (f *Fetcher) locate(u *Unit) {
 	u.Begin(u.ids, f.fields)
 	for k, err := range u.readErrs {
@@ -78,8 +76,8 @@ func (f *Fetcher) tooLarge(e *driver.Extent) bool {
 	return f.cfg.MaxValue > 0 && e.Field < 0 && e.Size > f.cfg.MaxValue
 }
 
-// refuseLarge makes records fail that have a value that is larger than any may be, wherever it lies, so that the same
-// ones fail in all epochs. Values with a place in the batch need no memory.
+// refuseLarge fails the records that have a value above the size limit. It does not matter whether the value is in
+// memory, so the same records fail in all epochs. Values with a place in the batch need no memory.
 func (f *Fetcher) refuseLarge(u *Unit) {
 	for i := range u.Extents {
 		e := &u.Extents[i]
@@ -93,7 +91,7 @@ func (f *Fetcher) refuseLarge(u *Unit) {
 	}
 }
 
-// needOf is what record k of a located unit needs of the memory.
+// needOf returns the memory that record k of a located unit needs.
 func (u *Unit) needOf(k int) int64 {
 	n := int64(0)
 	for i := u.First[k]; i < u.First[k+1]; i++ {
@@ -104,14 +102,13 @@ func (u *Unit) needOf(k int) int64 {
 	return n
 }
 
-// errNoIndex is the failure of a record of which nothing else is known.
+// errNoIndex is the error of a record if no other reason is known.
 var errNoIndex = errors.New("internal error: it cannot be located although its chunk was read")
 
-// maxRounds bounds how often a source may have more to learn about a unit.
+// maxRounds limits the number of index reads in a row for a unit.
 const maxRounds = 16
 
-// Learn has the pieces of the index read that are missing for u. Space is
-// signalled when Learned may be true.
+// Learn starts the reads of the index pieces that are missing for u. Space is signalled when Learned may be true.
 func (f *Fetcher) Learn(u *Unit) {
 	for len(u.readErrs) < len(u.IDs) {
 		u.readErrs = append(u.readErrs, nil)
@@ -155,15 +152,15 @@ type waiter struct {
 	k int
 }
 
-// Learned says whether what Learn asked for has been read.
+// Learned reports whether the index pieces that Learn requested have been read.
 func (f *Fetcher) Learned(u *Unit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return u.missing == 0
 }
 
-// Attach says what a unit is for, before or after Admit: rows lo and following
-// of owner. Place says where values are wanted, nil for nowhere.
+// Attach assigns a unit to rows lo and following of owner, before or after Admit. place returns the memory for a value,
+// nil for none.
 func (f *Fetcher) Attach(u *Unit, owner any, lo int, place func(k, field int, n int64) []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,17 +172,16 @@ func (f *Fetcher) Attach(u *Unit, owner any, lo int, place func(k, field int, n 
 	}
 }
 
-// offer gives a unit to the workers.
+// offer passes a unit to the workers.
 func (f *Fetcher) offer(u *Unit) {
 	f.ready.push(u)
 	f.nReady.Add(1)
 	signal(f.kick)
 }
 
-// Admit takes a unit to be read when there is room for it; otherwise it returns
-// false: Space says when to try again. A unit that is attached already is taken
-// as soon as what was admitted before it has been used up, however little room
-// there is.
+// Admit queues the reads of a unit if there is memory for it. If not, it returns false, and Space signals when to try
+// again. An attached unit is admitted at the latest when everything admitted before it has been used, even if memory is
+// short.
 func (f *Fetcher) Admit(u *Unit) bool {
 	if u.attached && u.need > 0 && len(u.later) == 0 {
 		u.usePlaces()
@@ -193,7 +189,7 @@ func (f *Fetcher) Admit(u *Unit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if u.attached && len(u.later) > 0 {
-		f.overtaken(u) // what is not read along by now goes to its place
+		f.overtaken(u) // extents that are not being read along go straight to the batch
 		u.usePlaces()
 	}
 	most := f.cfg.Memory - f.cfg.Urgent
@@ -204,13 +200,13 @@ func (f *Fetcher) Admit(u *Unit) bool {
 	switch {
 	case u.need > most:
 		if !u.attached {
-			return false // perhaps it finds its places in the batch
+			return false // places in the batch may reduce the need later
 		}
 		f.refuse(u, most)
 	case u.need > 0 && f.used > 0 && f.used+u.need > limit:
 		return false
 	case u.attached && f.along.needsRoom() && f.attached > 0 && f.attached+u.need > f.window:
-		return false // what is read along needs the room more
+		return false // records that are read along need the memory more
 	case u.need > 0 && !f.fits(u, most):
 		return false
 	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxWants):
@@ -226,18 +222,18 @@ func (f *Fetcher) Admit(u *Unit) bool {
 	return true
 }
 
-// fits says whether there is room for a unit beside what is read along, which makes way for
-// one that is too large.
+// fits reports whether there is memory for a unit in addition to the records that were read along. If the unit cannot
+// fit otherwise, those records are released.
 func (f *Fetcher) fits(u *Unit, most int64) bool {
 	fits := func() bool { return f.used+f.transit+f.ahead-u.ahead+u.need <= most }
 	if !fits() && (f.used == 0 || u.attached && f.attached == 0) {
-		f.makeRoom() // nothing else would
+		f.makeRoom() // no other release would help
 	}
 	return fits()
 }
 
-// AdmitUrgent is Admit for a unit that is wanted before others that were admitted
-// already. It has memory of its own, so that it never waits for those.
+// AdmitUrgent is Admit for a unit that is needed before units that are already admitted. It has its own memory, so it
+// never waits for those units.
 func (f *Fetcher) AdmitUrgent(u *Unit) bool {
 	if u.need > 0 {
 		u.usePlaces()
@@ -256,7 +252,7 @@ func (f *Fetcher) AdmitUrgent(u *Unit) bool {
 	return true
 }
 
-// refuse makes the record of a unit fail that is too large to be read.
+// refuse fails the record of a unit that is too large to be read.
 func (f *Fetcher) refuse(u *Unit, limit int64) {
 	for k := range u.Records { // there is one
 		u.Records[k].Err = f.TooLarge(u.needOf(k), limit)
@@ -264,7 +260,7 @@ func (f *Fetcher) refuse(u *Unit, limit int64) {
 	u.need = 0
 }
 
-// usePlaces finds the places of values that can be read to where they are wanted.
+// usePlaces finds the values that can be read straight into the batch.
 func (u *Unit) usePlaces() {
 	if u.Place == nil {
 		return
@@ -284,13 +280,13 @@ func (u *Unit) usePlaces() {
 	}
 }
 
-// setPlaced notes that extent i is to be read to u.Bytes[i].
+// setPlaced marks extent i as read straight to u.Bytes[i].
 func (u *Unit) setPlaced(i int) { u.blocks[i] = inPlace }
 
-// inPlace stands for the block of an extent that is read into the batch.
+// inPlace marks an extent that is read into the batch and has no block.
 var inPlace = new(block)
 
-// issue makes wants of what has to be read.
+// issue queues the reads of a unit.
 func (f *Fetcher) issue(u *Unit) {
 	u.admitted = true
 	f.units++
@@ -338,7 +334,7 @@ func (f *Fetcher) issue(u *Unit) {
 	f.arrived(u)
 }
 
-// arrived counts one want of a unit as done; the last one makes it ready.
+// arrived counts one read of a unit as done. After the last one the unit is ready.
 func (f *Fetcher) arrived(u *Unit) {
 	if u.left--; u.left > 0 {
 		return

@@ -2,31 +2,30 @@ package fetch
 
 import "time"
 
-// Records that come later are read along with a neighbour that is needed now, where reads
-// cost more than their bytes: of a set that the memory for reading ahead holds a good part
-// of, one read then brings several records. What is read along waits in memory of its own
-// until its unit is admitted; what is needed first has its room whatever is read along.
+// With a remote store, a read costs more than its bytes. So a read also brings records that come later if they are
+// neighbours of a record that is needed now. This pays if the memory for reading ahead holds a good part of the set.
+// Records that were read along have their own memory until their unit is admitted. They never take the memory of
+// records that are needed first.
 //
-// Foresee says what comes later, beyond what is admitted, along whether it pays.
+// Foresee registers records that come later and are not admitted yet. The type along measures whether reading them
+// along pays.
 
 const (
-	// maxForeseen is about how many records may be in view beyond those that are admitted, and
-	// mostOfSet how many times as many the set may have: of a larger one a record has a
-	// neighbour there too seldom.
+	// maxForeseen is about the number of records that may be foreseen at a time. The set may have mostOfSet times as
+	// many. In a larger set a record too seldom has a foreseen neighbour.
 	maxForeseen = 8192
 	mostOfSet   = 8
-	// maxAlong is the most that a read asks for with what it reads along: each record that
-	// comes early saves a read, however many of them one brings, and what is needed now
-	// should not wait for many.
+	// maxAlong is the largest size of a read with the records that it reads along. Each record that comes early saves a
+	// read, and the record that is needed now should not wait for many others.
 	maxAlong = 512 << 10
-	// tryMemory is the most that is held of what was read along while it is not known whether
-	// that pays: where it does not, so much less came that is needed now.
+	// tryMemory limits the records that were read along while their benefit is unknown. If it does not pay, they have
+	// delayed records that are needed now.
 	tryMemory = 48 << 20
-	// leastAlong is the memory for what is read along below which nothing is.
+	// leastAlong is the least memory with which records are read along.
 	leastAlong = 8 << 20
 )
 
-// Foresees says whether Foresee has room for more.
+// Foresees reports whether Foresee accepts more records.
 func (f *Fetcher) Foresees() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,25 +34,23 @@ func (f *Fetcher) Foresees() bool {
 
 func (f *Fetcher) foresees() bool { return f.along.may && f.foreseen < maxForeseen }
 
-// foreseesEnough says whether so much is in view that it shows whether reading along pays.
+// foreseesEnough reports whether enough records are foreseen to measure whether reading along pays.
 func (f *Fetcher) foreseesEnough() bool {
 	return f.along.may && int64(f.foreseen) >= min(maxForeseen/2, f.src.Info().Len/4)
 }
 
-// alongMemory is what records may take that are read along. Of the memory that reading
-// ahead does not take now, a quarter is for the reads that bring them, until each record
-// has a piece of its own, and for pieces that do not fit together.
+// alongMemory returns the memory for records that are read along. A quarter of the spare memory is left for the reads
+// that bring them and for fragmentation.
 func (f *Fetcher) alongMemory() int64 {
 	spare := f.cfg.Memory - f.cfg.Urgent - f.window
 	return spare - spare/4
 }
 
-// mostTransit is what reads that bring more than is needed may take while they are out.
+// mostTransit returns the memory limit for reads under way that bring more than is needed.
 func (f *Fetcher) mostTransit() int64 { return (f.cfg.Memory - f.cfg.Urgent - f.window) / 6 }
 
-// Foresee puts a unit that is located, and will be admitted later, in view: its records may
-// be read along with their neighbours. It returns false when there is no room for more, or
-// nothing is read along.
+// Foresee registers a unit that is located and will be admitted later, so that its records may be read along with their
+// neighbours. It returns false if the limit is reached or nothing is read along.
 func (f *Fetcher) Foresee(u *Unit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +76,8 @@ func (f *Fetcher) Foresee(u *Unit) bool {
 	return true
 }
 
-// overtaken ends that a unit is only foreseen: what nobody reads along is not in view any
-// more. What has been read along or is on its way stays in u.later. The lock is held.
+// overtaken ends the foreseen state of a unit. Reads that have not begun are no longer candidates. Reads that have
+// begun or finished stay in u.later. The caller holds the lock.
 func (f *Fetcher) overtaken(u *Unit) {
 	if !u.foreseen {
 		return
@@ -96,13 +93,13 @@ func (f *Fetcher) overtaken(u *Unit) {
 	}
 }
 
-// onItsWay says whether extent i of a unit is being read along.
+// onItsWay reports whether extent i of a unit is being read along.
 func (u *Unit) onItsWay(i int) bool {
 	return i < len(u.later) && u.later[i] != nil && u.Bytes[i] == nil
 }
 
-// giveUp gives back what was read along for a unit that is not admitted; what is on its way
-// is given back when it is there.
+// giveUp releases the bytes that were read along for a unit that is not admitted. Reads under way are released when
+// they finish.
 func (f *Fetcher) giveUp(u *Unit) {
 	if u.admitted {
 		return
@@ -115,7 +112,7 @@ func (f *Fetcher) giveUp(u *Unit) {
 	}
 }
 
-// forget is as if extent i of a unit that is not admitted had not been read along.
+// forget undoes the reading along of extent i of a unit that is not admitted.
 func (f *Fetcher) forget(u *Unit, i int) {
 	f.uncharge(u, u.later[i].size)
 	u.later[i] = nil
@@ -125,7 +122,7 @@ func (f *Fetcher) forget(u *Unit, i int) {
 	}
 }
 
-// makeRoom gives back all that was read along, for a unit that would not fit otherwise.
+// makeRoom releases everything that was read along, for a unit that would not fit otherwise.
 func (f *Fetcher) makeRoom() {
 	for u := range f.holding {
 		for i := range u.later {
@@ -136,7 +133,7 @@ func (f *Fetcher) makeRoom() {
 	}
 }
 
-// charge counts a record that is read along, uncharge one that is not any more.
+// charge adds a record to the memory of records that are read along. uncharge removes it.
 func (f *Fetcher) charge(u *Unit, size int64) {
 	f.ahead += pieceBytes(size)
 	u.ahead += pieceBytes(size)
@@ -150,8 +147,7 @@ func (f *Fetcher) uncharge(u *Unit, size int64) {
 	}
 }
 
-// admitted takes over what was read along for a unit: from now on it is of what the unit
-// has reserved.
+// admitted moves the memory of the records that were read along to the unit's own reservation.
 func (f *Fetcher) admitted(u *Unit) {
 	f.overtaken(u)
 	f.ahead -= u.ahead
@@ -159,11 +155,10 @@ func (f *Fetcher) admitted(u *Unit) {
 	delete(f.holding, u)
 }
 
-// alongRoom is how large a read for w may become that is size bytes now by what is read
-// along, 0 where nothing is.
+// alongRoom returns the size limit for a read of w with the records that it reads along, 0 for none. The read has size
+// bytes so far.
 func (f *Fetcher) alongRoom(w *want, size int64) int64 {
-	// Nothing is read along at the expense of the first batch, or of the end of an epoch for the
-	// next one.
+	// Records that are read along must not delay the first batch, or the end of an epoch for the next one.
 	if !f.along.on || f.foreseen == 0 || w.u.Turn != f.handed {
 		return 0
 	}
@@ -174,8 +169,8 @@ func (f *Fetcher) alongRoom(w *want, size int64) int64 {
 	return most
 }
 
-// takeAlong takes a want that comes later for a read that is size bytes with it, if there is
-// memory for both.
+// takeAlong reserves memory for a later want that joins a read, if there is enough. size is the size of the read with
+// that want.
 func (f *Fetcher) takeAlong(w *want, size int64) bool {
 	n := pieceBytes(w.size)
 	most := f.alongMemory()
@@ -189,9 +184,9 @@ func (f *Fetcher) takeAlong(w *want, size int64) bool {
 	return true
 }
 
-// sortOut gives each record of a read that has brought more than is needed a piece of
-// memory of its own: it may stay much longer than the others. The lock is held, and not
-// while bytes are copied; nobody else gives what the goal is for meanwhile.
+// sortOut copies each record of a read that brought more than was needed to its own memory, because some stay much
+// longer than others. The caller holds the lock, which is released during the copies. Meanwhile no other read delivers
+// for this goal.
 func (f *Fetcher) sortOut(fl *flight) error {
 	g := fl.goal
 	g.done = true
@@ -218,8 +213,7 @@ func (f *Fetcher) sortOut(fl *flight) error {
 	return nil
 }
 
-// giveOwn gives a record its piece of memory. One that is only foreseen keeps it until its
-// unit is admitted.
+// giveOwn gives a record its own memory. A foreseen record keeps it until its unit is admitted.
 func (f *Fetcher) giveOwn(w *want, bl *block) {
 	u := w.u
 	u.Bytes[w.i], u.blocks[w.i] = bl.b, bl
@@ -231,25 +225,24 @@ func (f *Fetcher) giveOwn(w *want, bl *block) {
 	}
 }
 
-// along finds out whether what is read along comes for nothing, as it does where a read
-// costs more than its bytes. Where a link is full it does not, and only holds up what is
-// needed now. So bytes are counted with it and without it, now and then.
+// along measures whether reading along is free. It is free if a read costs more than its bytes. On a full link it
+// delays records that are needed now. So the bytes per second are counted with it and without it from time to time.
 type along struct {
-	// may says that it may be at all, on that it is at present.
+	// may reports that reading along is allowed. on reports that it is active at present.
 	may, on bool
-	// slack says that reads kept up in the last count: nobody waits for what is read along.
+	// slack reports that the reads kept up during the last count, so no worker waits for records that are read along.
 	slack bool
-	// hold is how many counts pass before it is found out again, pause what hold was after
-	// it has not paid.
+	// hold is the number of counts before the next measurement. pause is the last value of hold after a measurement
+	// without benefit.
 	hold, pause int
-	// skip is how many reads still end that began before the present count.
+	// skip is the number of reads that began before the present count and have not ended.
 	skip          int
 	since         time.Time
 	count         rate
-	with, without rate // what was counted since hold was 0
+	with, without rate // counted since hold was 0
 }
 
-// rate is how many bytes and reads came, and in what time.
+// rate is the number of bytes and reads in a time span.
 type rate struct {
 	bytes int64
 	reads int
@@ -258,31 +251,29 @@ type rate struct {
 }
 
 const (
-	// alongCount and alongReads are how long a count is at least.
+	// alongCount and alongReads are the minimum time and number of reads of a count.
 	alongCount = 150 * time.Millisecond
 	alongReads = 48
-	// alongHold is how many counts pass before it is tried again where it has not paid, up to
-	// alongMost when that happens again and again; alongStays is after how many it is left
-	// out for one where it has.
+	// alongHold is the number of counts before the next try when reading along did not pay. It grows up to alongMost
+	// when that happens again. alongStays is the number of counts before the next check when it did pay.
 	alongHold  = 16
 	alongMost  = 16 * alongHold
 	alongStays = 32
-	// comesFree is how much of the bytes that are read along must have come for nothing:
-	// bytes per second that the larger reads give in addition.
+	// comesFree is the fraction of the bytes read along by which the bytes per second must grow.
 	comesFree = 0.2
 )
 
-// begin starts a count, which out reads do not belong to that are under way.
+// begin starts a count. The out reads that are under way are excluded from it.
 func (a *along) begin(out int) { a.skip, a.since, a.count = out, time.Time{}, rate{} }
 
-// needsRoom says that no more is to be admitted than serves.
+// needsRoom reports that the admitted units should stay within the window, to leave memory for reading along.
 func (a *along) needsRoom() bool { return a.on || a.may && a.undecided() }
 
-// undecided says that it is being found out.
+// undecided reports that a measurement is in progress.
 func (a *along) undecided() bool { return a.hold == 0 }
 
-// ended counts a read, with out others under way, and says whether something else is tried
-// from now on. busy says that more reads could have been out.
+// ended counts a read while out others are under way. It reports whether the next count tries the other setting. busy
+// reports that more reads could have been under way.
 func (a *along) ended(now time.Time, size int64, out int, busy bool) bool {
 	if a.skip > 0 {
 		a.skip--
@@ -305,7 +296,7 @@ func (a *along) ended(now time.Time, size int64, out int, busy bool) bool {
 	a.begin(0)
 	a.slack = c.busy <= c.reads*3/4
 	switch {
-	case a.slack: // nothing can be learnt of it
+	case a.slack: // nothing can be learnt from it
 		if a.hold == 0 {
 			a.on, a.with, a.without = true, rate{}, rate{}
 		}
@@ -333,7 +324,7 @@ func (a *along) ended(now time.Time, size int64, out int, busy bool) bool {
 	return false
 }
 
-// less says whether larger reads than those of r bring enough more bytes per second.
+// less reports whether the larger reads of with bring enough more bytes per second than the reads of r.
 func (r *rate) less(with *rate) bool {
 	larger := float64(with.bytes) / float64(with.reads) / (float64(r.bytes) / float64(r.reads))
 	faster := float64(with.bytes) / with.span.Seconds() / (float64(r.bytes) / r.span.Seconds())

@@ -9,44 +9,40 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Chunks say how the records of a source lie in chunks, and in which order they come.
+// Chunks describes how the records of a source are grouped in chunks, and the order in which they are needed.
 type Chunks struct {
-	// Of is the chunk of a record, Records are those of a chunk: from one to before
-	// another one.
+	// Of returns the chunk of a record. Records returns the record range of a chunk, without its end.
 	Of      func(id int64) int
 	Records func(chunk int) (from, to int64)
-	// Number is what a record of Records is asked for by in an epoch, and Plain takes that
-	// back; nil where it is the same in all epochs.
+	// Number returns the id in an epoch of a record from Records, and Plain converts it back. Both are nil if ids are
+	// the same in all epochs.
 	Number func(epoch, id int64) int64
 	Plain  func(n int64) int64
-	// Extent is where all of a chunk lies. Where it is false, or nil, the chunk's records
-	// are located, and neighbours read together.
+	// Extent returns the extent of a whole chunk. If it returns false or is nil, the chunk's records are located one by
+	// one and neighbours are read together.
 	Extent func(chunk int) (driver.Extent, bool)
-	// Group is the most records of a unit, Held the most chunks that are held at a time.
+	// Group is the most records of a unit, Held the most chunks in memory at a time.
 	Group, Held int
-	// Next fills ids with the records of the next group, and says how many these are,
-	// where the first of them comes, how far apart they come, and whether they are of the
-	// first batch.
+	// Next fills ids with the records of the next group and returns their number. It also returns the position of the
+	// first record, the distance between records, and whether they belong to the first batch.
 	Next func(ids []int64) (n int, at Place, step int64, awaited bool)
-	// Last is the last position of an epoch at which a record of a chunk comes.
+	// Last returns the last position in an epoch at which a record of a chunk is needed.
 	Last func(epoch int64, chunk int) int64
 }
 
-// Place is a position of an epoch.
+// Place is a position in an epoch.
 type Place struct{ Epoch, Pos int64 }
 
 func (p Place) before(q Place) bool {
 	return p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Pos < q.Pos
 }
 
-// Chunked reads records whose order uses few chunks at a time. A chunk is read when
-// the first of its records comes, in one read or a few large ones, and is held until
-// the last one has been used; chunks that come next are read as far ahead as there is
-// memory. Units are made of records whose chunks are there, so that they are ready
-// when they are made.
+// Chunked reads records whose order uses few chunks at a time. A chunk is read when the first of its records is needed,
+// in one read or a few large ones. It stays in memory until the last record has been used. Later chunks are read as far
+// ahead as memory allows. Units are built from records whose chunks are in memory, so that they are ready immediately.
 //
-// Memory is given in the order of need, and there is room for all chunks that the
-// order uses at a time: what is needed first waits for nothing that comes later.
+// Memory is granted in the order of need. It has space for all chunks that the order uses at a time, so early records
+// never wait for later ones.
 //
 // Its methods are called by one goroutine at a time.
 type Chunked struct {
@@ -55,62 +51,59 @@ type Chunked struct {
 	ctx context.Context
 
 	order  int64
-	groups []*chunkGroup // that are not units yet; only the last is not admitted as a whole
+	groups []*chunkGroup // not units yet; only the last one is not admitted as a whole
 	spare  []*chunkGroup
 	lead   int // records in groups
 	held   map[int]*heldChunk
-	// loading is a chunk that the source has to learn about before it can be read.
+	// loading is a chunk that is not located yet: the source has to read its index first.
 	loading *heldChunk
-	units   []*Unit // that wait for memory of their own
+	units   []*Unit // these wait for memory of their own
 }
 
-// chunkGroup is a group of records on its way to be a unit.
+// chunkGroup is a group of records that will become a unit.
 type chunkGroup struct {
 	ids  []int64
-	from []*heldChunk // of the first of them, those that are admitted
+	from []*heldChunk // the chunks of the admitted records, which come first
 	at   Place        // of the first record
 	step int64
-	// awaited says that they are of the first batch.
+	// awaited reports that the records belong to the first batch.
 	awaited bool
 }
 
-// heldChunk is a chunk that is read, or has been.
+// heldChunk is a chunk that is being read or is in memory.
 type heldChunk struct {
 	chunk int
 	u     *Unit
 	base  int64 // the first record
-	turn  Turn  // of the first one that is needed
+	turn  Turn  // of the first record that is needed
 	whole bool
-	// learnt says that the source has looked at its index, with err.
+	// learnt reports that the source has parsed the chunk's index, with the error err.
 	learnt bool
 	err    error
 	last   Place
 	// uses counts the records that were admitted and are not done.
 	uses atomic.Int64
-	// gone says that nobody asks for it any more. Guarded by Fetcher.mu.
+	// gone reports that no reader needs the chunk any more. Guarded by Fetcher.mu.
 	gone bool
 }
 
 const (
-	// maxWhole is the most that one read of a whole chunk asks for.
+	// maxWhole is the size limit of one read of a whole chunk.
 	maxWhole = 16 << 20
-	// maxLead is how many records may be admitted ahead of the units, leadStep how many
-	// are at a time.
+	// maxLead is the number of records that may be admitted ahead of the units. leadStep is the number per step.
 	maxLead  = 1 << 18
 	leadStep = 1 << 13
-	// maxMade is how many units may wait for a batch.
+	// maxMade is the number of units that may wait for a batch.
 	maxMade = 256
 )
 
-// Chunked begins to read. Units of it stand behind order in the order of need. What
-// is being read for it ends with ctx.
+// Chunked starts to read. Its units come after order in the order of need. Its reads end with ctx.
 func (f *Fetcher) Chunked(ctx context.Context, order int64, c *Chunks) *Chunked {
 	return &Chunked{f: f, c: *c, ctx: ctx, order: order, held: map[int]*heldChunk{}}
 }
 
-// Take goes on as far as there is memory, and appends the units that have become
-// ready to list, which holds those that nobody has used yet. Fetcher.Space says when
-// there may be more.
+// Take makes as much progress as memory allows and appends the units that have become ready to list, which holds the
+// units that are not used yet. Fetcher.Space signals when there may be more.
 func (r *Chunked) Take(list []*Unit) []*Unit {
 	for admitted := 0; ; {
 		n, stuck := r.admit()
@@ -131,8 +124,7 @@ func (r *Chunked) Take(list []*Unit) []*Unit {
 	}
 }
 
-// admit admits the records of one group, and says how many these are and whether
-// something is in the way of the next one.
+// admit admits the records of one group. It returns their number and whether the next record is blocked.
 func (r *Chunked) admit() (n int, stuck bool) {
 	if r.lead >= maxLead {
 		return 0, false
@@ -162,7 +154,7 @@ func (r *Chunked) admit() (n int, stuck bool) {
 	return n, false
 }
 
-// plain is a record as Chunks.Records has it.
+// plain returns a record's number as in Chunks.Records.
 func (r *Chunked) plain(n int64) int64 {
 	if r.c.Plain == nil {
 		return n
@@ -177,8 +169,8 @@ func (r *Chunked) last() *chunkGroup {
 	return r.groups[len(r.groups)-1]
 }
 
-// lastOf is where a chunk comes for the last time, seen from a place; records that are
-// repeated at the end of an epoch come behind that.
+// lastOf returns the last place of a chunk in the epoch of at. Records that are repeated at the end of an epoch come
+// after that place.
 func (r *Chunked) lastOf(chunk int, at Place) Place {
 	return Place{at.Epoch, max(r.c.Last(at.Epoch, chunk), at.Pos)}
 }
@@ -195,7 +187,7 @@ func (r *Chunked) newGroup() *chunkGroup {
 	return g
 }
 
-// load has a chunk read when there is room for it, else it returns nil.
+// load queues the read of a chunk if memory for it is free, and otherwise returns nil.
 func (r *Chunked) load(chunk int, at Place, awaited bool) *heldChunk {
 	f := r.f
 	h := r.loading
@@ -229,7 +221,7 @@ func (r *Chunked) load(chunk int, at Place, awaited bool) *heldChunk {
 	return h
 }
 
-// unit is an empty unit for a chunk's records.
+// unit returns an empty unit for a chunk's records.
 func (r *Chunked) unit(from, to int64, turn Turn) *Unit {
 	u := r.f.newUnit()
 	r.order++
@@ -243,13 +235,13 @@ func (r *Chunked) unit(from, to int64, turn Turn) *Unit {
 	return u
 }
 
-// locate has the records of a chunk located.
+// locate locates the records of a chunk.
 func (r *Chunked) locate(h *heldChunk) {
 	h.whole, h.learnt = false, true
 	from, to := r.c.Records(h.chunk)
 	h.u = r.unit(from, to, h.turn)
 	for k, id := range h.u.ids {
-		if r.c.Number != nil { // of the next epoch they may be others, which are then read alone
+		if r.c.Number != nil { // the numbers may differ in the next epoch; those records are then read separately
 			h.u.ids[k] = r.c.Number(h.last.Epoch, id)
 		}
 	}
@@ -259,7 +251,7 @@ func (r *Chunked) locate(h *heldChunk) {
 	}
 }
 
-// locateUnit locates all records of a unit, however much there is to read for them.
+// locateUnit locates all records of a unit, even if the unit gets too large.
 func (r *Chunked) locateUnit(u *Unit) {
 	u.Begin(u.ids, r.f.fields)
 	for k, err := range u.readErrs {
@@ -274,7 +266,7 @@ func (r *Chunked) locateUnit(u *Unit) {
 	u.measure(r.f)
 }
 
-// known says whether it is known where the records of a chunk lie.
+// known reports whether the source knows the positions of the records of a chunk.
 func (r *Chunked) known(h *heldChunk) bool {
 	for !h.whole && len(h.u.Missing) > 0 {
 		if !r.f.Learned(h.u) {
@@ -288,7 +280,7 @@ func (r *Chunked) known(h *heldChunk) bool {
 	return true
 }
 
-// reserve has a chunk read if there is room for it.
+// reserve queues the reads of a chunk if memory for it is free.
 func (r *Chunked) reserve(h *heldChunk, at Place) bool {
 	f, u := r.f, h.u
 	f.mu.Lock()
@@ -311,8 +303,7 @@ func (r *Chunked) reserve(h *heldChunk, at Place) bool {
 	return true
 }
 
-// sweep gives up chunks that are not needed any more, seen from a place of the order,
-// and says whether there were any.
+// sweep frees chunks that are not needed after a place of the order, and reports whether there were any.
 func (r *Chunked) sweep(at Place) bool {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
@@ -328,8 +319,8 @@ func (r *Chunked) sweepLocked(at Place) bool {
 			any = true
 		}
 	}
-	// Where nothing is under way that could make room, one goes that will be read again:
-	// better than to wait for ever.
+	// If no unit is under way that could free memory, one chunk is freed and later read again. Otherwise the reader
+	// would wait forever.
 	if !any && r.f.units == len(r.held) && r.lead == 0 {
 		for n, h := range r.held {
 			if h.uses.Load() == 0 && h.u.complete {
@@ -342,16 +333,15 @@ func (r *Chunked) sweepLocked(at Place) bool {
 	return any
 }
 
-// usedLocked counts a record of a chunk as done. Fetcher.mu is held.
+// usedLocked counts a record of a chunk as done. The caller holds Fetcher.mu.
 func (h *heldChunk) usedLocked(f *Fetcher) {
 	if h.uses.Add(-1) == 0 && h.gone {
 		f.freeLocked(h.u)
 	}
 }
 
-// make makes units of the groups whose chunks are there. When the last group waits for
-// room and is the only one, its records that are admitted are a unit of their own: the
-// room may come from them.
+// make builds units from the groups whose chunks are in memory. If the last group is alone and waits for memory, its
+// admitted records become a unit of their own, since using them may free the memory.
 func (r *Chunked) make(list []*Unit, stuck bool) []*Unit {
 	for len(list) < maxMade {
 		for len(r.units) > 0 {
@@ -391,7 +381,7 @@ func (r *Chunked) make(list []*Unit, stuck bool) []*Unit {
 	return list
 }
 
-// there says whether chunks have been read, and has the source look at their index.
+// there reports whether chunks have been read, and lets the source parse their index.
 func (r *Chunked) there(of []*heldChunk) bool {
 	r.f.mu.Lock()
 	for _, h := range of {
@@ -406,8 +396,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 			continue
 		}
 		if h.u.Records[0].Err != nil && r.ctx.Err() == nil {
-			// It cannot be read as a whole. Its records are read one by one, so that only
-			// those fail that cannot be had.
+			// The chunk cannot be read as a whole. Its records are read one by one, so that only the damaged ones fail.
 			r.f.mu.Lock()
 			r.f.freeLocked(h.u)
 			r.f.mu.Unlock()
@@ -420,7 +409,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 				}
 			}
 			r.f.mu.Lock()
-			r.f.used += h.u.need // what it had before
+			r.f.used += h.u.need // its previous reservation
 			h.u.reserved = h.u.need
 			r.f.issue(h.u)
 			r.f.mu.Unlock()
@@ -435,7 +424,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 	return true
 }
 
-// of makes a unit of records out of their chunks.
+// of builds a unit from records in their chunks.
 func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 	f := r.f
 	u := f.newUnit()
@@ -451,7 +440,7 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 			u.Next()
 		}
 	}
-	for i := range u.Missing { // its chunk could not be read, or is damaged
+	for i := range u.Missing { // the chunk could not be read, or is damaged
 		k := u.Missing[i].K
 		u.Records[k].Err = from[k].failed(r.plain(u.ids[k]))
 	}
@@ -492,18 +481,18 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 	return u
 }
 
-// undo gives up what of has made.
+// undo releases a unit that was built by of.
 func (r *Chunked) undo(u *Unit) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
-	for _, h := range u.from { // they stay in use
+	for _, h := range u.from { // the chunks stay in use
 		h.uses.Add(1)
 	}
 	r.f.units++ // it was not counted
 	r.f.freeLocked(u)
 }
 
-// bytes are those of an extent of a record, the j-th it has. Fetcher.mu is held.
+// bytes returns the bytes of a record's j-th extent. The caller holds Fetcher.mu.
 func (h *heldChunk) bytes(e *driver.Extent, id int64, j int) ([]byte, *block, error) {
 	u := h.u
 	if h.whole {
@@ -520,12 +509,12 @@ func (h *heldChunk) bytes(e *driver.Extent, id int64, j int) ([]byte, *block, er
 	case u.Records[k].Err != nil:
 		return nil, nil, u.Records[k].Err
 	case i >= int(u.First[k+1]) || u.Extents[i] != *e || u.Bytes[i] == nil:
-		return nil, nil, nil // the source has found it elsewhere by now, or it is read alone
+		return nil, nil, nil // the source found a different position, or the record is read separately
 	}
 	return u.Bytes[i], u.blocks[i], nil
 }
 
-// failed is why a record of the chunk cannot be located.
+// failed returns the reason why a record of the chunk cannot be located.
 func (h *heldChunk) failed(id int64) error {
 	if h.err != nil {
 		return h.err
@@ -543,7 +532,7 @@ func (h *heldChunk) failed(id int64) error {
 	return errNoIndex
 }
 
-// Stop gives up what nobody has taken. What is being read ends with the context.
+// Stop gives up the units that were not taken. Reads under way end with the context.
 func (r *Chunked) Stop() {
 	f := r.f
 	f.mu.Lock()

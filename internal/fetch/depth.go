@@ -6,14 +6,13 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 )
 
-// depth finds out how many reads at a time pay. More are tried as long as there
-// is more to read than may be out; they stay when the bytes per second grow with
-// them, as they do where each read mostly waits: hundreds for a store that is far
-// away, few for a disk that is at its limit.
+// depth measures how many concurrent reads pay. It tries more while more reads are waiting than may be under way. It
+// keeps the higher number if the bytes per second grow. That is the case if each read mostly waits: a remote store
+// takes hundreds of reads, a disk at its limit few.
 type depth struct {
 	now  int
 	mean time.Duration // of a read, a moving average
-	slow time.Duration // what the slowest of the last reads took, about
+	slow time.Duration // about the time of the slowest recent read
 
 	since  time.Time // of the present count
 	bytes  float64
@@ -26,54 +25,48 @@ type depth struct {
 	hold   int  // counts to wait before the next try
 
 	pause int     // what hold was after the last try, 0 where that one paid
-	held  float64 // bytes per second where that one gave nothing
+	held  float64 // the reads are from a mount: a try ends after two slow counts
 	off   int     // counts in a row of another speed than that
 }
 
 const (
 	firstDepth = budget.Readers
 	maxDepth   = budget.MaxReaders
-	// FarDepth is the first one where reads are far away: what the first batch needs is
-	// there after few ways there and back.
+	// FarDepth is the initial number for a remote store: the first batch is complete after few round trips.
 	FarDepth = 64
-	// mountDepth is the first one of files on a mount of a server or of another program (FUSE),
-	// where a read mostly waits.
+	// mountDepth is the initial number for files on a network or FUSE mount, where a read mostly waits.
 	mountDepth = 32
-	// wholeRead is what a read weighs in the depth. Of something far away smallRead is what
-	// one of smallBytes at most does, which takes the way there and back and nothing of the
-	// link, and halfRead one of halfBytes at most, such as a photograph: a gigabit a second
-	// holds 64 of them in 60 ms. One of more than largeBytes weighs as several of those: it
-	// fills the link for as long, and what is needed first shares the link with all that is
-	// out.
+	// wholeRead is the weight of a read in the depth. In a remote store, reads of up to smallBytes weigh smallRead:
+	// they take a round trip and almost none of the link. Reads of up to halfBytes, such as photographs, weigh
+	// halfRead: a gigabit link holds 64 of them in 60 ms. A read of more than largeBytes weighs as much as several,
+	// because it fills the link for as long and delays the reads that are needed first.
 	wholeRead  = 4
 	smallRead  = 1
 	smallBytes = 32 << 10
 	halfRead   = 2
 	halfBytes  = 256 << 10
 	largeBytes = 1 << 20
-	// leastCount is how long a count lasts.
+	// leastCount is the minimum time of a count.
 	leastCount = 50 * time.Millisecond
-	// gain is what twice as many reads must give to be kept.
+	// gain is the speed-up that twice as many reads must bring to be kept.
 	gain = 1.1
-	// holdCounts is how long nothing is tried after a try that gave nothing. It doubles up
-	// to mostHold with each such try, as something at its limit mostly stays there, and
-	// ends where otherCounts counts in a row are other times as fast or as slow as then:
-	// what was learnt is of another link or another load.
+	// holdCounts is the number of counts without a try after a try without gain. It doubles up to mostHold with each
+	// such try, because a store at its limit mostly stays there. The wait ends after otherCounts counts in a row that
+	// are faster or slower by the factor other: the link or the load has changed.
 	holdCounts  = 40
 	mostHold    = 8 * holdCounts
 	other       = 1.5
 	otherCounts = 3
-	// readCost is what a read costs beside its bytes, in bytes.
+	// readCost is the cost of a read in addition to its bytes, in bytes.
 	readCost = 16 << 10
 )
 
 func (d *depth) init() { d.now, d.mean = firstDepth, time.Millisecond }
 
-// latency is about how long a read takes.
+// latency returns about how long a read takes.
 func (d *depth) latency() time.Duration { return max(d.mean, time.Millisecond) }
 
-// ended counts a read, which weighs as several, and says whether there may be more of them
-// now.
+// ended counts a read with a weight of several reads. It reports whether more reads may be under way now.
 func (d *depth) ended(now time.Time, took time.Duration, size int64, several int, busy bool) bool {
 	d.slow = max(took, d.slow-d.slow/256)
 	d.mean += (min(took, 8*d.mean+time.Millisecond) - d.mean) / 16
@@ -95,10 +88,10 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 	last := d.now
 	switch {
 	case !limited:
-		// As many as there are to read: nothing can be learnt of it.
+		// Everything that waits is being read, so nothing can be learnt.
 		d.trying, d.before = 0, 0
 	case d.trying > 0 && rate < gain*d.before && d.mount && !d.again:
-		// One count may be slow for other reasons: other processes, or a server that pauses.
+		// One count may be slow for other reasons, for example other processes or a server that pauses.
 		d.again = true
 	case d.trying > 0 && rate < gain*d.before:
 		d.pause = min(max(2*d.pause, holdCounts), mostHold)
@@ -123,21 +116,21 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 	return d.now > last
 }
 
-// leave ends a try without a verdict: something else is tried.
+// leave ends a try without a result, because something else is being tried.
 func (d *depth) leave() {
 	if d.trying > 0 {
 		d.now, d.trying = d.trying, 0
 	}
 }
 
-// mostLoad is what the reads that are out may weigh together, and mostLearning how many
-// pieces of the index of something far away may be read beside that: what is wanted now
-// does not wait for the index of what comes later, nor the other way round.
+// mostLoad returns the limit for the weight of the reads under way. mostLearning returns the limit for reads of a
+// remote index, which are counted separately. So the next records do not wait for the index of later records, or the
+// other way round.
 func (f *Fetcher) mostLoad() int { return wholeRead * f.depth.now }
 
 func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
 
-// mostReads is how many reads may be out.
+// mostReads returns the number of reads that may be under way.
 func (f *Fetcher) mostReads() int {
 	if !f.cfg.Far {
 		return f.depth.now
@@ -145,7 +138,7 @@ func (f *Fetcher) mostReads() int {
 	return min(f.mostLoad()/smallRead+f.mostLearning(), maxDepth)
 }
 
-// mayRead says whether another read may go out, mayLearn whether one of the index may.
+// mayRead reports whether another read may start. mayLearn reports the same for a read of the index.
 func (f *Fetcher) mayRead() bool {
 	return f.load < f.mostLoad() && (!f.cfg.Far || f.flying < maxDepth)
 }
@@ -157,7 +150,7 @@ func (f *Fetcher) mayLearn() bool {
 	return f.learning < f.mostLearning() && f.flying < maxDepth
 }
 
-// choose takes the want that is needed first out of those for which there is room.
+// choose removes and returns the want that is needed first among those that may be read now.
 func (f *Fetcher) choose() *want {
 	read, learn := f.mayRead(), f.mayLearn()
 	if read {
@@ -184,10 +177,9 @@ func (f *Fetcher) choose() *want {
 	return nil
 }
 
-// early says whether a read of something far away has to wait since it is of another turn
-// than those that are out: it would share the link with what the end of the epoch waits for,
-// or the first batch. It may go once what they lack is no more than what comes on the way
-// there and back, so that the link does not stand still. What is late holds nobody up.
+// early reports whether a read from a remote store has to wait because it has a different turn than the reads under
+// way. It would share the link with reads for the end of the epoch or the first batch. It may start when their missing
+// bytes arrive within a round trip, so that the link stays busy. Late reads delay no other read.
 func (f *Fetcher) early(w *want, now time.Time) bool {
 	if !f.cfg.Far || w.u.Turn == f.last {
 		return false
@@ -201,7 +193,7 @@ func (f *Fetcher) early(w *want, now time.Time) bool {
 	return lack > f.gaps.way()
 }
 
-// heldUp is how long a flight may hold others up.
+// heldUp returns how long a flight may delay others.
 func (f *Fetcher) heldUp(fl *flight) time.Duration {
 	if !f.hedge.known() {
 		return max(firstLate, f.hedge.lateFor(fl.size))
@@ -209,7 +201,7 @@ func (f *Fetcher) heldUp(fl *flight) time.Duration {
 	return f.hedge.lateFor(fl.size)
 }
 
-// takeOff counts a flight that begins, land one that has ended or holds nobody up any more.
+// takeOff counts a flight that begins. land counts a flight that has ended or delays no other read any more.
 func (f *Fetcher) takeOff(fl *flight) {
 	f.flying++
 	switch w := fl.wants[0]; {

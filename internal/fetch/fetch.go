@@ -1,12 +1,10 @@
-// Package fetch reads the bytes of records before they are wanted. It knows
-// what will be wanted in which order, locates it, reads it ahead as far as a budget
-// of memory allows, neighbours together, with as many reads at a time as pay, and
-// hands the records out in the order of need.
+// Package fetch reads the bytes of records before they are needed. It locates the records that come next and reads them
+// ahead, within a memory budget. It joins neighbours into one read, runs as many reads at a time as pay, and releases
+// the records in the order of need.
 //
-// Read, in this order: Unit (a group of records on its way), Fetcher.Admit (what
-// is to be read), issue.go (what is read next, and with what), depth.go (how many
-// reads at a time), gap.go and along.go (what is read along), finish.go (what happens to what
-// was read).
+// Read in this order: Unit (a group of records), Fetcher.Admit (queues the reads of a unit), issue.go (chooses the next
+// read). Then depth.go (the number of concurrent reads), gap.go and along.go (bytes that a read takes in addition) and
+// finish.go (delivers what was read).
 package fetch
 
 import (
@@ -23,41 +21,40 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Config says what to read and within which limits.
+// Config sets what to read and the limits.
 type Config struct {
 	Source  driver.Source
 	Objects *direct.Objects
-	// Memory bounds what is read ahead, in bytes, taken from Budget. Urgent is
-	// the part of it that is kept for records that are wanted at once and could
-	// not be planned: those that were in memory and are not any more, or whose
-	// index had to be read first.
+	// Memory is the number of bytes that may be read ahead, taken from Budget. Urgent is the part of Memory that is
+	// reserved for reads that could not be planned. Those are records that have left the memory, or whose index had to
+	// be read first.
 	Memory, Urgent int64
-	// Want says which fields are wanted, nil for all.
+	// Want selects the fields, nil for all.
 	Want []bool
-	// Far says that each read is a way to another machine and back, so that many are
-	// tried from the beginning.
+	// Far reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Far bool
-	// Mount says that the records are files on a mount of a server or of another program (FUSE).
+	// Mount reports that the records are files on a network mount or a FUSE mount.
 	Mount bool
-	// Ahead says that the owner foresees (Fetcher.Foresee), so that records of something far
-	// away may be read along with their neighbours, unless Exact.
+	// Ahead reports that the owner calls Fetcher.Foresee. Records of a remote store may then be read along with their
+	// neighbours, unless Exact is set.
 	Ahead bool
-	// Exact says that nothing is read but what is wanted: where bytes cost more than
-	// reads, or are not read a second time because they are kept.
+	// Exact turns off all reads of bytes that are not needed. It is for stores where bytes cost more than reads, and
+	// for records that are cached after the first read.
 	Exact bool
-	// Known returns why a record is not to be read since it is known to be bad, nil for others. It may be nil.
+	// Known returns the error of a record that is known to be bad and is not read, nil for other records. Known may be
+	// nil.
 	Known  func(id int64) error
 	Budget *arena.Budget
-	// MaxValue is the largest value that is read, 0 for any, and Enough the memory budget with which one of some
-	// bytes is, nil if that is not known.
+	// MaxValue is the size limit of a value in bytes, 0 for none. Enough returns the memory budget with which a value
+	// of need bytes fits; it is nil if that is not known.
 	MaxValue int64
 	Enough   func(need int64) int64
-	// Context is that of reads of the index, nil for the background.
+	// Context is the context for reads of the index, nil for the background context.
 	Context context.Context
 }
 
-// Fetcher reads ahead. Admit and Attach are called by one goroutine at a time, in
-// the order of need; the other methods may be called from any.
+// Fetcher reads ahead. Admit and Attach are called by one goroutine at a time, in the order of need. The other methods
+// may be called from any goroutine.
 type Fetcher struct {
 	cfg    Config
 	src    driver.Source
@@ -66,26 +63,25 @@ type Fetcher struct {
 
 	mu  sync.Mutex
 	mem *memory
-	// used and urgent are what units have reserved of either part of the memory,
-	// window is how much may be used at present: it grows when the workers run
-	// dry, so that no more is read ahead than serves.
+	// used and urgent are the bytes that units have reserved from either part of the memory. window limits used at
+	// present. It grows when the workers run dry, so that no more is read ahead than needed.
 	used, urgent, window, peak int64
-	// attached is what units have of used that are for a batch already.
+	// attached is the part of used that belongs to units with a batch.
 	attached int64
-	// ahead is the memory of what is read along for units that are not admitted (holding),
-	// transit that of reads which bring such. foreseen are the records that may be.
+	// ahead is the memory of records that were read along for units that are not admitted yet (holding). The field
+	// transit is the memory of the reads that bring such records, and foreseen counts the candidates.
 	ahead, transit int64
 	holding        map[*Unit]struct{}
 	foreseen       int
 	along          along
-	handed         Turn // that of the unit that was handed out last
+	handed         Turn // of the unit that was handed out last
 	grown          time.Time
 	units          int // admitted and not done
 	sinceDry       int // units handed out since the workers last ran dry
 
-	// What is to be read: extents, pieces of the index, and what is in a hurry.
+	// the queues of reads: extents, pieces of the index, and urgent reads
 	queue, learn, rush fifo
-	view               view // those of them that may become part of a larger read
+	view               view // the reads of the queues that may become part of a larger read
 	index              map[[2]int64]*indexRead
 
 	ready  readyHeap
@@ -95,26 +91,25 @@ type Fetcher struct {
 
 	work    sync.Cond // of mu: there is something to read, or the depth has grown
 	readers int
-	single  atomic.Bool // each read is waited for by itself
+	single  atomic.Bool // the reader waits for each read separately
 	parked  int
 	flights []*flight
 	flying  int // flights that count for the depth
-	// load is what those weigh, in parts of a read, without those of the index, which are
-	// counted in learning where they have room of their own.
+	// load is the weight of those flights, in parts of a read. Reads of a remote index are counted in learning instead.
 	load, learning int
-	last           Turn // that of the read that began last
+	last           Turn // of the read that began last
 	depth          depth
 	gaps           gaps
 	hedge          hedger
 	closed, held   bool
-	ctx            context.Context // of reads of the index, which are for all
+	ctx            context.Context // for reads of the index, which all units share
 	stop           context.CancelFunc
 	wg             sync.WaitGroup
 
-	// Of sources that are read in order:
+	// for sources that are read in order
 	inOrder []*orderedRead
 	turn    chan struct{} // held by the InOrder that reads
-	room    chan struct{} // there may be room for it
+	room    chan struct{} // signalled when memory for it may be free
 
 	pool  []*Unit
 	wants []*want // spare
@@ -123,17 +118,16 @@ type Fetcher struct {
 }
 
 const (
-	// firstWindow is how much is read ahead until that turns out to be too little.
+	// firstWindow is the number of bytes that are read ahead at first.
 	firstWindow = 16 << 20
-	// farWindow is the same where reads are far away: a batch of photographs, and more.
+	// farWindow is firstWindow for a remote store: more than one batch of photographs.
 	farWindow = 64 << 20
-	// maxUnits and maxWants bound what is in view at a time.
+	// maxUnits and maxWants limit the units and the queued reads.
 	maxUnits = 4096
 	maxWants = 32 << 10
 )
 
-// New returns a Fetcher. It starts goroutines as they are needed; Close waits
-// for them.
+// New returns a Fetcher. It starts goroutines when it needs them. Close waits for them.
 func New(cfg Config) *Fetcher {
 	f := &Fetcher{
 		cfg: cfg, src: cfg.Source, obj: cfg.Objects, fields: len(cfg.Source.Info().Fields),
@@ -163,67 +157,65 @@ func New(cfg Config) *Fetcher {
 	return f
 }
 
-// Turn is what records have in common that are needed together: Fetcher.early keeps what comes
-// later from sharing the link with them.
+// Turn is shared by records that are needed together. Fetcher.early keeps later records from sharing the link with
+// them.
 type Turn struct {
-	// Epoch is the one that they come in.
+	// Epoch is the epoch of the records.
 	Epoch int64
-	// Awaited says that they are of the first batch of a stream, for which somebody waits.
+	// Awaited reports that the records belong to the first batch of a stream, so the trainer is waiting for them.
 	Awaited bool
 }
 
-// Unit is a group of records on its way from Locate to Done. It belongs to the
-// planner until Admit, to the Fetcher until it is ready, then to the worker.
+// Unit is a group of records on its way from Locate to Done. It belongs to the planner until Admit, to the Fetcher
+// until it is ready, then to the worker.
 type Unit struct {
 	driver.Group
-	// Owner, Lo and Hi say what the records are for, once it is attached.
+	// Owner, Lo and Hi identify the batch and the rows that the records are for, once the unit is attached.
 	Owner  any
 	Lo, Hi int
 	// Turn is set before Admit.
 	Turn
-	// InMemory says that nothing has to be read.
+	// InMemory reports that nothing has to be read.
 	InMemory bool
-	// Parsed says that the values are there without Parse.
+	// Parsed reports that the values are set without a call of Parse.
 	Parsed bool
 
 	ctx      context.Context
 	order    int64
-	need     int64 // bytes of memory for what is to be read
+	need     int64 // bytes of memory for the bytes that have to be read
 	reserved int64
-	rushed   bool // reserved of the urgent part
+	rushed   bool // reserved from the urgent part
 	missing  int  // pieces of the index that are being read
 	rounds   int
-	left     int // wants that are not there yet
+	left     int // reads that have not finished
 	attached bool
 	dropped  bool
 	complete bool
-	// foreseen says that it is in view but not admitted; later are its wants by extent that
-	// were read along or may be, ahead the memory of those while it is not admitted.
+	// foreseen reports that the unit may be read along but is not admitted. The field later holds its reads by extent
+	// that were read along or may be, and ahead their memory until the unit is admitted.
 	foreseen bool
 	admitted bool
 	later    []*want
 	ahead    int64
 	blocks   []*block // by extent
-	ids      []int64  // memory of Group.IDs
+	ids      []int64  // backing array of Group.IDs
 	readErrs []error  // by record
 	err      error
-	whole    bool         // of a chunk that is read as it is
-	chunk    bool         // its records are for other units
-	from     []*heldChunk // the chunks that its records are of, one for each record
+	whole    bool         // of a chunk that is read as a whole
+	chunk    bool         // its records are copied to other units
+	from     []*heldChunk // the chunk of each record
 }
 
-// Order is the unit's place in the order of need.
+// Order returns the unit's position in the order of need.
 func (u *Unit) Order() int64 { return u.order }
 
-// Err is the failure of the unit as a whole: a bug of the source.
+// Err returns the error of the unit as a whole: a bug in the source.
 func (u *Unit) Err() error { return u.err }
 
-// Kick is signalled when units may be ready. A worker that takes one and leaves
-// more signals it again.
+// Kick is signalled when units may be ready. A worker that takes a unit and leaves others signals it again.
 func (f *Fetcher) Kick() <-chan struct{} { return f.kick }
 
-// Space is signalled when there may be room for another unit, and when somebody
-// should look ahead who has not.
+// Space is signalled when memory for another unit may be free, and when the planner should look further ahead.
 func (f *Fetcher) Space() <-chan struct{} { return f.space }
 
 // Wake signals Space.
@@ -252,7 +244,7 @@ func (f *Fetcher) newUnitLocked() *Unit {
 	return new(Unit)
 }
 
-// measure finds out what of the extents is in memory and what has to be read.
+// measure looks up which extents are in memory and sums the bytes that have to be read.
 func (u *Unit) measure(f *Fetcher) {
 	now := time.Now()
 	u.need = 0
@@ -275,7 +267,7 @@ func (u *Unit) measure(f *Fetcher) {
 	}
 }
 
-// pieceBytes is what n bytes take of the memory.
+// pieceBytes returns the memory that n bytes take up, with alignment and tail.
 func pieceBytes(n int64) int64 {
 	if n >= placeFrom {
 		n += page
@@ -283,7 +275,7 @@ func pieceBytes(n int64) int64 {
 	return (n + arena.Tail + pieceAlign - 1) &^ (pieceAlign - 1)
 }
 
-// recordOf is the record that extent i belongs to.
+// recordOf returns the index of the record that extent i belongs to.
 func (u *Unit) recordOf(i int) int {
 	lo, hi := 0, len(u.IDs)
 	for lo < hi {
@@ -297,13 +289,13 @@ func (u *Unit) recordOf(i int) int {
 	return lo
 }
 
-// Memory locates records and says whether all of them are in memory; u, of the
-// caller, then has their bytes. It waits for nothing.
+// Memory locates records and reports whether all of them are in memory. If so, u, which the caller provides, has their
+// bytes. Memory never waits.
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	u.IDs, u.Want = ids, f.cfg.Want
 	u.Begin(ids, f.fields)
 	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
-		return false // reading says what is wrong
+		return false // reading returns the error
 	}
 	now := time.Now()
 	for i := range u.Extents {
@@ -317,8 +309,8 @@ func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	return true
 }
 
-// Count notes that a group of records was parsed, and how long that took, with
-// Memory where it was found in memory.
+// Count records that a group was parsed and how long that took. If the group was found in memory, took includes the
+// time of Memory.
 func (f *Fetcher) Count(u *Unit, took time.Duration) {
 	f.busy.Add(int64(took))
 	n := 0
@@ -329,7 +321,7 @@ func (f *Fetcher) Count(u *Unit, took time.Duration) {
 	f.bytes.Add(int64(n))
 }
 
-// Ready is the number of units that are ready.
+// Ready returns the number of units that are ready.
 func (f *Fetcher) Ready() int { return int(f.nReady.Load()) }
 
 // Pop returns the ready unit that is needed first, or nil.
@@ -355,17 +347,14 @@ func (f *Fetcher) Pop() *Unit {
 	return u
 }
 
-// slowRead is how long some reads must take for it to help that more is read
-// ahead: those from the system's cache take the processor's time, which does not
-// get less by that.
+// slowRead is the latency of the slowest reads from which a larger window helps. Faster reads come from the system's
+// cache and take processor time, which reading ahead does not save.
 const slowRead = 5 * time.Millisecond
 
-// shrinkAfter is how many units have to be there in time before less is read
-// ahead.
+// shrinkAfter is the number of units that must be ready in time before the window shrinks.
 const shrinkAfter = 2048
 
-// Dry is called by a worker that found nothing to do: when that is because reads
-// are out, more has to be read ahead.
+// Dry is called by a worker that found nothing to do. If it waits for reads, the window grows.
 func (f *Fetcher) Dry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -375,9 +364,9 @@ func (f *Fetcher) Dry() {
 		return
 	}
 	if f.queue.n+f.rush.n > 0 {
-		return // it waits for others that are out already: more would come between
+		return // the worker waits for reads that are under way: more reads would delay them
 	}
-	// What the last growth has given is known after the reads that it allowed.
+	// The effect of the last growth shows after the reads that it allowed.
 	if now := time.Now(); now.Sub(f.grown) >= f.depth.latency() {
 		f.grown = now
 		f.window = min(2*f.window, limit)
@@ -385,14 +374,14 @@ func (f *Fetcher) Dry() {
 	}
 }
 
-// Done ends the use of a unit that Pop has returned.
+// Done ends the use of a unit that Pop returned.
 func (f *Fetcher) Done(u *Unit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.freeLocked(u)
 }
 
-// freeLocked gives back what a unit holds.
+// freeLocked releases the memory and the chunks of a unit.
 func (f *Fetcher) freeLocked(u *Unit) {
 	for i, bl := range u.blocks {
 		if bl != nil {
@@ -432,7 +421,7 @@ func (f *Fetcher) Drop(u *Unit) {
 	case u.complete:
 		f.freeLocked(u)
 	default:
-		u.dropped = true // who reads for it frees it
+		u.dropped = true // the last read frees it
 		f.giveUp(u)
 	}
 }
@@ -451,7 +440,7 @@ func (f *Fetcher) Close() {
 	f.mem.close()
 }
 
-// Hold stops reads that are not urgent until they are let go on: while the store fails, those would fail as well.
+// Hold pauses reads that are not urgent, and resumes them. While the store fails, those reads would also fail.
 func (f *Fetcher) Hold(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -461,7 +450,7 @@ func (f *Fetcher) Hold(on bool) {
 	}
 }
 
-// Oldest returns what is being read for longest, and for how long.
+// Oldest returns the place of the read that has been running longest, and since when.
 func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -471,14 +460,14 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	}
 	oldest := time.Duration(-1)
 	for _, fl := range f.flights {
-		if !fl.done { // nobody waits for one whose answer another one has brought: its units may be others by now
+		if !fl.done { // a hedged read has answered: the units may be reused by now
 			oldest = max(oldest, time.Since(fl.since))
 		}
 	}
 	if oldest < 0 {
 		return "", 0, false
 	}
-	// Of those that are about as old, the one that is needed first.
+	// Choose the read that is needed first among the reads of about that age.
 	var old *flight
 	for _, fl := range f.flights {
 		if !fl.done && time.Since(fl.since) >= oldest/2 && (old == nil || fl.wants[0].before(old.wants[0])) {
@@ -497,7 +486,7 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	return f.obj.Place(&e), time.Since(old.since), true
 }
 
-// name says where a record lies; a panic of the source does not matter here.
+// name returns the place of a record. A panic of the source is ignored here.
 func (f *Fetcher) name(id int64) (name string) {
 	defer func() {
 		if recover() != nil {
@@ -507,26 +496,24 @@ func (f *Fetcher) name(id int64) (name string) {
 	return f.src.Name(id)
 }
 
-// Counters are what a Fetcher did so far.
+// Counters are the statistics of a Fetcher.
 type Counters struct {
-	// Busy is the time that reads and parsing took, summed.
+	// Busy is the total time of reading and parsing.
 	Busy                     time.Duration
 	Records, Bytes, Requests int64
-	// Hedges counts the requests that were made again because they were late.
+	// Hedges counts the late requests that were made again.
 	Hedges int64
-	// Depth is how many reads there may be at a time at present, InFlight how
-	// many there are.
+	// Depth is the limit of concurrent reads at present. InFlight is the number of reads under way.
 	Depth, InFlight int
-	// Queue is the number of extents that are to be read. Ahead is the memory
-	// that is in use, Peak the most that was, in bytes.
+	// Queue is the number of extents to be read. Ahead is the memory in use and Peak its maximum so far, in bytes.
 	Queue       int
 	Ahead, Peak int64
 }
 
-// inUse is the memory that is in use.
+// inUse returns the number of bytes in use.
 func (f *Fetcher) inUse() int64 { return f.used + f.urgent + f.ahead + f.transit }
 
-// Counters returns what was done so far.
+// Counters returns the statistics so far.
 func (f *Fetcher) Counters() Counters {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -536,14 +523,13 @@ func (f *Fetcher) Counters() Counters {
 	}
 }
 
-// MemoryError says that a record does not fit the memory for reading even when
-// nothing else is held.
+// MemoryError is the error of a record that does not fit the memory for reading even when nothing else is held.
 type MemoryError struct {
-	// Limit and Need are in bytes, and so is Enough, the budget with which it does fit, 0 if that is not known.
+	// Limit, Need and Enough are in bytes. Enough is the budget with which the record fits, 0 if that is not known.
 	Limit, Need, Enough int64
 }
 
-// Error says how much there was.
+// Error returns a message with the memory that is needed and the limit.
 func (e *MemoryError) Error() string {
 	text := fmt.Sprintf("its %d MiB do not fit the %d MiB that the memory budget leaves for reading; raise memory", units.MiB(e.Need), e.Limit>>20)
 	if e.Enough > 0 {
@@ -552,7 +538,7 @@ func (e *MemoryError) Error() string {
 	return text
 }
 
-// TooLarge is the failure of a value of need bytes.
+// TooLarge returns the error of a value of need bytes.
 func (f *Fetcher) TooLarge(need, limit int64) error {
 	e := &MemoryError{Limit: limit, Need: need}
 	if f.cfg.Enough != nil {
@@ -561,7 +547,7 @@ func (f *Fetcher) TooLarge(need, limit int64) error {
 	return e
 }
 
-// readyHeap holds the ready units, the one that is needed first on top.
+// readyHeap holds the ready units. The one that is needed first is on top.
 type readyHeap []*Unit
 
 func (h readyHeap) less(i, j int) bool {

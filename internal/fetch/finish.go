@@ -2,7 +2,7 @@ package fetch
 
 import "time"
 
-// begin notes that a read begins. The lock is held.
+// begin registers a read that begins. The caller holds the lock.
 func (f *Fetcher) begin(fl *flight) {
 	fl.since = time.Now()
 	fl.out++
@@ -18,8 +18,8 @@ func (f *Fetcher) begin(fl *flight) {
 	f.watch()
 }
 
-// finish deals with a read that has ended; full says that as many were out as may be. The
-// lock is held.
+// finish handles a read that has ended. full reports that the limit of concurrent reads was reached. The caller holds
+// the lock.
 func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
 	took := now.Sub(fl.since)
 	f.busy.Add(int64(took))
@@ -55,7 +55,7 @@ func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
 	f.deliver(fl, err)
 }
 
-// deliver gives what was read to those who want it. The lock is held.
+// deliver passes the bytes to the wants of a flight. The caller holds the lock.
 func (f *Fetcher) deliver(fl *flight, err error) {
 	fl.out--
 	switch {
@@ -65,7 +65,7 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	case err != nil && fl.out > 0:
 		// Another one may still succeed.
 	case err != nil && len(fl.wants) > 1 && fl.ctx.Err() == nil:
-		// Only those fail that cannot be read on their own.
+		// Read them one by one, so that only the bad ones fail.
 		fl.done = true
 		for _, w := range fl.wants {
 			if w.later && !w.u.admitted {
@@ -100,9 +100,8 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	}
 }
 
-// deliverPlaced is deliver of what is read to its place. Nobody may write there any
-// more when it is given: so what another flight has read waits until the first one has
-// ended, which does not take long once it is cancelled.
+// deliverPlaced is deliver for a read straight into the batch. No flight may write to that memory after delivery. So
+// the result of a hedged read waits until the first flight has ended, which takes little time after its cancellation.
 func (f *Fetcher) deliverPlaced(fl *flight, err error) {
 	g, w := fl.goal, fl.wants[0]
 	switch {
@@ -154,7 +153,7 @@ func (f *Fetcher) give(fl *flight, w *want, err error) {
 	f.arrived(u)
 }
 
-// learnt tells the units that wait for a piece of the index.
+// learnt informs the units that wait for a piece of the index.
 func (f *Fetcher) learnt(w *want, err error) {
 	delete(f.index, [2]int64{w.x.Object, w.x.Offset})
 	for _, wt := range w.x.waiters {

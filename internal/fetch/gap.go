@@ -6,16 +6,15 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 )
 
-// gaps decides how far apart two extents may be that are read together: what lies
-// between them is read along where that costs less than a read of its own.
+// gaps decides how far apart two extents may be that are read together. The bytes between them are also read if that
+// costs less than a second read.
 type gaps struct {
 	far, exact bool
 
-	// Of what is far away: the shortest time that a read takes, about, and how many bytes
-	// a second come.
+	// For a remote store: about the shortest time that a read takes, and the number of bytes per second.
 	least time.Duration
 	rate  float64
-	// trip is the shortest of the reads that are mostly a way there and back.
+	// trip is the shortest time of a small read, which is about a round trip.
 	trip time.Duration
 
 	since time.Time // of the present count
@@ -24,21 +23,19 @@ type gaps struct {
 }
 
 const (
-	// maxGap is the most that is read along.
+	// maxGap is the largest gap that is read.
 	maxGap = 16 << 10
-	// readWork is what a read of something far away takes of this machine's time.
+	// readWork is the processor time that a read from a remote store takes.
 	readWork = 60 * time.Microsecond
-	// mostWay is the most that way says.
+	// mostWay is the largest result of way.
 	mostWay = 2 << 20
-	// rateCount and rateReads are how long the rate of bytes is counted at least.
+	// rateCount and rateReads are the minimum time and number of reads for a count of the rate.
 	rateCount = 200 * time.Millisecond
 	rateReads = 64
 )
 
-// most is how far apart extents may be at present. Of what is far away as many may be
-// read at a time as there are slots, so that one read costs a slot for as long as a way
-// there and back takes, and the work of asking: bytes that come in that time cost as
-// much.
+// most returns the largest gap at present. In a remote store, a read occupies one of the slots for a round trip and
+// takes some processor time. Bytes that arrive in that time cost as much as the read.
 func (g *gaps) most() int64 {
 	switch {
 	case g.exact:
@@ -50,9 +47,8 @@ func (g *gaps) most() int64 {
 	return min(int64(g.rate*cost.Seconds()), maxGap)
 }
 
-// way is how many bytes come while a question is on its way there, and its answer back: mostWay
-// at most, for of a link that is full the shortest read is longer than that. 0 while it is
-// not known.
+// way returns the number of bytes that arrive during a round trip, 0 if that is not known. The limit is mostWay,
+// because on a full link the shortest read takes longer than a round trip.
 func (g *gaps) way() int64 { return min(int64(g.rate*g.trip.Seconds()), mostWay) }
 
 // ended counts a read.
@@ -74,7 +70,7 @@ func (g *gaps) ended(now time.Time, took time.Duration, size int64) {
 	g.bytes += size
 	g.reads++
 	if span := now.Sub(g.since); span >= rateCount && g.reads >= rateReads {
-		// While nobody wants more, fewer come than could.
+		// With little demand, fewer bytes come than the link allows.
 		g.rate = max(float64(g.bytes)/span.Seconds(), g.rate-g.rate/16)
 		g.since, g.bytes, g.reads = now, 0, 0
 	}

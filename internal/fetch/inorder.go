@@ -10,23 +10,21 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// InOrder reads the records of a source that cannot locate them: one goroutine
-// goes through it, as far ahead as there is memory, and makes units that are ready
-// when they come, in the order in which they were asked for.
+// InOrder reads the records of a source that cannot locate them. One goroutine reads the source as far ahead as memory
+// allows. It builds units that are ready when they come, in the order of the requests.
 //
-// Records go to the memory of the Fetcher as they are decompressed. It is given in
-// the order of need: who waits for room waits for units that are needed earlier,
-// and gives away the one that it has begun before it waits.
+// Records are decompressed into the memory of the Fetcher. Memory is granted in the order of need: a goroutine that
+// waits for memory only waits for earlier units. It delivers its unfinished unit before it waits.
 type InOrder struct {
 	f    *Fetcher
 	src  driver.Sequential
 	ctx  context.Context
 	next func(ids []int64) (order int64, n int)
 
-	ids   []int64 // of the group that is wanted, ascending
+	ids   []int64 // of the current group, ascending
 	k     int     // the next one of them
 	order int64
-	u     *Unit    // what is there of it
+	u     *Unit    // the part of the group that is read
 	have  int      // records in u
 	mine  []*block // of the record that is being read
 	taken int64    // their bytes
@@ -43,11 +41,10 @@ type orderedRead struct {
 	since time.Time
 }
 
-// InOrder begins to read the records that next asks for, group by group: it
-// fills ids with up to len(ids) of them, ascending, and says where they stand in
-// the order of need. A group that begins before the end of the one before it begins
-// the source anew. Next is called from the goroutine that reads. That ends with
-// ctx, and Close waits for it; of several, one reads at a time.
+// InOrder starts to read the records that next requests, group by group. next fills ids with up to len(ids) ascending
+// records and returns their position in the order of need. A group that begins before the end of the previous one
+// restarts the source. next is called from the reading goroutine, which ends with ctx; Close waits for it. If there are
+// several, one reads at a time.
 func (f *Fetcher) InOrder(ctx context.Context, group int, next func(ids []int64) (order int64, n int)) *InOrder {
 	src, _ := driver.As[driver.Sequential](f.src)
 	r := &InOrder{f: f, src: src, ctx: ctx, next: next, ids: make([]int64, 0, group)}
@@ -65,7 +62,7 @@ func (r *InOrder) Take(list []*Unit) []*Unit {
 	return list
 }
 
-// Stop gives up what nobody has taken, now and later. The context ends the reading.
+// Stop gives up the units that were not taken, now and later. The context ends the reading.
 func (r *InOrder) Stop() {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
@@ -102,14 +99,13 @@ func (r *InOrder) run() {
 			err = fmt.Errorf("internal error: %s did not give record %d", r.src.Info().Format, first)
 		}
 		if err != nil && r.ctx.Err() == nil {
-			// A bug of the source. It has given nothing of the record that it was
-			// asked for.
+			// A bug in the source: it returned nothing for the requested record.
 			r.put(&driver.Record{ID: r.wanted(), Err: err, Values: make([]driver.Value, f.fields)})
 		}
 	}
 }
 
-// wanted is the record that comes next.
+// wanted returns the record that comes next.
 func (r *InOrder) wanted() int64 {
 	if r.k == len(r.ids) {
 		var n int
@@ -119,7 +115,7 @@ func (r *InOrder) wanted() int64 {
 	return r.ids[r.k]
 }
 
-// record takes a record and says which one is wanted next.
+// record takes a record and returns the next one to read.
 func (r *InOrder) record(rec *driver.Record) (int64, error) {
 	r.f.busy.Add(int64(time.Since(r.since)))
 	defer func() { r.since = time.Now() }()
@@ -136,7 +132,7 @@ func (r *InOrder) record(rec *driver.Record) (int64, error) {
 	return r.src.Info().Len, nil // the next epoch
 }
 
-// put makes a record part of the unit.
+// put adds a record to the unit.
 func (r *InOrder) put(rec *driver.Record) {
 	f := r.f
 	f.mu.Lock()
@@ -167,7 +163,7 @@ func (r *InOrder) put(rec *driver.Record) {
 	}
 }
 
-// flush gives the unit away with the records that it has. The lock is held.
+// flush delivers the unit with the records that it has. The caller holds the lock.
 func (r *InOrder) flush() {
 	u := r.u
 	r.u = nil
@@ -182,8 +178,7 @@ func (r *InOrder) flush() {
 	signal(r.f.space)
 }
 
-// dropRecord gives back the memory of the record that is being read. The lock is
-// held.
+// dropRecord frees the memory of the record that is being read. The caller holds the lock.
 func (r *InOrder) dropRecord() {
 	for _, bl := range r.mine {
 		r.f.mem.release(bl)
@@ -192,7 +187,7 @@ func (r *InOrder) dropRecord() {
 	r.mine, r.taken = r.mine[:0], 0
 }
 
-// alloc gives memory for a value of the record that comes, when there is room.
+// alloc returns memory for a value of the next record, and waits until it is free.
 func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	f := r.f
 	r.f.busy.Add(int64(time.Since(r.since)))
@@ -231,7 +226,7 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	return bl.b, nil
 }
 
-// read is a read of the source, which Oldest knows of.
+// read reads from the source and registers the read for Oldest.
 func (r *InOrder) read(ctx context.Context, object int64, p []byte, off int64) error {
 	f := r.f
 	rd := &orderedRead{driver.Extent{Object: object, Offset: off, Size: int64(len(p))}, time.Now()}

@@ -11,31 +11,29 @@ import (
 )
 
 const (
-	// maxRequest is the most that one read asks for: larger extents are read in
-	// pieces, several at a time.
+	// maxRequest is the size limit of a read. Larger extents are read in pieces, several at a time.
 	maxRequest = 8 << 20
-	// blockBits is the size of the pieces of an object by which view is sorted.
+	// blockBits is the binary logarithm of the block size by which view is indexed.
 	blockBits = 16
 )
 
-// want is something that is to be read: an extent of a unit, a piece of a large
-// one, or a piece of the index.
+// want is a read to be made: an extent of a unit, a piece of a large extent, or a piece of the index.
 type want struct {
 	u *Unit
 	i int // extent
 	x *indexRead
 
 	object, off, size int64
-	dst               []byte // where to, nil for memory of the request
+	dst               []byte // destination, nil for memory of the request
 	ctx               context.Context
-	alone             bool // not together with others
-	rush              bool // in that queue
+	alone             bool // never joined with other wants
+	rush              bool // in the urgent queue
 	taken             bool
-	later             bool  // of a unit that is only foreseen when it is taken
+	later             bool  // belongs to a foreseen unit
 	start, end        *want // next in view
 }
 
-// before says whether w is needed before v: the index before what it is for.
+// before reports whether w is needed before v. The index comes before records.
 func (w *want) before(v *want) bool {
 	switch {
 	case w.u == nil || v.u == nil:
@@ -46,11 +44,11 @@ func (w *want) before(v *want) bool {
 	return w.i < v.i
 }
 
-// fifo is a queue of wants in order of need.
+// fifo is a queue of wants in the order of need.
 type fifo struct {
 	ws   []*want
 	head int
-	n    int // that are not taken
+	n    int // not taken
 }
 
 func (q *fifo) push(w *want) {
@@ -62,7 +60,7 @@ func (q *fifo) push(w *want) {
 	q.n++
 }
 
-// first returns the first want that nobody has taken, and leaves it there.
+// first returns the first want that is not taken, and leaves it in the queue.
 func (q *fifo) first(spare func(*want)) *want {
 	for q.head < len(q.ws) {
 		w := q.ws[q.head]
@@ -71,13 +69,13 @@ func (q *fifo) first(spare func(*want)) *want {
 		}
 		q.ws[q.head] = nil
 		q.head++
-		spare(w) // it went with another one
+		spare(w) // it was joined with another want
 	}
 	q.ws, q.head = q.ws[:0], 0
 	return nil
 }
 
-// pop is first, and takes it out.
+// pop returns the same want as first and removes it.
 func (q *fifo) pop(spare func(*want)) *want {
 	w := q.first(spare)
 	if w != nil {
@@ -88,12 +86,12 @@ func (q *fifo) pop(spare func(*want)) *want {
 	return w
 }
 
-// view finds the neighbours of a want among all that are to be read: by the
-// block of 64 KiB in which they begin, and in which they end.
+// view finds the neighbours of a want among all queued reads. It is indexed by the 64 KiB blocks of their first and
+// last bytes.
 type view struct {
 	starts, ends map[blockKey]*want
 	n            int
-	// gap is how far apart two of them may be that are read together.
+	// gap is the largest distance between two wants that are read together.
 	gap int64
 }
 
@@ -139,13 +137,12 @@ func (v *view) remove(w *want) {
 	v.n--
 }
 
-// beside returns a want of the same turn as another one that touches bytes [lo, hi) of its
-// object or has a gap of v.gap at most to them, such that both together are no larger than
-// most: one that comes later than what is admitted, or not.
+// beside returns a want that can join a read of bytes [lo, hi) for another want. It has the same turn and object, is at
+// most v.gap away, and both together are no larger than most. With later, it belongs to a foreseen unit.
 func (v *view) beside(of *want, lo, hi, most int64, later bool) *want {
 	fits := func(w *want) bool {
 		a, b := w.off, w.off+w.size
-		// What one context ends must not end what belongs to another one.
+		// One context must not end the reads of another context.
 		return w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= most
 	}
 	object := of.object
@@ -182,7 +179,7 @@ func (f *Fetcher) spare(w *want) {
 	}
 }
 
-// push adds what is to be read; wakeFor finds somebody to do it.
+// push queues a read; wakeFor starts readers for it.
 func (f *Fetcher) push(w *want, rush bool) {
 	w.rush = rush
 	switch {
@@ -198,21 +195,21 @@ func (f *Fetcher) push(w *want, rush bool) {
 	}
 }
 
-// wakeFor gets readers going for n things that are to be read, if there is room for any: where
-// there is none, who reads now goes on with them.
+// wakeFor starts readers for n queued reads if the limits allow. Otherwise the readers that are running take them
+// later.
 func (f *Fetcher) wakeFor(n int) {
 	for ; n > 0 && (f.mayRead() || f.mayLearn()); n -= f.mostBegun() {
 		f.wake()
 	}
 }
 
-// wake gets a reader going, if there may be one more.
+// wake starts a reader if one more is allowed.
 func (f *Fetcher) wake() {
 	switch {
 	case f.closed:
 	case f.parked > 0:
-		// It counts as woken from now on: it takes the lock only later, and until then
-		// others may be woken, each of whom one signal reaches.
+		// The reader counts as woken from now on. It takes the lock only later, and until then others may be woken,
+		// each by its own signal.
 		f.parked--
 		f.work.Signal()
 	case f.readers < f.mostReads()+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
@@ -222,58 +219,55 @@ func (f *Fetcher) wake() {
 	}
 }
 
-// flight is one read that is under way. There may be more for the same wants, when
-// it is late.
+// flight is one read under way. A late read has more than one flight for the same wants.
 type flight struct {
 	*goal
 	at                int // in Fetcher.flights
 	object, off, size int64
-	bl                *block // what is read into, nil for dst
+	bl                *block // destination, nil for dst
 	dst               []byte
 	ctx               context.Context
 	since             time.Time
-	second            bool  // not the first one
-	weight            int   // what it counts for in load
-	brief             int64 // what it counts for in transit
-	learns            bool  // it counts in learning
-	stuck             bool  // the first one, which is late: there is another one
+	second            bool  // a hedged read
+	weight            int   // its share of load
+	brief             int64 // its share of transit
+	learns            bool  // counted in learning
+	stuck             bool  // the first flight, which is late and was repeated
 }
 
-// goal is what one or more flights are for.
+// goal is a set of wants that one or more flights read.
 type goal struct {
 	wants  []*want
 	out    int // flights
 	done   bool
-	again  int     // flights that were made since others were late
-	newest *flight // the last one of them that has begun
+	again  int     // repeated flights
+	newest *flight // the flight that began last
 
-	// along says that it brings more than is needed: each of its wants then gets a piece of
-	// memory of its own.
+	// along reports that the read brings more than is needed. Each of its wants then gets its own piece of memory.
 	along  bool
 	pieces []*block
 
-	// Of what is read to its place, which one flight alone writes to: cancel ends that
-	// one, ended says that it has; won is what another one has read meanwhile.
+	// For a read straight into the batch, which one flight alone writes to: cancel ends that flight, ended reports that
+	// it has ended, and won is the result of a hedged read.
 	cancel context.CancelFunc
 	ended  bool
 	won    *block
 }
 
 const (
-	// mostBegun is how many reads one reader begins before it waits for the first of them,
-	// which are beginBytes at most but for the last one.
+	// mostBegun is the number of reads that a reader begins before it waits for the first one. All but the last have at
+	// most beginBytes together.
 	mostBegun  = 32
 	beginBytes = 512 << 10
-	// leastReaders are those that the reads that may be out are shared among.
+	// leastReaders is the number of readers that share the allowed reads.
 	leastReaders = 4
 )
 
-// reader reads what is needed first, again and again.
+// reader reads the wants that are needed first, in a loop.
 //
-// Who waits for a disk keeps one of the runtime's few processors until its monitor takes
-// that away: reads that are small, each waited for by itself, begin no faster than that
-// happens. So where the system reads while nobody waits, some begin together, and most are
-// there once the first of them is.
+// A goroutine that waits for a disk occupies one of the runtime's few processors until the runtime's monitor releases
+// it. That limits how fast small reads start if each is waited for separately. If the system can read in the
+// background, a reader therefore begins several reads together. Most are done when the first one is.
 func (f *Fetcher) reader() {
 	defer f.wg.Done()
 	var mem [mostBegun]*flight
@@ -306,8 +300,8 @@ func (f *Fetcher) reader() {
 			}
 		}
 		if len(list) > 1 {
-			// Whoever else has something to do goes first: most is there by then, and not even
-			// the first of them is waited for with a processor.
+			// Let other goroutines run first: most reads are done by then, and the wait for the first one occupies no
+			// processor.
 			runtime.Gosched()
 		}
 		f.readAll(list, &begun)
@@ -315,10 +309,8 @@ func (f *Fetcher) reader() {
 	f.readers--
 }
 
-// readAll waits for reads that have begun, and takes the lock. What has come is handed on
-// together, so that the room that it leaves is room for as many: whoever takes it begins
-// those together again, and not each by itself. Where reads come slowly, nothing that is
-// there waits for the others.
+// readAll waits for reads that have begun, and takes the lock. It delivers fast reads together, so that the memory they
+// free is enough for as many new reads. If reads are slow, it delivers each one immediately.
 func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
 	var errs [mostBegun]error
 	var ends [mostBegun]time.Time
@@ -327,8 +319,7 @@ func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
 		errs[i] = f.read(fl, begun[i])
 		ends[i], begun[i] = time.Now(), direct.Begun{}
 		if x := fl.wants[0].x; x != nil && errs[i] == nil {
-			// A piece of the index: the source looks through it without the lock. What
-			// it is for waits for that.
+			// The source parses a piece of the index without the lock. The units that need it wait.
 			errs[i] = direct.Learn(f.src, x.Extent, fl.bl.b)
 		}
 		last := i == len(list)-1
@@ -348,9 +339,8 @@ func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
 	}
 }
 
-// mostBegun is how many reads a reader may begin at a time. A mount may pass over what it is only
-// asked to read ahead, as FUSE does where a part of its queue is full: those that have begun
-// would then be read one after the other.
+// mostBegun returns the number of reads that a reader may begin at a time. A mount may ignore readahead requests, as
+// FUSE does when part of its queue is full. Reads that have begun would then run one after the other.
 func (f *Fetcher) mostBegun() int {
 	if f.cfg.Far || f.cfg.Mount || f.single.Load() {
 		return 1
@@ -358,7 +348,7 @@ func (f *Fetcher) mostBegun() int {
 	return min(f.depth.now/leastReaders, mostBegun)
 }
 
-// start has the system begin with a read. A panic of the store comes again when it is read.
+// start asks the system to begin a read. If the store panics, read handles it.
 func (f *Fetcher) start(fl *flight) (b direct.Begun) {
 	defer func() { _ = recover() }()
 	b, ok := f.obj.Begin(fl.ctx, fl.object, fl.off, fl.size)
@@ -368,7 +358,7 @@ func (f *Fetcher) start(fl *flight) (b direct.Begun) {
 	return b
 }
 
-// read reads; a panic of the store becomes an error.
+// read reads the bytes of a flight. A panic of the store becomes an error.
 func (f *Fetcher) read(fl *flight, b direct.Begun) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -382,8 +372,7 @@ func (f *Fetcher) read(fl *flight, b direct.Begun) (err error) {
 	return f.obj.ReadBegun(fl.ctx, b, fl.object, dst, fl.off)
 }
 
-// next chooses what is read now: the want that is needed first, and its
-// neighbours among all that are in view.
+// next chooses the next read: repeated reads first, then the want that is needed first and its neighbours.
 func (f *Fetcher) next() *flight {
 	for len(f.hedge.again) > 0 {
 		g := f.hedge.again[0]
@@ -397,7 +386,7 @@ func (f *Fetcher) next() *flight {
 	return f.nextFirst()
 }
 
-// nextFirst is next of what nobody reads yet.
+// nextFirst is next without repeated reads.
 func (f *Fetcher) nextFirst() *flight {
 	for {
 		w := f.choose()
@@ -410,7 +399,7 @@ func (f *Fetcher) nextFirst() *flight {
 	}
 }
 
-// together makes one goal of a want and its neighbours.
+// together joins a want and its neighbours to a goal.
 func (f *Fetcher) together(w *want) *goal {
 	g := &goal{wants: []*want{w}}
 	if w.alone {
@@ -431,7 +420,7 @@ func (f *Fetcher) together(w *want) *goal {
 		f.view.remove(n)
 		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
 		if n.later {
-			g.wants = append(g.wants, n) // it is in no queue
+			g.wants = append(g.wants, n) // it is not in a queue
 			continue
 		}
 		if n.rush {
@@ -439,13 +428,13 @@ func (f *Fetcher) together(w *want) *goal {
 		} else {
 			f.queue.n--
 		}
-		c := f.newWant() // n itself stays in the queue until it is its turn
+		c := f.newWant() // n stays in the queue until its turn
 		*c = *n
 		g.wants = append(g.wants, c)
 	}
 }
 
-// flight makes a read for a goal.
+// flight returns a read for a goal.
 func (f *Fetcher) flight(g *goal, second bool) *flight {
 	w := g.wants[0]
 	lo, hi := w.off, w.off+w.size
@@ -472,7 +461,7 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 			f.deliver(fl, err)
 			return nil
 		}
-		bl.refs = 1 // of the flight
+		bl.refs = 1 // held by the flight
 		fl.bl = bl
 		if g.along {
 			fl.brief = pieceBytes(hi - lo)

@@ -7,13 +7,11 @@ import (
 	"github.com/stokerdata/stoker/internal/invariants"
 )
 
-// memory is what is read into: one region, cut up first-fit, so that what is
-// in use stays together at its beginning and in the processor's caches. The
-// lock of the Fetcher is held during all calls.
+// memory is the destination of reads: one region that is divided first-fit. So the parts in use stay together at its
+// beginning and in the processor's caches. The caller of each method holds the lock of the Fetcher.
 //
-// How much may be in use is decided elsewhere (Fetcher.reserve). Where the
-// region has no piece that is long enough although it should have room, the
-// piece comes from outside of it.
+// Fetcher.reserve limits the memory in use. If the region has no piece that is long enough, the piece is allocated
+// outside it.
 type memory struct {
 	budget *arena.Budget
 	size   int
@@ -25,16 +23,16 @@ type memory struct {
 type span struct{ at, n int }
 
 const (
-	// pieceAlign keeps pieces on cache lines of their own.
+	// pieceAlign keeps pieces on separate cache lines.
 	pieceAlign = 64
-	// Pieces of placeFrom bytes at least lie behind a multiple of page as what is read to
-	// them does in its object: reads past the system's cache put it there without a copy.
+	// Pieces of placeFrom bytes or more have the same offset from a multiple of page as their bytes have in the object.
+	// Reads that bypass the system's cache then need no copy.
 	placeFrom = 64 << 10
 	page      = 4096
 )
 
 func newMemory(budget *arena.Budget, size int) *memory {
-	return &memory{budget: budget, size: max(size&^4095, 4096) - arena.Tail} // what mapping adds fits too
+	return &memory{budget: budget, size: max(size&^4095, 4096) - arena.Tail} // with space for the tail that the mapping adds
 }
 
 // block is a piece of memory that extents share.
@@ -46,8 +44,8 @@ type block struct {
 	own  *arena.Block // of a piece from outside the region
 }
 
-// alloc returns n bytes with arena.Tail readable ones behind them, for what lies at off of
-// its object; an error only when the system has no memory.
+// alloc returns n bytes, followed by arena.Tail readable bytes, for the bytes at off in an object. It fails only if the
+// system has no memory.
 func (m *memory) alloc(n int, off int64) (*block, error) {
 	if m.region == nil {
 		m.region = arena.NewBlock(m.budget, arena.PurposeRead)
@@ -75,8 +73,8 @@ func (m *memory) alloc(n int, off int64) (*block, error) {
 	return outside(n, off)
 }
 
-// allocBrief is alloc of what is given back soon: it takes the end of the region, so that
-// what stays for long leaves no gaps that are too short for it.
+// allocBrief is alloc for a piece that is released soon. It takes the end of the region, so that long-lived pieces
+// leave no gaps that are too short.
 func (m *memory) allocBrief(n int, off int64) (*block, error) {
 	need := int(pieceBytes(int64(n)))
 	for i := len(m.free) - 1; i >= 0; i-- {
@@ -97,7 +95,7 @@ func (m *memory) allocBrief(n int, off int64) (*block, error) {
 	return m.alloc(n, off)
 }
 
-// outside is a piece from outside of the region.
+// outside returns a piece outside the region.
 func outside(n int, off int64) (*block, error) {
 	need := int(pieceBytes(int64(n)))
 	own := arena.NewBlock(arena.NewBudget(int64(need)*2+arena.HugePage), arena.PurposeRead)
@@ -109,8 +107,7 @@ func outside(n int, off int64) (*block, error) {
 	return &block{b: b[from:], at: -1, own: own}, nil
 }
 
-// behind is how far behind a place of the memory, whose pages begin at multiples of page, n
-// bytes go that lie at off of their object.
+// behind returns how far after a position in the region n bytes start that are at off in their object.
 func behind(n int, off int64, place int) int {
 	if n < placeFrom {
 		return 0
@@ -118,7 +115,7 @@ func behind(n int, off int64, place int) int {
 	return int((off - int64(place)) & (page - 1))
 }
 
-// release gives one use of a block back.
+// release releases one use of a block.
 func (m *memory) release(bl *block) {
 	if bl.refs--; bl.refs > 0 {
 		return
@@ -149,7 +146,7 @@ func (m *memory) release(bl *block) {
 	}
 }
 
-// close gives everything back, when nothing is in use any more.
+// close frees the region when no piece is in use.
 func (m *memory) close() {
 	if m.region != nil {
 		m.region.Free()
