@@ -22,12 +22,12 @@ type Entry struct {
 	// ID is the name of its folder, Origin the data.
 	ID     string `json:"id"`
 	Origin string `json:"origin"`
-	// Records are those that are kept, and Chunks, of data far away; Bytes is what they
-	// take.
+	// Records is the number of cached records. Chunks is the number of cached chunks from remote stores, and Bytes the
+	// size of all.
 	Records int64 `json:"records"`
 	Chunks  int64 `json:"chunks"`
 	Bytes   int64 `json:"bytes"`
-	// Used is when a job last began to use it; InUse says that one does.
+	// Used is the last time that a job opened the data set. InUse reports that a job has it open.
 	Used  time.Time `json:"used"`
 	InUse bool      `json:"in_use"`
 }
@@ -125,8 +125,8 @@ func (d *Dir) Remove(id string) error {
 
 // Damage is a record that is not what was written.
 type Damage struct {
-	// Record is what it was made of, Segment and Offset where it lies. Of a chunk, which
-	// is a file of its own, Record has the whole path and says which bytes.
+	// Record is the source of the record, Segment and Offset its position. For a chunk, Record has the path of its file
+	// and the byte range.
 	Record  string
 	Chunk   bool
 	Segment string

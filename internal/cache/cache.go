@@ -1,17 +1,16 @@
-// Package cache keeps records of slow sources in the user's cache folder, in the form
-// in which they are read fastest, for all jobs of the user on the machine.
+// Package cache stores records of slow sources in the user's cache folder, in the format that is fastest to read, for
+// all jobs of the user on the machine.
 //
-// Below the folder there is one folder per data set. What is read of stores far away is
-// kept there in chunks as it is (chunkfile.go, room.go). Records are in segments: files to
-// which one process appends records, each with its length and checksum (segment.go),
-// beside each a list of what is in it. Nothing is ever changed in place and nobody
-// waits for a reader: what is in a list is whole. A process that is killed leaves at
-// most a record without an end, which is cut off by the next one.
+// The folder has one subfolder per data set. Bytes from remote stores are cached unchanged in chunks (chunkfile.go,
+// room.go). Records are in segments (segment.go). One process appends records to a segment, each with its length and
+// checksum, and writes a list of them to a second file. Nothing is changed in place, and writers never wait for
+// readers: every listed record is complete. A process that is killed leaves at most an incomplete record, which the
+// next process cuts off.
 //
-// The size of a segment is taken from the limit before it is made, so that the limit
-// is never passed, however many processes write. Nothing is replaced while there is
-// room for it: records come in a random order, so that one is as likely to be wanted
-// as any other. When there is none, data sets that no job uses make room, those
+// The size of a segment is charged to the limit before the segment is created. So the cache never exceeds the limit,
+// however many processes write. While there is free space, nothing is replaced: records come in a random order, so all
+// are equally likely to be needed. When the cache is full, data sets that no job uses are removed, the least recently
+// used first.
 // first that were not used for longest.
 package cache
 
@@ -35,14 +34,13 @@ import (
 const (
 	// Variable is the environment's name for the folder.
 	Variable = "STOKER_CACHE_DIR"
-	// AutomaticLimit bounds the limit where nobody has set one; it is a tenth of what
-	// is free.
+	// AutomaticLimit is the upper bound of the default limit, which is a tenth of the free space.
 	AutomaticLimit = 20 << 30
 	// MaxSegment is the largest segment, minSegment the least room that one is begun
 	// for.
 	MaxSegment = 256 << 20
 	minSegment = 256 << 10
-	// MaxSegments is how many of one data set are looked at.
+	// MaxSegments is the number of segments of a data set that are read.
 	MaxSegments = 1 << 16
 
 	below     = "records" // of the cache folder, which others share
@@ -57,7 +55,7 @@ const (
 // Dir is a cache folder.
 type Dir struct {
 	root string // of the data sets
-	// limit is what was asked for, 0 for what the folder says.
+	// limit is the requested limit, 0 for the limit that is stored in the folder.
 	limit int64
 }
 
@@ -86,7 +84,7 @@ func At(dir string, limit int64) (*Dir, error) {
 	return &Dir{root: filepath.Join(dir, below), limit: limit}, nil
 }
 
-// Path is the folder that the data sets lie in.
+// Path returns the folder of the data sets.
 func (d *Dir) Path() string { return d.root }
 
 // SetLimit writes down how large the cache may be, for all who do not say themselves;
@@ -105,7 +103,7 @@ func (d *Dir) SetLimit(n int64) error {
 	return os.WriteFile(name, []byte(fmt.Sprintln(n)), 0o600)
 }
 
-// Limit is how large the cache may be, and where that is from.
+// Limit returns the size limit of the cache and its origin.
 func (d *Dir) Limit() (n int64, from string) {
 	if d.limit > 0 {
 		return d.limit, "as asked for"
@@ -156,7 +154,7 @@ func sizeOf(dir string) (reserved int64, segments int) {
 	return reserved, segments
 }
 
-// listRoom is how long the list of a segment of that size may become.
+// listRoom returns the size limit for the list of a segment of that size.
 func listRoom(segment int64) int64 { return segment/32 + headBytes }
 
 func (d *Dir) ids() []string {
@@ -215,10 +213,10 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// errFull says that there is no room for another segment.
+// errFull is the error if another segment does not fit the limit.
 var errFull = errors.New("the cache is as large as it may be")
 
-// begin makes the folder of a data set and says that it is in use, until end.
+// begin creates the folder of a data set and marks the data set as in use until end is called.
 func (d *Dir) begin(origin string) (path string, end func(), err error) {
 	path = filepath.Join(d.root, ID(origin))
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -233,7 +231,7 @@ func (d *Dir) begin(origin string) (path string, end func(), err error) {
 	return d.use(ID(origin))
 }
 
-// use says that a data set that exists is in use, until end.
+// use marks an existing data set as in use until end is called.
 func (d *Dir) use(id string) (path string, end func(), err error) {
 	path = filepath.Join(d.root, id)
 	use := filepath.Join(path, useName)
@@ -325,8 +323,8 @@ func segmentsOf(dir string) []string {
 	return names
 }
 
-// evict removes the data set that no job uses and that was not used for longest. It
-// says whether there was one. The lock is held.
+// evict removes the least recently used data set that no job uses. It reports whether there was one. The caller holds
+// the lock.
 func (d *Dir) evict(but string) bool {
 	type old struct {
 		id string

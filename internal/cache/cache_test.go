@@ -120,7 +120,7 @@ func keep(s *Set, from, to int) {
 	}
 }
 
-// check says how many of the records 0 to n are there and right.
+// check returns how many of the records 0 to n are cached and intact.
 func check(t testing.TB, s *Set, n int) (there int) {
 	t.Helper()
 	for i := range n {
@@ -159,7 +159,7 @@ func TestKeepAndFind(t *testing.T) {
 	if n := check(t, s, 600); n != 500 {
 		t.Errorf("%d of 500 are there", n)
 	}
-	// What is kept is nobody else's business.
+	// Cached files are private to the user.
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -183,7 +183,7 @@ func TestKeepAndFind(t *testing.T) {
 	}
 }
 
-// Records that somebody else keeps are found while both run.
+// Records that another process caches are found while both run.
 func TestOthersAreSeen(t *testing.T) {
 	dir := t.TempDir()
 	a, b := mustOpen(t, dir, 1<<30), mustOpen(t, dir, 1<<30)
@@ -256,7 +256,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Data that nobody uses makes room for data that somebody does.
+// Data that no job uses makes room for data in use.
 func TestUnusedDataMakesRoom(t *testing.T) {
 	dir := t.TempDir()
 	d, err := At(dir, 4<<20)
@@ -291,8 +291,8 @@ func TestUnusedDataMakesRoom(t *testing.T) {
 	}
 }
 
-// A process that is killed while it writes loses what was on its way and nothing else,
-// and what is left behind is used and finished by the next one.
+// A process that is killed while it writes loses only its unfinished records. The next process uses and completes the
+// files that were left behind.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	rounds := 12
@@ -471,8 +471,8 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// Segments of another version, whose keys are others, are removed when their data set is opened, and all that is
-// related to it.
+// Segments of another version have different keys. They are removed with everything that is related to them when their
+// data set is opened.
 func TestOldSegments(t *testing.T) {
 	d, err := At(t.TempDir(), 64<<20)
 	if err != nil {

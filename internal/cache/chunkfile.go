@@ -19,11 +19,10 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// A chunk is a file of its own: zeros, its bytes, filled up to a multiple of page; then a
-// head, the checksums of its blocks, and zeros up to a multiple of page again. There are as
-// many zeros in front as the chunk's place in its object is behind a multiple of page: what
-// is read to memory that lies as the object does then lands where it belongs. The name of
-// the file says which chunk it is. Numbers are little-endian:
+// Each chunk has a file. It begins with lead zeros and the bytes of the chunk, padded to a multiple of page. Then come
+// a head and the checksums of the blocks, padded in the same way. The number of zeros is the chunk's offset in its
+// object modulo page. Direct reads into memory with the same offset then need no copy. The file name identifies the
+// chunk. Numbers are little-endian:
 //
 //	0    magic      u32
 //	4    name       u32  the length of what it is of, for messages
@@ -40,12 +39,12 @@ const (
 	chunkMagic = 0x31435453 // "STC1"
 	chunkHead  = 256
 	chunkName  = 184
-	// blockBytes is what has a checksum of its own: it is read as a whole until that was
+	// blockBytes is the size of a block with its own checksum. A block is read as a whole until its checksum was
 	// compared.
 	blockBytes = 16 << 10
 	// page suits direct reads and writes of all common devices.
 	page = 4096
-	// bounceBytes is read or written at once where memory or place do not suit.
+	// bounceBytes is the size of a read or write if memory or position are not aligned.
 	bounceBytes = 256 << 10
 )
 
@@ -56,12 +55,12 @@ var bounces = sync.Pool{New: func() any {
 
 func up(n, to int64) int64 { return (n + to - 1) &^ (to - 1) }
 
-// leadOf is how many zeros the file of a chunk begins with, and fileBytes how large it is.
+// leadOf returns the number of zeros at the beginning of a chunk's file. fileBytes returns the size of the file.
 func leadOf(k disk.Key) int64    { return k.Off & (page - 1) }
 func fileBytes(k disk.Key) int64 { return fileSize(leadOf(k) + k.Size) }
 
-// chunkBlocks is how many blocks there are in the zeros and bytes of a chunk, tailBytes what
-// stands behind those, and fileSize how large a file is that has so many.
+// chunkBlocks returns the number of blocks in the zeros and bytes of a chunk. tailBytes returns the size of the part
+// after them, and fileSize the size of the file.
 func chunkBlocks(end int64) int64 { return (end + blockBytes - 1) / blockBytes }
 func tailBytes(end int64) int64   { return up(chunkHead+8*chunkBlocks(end), page) }
 func fileSize(end int64) int64    { return up(end, page) + tailBytes(end) }
@@ -88,7 +87,7 @@ func (f *chunkFile) close() {
 	_ = unix.Close(f.fd)
 }
 
-// reader is what a chunk is read of, and whether that goes past the system's cache.
+// reader returns the descriptor for reads, and whether its reads bypass the system's cache.
 func (f *chunkFile) reader() (fd int, direct bool) {
 	if v := f.view.Load(); v != nil {
 		return v.fd, false
@@ -129,8 +128,7 @@ func openChunk(name string, k disk.Key) (*chunkFile, error) {
 	return f, nil
 }
 
-// readTail looks at what stands behind the bytes, and finds out how many zeros there are in
-// front of them.
+// readTail reads and checks the part after the bytes, and determines the number of zeros before them.
 func (f *chunkFile) readTail() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(f.fd, &st); err != nil {
@@ -193,9 +191,8 @@ func readFull(fd int, b []byte, off int64) error {
 	return err
 }
 
-// read fills p from an offset of the chunk. The checksum of a block is compared the first
-// time that something of it is read of the open file, and each time once somebody has
-// touched that.
+// read fills p from an offset of the chunk. The checksum of a block is compared when the open file is first read there,
+// and on each read after another process has touched the file.
 func (f *chunkFile) read(p []byte, off int64) error {
 	if off < 0 || off > f.key.Size || int64(len(p)) > f.key.Size-off {
 		return errChunk
@@ -230,8 +227,7 @@ func (f *chunkFile) read(p []byte, off int64) error {
 	return nil
 }
 
-// known says whether the checksums of all blocks were compared that n bytes from a place of
-// the file on are in.
+// known reports whether the checksums of all blocks in n bytes from an offset of the file were compared.
 func (f *chunkFile) known(at, n int64) bool {
 	for i := at / blockBytes; i*blockBytes < at+n; i++ {
 		if f.seen[i/64].Load()&(1<<(i%64)) == 0 {
@@ -241,16 +237,15 @@ func (f *chunkFile) known(at, n int64) bool {
 	return true
 }
 
-// untouched says that the file is the one whose checksums were compared. Clocks of files are
-// coarse: one that was cut right after it was opened may have the same time.
+// untouched reports whether the file is the one whose checksums were compared. File times are coarse, so a file that
+// was truncated right after it was opened may have the same time. The size is therefore also compared.
 func (f *chunkFile) untouched() bool {
 	var st unix.Stat_t
 	return unix.Fstat(f.fd, &st) == nil && st.Ctim == f.since && st.Size == fileSize(f.end)
 }
 
-// place reads what was compared before, to where it belongs if that lies in memory as it
-// does in the file: all but the page in which it begins and the one in which it ends, of
-// which others have a part.
+// place reads bytes that were verified before. If memory and file have the same alignment, it reads straight into p,
+// except the first and the last page, which p only partly covers.
 func (f *chunkFile) place(p []byte, at int64) error {
 	if fd, direct := f.reader(); !direct {
 		defer f.drop(at, int64(len(p)))
@@ -294,7 +289,7 @@ func (f *chunkFile) place(p []byte, at int64) error {
 	return nil
 }
 
-// into reads to several pieces of memory, one behind another.
+// into reads into consecutive pieces of memory.
 func (f *chunkFile) into(to [][]byte, off int64) (int, error) {
 	if f.queue != nil {
 		if n, ok := f.queue.Read(f.fd, to, off); ok {
@@ -322,8 +317,7 @@ func (f *chunkFile) blocks(b []byte, off int64) error {
 	return nil
 }
 
-// writeChunk writes the bytes of a chunk and what stands before and behind them to a file
-// that has its size.
+// writeChunk writes the bytes of a chunk with its head and tail to a file of the right size.
 func writeChunk(fd int, direct bool, k disk.Key, what string, b []byte) error {
 	if int64(len(b)) != k.Size {
 		return fmt.Errorf("a chunk of %d bytes is given %d", k.Size, len(b))
@@ -390,7 +384,7 @@ func writeFull(fd int, b []byte, off int64) error {
 	return nil
 }
 
-// readChunk reads all of a chunk, and says what it is of.
+// readChunk reads and verifies a whole chunk, and returns the name of its object.
 func readChunk(path string, k disk.Key) (what string, err error) {
 	f, err := openChunk(path, k)
 	if err != nil {

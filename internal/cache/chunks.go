@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// maxOpen is how many files stay open, where the process may have eight times as many:
-	// to open a chunk reads its checksums, and compares each once more.
+	// maxOpen is the number of files that stay open, if the process may have eight times as many. Opening a chunk is
+	// expensive: it reads the checksums and compares each again.
 	maxOpen = 4096
-	// patience is how long somebody is waited for who has said to fill a chunk.
+	// patience is how long a process waits for another process that is filling a chunk.
 	patience = 30 * time.Second
-	// firstLook and lastLook are how often is looked meanwhile.
+	// firstLook and lastLook are the first and the longest interval between checks of that chunk.
 	firstLook, lastLook = time.Millisecond, 50 * time.Millisecond
 )
 
-// Chunks are the chunks that are kept of a data set: pieces of objects that lie far away.
-// All processes that have opened the same data set share them. Methods may be called
-// from several goroutines at once, except Close, which is called last.
+// Chunks are the cached chunks of a data set: pieces of objects in a remote store. All processes that have opened the
+// same data set share them. Methods may be called concurrently, except Close, which is called last.
 type Chunks struct {
 	dir  *Dir
 	id   string
@@ -105,7 +104,7 @@ func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fill
 // Read implements disk.Shelf.
 func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
 	if f := c.lentFile(k); f != nil {
-		// With what may be looked at behind it, which is to be there the next time.
+		// Include the tail that readers may touch, so that it is in memory the next time.
 		_ = unix.Fadvise(f.view.Load().fd, f.lead+off, int64(len(p))+arena.Tail, unix.FADV_WILLNEED)
 		if f.read(p, off) == nil {
 			return true
@@ -136,7 +135,7 @@ func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
 	return false
 }
 
-// Has says whether a chunk is there.
+// Has reports whether a chunk is cached.
 func (c *Chunks) Has(k disk.Key) bool {
 	_, err := os.Lstat(c.file(k))
 	return err == nil
@@ -156,8 +155,8 @@ func (c *Chunks) remove(k disk.Key, whole bool) {
 	}
 }
 
-// dropChunk removes a chunk that is damaged, unless somebody has made it anew. Whole says that it is removed
-// also when its bytes are those that were written. It says whether it did.
+// dropChunk removes a damaged chunk, unless another process has written it again. With whole, it also removes a chunk
+// that is not damaged. It reports whether it removed the chunk.
 func (d *Dir) dropChunk(path string, k disk.Key, whole bool) bool {
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
 	if err != nil {
@@ -175,8 +174,8 @@ func (d *Dir) dropChunk(path string, k disk.Key, whole bool) bool {
 	return n > 0
 }
 
-// unlink removes a file, and says how large it was. Who has it open finds nothing in it
-// any more, so that its space is free.
+// unlink removes a file and returns its size. It truncates the file first, so that processes that have the file open do
+// not hold its space.
 func unlink(path string) int64 {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -242,8 +241,8 @@ func (c *Chunks) claimed(ctx context.Context, k disk.Key, what string) (*chunkFi
 	}
 }
 
-// claim makes the file of a chunk, with its size, which says to others that it is being
-// filled, and takes its room from the limit. Other says that another process is at it.
+// claim creates the file of a chunk with its final size and charges it to the limit. The file tells other processes
+// that the chunk is being filled. other reports that another process is filling it.
 func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool, err error) {
 	name := c.fillFile(k)
 	file, _, err := claimFile(name, 0)
@@ -293,7 +292,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 		if file, direct, err = claimFile(name, unix.O_CREAT|unix.O_EXCL); err != nil {
 			return 0
 		}
-		// With its space, so that a full disk says so before anything is read.
+		// Allocate the space now, so that a full disk fails before anything is read.
 		if err = unix.Fallocate(int(file.Fd()), 0, 0, size); err == unix.EOPNOTSUPP || err == unix.ENOSYS {
 			err = file.Truncate(size)
 		}
@@ -313,8 +312,8 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	return &chunkFill{c, k, what, file, direct}, false, false, nil
 }
 
-// claimFile opens a file that is being filled, and locks it. One that is made is locked
-// at once: whoever looks whether somebody has done so lets it go again.
+// claimFile opens and locks a file that is being filled. A new file is locked immediately: a process that only checks
+// the lock releases it.
 func claimFile(name string, flags int) (*os.File, bool, error) {
 	fd, direct, err := openPast(name, unix.O_RDWR|flags)
 	if err != nil {
@@ -382,7 +381,7 @@ func (f *chunkFill) remove() {
 	_ = f.c.dir.change(func() int64 { return -removeFile(f.f.Name(), f.f) })
 }
 
-// failed says why nothing is kept any more.
+// failed reports why nothing is cached any more, and turns the cache off.
 func (c *Chunks) failed(err error) {
 	c.dead.Store(true)
 	c.said.Do(func() { c.say(whyNot(err, c.path)) })
@@ -413,7 +412,7 @@ func (c *Chunks) Forget(version map[uint64][16]byte) error {
 	})
 }
 
-// ChunkStats say what is kept of a data set.
+// ChunkStats are statistics of a data set's cached chunks.
 type ChunkStats struct {
 	// Chunks and Bytes are there now, Kept and KeptBytes were added by this process, and
 	// Damaged of them were not what had been written.
@@ -449,7 +448,7 @@ func (c *Chunks) Close() error {
 	return nil
 }
 
-// whyNot says why nothing can be kept in a folder.
+// whyNot returns the reason why nothing can be cached in a folder.
 func whyNot(err error, path string) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return "there is no space left for " + path
@@ -462,7 +461,7 @@ var (
 	_ disk.Lender = (*Chunks)(nil)
 )
 
-// Any says whether anything is kept.
+// Any reports whether any chunk is cached.
 func (c *Chunks) Any() bool {
 	entries, err := os.ReadDir(filepath.Join(c.path, chunksName))
 	return err == nil && len(entries) > 0

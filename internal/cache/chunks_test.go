@@ -55,7 +55,7 @@ func keepChunks(what string) {
 	fmt.Println("end")
 }
 
-// useChunk reads a chunk, or keeps it, and says which.
+// useChunk reads or caches a chunk, and returns which of them it did.
 func useChunk(c disk.Shelf, k disk.Key, p []byte) string {
 	for {
 		if c.Read(k, p, 0) {
@@ -136,8 +136,8 @@ func sizeOfFiles(t testing.TB, dir *Dir) (n int64) {
 	return n
 }
 
-// What is kept is what was given, at any place of the object and of memory, also for another
-// one that opens it, and when it is read again.
+// Cached bytes equal the written bytes, at any offset in the object and in memory, also for a second Chunks and when
+// they are read again.
 func TestChunks(t *testing.T) {
 	dir, err := At(t.TempDir(), 1<<30)
 	if err != nil {
@@ -157,7 +157,7 @@ func TestChunks(t *testing.T) {
 			n++
 			again := openChunks(t, dir)
 			readPlaces(t, k, c, again, again)
-			// Where there is no way past the system's cache.
+			// Without reads that bypass the system's cache.
 			f, err := again.open.take(k, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -187,8 +187,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// readPlaces reads parts of a chunk to several places of memory: as they lie in the object,
-// and as they do not.
+// readPlaces reads parts of a chunk into memory with the alignment of the object and with other alignments.
 func readPlaces(t *testing.T, k disk.Key, from ...*Chunks) {
 	t.Helper()
 	want := bytesOf(k)
@@ -211,7 +210,7 @@ func readPlaces(t *testing.T, k disk.Key, from ...*Chunks) {
 	}
 }
 
-// Files that were written before there were zeros in front of the bytes are read as they are.
+// Old files without zeros at the beginning can still be read.
 func TestChunksOfBefore(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {
@@ -251,8 +250,7 @@ func TestChunksOfBefore(t *testing.T) {
 	}
 }
 
-// The checksum of a block is compared when something of it is read first, and not again as
-// long as nobody touches the file.
+// The checksum of a block is compared on its first read, and not again while the file is not touched.
 func TestChecksumsAreComparedOnce(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {
@@ -283,7 +281,7 @@ func TestChecksumsAreComparedOnce(t *testing.T) {
 	if f.f.read(p[:2*blockBytes], 3*blockBytes) != errChunk {
 		t.Error("a block is not compared")
 	}
-	// Once somebody has touched the file, each read compares.
+	// After the file was touched, each read compares.
 	if err := os.Chmod(c.file(k), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +328,7 @@ func TestDamagedChunks(t *testing.T) {
 			if reopened {
 				c.open.forget(k)
 			}
-			// What is open has read the checksums already, and does not see that those are damaged.
+			// An open file has already read its checksums, so it does not notice that they are damaged.
 			if what := useChunk(c, k, p); what != "kept" && (reopened || !strings.HasPrefix(name, "head") && name != "longer" && name != "another chunk") {
 				t.Errorf("%s, opened again %v: %s", name, reopened, what)
 			}
@@ -362,8 +360,8 @@ func TestDamagedChunks(t *testing.T) {
 	}
 }
 
-// Several processes keep the same chunks at once: the limit is never passed, each chunk
-// is read by one of them, and all are there for each.
+// Several processes cache the same chunks concurrently. The limit is never exceeded, one process reads each chunk, and
+// all processes see it.
 func TestChunksOfManyProcesses(t *testing.T) {
 	for _, limit := range []int64{1 << 30, 8 << 20} {
 		root := t.TempDir()
@@ -512,7 +510,7 @@ func TestKilledWhileFilling(t *testing.T) {
 	if err != nil || chunks < 140 {
 		t.Errorf("%d chunks are left, %v", chunks, err)
 	}
-	// What was left behind does not take room for good.
+	// Files that were left behind do not take space forever.
 	c := openChunks(t, dir)
 	for i := range count {
 		useChunk(c, chunkOf(i, size), make([]byte, size))
@@ -531,7 +529,7 @@ func TestKilledWhileFilling(t *testing.T) {
 	t.Logf("%d of %d chunks used again, %d KiB in the system's cache", again, valid, inMemory>>10)
 }
 
-// cachedBytes is how much of a file is in the system's cache.
+// cachedBytes returns how many bytes of a file are in the system's cache.
 func cachedBytes(t *testing.T, path string) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -594,8 +592,7 @@ func TestChunksGivenUp(t *testing.T) {
 	}
 }
 
-// What is kept of other versions goes; data that no job uses makes room, that in use does
-// not.
+// Chunks of other versions are removed. Data that no job uses is removed if space is needed, but not data in use.
 func TestChunksMakeRoom(t *testing.T) {
 	const size = 100_000
 	dir, err := At(t.TempDir(), 10*fileSize(size))
@@ -648,7 +645,7 @@ func FuzzChunkName(f *testing.F) {
 	})
 }
 
-// Whatever is in the file of a chunk, reading it gives its bytes or says that it cannot.
+// Whatever the file of a chunk contains, reading it returns the right bytes or an error.
 func FuzzChunkFile(f *testing.F) {
 	dir, err := At(f.TempDir(), 1<<30)
 	if err != nil {

@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copies (stage.go) lie where users want them. Each is written down in the cache folder, in
-// a file COPIES/ID of JSON, so that what is left of those that were never finished can be
-// found, counted and removed. What is written down of a copy that is not there any more is
-// forgotten when somebody looks.
+// Copies (stage.go) are in folders that users choose. The cache folder has a JSON note of each copy in copies/ID. So
+// unfinished copies can be found, counted and removed. Notes of copies that no longer exist are removed when the notes
+// are read.
 const (
 	copiesName = "copies"
 	maxCopies  = 1 << 14
@@ -30,18 +29,18 @@ const (
 type Copy struct {
 	ID     string `json:"id"`
 	Origin string `json:"origin"`
-	// Folder is where it is, or will be when it is whole.
+	// Folder is the present or future folder of the complete copy.
 	Folder string `json:"folder"`
 	Whole  bool   `json:"whole"`
 	// Bytes are those that it takes on the disk, Of those of the data.
 	Bytes int64 `json:"bytes"`
 	Of    int64 `json:"of"`
-	// Used is when a job last began with it; InUse says that one is making it.
+	// Used is the last time that a job started to make the copy. InUse reports that a job is making it.
 	Used  time.Time `json:"used"`
 	InUse bool      `json:"in_use"`
 }
 
-// copyNote is what is written down of a copy.
+// copyNote is the note of a copy.
 type copyNote struct {
 	Origin string `json:"origin"`
 	Folder string `json:"folder"`
@@ -78,7 +77,7 @@ func (d *Dir) NoteCopy(origin, folder string, of int64) error {
 // isCopy matches the folder of a copy, as StageName ends it: nothing else is ever removed.
 var isCopy = regexp.MustCompile(`-[0-9a-f]{12}$`)
 
-// notes are what is written down of copies, by their ids.
+// notes returns the notes of copies by their ids.
 func (d *Dir) notes() map[string]copyNote {
 	dir := filepath.Join(d.root, copiesName)
 	entries, err := os.ReadDir(dir)
@@ -144,7 +143,7 @@ func (d *Dir) Copies() []Copy {
 	return out
 }
 
-// diskUse is what the files below a folder take: those of an unfinished copy have holes.
+// diskUse returns the disk space of the files below a folder. Files of an unfinished copy have holes.
 func diskUse(folder string) (n int64) {
 	_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		var st unix.Stat_t
@@ -187,9 +186,8 @@ func removeUnfinished(folder string) error {
 	return os.Remove(state.Name())
 }
 
-// Reclaim removes copies of the same data in the same folder that were never finished and
-// that nobody goes on with: the data has changed since, so that its copy has another name.
-// It says what that gave back.
+// Reclaim removes unfinished copies of the same data in the same folder that no job continues. They are left from an
+// older version of the data, whose copy has another name. It returns the number of bytes that it freed.
 func (d *Dir) Reclaim(origin, folder string) (bytes int64) {
 	for id, n := range d.notes() {
 		if n.Origin != origin || n.Folder == folder || filepath.Dir(n.Folder) != filepath.Dir(folder) {
@@ -207,12 +205,12 @@ func (d *Dir) Reclaim(origin, folder string) (bytes int64) {
 	return bytes
 }
 
-// useByte is the byte of the file of a copy's state that is locked by those who make it:
-// far behind those of the chunks.
+// useByte is the byte of a copy's state file that is locked by the processes that make the copy. It is far after the
+// bytes of the chunks.
 const useByte = 1 << 40
 
-// lockStage opens the state of a copy and locks it: shared by those who make it, alone by
-// who removes it. It is made where it is not there. The lock ends when the file is closed.
+// lockStage opens and locks the state file of a copy, and creates it if necessary. Processes that make the copy share
+// the lock; a process that removes the copy needs it exclusively. The lock ends when the file is closed.
 func lockStage(folder string, how int16) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(folder+stateEnd, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -243,7 +241,7 @@ func lockStage(folder string, how int16) (*os.File, error) {
 	}
 }
 
-// inUse says whether somebody makes a copy.
+// inUse reports whether a process is making a copy.
 func inUse(folder string) bool {
 	f, err := os.OpenFile(folder+stateEnd, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {

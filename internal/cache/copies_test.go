@@ -31,7 +31,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// What is left of copies is found and removed, unless a job is at it.
+// Unfinished copies are found and removed, unless a job is making them.
 func TestCopies(t *testing.T) {
 	d, err := At(t.TempDir(), 0)
 	if err != nil {
@@ -106,8 +106,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A copy of other versions that was never finished makes room for the next one; whole
-// ones, those of other data, in other folders and those that a job is making stay.
+// An unfinished copy of another version makes room for the next one. Complete copies stay, and so do copies of other
+// data, in other folders or in use.
 func TestReclaim(t *testing.T) {
 	d, err := At(t.TempDir(), 0)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// What is written down by somebody else removes nothing.
+// A forged note removes nothing.
 func TestBadNotes(t *testing.T) {
 	d, err := At(t.TempDir(), 0)
 	if err != nil {

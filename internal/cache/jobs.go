@@ -17,10 +17,9 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// Jobs that share a data set write down when they will use its chunks, so that what makes
-// room when there is none is what all of them together need last. Each has a file beside
-// the chunks, on which it holds a lock: where nobody does, the job is gone. Numbers are
-// little-endian:
+// Jobs that share a data set publish when they will use its chunks. If the cache is full, the chunk that all jobs
+// together need last is then removed. Each job has a file next to the chunks and holds a lock on it. If the file is not
+// locked, the job has ended. Numbers are little-endian:
 //
 //	0   magic       u32
 //	4   rank        u32  of the job's processes
@@ -33,7 +32,7 @@ import (
 //	64  table       24 bytes each: the chunk's hash u64, where it comes first in this epoch
 //	                and in the next one, i64, -1 for never
 //
-// A count of 0 says that nobody knows: then nothing makes room for anything.
+// A count of 0 means that the uses are unknown. Then no chunk is removed for another one.
 const (
 	jobMagic  = 0x314a5453 // "STJ1"
 	jobsName  = "jobs"
@@ -45,13 +44,13 @@ const (
 	rebuildAt = 128 // candidates are ranked anew after one part in so many of them
 )
 
-// Use says where a chunk comes first in an epoch and in the one behind it, -1 for never.
+// Use is the position at which a chunk is first needed in an epoch and in the next one, -1 for never.
 type Use struct {
 	Key       disk.Key
 	Now, Next int64
 }
 
-// job is what this process has written down.
+// job is the file that this process publishes.
 type job struct {
 	mu  sync.Mutex
 	f   *os.File
@@ -95,7 +94,7 @@ func (j *job) head(rank int, length int64, count int) error {
 	return err
 }
 
-// leave says that the job is gone.
+// leave removes the job's file.
 func (c *Chunks) leave() {
 	_ = os.Remove(c.job.f.Name())
 	_ = c.job.f.Close()
@@ -136,7 +135,7 @@ func (c *Chunks) At(pos int64, rate float64) {
 	_, _ = c.job.f.WriteAt(b[:], 24)
 }
 
-// jobView is what another one reads of it.
+// jobView is another process's view of a job.
 type jobView struct {
 	gen         uint64
 	rank        uint32
@@ -147,8 +146,8 @@ type jobView struct {
 
 var errJob = errors.New("not the file of a job")
 
-// readJob reads the file of a job; have is what was read of it before. Bytes from outside:
-// every number is checked.
+// readJob reads the file of a job. have is the result of an earlier read. The bytes are untrusted, so every number is
+// checked.
 func readJob(f io.ReaderAt, size int64, have *jobView) (*jobView, error) {
 	var b [jobHead]byte
 	if _, err := f.ReadAt(b[:], 0); err != nil {
@@ -188,7 +187,7 @@ func readJob(f io.ReaderAt, size int64, have *jobView) (*jobView, error) {
 	return v, nil
 }
 
-// next is how long it takes until a job uses a chunk, infinite for never.
+// next returns the time until a job uses a chunk, infinite for never.
 func (v *jobView) next(hash uint64) float64 {
 	u, ok := v.uses[hash]
 	rate := v.rate
@@ -222,8 +221,8 @@ type rankedChunk struct {
 	next float64
 }
 
-// look reads what the jobs have written down, and says whether there are several of which
-// it is known what they will use. The lock is held.
+// look reads the files of the jobs, and reports whether there are several whose uses are known. The caller holds the
+// lock.
 func (c *Chunks) look() bool {
 	o := &c.orders
 	dir := filepath.Join(c.path, jobsName)
@@ -284,8 +283,8 @@ func (o *orders) next(hash uint64) float64 {
 	return next
 }
 
-// wait is how long nothing is tried after there was no room: other jobs may say soon what
-// they will use.
+// wait returns the pause before the next try when the cache is full. If there are other jobs, they may soon publish
+// their uses.
 func (c *Chunks) wait() time.Duration {
 	c.orders.mu.Lock()
 	defer c.orders.mu.Unlock()

@@ -23,8 +23,8 @@ func (o order) epoch(e int) []int { return rand.New(rand.NewPCG(o.seed, uint64(e
 
 func (o order) at(i int) int { return o.epoch(i / o.n)[i%o.n] }
 
-// belady is how many accesses miss a cache of so many chunks that knows all of them, and
-// may pass chunks by. Only those before end are counted.
+// belady returns the misses of an optimal cache of room chunks that knows all accesses and need not store every chunk.
+// Only the accesses before end are counted.
 func belady(accesses []int, room, end int) (misses int) {
 	next := make([]int, len(accesses))
 	last := map[int]int{}
@@ -127,8 +127,8 @@ func TestTwoJobs(t *testing.T) {
 	}
 }
 
-// Nothing makes room for anything where there is one job, however many ranks it has, where
-// one does not say what it will use, and once the other one is gone.
+// No chunk is replaced if there is one job, however many ranks it has, or if a job does not publish its uses. The same
+// holds once the other job has ended.
 func TestOneJob(t *testing.T) {
 	const size, room = 4000, 10
 	dir, err := At(t.TempDir(), room*fileSize(size))
@@ -193,7 +193,7 @@ func TestOneJob(t *testing.T) {
 	}
 }
 
-// Whatever is in the file of a job, it is read or refused.
+// Whatever the file of a job contains, it is read or refused.
 func FuzzJob(f *testing.F) {
 	dir, err := At(f.TempDir(), 1<<20)
 	if err != nil {

@@ -10,16 +10,15 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// view is a chunk as it lies in the system's cache. Its bytes are used where they lie,
-// without a copy and without a read, which past that cache costs as much as a good part of
-// decoding what is read.
+// view is a chunk in the system's cache. Its bytes are used without a copy and without a read. Such a read takes a good
+// part of the time that decoding takes.
 type view struct {
 	fd  int // reads through the system's cache
 	mem *arena.Mapping
 }
 
-// StartLending says that what is read of chunks from now on goes through the system's cache, and
-// is lent out of it when it is wanted again. Whoever says so knows that there is memory for it.
+// StartLending switches to reads through the system's cache. Bytes that are needed again are then lent from that cache.
+// The caller makes sure that there is memory for it.
 func (c *Chunks) StartLending() { c.lending.Store(true) }
 
 // lentFile is the open file of a chunk that is lent, nil for none.
@@ -32,8 +31,8 @@ func (c *Chunks) lentFile(k disk.Key) *chunkFile {
 	return c.lent[k]
 }
 
-// lendFile makes a chunk one that is lent, as long as there may be so many files. It then
-// stays open, and mapped, until Close: nobody counts who uses its bytes.
+// lendFile marks a chunk as lent, if the limit of files allows. The file then stays open and mapped until Close,
+// because the users of its bytes are not counted.
 func (c *Chunks) lendFile(f *handle[disk.Key, *chunkFile]) {
 	if !c.mayLend(f) {
 		return
@@ -61,14 +60,14 @@ func (c *Chunks) mayLend(f *handle[disk.Key, *chunkFile]) bool {
 	return true
 }
 
-// unlend makes a chunk one that is not lent: its file is another one by now.
+// unlend stops lending a chunk, because its file was replaced.
 func (c *Chunks) unlend(k disk.Key) {
 	c.lentMu.Lock()
 	defer c.lentMu.Unlock()
 	delete(c.lent, k)
 }
 
-// endLending closes what was lent, when nobody uses it any more.
+// endLending closes the lent files when their bytes are not in use any more.
 func (c *Chunks) endLending() {
 	c.lentMu.Lock()
 	defer c.lentMu.Unlock()
@@ -116,8 +115,8 @@ func (v *view) close() {
 	_ = unix.Close(v.fd)
 }
 
-// lend returns bytes of the chunk where they lie in the system's cache, if they do, their
-// checksums were compared, and nobody has touched the file since.
+// lend returns bytes of the chunk in the system's cache. It returns nil if they are not in that cache or not verified,
+// or if the file was touched since.
 func (f *chunkFile) lend(off, n, tail int64, now time.Time) []byte {
 	if off < 0 || n <= 0 || off > f.key.Size || n > f.key.Size-off || f.changed.Load() {
 		return nil

@@ -30,8 +30,8 @@ func lentTo(c *Chunks, k disk.Key, off, n int64, expect bool) []byte {
 	return nil
 }
 
-// What is read again is lent out of the system's cache once that was asked for, and not
-// before its checksums were compared, nor once somebody has touched its file.
+// Bytes that are read again are lent from the system's cache after StartLending, but only once their checksums were
+// compared and while the file is untouched.
 func TestLentChunks(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestLentChunks(t *testing.T) {
 		t.Error("it is not read any more")
 	}
 
-	// What is removed is gone also where it lay in memory, and can be kept and lent anew.
+	// A removed chunk is gone also if it was in memory, and it can be cached and lent again.
 	if lentTo(c, gone, 0, 5000, true) == nil {
 		t.Fatal("it is not lent")
 	}

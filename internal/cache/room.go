@@ -14,16 +14,15 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// Chunks lie in a folder of the data set, in folders by the beginning of their names;
-// those that somebody is at lie in one beside it and have the size that they will have,
-// so that they are counted. How much all chunks take is written down in a file, since
-// there are too many to be looked at each time:
+// Chunks are in a folder of the data set, in subfolders named by the beginning of their names. Unfinished chunks are in
+// a second folder with their final size, so that they are counted. A file stores the total size of all chunks, because
+// listing all of them each time would be slow:
 //
 //	0   bytes     u64
 //	8   busy      u64  not 0 while it is being changed: who finds it so counts anew
 //	16  checksum  u64  XXH3 of the 16 bytes before
 //
-// It is changed under the lock of the cache.
+// The file is changed under the lock of the cache.
 const (
 	chunksName  = "chunks"
 	fillingName = "filling"
@@ -31,8 +30,8 @@ const (
 	usedBytes   = 24
 )
 
-// used is what all chunks take. With locked, which says that the caller holds the
-// lock, it is counted where nobody knows it.
+// used returns the size of all chunks. If the size is not stored and the caller holds the lock (locked), used counts
+// the files.
 func (d *Dir) used(locked bool) int64 {
 	b := make([]byte, usedBytes)
 	f, err := os.Open(filepath.Join(d.root, usedName))
@@ -72,8 +71,8 @@ func (d *Dir) setUsed(n int64, busy bool) error {
 	return err
 }
 
-// change runs f, which makes or removes chunks and says how many bytes more there are
-// then. The lock is held. Whoever is killed meanwhile leaves a mark, and the next one counts.
+// change runs f, which creates or removes chunks and returns the change in bytes. The caller holds the lock. If the
+// process is killed meanwhile, a mark is left and the next process counts again.
 func (d *Dir) change(f func() int64) error {
 	n := d.used(true)
 	if err := d.setUsed(n, true); err != nil {
@@ -100,8 +99,8 @@ func eachChunk(set string, f func(path string, k disk.Key, size int64)) {
 	})
 }
 
-// eachFile calls f for what stands in the folders of a data set's chunks, also in that of
-// those that are not finished. It looks at names only.
+// eachFile calls f for the entries of a data set's chunk folders, and also for unfinished chunks if requested. It only
+// looks at names.
 func eachFile(set string, unfinished bool, f func(dir string, e fs.DirEntry, k disk.Key)) {
 	each := func(dir string) {
 		entries, err := os.ReadDir(dir)
@@ -124,10 +123,10 @@ func eachFile(set string, unfinished bool, f func(dir string, e fs.DirEntry, k d
 	}
 }
 
-// filling says whether a file that eachChunk gives is not finished.
+// filling reports whether a file that eachChunk found is unfinished.
 func filling(path string) bool { return filepath.Base(filepath.Dir(path)) == fillingName }
 
-// hasChunks says whether a data set has chunks.
+// hasChunks reports whether a data set has chunks.
 func hasChunks(set string) bool {
 	for _, name := range []string{chunksName, fillingName} {
 		if _, err := os.Stat(filepath.Join(set, name)); err == nil {
@@ -137,8 +136,7 @@ func hasChunks(set string) bool {
 	return false
 }
 
-// sweepFilling removes what those have left behind that were killed while they filled a
-// chunk. The lock is held.
+// sweepFilling removes unfinished chunks of killed processes. The caller holds the lock.
 func (d *Dir) sweepFilling() {
 	for _, id := range d.ids() {
 		dir := filepath.Join(d.root, id, fillingName)
@@ -166,8 +164,8 @@ func (d *Dir) sweepOne(path string) {
 	_ = d.change(func() int64 { return -removeFile(path, f) })
 }
 
-// removeFile removes a file, unless another one is there by now under its name, and says
-// how large it was. What still reads it finds nothing in it: its space is free at once.
+// removeFile removes a file and returns its size, unless another file has its name by now. It truncates the file first,
+// so that its space is free immediately even if a process has it open.
 func removeFile(path string, f *os.File) int64 {
 	mine, err := f.Stat()
 	if err != nil {
@@ -184,8 +182,8 @@ func removeFile(path string, f *os.File) int64 {
 	return size
 }
 
-// makeRoom says whether there is room for n more bytes, after it has removed what nobody
-// needs: what was left behind, and data that no job uses. The lock is held.
+// makeRoom reports whether n more bytes fit the limit. If necessary, it first removes files that were left behind and
+// data that no job uses. The caller holds the lock.
 func (d *Dir) makeRoom(n int64, but string) bool {
 	limit, _ := d.Limit()
 	if limit-d.size() >= n {

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A segment is a line that says what it is, filled up to headBytes, then records:
-// a head, the value, the name that it goes by in messages, filled up to a multiple of
-// align. Its list has the heads of its records, one behind the other; it can be made
-// again from the segment. Numbers are little-endian:
+// A segment begins with a line that identifies it, padded to headBytes. Then come records: a head, the value and the
+// record's name for messages, padded to a multiple of align. Its list has the heads of its records in a row and can be
+// rebuilt from the segment. Numbers are little-endian:
 //
 //	0   magic         u32
 //	4   size          u32  of the value
@@ -35,7 +34,7 @@ import (
 const (
 	headBytes = 64
 	align     = 64
-	// tail is what stays readable behind the last value.
+	// tail is the number of readable bytes after the last value.
 	tail = 64
 
 	magic   = 0x32525453 // "STR2"
@@ -48,7 +47,7 @@ const (
 // firstLine has the version of the segments and their keys. Segments of another version are removed by recoverSegment.
 const firstLine = "stoker records 2\n"
 
-// Key says what a record is: of which object, of which version, which bytes.
+// Key identifies a record by its object, the object's version and the byte range.
 type Key [16]byte
 
 // Meta describes a value.
@@ -60,7 +59,7 @@ type Meta struct {
 	Name string
 }
 
-// head is what stands in front of a record.
+// head is the header before a record.
 type head struct {
 	Meta
 	size   uint32
@@ -69,7 +68,7 @@ type head struct {
 	sum    uint64
 }
 
-// span is what a record takes of a segment.
+// span returns the size of a record in a segment.
 func (h *head) span() int64 { return span(int64(h.size), int(h.name)) }
 
 func span(size int64, name int) int64 {
@@ -115,7 +114,7 @@ func (h *head) parse(b []byte, segment int64) error {
 	return nil
 }
 
-// value is where the value is.
+// value returns the offset of the value.
 func (h *head) value() int64 { return h.offset + headBytes }
 
 func listName(segment string) string { return strings.TrimSuffix(segment, segEnd) + listEnd }
@@ -148,9 +147,8 @@ func readList(name string, from, segment int64, f func(h *head, at int64)) int64
 	}
 }
 
-// recoverSegment finishes a segment whose writer is gone: what is whole behind the
-// end of its list is listed, the rest is cut off. It does nothing to one that is
-// being written.
+// recoverSegment completes a segment whose writer has ended. It lists the complete records after the end of the list
+// and cuts off the rest. It does nothing if the segment is being written.
 func recoverSegment(name string) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -212,7 +210,7 @@ func recoverSegment(name string) {
 	_ = f.Truncate(end + tail)
 }
 
-// drop marks a record as damaged in the list, so that nobody uses it again.
+// drop marks a record as damaged in the list, so that no process uses it again.
 func drop(segment string, at int64) error {
 	l, err := os.OpenFile(listName(segment), os.O_RDWR, 0)
 	if err != nil {
@@ -225,7 +223,7 @@ func drop(segment string, at int64) error {
 	return err
 }
 
-// readValue reads a value and its name, and says whether they are what was written.
+// readValue reads a value and its name, and verifies their checksum.
 func readValue(f io.ReaderAt, h *head, buf []byte) (value []byte, name string, err error) {
 	n := int(h.size) + int(h.name)
 	if cap(buf) < n {

@@ -11,11 +11,11 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// refreshEvery is how often a Set looks for what other processes have kept.
+// refreshEvery is the interval at which a Set looks for records from other processes.
 const refreshEvery = 2 * time.Second
 
-// Set is what is kept of a data set. Its methods may be called from several
-// goroutines at once, except Close, which is called once and last.
+// Set is the cache of one data set. Its methods may be called concurrently, except Close, which is called once and
+// last.
 type Set struct {
 	dir  *Dir
 	id   string
@@ -208,11 +208,11 @@ func (s *Set) Len() int64 {
 	return int64(len(s.find))
 }
 
-// Damaged says whether a record was found to be damaged.
+// Damaged reports whether a record was found to be damaged.
 func (r *Record) Damaged() bool { return r.state.Load() == damaged }
 
-// Check says whether a value, with its name behind it, is what was written. It looks
-// only the first time; what was written here is not looked at.
+// Check reports whether a value, followed by its name, is intact. It verifies the checksum only the first time, and not
+// at all for values that this process wrote.
 func (r *Record) Check(value []byte) bool {
 	switch r.state.Load() {
 	case checked:
@@ -229,7 +229,7 @@ func (r *Record) Check(value []byte) bool {
 	return true
 }
 
-// Stored is how many bytes Check takes: the value and the name.
+// Stored returns the number of bytes that Check takes: the value and the name.
 func (r *Record) Stored() int64 { return r.Size + int64(r.name) }
 
 // Drop forgets a record that is damaged.

@@ -17,7 +17,7 @@ type handles[K comparable, F interface{ close() }] struct {
 	order list.List           // the one used last in front
 }
 
-// handle is an open file, while somebody uses it.
+// handle is an open file with a count of its users.
 type handle[K comparable, F interface{ close() }] struct {
 	f    F
 	name K
@@ -81,7 +81,7 @@ func (h *handles[K, F]) giveBack(f *handle[K, F]) {
 	}
 }
 
-// forget closes a file when nobody uses it any more.
+// forget closes a file when its last user has finished.
 func (h *handles[K, F]) forget(name K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,8 @@ type claims struct {
 	busy map[disk.Key]chan struct{} // closed when it is done
 }
 
-// begin claims a chunk, or waits for who has, and says whether it is there then.
+// begin claims a chunk, or waits for the claim of another goroutine to end. It reports whether the chunk is then
+// cached.
 func (c *claims) begin(ctx context.Context, k disk.Key, has func(disk.Key) bool) (mine, there bool, err error) {
 	for {
 		c.mu.Lock()

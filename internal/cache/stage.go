@@ -20,13 +20,12 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// A stage is a copy of the objects of a data set that is made while they are read, by all
-// processes that read them: files with the names and the bytes of the objects, in a folder
-// NAME.part until all of them are whole, then in NAME. Beside it NAME.state has 16 bytes for each chunk,
-// numbers little-endian: the checksum (XXH3) of its bytes and one of that and of the
-// number of the chunk; zeros where it is not there yet. Who fills chunk n has a lock of
-// byte n of that file, which ends with the process; all who make the copy share one of
-// a byte behind those (copies.go).
+// A stage is a copy of the objects of a data set that all reading processes fill together. Its files have the names and
+// the bytes of the objects. They are in a folder NAME.part until all are complete, and then in NAME.
+//
+// NAME.state has 16 bytes per chunk, little-endian: the checksum (XXH3) of its bytes, and a checksum of that and the
+// chunk's number. Both are zero if the chunk is missing. A process that fills chunk n locks byte n of that file; the
+// lock ends with the process. All processes that make the copy share a lock of a later byte (copies.go).
 const (
 	partEnd    = ".part"
 	stateEnd   = ".state"
@@ -56,8 +55,7 @@ func StageName(base string, objects []StageObject) string {
 	return base + "-" + hex.EncodeToString(sum[:6])
 }
 
-// Stage is a copy that is being made. Its methods may be called from several goroutines
-// at once, except Close, which is called last.
+// Stage is a copy that is being made. Its methods may be called concurrently, except Close, which is called last.
 type Stage struct {
 	root, name string
 	objects    []StageObject
@@ -79,10 +77,10 @@ type stageFile struct{ *os.File }
 
 func (f *stageFile) close() { _ = f.Close() }
 
-// ErrWhole says that a copy is whole already.
+// ErrWhole is the error if a copy is already complete.
 var ErrWhole = errors.New("it is whole")
 
-// StageIsWhole says whether a copy is whole, and where it is.
+// StageIsWhole reports whether a copy is complete, and returns its folder.
 func StageIsWhole(root, name string) (folder string, whole bool) {
 	folder = filepath.Join(root, name)
 	info, err := os.Stat(folder)
@@ -138,7 +136,8 @@ func OpenStage(root, name string, objects []StageObject, say func(string)) (*Sta
 	return s, nil
 }
 
-// use says that this process makes the copy. Who removes what was left of it is soon done.
+// use registers that this process makes the copy. It waits briefly for a process that is removing an older part of the
+// copy.
 func (s *Stage) use() (state *os.File, err error) {
 	folder := filepath.Join(s.root, s.name)
 	for look := firstLook; look < patience; look *= 2 {
@@ -210,8 +209,8 @@ func createIn(folder, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
 
-// Read implements disk.Shelf. What another process has copied, or this one before it
-// was started again, is looked at as a whole the first time.
+// Read implements disk.Shelf. A chunk from another process, or from an earlier run, is verified as a whole the first
+// time.
 func (s *Stage) Read(k disk.Key, p []byte, off int64) bool {
 	at, ok := s.at[k]
 	if !ok || !s.there(k, at) {
@@ -226,7 +225,7 @@ func (s *Stage) Read(k disk.Key, p []byte, off int64) bool {
 	return err == nil
 }
 
-// there says whether a chunk is there, and right.
+// there reports whether a chunk is copied and intact.
 func (s *Stage) there(k disk.Key, at stagePlace) bool {
 	if s.done[at.n].Load() {
 		return true
@@ -280,7 +279,7 @@ func (s *Stage) known(n int) {
 	}
 }
 
-// Has says whether a chunk is there, by what is written down.
+// Has reports whether a chunk is copied, according to the state file.
 func (s *Stage) Has(k disk.Key) bool {
 	at, ok := s.at[k]
 	if !ok {
@@ -375,10 +374,10 @@ func (f *stageFill) Drop() {
 	f.s.claims.end(f.k)
 }
 
-// Dead says that nothing can be copied any more.
+// Dead reports whether copying has failed for good.
 func (s *Stage) Dead() bool { return s.dead.Load() }
 
-// Complete says whether this process knows that all is there, and right.
+// Complete reports whether this process knows that all chunks are copied and intact.
 func (s *Stage) Complete() bool { return s.left.Load() == 0 }
 
 // Missing are the chunks that are not there yet, by what is written down.
@@ -395,9 +394,8 @@ func (s *Stage) Missing(f func(object int, k disk.Key) error) error {
 	return nil
 }
 
-// Finish gives the folder its name, if all is there: each chunk that was not seen to be
-// right yet is looked at. More are files that belong to it, small ones. It says whether
-// the copy is whole.
+// Finish gives the folder its final name if all chunks are copied. It verifies each chunk that was not verified yet.
+// more has small files to add. It reports whether the copy is complete.
 func (s *Stage) Finish(more map[string][]byte) (whole bool, err error) {
 	if _, whole := StageIsWhole(s.root, s.name); whole {
 		return true, nil
@@ -445,9 +443,9 @@ func (s *Stage) Finish(more map[string][]byte) (whole bool, err error) {
 	return true, nil
 }
 
-// StageStats say how far a copy is.
+// StageStats describe the progress of a copy.
 type StageStats struct {
-	// Folder is where it is, or will be, and Whole says that it is.
+	// Folder is the present or future folder of the copy. Whole reports that the copy is complete.
 	Folder string `json:"folder"`
 	Whole  bool   `json:"whole"`
 	// Bytes are there, of Of.
@@ -456,7 +454,7 @@ type StageStats struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// Stats says how far the copy is, as far as this process knows.
+// Stats returns the progress of the copy as far as this process knows it.
 func (s *Stage) Stats() StageStats {
 	st := StageStats{Bytes: s.bytes.Load()}
 	st.Folder, st.Whole = StageIsWhole(s.root, s.name)

@@ -186,7 +186,7 @@ func TestStageOfManyProcesses(t *testing.T) {
 	checkCopy(t, root, stageObjects(count, size))
 }
 
-// What was damaged is copied again before the copy is whole.
+// A damaged chunk is copied again before the copy is complete.
 func TestDamagedStage(t *testing.T) {
 	const count, size = 12, 30_000
 	root := t.TempDir()

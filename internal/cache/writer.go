@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// batches is how many there are: what is not written yet waits in them, and nothing
-	// more is kept meanwhile.
+	// batches is the number of write batches. Values wait in them to be written. If all are full, no more values are
+	// cached.
 	batches = 6
-	// MaxWaiting is about what they hold together, unless SetWaiting says less.
+	// MaxWaiting is about the size of all batches together, unless SetWaiting sets less.
 	MaxWaiting = 20 << 20
-	// leastWaiting is how much is needed to keep anything.
+	// leastWaiting is the least memory with which values are cached.
 	leastWaiting = 1 << 20
-	// fullWait is how long nothing is tried after the cache was full.
+	// fullWait is the pause before the next try when the cache was full.
 	fullWait = 30 * time.Second
 )
 
@@ -76,14 +76,13 @@ func (s *Set) Begin(wait bool) *Batch {
 	}
 }
 
-// Room says whether there is room for another value.
+// Room reports whether another value fits.
 func (b *Batch) Room() bool { return int64(len(b.buf)) < b.s.Waiting()/batches*4/5 }
 
-// SetWaiting says how much memory what is to be written may take. Below a megabyte
-// nothing is kept.
+// SetWaiting sets the memory limit for values that wait to be written. With less than a megabyte, nothing is cached.
 func (s *Set) SetWaiting(n int64) { s.w.waiting.Store(min(n, MaxWaiting)) }
 
-// Waiting is how much memory it may take.
+// Waiting returns the memory limit for values that wait to be written.
 func (s *Set) Waiting() int64 {
 	if n := s.w.waiting.Load(); n >= leastWaiting {
 		return n
@@ -120,7 +119,7 @@ func (s *Set) Keep(b *Batch, wait bool) {
 	}
 }
 
-// Kept is what this process has kept so far.
+// Kept returns the number of records and bytes that this process has cached so far.
 func (s *Set) Kept() (records, bytes int64) { return s.w.kept.Load(), s.w.bytes.Load() }
 
 func (w *writer) run() {

@@ -36,7 +36,7 @@ func busyServer(work time.Duration, rate float64) func(context.Context, int64, i
 	}
 }
 
-// checkEmpty says what is left once everything has been used.
+// checkEmpty reports an error if anything is left after everything has been used.
 func checkEmpty(t *testing.T, f *Fetcher) {
 	t.Helper()
 	if f.inUse() != 0 || f.units != 0 || f.attached != 0 || f.foreseen != 0 || len(f.holding) != 0 || f.view.n != 0 {
@@ -44,8 +44,8 @@ func checkEmpty(t *testing.T, f *Fetcher) {
 	}
 }
 
-// Where a read costs more than its bytes, records that come later are read along, within the
-// memory: an epoch takes half of the reads, and no more bytes.
+// If a read costs more than its bytes, later records are read along within the memory. An epoch takes half of the reads
+// and no more bytes.
 func TestReadsAlongWhereReadsAreDear(t *testing.T) {
 	const records, size, memory = 4096, 100 << 10, 224 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestReadsAlongWhereReadsAreDear(t *testing.T) {
 	})
 }
 
-// Where a link is full nothing is read along, but to find that out: records come about as fast
-// as without, from the beginning.
+// If the link is full, records are read along only to measure it. They come about as fast as without, from the
+// beginning.
 func TestReadsNothingAlongWhereTheLinkIsFull(t *testing.T) {
 	const records, size, rate = 6000, 100 << 10, 100e6
 	run := func(ahead bool) (half, took time.Duration) {
@@ -107,7 +107,7 @@ func TestReadsNothingAlongWhereTheLinkIsFull(t *testing.T) {
 	}
 }
 
-// Of a set of which too little is in view nothing is read along, nor with too little memory.
+// Nothing is read along from a set that is too large, or with too little memory.
 func TestReadsNothingAlongOfLargeSets(t *testing.T) {
 	for _, c := range []struct {
 		records, memory int64
@@ -128,8 +128,8 @@ func TestReadsNothingAlongOfLargeSets(t *testing.T) {
 	}
 }
 
-// What is read along gives way to a unit that does not fit beside it, and all records come,
-// also those whose reads have failed together.
+// Records that were read along make room for a unit that does not fit otherwise. All records come, also those whose
+// joined read has failed.
 func TestReadAlongGivesWay(t *testing.T) {
 	const records, size, memory = 512, 100 << 10, 96 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestReadAlongGivesWay(t *testing.T) {
 	})
 }
 
-// What is foreseen can be dropped while it is read along, or once it was.
+// A foreseen unit can be dropped while its records are read along, or after that.
 func TestForeseenIsDropped(t *testing.T) {
 	const records, size = 512, 100 << 10
 	for _, wait := range []time.Duration{0, 5 * time.Millisecond, time.Second} {
@@ -239,8 +239,7 @@ func TestForeseenIsDropped(t *testing.T) {
 	}
 }
 
-// Nothing of the first batch, of which somebody waits for the end, is read together with what
-// comes later, and nothing is read along for the next epoch.
+// Records of the first batch are not read together with later records. Nothing is read along for the next epoch.
 func TestReadsAlongWithinItsTurn(t *testing.T) {
 	const records, size = 512, 50 << 10
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// starting is a disk whose objects are read while nobody waits for them, or say that they
-// are not. It counts those that are open.
+// starting is a disk that can read objects in the background, or reports that it cannot. It counts the open objects.
 type starting struct {
 	*disk
 	not        bool
@@ -25,7 +24,7 @@ type starting struct {
 	mayNotOpen func(object int64) error
 	starts     atomic.Int64
 	open       atomic.Int64
-	// began, where it is set, are the times at which reads of objects began.
+	// began holds the times at which reads of objects began, if it is set.
 	began *sync.Map
 }
 
@@ -73,8 +72,8 @@ func (d *starting) fetcher() *Fetcher {
 	return New(Config{Source: d, Objects: obj, Memory: 16 << 20, Urgent: 1 << 20, Budget: arena.NewBudget(34 << 20)})
 }
 
-// Reads that go on while nobody waits begin together, whether or not their objects stay
-// open; where a read is waited for none begins before. Nothing stays open.
+// Background reads begin together, whether or not their objects stay open. Blocking reads do not begin before they are
+// waited for. No object stays open.
 func TestReadsBeginTogether(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		for _, not := range []bool{false, true} {
@@ -92,7 +91,7 @@ func TestReadsBeginTogether(t *testing.T) {
 	}
 }
 
-// An object that cannot be opened is the error of its record, whatever begins beside it.
+// If an object cannot be opened, only its record fails, whatever else begins at the same time.
 func TestErrorsOfWhatBegins(t *testing.T) {
 	gone := errors.New("gone")
 	d := &starting{disk: newDisk(1000, 3000, 1)}
@@ -116,7 +115,7 @@ func TestErrorsOfWhatBegins(t *testing.T) {
 	}
 }
 
-// What has begun and is given up is closed.
+// A read that has begun and is given up is closed.
 func TestWhatBeginsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &starting{disk: newDisk(64, 3000, 1)}
@@ -165,7 +164,7 @@ func TestDepthGrowsWhereReadsBegin(t *testing.T) {
 	})
 }
 
-// Where reads that begin together come slowly, those that are there do not wait for the others.
+// If reads that begin together are slow, the finished ones do not wait for the others.
 func TestWhatComesSlowlyIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &starting{disk: newDisk(8, 3000, 1)}

@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// link is what reads go through: each waits for wait, and all together get rate bytes
-// per second.
+// link simulates a link: each read waits for wait, and all reads together get rate bytes per second.
 type link struct {
 	wait time.Duration
 	rate float64
 }
 
-// step is how long after another a read of size ends when depth are out, took how long each
-// takes.
+// step returns the time between two finished reads of size if depth are under way, and the time that each takes.
 func (l link) step(depth int, size int64) (step, took time.Duration) {
 	step = max(l.wait/time.Duration(depth), time.Duration(float64(size)/l.rate*float64(time.Second)))
 	return step, step * time.Duration(depth)
@@ -36,7 +34,7 @@ func (l link) run(d *depth, now *time.Time, counts int, size int64) (tries int) 
 	return tries
 }
 
-// Something at its limit is left alone more and more, but never for ever.
+// A disk at its limit is tried less and less often, but never given up.
 func TestDepthOfADiskAtItsLimit(t *testing.T) {
 	var d depth
 	d.init()
@@ -51,8 +49,7 @@ func TestDepthOfADiskAtItsLimit(t *testing.T) {
 	}
 }
 
-// Where a link changes, in either direction, what pays is found out anew at once, however
-// long nothing has been tried.
+// If a link changes in either direction, the best depth is found again soon, however long nothing has been tried.
 func TestDepthGrowsAgain(t *testing.T) {
 	for name, after := range map[string]link{
 		"faster":      {2 * time.Millisecond, 2e9},
@@ -80,7 +77,7 @@ func TestDepthGrowsAgain(t *testing.T) {
 	}
 }
 
-// One count of another speed, as machines have them, is no other link.
+// One count with a different speed, as happens on any machine, is not treated as a new link.
 func TestDepthOfOneOddCount(t *testing.T) {
 	var d depth
 	d.init()

@@ -17,8 +17,8 @@ func openFar(d *disk, exact bool) *Fetcher {
 	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Far: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
 }
 
-// What is wanted first takes one way there and back for its index and one for itself,
-// however much index of what comes later is read meanwhile.
+// The first records take one round trip for their index and one for themselves, however much index of later records is
+// read meanwhile.
 func TestFirstRecordsFar(t *testing.T) {
 	const way = 60 * time.Millisecond
 	for _, indexed := range []bool{false, true} {
@@ -49,8 +49,8 @@ func TestFirstRecordsFar(t *testing.T) {
 	}
 }
 
-// Photographs of a first batch fill the link from the beginning, which holds a quarter of them on
-// their way: with fewer out at a time it would stand still between them.
+// The photographs of a first batch fill the link from the beginning. A quarter of them is on its way at a time, and
+// with fewer reads the link would be idle between them.
 func TestFirstPhotographsFillTheLink(t *testing.T) {
 	const way, rate, size, batch = 60 * time.Millisecond, 125e6, 112 << 10, 256
 	synctest.Test(t, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestFirstPhotographsFillTheLink(t *testing.T) {
 	})
 }
 
-// sharedLink is a link of rate bytes per second that all reads share that are out, a part at a
-// time, behind a way there and back.
+// sharedLink simulates a link of rate bytes per second after a delay. All reads under way share the link, a part at a
+// time.
 func sharedLink(way time.Duration, rate float64, part int) func(context.Context, int64, int64, int) error {
 	var mu sync.Mutex
 	free := time.Now() // from when on the link is
@@ -98,8 +98,8 @@ func sharedLink(way time.Duration, rate float64, part int) func(context.Context,
 	}
 }
 
-// epochs has the same records read in two epochs, all of them at once, and says when the
-// last record of each was there.
+// epochs reads the same records in two epochs, all concurrently, and returns when the last record of each epoch was
+// ready.
 func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
 	t.Helper()
 	f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(1 << 30)})
@@ -149,8 +149,8 @@ func TestEpochsShareNoLink(t *testing.T) {
 	}
 }
 
-// The first batch does not share the link with what is read ahead, all of it is out at once, and
-// the link is then full again one way there and back later at most.
+// The first batch does not share the link with reads ahead, and all of it is read concurrently. The link is then full
+// again at most one round trip later.
 func TestFirstBatchSharesNoLink(t *testing.T) {
 	const rate = 125e6
 	for _, c := range []struct{ size, awaited, records int64 }{{112 << 10, 256, 640}, {8 << 20, 16, 24}, {4 << 10, 1, 256}, {112 << 10, 8, 400}} {
@@ -220,7 +220,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 	}
 }
 
-// What is late of a first batch holds nothing up for long.
+// A late read of a first batch delays other reads only briefly.
 func TestFirstBatchThatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records, late = 64, 10 * time.Second
@@ -296,7 +296,7 @@ func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
 	})
 }
 
-// What comes late at the end of an epoch does not keep the next one from being read.
+// A late read at the end of an epoch does not block the reads of the next epoch.
 func TestNextEpochPassesWhatIsLate(t *testing.T) {
 	const size, records, late = 1 << 20, 100, 10 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -337,15 +337,15 @@ func TestLargeReadsComeInTheirOrder(t *testing.T) {
 			}
 		})
 		f.Close()
-		// Those that are out beside them are no more than largeBytes for each read there may be.
+		// The other reads under way have at most largeBytes for each read that is allowed.
 		if most := way + time.Duration((first*size+FarDepth*largeBytes)/rate*float64(time.Second)); took > most {
 			t.Errorf("the first %d are there after %v, want %v at most", first, took, most)
 		}
 	})
 }
 
-// Reads that are wanted at one go are out together, also where fewer readers wait for work
-// than that: those who are there take one each, and the others are begun.
+// Reads that are requested together run concurrently, also if fewer readers are waiting. Those readers take one read
+// each, and others start the rest.
 func TestAllOfAUnitIsOutAtOnce(t *testing.T) {
 	const way, extents = 60 * time.Millisecond, 48
 	synctest.Test(t, func(t *testing.T) {
@@ -370,8 +370,7 @@ func TestAllOfAUnitIsOutAtOnce(t *testing.T) {
 	})
 }
 
-// Where a part of the data is kept nothing is read along; otherwise it is where it is worth
-// that.
+// If a part of the data is cached, nothing is read along. Otherwise records are read along if that pays.
 func TestExact(t *testing.T) {
 	const records, size = 2048, 1000
 	var even []int64
@@ -393,7 +392,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// What is read along costs no more than a read of its own.
+// Bytes that are read along cost no more than a separate read.
 func TestGaps(t *testing.T) {
 	for _, c := range []struct {
 		far, exact bool

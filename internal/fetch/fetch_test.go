@@ -227,7 +227,7 @@ func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func
 				continue
 			}
 		} else {
-			// The planner attaches in order; here that is at once.
+			// The planner attaches units in order. Here that happens immediately.
 			f.Attach(u, u, 0, nil)
 			if f.Admit(u) {
 				scouts, seen = scouts[1:], max(seen-1, 0)
@@ -331,7 +331,7 @@ func TestDepthGrowsWhereReadsWait(t *testing.T) {
 	})
 }
 
-// Where reads are slower the more of them there are, no more are made.
+// If reads get slower the more there are, the depth does not grow.
 func TestDepthStaysWhereItGivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(6000, 4000, 1) // with no neighbours
@@ -529,7 +529,7 @@ func TestPieces(t *testing.T) {
 	f.Done(u)
 }
 
-// What is urgent gets memory although all of it is held by what comes later.
+// Urgent units get memory although later units hold all of the rest.
 func TestUrgentNeverWaitsForWhatComesLater(t *testing.T) {
 	d := newDisk(1000, 1024, 1000)
 	f := open(d, 64<<10, 16<<10)

@@ -50,7 +50,7 @@ func watch(d *disk, usual, spread, late time.Duration, share int) *reads {
 	return r
 }
 
-// quantile is how long the share q of what was asked for took at most.
+// quantile returns the time below which the share q of the requests stayed.
 func (r *reads) quantile(q float64) time.Duration {
 	var all []time.Duration
 	for _, t := range r.took {
@@ -94,8 +94,7 @@ func run(t *testing.T, d *disk, records int, placed bool) Counters {
 	return f.Counters()
 }
 
-// Of a server that is far away, and answers one request in a hundred two seconds late,
-// next to nothing is two seconds late.
+// From a remote server that answers one request in a hundred two seconds late, almost no record is two seconds late.
 func TestFewLateAnswers(t *testing.T) {
 	for name, placed := range map[string]bool{"own memory": false, "in place": true} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +115,7 @@ func TestFewLateAnswers(t *testing.T) {
 	}
 }
 
-// Where all answers are late, few requests are made again.
+// If all answers are late, few requests are repeated.
 func TestAllLateAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 20_000
@@ -165,8 +164,8 @@ func TestLateOfManyBytes(t *testing.T) {
 	}
 }
 
-// A read that is late, and whose answer another one has brought, is nobody's any more: it is not
-// what is being waited for, whatever its unit is used for by now.
+// A late read whose hedged read has answered belongs to no unit any more. Oldest does not report it, whatever its unit
+// is used for by now.
 func TestOldestIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records, late = 600, 10 * time.Second

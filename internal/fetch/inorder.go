@@ -41,10 +41,10 @@ type orderedRead struct {
 	since time.Time
 }
 
-// InOrder starts to read the records that next requests, group by group. next fills ids with up to len(ids) ascending
-// records and returns their position in the order of need. A group that begins before the end of the previous one
-// restarts the source. next is called from the reading goroutine, which ends with ctx; Close waits for it. If there are
-// several, one reads at a time.
+// InOrder starts to read the records that the function next requests, group by group. That function fills ids with up
+// to len(ids) ascending records and returns their position in the order of need. A group that begins before the end of
+// the previous one restarts the source. The function is called from the reading goroutine, which ends with ctx. Close
+// waits for it. If there are several InOrder, one reads at a time.
 func (f *Fetcher) InOrder(ctx context.Context, group int, next func(ids []int64) (order int64, n int)) *InOrder {
 	src, _ := driver.As[driver.Sequential](f.src)
 	r := &InOrder{f: f, src: src, ctx: ctx, next: next, ids: make([]int64, 0, group)}

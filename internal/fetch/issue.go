@@ -137,8 +137,8 @@ func (v *view) remove(w *want) {
 	v.n--
 }
 
-// beside returns a want that can join a read of bytes [lo, hi) for another want. It has the same turn and object, is at
-// most v.gap away, and both together are no larger than most. With later, it belongs to a foreseen unit.
+// beside finds a want that can join a read of bytes [lo, hi) for another want. It has the same turn and object and is
+// at most v.gap away. Both together have at most most bytes. With later, the result belongs to a foreseen unit.
 func (v *view) beside(of *want, lo, hi, most int64, later bool) *want {
 	fits := func(w *want) bool {
 		a, b := w.off, w.off+w.size
@@ -247,8 +247,8 @@ type goal struct {
 	along  bool
 	pieces []*block
 
-	// For a read straight into the batch, which one flight alone writes to: cancel ends that flight, ended reports that
-	// it has ended, and won is the result of a hedged read.
+	// The next fields are for a read straight into the batch, which one flight alone writes to: cancel ends that
+	// flight, ended reports that it has ended, and won is the result of a hedged read.
 	cancel context.CancelFunc
 	ended  bool
 	won    *block

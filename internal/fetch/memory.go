@@ -10,8 +10,8 @@ import (
 // memory is the destination of reads: one region that is divided first-fit. So the parts in use stay together at its
 // beginning and in the processor's caches. The caller of each method holds the lock of the Fetcher.
 //
-// Fetcher.reserve limits the memory in use. If the region has no piece that is long enough, the piece is allocated
-// outside it.
+// The Fetcher limits the memory in use (see Admit). If the region has no piece that is long enough, the piece is
+// allocated outside it.
 type memory struct {
 	budget *arena.Budget
 	size   int
@@ -107,7 +107,7 @@ func outside(n int, off int64) (*block, error) {
 	return &block{b: b[from:], at: -1, own: own}, nil
 }
 
-// behind returns how far after a position in the region n bytes start that are at off in their object.
+// behind returns the distance from a position in the region to the start of n bytes that are at off in their object.
 func behind(n int, off int64, place int) int {
 	if n < placeFrom {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 )
 
-// Pieces do not overlap and take what is said of them; large ones lie behind a multiple of a
-// page as what is read to them does in its object, also those from outside of the region.
+// Pieces do not overlap and keep their bytes. Large pieces have the same offset within a page as their bytes have in
+// the object, also pieces outside the region.
 func TestMemoryLiesAsTheObjectDoes(t *testing.T) {
 	m := newMemory(arena.NewBudget(8<<20), 4<<20)
 	defer m.close()
