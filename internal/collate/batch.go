@@ -14,8 +14,8 @@ type Batch struct {
 	l    *Layout
 	slot []byte
 	rows int
-	// Near says that what is copied shall stay in the processor's caches, because
-	// they hold the whole ring; otherwise it goes past them.
+	// Near reports that copied bytes should stay in the processor's caches, because these hold the whole ring.
+	// Otherwise copies bypass the caches.
 	Near bool
 
 	spans []spans    // by Layout.ragged
@@ -31,8 +31,8 @@ func (l *Layout) NewBatch() *Batch {
 	return b
 }
 
-// Begin makes b ready for a batch of rows in slot. A short batch shows nothing
-// of an older one: the rows behind its own are zero.
+// Begin prepares b for a batch of rows in slot. A short batch shows nothing of an older one: the rows after its own are
+// zero.
 func (b *Batch) Begin(slot []byte, rows int) {
 	b.slot, b.rows = slot, rows
 	if rows < b.l.Rows {
@@ -100,6 +100,6 @@ func (b *Batch) Gather(a, first int, values [][]byte) {
 	}
 }
 
-// SameStart says whether two slices begin at the same byte: a value that was
-// read into its place.
+// SameStart reports whether two slices begin at the same byte. That is so if a value was read straight into its
+// position.
 func SameStart(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }

@@ -1,6 +1,5 @@
-// Package collate owns the layout of a batch in its slot: one contiguous array
-// per output and field, each beginning at a multiple of 64 bytes, and where a
-// row of an array lies. Rows of any length are offsets and values.
+// Package collate defines the layout of a batch in its slot: one contiguous array per output and field, each starting
+// at a multiple of 64 bytes, and the position of each row. Rows of any length are stored as offsets and values.
 package collate
 
 import (

@@ -2,7 +2,7 @@ package collate
 
 import "slices"
 
-// segment is n bytes of rows that lie one behind the other, from row first on.
+// segment is n bytes of adjacent rows, from row first on.
 type segment struct {
 	at, n int64
 	first int
@@ -15,9 +15,8 @@ const (
 	maxCopy      = 32 << 20
 )
 
-// order moves rows so that each lies somewhere behind the one before it. Rows
-// come in groups, and these nearly in order, so that few have to move, and not
-// far. Rows with a negative at are not among them.
+// order moves rows into ascending positions. Rows come in groups that are nearly in order, so that few have to move,
+// and not far. Rows with a negative at are ignored.
 func order(values []byte, at, size []int64) {
 	var s []segment
 	total := int64(0)
@@ -60,7 +59,7 @@ func rotateAll(values []byte, s []segment) {
 		s[i].at = to
 		to += s[i].n
 	}
-	// Then each before those that lie in its place.
+	// Then each segment is moved before those that occupy its place.
 	to = 0
 	for done := range s {
 		next := done
@@ -80,7 +79,7 @@ func rotateAll(values []byte, s []segment) {
 	}
 }
 
-// rotate moves the first n bytes of b behind the others.
+// rotate moves the first n bytes of b to its end.
 func rotate(b []byte, n int64) {
 	for n > 0 && n < int64(len(b)) {
 		if rest := int64(len(b)) - n; n <= rest {
@@ -104,10 +103,9 @@ func swap(a, b []byte) {
 	}
 }
 
-// closeGaps moves values so that they follow each other from 0 on. Their order
-// stays: those that move down are moved in order, those that move up in
-// reverse, so that none is written over before it has moved. Values of rows with
-// a negative at lie beside; they are put into their places at the end.
+// closeGaps moves values so that they follow each other from 0 on, without a change of order. Values that move down are
+// moved in order, values that move up in reverse. So no value is overwritten before it has moved. Rows with a negative
+// at are stored separately and are copied to their positions at the end.
 func closeGaps(values []byte, at, size []int64, beside map[int][]byte) {
 	to := int64(0)
 	for k, n := range size {

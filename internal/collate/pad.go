@@ -10,13 +10,12 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// This file fills rows of different lengths up to one length. Rows first come one
-// behind the other, as ragged ones; when all are there, the length is known, and they
-// move apart, the last one first, in the memory that they lie in.
+// This file pads rows of different lengths to one length. Rows are first stored one after another, as ragged rows. When
+// all are there, the length is known, and the rows are moved apart in the same memory, the last one first.
 
-// Pad says how rows of any length become one array, of rows of one length.
+// Pad describes how rows of any length become an array with rows of one length.
 type Pad struct {
-	// Value is what rows are filled up with.
+	// Value is the padding value.
 	Value float64 `json:"value"`
 	// Length is the length of all rows; 0 means that of the longest row of the batch,
 	// rounded up to a multiple of Multiple.
@@ -24,14 +23,13 @@ type Pad struct {
 	Multiple int64 `json:"multiple"`
 	// Truncate cuts rows that are longer than Length; otherwise they are errors.
 	Truncate bool `json:"truncate"`
-	// Mask adds an array that says which elements are not filled in.
+	// Mask adds an array that marks the elements that are not padding.
 	Mask bool `json:"mask"`
-	// Most bounds rows x length of a batch, where that is known; 0 where it is not.
+	// Most is the limit of rows x length of a batch, 0 if it is not known.
 	Most int64 `json:"-"`
 }
 
-// Behind the name of a padded array, what the arrays are called that say how long
-// its rows are and which elements are theirs.
+// The suffixes of the arrays with the lengths of a padded array's rows and with their mask.
 const (
 	LengthSuffix = "_length"
 	MaskSuffix   = "_mask"
@@ -101,7 +99,7 @@ func newPadding(c *Column, element int64) (*padding, error) {
 // most is the largest row that rows of up to maxRow bytes are filled up to.
 func (p *padding) most(maxRow int64) int64 { return p.length(maxRow/p.element) * p.element }
 
-// length is how long rows become of which the longest has some elements.
+// length returns the padded length of rows with the given longest row.
 func (p *padding) length(longest int64) int64 {
 	if p.Length > 0 {
 		return p.Length
@@ -121,7 +119,7 @@ func (p *padding) cut(arr *item.Array, element int64, v []byte) ([]byte, error) 
 	return v, fmt.Errorf("%q has %d elements, more than the length of %d that its rows are filled up to; truncate cuts such rows", arr.Name, n, p.Length)
 }
 
-// padded adds to columns what says how long their rows are.
+// padded adds the columns with the lengths of padded rows.
 func padded(cols []Column) []Column {
 	for _, c := range cols[:len(cols):len(cols)] {
 		if !c.Ragged || c.Pad == nil {
@@ -135,7 +133,7 @@ func padded(cols []Column) []Column {
 	return cols
 }
 
-// fillUp moves the rows of a ragged array, which lie one behind the other, apart.
+// fillUp moves the adjacent rows of a ragged array apart and pads them.
 func (b *Batch) fillUp(r *raggedArray, at, size []int64) {
 	p, arr := r.pad, &b.l.Arrays[r.array]
 	longest := int64(0)

@@ -7,22 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// raggedArray is what a Layout knows of a ragged array: the largest row and an
-// element of the first axis, in bytes.
+// raggedArray describes a ragged array of a Layout: the sizes in bytes of the largest row and of an element of the
+// first axis.
 type raggedArray struct {
 	array           int
 	maxRow, element int64
 	pad             *padding // nil for rows that stay as long as they are
 }
 
-// spans say where the rows of a ragged array lie among its values, in bytes. Rows
-// are given places one behind the other as they come; when all are there, Finish
-// puts them into their order.
+// spans are the positions of a ragged array's rows among its values, in bytes. Rows are placed one after another as
+// they come. When all are there, Finish puts them into their order.
 type spans struct {
-	// at is -1 for a row beside the values, size -1 for one that has no place yet.
+	// at is -1 for a row outside the array; size is -1 for a row without a position.
 	at, size []int64
 	used     atomic.Int64
-	// beside holds rows for which there was no place any more.
+	// beside has the rows that did not fit the array before it was put in order.
 	beside map[int][]byte
 }
 
@@ -34,7 +33,7 @@ func (sp *spans) begin(rows int) {
 	}
 }
 
-// has says whether row k has a place of n bytes.
+// has reports whether row k has a position with n bytes.
 func (sp *spans) has(k int, n int64) bool { return n == sp.size[k] && sp.at[k] >= 0 }
 
 // take returns a place for n bytes, when there is room.
@@ -57,9 +56,8 @@ func (sp *spans) place(k int, n, capacity int64) (at int64, ok bool) {
 	return at, ok
 }
 
-// Sizes gives all rows of the ragged array a their places in advance, so that
-// they come to lie in order. fill is given room for their sizes in bytes; when it
-// returns false nothing is done.
+// Sizes assigns positions to all rows of the ragged array a in advance, so that they are in order. fill sets their
+// sizes in bytes. If it returns false, nothing is done.
 func (b *Batch) Sizes(a int, fill func(sizes []int64) bool) error {
 	arr, sp := &b.l.Arrays[a], &b.spans[b.l.of[a]]
 	size := sp.size[:b.rows]
@@ -89,17 +87,16 @@ func (b *Batch) Sizes(a int, fill func(sizes []int64) bool) error {
 	return nil
 }
 
-// Put puts v into row k of the ragged array a: into its place, where it may lie
-// already, or beside the others when there is no place for it.
+// Put puts v into row k of the ragged array a. It uses the row's position, where v may be already, or separate memory
+// if there is no space for it.
 func (b *Batch) Put(a, k int, v []byte) error {
 	values, errs := [1][]byte{v}, [1]error{}
 	b.PutRows(a, k, values[:], errs[:])
 	return errs[0]
 }
 
-// PutRows is Put for rows first, first+1, ..., which get their places together,
-// so that they lie in order. What is wrong with a value goes to errs; those that
-// have an error already are left alone.
+// PutRows is Put for rows first, first+1, ..., which are placed together, in order. Errors of values go to errs. Values
+// that already have an error are skipped.
 func (b *Batch) PutRows(a, first int, values [][]byte, errs []error) {
 	arr, sp, r := &b.l.Arrays[a], &b.spans[b.l.of[a]], &b.l.ragged[b.l.of[a]]
 	need := int64(0)
@@ -145,7 +142,7 @@ func (b *Batch) putBeside(sp *spans, k int, v []byte) {
 	sp.at[k], sp.size[k], sp.beside[k] = -1, int64(len(v)), slices.Clone(v)
 }
 
-// Ragged says whether Finish has anything to do.
+// Ragged reports whether Finish has anything to do.
 func (b *Batch) Ragged() bool { return len(b.spans) > 0 }
 
 // Finish puts the rows of ragged arrays into their order, without gaps, and

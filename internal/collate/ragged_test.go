@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// gaps makes rows with gaps between them, some beside, in the order of the rows or
-// in another one, and what they are one behind the other.
+// gaps returns rows with gaps between them, some of them stored separately, in order or shuffled. It also returns the
+// expected result without gaps.
 func gaps(rng *rand.Rand, shuffled bool) (memory []byte, at, size []int64, beside map[int][]byte, want []byte) {
 	n := 1 + rng.IntN(120)
 	at, size, beside = make([]int64, n), make([]int64, n), map[int][]byte{}
@@ -157,8 +157,8 @@ func offsets(b *Batch, slot []byte, a int) (all []int64) {
 	return all
 }
 
-// Rows of 2 x 3 int32 elements, put in any order, come out one behind the other,
-// with offsets in elements, and what does not fit is refused.
+// Rows of 2 x 3 int32 elements, put in any order, are stored in order, with offsets in elements. Rows that do not fit
+// are refused.
 func TestRaggedElements(t *testing.T) {
 	const rows, element = 5, 2 * 3 * 4
 	counts := []int{2, 0, 1, 4, 3}

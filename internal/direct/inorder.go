@@ -117,8 +117,8 @@ func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 	return err
 }
 
-// Good reads the first good one of n records from an id on, of a source that gives
-// them in order; with the error of the last one when none is.
+// Good reads the first good record among n records from an id on, for a source that yields them in order. If none is
+// good, it returns the error of the last one.
 func (r *Reader) Good(ctx context.Context, id, n int64) ([]driver.Record, error) {
 	src := r.seq
 	if src == nil || n < 1 {

@@ -1,6 +1,5 @@
-// Package direct stands between sources and stores: it keeps the objects of a
-// source open and mapped, and reads records one call at a time, for tools and for
-// single records. The engine's reads are planned by package fetch, over the same
+// Package direct connects sources and stores. It keeps the objects of a source open and mapped, and reads records one
+// call at a time for tools and for single records. The engine's reads are planned by package fetch over the same
 // objects.
 package direct
 
@@ -16,24 +15,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Tail is how far behind an extent its decoder may look (driver.Extent.Tail).
+// Tail is the number of bytes after an extent that its decoder may read (driver.Extent.Tail).
 const Tail = 64
 
 const (
-	// maxKept is how many objects stay open. Objects are used in a random order,
-	// so the first ones stay: to close one for another gains nothing.
+	// maxKept is the number of objects that stay open. Objects are used in a random order, so the first ones stay:
+	// closing one for another gains nothing.
 	maxKept = 1024
-	// maxTable bounds the table of objects: those behind it do not stay open. A source
-	// of more objects has one or a few records in each, and gains nothing by that; what
-	// it has of others comes first.
+	// maxTable limits the table of objects. Objects after it do not stay open. A source with more objects has only a
+	// few records in each, so it gains nothing from open files. Its larger objects come first.
 	maxTable = 1 << 20
 )
 
-// Objects are the objects of a source as they are read. Its methods may be
-// called from any goroutine, except Close, which is called last.
+// Objects reads the objects of a source. Its methods may be called from any goroutine, except Close, which is called
+// last.
 type Objects struct {
-	// Decorate, when it is set before the first read, puts decorators around the
-	// stores that objects lie in.
+	// Decorate wraps the stores of the objects. It must be set before the first read.
 	Decorate func(store.Store) store.Store
 
 	src   driver.Source
@@ -58,9 +55,8 @@ type Begun struct {
 	h *kept // of one that stays open
 }
 
-// read reads, and fails when the object has changed since it was opened: what was
-// read may then be of another version. That costs a look at the file's metadata,
-// half a microsecond beside a read that waits for a disk.
+// read reads bytes, and fails if the object has changed since it was opened, because the bytes may then be from another
+// version. The check reads the file's metadata, which takes half a microsecond.
 func (h *kept) read(ctx context.Context, p []byte, off int64) error {
 	if err := h.ReadAt(ctx, p, off); err != nil {
 		return err
@@ -76,9 +72,8 @@ func NewObjects(src driver.Source, opt *retry.Options) *Objects {
 	return o
 }
 
-// Resident returns the bytes of an extent where they lie in memory, or nil. It
-// never waits: an object that nothing was read from yet is not known. The caller
-// says what time it is, once for many calls.
+// Resident returns the bytes of an extent in memory, or nil. It never waits: an object that was not read yet is
+// unknown. The caller passes the time, once for many calls.
 func (o *Objects) Resident(e *driver.Extent, now time.Time) []byte {
 	if uint64(e.Object) >= uint64(len(o.table)) {
 		return nil
@@ -112,9 +107,8 @@ func (o *Objects) Read(ctx context.Context, object int64, p []byte, off int64) e
 	return o.ReadBegun(ctx, Begun{}, object, p, off)
 }
 
-// Begin has the system begin with what ReadBegun then reads, which must be called. It does
-// not wait for that, and says false where there is no such thing: somebody has to wait for
-// each read.
+// Begin asks the system to start a read in the background. ReadBegun must then be called. Begin does not wait. It
+// returns false if the store has no background reads, so that each read blocks a goroutine.
 func (o *Objects) Begin(ctx context.Context, object, off, n int64) (b Begun, ok bool) {
 	f, h, err := o.open(ctx, object)
 	if err != nil {
@@ -168,7 +162,7 @@ func read(ctx context.Context, f store.Object, h *kept, p []byte, off int64) err
 	}
 	err := f.ReadAt(ctx, p, off)
 	if err == nil {
-		// What was read while the file was written may be of two versions.
+		// Bytes that were read while the file was written may be from two versions.
 		err = store.Check(ctx, f)
 	}
 	if cerr := f.Close(); err == nil {
@@ -205,9 +199,8 @@ func (o *Objects) keep(object int64, f store.Object) *kept {
 		return nil
 	}
 	h := &kept{Object: f}
-	// Records come in a random order. Without the hint the system takes one
-	// whose neighbours are in memory for part of a sequence, and reads ahead what
-	// nobody has asked for: twice the bytes where half the data is cached.
+	// Records come in a random order. Without this hint, the system treats a record whose neighbours are in memory as
+	// part of a sequence and reads ahead. That doubles the bytes if half of the data is cached.
 	store.Advise(f, 0, 0, store.Random)
 	if m, ok := store.As[store.Mapper](f); ok {
 		if v, err := m.Map(); err == nil { // otherwise it is read

@@ -21,7 +21,7 @@ type Reader struct {
 	// wanted, as those of driver.Group do. Place may be nil.
 	Alloc func(n int) ([]byte, error)
 	Place func(k, field int, n int64) []byte
-	// Want says which fields are wanted, nil for all.
+	// Want selects the fields, nil for all.
 	Want []bool
 	// Again is that of driver.Group.
 	Again bool
@@ -39,9 +39,8 @@ func NewReader(src driver.Source, obj *Objects) *Reader {
 	return &Reader{src: src, seq: seq, obj: obj, Alloc: func(n int) ([]byte, error) { return make([]byte, n+Tail)[:n], nil }}
 }
 
-// Read reads records. What concerns one record is in its Err; Read itself fails
-// when ctx is done or there is no memory. The records are valid until the next
-// Read.
+// Read reads records. The error of a single record is in its Err. Read itself fails if ctx is done or there is no
+// memory. The records are valid until the next Read.
 func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -145,7 +144,7 @@ func LocateOnce(src driver.Source, g *driver.Group) (err error) {
 	return nil
 }
 
-// locating is how many records Sizes locates together.
+// locating is the number of records that Sizes locates together.
 const locating = 1024
 
 // Sizes locates all records of a source and calls each with how many bytes are read for

@@ -20,7 +20,7 @@ import (
 // python/src/stoker/_connection.py. It belongs to one goroutine; only Interrupt
 // may be called from others.
 type Client struct {
-	// Description is what the engine says of the open pipeline.
+	// Description is the engine's description of the open pipeline.
 	Description Description
 
 	conn *net.UnixConn
@@ -47,10 +47,10 @@ type Description struct {
 	Format    string `json:"format"`
 }
 
-// ErrEnded says that the engine has closed the connection.
+// ErrEnded reports that the engine has closed the connection.
 var ErrEnded = errors.New("the engine has ended")
 
-// A Failure is what an engine reports.
+// A Failure is an error that an engine reports.
 type Failure struct{ Message Error }
 
 func (f *Failure) Error() string {
@@ -60,7 +60,7 @@ func (f *Failure) Error() string {
 	return f.Message.Reason
 }
 
-// Hint says what to do, when the engine knows.
+// Hint returns the advice of the engine, if it has any.
 func (f *Failure) Hint() string { return f.Message.Hint }
 
 // dialPause is the time between two tries to reach an engine.
@@ -264,7 +264,7 @@ func (c *Client) take(timeout time.Duration) (Message, error) {
 	return m, nil
 }
 
-// Data is what lies in the slot of a batch until it is released.
+// Data returns the slot of a batch, which is valid until the batch is released.
 func (c *Client) Data(b Batch) []byte {
 	at := uint64(b.Slot) * c.ready.SlotStride
 	return c.ring[at : at+uint64(c.Description.SlotBytes)]
@@ -273,8 +273,7 @@ func (c *Client) Data(b Batch) []byte {
 // Release gives the slot of a batch back.
 func (c *Client) Release(b Batch) error { return c.Send(Release{Slot: b.Slot, Lease: b.Lease}) }
 
-// statsTimeout is how long an engine may take to answer STATS, which it does while
-// it waits for storage, too.
+// statsTimeout is the time that an engine has to answer STATS. It also answers while it waits for storage.
 const statsTimeout = 30 * time.Second
 
 // Stats asks the engine for its counters.

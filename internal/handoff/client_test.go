@@ -83,7 +83,7 @@ func TestClientIsToldWhy(t *testing.T) {
 // A client that comes before its engine waits for it.
 func TestDialWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "engine")
-	// What a killed engine leaves refuses connections.
+	// The socket of a killed engine refuses connections.
 	left, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func memory(t testing.TB, content []byte, size int64) int {
 	return fd
 }
 
-// What an engine says is not trusted, either.
+// Messages from an engine are not trusted either.
 func TestClientOfABrokenEngine(t *testing.T) {
 	text, _ := json.Marshal(Description{Len: 1, SlotBytes: 64})
 	huge, _ := json.Marshal(Description{SlotBytes: 1 << 40})
@@ -214,7 +214,7 @@ func TestClientOfABrokenEngine(t *testing.T) {
 	}
 }
 
-// Whatever an engine sends after READY, a client fails or goes on.
+// A client fails or continues after any message that an engine sends after READY.
 func FuzzClient(f *testing.F) {
 	f.Add(Batch{Gen: 1, Slot: 1, Rows: 1, Lease: 5}.Append(nil), EpochEnd{Gen: 1, Report: "x"}.Append(nil))
 	f.Add(Stats{Request: 1, JSON: []byte(`{"batches":1}`)}.Append(nil), Error{Code: CodeRecord, Reason: "broken", Name: "a"}.Append(nil))

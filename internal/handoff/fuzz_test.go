@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packets writes packets one behind the other, each behind its length, as
-// FuzzSession takes them.
+// packets joins packets, each with its length before it, as FuzzSession takes them.
 func packets(list ...[]byte) []byte {
 	var b []byte
 	for _, p := range list {
@@ -50,8 +49,7 @@ func FuzzSession(f *testing.F) {
 		}})
 		ended := make(chan error, 1)
 		go func() { ended <- session.Run(context.Background()) }()
-		// What the session says is taken in, so that it never waits for us, until
-		// it has ended.
+		// Messages of the session are read until it has ended, so that the session never waits for the test.
 		drained := make(chan struct{})
 		go func() {
 			defer close(drained)

@@ -21,7 +21,7 @@ const (
 	// MaxConfig is the size of the largest configuration in bytes, inline or
 	// in a descriptor.
 	MaxConfig = 16 << 20
-	// MaxInlineConfig is how much of a configuration goes into OPEN itself.
+	// MaxInlineConfig is the size limit of a configuration that is part of OPEN itself.
 	MaxInlineConfig = 32 << 10
 	// MaxSlots is the largest number of slots of a ring.
 	MaxSlots = 4096
@@ -43,12 +43,12 @@ const (
 	TypeError    Type = 7
 	TypeStats    Type = 8
 	TypeClose    Type = 9
-	// Between the engine and a worker process that runs functions of the user on
-	// batches. docs/reference/protocol.md says how; nobody sends them yet.
+	// Between the engine and a worker process that runs functions of the user on batches. See
+	// docs/reference/protocol.md. They are not sent yet.
 	TypeJoin Type = 10
 	TypeWork Type = 11
 	TypeDone Type = 12
-	// From the client, where it says which records come.
+	// From the client, if it sets the order of the records.
 	TypeOrder Type = 13
 )
 
@@ -66,7 +66,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("message type %d", uint8(t))
 }
 
-// Code says what kind of failure an ERROR reports.
+// Code is the kind of failure that an ERROR reports.
 type Code uint16
 
 // The codes of ERROR. The numbers are part of docs/reference/protocol.md.
@@ -99,11 +99,9 @@ type Message interface {
 
 // Open is the first message of a connection, from the client: what to load.
 type Open struct {
-	// Config is the JSON configuration, or empty when it lies in the
-	// descriptor that came with the message.
+	// Config is the JSON configuration, or empty if the configuration is in the file descriptor of the message.
 	Config []byte
-	// InFile says that the configuration is in the descriptor, and FileSize
-	// its size.
+	// InFile reports that the configuration is in the descriptor, and FileSize is its size.
 	InFile   bool
 	FileSize uint32
 }
@@ -117,8 +115,7 @@ type Ready struct {
 	RingSize   uint64
 }
 
-// Start begins the stream anew at a position. Everything that was sent under
-// an older generation is stale from here on.
+// Start restarts the stream at a position. Everything that was sent with an older generation is then stale.
 type Start struct {
 	Gen        uint32
 	Epoch, Row int64
@@ -127,8 +124,7 @@ type Start struct {
 // Batch hands a filled slot to the client.
 type Batch struct {
 	Gen, Slot, Rows uint32
-	// Repeated is how many of the rows, at the end, are records that have come before
-	// in the epoch.
+	// Repeated is the number of rows at the end that have already come in the epoch.
 	Repeated uint32
 	// Lease is different for every hand-over of the session; Release returns it.
 	Lease       uint64
@@ -157,8 +153,7 @@ type Release struct {
 type Error struct {
 	Gen  uint32
 	Code Code
-	// Record is the number of the record that failed, or -1; Name is where it
-	// lies.
+	// Record is the number of the record that failed, or -1. Name is its place.
 	Record             int64
 	Name, Reason, Hint string
 }
@@ -170,10 +165,10 @@ type Stats struct {
 	JSON    []byte
 }
 
-// Order says which records come next in a stream whose order the client gives.
+// Order sets the next records of a stream whose order the client gives.
 type Order struct {
 	Gen uint32
-	// Whole says that the last of the records ends a batch.
+	// Whole reports that the last of the records ends a batch.
 	Whole   bool
 	Records []int64
 }
@@ -375,8 +370,8 @@ func protocolErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errProtocol, fmt.Sprintf(format, args...))
 }
 
-// First returns the first message of a packet, which holds one or more, and what
-// is behind it. The message is still to be parsed.
+// First returns the first message of a packet, which has one or more, and the remaining bytes. The message is not
+// parsed yet.
 func First(packet []byte) (message, rest []byte) {
 	if len(packet) < headerSize {
 		return packet, nil
@@ -461,8 +456,8 @@ func Parse(b []byte) (Message, error) {
 	}
 }
 
-// bodySize returns the size of the fixed part behind the header, -1 for an
-// unknown type, and whether more may follow.
+// bodySize returns the size of the fixed part after the header, -1 for an unknown type. It also reports whether more
+// bytes may follow.
 func bodySize(t Type) (fixed int, variable bool) {
 	switch t {
 	case TypeOpen, TypeStats, TypeOrder:

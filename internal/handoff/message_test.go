@@ -186,7 +186,7 @@ func TestFirst(t *testing.T) {
 	if len(got) != 3 || !bytes.Equal(got[0], a) || !bytes.Equal(got[1], b) || !bytes.Equal(got[2], a) {
 		t.Errorf("cut into %x", got)
 	}
-	// What cannot be cut is for Parse to refuse.
+	// Packets that cannot be cut are refused by Parse.
 	for _, bad := range [][]byte{{}, a[:7], append([]byte{9, 2, 0, 0, 7, 0, 0, 0}, a...), append(bytes.Clone(a[:4]), 0xff, 0xff, 0xff, 0xff)} {
 		m, rest := First(bad)
 		if len(rest) != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// TestOrder runs a session whose client says which records come.
+// TestOrder runs a session whose client sets the order of the records.
 func TestOrder(t *testing.T) {
 	engine, trainer := pair(t)
 	sess := NewSession(engine, Options{Open: func(ctx context.Context, _ []byte) (Pipeline, error) {

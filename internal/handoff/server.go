@@ -55,10 +55,9 @@ type Server struct {
 // maxPath is the longest socket path that the system takes.
 const maxPath = 107
 
-// Listen makes the socket, for this user alone. A socket file that nobody
-// answers on any more, as a killed server leaves it, is replaced; a live
-// server's socket and any other file are refused. The socket is there only
-// once it is listening: whoever sees it can connect.
+// Listen creates the socket, for this user alone. It replaces a socket file without a server, as a killed server leaves
+// it. It refuses the socket of a live server and any other file. The socket appears only once it is listening, so a
+// client that sees it can connect.
 func Listen(path string, opt Options) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("socket path %q is too long (%d bytes, the system's limit is %d)", path, len(path), maxPath)
@@ -127,13 +126,12 @@ func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 	return nil, nil, err
 }
 
-// lockWait is how long somebody may take who removes a socket.
+// lockWait is the maximum wait for a process that is removing a socket.
 const lockWait = 5 * time.Second
 
-// locked calls f while nobody else removes a socket from a folder: who has found a
-// socket to be dead must not remove the one that has taken its place since. The
-// lock is the folder's, so that no file is left behind. Where the file system has
-// none, f is called without.
+// locked calls f while no other process removes a socket from a folder. A process that has found a dead socket must not
+// remove the new socket that has replaced it. The lock is on the folder, so that no lock file stays. If the file system
+// has no locks, f is called without one.
 func locked(dir *os.File, f func() error) error {
 	for end := time.Now().Add(lockWait); ; {
 		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
@@ -184,8 +182,8 @@ func removeStale(path string) error {
 	return nil
 }
 
-// shutdownGrace is how long Serve waits for sessions whose reads do not come
-// back before it leaves them to the end of the process.
+// shutdownGrace is the time that Serve waits for sessions with blocked reads. After it, the exit of the process ends
+// them.
 const shutdownGrace = 5 * time.Second
 
 // Serve accepts clients until ctx is done. It returns when all sessions have
@@ -248,7 +246,7 @@ func (s *Server) remove() {
 		return
 	}
 	defer dir.Close()
-	// What is left when that fails is a socket that nobody answers on.
+	// If this fails, a socket without a server stays.
 	_ = locked(dir, func() error {
 		own, err := s.file.Stat()
 		if err != nil {

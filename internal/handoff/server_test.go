@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever sees the socket can connect: between its name and the listening
-// there is no moment in which a client is refused.
+// A client that sees the socket can connect: it is never refused between the creation of the name and the start of
+// listening.
 func TestListenIsThereWhenItListens(t *testing.T) {
 	dir := t.TempDir()
 	path := func(i int) string { return filepath.Join(dir, strconv.Itoa(i)) }
@@ -57,8 +57,7 @@ func TestListenIsThereWhenItListens(t *testing.T) {
 	}
 }
 
-// Of servers that start at the same path one serves, whatever was there before,
-// and nothing is left behind beside its socket.
+// If servers start at the same path, one serves, whatever was there before. No other file stays next to its socket.
 func TestListenTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("p", maxPath-len(dir)-1)) // as long as it can be

@@ -20,7 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pread"
 )
 
-// Pipeline is what a session serves; *pipeline.Pipeline is one.
+// Pipeline is the interface of the pipeline that a session serves; see *pipeline.Pipeline.
 type Pipeline interface {
 	Info() pipeline.Info
 	Ring() *arena.Ring
@@ -36,7 +36,7 @@ type Pipeline interface {
 	Close() error
 }
 
-// Options are what sessions have in common.
+// Options are the options that sessions share.
 type Options struct {
 	// Open makes the pipeline that a client asks for with a JSON
 	// configuration. It gives up when ctx is done; PeerPID(ctx) is the client.
@@ -45,7 +45,7 @@ type Options struct {
 	EngineVersion string
 	// Log receives what a person who runs a server wants to see.
 	Log *slog.Logger
-	// OpenTimeout is how long a client may take to send its OPEN; 0 means 30 s.
+	// OpenTimeout is the time that a client has to send its OPEN; 0 means 30 s.
 	OpenTimeout time.Duration
 }
 
@@ -92,7 +92,7 @@ func (s *Session) Gone() <-chan struct{} { return s.gone }
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The connection is what every wait of the session ends on.
+	// Closing the connection ends every wait of the session.
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 	defer s.conn.Close()
@@ -408,8 +408,8 @@ func (s *Session) sendReady(p Pipeline) error {
 	return err
 }
 
-// maxTogether is the largest number of events in a packet: small beside
-// MaxMessage, even when the last one is the largest EPOCH_END.
+// maxTogether is the largest number of events in a packet. Such a packet is small compared with MaxMessage, even if the
+// last event is the largest EPOCH_END.
 const maxTogether = 32
 
 // sender sends the events of streams. It belongs to one goroutine.
@@ -419,9 +419,8 @@ type sender struct {
 	buf []byte
 }
 
-// stream starts the pipeline at a position and sends what it makes until the
-// stream is interrupted (nil), the stream fails (nil: the client is told, and
-// may start another) or the connection is gone.
+// stream starts the pipeline at a position and sends its batches. It returns nil if the stream is interrupted, or if it
+// fails: the client gets an error and may start another stream. It returns an error if the connection is lost.
 func (d *sender) stream(ctx context.Context, start Start, given *pipeline.Given) error {
 	gen := d.p.StartGiven(item.Position{Epoch: start.Epoch, Row: start.Row}, given)
 	for {
@@ -440,7 +439,7 @@ func (d *sender) stream(ctx context.Context, start Start, given *pipeline.Given)
 			}
 			continue
 		}
-		// What else is ready goes along: one message wakes the client once.
+		// Other events that are ready are sent along: one message wakes the client once.
 		d.buf = d.buf[:0]
 		for n := 1; ; n++ {
 			if err := d.event(start.Gen, &ev); err != nil {

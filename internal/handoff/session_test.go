@@ -29,7 +29,7 @@ const (
 	fakeSteps = 5
 )
 
-// fakePipeline hands out empty batches of one row at once.
+// fakePipeline hands out empty batches of one row without delay.
 type fakePipeline struct {
 	ring    *arena.Ring
 	mu      sync.Mutex
@@ -449,7 +449,7 @@ func TestProtocolViolations(t *testing.T) {
 	}
 }
 
-// A descriptor that could block for ever, a pipe, is refused as configuration.
+// A descriptor that could block forever, such as a pipe, is refused as configuration.
 func TestConfigInPipe(t *testing.T) {
 	var fds [2]int
 	if err := unix.Pipe(fds[:]); err != nil {
@@ -509,7 +509,7 @@ func TestPanicWhileOpening(t *testing.T) {
 func TestServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	opt := Options{Open: func(context.Context, []byte) (Pipeline, error) { return newFake(t), nil }}
-	// A socket that nobody listens on, as kill -9 leaves it.
+	// A socket without a listener, as kill -9 leaves it.
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-// goldenSlot is a batch of 3 rows where there is room for 4, with an array of
-// each form, and its description. The tests of the Python client read both.
+// goldenSlot returns a batch of 3 rows with capacity for 4, with an array of each format, and its description. The
+// tests of the Python client read both.
 func goldenSlot(t *testing.T) (description, slot []byte) {
 	t.Helper()
 	ragged := func(c collate.Column, capacity int64) collate.Column {
@@ -63,7 +63,7 @@ func goldenSlot(t *testing.T) (description, slot []byte) {
 	if err := b.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	// What lies behind the values is what happened to be there; here, nothing.
+	// Bytes after the values are arbitrary; here they are zero.
 	for _, a := range l.Arrays {
 		if a.Ragged {
 			at := int64(binary.LittleEndian.Uint64(slot[a.Offsets+8*3:])) * a.ElementBytes()

@@ -21,15 +21,14 @@ import (
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
-// CommandOptions say what RunCommand runs.
+// CommandOptions configure RunCommand.
 type CommandOptions struct {
 	Args []string
 	// Env is added to the environment.
 	Env []string
 	// Cores confines the command to so many CPUs, 0 to all.
 	Cores int
-	// Steps ends the command after so many steps, For after so long; 0 lets it
-	// end by itself.
+	// Steps ends the command after that many steps, For after that time. With 0 the command runs to its end.
 	Steps int
 	For   time.Duration
 	// Output receives what the command prints.
@@ -38,18 +37,17 @@ type CommandOptions struct {
 	Keep bool
 }
 
-// CommandResult is what was seen of a command from outside. Times are in
-// seconds.
+// CommandResult is the observation of a command from outside. Times are in seconds.
 type CommandResult struct {
 	Command  []string `json:"command"`
 	Seconds  float64  `json:"seconds"`
 	ExitCode int      `json:"exit_code"`
-	// Ended says that it was ended after Steps or For, as asked.
+	// Ended reports that the command was ended after Steps or For, as requested.
 	Ended bool `json:"ended"`
 	Cores int  `json:"cores"`
-	// Steps are what the step logs tell; nil when no process keeps one.
+	// Steps summarizes the step logs; nil if no process has one.
 	Steps *CommandSteps `json:"steps,omitempty"`
-	// Engine is what Stoker engines of the command did, stage by stage.
+	// Engine has the stages of the command's Stoker engines.
 	Engine []EngineStage `json:"engine,omitempty"`
 	// CPU, BlockBytes, ReadBytes and Processes are of the whole process tree: CPU
 	// seconds, bytes from storage, bytes by read(); PSS is its largest memory.
@@ -58,7 +56,7 @@ type CommandResult struct {
 	ReadBytes  int64   `json:"read_bytes"`
 	PSS        int64   `json:"pss"`
 	Processes  int     `json:"processes"`
-	// WatchingCPU is what watching cost, in CPU seconds.
+	// WatchingCPU is the cost of watching in CPU seconds.
 	WatchingCPU float64 `json:"watching_cpu_seconds"`
 	Limit       string  `json:"limit,omitempty"`
 	Why         string  `json:"why,omitempty"`
@@ -67,12 +65,10 @@ type CommandResult struct {
 	Names   map[uint32]string `json:"-"`
 }
 
-// CommandSteps is what the training loops of a command say of themselves. The
-// first step is left out.
+// CommandSteps summarizes the step logs of a command's training loops. The first step is omitted.
 type CommandSteps struct {
-	// Loops is the number of processes that keep a log, Marked says that they
-	// mark their steps with stoker.step(); otherwise a step is from one batch to
-	// the next.
+	// Loops is the number of processes with a log. Marked reports that they mark their steps with stoker.step().
+	// Otherwise a step is from one batch to the next.
 	Loops  int  `json:"loops"`
 	Marked bool `json:"marked"`
 	Count  int  `json:"count"`
@@ -92,17 +88,16 @@ type CommandSteps struct {
 }
 
 const (
-	// pollEvery is how often the logs are read: they hold 16,384 records.
+	// pollEvery is the interval between reads of the logs, which hold 16,384 records.
 	pollEvery = 100 * time.Millisecond
-	// treeEvery is how often the process tree is looked at once a step log was
-	// found, at every poll before: a short program must not be missed. Reading the
-	// memory of a process takes the kernel a millisecond and is done less often.
+	// treeEvery is the interval between scans of the process tree once a step log was found. Before that, each poll
+	// scans the tree, so that short programs are not missed. Reading the memory of a process takes the kernel a
+	// millisecond and is done less often.
 	treeEvery   = time.Second
 	memoryEvery = 4 * time.Second
 	// keptRecords bounds what is kept for a trace.
 	keptRecords = 1 << 20
-	// patience is how long a command may take to end after being asked to, before
-	// it is asked harder.
+	// patience is the time that a command has to exit after a request, before a stronger signal is sent.
 	patience = 5 * time.Second
 	// impatience is the same after this program was told to end.
 	impatience = 400 * time.Millisecond
@@ -292,7 +287,7 @@ func (w *watched) read() {
 	}
 }
 
-// steps is how many steps the slowest loop has done.
+// steps returns the number of steps of the slowest loop.
 func (w *watched) steps() int {
 	n := -1
 	for _, l := range w.loops {
@@ -414,7 +409,7 @@ func (w *watched) engineStages() []EngineStage {
 	return out
 }
 
-// judge says what can be said from outside; `stoker doctor` says more.
+// judge sets the conclusions that are possible from outside; `stoker doctor` finds more.
 func (r *CommandResult) judge() {
 	used := r.CPU / max(r.Seconds*float64(r.Cores), 1e-9)
 	seen := r.Steps != nil && r.Steps.WaitsSeen

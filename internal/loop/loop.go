@@ -1,8 +1,7 @@
-// Package loop says what a training loop did: how fast it was, how long it waited
-// for batches, what limited it, where the time of a step went, and a trace of its
-// steps. What it is told comes from a program that is watched from outside
-// (`stoker bench -- COMMAND`, `stoker profile -- COMMAND`) or from one that has
-// timed its own loop (stoker.bench and stoker.profile in Python).
+// Package loop describes the performance of a training loop: its speed, its waits for batches, what limited it, the
+// parts of a step, and a trace of the steps. Its input comes from a program that is watched from outside (`stoker bench
+// -- COMMAND`, `stoker profile -- COMMAND`). Or it comes from a program that has timed its own loop (stoker.bench and
+// stoker.profile in Python).
 package loop
 
 import "github.com/stokerdata/stoker/internal/plan"
@@ -16,9 +15,8 @@ const (
 	BusyCPU = 0.85
 )
 
-// Limit names what limited a loop that did not wait for the share au of its time
-// (known is false where that cannot be told) while the share used of the CPU time
-// was used; it is empty where these do not say.
+// Limit returns what limited a loop. au is the fraction of time in which the loop did not wait; known is false if it
+// cannot be measured. used is the fraction of the CPU time that was used. The result is empty if the limit is unclear.
 func Limit(au float64, known bool, used float64) string {
 	switch {
 	case known && au >= FedAU:

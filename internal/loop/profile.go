@@ -29,9 +29,8 @@ type Profile struct {
 	Notes     []string           `json:"notes"`
 }
 
-// Stage is a part of the work. Those whose Where is "trainer" follow one another
-// and add up to the step; the others happen inside the wait ("loading") or beside
-// the loop ("engine").
+// Stage is a part of the work. Stages with Where "trainer" follow one another and add up to the step. The others happen
+// inside the wait ("loading") or in parallel to the loop ("engine").
 type Stage struct {
 	Name  string `json:"name"`
 	Where string `json:"where"`
@@ -41,7 +40,7 @@ type Stage struct {
 	Share float64 `json:"share"`
 }
 
-// Part is a part of a step that somebody has marked.
+// Part is a part of a step that the user has marked.
 type Part struct {
 	Name    string  `json:"name"`
 	PerStep float64 `json:"seconds_per_step"`
@@ -61,7 +60,7 @@ var (
 	insideOrder = []string{"getitem", "collate"}
 )
 
-// Summary is what a profile is made of, whoever has seen it.
+// Summary is the input of a profile, from any observer.
 type Summary struct {
 	Loader    string
 	Steps     int
@@ -81,8 +80,8 @@ type Summary struct {
 	Notes         []string
 }
 
-// Profile puts the stages together: the wait, the parts of the step, what is left
-// of it, and behind them what happens inside the wait and beside the loop.
+// Profile combines the stages: the wait, the parts of the step and the rest of it. After them come the stages inside
+// the wait and in parallel to the loop.
 func (s *Summary) Profile() *Profile {
 	p := &Profile{
 		Format: profileFormat, Version: profileVersion, Loader: s.Loader, Steps: s.Steps, Examples: s.Examples,
@@ -156,11 +155,11 @@ func ParseProfile(data []byte) (*Profile, error) {
 type Change struct {
 	Name          string
 	Before, After float64
-	// Unit says what it is: a time in seconds, a number per second or a share.
+	// Unit is the unit of the values: a time in seconds, a number per second or a share.
 	Unit Unit
 }
 
-// Unit is what a Change is counted in.
+// Unit is the unit of a Change.
 type Unit int
 
 // The units.

@@ -14,22 +14,22 @@ import (
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
-// Told is what a program has timed of its own loop, without the first step. Its
-// JSON is what python/src/stoker/_tell.py writes.
+// Told has a program's own timing of its loop, without the first step. Its JSON is written by
+// python/src/stoker/_tell.py.
 type Told struct {
 	Loader string `json:"loader"`
-	// Waits and Steps are nanoseconds: how long each step waited for its batch, and
-	// how long it took with that.
+	// Waits and Steps are in nanoseconds: the wait of each step for its batch, and the duration of the step including
+	// the wait.
 	Waits []int64 `json:"waits"`
 	Steps []int64 `json:"steps"`
-	// Seconds is how long it all took, Computed how much of that was computing,
-	// FirstBatch when the first batch came.
+	// Seconds is the total time, and Computed the part that was spent on computing. FirstBatch is the time until the
+	// first batch came.
 	Seconds    float64 `json:"seconds"`
 	Computed   float64 `json:"computed"`
 	FirstBatch float64 `json:"first_batch"`
 	Examples   int64   `json:"examples"`
-	// Computes says that the loop does something with its batches. Step is the
-	// seconds of a simulated accelerator, and Spin that it burns a core.
+	// Computes reports that the loop does something with its batches. Step is the time of a simulated accelerator in
+	// seconds. Spin reports that it occupies a core.
 	Computes bool    `json:"computes"`
 	Step     float64 `json:"step"`
 	Spin     bool    `json:"spin"`
@@ -44,17 +44,16 @@ type Told struct {
 	Notes  []string           `json:"notes"`
 }
 
-// StageCounter is what the engine's Stats say of a stage.
+// StageCounter is a counter of a stage from the engine's Stats.
 type StageCounter struct {
 	Name    string `json:"name"`
 	BusyNS  int64  `json:"busy_ns"`
 	Workers int    `json:"workers"`
 }
 
-// Log is a part of a step log, and spans of time beside it.
+// Log is a part of a step log with additional time spans.
 type Log struct {
-	// Records are nanoseconds, kind and argument. Lost says that there were more
-	// before them.
+	// Records are nanoseconds, kind and argument. Lost reports that earlier records are missing.
 	Records [][3]int64        `json:"records"`
 	Lost    bool              `json:"lost"`
 	Names   map[uint32]string `json:"names"`
@@ -117,8 +116,8 @@ type Bench struct {
 	Stages     []Stage            `json:"stages"`
 }
 
-// Bench says how fast the loop was and what limited it. u is what the processes of
-// the program have used meanwhile, on so many cores.
+// Bench returns the speed of the loop and what limited it. u is the CPU use of the program's processes on that many
+// cores.
 func (t *Told) Bench(u proc.Usage, cores int) *Bench {
 	steps, waits := seconds(t.Steps), seconds(t.Waits)
 	b := &Bench{
@@ -177,7 +176,7 @@ func (t *Told) Profile(u proc.Usage) *Profile {
 	return s.Profile()
 }
 
-// engine is what each stage of the engine did per step.
+// engine returns the time per step in each stage of the engine.
 func (t *Told) engine() []Stage {
 	old := map[string]int64{}
 	for _, s := range t.Before {

@@ -84,7 +84,7 @@ func TestToldProfile(t *testing.T) {
 	if got := stagesOf(p); !strings.Contains(got, "trainer forward 12ms") {
 		t.Errorf("%s", got)
 	}
-	// What torch's events tell apart, and forward as what is left.
+	// Torch's events are shown separately, and the rest is forward.
 	p = tell(t, `"names": {"1": "forward"}`, `"names": {"1": "mine"}`).Profile(proc.Usage{})
 	if got := stagesOf(p); !strings.Contains(got, "trainer wait 5ms, trainer mine 3ms") {
 		t.Errorf("%s", got)

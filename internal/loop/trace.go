@@ -27,16 +27,15 @@ const (
 	waitThread = 2
 )
 
-// Tracing is what a trace is made of.
+// Tracing is the input of a trace.
 type Tracing struct {
 	Title   string
 	PID     int
 	Records []steplog.Record
 	Names   map[uint32]string
-	// Marked says that the loop marks its steps; otherwise a step ends where the
-	// next wait begins.
+	// Marked reports that the loop marks its steps. Otherwise a step ends when the next wait begins.
 	Marked bool
-	// Spans are what happens inside the waits.
+	// Spans are events inside the waits.
 	Spans []Span
 }
 

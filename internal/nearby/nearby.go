@@ -1,6 +1,5 @@
-// Package nearby keeps a part of data that lies far away on a disk of this machine: it
-// says which data that is, into which pieces it is cut, and opens the cache of them
-// (internal/store/disk over internal/cache). The pipeline and stoker cache warm use it.
+// Package nearby caches remote data on a disk of this machine. It decides which data is remote, cuts it into chunks and
+// opens their cache (internal/store/disk over internal/cache). The pipeline and stoker cache warm use it.
 package nearby
 
 import (
@@ -32,8 +31,7 @@ func Local(s store.Store) string {
 	return ""
 }
 
-// Far says whether a store lies on another machine: a bucket, a web server, or a file
-// system over a network.
+// Far reports whether a store is remote: a bucket, a web server, or a network file system.
 func Far(s store.Store) bool {
 	path := Local(s)
 	if path == "" {
@@ -43,7 +41,7 @@ func Far(s store.Store) bool {
 	return ok && proc.RemoteFiles(m.Type) != ""
 }
 
-// Of says whether the data of a source lies far away.
+// Of reports whether the data of a source is remote.
 func Of(src driver.Source) bool {
 	return src.Info().Objects > 0 && Far(src.Object(0).Store)
 }
@@ -97,26 +95,26 @@ type Options struct {
 	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
 	Dir   string
 	Limit int64
-	// Memory says which pieces are kept in memory: they need no place on the disk where
-	// there is not enough for all. Nil for none.
+	// Memory reports whether a piece is cached in memory. Such pieces are not cached on the disk if there is not enough
+	// space for all. Memory is nil if no pieces are cached in memory.
 	Memory func(disk.Piece) bool
-	// Peers are the nodes that keep a part each, nil for this one alone; Below is what
-	// stands between what other nodes read and the stores.
+	// Peers are the nodes that cache a part each, nil for this node alone. Below decorates the stores for reads that
+	// other nodes request.
 	Peers *peer.Options
 	Below func(store.Store) store.Store
-	// Buffers is how many chunks may be read at once for a part of them, each of
-	// Largest bytes at most.
+	// Buffers is the number of chunks that may be read concurrently when only parts of them are needed. Each chunk has
+	// at most Largest bytes.
 	Buffers int
 	Largest int64
 	// Say is told once when nothing can be kept any more.
 	Say func(string)
 }
 
-// Cache is what is kept of the data of a source.
+// Cache is the disk cache for the data of a source.
 type Cache struct {
 	*disk.Disk
 	Chunks *cache.Chunks
-	// Whole says that there is room for all of it.
+	// Whole reports that the cache has space for all of the data.
 	Whole bool
 	src   driver.Source
 	cut   *disk.Cut
@@ -125,12 +123,11 @@ type Cache struct {
 	lends atomic.Bool
 }
 
-// PagesVariable is the environment's name for whether records may be used where they lie in
-// the system's cache: "auto" where there is ample memory for it, or "off".
+// PagesVariable is the environment variable that controls whether records may be used directly from the system's cache:
+// "auto" if there is ample memory for it, or "off".
 const PagesVariable = "STOKER_CACHE_PAGES"
 
-// lendShare is how many times the data must fit the memory that nothing uses: what else the
-// machine does needs some, too.
+// lendShare is the factor by which the free memory must exceed the data, because other programs also need memory.
 const lendShare = 2
 
 // Largest is the largest piece that a source has, as far as pieces are kept.
@@ -197,10 +194,9 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 	return c, nil
 }
 
-// Lend has what is read from now on stay in the system's cache, and used where it lies,
-// where all of it is on the disk and there is ample memory that nothing uses. inMemory is how
-// much of it is kept in memory already: nothing is to be held twice. It does nothing once it
-// is so.
+// Lend switches later reads to the system's cache and uses the records there. It does so only if all data is on the
+// disk and there is ample free memory. inMemory is the number of bytes that are cached in memory already, so that
+// nothing is stored twice. Further calls have no effect.
 func (c *Cache) Lend(inMemory int64) {
 	if c.lends.Load() || !c.Whole || !c.pages {
 		return
@@ -212,7 +208,7 @@ func (c *Cache) Lend(inMemory int64) {
 	}
 }
 
-// originOf is what the data of a store is called in the cache.
+// originOf returns the name of a store's data in the cache.
 func originOf(s store.Store) string {
 	if id, ok := store.As[store.Identifier](s); ok {
 		name, _ := id.Identity()
@@ -259,8 +255,8 @@ func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) er
 	return nil
 }
 
-// Uses says when chunks of the source come first, in an epoch and in the one behind it;
-// first gives that of a chunk, -1 for never. It is nil where chunks are cut.
+// Uses returns when chunks of the source are first needed in an epoch and in the next one. first returns that for a
+// chunk, with -1 for never. The result is nil if a chunk is larger than a piece of the cache.
 func (c *Cache) Uses(first func(chunk int) (now, next int64)) (uses []cache.Use) {
 	starts, own := driver.ChunksOf(c.src)
 	for n := range len(starts) - 1 {
@@ -278,13 +274,13 @@ func (c *Cache) Uses(first func(chunk int) (now, next int64)) (uses []cache.Use)
 	return uses
 }
 
-// Stats are those of what is kept, and what it has saved.
+// Stats are the statistics of the cache.
 type Stats struct {
 	disk.Stats
 	cache.ChunkStats
-	// Peers is what came from other nodes, and went to them.
+	// Peers has the statistics of the exchange with other nodes.
 	Peers *peer.Stats `json:"peers,omitempty"`
-	// Note says why nothing more is kept, "" where that is not so.
+	// Note is the reason why nothing more is cached, or empty.
 	Note string `json:"note,omitempty"`
 }
 
@@ -297,7 +293,7 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// Close ends all use of the cache, when nobody reads through it any more.
+// Close closes the cache after all reads through it have ended.
 func (c *Cache) Close() error {
 	var err error
 	if c.peers != nil {

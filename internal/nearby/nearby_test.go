@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// What the tests read: objects far away, of chunks that are no powers of two.
+// The test data: remote objects with chunks whose size is not a power of two.
 const (
 	objects, chunksOf, chunkBytes = 3, 12, 70_001
 	objectBytes                   = chunksOf * chunkBytes
@@ -125,8 +125,8 @@ func closed(t *testing.T, c *Cache) {
 	}
 }
 
-// readAll reads all bytes through the cache, several reads at once, parts of chunks and
-// across them, and holds them against what they should be.
+// readAll reads all bytes through the cache with concurrent reads of parts of chunks and across chunks. It compares
+// them with the expected bytes.
 func readAll(ctx context.Context, src driver.Source, decorate func(store.Store) store.Store, version byte) error {
 	obj := direct.NewObjects(src, nil)
 	obj.Decorate = decorate
@@ -176,8 +176,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// What is kept is read of the store once, by all who come later too; another version of the
-// data is other data, and what was kept of the old one goes.
+// Cached bytes are read from the store once, also for later users. Another version is different data, and the cached
+// bytes of the old version are removed.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	for run, version := range []byte{0, 0, 1, 1} {
@@ -196,7 +196,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Warm keeps as much as there is room for, says how much that is, and ends when it is to.
+// Warm caches as much as fits, reports the size and ends when its context does.
 func TestWarm(t *testing.T) {
 	for _, limit := range []int64{1 << 30, 10 * chunkBytes} {
 		d, st := far(t, 0)
@@ -223,7 +223,7 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// A folder that cannot be one is an error that says which data it is of.
+// The error for a folder that cannot be used names the data.
 func TestOpenFails(t *testing.T) {
 	d, _ := far(t, 0)
 	file := t.TempDir() + "/file"

@@ -21,8 +21,8 @@ const (
 	SelfVariable  = "STOKER_PEERS_SELF"
 )
 
-// PeerOptions are those of the nodes, nil without any. What is wrong with them is an
-// error, since the nodes would not come to the same.
+// PeerOptions returns the options of the nodes, nil without nodes. Wrong options are an error, since the nodes would
+// disagree.
 func PeerOptions(nodes []string, self string) (*peer.Options, error) {
 	if len(nodes) == 0 {
 		return nil, nil
@@ -85,8 +85,8 @@ type served struct {
 	object  map[disk.Key]int64
 }
 
-// serve begins to give other nodes what is kept. Decorate is what stands between the cache
-// and the stores. Of the engines of a node one does it: the others find the address taken.
+// serve starts to serve cached chunks to other nodes. decorate wraps the stores below the cache. One engine per node
+// serves: the others find the address in use.
 func (c *Cache) serve(opt *peer.Options, decorate func(store.Store) store.Store) error {
 	s := c.peers
 	s.object = map[disk.Key]int64{}

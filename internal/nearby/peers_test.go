@@ -44,7 +44,7 @@ func peersOf(nodes []string, self string) *peer.Options {
 	return &peer.Options{Nodes: nodes, Self: self, Token: secret}
 }
 
-// Which node this is follows from its addresses, where it can.
+// The node's own position follows from its addresses if possible.
 func TestPeerOptions(t *testing.T) {
 	for _, c := range []struct {
 		nodes                []string
@@ -100,14 +100,14 @@ func TestNodes(t *testing.T) {
 		served += s.Peers.ServedBytes
 		hits += s.Peers.HitBytes
 	}
-	// Where this machine is so busy that a node seems to be gone, the other one does its part.
+	// On a busy machine a node may seem to be gone. The other node then does its part.
 	if failed == 0 && (read != objects*objectBytes || served != hits) || hits == 0 {
 		t.Errorf("%d bytes were kept, %d came from nodes, which gave %d", read, hits, served)
 	}
 }
 
-// What a node is asked for that it does not have, or cannot have, it says so of, and reads
-// nothing for it; what is its own it reads of the store when it is asked the first time.
+// A node that is asked for a chunk that it does not have, or cannot have, reports that and reads nothing. A chunk that
+// it owns is read from the store on the first request.
 func TestFind(t *testing.T) {
 	nodes := addresses(t, 2)
 	d, st := far(t, 0)
@@ -142,14 +142,14 @@ func TestFind(t *testing.T) {
 	if _, ok := c.find(ctx, disk.KeyOf("memory:o1", d.entries[1].Version, 2*chunkBytes, chunkBytes).String()); ok {
 		t.Error("it is read for nobody")
 	}
-	// Without room there is nothing to give, and nobody waits for it.
+	// Without cache space there is nothing to serve, and no node waits for it.
 	full := open(t, d, Options{Dir: t.TempDir(), Limit: 1, Peers: peersOf([]string{nodes[1]}, nodes[1])})
 	if _, ok := full.find(t.Context(), k.String()); ok {
 		t.Error("there is room for nothing")
 	}
 }
 
-// Whatever the other node says, what is read is what the store has.
+// Even if the other node sends wrong bytes, the bytes read are those of the store.
 func TestNodeLies(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"other bytes": func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 50_000)) },
@@ -209,7 +209,7 @@ func TestNodeOfAnotherVersion(t *testing.T) {
 // nodeVariable has this program be a node: NODES SELF, as node reads them.
 const nodeVariable = "STOKER_TEST_NODE"
 
-// nodeSays is what a node has seen, in a line of JSON.
+// nodeSays is the report of a node in a line of JSON.
 type nodeSays struct {
 	Err                          string
 	Read, Kept, Hit, Served, All int64
@@ -278,9 +278,9 @@ func (n *remoteNode) do(t *testing.T, what string) (s nodeSays) {
 	return s
 }
 
-// Two nodes that reach each other over a network of their own, each in its namespace with
-// its own addresses: each chunk is read of the store once, which node this is follows from
-// its address, and when the network between them is cut each goes on by itself.
+// Two nodes reach each other over a separate network. Each has its own network namespace and addresses. Each chunk is
+// read from the store once, and a node finds its position from its address. When the network between them is cut, each
+// node continues alone.
 func TestNamespaces(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("making network namespaces takes root")
@@ -357,7 +357,7 @@ func TestNamespaces(t *testing.T) {
 	if a.Kept == 0 || b.Kept == 0 || a.Hit == 0 || b.Hit == 0 {
 		t.Errorf("%+v, %+v", a, b)
 	}
-	// Where this machine is so busy that a node seems to be gone, the other one does its part.
+	// On a busy machine a node may seem to be gone. The other node then does its part.
 	if a.Failed+b.Failed == 0 {
 		if a.Read+b.Read != a.All || a.Kept+b.Kept != objects*chunksOf || a.Served != b.Hit || b.Served != a.Hit {
 			t.Errorf("%+v, %+v", a, b)
@@ -377,7 +377,7 @@ func TestNamespaces(t *testing.T) {
 	if err := ip("-n", inside[0], "link", "set", link[0], "up"); err != nil {
 		t.Fatal(err)
 	}
-	// What it has kept meanwhile stays, and the other one did not miss anything.
+	// Chunks that it cached meanwhile stay, and the other node did not miss anything.
 	if b = running[1].do(t, "read"); b.Read+a.Read < a.All {
 		t.Errorf("%+v", b)
 	}

@@ -16,13 +16,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxMore is the largest file beside the objects that a copy has.
+// maxMore is the size limit of the additional file of a copy.
 const maxMore = 1 << 30
 
 // StageOptions say where a copy is made.
 type StageOptions struct {
-	// Dir is the folder in which it gets one of its own; Cache is the cache folder, as
-	// cache.At takes it, in which is written down that there is a copy.
+	// Dir is the parent folder of the copy. Cache is the cache folder as for cache.At, in which the copy is registered.
 	Dir, Cache string
 	// Buffers and Largest are as in Options.
 	Buffers int
@@ -104,8 +103,7 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 	return s, nil
 }
 
-// note writes down that there is a copy, and removes what is left of those of earlier
-// versions of the data that were never finished. Where that fails everything goes on.
+// note registers the copy, and removes unfinished copies of earlier versions of the data. Errors are ignored.
 func (s *Staged) note(folder string) {
 	dir, err := cache.At(folder, 0)
 	if err != nil {
@@ -118,7 +116,7 @@ func (s *Staged) note(folder string) {
 	_ = dir.NoteCopy(origin, s.folder, s.bytes)
 }
 
-// local is what an object is called in the copy.
+// local returns the name of an object in the copy.
 func (s *Staged) local(name string) string {
 	if name == "" {
 		return base(s.from.String())
@@ -148,7 +146,7 @@ func (s *Staged) Drop(path, version string, size, off, n int64) {
 	}
 }
 
-// Store is s with the copy in front of it.
+// Store returns s, with reads going to the copy first.
 func (s *Staged) Store(st store.Store) store.Store {
 	switch {
 	case !Far(st):
@@ -169,7 +167,7 @@ type copied struct {
 // Unwrap finds the abilities of the store below.
 func (c *copied) Unwrap() store.Store { return c.Store }
 
-// OpenEntry opens the copy of an object; where somebody has taken that away, the object.
+// OpenEntry opens the copy of an object, or the object itself if the copy has been removed.
 func (c *copied) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
 	o, err := c.to.Open(ctx, c.s.local(e.Name))
 	if err == nil && o.Size() == e.Size {
@@ -181,9 +179,8 @@ func (c *copied) OpenEntry(ctx context.Context, e store.Entry) (store.Object, er
 	return store.OpenEntry(ctx, c.Store, e)
 }
 
-// Run copies what nobody has read when the first epoch has ended, which end says, one
-// chunk at a time, and gives the copy its name when all is there. Read reads bytes of an
-// object through Store. It ends with ctx.
+// Run copies the chunks that were not read in the first epoch, one at a time, after end is closed. It then gives the
+// copy its name if it is complete. The function read reads bytes of an object through Store. Run ends with ctx.
 func (s *Staged) Run(ctx context.Context, end <-chan struct{}, read func(ctx context.Context, object int64, p []byte, off int64) error) {
 	if s.whole {
 		return
@@ -230,7 +227,7 @@ func (s *Staged) copy(ctx context.Context, read func(ctx context.Context, object
 	})
 }
 
-// rest is what belongs to the copy beside the objects.
+// rest returns the files that belong to the copy in addition to the objects.
 func (s *Staged) rest(ctx context.Context) (map[string][]byte, error) {
 	if s.more == nil {
 		return nil, nil
@@ -250,7 +247,7 @@ func (s *Staged) rest(ctx context.Context) (map[string][]byte, error) {
 	return map[string][]byte{s.more.Name: b}, nil
 }
 
-// StageStats say how far the copy is, and what it has saved.
+// StageStats are the progress of the copy and its disk statistics.
 type StageStats struct {
 	disk.Stats
 	cache.StageStats
@@ -264,7 +261,7 @@ func (s *Staged) Stats() StageStats {
 	return StageStats{s.disk.Stats(), s.stage.Stats()}
 }
 
-// Close ends the use of the copy, when nobody reads through it any more.
+// Close closes the copy after all reads through it have ended.
 func (s *Staged) Close() error {
 	if s.whole {
 		return nil

@@ -36,8 +36,8 @@ func run(t *testing.T, d *data, s *Staged, version byte) {
 	}
 }
 
-// A copy is made of what is read, is found by the next job, and is left alone by one whose
-// data has another version: that one removes only what nobody finished.
+// A copy is made from reads and found by the next job. A job with another version of the data leaves it alone and
+// removes only unfinished copies.
 func TestStageOfVersions(t *testing.T) {
 	dir, kept := t.TempDir(), t.TempDir()
 	all := func() (names []string) {
@@ -99,7 +99,7 @@ func TestStageOfVersions(t *testing.T) {
 	if !s.Stats().Whole || st.Stats().Bytes != 0 {
 		t.Errorf("%+v, %d bytes were read", s.Stats(), st.Stats().Bytes)
 	}
-	// Who takes the copy away while it is read has no say in what is read.
+	// Removing the copy while it is read does not affect the bytes that are read.
 	if err := c.RemoveCopy(c.Copies()[0]); err != nil {
 		t.Error(err)
 	}
@@ -111,7 +111,7 @@ func TestStageOfVersions(t *testing.T) {
 	}
 }
 
-// What cannot be copied is said with the reason.
+// If no copy can be made, the reason is reported.
 func TestNoStage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
@@ -137,7 +137,7 @@ func TestNoStage(t *testing.T) {
 	if _, err := OpenStage(t.Context(), several, StageOptions{Dir: t.TempDir(), Cache: t.TempDir(), Buffers: 1}); err == nil || !strings.Contains(err.Error(), "several places") {
 		t.Errorf("%v", err)
 	}
-	// Where nothing can be written down of it, it is made all the same.
+	// If the copy cannot be registered, it is made all the same.
 	d, _ = far(t, 0)
 	s, err := openStage(t, d, t.TempDir(), file)
 	if err != nil {
@@ -163,7 +163,7 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// twoStores is data whose objects lie in two stores.
+// twoStores is data with objects in two stores.
 type twoStores struct {
 	data
 	other store.Store

@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// Warmed says what there was to keep, and what is kept.
+// Warmed are the number and size of all chunks and of the cached ones.
 type Warmed struct {
 	Chunks, Bytes   int64 // of all data
 	Kept, KeptBytes int64 // that are kept
@@ -20,8 +20,8 @@ type Warmed struct {
 // errFull ends Warm when there is no room for more.
 var errFull = errors.New("there is no room for more")
 
-// Warm keeps all of the data, as far as there is room. Progress is told of the bytes of
-// each chunk that is there. It reads with some readers at once.
+// Warm caches all of the data, as far as it fits. progress gets the number of bytes of each cached chunk. The chunks
+// are read by readers goroutines.
 func (c *Cache) Warm(ctx context.Context, readers int, progress func(bytes int64)) (Warmed, error) {
 	type chunk struct {
 		object, off, size int64

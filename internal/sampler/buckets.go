@@ -6,19 +6,17 @@ import (
 	"slices"
 )
 
-// Buckets are records sorted into groups of their like, such as those of about the
-// same length: a batch has records of one bucket. Each bucket is cut into global
-// batches of its own size, the last of which may be smaller; the order of the
-// records in each and that of all batches are drawn anew in each epoch. They do not
-// change once they are made.
+// Buckets are records in groups of similar records, for example of about the same length. A batch has records of one
+// bucket. Each bucket is cut into global batches of its own size, and its last batch may be smaller. The order of the
+// records in each bucket and the order of all batches differ per epoch. Buckets do not change after their creation.
 type Buckets struct {
 	split Split // Len and Batch are not used
 	// ids are the records, bucket by bucket, in the order of the source; those of
 	// bucket b are ids[first[b]:first[b+1]].
 	ids   []uint32
 	first []int64
-	// rows are those of a batch and rank, batches how many global batches lie before
-	// each bucket, and behind the last.
+	// rows has the rows of a batch and rank. batches has the number of global batches before each bucket, and in total
+	// at the end.
 	rows    []int
 	batches []int64
 	// plain is the order of the batches without shuffle.
@@ -77,8 +75,7 @@ func (b *Buckets) Rows(k int) int { return b.rows[k] }
 // Len is the number of buckets.
 func (b *Buckets) Len() int { return len(b.rows) }
 
-// span says which bucket global batch g, in the order of the buckets, has records of,
-// from which one on and how many.
+// span returns the bucket of global batch g in the order of the buckets, its first record and their number.
 func (b *Buckets) span(g int64) (bucket int, from, n int64) {
 	k, found := slices.BinarySearch(b.batches, g)
 	if !found {
@@ -91,8 +88,8 @@ func (b *Buckets) span(g int64) (bucket int, from, n int64) {
 	return k, from, min(b.global(k), b.Records(k)-from)
 }
 
-// After returns the record that is try places behind id in its bucket, in the order
-// of the source and from the end to the beginning, and false when that is id again.
+// After returns the record that comes try positions after id in its bucket, in the order of the source, wrapping around
+// at the end. It returns false if that is id again.
 func (b *Buckets) After(id, try int64) (int64, bool) {
 	for k := range b.rows {
 		all := b.ids[b.first[k]:b.first[k+1]]
@@ -169,7 +166,7 @@ func (e *Epoch) At(row int64) (Part, bool) {
 	return p, ok
 }
 
-// step is the batch that a position lies in.
+// step returns the batch of a position.
 func (e *Epoch) step(pos int64) int {
 	i, found := slices.BinarySearch(e.starts, pos)
 	if !found {

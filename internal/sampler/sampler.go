@@ -1,8 +1,7 @@
-// Package sampler says which record comes at which place of which epoch, and
-// which places are whose. It is arithmetic only: no memory per record, no I/O,
-// no clock, no state. The order of an epoch is a pure function of (seed,
-// epoch), so a training run is resumed by its position alone, on any number of
-// ranks, and each node works out its own part.
+// Package sampler computes which record comes at which position of an epoch, and which rank has that position. It is
+// arithmetic only: no memory per record, no I/O, no clock, no state. The order of an epoch is a pure function of (seed,
+// epoch). So a training run resumes from its position alone, on any number of ranks, and each node computes its own
+// part.
 package sampler
 
 import "math/bits"
@@ -147,7 +146,7 @@ func (o *Order) encrypt(x uint64) uint64 {
 	return b<<o.aBits | a
 }
 
-// lanes is how many numbers encryptLanes takes.
+// lanes is the number of values that encryptLanes takes.
 const lanes = 4
 
 // encryptLanes is encrypt for each of x.
@@ -180,29 +179,27 @@ func (o *Order) decrypt(x uint64) uint64 {
 	return b<<o.aBits | a
 }
 
-// Uneven says what becomes of the positions at the end of an epoch that do not fill
-// a global batch, when their number is no multiple of the ranks.
+// Uneven selects how the positions at the end of an epoch are shared if they do not fill a global batch and their
+// number is not a multiple of the ranks.
 type Uneven string
 
 // The ways. The first one is that of an empty string too.
 const (
-	// Exact shares them as they are: each record once, and a rank may have fewer rows
-	// than another one, or none.
+	// Exact shares the positions without change: each record once. A rank may have fewer rows than another one, or
+	// none.
 	Exact Uneven = "exact"
-	// Pad gives each rank as many: records from the beginning of the epoch come again.
+	// Pad gives each rank the same number: records from the beginning of the epoch are repeated.
 	Pad Uneven = "pad"
-	// Drop gives each rank as many, and leaves out those behind.
+	// Drop gives each rank the same number and omits the remaining positions.
 	Drop Uneven = "drop"
 )
 
 // Unevens lists them.
 var Unevens = []Uneven{Exact, Pad, Drop}
 
-// Split says how an epoch is cut into batches and how batches are shared among
-// ranks. A global batch is the next World*Batch positions of the epoch; rank r
-// takes its r-th run of Batch positions. The positions that are left at the
-// end are shared in order, so that each rank has the same number of batches, as
-// Uneven says.
+// Split describes how an epoch is cut into batches and how ranks share them. A global batch is the next World*Batch
+// positions of the epoch. Rank r takes its r-th run of Batch positions. The remaining positions at the end are shared
+// in order, as Uneven sets, so that each rank has the same number of batches.
 type Split struct {
 	Len      int64
 	Batch    int
@@ -221,10 +218,10 @@ type Part struct {
 	// on, or of the bucket, are Repeated ones: records from its beginning.
 	Lo, Hi   int64
 	Repeated int64
-	// Stride is the distance between positions where it is not 1 (Split.InTurn): they are
-	// then Lo, Lo + Stride, ..., and Hi is Lo + their number.
+	// Stride is the distance between positions if it is not 1 (Split.InTurn). The positions are then Lo, Lo + Stride,
+	// ..., and Hi is Lo + their number.
 	Stride int64
-	// Next is the position behind the global batch, where the next one begins.
+	// Next is the position after the global batch, where the next one begins.
 	Next int64
 	// Step is the number of the global batch in its epoch, Bucket the bucket that its
 	// records are of.

@@ -304,8 +304,8 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// Where an epoch ends unevenly each rank has as many rows as the others: with records
-// from its beginning, said to be repeated, or without those behind.
+// If an epoch ends unevenly, each rank has the same number of rows: with records from the beginning that are marked as
+// repeated, or without the remaining ones.
 func TestUneven(t *testing.T) {
 	for _, uneven := range Unevens {
 		for _, dropLast := range []bool{false, true} {

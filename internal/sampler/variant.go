@@ -1,7 +1,7 @@
 package sampler
 
-// Variant says which of n variants of a record an epoch has. In each n epochs from a
-// multiple of n on, every variant of a record comes once, in an order of its own.
+// Variant returns which of n variants of a record an epoch has. In n epochs from a multiple of n on, each variant of a
+// record comes once, in a record-specific order.
 func Variant(seed uint64, epoch, record int64, n int) int {
 	if n < 2 {
 		return 0

@@ -29,7 +29,7 @@ func TestVariant(t *testing.T) {
 			}
 		}
 	}
-	// The same for ever: states of training runs depend on it.
+	// These values must never change: states of training runs depend on them.
 	var got [12]int
 	for i := range got {
 		got[i] = Variant(42, int64(i), 1000, 4)

@@ -5,25 +5,22 @@ import (
 	"slices"
 )
 
-// Windows are the records of a source in chunks, runs of neighbours that are read
-// together. In the order that they make, a window of so many chunks is in use at a
-// time, and each chunk is in use once: who reads along reads each chunk once.
+// Windows are the records of a source in chunks: runs of neighbours that are read together. In their order, a window of
+// chunks is in use at a time. Each chunk is in use once, so a reader reads each chunk once.
 //
-// The chunks come in a permuted order, one behind the other, and that sequence of all
-// records is cut into as many lanes as the window has chunks, of the same length but
-// for one record. The order of the epoch takes a record of each lane in turn; within
-// a chunk records are permuted. So each lane is in one chunk at any time, and goes on
-// to its next one when the others are in the middle of theirs.
+// The chunks come in a permuted order. The sequence of all their records is cut into one lane per chunk of the window.
+// The lanes have the same length except for one record. The order of the epoch takes a record from each lane in turn;
+// within a chunk, records are permuted. So each lane is in one chunk at any time, and lanes change chunks at different
+// times.
 //
-// Position p is of lane p mod the number of lanes. Where that is a multiple of the
-// number of ranks and ranks take positions in turn (Split.InTurn), lanes belong to a
-// rank each, and so do chunks, but for those in which a rank's lanes begin or end.
+// Position p belongs to lane p mod the number of lanes. Suppose that this number is a multiple of the ranks and that
+// ranks take positions in turn (Split.InTurn). Then each lane belongs to one rank, and so does each chunk, except the
+// chunks in which a rank's lanes begin or end.
 type Windows struct {
 	starts []int64 // the first record of each chunk, and the number of records
 	window int
-	// place is where each lane lies in the sequence of all records, from its place-th
-	// cut to the next; cuts are the places at which it is cut. Lanes of one rank lie
-	// beside each other.
+	// place is the position of each lane in the sequence of all records: from its place-th cut to the next. cuts are
+	// the positions of the cuts. Lanes of one rank are neighbours.
 	place []int
 	lane  []int // the reverse
 	cuts  []int64
@@ -104,11 +101,10 @@ func (w *Windows) Chunks() int { return len(w.starts) - 1 }
 // Len is the number of records.
 func (w *Windows) Len() int64 { return w.starts[len(w.starts)-1] }
 
-// Whole says that the window has all chunks: the order is then the permutation of all
-// records.
+// Whole reports that the window has all chunks. The order is then the permutation of all records.
 func (w *Windows) Whole() bool { return w.window >= w.Chunks() }
 
-// Chunk is the chunk that a record lies in, Records are those of a chunk.
+// Chunk returns the chunk of a record. Records returns the record range of a chunk.
 func (w *Windows) Chunk(record int64) int {
 	c, found := slices.BinarySearch(w.starts, record)
 	if !found {
@@ -120,7 +116,7 @@ func (w *Windows) Chunk(record int64) int {
 // Records are the records of a chunk: from one to before another one.
 func (w *Windows) Records(chunk int) (from, to int64) { return w.starts[chunk], w.starts[chunk+1] }
 
-// InUse is how many chunks one of so many ranks uses at a time, at most.
+// InUse returns the maximum number of chunks that one of world ranks uses at a time.
 func (w *Windows) InUse(world int) int {
 	if w.Whole() {
 		return w.Chunks()
@@ -161,8 +157,7 @@ func (w *Windows) Epoch(seed uint64, epoch int64) *WindowEpoch {
 	return e
 }
 
-// piece is what of a chunk is in a lane: its records from one on, which come at the
-// turns [from, to) of the lane.
+// piece is the part of a chunk in a lane: its records from one on, at the turns [from, to) of the lane.
 type piece struct {
 	from, to int64
 	record   int64
@@ -252,7 +247,7 @@ func (e *WindowEpoch) lanes(chunk int, f func(lane int, from, to int64)) {
 	}
 }
 
-// At is the record at a position. Who wants many of them asks a walk.
+// At returns the record at a position. For many positions, a walk is faster.
 func (e *WindowEpoch) At(pos int64) int64 {
 	if e.w.Whole() {
 		return e.order.At(pos)

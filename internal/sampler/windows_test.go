@@ -28,9 +28,8 @@ func mustWindows(t testing.TB, starts []int64, window int) *Windows {
 	return w
 }
 
-// checkWindowOrder holds an order against what is promised of it: each record once,
-// alone and on a walk alike, no chunk after its last position, and no more chunks in
-// use at a time than the window has.
+// checkWindowOrder checks the promises of an order: each record comes once, in At and in a walk. No chunk comes after
+// its last position, and no more chunks are in use at a time than the window has.
 func checkWindowOrder(t *testing.T, starts []int64, window int, seed uint64, epoch int64) {
 	t.Helper()
 	w := mustWindows(t, starts, window)
@@ -117,8 +116,8 @@ func TestWindowsRefuse(t *testing.T) {
 	}
 }
 
-// Each record comes once over all ranks and whatever becomes of the last ones, on any
-// way through the epoch: batch by batch, and from where other ranks have left off.
+// Each record comes once over all ranks for each handling of the last records. That holds batch by batch and after
+// other ranks have stopped.
 func TestWindowsAreShared(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for round := range 400 {
@@ -207,8 +206,8 @@ func TestWindowsAreElastic(t *testing.T) {
 	}
 }
 
-// Where the window is a multiple of the ranks, each has chunks of its own: all of them
-// together read few more than there are. No rank uses more at a time than is said.
+// If the window is a multiple of the ranks, each rank has its own chunks: all ranks together read few more than there
+// are. No rank uses more at a time than InUse returns.
 func TestRanksHaveTheirChunks(t *testing.T) {
 	w := mustWindows(t, chunks(rand.New(rand.NewPCG(3, 4)), 400, 60), 16)
 	e := w.Epoch(1, 0)
@@ -294,7 +293,7 @@ func TestWindowsAreForever(t *testing.T) {
 	}
 }
 
-// The same file is read by the tests of the Python package, which make the order anew.
+// The tests of the Python package read the same file and compute the order again.
 func TestWindowsAsInPython(t *testing.T) {
 	b, err := os.ReadFile("testdata/windows.json")
 	if err != nil {
