@@ -29,7 +29,7 @@ Rows = range | npt.NDArray[np.int64]
 
 # A list of more rows than this is passed to the engine in a file.
 _ROWS_IN_URL = 512
-# Records are read in blocks that grow up to this number, or this many bytes.
+# Iteration reads blocks of records that grow up to this number, or this many bytes.
 _BLOCK = 64
 _BLOCK_BYTES = 64 << 20
 
@@ -235,12 +235,14 @@ class Dataset:
 
     def _all(self) -> Iterator[Record]:
         at, block, end = 0, 1, len(self)
+        # A compressed archive is read from its beginning for each block.
+        most = _BLOCK if not self._info().in_order else end
         while at < end:
             records = self._read(range(at, min(at + block, end)))
             at += len(records)
             yield from records
             bytes_each = sum(_size(v) for r in records for v in r.values()) / len(records)
-            block = max(1, min(2 * block, _BLOCK, int(_BLOCK_BYTES / max(bytes_each, 1))))
+            block = max(1, min(2 * block, most, int(_BLOCK_BYTES / max(bytes_each, 1))))
 
     def _number(self, item: Any) -> int:
         try:
