@@ -113,6 +113,7 @@ def test_the_first_page_of_start_word_for_word(wheel: Path, installed: Path, tmp
     page, blocks = next(((p, b) for p, b in found if any("stoker quickstart" in code for _, _, code in b)), (None, []))
     if page is None:
         pytest.skip("no page of docs/start begins with stoker quickstart")
+    run(installed, "stoker", "gen", "images", "photos", "--count", "80", "--classes", "4", at=tmp_path)  # the reader's
     for i, (skipped, language, code) in enumerate(blocks):
         if skipped:
             continue
@@ -123,7 +124,11 @@ def test_the_first_page_of_start_word_for_word(wheel: Path, installed: Path, tmp
             run(installed, "python", "-c", shell, code, at=tmp_path, PATH=path)
         else:
             script = tmp_path / f"block{i}.py"
-            script.write_text("".join(c for s, kind, c in blocks[: i + 1] if kind == "python" and not s))
+            # Pages call the reader's own step by this name (scripts/docs.py).
+            script.write_text(
+                "def train_step(*arrays): pass\n"
+                + "".join(c for s, kind, c in blocks[: i + 1] if kind == "python" and not s)
+            )
             run(installed, "python", str(script), at=tmp_path)
 
 
