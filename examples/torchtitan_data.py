@@ -17,9 +17,8 @@ from torchtitan.components.dataloader import BaseDataLoader
 class Tokens(BaseDataLoader):
     def __init__(self, source: str, batch_size: int, length: int, rank: int, world_size: int) -> None:
         self.loader = stoker.Loader(
-            source,
+            stoker.open(source).sequences(length),
             batch_size,
-            sequence_length=length,
             shuffle=True,
             output="torch",
             ranks=stoker.Ranks(rank, world_size),

@@ -231,7 +231,7 @@ def main() -> None:
 
     step(3, "sequences of any length, without writing anything")
     for length in (64, 512):
-        with stoker.Loader(pack, batch_size=BATCH, sequence_length=length, shuffle=True) as loader:
+        with stoker.Loader(stoker.open(pack).sequences(length), batch_size=BATCH, shuffle=True) as loader:
             began, tokens = time.perf_counter(), 0
             while time.perf_counter() - began < 1:
                 for batch in loader:
@@ -243,15 +243,11 @@ def main() -> None:
 
     step(4, f"train on sequences of {LENGTH}, whole documents packed by best fit")
     loader = stoker.Loader(
-        pack,
+        stoker.open(pack).sequences(LENGTH, packing="best-fit", fields=["position_ids"], dtype="int64"),
         batch_size=BATCH,
         shuffle=True,
         seed=0,
         drop_last=True,
-        sequence_length=LENGTH,
-        sequence_packing="best-fit",
-        sequence_fields=["position_ids"],
-        sequence_dtype="int64",
     )
     with loader:
         plan = loader.info["sequences"]
@@ -274,7 +270,7 @@ def main() -> None:
             )
     print(f"\n{bold(f'{first:.2f} -> {last:.2f} bits per token')}. What it writes:")
     for seed in (0, 1, 2):
-        with stoker.Loader(pack, batch_size=1, shuffle=True, seed=seed, select=["tokens"]) as docs:
+        with stoker.Loader(stoker.open(pack).select("tokens"), batch_size=1, shuffle=True, seed=seed) as docs:
             begun = next(iter(docs)).tokens[0].tolist()[:6]
         print(dim(f"  {decode(begun, spec)}|{decode(model.write(begun, 60, end, seed)[len(begun) :], spec)}"))
     print(f"The pack is {show(pack)}; look into it with: {show(STOKER)} inspect {show(pack)}")

@@ -32,6 +32,8 @@ class Format:
     # More for stoker.Loader: {"shuffle": True, "transforms": {...}}; a value that has to import stoker is a function.
     # What both sides deliver must be the same work.
     loader: Mapping[str, Any] = field(default_factory=dict)
+    # A view of the data, of the dataset that stoker.open returns.
+    view: Callable[[Any], Any] | None = None
     # How many times the library's rate Stoker must reach.
     bar: float = 1.0
     batch: int = 256

@@ -57,7 +57,10 @@ def stoker_batches(fmt: Format, folder: Path) -> Iterator[int]:
     while fmt.own:
         yield from fmt.own(folder, fmt.batch)
     more = {key: value() if callable(value) else value for key, value in fmt.loader.items()}
-    with stoker.Loader(fmt.url(folder), batch_size=fmt.batch, **more) as loader:
+    data = stoker.open(fmt.url(folder))
+    if fmt.view is not None:
+        data = fmt.view(data)
+    with stoker.Loader(data, batch_size=fmt.batch, **more) as loader:
         while True:
             for batch in loader:
                 for value in batch.values():

@@ -24,7 +24,7 @@ def planned(folder: Path, batch: int) -> Iterator[int]:
 
     buckets = stoker.Buckets("image", boundaries=[0.8, 1.25])
     with stoker.Loader(
-        str(folder / "photos"), batch_size=batch, shuffle=True, bucket=buckets, select=["label"]
+        stoker.open(str(folder / "photos")).select("label"), batch_size=batch, shuffle=True, bucket=buckets
     ) as loader:
         next(iter(loader))
     yield COUNT

@@ -74,12 +74,12 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
 
 
 LIBRARY = "what GPTDataset does, in a DataLoader"
-LOADER = {
-    "shuffle": True,
-    "sequence_length": LENGTH,
-    "sequence_dtype": "int64",
-    "sequence_fields": ["position_ids", "loss_mask"],
-}
+LOADER = {"shuffle": True}
+
+
+def sequences(data: Any) -> Any:
+    return data.sequences(LENGTH, dtype="int64", fields=["position_ids", "loss_mask"])
+
 
 FORMAT = Format(
     name="megatron",
@@ -88,6 +88,7 @@ FORMAT = Format(
     url=lambda folder: str(folder / "corpus.bin"),
     reference=reference,
     loader=LOADER,
+    view=sequences,
     what=f"{DOCUMENTS:,} documents, {COUNT // 1_000_000} M tokens of uint16, as sequences of {LENGTH:,}, int64, "
     "with targets, positions and masks",
     whole=False,

@@ -29,6 +29,7 @@ FORMAT = Format(
     url=lambda folder: str(folder / "corpus.bin"),
     reference=reference,
     loader=megatron.LOADER,
+    view=megatron.sequences,
     what=f"{DOCUMENTS:,} documents, {COUNT // 1_000_000_000} G tokens of uint16 in a sparse file, as sequences of "
     f"{megatron.LENGTH:,}, int64, with targets, positions and masks",
     whole=False,

@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import stoker
 
@@ -33,8 +32,8 @@ def main() -> None:
     epochs = int(more[0]) if more else 2
     shuffle: bool | str = True if order == "full" else order
     opened = time.perf_counter()
-    what: dict[str, Any] = {"select": ["image"], "kinds": {"image": "bytes"}}
-    with stoker.Loader(url, batch_size=256, shuffle=shuffle, seed=1, **what) as loader:
+    data = stoker.open(url).kinds({"image": "bytes"}).select("image")
+    with stoker.Loader(data, batch_size=256, shuffle=shuffle, seed=1) as loader:
         ready = time.perf_counter() - opened
         first, seen, size, ends, came = 0.0, 0, 0, [], []
         records: list[int] = []

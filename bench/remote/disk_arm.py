@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
 
 import stoker
 
@@ -20,9 +19,9 @@ def main() -> None:
     path, order = sys.argv[1:]
     shuffle: bool | str = True if order == "full" else order
     field = "data" if path.startswith("files:") else "image"
-    what: dict[str, Any] = {"select": [field], "kinds": {field: "bytes"}}
+    data = stoker.open(path).kinds({field: "bytes"}).select(field)
     began = time.perf_counter()
-    with stoker.Loader(path, batch_size=BATCH, shuffle=shuffle, seed=1, **what) as loader:
+    with stoker.Loader(data, batch_size=BATCH, shuffle=shuffle, seed=1) as loader:
         opened = time.perf_counter()
         last = int(SHARE * len(loader))
         first = end = 0.0

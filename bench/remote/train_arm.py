@@ -22,10 +22,11 @@ def main() -> None:
     p.add_argument("--cache")
     p.add_argument("--step", type=float, default=0.03)
     a = p.parse_args()
-    what: dict[str, Any] = {"select": ["image"], "kinds": {"image": "bytes"}}
+    data = stoker.open(a.url).kinds({"image": "bytes"}).select("image")
+    what: dict[str, Any] = {}
     if a.cache:
         what["cache"] = stoker.Cache(dir=a.cache, limit="64GiB")
-    with stoker.Loader(a.url, batch_size=BATCH, shuffle=True, seed=1, **what) as loader:
+    with stoker.Loader(data, batch_size=BATCH, shuffle=True, seed=1, **what) as loader:
         if a.cache:  # the first epoch fills it
             for _ in loader:
                 pass

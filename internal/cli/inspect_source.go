@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -281,12 +282,13 @@ func loaderText(url string, info *driver.Info) string {
 	for batch > 1 && batch*row > mostInBatch {
 		batch /= 2
 	}
-	out := fmt.Sprintf("%q, batch_size=%d", clean(url), batch)
+	out := strconv.Quote(clean(url))
+	if sequence > 0 && info.Len < batch { // documents that are fewer than rows
+		out = fmt.Sprintf("stoker.open(%s).sequences(%d)", out, sequence)
+	}
+	out += fmt.Sprintf(", batch_size=%d", batch)
 	if !info.Sequential {
 		out += ", shuffle=True"
-	}
-	if sequence > 0 && info.Len < batch { // documents that are fewer than rows
-		out += fmt.Sprintf(", sequence_length=%d", sequence)
 	}
 	if len(fields) > 0 {
 		out += ", transforms={" + strings.Join(fields, ", ") + "}"

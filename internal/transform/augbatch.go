@@ -142,7 +142,7 @@ func stateLabel(name string, in BatchInfo) string {
 	if len(numbers) != 1 {
 		return ""
 	}
-	return fmt.Sprintf("; if %[1]q has class numbers, state it with kinds={%[1]q: \"label\"}", numbers[0])
+	return fmt.Sprintf("; if %[1]q has class numbers, state it with .kinds({%[1]q: \"label\"}) of the dataset", numbers[0])
 }
 
 func (m *mixer) findLabels(a *Args, in BatchInfo) error {

@@ -249,8 +249,8 @@ func TestBatchErrors(t *testing.T) {
 	}{
 		{`{"op":"MixUp"}`, []item.Array{label}, known, "no images"},
 		{`{"op":"MixUp"}`, []item.Array{image}, known, "no labels"},
-		{`{"op":"MixUp"}`, []item.Array{image, label, {Name: "index", DType: item.I64}}, nil, `no labels to mix; if "label" has class numbers, state it with kinds={"label": "label"}`},
-		{`{"op":"MixUp","labels":"label"}`, []item.Array{image, label}, nil, `"label" is a number and not a label; if "label" has class numbers, state it with kinds={"label": "label"}`},
+		{`{"op":"MixUp"}`, []item.Array{image, label, {Name: "index", DType: item.I64}}, nil, `no labels to mix; if "label" has class numbers, state it with .kinds({"label": "label"}) of the dataset`},
+		{`{"op":"MixUp","labels":"label"}`, []item.Array{image, label}, nil, `"label" is a number and not a label; if "label" has class numbers, state it with .kinds({"label": "label"}) of the dataset`},
 		{`{"op":"MixUp"}`, []item.Array{array, label}, known, "no images"},
 		{`{"op":"MixUp"}`, []item.Array{image, deep, label}, known, `MixUp: takes images of uint8, float16, bfloat16 or float32, but "deep" is uint16`},
 		{`{"op":"MixUp"}`, []item.Array{image, label}, map[string]int{"label": 0}, "give num_classes"},

@@ -109,17 +109,17 @@ def test_webdataset(make: Make, shards: Path, how: str) -> None:
         "star": shards / "train-*.tar",
         "named": f"tar:{shards}",
     }
-    loader = make(urls[how], batch_size=7, select=PLAIN)
+    loader = make(stoker.open(urls[how]).select(*PLAIN), batch_size=7)
     assert loader.num_records == len(want)
     check(loader, want, list(range(len(want))))
-    check(make(urls[how], batch_size=7, shuffle=True, seed=3, select=PLAIN), want)
+    check(make(stoker.open(urls[how]).select(*PLAIN), batch_size=7, shuffle=True, seed=3), want)
 
 
 def test_order_is_that_of_the_braces(make: Make, shards: Path) -> None:
     urls = str(shards / "train-{0003..0001..2}.tar")
     want = expected(urls)
     assert len(want) == 12 + 10
-    check(make(urls, batch_size=5, select=PLAIN), want, list(range(len(want))))
+    check(make(stoker.open(urls).select(*PLAIN), batch_size=5), want, list(range(len(want))))
 
 
 def test_pictures(make: Make, shards: Path) -> None:
@@ -142,7 +142,7 @@ def test_pack(make: Make, binary: str, shards: Path, tmp_path: Path) -> None:
     urls = str(shards / "train-{0000..0003}.tar")
     out = tmp_path / "packed"
     subprocess.run([binary, "pack", urls, str(out), "--images", "keep"], check=True, capture_output=True)
-    check(make(out, batch_size=7, shuffle=True, seed=1, select=PLAIN), expected(urls))
+    check(make(stoker.open(out).select(*PLAIN), batch_size=7, shuffle=True, seed=1), expected(urls))
 
 
 def test_samples_that_lack_something(make: Make, binary: str, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_zip_of_samples(make: Make, shards: Path, tmp_path: Path) -> None:
             data: Any = tar.extractfile(member)
             with z.open(member.name, "w", force_zip64=True) as f:
                 f.write(data.read())
-    check(make(path, batch_size=4, shuffle=True, select=PLAIN), want)
+    check(make(stoker.open(path).select(*PLAIN), batch_size=4, shuffle=True), want)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -273,20 +273,20 @@ def compressed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp_path: Path) -> None:
     want = expected(str(shards / "train-{0000..0003}.tar"))
-    loader = make(compressed, batch_size=7, shuffle=False, select=PLAIN)
+    loader = make(stoker.open(compressed).select(*PLAIN), batch_size=7, shuffle=False)
     assert loader.num_records == len(want)
     check(loader, want, list(range(len(want))))
     # webdataset reads .gz itself.
     one = str(compressed / "train-0003.tar.gz")
     gz = expected(one)
     assert len(gz) == 12
-    check(make(one, batch_size=5, shuffle=False, select=PLAIN), gz, list(range(12)))
+    check(make(stoker.open(one).select(*PLAIN), batch_size=5, shuffle=False), gz, list(range(12)))
     # A restart goes on with the next batch.
-    loader = make(compressed, batch_size=5, shuffle=False, select=PLAIN)
+    loader = make(stoker.open(compressed).select(*PLAIN), batch_size=5, shuffle=False)
     it = iter(loader)
     head = [batch.index.tolist() for _, batch in zip(range(3), it, strict=False)]
     state = loader.state_dict()
-    again = make(compressed, batch_size=5, shuffle=False, select=PLAIN)
+    again = make(stoker.open(compressed).select(*PLAIN), batch_size=5, shuffle=False)
     again.load_state_dict(state)
     tail = [n for batch in again for n in batch.index.tolist()]
     assert [n for part in head for n in part] + tail == list(range(len(want)))
@@ -294,7 +294,7 @@ def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp
         make(compressed, batch_size=5, shuffle=True)
     out = tmp_path / "packed"
     subprocess.run([binary, "pack", str(compressed), str(out), "--images", "keep"], check=True, capture_output=True)
-    check(make(out, batch_size=7, shuffle=True, seed=1, select=PLAIN), want)
+    check(make(stoker.open(out).select(*PLAIN), batch_size=7, shuffle=True, seed=1), want)
 
 
 @pytest.mark.parametrize("how", ["gz", "zst"])

@@ -96,7 +96,7 @@ def test_qmnist(make: Make, binary: str, tmp_path: Path) -> None:
     reference = datasets.QMNIST(tmp_path, what="train")
     agree(make, binary, str(raw), reference, tmp_path, reference.classes)
     whole = datasets.QMNIST(tmp_path, what="train", compat=False)
-    for batch in make(str(raw), batch_size=5, select=["labels"]):
+    for batch in make(stoker.open(str(raw)).select("labels"), batch_size=5):
         for i, number in enumerate(batch.index.tolist()):
             assert batch.labels[i].tolist() == whole[number][1].tolist()
 
@@ -188,7 +188,7 @@ def test_cifar(make: Make, binary: str, tmp_path: Path, monkeypatch: Any, form: 
         with open(folder / "test", "rb") as f:
             coarse = pickle.load(f, encoding="latin1")["coarse_labels"]
         for source in (folder, tmp_path / "binary"):
-            loader = make(f"{source}?split=test", batch_size=4, select=["coarse_label"])
+            loader = make(stoker.open(f"{source}?split=test").select("coarse_label"), batch_size=4)
             for batch in loader:
                 assert batch.coarse_label.tolist() == [coarse[i] for i in batch.index.tolist()]
             assert loader.info["classes"]["coarse_label"][19] == "coarse 19"

@@ -103,10 +103,9 @@ def test_max_tokens(make: Make, source: Path) -> None:
     ):
         make(source, 64, bucket=stoker.Buckets("tokens", max_tokens=100), transforms={"tokens": stoker.Padded()})
     short = make(
-        source,
+        stoker.open(source).where("tokens.length <= 100"),
         64,
         bucket=stoker.Buckets("tokens", max_tokens=100),
-        where="tokens.length <= 100",
         transforms={"tokens": stoker.Padded()},
     )
     assert sorted(i for b in short for i in b.n.tolist()) == [i for i, n in enumerate(LENGTHS) if n <= 100]

@@ -93,7 +93,6 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "layout": "NHWC",
         "apply_orientation": False,
         "sequence": None,
-        "view": {},
         "pad": {},
         "bucket": None,
     }

@@ -113,7 +113,7 @@ def test_instances(make: Make, instances: str, api: Any) -> None:
     """Every record is what pycocotools has: boxes, classes, areas, crowds, key points and outlines."""
     names = ["boxes", "labels", "iscrowd", "area", "keypoints", "visibility", "instances", "image_id"]
     sizes = {i["id"]: (i["height"], i["width"]) for i in api.loadImgs(api.getImgIds())}
-    loader = make(instances, batch_size=8, select=names)
+    loader = make(stoker.open(instances).select(*names), batch_size=8)
     assert loader.classes == NAMES
     ids = [1, 18, 90]
     seen = []
@@ -168,7 +168,9 @@ def test_masks(make: Make, coco: Path, api: Any, masks: str) -> None:
 
 def test_captions(make: Make, coco: Path) -> None:
     """Captions are lists for each image, in the order of the file."""
-    loader = make(coco / "annotations" / "captions_val2017.json", batch_size=8, select=["captions", "image_id"])
+    loader = make(
+        stoker.open(coco / "annotations" / "captions_val2017.json").select("captions", "image_id"), batch_size=8
+    )
     assert len(loader) == COUNT / 8
     for i, (batch, row) in enumerate(rows(loader)):
         assert json.loads(batch.captions[row]) == [f'"{i}" läuft {k}' for k in range(i % 4)]
@@ -241,7 +243,7 @@ def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> No
     """Every record is what ElementTree reads."""
     source = str(voc) if how == "as it is" else str(packed(binary, voc, tmp_path / "pack"))
     names = ["boxes", "labels", "difficult", "truncated"]
-    loader = make(source, batch_size=8, select=names)
+    loader = make(stoker.open(source).select(*names), batch_size=8)
     assert loader.formats == {"boxes": "XYXY"} and len(loader.classes) == 20
     n = objects = 0
     for i, (batch, row) in enumerate(rows(loader)):
@@ -254,7 +256,7 @@ def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> No
             assert batch[flag][row].tolist() == [int(o.findtext(flag, "")) for o in found]
         n, objects = n + 1, objects + len(found)
     assert n == COUNT and objects > 20
-    assert len(make(voc, batch_size=1, split="train", select=names)) == 14
+    assert len(make(stoker.open(voc)["train"].select(*names), batch_size=1)) == 14
 
 
 @pytest.mark.parametrize(("masks", "folder"), [("classes", "SegmentationClass"), ("instances", "SegmentationObject")])
@@ -300,7 +302,7 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
     loader = make(source, batch_size=8, transforms={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
     assert loader.formats == {"boxes": "CXCYWH"} and loader.classes == NAMES
-    plain = make(source, batch_size=8, select=["boxes", "labels", "instances"])
+    plain = make(stoker.open(source).select("boxes", "labels", "instances"), batch_size=8)
     for i, (batch, row) in enumerate(rows(plain)):
         path = yolo / f"labels/train/{i:04}.txt"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
@@ -319,7 +321,7 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     assert i == COUNT - 1
     for i, (batch, row) in enumerate(rows(loader)):
         assert batch.mask[row].max() <= i % 4
-    assert len(make(yolo, batch_size=1, split="val", select=["labels"])) == 5
+    assert len(make(stoker.open(yolo)["val"].select("labels"), batch_size=1)) == 5
 
 
 def own_masks(kind: str, root: Path, i: int) -> np.ndarray:

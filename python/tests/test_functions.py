@@ -445,10 +445,10 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
             for method in ("forkserver", "spawn"):
                 multiprocessing.set_start_method(method, force=True)
                 for function in (lambda r: {"x": r["label"] + 1}, Local()):
-                    with stoker.Loader(sys.argv[1], 50, select=["label"], map=function, workers=2) as loader:
+                    with stoker.Loader(stoker.open(sys.argv[1]).select("label"), 50, map=function, workers=2) as loader:
                         print(sum(int(b.x.sum()) for b in loader))
             lock = multiprocessing.Lock()
-            with stoker.Loader(sys.argv[1], 50, select=["label"], map=lambda r: lock, workers=1) as loader:
+            with stoker.Loader(stoker.open(sys.argv[1]).select("label"), 50, map=lambda r: lock, workers=1) as loader:
                 try:
                     list(loader)
                 except stoker.ConfigError as error:
@@ -478,7 +478,7 @@ def test_a_script_without_a_guard(pack: Path, tmp_path: Path, method: str) -> No
         import stoker
         print("top", flush=True)
         multiprocessing.set_start_method({method!r}, force=True)
-        list(stoker.Loader(sys.argv[1], 50, select=["label"], map=str, workers=1))
+        list(stoker.Loader(stoker.open(sys.argv[1]).select("label"), 50, map=str, workers=1))
     """)
     )
     env = {**os.environ, "PYTHONPATH": SOURCE}

@@ -53,7 +53,7 @@ def runs(row: dict[str, Any], name: str, dtype: str) -> Any:
 
 def test_every_plain_kind(make: Make, rows: list[dict[str, Any]]) -> None:
     seen = 0
-    loader = make(PACK, batch_size=4, shuffle=True, seed=1, select=PLAIN)
+    loader = make(stoker.open(PACK).select(*PLAIN), batch_size=4, shuffle=True, seed=1)
     assert loader.classes == ["a", "b", "c"]
     assert loader.info["classes"]["tags"] == ["sky", "road", "tree"]
     for batch in loader:
@@ -93,8 +93,14 @@ def test_order_and_choice(make: Make) -> None:
     assert "right" not in names
     assert "mask" not in names
     assert names[-4:] == ["label", "count", "weight", "index"]
-    assert next(iter(make(PACK, batch_size=4, select=["caption", "weight"]))).keys() == ["caption", "weight", "index"]
-    assert "caption: text, boxes: float32[ragged, 4]" in repr(make(PACK, batch_size=4, select=["caption", "boxes"]))
+    assert next(iter(make(stoker.open(PACK).select("caption", "weight"), batch_size=4))).keys() == [
+        "caption",
+        "weight",
+        "index",
+    ]
+    assert "caption: text, boxes: float32[ragged, 4]" in repr(
+        make(stoker.open(PACK).select("caption", "boxes"), batch_size=4)
+    )
 
 
 def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
@@ -118,7 +124,7 @@ def test_masks(make: Make, rows: list[dict[str, Any]]) -> None:
 
 def test_torch(make: Make, rows: list[dict[str, Any]]) -> None:
     torch: Any = pytest.importorskip("torch")
-    batch = next(iter(make(PACK, batch_size=9, select=PLAIN, output="torch")))
+    batch = next(iter(make(stoker.open(PACK).select(*PLAIN), batch_size=9, output="torch")))
     assert batch.caption.tolist() == [r["caption"] for r in rows]
     assert batch.weight.dtype == torch.float64
     assert batch.document.dtype == torch.uint32
@@ -130,7 +136,7 @@ def test_torch(make: Make, rows: list[dict[str, Any]]) -> None:
 
 
 def test_batches_outlive_the_loader(make: Make, rows: list[dict[str, Any]]) -> None:
-    loader = make(PACK, batch_size=9, select=PLAIN)
+    loader = make(stoker.open(PACK).select(*PLAIN), batch_size=9)
     batch = next(iter(loader))
     kept, words = batch.copy(), batch.caption[2:5]
     assert loader.stats()["held"] == 1
@@ -147,7 +153,7 @@ def test_refused(make: Make) -> None:
     with pytest.raises(stoker.ConfigError, match=r'field "caption" is text, which takes no operations'):
         make(PACK, batch_size=4, transforms={"caption": [T.CenterCrop(5)]})
     with pytest.raises(stoker.ConfigError, match=r'no field "captoin"; did you mean "caption"\?'):
-        make(PACK, batch_size=4, select=["captoin"])
+        make(stoker.open(PACK).select("captoin"), batch_size=4)
     with pytest.raises(
         stoker.ConfigError, match=r'follow is "lfet", and there is no such output; did you mean "left"\?'
     ):

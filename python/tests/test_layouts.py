@@ -27,7 +27,7 @@ def test_npz_with_splits(make: Make, tmp_path: Path, save: Callable[..., None]) 
         stoker.StokerError, match=r"it has the splits train and test: choose one, .*set.npz\?split=train'"
     ):
         make(tmp_path / "set.npz", 4)
-    for batch in make(tmp_path / "set.npz", 5, shuffle=True, split="train"):
+    for batch in make(stoker.open(tmp_path / "set.npz")["train"], 5, shuffle=True):
         assert (batch.x == x[batch.index]).all()
         assert (batch.y == y[batch.index]).all()
     test = make(
@@ -96,7 +96,7 @@ def test_packed_images_of_several_sizes_are_refused_when_opened(make: Make, bina
     subprocess.run([binary, "pack", tmp_path / "photos", tmp_path / "pack"], check=True, capture_output=True)
     with pytest.raises(stoker.StokerError, match=r"a/5.png.*has 21x14 pixels, and that of the first record.*a/0.png"):
         make(tmp_path / "pack", 2)
-    few = make(tmp_path / "pack", 2, where="image.width == 20")
+    few = make(stoker.open(tmp_path / "pack").where("image.width == 20"), 2)
     assert next(iter(few)).image.shape == (2, 14, 20, 3)
 
 
@@ -114,14 +114,17 @@ def test_folder_with_splits(make: Make, tmp_path: Path) -> None:
     with pytest.raises(stoker.StokerError, match=r"has the splits train, Val and test: choose one, .*\?split=train"):
         make(tmp_path / "photos", 2)
     for split, labels in {"train": [0, 2], "val": [1, 2]}.items():
-        for loader in (make(tmp_path / "photos", 2, split=split), make(f"{tmp_path / 'photos'}?split={split}", 2)):
+        for loader in (
+            make(stoker.open(tmp_path / "photos")[split], 2),
+            make(f"{tmp_path / 'photos'}?split={split}", 2),
+        ):
             assert next(iter(loader)).label.tolist() == labels
             assert loader.classes == ["a", "b", "c"]
-    with make(tmp_path / "photos", 1, split="test") as loader:
+    with make(stoker.open(tmp_path / "photos")["test"], 1) as loader:
         assert [b.image.max() for b in loader] == [4]
         assert "label" not in next(iter(loader))
     # Parts of one split, by number.
-    assert len(list(make(f"{tmp_path / 'photos'}?split=train", 1, split="train:0.5,rest:0.5", part="rest"))) == 1
+    assert len(list(make(stoker.open(f"{tmp_path / 'photos'}?split=train").split(0.5, 0.5)[1], 1))) == 1
 
 
 def test_pairs_are_named(make: Make, tmp_path: Path) -> None:

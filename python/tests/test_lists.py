@@ -33,7 +33,7 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.arange(8))
     loader = make(tmp_path / "x.npy", batch_size=4, on_error="skip")
     # Only DataLoader gives the order itself, and crashes of earlier engines give the others.
-    internal = {"order", "crashed", "suspects"}
+    internal = {"order", "crashed", "suspects", "view", "sequence"}
     assert sorted({*loader._epochs.config, *internal}) == sorted(engine["options"])
     # Each is an argument of the loader, under this or another name, or comes from the environment.
     elsewhere = {
@@ -41,9 +41,7 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
         "pad": "transforms",
         "layout": "transforms",
         "local_world_size": "ranks",
-        "sequence": "sequence_length",
         "window": "shuffle",
-        "view": "where",
         **dict.fromkeys(stoker.Cache().to_config(), "cache"),
         **dict.fromkeys(stoker.Limits().to_config(), "limits"),
         **dict.fromkeys(("rank", "world_size", "uneven"), "ranks"),

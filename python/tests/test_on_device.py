@@ -242,7 +242,6 @@ def test_behind_functions(make: Make, photos: Path, fake_device: Fake) -> None:
         ({"device": 3.5}, "device=3.5"),
         ({"device": OnDevice(device="cpu", images="picture")}, "the batch has image, label"),
         ({"device": OnDevice(device="cpu", mixup=1, labels="x")}, "no label 'x'"),
-        ({"device": OnDevice(device="cpu"), "select": ["label"], "transforms": None}, "is for images"),
         ({"device": OnDevice(device="cpu"), "batch_map": double}, "name images="),
     ],
 )

@@ -160,7 +160,7 @@ def test_resolutions(make: Make, binary: str, photos: Path, tmp_path: Path) -> N
     state = None
     whole = {side: list(loader) for side, loader in kinds.items()}
     for k, side in enumerate((32, 48, 64)):
-        loader = make(out, resolution=f"{side}x{side}", **options)
+        loader = make(stoker.open(out).resolution(f"{side}x{side}"), **options)
         if state is not None:
             loader.load_state_dict(state)
         batches = iter(loader)
@@ -169,17 +169,17 @@ def test_resolutions(make: Make, binary: str, photos: Path, tmp_path: Path) -> N
             assert np.array_equal(got.image, want.image) and np.array_equal(got.index, want.index)
         state = loader.state_dict()
     with pytest.raises(stoker.StokerError, match="has its images at 32x32, 48x48, 64x64"):
-        make(out, 20, resolution=40)
+        make(stoker.open(out).resolution(40), 20)
 
 
 def test_dedupe(make: Make, tmp_path: Path) -> None:
     source = tmp_path / "t.csv"
     source.write_text("n,text\n" + "".join(f"{i % 90},text {i % 70}\n" for i in range(500)))
-    texts = [str(t) for b in make(source, 7, drop_last=False, dedupe=["text"]) for t in b.text]
+    texts = [str(t) for b in make(stoker.open(source).dedupe("text"), 7, drop_last=False) for t in b.text]
     assert texts == [f"text {i}" for i in range(70)]
-    assert sum(len(b.n) for b in make(source, 7, drop_last=False, dedupe=True)) == 500
+    assert sum(len(b.n) for b in make(stoker.open(source).dedupe(), 7, drop_last=False)) == 500
     with pytest.raises(stoker.StokerError, match="dedupe"):
-        make(source, 7, dedupe="text")
+        make(stoker.open(source).dedupe(*"text"), 7)
 
 
 def test_variants(make: Make, tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ def test_as_pandas_makes_them(make: Make, binary: str, source: Path, tmp_path: P
         ]
     ).astype(np.float32)
     code = np.column_stack([pd.Categorical(table.city).codes + 1, pd.Categorical(table.rooms).codes + 1])
-    loader = make(source, 64, tensors=TENSORS)
+    loader = make(stoker.open(source).tensors(TENSORS), 64)
     assert [f["name"] for f in loader.info["arrays"]][:3] == ["code", "plain", "x"]
     made = read(loader, "x")
     assert made.dtype == np.float32
     np.testing.assert_allclose(made, x, rtol=1e-6, atol=1e-6)
     assert read(loader, "code").tolist() == code.tolist()
-    assert read(make(source, 64, tensors=TENSORS, shuffle=True), "plain").dtype == np.int64
+    assert read(make(stoker.open(source).tensors(TENSORS), 64, shuffle=True), "plain").dtype == np.int64
     assert sorted(map(tuple, read(loader, "plain").tolist())) == sorted(zip(table.rooms, table.id, strict=True))
     # Packed, they are the same to the bit, and the pack says what they are made of.
     pack = packed(binary, source, tmp_path / "p", *FLAGS)
@@ -109,7 +109,7 @@ def test_as_pandas_makes_them(make: Make, binary: str, source: Path, tmp_path: P
     assert about["age"]["mean"][0] == pytest.approx(table.age.mean()) and about["age"]["fill"] == about["age"]["mean"]
     # The columns themselves are left out, unless they are asked for.
     assert set(fields) == {"x", "code", "id"}
-    both = make(source, 64, tensors={"x": ["age"]}, select=["x", "age"])
+    both = make(f'{source}#tensors={{"x": ["age"]}}&select=x,age', 64)
     assert np.array_equal(read(both, "age").astype(np.float32), read(both, "age").astype(np.float32), equal_nan=True)
     assert np.isnan(read(both, "age")).sum() == table.age.isna().sum() and not np.isnan(read(both, "x")).any()
 
@@ -117,9 +117,9 @@ def test_as_pandas_makes_them(make: Make, binary: str, source: Path, tmp_path: P
 def test_missing_numbers(make: Make, source: Path) -> None:
     age = frame().age
     for how, value in {"age": age.mean(), "age:fill=-1.5": -1.5, "age:fill=none": np.nan}.items():
-        made = read(make(source, 64, tensors={"x": [how]}), "x")[:, 0]
+        made = read(make(stoker.open(source).tensors({"x": [how]}), 64), "x")[:, 0]
         np.testing.assert_allclose(made, age.fillna(value).to_numpy(np.float32), rtol=1e-6)
-    given = make(source, 64, tensors={"x": [stoker.Column("age", mean=40, std=12, fill=40.0, flag=True)]})
+    given = make(stoker.open(source).tensors({"x": [stoker.Column("age", mean=40, std=12, fill=40.0, flag=True)]}), 64)
     np.testing.assert_allclose(
         read(given, "x"),
         np.column_stack([(age.fillna(40) - 40) / 12, age.isna()]).astype(np.float32),
@@ -135,7 +135,7 @@ def test_other_rows_get_the_same_codes(make: Make, binary: str, tmp_path: Path) 
     other.loc[0, "city"] = "Rome"
     other.to_csv(tmp_path / "test.csv", index=False)
     pack = packed(binary, tmp_path / "train.csv", tmp_path / "p", *FLAGS)
-    made = make(tmp_path / "test.csv", 64, tensors_of=pack)
+    made = make(stoker.open(tmp_path / "test.csv").tensors(of=pack), 64)
     expected = read(make(pack, 64), "x")[:50].copy()
     expected[0, 3:7] = 0  # a city that was not there
     assert np.array_equal(read(made, "x"), expected)
@@ -153,13 +153,13 @@ def test_other_rows_get_the_same_codes(make: Make, binary: str, tmp_path: Path) 
     )
     assert done.returncode and "--tensors-of" in done.stderr
     with pytest.raises(stoker.StokerError, match="has no tensors made of columns"):
-        make(tmp_path / "test.csv", 8, tensors_of=tmp_path / "train.csv")
+        make(stoker.open(tmp_path / "test.csv").tensors(of=tmp_path / "train.csv"), 8)
 
 
 def test_most_frequent_and_all_others(make: Make, source: Path) -> None:
     table = frame()
     most = sorted(table.city.value_counts().index[:2])
-    loader = make(source, 64, tensors={"x": ["city:code:top=2"], "rest": ["*:normalize"]})
+    loader = make(stoker.open(source).tensors({"x": ["city:code:top=2"], "rest": ["*:normalize"]}), 64)
     want = table.city.map({name: i + 1 for i, name in enumerate(most)}).fillna(0)
     assert read(loader, "x")[:, 0].tolist() == want.tolist()
     np.testing.assert_allclose(
@@ -170,13 +170,8 @@ def test_most_frequent_and_all_others(make: Make, source: Path) -> None:
     )
     # Statistics are of what `where` leaves, and the same in all parts of a split.
     some = table[table.id < 100]
-    parts = [
-        read(
-            make(source, 64, where="id < 100", split="a:0.5,b:0.5", part=p, tensors={"x": ["income:normalize", "id"]}),
-            "x",
-        )
-        for p in "ab"
-    ]
+    of_some = stoker.open(source).where("id < 100").tensors({"x": ["income:normalize", "id"]})
+    parts = [read(make(p, 64), "x") for p in of_some.split(0.5, 0.5)]
     made = np.concatenate(parts)
     np.testing.assert_allclose(made[np.argsort(made[:, 1]), 0], normalised(some.income), rtol=1e-5, atol=1e-6)
 
@@ -193,7 +188,7 @@ def test_of_what_python_has(make: Make, tmp_path: Path) -> None:
     assert read(loader, "y")[:, 0].tolist() == table.rooms.tolist()
     assert stoker.pack(rows, tmp_path / "p", tensors=tensors, workers=0).unchanged
     # Arrays of one axis are as many columns; those of a pack are normalised when they are loaded.
-    again = read(make(tmp_path / "p", 64, tensors={"z": ["x:normalize"]}), "z")
+    again = read(make(stoker.open(tmp_path / "p").tensors({"z": ["x:normalize"]}), 64), "z")
     np.testing.assert_allclose(again.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(again.std(0), 1, atol=1e-4)
 
@@ -216,5 +211,5 @@ def test_of_what_python_has(make: Make, tmp_path: Path) -> None:
 def test_refusals(make: Make, tmp_path: Path, tensors: Any, says: str) -> None:
     frame().to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(stoker.StokerError) as error:
-        make(tmp_path / "t.csv", 8, tensors=tensors)
+        make(stoker.open(tmp_path / "t.csv").tensors(tensors), 8)
     assert says in str(error.value) and "\n" not in str(error.value)

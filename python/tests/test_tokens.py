@@ -67,7 +67,7 @@ def test_nanogpt(make: Make, tmp_path: Path) -> None:
         assert np.array_equal(doc, tokens[a:z])
     # As nanoGPT takes them.
     for name in ("train.bin", "llmc.bin", "tokens.npy"):
-        loader = make(tmp_path / name, batch_size=3, sequence_length=32, sequence_dtype="int64")
+        loader = make(stoker.open(tmp_path / name).sequences(32, dtype="int64"), batch_size=3)
         assert loader.info["sequences"]["dropped"] == len(tokens) - 32 * loader.num_records
         for x, y in loader:
             assert x.dtype == y.dtype == np.int64
@@ -75,7 +75,7 @@ def test_nanogpt(make: Make, tmp_path: Path) -> None:
         x = np.concatenate([b.input.copy() for b in loader])
         assert np.array_equal(x.ravel(), tokens[: x.size])
     (tmp_path / "tokens.npy").unlink()
-    assert make(tmp_path, batch_size=1, sequence_length=40).info["sequences"]["documents"] == 3
+    assert make(stoker.open(tmp_path).sequences(40), batch_size=1).info["sequences"]["documents"] == 3
 
 
 def corpora(binary: str, tmp_path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -105,15 +105,16 @@ def rows(loader: stoker.Loader) -> dict[int, dict[str, Any]]:
 def test_sequences_are_the_same_however_they_are_loaded(make: Make, binary: str, tmp_path: Path, packing: str) -> None:
     docs, sources = corpora(binary, tmp_path)
     options: dict[str, Any] = {
-        "sequence_length": 48,
-        "sequence_packing": packing,
-        "sequence_fields": ["position_ids", "document_ids", "cu_seqlens", "loss_mask"],
-        "shuffle": True,
-        "seed": 9,
+        "packing": packing,
+        "fields": ["position_ids", "document_ids", "cu_seqlens", "loss_mask"],
     }
+
+    def load(source: Any, length: int = 48, **more: Any) -> stoker.Loader:
+        return make(stoker.open(source).sequences(length, **options), shuffle=True, seed=9, **more)
+
     want = None
     for source in sources.values():
-        loader = make(source, batch_size=5, **options)
+        loader = load(source, batch_size=5)
         first, second = rows(loader), rows(loader)
         assert first != second
         want = want or (first, second)
@@ -124,26 +125,26 @@ def test_sequences_are_the_same_however_they_are_loaded(make: Make, binary: str,
     assert want is not None
     parts: dict[int, Any] = {}
     for rank in range(3):
-        parts |= rows(make(sources["pack"], batch_size=2, ranks=stoker.Ranks(rank, 3), threads=1, **options))
+        parts |= rows(load(sources["pack"], batch_size=2, ranks=stoker.Ranks(rank, 3), threads=1))
     assert parts == want[0]
     # Resumed in the second epoch, with another batch size.
-    loader = make(sources["arrow"], batch_size=4, **options)
+    loader = load(sources["arrow"], batch_size=4)
     rows(loader)
     it = iter(loader)
     begun = {int(i) for _ in range(2) for i in next(it).index}
     state = json.loads(json.dumps(loader.state_dict()))
-    other = make(sources["arrow"], batch_size=3, **options)
+    other = load(sources["arrow"], batch_size=3)
     other.load_state_dict(state)
     rest = rows(other)
     assert rest == {i: r for i, r in want[1].items() if i not in begun}
     with pytest.raises(stoker.StokerError, match="other data"):
-        make(sources["arrow"], batch_size=3, **{**options, "sequence_length": 47}).load_state_dict(state)
+        load(sources["arrow"], 47, batch_size=3).load_state_dict(state)
 
 
 def test_a_shard_of_arrays(make: Make, tmp_path: Path) -> None:
     for i in range(3):
         np.save(tmp_path / f"shard_{i}.npy", np.arange(100 * i, 100 * i + 50 + i, dtype=np.uint16))
-    loader = make(tmp_path, batch_size=4, sequence_length=10, sequence_shift=False)
+    loader = make(stoker.open(tmp_path).sequences(10, shift=False), batch_size=4)
     tokens = np.concatenate([b.tokens.copy().ravel() for b in loader])
     want = np.concatenate([np.arange(100 * i, 100 * i + 50 + i) for i in range(3)])
     assert np.array_equal(tokens, want[:150])
@@ -153,10 +154,8 @@ def test_a_shard_of_arrays(make: Make, tmp_path: Path) -> None:
 def test_torch(make: Make, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     write_megatron(tmp_path / "c", documents(40, "<i4"), 4)
-    loader = make(
-        tmp_path / "c.bin", batch_size=4, sequence_length=16, sequence_dtype="int64", output="torch",
-        sequence_packing="best-fit", sequence_fields=["cu_seqlens"],
-    )  # fmt: skip
+    data = stoker.open(tmp_path / "c.bin").sequences(16, packing="best-fit", fields=["cu_seqlens"], dtype="int64")
+    loader = make(data, batch_size=4, output="torch")
     for batch in loader:
         assert batch.input.dtype == torch.int64 and batch.loss_mask.dtype == torch.bool
         table = torch.nn.functional.embedding(batch.input, torch.zeros(5000, 2))
@@ -169,17 +168,16 @@ def test_refused(make: Make, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n1\n2\n")
     source = tmp_path / "train.bin"
     for message, options in {
-        "need sequence_length=": {"sequence_fields": ["loss_mask"]},
-        "less than one sequence of 200": {"sequence_length": 200},
-        "unknown packing": {"sequence_length": 20, "sequence_packing": "first"},
-        "sequences have no field": {"sequence_length": 20, "sequence_fields": ["mask"]},
-        "must be a list of names": {"sequence_length": 20, "sequence_fields": "loss_mask"},
-        'cannot be "float32"': {"sequence_length": 20, "sequence_dtype": "float32"},
+        "less than one sequence of 200": {"length": 200},
+        "unknown packing": {"length": 20, "packing": "first"},
+        "sequences have no field": {"length": 20, "fields": ["mask"]},
+        "must be a list of names": {"length": 20, "fields": "loss_mask"},
+        'cannot be "float32"': {"length": 20, "dtype": "float32"},
     }.items():
         with pytest.raises(stoker.ConfigError, match=message):
-            make(source, batch_size=1, **options)
+            make(stoker.open(source).sequences(**options), batch_size=1)
     with pytest.raises(stoker.StokerError, match="no field of tokens"):
-        make(tmp_path / "x.csv", batch_size=1, sequence_length=5)
+        make(stoker.open(tmp_path / "x.csv").sequences(5), batch_size=1)
 
 
 def test_bad_sequences_are_replaced(make: Make, tmp_path: Path) -> None:
@@ -187,11 +185,8 @@ def test_bad_sequences_are_replaced(make: Make, tmp_path: Path) -> None:
     tokens[215] = 2**31  # of sequence 21
     tokens.tofile(tmp_path / "x.bin")
     loader = make(
-        f"{tmp_path}/x.bin?dtype=uint32",
+        stoker.open(f"{tmp_path}/x.bin?dtype=uint32").sequences(10, shift=False, dtype="int32"),
         batch_size=9,
-        sequence_length=10,
-        sequence_shift=False,
-        sequence_dtype="int32",
         on_error="skip",
     )
     for _ in range(2):  # in the second epoch as in the first

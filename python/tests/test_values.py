@@ -228,5 +228,5 @@ def test_refused(make: Make, files: Path, tokens: Path) -> None:
         make(f"{tokens}?window=64", batch_size=1 << 20, limits=stoker.Limits(memory="64MB"))
     with pytest.raises(stoker.ConfigError, match="window"):
         make(f"{tokens}?window=zero", batch_size=5)
-    assert "data: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, select=["data"]))
+    assert "data: uint8[ragged]" in repr(make(stoker.open(f"files:{files}").select("data"), batch_size=5))
     assert "raw: uint8[ragged]" in repr(make(f"files:{files}", batch_size=5, transforms={"raw": stoker.Field("data")}))

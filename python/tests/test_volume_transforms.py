@@ -177,10 +177,10 @@ def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
         assert not np.array_equal(got[-1][0], got[-1][1])
         assert np.array_equal(got[-1], got[0]), url
     view = stoker.Loader(
-        str(tmp_path / "a"), batch_size=4, transforms={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
+        stoker.open(str(tmp_path / "a")).split(0.5, 0.5)[0], batch_size=4, transforms={"volume": ops}, seed=5
     )
     other = stoker.Loader(
-        str(tmp_path / "packed"), batch_size=4, transforms={"volume": ops}, split="x:0.5,y:0.5", part="x", seed=5
+        stoker.open(str(tmp_path / "packed")).split(0.5, 0.5)[0], batch_size=4, transforms={"volume": ops}, seed=5
     )
     for x, y in zip(view, other, strict=True):
         assert np.array_equal(x.volume, y.volume)

@@ -251,7 +251,7 @@ def test_refusals(make: Make, coco: Path) -> None:
         with pytest.raises(stoker.ConfigError, match=says):
             make(url, 4, transforms={"image": list(ops), "boxes": []})
     with pytest.raises(stoker.ConfigError, match="the batch has none"):
-        make(url, 4, transforms={"image": crop}, select=["image"])
+        make(stoker.open(url).select("image"), 4, transforms={"image": crop})
     for wrong in (
         lambda: st.RandomPerspective(1.5),
         lambda: st.ElasticTransform(sigma=-1.0),

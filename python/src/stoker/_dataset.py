@@ -11,7 +11,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,13 @@ from ._reader import FieldInfo, Info, Place, Record
 from ._surface import VIEW_KEYS
 
 if TYPE_CHECKING:
+    from ._batch import Batch
     from ._columns import Column
+    from ._fields import FieldSpec
+    from ._fused import OnDevice
     from ._loader import Loader
+    from ._options import Cache, Limits, OnError, Ranks
+    from ._pad import Buckets
 
 Rows = range | npt.NDArray[np.int64]
 
@@ -433,11 +438,56 @@ class Dataset:
             raise ConfigError(f"map({function!r:.60}): it must be a function")
         return self._new(maps=(*self._maps, function))
 
-    def loader(self, batch_size: int = 1, **options: Any) -> Loader:
-        """Return a :class:`stoker.Loader` of this dataset; it takes the arguments of ``stoker.Loader``."""
+    @public
+    def loader(
+        self,
+        batch_size: int = 1,
+        *,
+        shuffle: bool | str = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        bucket: Buckets | str | None = None,
+        transforms: Mapping[str, FieldSpec] | None = None,
+        output: Literal["numpy", "torch"] = "numpy",
+        device: str | OnDevice | Any = None,
+        map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
+        batch_map: Callable[[Batch], Any] | None = None,
+        workers: int | None = None,
+        threads: int | None = None,
+        cache: bool | Literal["auto"] | Cache = "auto",
+        limits: Limits | None = None,
+        ranks: Ranks | None = None,
+        on_error: Literal["raise", "skip"] | OnError = "raise",
+        apply_orientation: bool = False,
+    ) -> Loader:
+        """Return a :class:`stoker.Loader` of this dataset; the arguments are those of ``stoker.Loader``.
+
+        ::
+
+            loader = data.loader(batch_size=256, shuffle=True, transforms={"image": [T.RandomResizedCrop(224)]})
+        """
         from ._loader import Loader
 
-        return Loader(self, batch_size, **options)
+        return Loader(
+            self,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            bucket=bucket,
+            transforms=transforms,
+            output=output,
+            device=device,
+            map=map,
+            batch_map=batch_map,
+            workers=workers,
+            threads=threads,
+            cache=cache,
+            limits=limits,
+            ranks=ranks,
+            on_error=on_error,
+            apply_orientation=apply_orientation,
+        )
 
     # --- inside ------------------------------------------------------------
 

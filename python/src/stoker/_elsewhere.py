@@ -50,6 +50,11 @@ ARGUMENTS: dict[str, str] = {
     "on_device": "use device=stoker.OnDevice(...)",
     "layout": 'use stoker.Field("image", [...], layout=...) in transforms=',
     "pad": "use transforms={NAME: stoker.Padded(...)}",
+    **{
+        name: f"views are methods of a dataset: stoker.open(path).{name}(...)"
+        for name in ("where", "split", "select", "drop", "rename", "kinds", "resolution", "dedupe", "tensors")
+    },
+    "sequence_length": "use stoker.open(path).sequences(length)",
     "socket": "set STOKER_SOCKET in the environment",
     "cache_dir": "use cache=stoker.Cache(dir=...)",
     "cache_limit": "use cache=stoker.Cache(limit=...)",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _columns, _device, _fields, _map, _options, _state, _view
+from . import _device, _fields, _map, _options, _state
 from ._batch import Batch
-from ._columns import Column
 from ._connection import Position
 from ._dataset import Dataset
 from ._distributed import found_rank, local_world_size
@@ -98,37 +96,6 @@ class Loader:
             ``stoker.OnError`` sets how many records may be bad, a file that lists them, or another copy to read from.
         apply_orientation: turn images as their EXIF orientation says. Default: leave them as
             they are stored, as torchvision does.
-        where: an expression; records for which it does not hold are left out: ``"label < 10 and width >= 224"``.
-        split: cut the records into parts, ``"train:0.9,val:0.1"`` or a dict, of which ``part`` is the one that is
-            wanted. Of data with parts of its own (CIFAR) it may be one of their names.
-        part: name of the part of ``split``.
-        split_seed: decides which records go to which part.
-        stratify: a field of which each value is in all parts of ``split`` alike.
-        group: a field of which all records with the same value are in one part; ``"folder"``: all of a folder.
-        select: the fields that there are, in this order; ``drop`` leaves some out.
-        drop: fields that are left out.
-        rename: other names for fields, ``{"cls": "label"}``.
-        kinds: what fields are taken for, ``{"cls": "label"}``.
-        resolution: that of images, of a pack that was made with several (``--resize 128,192,256``); the largest one by
-            default. States go from one to another.
-        dedupe: leave out records that are as one before in these fields, or in all of them (``True``). All of them are
-            read once for that when the loader is made.
-        tensors: columns of a table that become one array, ``{"x": ["age:normalize", "city:onehot"], "y": ["income"]}``:
-            see ``stoker.Column``. The fields that they are made of are left out unless ``select`` names them. What has
-            to be known of all records (means, vocabularies) is found out once, of those for which ``where`` holds,
-            before ``split``.
-        tensors_of: a pack or another source with tensors: the same are made here, with its means and vocabularies.
-        sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
-            records: ``input`` and, one token further, ``target``. Nothing is written for it. ``info["sequences"]``
-            says what came of the documents, with what is dropped or padded.
-        sequence_packing: ``"stream"`` (default): documents one behind the other, cut into full sequences, every token
-            the input of one sequence in each epoch but for what is left over; or ``"best-fit"``: documents as a whole
-            where they fit, the rest of each sequence padded.
-        sequence_fields: what else a sequence has: ``"position_ids"``, ``"document_ids"`` (-1 is padding),
-            ``"cu_seqlens"`` and ``"loss_mask"``.
-        sequence_shift: without it there is ``tokens`` in the place of ``input`` and ``target``.
-        sequence_dtype: ``"int32"`` or ``"int64"``; by default tokens are as they are stored.
-        sequence_pad: the token that fills up sequences.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -168,26 +135,6 @@ class Loader:
         ranks: Ranks | None = None,
         on_error: Literal["raise", "skip"] | OnError = "raise",
         apply_orientation: bool = False,
-        where: str | None = None,
-        split: str | Mapping[str, float | int | str] | None = None,
-        part: str | None = None,
-        split_seed: int = 0,
-        stratify: str | None = None,
-        group: str | None = None,
-        select: Sequence[str] | None = None,
-        drop: Sequence[str] | None = None,
-        rename: Mapping[str, str] | None = None,
-        kinds: Mapping[str, str] | None = None,
-        resolution: int | str | None = None,
-        dedupe: bool | Sequence[str] = False,
-        tensors: Mapping[str, Sequence[str | Column]] | None = None,
-        tensors_of: str | os.PathLike[str] | None = None,
-        sequence_length: int | None = None,
-        sequence_packing: str = "stream",
-        sequence_fields: Sequence[str] = (),
-        sequence_shift: bool = True,
-        sequence_dtype: str | None = None,
-        sequence_pad: int = 0,
     ) -> None:
         sequences = None
         if isinstance(source, Dataset):
@@ -214,10 +161,6 @@ class Loader:
             "source": self.source,
             "pad": _fields.pads(fields),
             "bucket": parse_bucket(bucket),
-            "view": _view.to_config(
-                where, split, part, split_seed, stratify, group, select, drop, rename, kinds, resolution, dedupe
-            )
-            | _columns.to_view(tensors, tensors_of),
             "batch_size": self.batch_size,
             "shuffle": shuffled,
             "window": window,
@@ -234,10 +177,7 @@ class Loader:
             "outputs": _fields.outputs(fields, layout),
             "layout": layout,
             "apply_orientation": bool(apply_orientation),
-            "sequence": sequences
-            or _options.sequence(
-                sequence_length, sequence_packing, sequence_fields, sequence_shift, sequence_dtype, sequence_pad
-            ),
+            "sequence": sequences,
         }
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
@@ -416,10 +356,3 @@ def _end_feeding(feeder: _device.Feeder, pid: int) -> None:
     """Undo what a forgotten loader has registered; in a forked child it is the parent's."""
     if os.getpid() == pid:
         feeder.close()
-
-
-# A dataset's loader takes what a Loader takes, but for the source.
-_signature = inspect.signature(Loader.__init__)
-Dataset.loader.__signature__ = _signature.replace(  # type: ignore[attr-defined]
-    parameters=[p for name, p in _signature.parameters.items() if name != "source"], return_annotation="Loader"
-)

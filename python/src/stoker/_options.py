@@ -312,21 +312,17 @@ def failing(on_error: Any) -> dict[str, Any]:
 
 def sequence(
     length: Any, packing: str, fields: Sequence[str], shift: bool, dtype: str | None, pad: int
-) -> dict[str, Any] | None:
-    """Return what the engine is told of sequences, None where records are those of the source."""
-    if length is None:
-        if (packing, tuple(fields), shift, dtype, pad) != ("stream", (), True, None, 0):
-            raise ConfigError("options of sequences need sequence_length=, the number of tokens of each")
-        return None
+) -> dict[str, Any]:
+    """Return what the engine is told of sequences."""
     if isinstance(fields, str):
-        raise ConfigError(f"sequence_fields={fields!r} must be a list of names")
+        raise ConfigError(f"sequences: fields={fields!r} must be a list of names")
     return {
-        "length": whole("sequence_length", length, 1),
+        "length": whole("length", length, 1),
         "packing": str(packing),
         "fields": list(fields),
         "no_shift": not shift,
         "dtype": dtype or "",
-        "pad": whole("sequence_pad", pad, -(2**63)),
+        "pad": whole("pad", pad, -(2**63)),
     }
 
 
