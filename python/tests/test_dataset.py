@@ -310,7 +310,9 @@ def test_new_files_are_seen_by_the_next_open(photos: Path, tmp_path: Path) -> No
 def test_signatures(data: stoker.Dataset) -> None:
     ours = inspect.signature(data.loader).parameters
     theirs = inspect.signature(stoker.Loader).parameters
-    assert list(ours) == [name for name in theirs if name != "source"]
+    assert list(ours.values()) == [p for name, p in theirs.items() if name != "source"]
+    with pytest.raises(TypeError, match=r"Dataset.loader has no argument 'timeout'; use limits=stoker.Limits"):
+        data.loader(timeout=3)  # type: ignore[call-arg]
 
 
 def test_an_interrupt_loses_nothing(data: stoker.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

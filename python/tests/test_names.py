@@ -46,6 +46,43 @@ def test_names() -> None:
     assert visible - names <= {"annotations", *frameworks}
 
 
+# The arguments of the public classes and functions with the most of them.
+ARGUMENTS = {
+    "Loader": [
+        "source", "batch_size", "shuffle", "seed", "drop_last", "bucket", "transforms", "output", "device", "map",
+        "batch_map", "workers", "threads", "cache", "limits", "ranks", "on_error", "apply_orientation",
+    ],
+    "Cache": ["disk", "dir", "limit", "memory", "stage", "peers", "peers_self"],
+    "Limits": ["memory", "prefetch", "lookahead", "timeout"],
+    "Ranks": ["rank", "world_size", "uneven"],
+    "OnError": ["action", "max_bad", "quarantine", "repair_from"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments(name: str) -> None:
+    of = getattr(stoker, name)
+    assert list(inspect.signature(of).parameters) == ARGUMENTS[name]
+    documented = set(re.findall(r"^        (\w+): ", of.__doc__.partition("Args:")[2].partition("Raises:")[0], re.M))
+    assert set(ARGUMENTS[name]) == documented
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [("torch", ["DataLoader"]), ("jax", ["batches", "ranks"]), ("keras", ["Dataset"]), ("tf", ["batches", "dataset"])],
+)
+def test_frameworks_export_what_users_need(module: str, names: list[str]) -> None:
+    file = Path(stoker.__file__).parent / ("torch/__init__.py" if module == "torch" else f"{module}.py")
+    tree = ast.parse(file.read_text())
+    listed = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert listed == [names]
+    assert any(isinstance(node, ast.FunctionDef) and node.name == "__dir__" for node in tree.body)
+
+
 def test_names_are_where_they_are_looked_for() -> None:
     """What mypy and editors read is what is imported when it is asked for."""
     tree = ast.parse(Path(stoker.__file__).read_text())

@@ -106,7 +106,7 @@ def test_refused(make: Make, tmp_path: Path) -> None:
         with pytest.raises(stoker.ConfigError, match=text):
             make(f"{source}#{bad}", 8)
     with pytest.raises(TypeError, match=r"stoker.open\(path\).where"):
-        make(stoker.open(source).where("n < 3"), 8)
+        make(source, 8, where="n < 3")
 
 
 def test_command_line(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:

@@ -60,8 +60,6 @@ def open(path: str | os.PathLike[str]) -> Dataset:  # noqa: A001
     Raises:
         ConfigError: path is not a path. Errors of the data are raised when the data is first read.
     """
-    from . import _loader  # noqa: F401 - it gives Dataset.loader its signature
-
     return Dataset(_options.source_url(path), secrets.token_hex(8))
 
 

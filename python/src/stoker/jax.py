@@ -31,6 +31,10 @@ from ._ragged import Ragged, Strings
 __all__ = ["batches", "ranks"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def ranks(sharding: Any) -> Ranks:
     """Return ``ranks=`` for a loader whose rows are sharded so over the processes.
 

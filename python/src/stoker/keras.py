@@ -26,6 +26,10 @@ from ._ragged import Ragged, Strings
 __all__ = ["Dataset"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Dataset(DataAdapter):  # type: ignore[misc]
     """What ``model.fit`` takes as its ``x``; each epoch of Keras is the next epoch of the loader.
 

@@ -30,6 +30,11 @@ from ._ragged import Ragged, Strings
 
 __all__ = ["batches", "dataset"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # So many batches stay with the engine; whoever keeps more, as a long prefetch does, gets copies.
 _KEPT = 2
 

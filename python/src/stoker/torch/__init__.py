@@ -6,6 +6,9 @@ The only part of the package that needs PyTorch; ``import stoker`` does not impo
 from __future__ import annotations
 
 from ._loader import DataLoader
-from ._path import Plan, Row
 
-__all__ = ["DataLoader", "Plan", "Row"]
+__all__ = ["DataLoader"]
+
+
+def __dir__() -> list[str]:
+    return __all__
