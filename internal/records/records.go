@@ -230,9 +230,10 @@ func (s *Server) release(d *kind.RecordDecoder) {
 	d.Close()
 }
 
-// answer does a request. Values go to m.
-func (s *Server) answer(ctx context.Context, r *Request, m *memory) *Answer {
-	o, done, err := s.use(ctx, r)
+// answer does a request. Values go to m. Sources are opened with the context of the server, since other clients may use
+// them, too, and read with that of the client.
+func (s *Server) answer(server, ctx context.Context, r *Request, m *memory) *Answer {
+	o, done, err := s.use(server, r)
 	if err != nil {
 		return &Answer{Error: err.Error()}
 	}

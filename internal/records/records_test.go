@@ -192,3 +192,18 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// A source outlives the client that has opened it.
+func TestAnotherClientReads(t *testing.T) {
+	l := serve(t)
+	path := table(t, "5,five", "-7,seven")
+	first := connect(t, l)
+	if a := first.ask(&Request{URL: path, Records: []int64{0}}); a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	first.conn.Close()
+	second := connect(t, l)
+	if a := second.ask(&Request{URL: path, Records: []int64{1}}); a.Error != "" || second.number(0, 2) != -7 {
+		t.Fatalf("%+v", a)
+	}
+}

@@ -71,6 +71,7 @@ func (s *Server) client(ctx context.Context, conn *net.UnixConn) error {
 	if _, _, err := conn.WriteMsgUnix(make([]byte, 4), unix.UnixRights(int(m.file.Fd())), nil); err != nil {
 		return err
 	}
+	server := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	requests := make(chan *Request)
@@ -98,7 +99,7 @@ func (s *Server) client(ctx context.Context, conn *net.UnixConn) error {
 		case err := <-failed:
 			return err
 		}
-		out, err := json.Marshal(s.answer(ctx, r, m))
+		out, err := json.Marshal(s.answer(server, ctx, r, m))
 		if err != nil {
 			return err
 		}
