@@ -76,6 +76,7 @@ def alike(text: str, language: str) -> str:
     """Returns an output without what differs from run to run: durations, sizes and rates, and in Python fractions."""
     if language == "python":
         return re.sub(r"\d+\.\d+", "#", text).rstrip()
+    text = re.sub(r"\b[0-9a-f]{32}\b", "#", text)
     text = re.sub(r"\d[\d,.:]*\s?(?:[kKMGT]i?B(?:/s)?|ns|us|µs|ms|s|min|h|%)?(?![\w])", "#", text)
     return re.sub(r"[ ]+", " ", text).rstrip()
 
@@ -239,10 +240,10 @@ def main() -> int:
     problems: list[str] = []
     ran = 0
     with tempfile.TemporaryDirectory(prefix="stoker-docs-") as scratch:
-        os.environ["STOKER_CACHE_DIR"] = f"{scratch}/cache"
         data = a.data or docs_data.make(Path(scratch) / "data")
         for i, path in enumerate(pages):
             begin = time.monotonic()
+            os.environ["STOKER_CACHE_DIR"] = f"{scratch}/cache{i}"
             page = Page(path, data, Path(scratch) / f"page{i}")
             signal.alarm(SECONDS)
             text = page.run()

@@ -84,7 +84,8 @@ def boxes(root: Path, pictures: list[bytes]) -> None:
         box = "<bndbox><xmin>11</xmin><ymin>21</ymin><xmax>70</xmax><ymax>70</ymax></bndbox>"
         width, height = Image.open(io.BytesIO(picture)).size
         name = ("cat", "dog")[i % 2]
-        about = f"<filename>{i}.jpg</filename><size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+        size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+        about = f"<filename>{i}.jpg</filename>{size}"
         thing = f"<object><name>{name}</name><difficult>0</difficult><truncated>0</truncated>{box}</object>"
         (root / f"voc/Annotations/{i}.xml").write_text(f"<annotation>{about}{thing}</annotation>")
     names = "".join(f"{i}\n" for i in range(len(pictures)))
