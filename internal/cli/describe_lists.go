@@ -179,7 +179,11 @@ func init() { // and not a variable's value: the list has the commands, and the 
 		}},
 		{"formats", "Formats that can be read, with the parameters of their URLs.", func() any { return readables() }, describeFormats},
 		{"views", "Keys after the # of a URL: which records and fields are read.", func() any { return view.Described }, describeViews},
-		{"options", "Keys of a loader's configuration.", func() any { return pipeline.ConfigKeys() }, words(pipeline.ConfigKeys)},
+		{"options", "Keys of a loader's configuration.", func() any { return pipeline.Options }, func(p *page) {
+			for _, o := range pipeline.Options {
+				p.item(o.Name, 20, o.Doc)
+			}
+		}},
 		{"outputs", "Keys of an array of the batch.", func() any { return transform.OutputKeys() }, words(transform.OutputKeys)},
 		{"kinds", "Kinds of fields.", describedKinds, words(func() []string { return describedKinds().([]string) })},
 		{"dtypes", "Types of elements.", describedTypes, words(func() (all []string) {

@@ -183,7 +183,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if len(data) > maxConfigJSON {
 		return cfg, fmt.Errorf("configuration has %d bytes, more than the limit of %d", len(data), maxConfigJSON)
 	}
-	if err := transform.CheckKeys(data, "configuration", configKeys); err != nil {
+	if err := transform.CheckKeys(data, "configuration", ConfigKeys()); err != nil {
 		return cfg, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -224,14 +224,60 @@ func checkParts(data []byte) error {
 	return nil
 }
 
-var configKeys = []string{
-	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "repair_from", "max_bad", "quarantine", "crashed", "suspects", "timeout", "outputs", "layout", "apply_orientation", "sequence",
-	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
+// Option describes a key of the JSON form.
+type Option struct {
+	Name string `json:"name"`
+	Doc  string `json:"doc"`
+}
+
+// Options lists the keys of the JSON form.
+var Options = []Option{
+	{"source", "The path or URL of the data."},
+	{"view", "The records and fields to read: see views."},
+	{"outputs", "The arrays of a batch that are made of images, audio, volumes and the like: see outputs."},
+	{"batch_size", "Records per batch and rank."},
+	{"shuffle", "Draw a new order for each epoch."},
+	{"window", "With shuffle, the number of chunks that the order uses at a time: 0 for all, -1 for a number that suits the data."},
+	{"order", "`client` if the client sends the records of each batch."},
+	{"seed", "The number that all random numbers depend on."},
+	{"drop_last", "Skip the records of an epoch that do not fill a global batch."},
+	{"uneven", "How ranks share the last records of an epoch: exact, pad or drop."},
+	{"rank", "The number of this rank, from 0."},
+	{"world_size", "The number of ranks."},
+	{"local_world_size", "The number of ranks on this machine; 0 is that of the launcher."},
+	{"threads", "Threads that decode; 0 is one per usable core."},
+	{"memory", "Bytes for batches, readahead, buffers and scratch; 0 is a quarter of the free memory."},
+	{"prefetch", "Batches built ahead; 0 is what fits the memory."},
+	{"lookahead", "Bytes of the memory for data that is read before its batch is built; 0 is a default."},
+	{"on_error", "What happens to bad records: raise, skip, repair or mark."},
+	{"max_bad", "With skip, how many records may be bad: a number, or a percentage."},
+	{"quarantine", "With skip, a file that lists bad records."},
+	{"repair_from", "With repair, another copy of the pack."},
+	{"crashed", "Records that crashed earlier engines. They are bad."},
+	{"suspects", "Records that were decoded when an engine crashed. They are decoded one at a time."},
+	{"timeout", "Seconds that a failure of the store or the machine may last; 0 is 300."},
+	{"layout", "Layout of images: NHWC or NCHW."},
+	{"pad", "By array, how rows are padded to one length."},
+	{"bucket", "Build batches of records of similar length or proportions."},
+	{"apply_orientation", "Turn images by their EXIF orientation."},
+	{"sequence", "Build sequences of one length from documents of tokens."},
+	{"cache", "The cache on disk: on, auto or off."},
+	{"cache_dir", "Its folder; empty is the default."},
+	{"cache_limit", "The bytes that the folder may take; 0 is its own limit."},
+	{"cache_memory", "Bytes of the memory that cache remote data."},
+	{"stage", "A folder to which remote data is copied while it is read."},
+	{"peers", "Addresses of the nodes that share remote data, host:port."},
+	{"peers_self", "The address of this node; empty is the one that belongs to this machine."},
 }
 
 // ConfigKeys returns the keys of the JSON form.
-func ConfigKeys() []string { return slices.Clone(configKeys) }
+func ConfigKeys() []string {
+	var keys []string
+	for _, o := range Options {
+		keys = append(keys, o.Name)
+	}
+	return keys
+}
 
 // wantsCache reports whether the user has asked for a cache, by its size or folder too.
 func (c *Config) wantsCache() bool { return c.Cache == CacheOn || c.CacheDir != "" || c.CacheLimit > 0 }
