@@ -21,7 +21,7 @@ const (
 	// maxOpen is the number of files that stay open, if the process may have eight times as many. Opening a chunk is
 	// expensive: it reads the checksums and compares each again.
 	maxOpen = 4096
-	// patience is how long a process waits for another process that is filling a chunk.
+	// patience is the maximum wait for another process that is filling a chunk.
 	patience = 30 * time.Second
 	// firstLook and lastLook are the first and the longest interval between checks of that chunk.
 	firstLook, lastLook = time.Millisecond, 50 * time.Millisecond

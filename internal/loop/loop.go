@@ -15,8 +15,9 @@ const (
 	BusyCPU = 0.85
 )
 
-// Limit returns what limited a loop. au is the fraction of time in which the loop did not wait; known is false if it
-// cannot be measured. used is the fraction of the CPU time that was used. The result is empty if the limit is unclear.
+// Limit returns what limited a loop. The parameter au is the fraction of time in which the loop did not wait, and known
+// is false if it cannot be measured. The parameter used is the used fraction of the CPU time. The result is empty if
+// the limit is unclear.
 func Limit(au float64, known bool, used float64) string {
 	switch {
 	case known && au >= FedAU:

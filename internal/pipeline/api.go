@@ -1,10 +1,8 @@
-// Package pipeline wires the stages together: sampler -> fetch -> decode ->
-// transform -> collate. It is the sole owner of their goroutines and of their
-// shutdown. What happens to a record from decode to collate is the business of
-// its kind (package kind), and none of this package's.
+// Package pipeline connects the stages: sampler -> fetch -> decode -> transform -> collate. It alone owns their
+// goroutines and their shutdown. The work on a record from decode to collate belongs to its kind (package kind).
 //
-// Read Open (what is planned), stream.go (the order of batches, restarts) and
-// worker.go (what happens to a group of records), in this order.
+// Read Open (planning), stream.go (the order of batches, restarts) and worker.go (the work on a group of records), in
+// this order.
 package pipeline
 
 import (
@@ -23,7 +21,7 @@ import (
 
 // Info describes an open pipeline. It does not change.
 type Info struct {
-	// URL and Format say what the source is: Format is "pack", "folder", ...
+	// URL and Format identify the source: Format is "pack", "folder", ...
 	URL    string `json:"url"`
 	Format string `json:"format"`
 	// Len is the number of records of the source.
@@ -34,9 +32,8 @@ type Info struct {
 	BatchSize int `json:"batch_size"`
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
-	// Arrays are the arrays of each batch, in order: the outputs, then other
-	// fields as they are stored, numbers last, then what operations on batches add,
-	// then "index". Rows of a short last batch are the first rows.
+	// Arrays are the arrays of each batch, in order: the outputs, then other fields as stored with numbers last, then
+	// additions of batch operations, then "index". Rows of a short last batch are the first rows.
 	Arrays []item.Array `json:"arrays"`
 	// SlotBytes is the used part of a slot.
 	SlotBytes int64 `json:"slot_bytes"`
@@ -60,15 +57,15 @@ type Info struct {
 	Buckets *BucketInfo `json:"buckets,omitempty"`
 	// Order says in which order records come, and why.
 	Order OrderInfo `json:"order,omitzero"`
-	// Memory says how the budget is shared out.
+	// Memory is the division of the memory budget.
 	Memory budget.Shares `json:"memory"`
-	// CacheNote says why there is no cache where one was wanted.
+	// CacheNote is the reason why a requested cache is missing.
 	CacheNote string `json:"cache_note,omitempty"`
-	// Sequences says what came of documents, nil when records are those of the source.
+	// Sequences is the plan for sequences of documents, nil if the records are those of the source.
 	Sequences *sequence.Plan `json:"sequences,omitempty"`
 }
 
-// EventKind says what an Event is.
+// EventKind is the kind of an Event.
 type EventKind int
 
 // The kinds of events.
@@ -80,7 +77,7 @@ const (
 	EventEpochEnd
 )
 
-// Event is what Next returns.
+// Event is the result of Next.
 type Event struct {
 	Kind EventKind
 	// Gen is the generation, as returned by Start, that the event belongs to.
@@ -88,12 +85,10 @@ type Event struct {
 
 	// Slot holds the batch, until Release(Slot). EventBatch only.
 	Slot int
-	// Rows is the number of records in the batch: BatchSize but for the last
-	// batch of an epoch, where it may be less and, when the records left are
-	// fewer than ranks, 0 (or never: Config.Uneven).
+	// Rows is the number of records in the batch: BatchSize except for the last batch of an epoch. That batch may have
+	// fewer, and 0 (or never: Config.Uneven) if there are fewer records than ranks.
 	Rows int
-	// Repeated is how many of them, at the end, are records that have come before in
-	// the epoch (sampler.Pad).
+	// Repeated is the number of records at the end that have already come in the epoch (sampler.Pad).
 	Repeated int
 	// Epoch is the epoch that the batch belongs to or that ended.
 	Epoch int64
@@ -110,14 +105,14 @@ type Event struct {
 	Bad []RecordError
 }
 
-// RecordError says why a record could not become part of a batch.
+// RecordError is the error of a record that could not become part of a batch.
 type RecordError struct {
 	// ID is the number of the record, Name where it lies.
 	ID   int64
 	Name string
 	// Reason is one line.
 	Reason string
-	// Cause is the error behind it.
+	// Cause is the wrapped error.
 	Cause error
 }
 
@@ -133,14 +128,14 @@ func (e *RecordError) Error() string {
 type Stats struct {
 	// Stages are in the order of the flow.
 	Stages []StageStats `json:"stages"`
-	// Batches and Records were handed out; Bytes is what was read for them.
+	// Batches and Records were handed out. Bytes were read for them.
 	Batches int64 `json:"batches"`
 	Records int64 `json:"records"`
 	Bytes   int64 `json:"bytes"`
 	// Skipped counts replaced records, Retries repeated reads.
 	Skipped int64 `json:"skipped"`
 	Retries int64 `json:"retries"`
-	// Repaired is what came of records whose bytes were damaged.
+	// Repaired counts the repairs of records with damaged bytes.
 	Repaired Repaired `json:"repaired"`
 	// SlotsFree, SlotsHeld (by the trainer) and SlotsReady are the state of the
 	// ring; the rest are being filled.
@@ -164,21 +159,20 @@ type Stats struct {
 	// MemoryUsed and MemoryPeak are off-heap bytes of the budget.
 	MemoryUsed int64 `json:"memory_used"`
 	MemoryPeak int64 `json:"memory_peak"`
-	// Cache is what came of the cache, nil where there is none.
+	// Cache has the statistics of the record cache, nil without one.
 	Cache *cachedsource.Stats `json:"cache,omitempty"`
 	// Hedges counts the reads that were made a second time because they were late.
 	Hedges int64 `json:"hedges"`
-	// Network is what the process has asked of servers, by server.
+	// Network has the statistics of the process's requests, by server.
 	Network []traffic.Stats `json:"network,omitempty"`
-	// CacheMemory is what came of what is kept in memory, nil where nothing is.
+	// CacheMemory has the statistics of the memory cache, nil without one.
 	CacheMemory *keep.Stats `json:"cache_memory,omitempty"`
-	// CacheDisk is what came of what is kept of data far away on a disk, nil where nothing is.
+	// CacheDisk has the statistics of the disk cache for remote data, nil without one.
 	CacheDisk *nearby.Stats `json:"cache_disk,omitempty"`
-	// Stage says how far the copy of the data on this machine is, nil where none is made.
+	// Stage is the progress of the copy of the data on this machine, nil without one.
 	Stage *nearby.StageStats `json:"stage,omitempty"`
-	// NumGC counts garbage collections of the process, RSS is its resident
-	// memory in bytes (shared ring included), Private what it shares with
-	// nobody.
+	// NumGC counts garbage collections of the process. RSS is its resident memory in bytes, with the shared ring.
+	// Private is its unshared memory.
 	NumGC   int64 `json:"num_gc"`
 	RSS     int64 `json:"rss"`
 	Private int64 `json:"private"`

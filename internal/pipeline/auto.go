@@ -14,15 +14,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// autoWindow is the window that is chosen where random reads are dear: the smallest
-// whose batches have their classes no less evenly than those of the permutation of all
-// records, of data sorted by class: 0.82 of their chi-square, and 81.8% instead of 82.7%
-// of accuracy (docs/internals/shuffle-quality.md).
+// autoWindow is the window for stores with slow random reads. It is the smallest window with well-mixed batches for
+// data sorted by class. Compared with a full permutation, its classes have 0.82 of the chi-square and its accuracy is
+// 81.8% instead of 82.7% (docs/internals/shuffle-quality.md).
 const autoWindow = 256
 
-// auto chooses the order for the data, and says why. The ranks of a job have to come
-// to the same, so it looks at nothing that differs between machines of one kind, such as
-// memory that happens to be free.
+// auto chooses the order for the data and returns the reason. The ranks of a job must choose the same, so auto uses
+// nothing that differs between similar machines, such as free memory.
 func (p *Pipeline) auto(info *driver.Info) string {
 	cfg := &p.cfg
 	cfg.Window = 0
@@ -64,8 +62,8 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	return fmt.Sprintf("they lie %s, where %d reads of a chunk cost less than %d of a record", where, chunks, info.Len)
 }
 
-// heldBy says which cache has room for all of the data, "" for none. What is set for a folder,
-// or is free on its disk, may differ between the machines of a job.
+// heldBy returns the cache that can hold all of the data, "" for none. A folder's own limit or its free disk space may
+// differ between the machines of a job.
 func (p *Pipeline) heldBy(size int64) string {
 	cfg := &p.cfg
 	if size <= 0 || nearby.Local(p.data()) != "" {
@@ -86,7 +84,7 @@ func (p *Pipeline) heldBy(size int64) string {
 	return ""
 }
 
-// data is the store that the records lie in: what is cached of them lies in another one.
+// data returns the store of the records. Cached copies are in another store.
 func (p *Pipeline) data() store.Store {
 	if p.kept.src != nil {
 		return p.kept.src.Data()
@@ -94,8 +92,7 @@ func (p *Pipeline) data() store.Store {
 	return p.src.Object(0).Store
 }
 
-// overNetwork says whether each read is a question to a server: of a bucket or a web
-// server.
+// overNetwork reports whether each read is a request to a bucket or a web server.
 func (p *Pipeline) overNetwork() bool {
 	if p.src.Info().Objects == 0 {
 		return false
@@ -108,7 +105,7 @@ func (p *Pipeline) overNetwork() bool {
 	return strings.Contains(name, "://")
 }
 
-// farAway says whether reads at random places of a store are dear, and where it lies.
+// farAway reports whether random reads from a store are slow, and where the store is.
 func farAway(s store.Store) (dear bool, where string) {
 	path := nearby.Local(s)
 	if path == "" {
@@ -127,7 +124,7 @@ func farAway(s store.Store) (dear bool, where string) {
 	return false, "in local files"
 }
 
-// shrink makes a window that was chosen fit the memory, and says so.
+// shrink reduces an automatic window until it fits the memory, and reports that.
 func (p *Pipeline) shrink(r *budget.Request) error {
 	w := p.window
 	if p.orderWhy == "" || p.cfg.WorldSize > 1 {

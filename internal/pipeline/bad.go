@@ -28,7 +28,7 @@ const (
 	leastBad     = 10
 )
 
-// badLimit is how many records may be bad: a share of those that this rank reads, but at least count.
+// badLimit is the limit of bad records: a share of the records that this rank reads, but at least count.
 type badLimit struct {
 	share float64
 	count int64
@@ -57,8 +57,8 @@ func (l badLimit) of(records int64) int64 {
 	return max(int64(math.Ceil(l.share*float64(records))), l.count)
 }
 
-// badSet are the records that are known to be bad. Which record replaces a bad one depends on the bad records alone,
-// and not on when they were found: a record is here only if it fails whenever it is read again.
+// badSet are the records that are known to be bad. The replacement of a bad record depends only on the bad records, not
+// on when they were found. A record is here only if it fails whenever it is read again.
 type badSet struct {
 	limit   badLimit
 	maxBad  string
@@ -111,9 +111,8 @@ func (s *badSet) has(epoch, id int64) bool {
 	return s.always[id] != nil || s.once[epoch][id] != nil
 }
 
-// add notes a bad record, in all epochs or in one. own is true for a record at its own place in the order, and false
-// for one that was tried in the place of another. The error ends the run: there are too many, or the file of them
-// cannot be written.
+// add registers a bad record, for all epochs or for one. own is true for a record at its own place in the order, and
+// false for a replacement. An error ends the run: there are too many bad records, or their file cannot be written.
 func (s *badSet) add(rec *RecordError, epoch int64, every, own bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *badSet) end(id int64) int64 {
 
 // BadRecordsError ends a run in which more records are bad than Config.MaxBad allows.
 type BadRecordsError struct {
-	// Bad is how many were found, Of how many records there are.
+	// Bad is the number of bad records, Of the number of all records.
 	Bad, Of int64
 	// Reasons are the reasons with their numbers.
 	Reasons string
@@ -259,7 +258,7 @@ func (p *Pipeline) openBad(ctx context.Context) error {
 	return err
 }
 
-// trouble is what happens to a row whose record failed.
+// trouble is the state of a row whose record failed.
 type trouble struct {
 	id    int64        // the record that the order has there
 	rec   *RecordError // why it is replaced, nil if it is not yet
@@ -283,7 +282,7 @@ func (p *Pipeline) troubleOf(b *batch, row int, id int64) *trouble {
 	return t
 }
 
-// anew has the record of a row read and made again.
+// anew reads and processes the record of a row again.
 func (w *worker) anew(b *batch, row int, id int64) {
 	if !w.p.src.Info().Sequential {
 		w.p.requeue(b, row, w.order, 0)
@@ -400,8 +399,8 @@ func (p *Pipeline) noneLeft(b *batch, row int, t *trouble) {
 	p.batchFailed(b, row, &rec)
 }
 
-// everyEpoch reports whether a record that failed fails in all epochs. Where only a part of an image is decoded, or
-// another record comes in each epoch, that is not known.
+// everyEpoch reports whether a record that failed fails in all epochs. That is unknown if only a part of an image is
+// decoded or if another record comes in each epoch.
 func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 	defer func() {
 		if recover() != nil { // its memory cannot be read

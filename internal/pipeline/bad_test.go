@@ -39,8 +39,8 @@ func all(t *testing.T, p *Pipeline) (batches [][]int64, pos []item.Position, end
 	}
 }
 
-// Which record replaces a bad one depends on the bad records alone: not on the rank, the threads, the place at which a
-// run is resumed, or what is known to be bad already.
+// The replacement of a bad record depends only on the bad records. It does not depend on the rank, the threads, the
+// resume position, or which bad records are already known.
 func TestSubstitutesAreTheSame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for round := range 12 {
@@ -170,7 +170,7 @@ func TestMachineFails(t *testing.T) {
 	}
 }
 
-// What a store gives for everything once it fails is a bad record if others can be read.
+// An error that a failing store gives for all objects makes one record bad if others can be read.
 func TestOneObjectFails(t *testing.T) {
 	for _, cause := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.EIO, syscall.ELOOP, store.ErrShort} {
 		src := withFaults(40, func(id int64) *sourcetest.Fault {
@@ -191,7 +191,7 @@ func TestOneObjectFails(t *testing.T) {
 	}
 }
 
-// Of a source that is read in order, too.
+// Also for a source that is read in order.
 func TestMachineFailsInOrder(t *testing.T) {
 	_, compressed := streams(t, func(int) int { return 2000 }, 2, 50)
 	var fails atomic.Bool
@@ -296,7 +296,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// What is waited for is always named, with the requests that failed meanwhile.
+// The resource that a stream waits for is always named, with the requests that failed meanwhile.
 func TestWaitingNamesFailedRequests(t *testing.T) {
 	src := withFaults(40, func(id int64) *sourcetest.Fault {
 		return &sourcetest.Fault{Err: fmt.Errorf("reading: %w", syscall.ECONNRESET)}

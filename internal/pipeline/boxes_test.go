@@ -35,8 +35,7 @@ func floats(v ...float32) []byte {
 	return b
 }
 
-// boxedValue is what record id has: id%5 boxes, of which those with odd numbers are
-// one pixel high.
+// boxedValue sets the values of record id: id%5 boxes, where those with odd numbers are one pixel high.
 func boxedValue(id int64, v []driver.Value) error {
 	var boxes, points []float32
 	var labels, crowd []byte
@@ -140,8 +139,7 @@ func TestBoxesFollowTheirImage(t *testing.T) {
 	}
 }
 
-// Without an image boxes come as they are stored, in another format if it is asked
-// for; several images have boxes each.
+// Without an image, boxes come as stored, or in another format if requested. Several images have boxes each.
 func TestBoxesOfSeveralImages(t *testing.T) {
 	src := sourcetest.NewMemory(10, boxedFields(), boxedValue)
 	eachRow(t, Config{BatchSize: 5, OpenSource: use(src), Fields: []string{"boxes", "labels"}}, func(r slotReader, i int, id int64) {

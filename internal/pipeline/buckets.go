@@ -21,10 +21,10 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// This file sorts records into buckets when a pipeline opens. What they are sorted by
-// is known without decoding: the sizes of values, the headers of images.
+// This file sorts records into buckets when a pipeline opens. The sort keys are known without decoding: the sizes of
+// values, the headers of images.
 
-// Bucket says how records are sorted into buckets, of one of which each batch is.
+// Bucket sets how records are sorted into buckets. Each batch has records of one bucket.
 type Bucket struct {
 	// By is a field: values of any length are sorted by that, images by width /
 	// height.
@@ -126,7 +126,7 @@ func (p *Pipeline) fingerprint(info *driver.Info) string {
 	return hex.EncodeToString(h[:])
 }
 
-// planBuckets sorts the records, where that is asked for.
+// planBuckets sorts the records into buckets, if requested.
 func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	c := p.cfg.Bucket
 	if c == nil {
@@ -200,8 +200,7 @@ func (p *Pipeline) bucketRows(c *Bucket, longest float64) (int, error) {
 	return int(min(int64(p.cfg.BatchSize), c.MaxTokens/max(n, 1))), nil
 }
 
-// paddedLength is what a row of the field that is sorted by is filled up to, when it is
-// the longest.
+// paddedLength returns the padded length of a row of the sort field if it is the longest.
 func (p *Pipeline) paddedLength(n int64) int64 {
 	pad, ok := p.cfg.Pad[p.cfg.Bucket.By]
 	switch m := max(pad.Multiple, 1); {
@@ -230,7 +229,7 @@ func (p *Pipeline) pads() map[string]collate.Pad {
 	return pads
 }
 
-// keysOf are what records are sorted by: lengths, or widths and heights.
+// keysOf are the sort keys: lengths, or widths and heights.
 type keysOf struct {
 	width bool
 	raw   []uint32 // one number per record, or two

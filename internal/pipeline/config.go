@@ -19,12 +19,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Config says what to load and how. Its JSON form is what the Python client
-// sends; the zero value of each option means its default.
+// Config selects the data and sets how to load it. The Python client sends its JSON form. The zero value of each option
+// means its default.
 type Config struct {
 	// Source is the URL or path of the data.
 	Source string `json:"source"`
-	// View says which records and fields of it are wanted.
+	// View selects records and fields of the source.
 	View view.Spec `json:"view"`
 	// BatchSize is the number of records per batch and rank.
 	BatchSize int `json:"batch_size"`
@@ -34,19 +34,18 @@ type Config struct {
 	// Window, with Shuffle, is the number of chunks that the order uses at a time: 0 for
 	// all, a permutation of all records; WindowAuto for what the data asks for.
 	Window int `json:"window"`
-	// Order is OrderClient where the client says which records each batch has; it is
-	// empty where Shuffle does.
+	// Order is OrderClient if the client sets the records of each batch. Otherwise it is empty and Shuffle sets the
+	// order.
 	Order string `json:"order"`
-	// Seed is what all random numbers depend on.
+	// Seed is the seed of all random numbers.
 	Seed uint64 `json:"seed"`
 	// DropLast leaves out the records of an epoch that do not fill a global
 	// batch.
 	DropLast bool `json:"drop_last"`
-	// Uneven says what becomes of the last records of an epoch where they cannot be
-	// shared evenly among the ranks; empty means sampler.Exact.
+	// Uneven sets what happens to the last records of an epoch if the ranks cannot share them evenly; empty means
+	// sampler.Exact.
 	Uneven sampler.Uneven `json:"uneven"`
-	// Rank and WorldSize say which part of each global batch is ours. A
-	// WorldSize of 0 means 1.
+	// Rank and WorldSize select this engine's part of each global batch. A WorldSize of 0 means 1.
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
 	// LocalWorldSize is the number of ranks on this machine, each with an engine of
@@ -54,12 +53,11 @@ type Config struct {
 	LocalWorldSize int `json:"local_world_size"`
 	// Trainer is the process that the batches are for, 0 for this one.
 	Trainer int `json:"-"`
-	// Threads is the number of decode workers; 0 means one per usable core, or this
-	// engine's part of the cores where there are several.
+	// Threads is the number of decode workers. 0 means one per usable core, or this engine's share of the cores if
+	// there are several engines.
 	Threads int `json:"threads"`
-	// Memory is the budget in bytes for everything outside the Go heap: ring,
-	// look-ahead, read buffers and scratch. 0 means a quarter of what is free, or this engine's
-	// part of it.
+	// Memory is the budget in bytes for everything outside the Go heap: ring, readahead, read buffers and scratch. 0
+	// means a quarter of the free memory, or this engine's share of it.
 	Memory int64 `json:"memory"`
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.
@@ -71,8 +69,8 @@ type Config struct {
 	OnError string `json:"on_error"`
 	// RepairFrom is the URL of another copy of the pack, for "repair".
 	RepairFrom string `json:"repair_from"`
-	// MaxBad is how many records may be bad with "skip": a number such as "20", or a share such as "5%" of the records
-	// that this rank reads. Empty means any number; clients send DefaultMaxBad if the user gives none.
+	// MaxBad is the limit of bad records with "skip": a number such as "20", or a share such as "5%" of the records of
+	// this rank. Empty means no limit. Clients send DefaultMaxBad if the user sets none.
 	MaxBad string `json:"max_bad"`
 	// Quarantine is a text file of bad records with "skip": those in it are not read, and others are added. "" for none.
 	Quarantine string `json:"quarantine"`
@@ -81,8 +79,8 @@ type Config struct {
 	// Suspects are records that were in flight when an engine crashed. They are decoded one at a time, so that another
 	// crash names the one to blame.
 	Suspects []int64 `json:"suspects"`
-	// Timeout is how long, in seconds, a failure of the store or the machine may last before it ends the stream; 0
-	// means 300.
+	// Timeout is the time in seconds for which a failure of the store or the machine may last before the stream fails.
+	// 0 means 300.
 	Timeout float64 `json:"timeout"`
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
@@ -98,26 +96,24 @@ type Config struct {
 	// Bucket has batches of records that are alike: of about the same length or
 	// proportions.
 	Bucket *Bucket `json:"bucket"`
-	// ApplyOrientation turns images as their EXIF orientation says; by default,
-	// as in torchvision, they are left as they are stored.
+	// ApplyOrientation rotates images according to their EXIF orientation. By default, as in torchvision, they stay as
+	// stored.
 	ApplyOrientation bool `json:"apply_orientation"`
 	// Sequence makes sequences of one length out of documents of tokens, which are then
 	// the records; nil: the records are those of the source.
 	Sequence *Sequence `json:"sequence"`
-	// Cache is "on": what is read of folders of images is kept in the user's cache
-	// folder in a form that decodes faster, and what is read of other data far away as it
-	// is; "auto": the former alone, and so that nobody notices who has not asked for it
-	// (keeping); or "off" (the default). CacheDir is another
-	// folder, CacheLimit the most bytes that it may take, 0 for what is set there.
+	// Cache is "on", "auto" or "off" (the default). With "on", images of folders are cached in the user's cache folder
+	// in a format that decodes faster, and other remote data is cached unchanged. With "auto", only images are cached,
+	// without a noticeable slowdown (keeping). CacheDir is another cache folder. CacheLimit is its size limit in bytes,
+	// 0 for the limit that is stored there.
 	Cache      string `json:"cache"`
 	CacheDir   string `json:"cache_dir"`
 	CacheLimit int64  `json:"cache_limit"`
 	// Stage is a folder in which data in other places is copied while it is read, "" for
 	// none.
 	Stage string `json:"stage"`
-	// Peers are the addresses of the nodes that keep a part of data far away each and give
-	// it to the others, host:port; PeersSelf is the one of this node, "" for the one that has
-	// an address of this machine.
+	// Peers are the addresses (host:port) of the nodes that each cache a part of remote data and serve it to the
+	// others. PeersSelf is the address of this node, "" for the one that is an address of this machine.
 	Peers     []string `json:"peers"`
 	PeersSelf string   `json:"peers_self"`
 	// CacheMemory is the part of Memory, in bytes, in which what is read of data in other
@@ -126,7 +122,7 @@ type Config struct {
 	// BatchOps run on whole batches after their records are in place. Those at the end of an output's Ops are moved here.
 	BatchOps []json.RawMessage `json:"-"`
 
-	// InFlight is where workers note the records that they decode; nil for nowhere.
+	// InFlight is the table in which workers register the records that they decode; nil for none.
 	InFlight *inflight.Table `json:"-"`
 	// Decoding is called with the number of each record before it is decoded; nil for nothing. Tests crash there.
 	Decoding func(id int64) `json:"-"`
@@ -136,14 +132,13 @@ type Config struct {
 	// OpenSource opens Source when it is not a URL that package source knows.
 	// Tests and Go programs use it to bring their own source.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`
-	// Say is told what somebody should know who is not waiting for an answer.
+	// Say receives messages that are not the answer to a request.
 	Say func(string) `json:"-"`
 	// Decorate puts decorators around the stores that records are read from.
 	Decorate func(store.Store) store.Store `json:"-"`
 }
 
-// Sequence says which sequences are made of documents: package sequence has what each
-// of these means.
+// Sequence describes the sequences that are built from documents. Package sequence documents each field.
 type Sequence struct {
 	Length  int64    `json:"length"`
 	Packing string   `json:"packing"`

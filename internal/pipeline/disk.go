@@ -14,10 +14,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// maxBuffers is how many chunks are read at once of which a record was asked for.
+// maxBuffers is the number of chunks that may be read concurrently for single records.
 const maxBuffers = 8
 
-// onDisk is what is kept of data far away on a disk of this machine.
+// onDisk is the cache of remote data on a disk of this machine.
 type onDisk struct {
 	*nearby.Cache
 	staged  *nearby.Staged // a copy of all of it, in its place
@@ -28,8 +28,8 @@ type onDisk struct {
 	mu      sync.Mutex
 	note    string
 	told    progress
-	// What was handed out; the pipeline's lock is held. Ahead are the batches that may come
-	// before one says that data is read again, 0 while nothing is counted.
+	// The state of the batches that were handed out, guarded by the pipeline's lock. ahead is the number of batches of
+	// a new epoch that may come before data is known to be read again, 0 while nothing is counted.
 	seen  bool
 	epoch int64
 	ahead int
@@ -52,9 +52,8 @@ func (d *onDisk) noted() string {
 	return d.note
 }
 
-// wanted adds what the disk's buffers take to a request for memory, if something is to be
-// kept there: records are asked for one by one where the order is no window, and a chunk
-// is read as a whole for each.
+// wanted adds the memory of the disk cache's buffers to a request, if data is to be cached there. Without a window,
+// records are requested one by one, and a chunk is read as a whole for each.
 func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	if p.cfg.Stage != "" && !nearby.Of(p.src) {
 		d.say(p, fmt.Sprintf("stage is for data in other places; %s is on this machine", info.URL))
@@ -89,7 +88,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	d.say(p, "nothing is cached on a disk: memory does not suffice to read a chunk as a whole")
 }
 
-// worthKeeping says whether half of the data at least is wanted, as far as that is known.
+// worthKeeping reports whether at least half of the data is needed, as far as that is known.
 func (p *Pipeline) worthKeeping(info *driver.Info) bool {
 	records, all := int64(0), int64(0)
 	for i := range info.Fields {
@@ -110,7 +109,7 @@ func (p *Pipeline) worthKeeping(info *driver.Info) bool {
 	return true
 }
 
-// open opens the cache. That there is none is no failure: everything works without.
+// open opens the cache. A missing cache is not a failure: everything works without it.
 func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 	if d.buffers == 0 {
 		return nil
@@ -145,23 +144,23 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 	return nil
 }
 
-// copyRest copies what nobody reads, once the first epoch has ended.
+// copyRest copies the chunks that were not read, after the end of the first epoch.
 func (d *onDisk) copyRest(p *Pipeline) {
 	if d.staged != nil {
 		p.spawn("stage", func() { d.staged.Run(p.ctx, d.ended, p.objects.Read) })
 	}
 }
 
-// epochEnded says that an epoch has.
+// epochEnded registers the end of an epoch.
 func (d *onDisk) epochEnded() {
 	if d.staged != nil {
 		d.endOnce.Do(func() { close(d.ended) })
 	}
 }
 
-// handedOut notes that the loop is given a batch of an epoch. Once it has asked for more of a
-// second epoch than it can have been given ahead, data is read again: who goes through it once
-// leaves the system's cache as it was.
+// handedOut registers that the training loop gets a batch of an epoch. Once the loop has taken more of a second epoch
+// than could be prefetched, data is known to be read again. A loop that reads the data once leaves the system's cache
+// unchanged.
 func (d *onDisk) handedOut(epoch int64, slots int) {
 	switch {
 	case d.Cache == nil:
@@ -181,7 +180,7 @@ func (d *onDisk) handedOut(epoch int64, slots int) {
 	}
 }
 
-// lend has what is read again used where it lies in the system's cache, if that can be.
+// lend lets later reads use the records directly in the system's cache, if possible.
 func (d *onDisk) lend(p *Pipeline) {
 	if d.Cache == nil {
 		return
@@ -193,7 +192,7 @@ func (d *onDisk) lend(p *Pipeline) {
 	d.Lend(inMemory)
 }
 
-// inMemory says which pieces are kept in memory as a whole.
+// inMemory returns a function that reports whether a piece is completely cached in memory.
 func (p *Pipeline) inMemory() func(disk.Piece) bool {
 	if p.ram == nil {
 		return nil
@@ -201,7 +200,7 @@ func (p *Pipeline) inMemory() func(disk.Piece) bool {
 	return func(c disk.Piece) bool { return p.ram.Has(c) }
 }
 
-// close ends the use of the cache, when nobody reads any more.
+// close closes the cache after all reads have ended.
 func (d *onDisk) close() error {
 	switch {
 	case d.staged != nil:
@@ -227,18 +226,18 @@ func (d *onDisk) count(s *Stats) {
 	s.CacheDisk = &st
 }
 
-// progress is how far this engine has told other jobs that it is.
+// progress is the position that this engine has last published to other jobs.
 type progress struct {
 	epoch, pos int64
 	from       fetch.Place // since when, for the rate
 	since      time.Time
 }
 
-// tellEvery is how many times in an epoch others are told how far it is.
+// tellEvery is the number of times per epoch that the position is published.
 const tellEvery = 2048
 
-// reading tells other jobs that share the cache which chunks are read from a place of the
-// order on, so that what makes room is what all of them need last. The planner calls it.
+// reading publishes to the jobs that share the cache which chunks are read from a place of the order on. So the cache
+// replaces the chunk that all of them need last. The planner calls it.
 func (d *onDisk) reading(p *Pipeline, at fetch.Place) {
 	w := p.window
 	if d.Cache == nil || w.own == nil || w.Whole() {
@@ -253,7 +252,7 @@ func (d *onDisk) reading(p *Pipeline, at fetch.Place) {
 			t.from, t.since = at, time.Now()
 		}
 		now, next := w.epoch(at.Epoch), w.epoch(at.Epoch+1)
-		// That nobody knows what is read costs others no more than the cache can do without.
+		// An error is ignored: the other jobs' cache decisions only get worse.
 		_ = d.Chunks.Epoch(p.cfg.Rank, length, d.Uses(func(chunk int) (int64, int64) {
 			return now.First(chunk, p.cfg.Rank, p.cfg.WorldSize), next.First(chunk, p.cfg.Rank, p.cfg.WorldSize)
 		}))

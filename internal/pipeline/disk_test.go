@@ -31,7 +31,7 @@ func cacheDir(t testing.TB, dir string, limit int64, cfg Config) (*Pipeline, *ca
 	return p, c
 }
 
-// readBytes is what was read of shards.
+// readBytes returns the number of bytes that were read from shards.
 func (c *calls) readBytes() (n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func goThrough(t testing.TB, p *Pipeline, n int) {
 	}
 }
 
-// chunkBytesOf is what all chunks of the pack take, and how many there are.
+// chunkBytesOf returns the size of all chunks of the pack and their number.
 func chunkBytesOf(t testing.TB) (all int64, chunks int) {
 	t.Helper()
 	plain, _, _ := openRemote(t, Config{BatchSize: 64, Window: 16, Memory: 64 << 20})
@@ -64,8 +64,8 @@ func chunkBytesOf(t testing.TB) (all int64, chunks int) {
 	return all, plain.window.Chunks()
 }
 
-// With room for a share of the data on the disk, later epochs read the rest of it of the
-// store, also in the next job; with a share in memory as well, the rest of that.
+// If the disk has space for a share of the data, later epochs read the rest from the store, also in the next job. With
+// a share in memory as well, they read the rest of that.
 func TestCacheOnDisk(t *testing.T) {
 	const later = 2
 	all, chunks := chunkBytesOf(t)
@@ -103,8 +103,8 @@ func TestCacheOnDisk(t *testing.T) {
 						if d.Bytes < room {
 							t.Errorf("run %d: %d bytes are kept, with room for %d", run, d.Bytes, limit)
 						}
-						// Of what is not kept nothing is read that is not wanted, though records are as small
-						// as these. The epoch that comes next has begun.
+						// Without caching, only needed bytes are read, even for records as small as these. The next
+						// epoch has begun.
 						rest := float64(all - d.Bytes - inMemory)
 						most := (later + 1) * 1.01 * rest
 						if run == 0 {
@@ -149,8 +149,8 @@ func TestRanksShareTheDisk(t *testing.T) {
 	}
 }
 
-// Two jobs with orders of their own share a cache that has not room for all: each says what
-// it will use, what makes room is what both need last, and rows are right.
+// Two jobs with different orders share a cache that is too small. Each publishes its uses, the chunk that both need
+// last is replaced, and all rows are right.
 func TestTwoJobsShareTheDisk(t *testing.T) {
 	all, _ := chunkBytesOf(t)
 	dir := t.TempDir()
@@ -182,7 +182,7 @@ func TestTwoJobsShareTheDisk(t *testing.T) {
 	}
 }
 
-// An object that has another version is read anew, and what was kept of the old one goes.
+// An object with a new version is read again, and the cached bytes of the old version are removed.
 func TestCacheOfAnotherVersion(t *testing.T) {
 	objects, err := remotePack()
 	if err != nil {
@@ -218,8 +218,8 @@ func TestCacheOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// lentChunks opens a pipeline whose chunks lie in the system's cache, once it has gone through
-// them often enough, and gives their files.
+// lentChunks opens a pipeline, runs enough epochs for its chunks to be in the system's cache, and returns the chunk
+// files.
 func lentChunks(t *testing.T, window, epochs int, open func(context.Context, string) (driver.Source, error)) (*Pipeline, []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -243,8 +243,7 @@ func lentChunks(t *testing.T, window, epochs int, open func(context.Context, str
 	return p, files
 }
 
-// Chunks that are taken away while they are used where they lie in memory are read of the
-// store, and every row is right.
+// Chunks that are removed while they are used from memory are read from the store, and every row is right.
 func TestLentChunksAreTakenAway(t *testing.T) {
 	for _, window := range []int{0, 16} {
 		p, files := lentChunks(t, window, 3, nil)
@@ -288,7 +287,7 @@ func (f *faulty) Parse(g *driver.Group) error {
 	return err
 }
 
-// A record whose chunk goes while it is decoded is read anew.
+// If a record's chunk disappears during decoding, the record is read again.
 func TestLentRecordGoes(t *testing.T) {
 	objects, err := remotePack()
 	if err != nil {

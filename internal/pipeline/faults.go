@@ -37,7 +37,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the cause.
 func (e *RunError) Unwrap() error { return e.Cause }
 
-// runHints are what to do about failures of the machine.
+// runHints has advice for failures of the machine.
 var runHints = map[error]string{
 	syscall.ENOMEM:       "raise the memory limit of the job (ulimit -v, the container, the scheduler), or set a smaller memory",
 	syscall.EMFILE:       "raise the limit of open files: ulimit -n 65536",
@@ -67,16 +67,16 @@ const (
 	// mostTries is the share of the timeout after which a failure is final, so that the reason arrives before the
 	// client gives up.
 	mostTries = 0.8
-	// lastingTries is how long failures are retried that seldom pass: the machine's, and refusals.
+	// lastingTries is the retry time for failures that seldom pass: those of the machine, and refusals.
 	lastingTries = 15 * time.Second
 	// firstPause and longestPause are the delays before the first and the last retries.
 	firstPause   = 250 * time.Millisecond
 	longestPause = 10 * time.Second
-	// probes is how many other records are read to find out whether only one is refused.
+	// probes is the number of other records that are read to find out whether only one is refused.
 	probes = 8
 )
 
-// patience is how long a failure of the run is retried.
+// patience returns the time for which a failure of the run is retried.
 func (p *Pipeline) patience(cause error) time.Duration {
 	d := time.Duration(p.cfg.Timeout * float64(time.Second))
 	if p.cfg.Timeout == 0 {
@@ -116,8 +116,8 @@ const (
 	unsure // of the record if it fails again: the store works at present
 )
 
-// blame decides whose fault the failure of a record is, which was seen at a time. confirmed reports whether the record
-// was read again since the store was found to work.
+// blame decides the cause of a record's failure at a given time. confirmed reports whether the record was read again
+// after the store was found to work.
 func (p *Pipeline) blame(b *batch, row int, id int64, cause error, at time.Time, confirmed bool) fault {
 	switch {
 	case !widespread(cause):
@@ -237,10 +237,10 @@ type answer struct {
 }
 
 const (
-	// mostAnswers is how many reasons are counted, shownAnswers how many of them are shown.
+	// mostAnswers is the number of distinct reasons that are counted, and shownAnswers the number that is shown.
 	mostAnswers  = 64
 	shownAnswers = 4
-	// recently is how long failed requests are told of.
+	// recently is the time for which failed requests are reported.
 	recently = time.Minute
 )
 

@@ -9,10 +9,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// firstSize returns the function that finds the size of the images of a field for outputs
-// whose size no operation fixes: that of the first record of the source whose image can be
-// read. It is the same record in all ranks and epochs. If the source knows the sizes of
-// all images, a record of another size is an error here and not in the middle of an epoch.
+// firstSize returns the function that finds the image size of a field for outputs without a fixed size. It is the size
+// of the source's first record with a readable image, so it is the same in all ranks and epochs. If the source knows
+// the sizes of all images, a record of another size is an error here and not in the middle of an epoch.
 func (p *Pipeline) firstSize(ctx context.Context) func(field int) (transform.First, error) {
 	known := map[int]transform.First{}
 	return func(field int) (transform.First, error) {

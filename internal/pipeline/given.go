@@ -9,11 +9,11 @@ import (
 	"github.com/stokerdata/stoker/internal/sampler"
 )
 
-// OrderClient is the value of Config.Order with which the client says which records
-// each batch has; otherwise the sampler does.
+// OrderClient is the value of Config.Order with which the client sets the records of each batch. Otherwise the sampler
+// does.
 const OrderClient = "client"
 
-// MaxGiven is how many records may have been given that no batch has been begun of.
+// MaxGiven is the limit of records that were added and whose batch has not begun.
 const MaxGiven = 1 << 22
 
 // Given is the order of one stream as its client gives it, batch by batch, ahead of
@@ -44,7 +44,7 @@ func newGiven(records int64, rows int, at int64) *Given {
 	return &Given{records: records, rows: rows, from: at, open: at, more: make(chan struct{}, 1)}
 }
 
-// Add appends records. whole says that the last of them ends a batch.
+// Add appends records. whole reports that the last of them ends a batch.
 func (g *Given) Add(ids []int64, whole bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,7 +74,7 @@ func (g *Given) Add(ids []int64, whole bool) error {
 	return nil
 }
 
-// at is the batch that begins at a position, false where it is not known yet.
+// at returns the batch that begins at a position, and false if it is not known yet.
 func (g *Given) at(row int64) (sampler.Part, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -24,8 +24,8 @@ func giveAll(t *testing.T, g *Given, batches [][]int64) {
 	}
 }
 
-// TestOrderOfTheClient: batches are those that were given, of any size, with records as
-// often as they were given, whatever the number of threads, and whenever they come.
+// TestOrderOfTheClient checks that batches are the given ones: of any size, with repeated records, for any number of
+// threads and any time of arrival.
 func TestOrderOfTheClient(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var batches [][]int64

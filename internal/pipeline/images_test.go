@@ -66,8 +66,7 @@ func encoded(t testing.TB, n int64, pngs int) *sourcetest.Memory {
 	return m
 }
 
-// Two outputs of one field are what each of them is by itself, however much of
-// their decoding is shared.
+// Two outputs of one field are the same as each alone, however much of their decoding is shared.
 func TestTwoViewsOfOneField(t *testing.T) {
 	global := transform.Output{Name: "global", Field: "image", Ops: ops(`{"op":"RandomResizedCrop","size":[40,32],"scale":[0.5,1]}`, opFlip)}
 	local := transform.Output{Name: "local", Field: "image", Ops: ops(`{"op":"RandomResizedCrop","size":16,"scale":[0.05,0.4]}`, `{"op":"ColorJitter","brightness":0.4}`), Layout: "NCHW"}
@@ -135,8 +134,8 @@ func TestBatchesOfImagesWhateverTheThreads(t *testing.T) {
 	}
 }
 
-// An image that does not fit a worker's scratch is made with the large one; one
-// that does not fit that either is an error that says so.
+// An image that does not fit a worker's scratch uses the large one. If it does not fit that either, the error names the
+// reason.
 func TestLargeImages(t *testing.T) {
 	src := sourcetest.Raw(12, 2600, 1000, 3, 5) // 7.8 MB each
 	jitter := `{"op":"ColorJitter","brightness":0.3}`
@@ -159,8 +158,8 @@ func TestLargeImages(t *testing.T) {
 	}
 }
 
-// Reads that do not fit the budget together are done one after the other, and
-// a record that does not fit at all is an error that says so.
+// Reads that do not fit the budget together run one after the other. A record that does not fit at all is an error that
+// names the reason.
 func TestReadsWithinTheBudget(t *testing.T) {
 	src := sourcetest.NewMemory(64, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
 		size := int64(3 * 400 * 400)

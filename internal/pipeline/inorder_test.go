@@ -122,8 +122,8 @@ func sameBatches(t testing.TB, what string, a, b []raggedBatch) {
 	}
 }
 
-// Batches of records that are compressed are those of the same records as they
-// are: for all ranks, over several epochs, from every position.
+// Batches of compressed records equal those of uncompressed ones: for all ranks, over several epochs, from every
+// position.
 func TestInOrder(t *testing.T) {
 	less := 1
 	if testing.Short() {
@@ -183,7 +183,7 @@ func TestInOrderIsNotShuffled(t *testing.T) {
 	}
 }
 
-// damage makes the records with some numbers bad, in a file as it is stored.
+// damage damages records in a file.
 func damage(t testing.TB, dir, name string, at ...int) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -239,8 +239,8 @@ func lastError(t testing.TB, p *Pipeline) error {
 	}
 }
 
-// Where the store fails within a stream, what lies behind it up to the next place
-// to begin cannot be had: with on_error=skip the records behind that take its place.
+// If the store fails within a compressed stream, the records up to the next restart point cannot be read. With
+// on_error=skip, later records take their place.
 func TestInOrderStreamFails(t *testing.T) {
 	_, compressed := streams(t, func(int) int { return 20_000 }, 3, 150)
 	why := errors.New("the device is on fire")

@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
-// What is read in a batch after its release is destroyed, and a slot that is
-// freed twice ends the program.
+// Bytes of a batch are destroyed after its release, and a slot that is freed twice ends the program.
 func TestUseAfterReleaseIsFound(t *testing.T) {
 	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(16, 8, 8, 3, 5)), BatchSize: 16, DropLast: true})
 	p.Start(item.Position{})

@@ -28,21 +28,20 @@ type keeping struct {
 	note  atomic.Pointer[string] // what was said
 
 	mu sync.Mutex
-	// plain and kept are how long a record takes from files and from the cache, and
-	// extra how long it takes to make it fit, moving averages in nanoseconds.
+	// Moving averages in nanoseconds: plain and kept are the times per record from files and from the cache. extra is
+	// the additional time for the conversion of a record to the cache's format.
 	plain, kept, extra float64
 	groups             int     // that plain is known of
 	credit             float64 // groups that may be made fit
 }
 
 const (
-	// leastRate is how much of the rate remains where it is the loader that limits. To
-	// make all records fit in the first epoch leaves 0.71 of it; the rest is room for what
-	// differs between one minute and the next, for it is a loss to leave some for later.
+	// leastRate is the fraction of the speed that must remain if the loader is the bottleneck. Converting all records
+	// in the first epoch leaves 0.71. The rest is a margin for variations, because postponing some records is a loss.
 	leastRate = 0.65
-	// firstGroups are decoded as they are, to know how long that takes. The average begins
-	// with the first one and moves slowly, so more of them would say little more, and all
-	// that come before they are done would be for a later epoch.
+	// firstGroups is the number of groups that are decoded without conversion, to measure the time. The average starts
+	// with the first group and moves slowly, so more would add little. All groups until then would be postponed to a
+	// later epoch.
 	firstGroups = 1
 )
 
@@ -57,7 +56,7 @@ func (k *keeping) options() *cachedsource.Options {
 		Dir: cfg.CacheDir, Limit: cfg.CacheLimit, Allow: k.allow, Spent: k.took, Say: k.say,
 		Opened: func(s *cachedsource.Source) { k.src = s },
 	}
-	// Images in files of their own: whoever packs data, or has archives, has chosen a form.
+	// Only images in separate files: packs and archives already have a chosen format.
 	opt.Files = !asked
 	if !cfg.wantsCache() {
 		opt.Say = func(what string) {
@@ -69,8 +68,8 @@ func (k *keeping) options() *cachedsource.Options {
 	return opt
 }
 
-// hasDisk says whether the folder of a cache lies on a disk of this machine: what nobody has
-// asked for is kept in no memory and on no server.
+// hasDisk reports whether a cache folder is on a disk of this machine. Without a request, nothing is cached in memory
+// or on a server.
 func hasDisk(dir string) bool {
 	d, err := cache.At(dir, 0)
 	if err != nil {
@@ -88,7 +87,7 @@ func (k *keeping) say(what string) {
 	}
 }
 
-// noted is what was said, "" for nothing.
+// noted returns the last message, "" for none.
 func (k *keeping) noted() string {
 	if s := k.note.Load(); s != nil {
 		return *s
@@ -96,7 +95,7 @@ func (k *keeping) noted() string {
 	return ""
 }
 
-// allow says whether a group may be made fit now.
+// allow reports whether a group may be converted now.
 func (k *keeping) allow() bool {
 	if !k.open.Load() {
 		return false
@@ -128,7 +127,7 @@ func (k *keeping) allow() bool {
 	return true
 }
 
-// idle says that batches wait for the trainer.
+// idle reports that batches wait for the trainer.
 func (k *keeping) idle() bool {
 	p := k.p
 	p.mu.Lock()

@@ -12,9 +12,8 @@ import (
 	"github.com/stokerdata/stoker/source"
 )
 
-// Batches are the same with a cache, bit for bit, while it is filled and when it is
-// full, for each step of the way to the batch; from the second epoch on they come from
-// there.
+// Batches are the same with a cache, bit for bit, while it fills and when it is full, for each path to the batch. From
+// the second epoch on, records come from the cache.
 func TestCacheGivesTheSameBatches(t *testing.T) {
 	root := genFolder(t)
 	for _, list := range [][]string{{opRRC, opFlip}, {`{"op":"Resize","size":[40,40]}`, `{"op":"ColorJitter","brightness":0.4}`}} {
@@ -56,7 +55,7 @@ func genFolder(t testing.TB) string {
 	return root
 }
 
-// As many groups are made fit as leave the rate that they may cost, whoever has asked.
+// The number of converted groups keeps the loss of speed within its limit, also if the cache was requested.
 func TestCacheRates(t *testing.T) {
 	k := keeping{p: &Pipeline{}, groups: firstGroups, plain: 0.92, kept: 0.2, extra: 2*0.92 - 0.2}
 	k.open.Store(true)
@@ -71,7 +70,7 @@ func TestCacheRates(t *testing.T) {
 	}
 }
 
-// Who has not asked for a cache has one of folders of images, where there is a disk for it.
+// Without a request, images of folders are cached if there is a disk for the cache.
 func TestUnaskedCache(t *testing.T) {
 	root := genFolder(t)
 	open := func(cfg Config) *Pipeline {

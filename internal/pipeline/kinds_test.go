@@ -32,7 +32,7 @@ func everyField() []driver.Field {
 	}
 }
 
-// everyValue is what record id has.
+// everyValue sets the values of record id.
 func everyValue(id int64, v []driver.Value) error {
 	var boxes, x, tags, doc, half []byte
 	for k := range 4 * (id % 7) {
@@ -88,7 +88,7 @@ func (r slotReader) int(name string, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(r.row(name, i)))
 }
 
-// Every kind comes into batches by itself, in its type and shape, numbers last.
+// Every kind comes into batches automatically, with its type and shape, numbers last.
 func TestEveryKind(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		src := sourcetest.NewMemory(101, everyField(), everyValue)
@@ -169,7 +169,7 @@ func TestFieldsOfKindsChosen(t *testing.T) {
 	}
 }
 
-// What is not what its kind promises is an error of its record.
+// A value that breaks the rules of its kind is an error of its record.
 func TestValuesOfKindsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		field           driver.Field

@@ -157,7 +157,7 @@ func started(t *testing.T, cfg Config) *Pipeline {
 	return p
 }
 
-// sizedImages says how large the images of a source are.
+// sizedImages is a source with images of a given size.
 type sizedImages struct {
 	driver.Source
 	bytes int64

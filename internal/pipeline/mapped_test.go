@@ -75,8 +75,8 @@ func TestFileBecomesShorter(t *testing.T) {
 	}
 }
 
-// A file that is written anew while an epoch runs, with as many bytes, is an error
-// of the records that are read from then on, and never other bytes.
+// A file is overwritten during an epoch with the same number of bytes. Records that are read from then on are errors,
+// and never have other bytes.
 func TestFileIsWrittenAnew(t *testing.T) {
 	const rows, row = 4096, 16 << 10
 	name := filepath.Join(t.TempDir(), "x.npy")

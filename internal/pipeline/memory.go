@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// memoryRequest is what the budget is shared out for.
+// memoryRequest returns the request by which the budget is divided.
 func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Request, error) {
 	cost := p.set.Cost()
 	r := &budget.Request{
@@ -25,8 +25,8 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		if err != nil {
 			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 		}
-		// What is held is not free any more; what is to be kept takes as much as is read
-		// with, so that the rest of the machine has its part.
+		// Held memory is not free any more. The source's cache gets as much as reading, so that the rest of the machine
+		// has its share.
 		driver.Keep(p.src, free/8/int64(max(node.Engines, 1)))
 		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
@@ -52,7 +52,7 @@ func (p *Pipeline) bound(r *budget.Request) *budget.Request {
 	return b
 }
 
-// mostSampled is how many records usualBytes looks at.
+// mostSampled is the number of records that usualBytes samples.
 const mostSampled = 4096
 
 // usualBytes is the median of the sizes of records, of the field of the largest values; 0 if the source does not know

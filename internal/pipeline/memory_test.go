@@ -11,8 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A prefetch that was asked for is what the ring has, or it is refused with the
-// memory that it needs and the prefetch that fits; both then work.
+// An explicit prefetch is the number of slots that the ring gets. Otherwise it is refused with the memory that it needs
+// and the prefetch that fits. Both values then work.
 func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 	open := func(prefetch int, memory int64) (*Pipeline, error) {
 		return Open(context.Background(), Config{OpenSource: use(sourcetest.Raw(400, 64, 64, 3, 5)), BatchSize: 64,
@@ -95,7 +95,7 @@ type holding struct{ driver.Source }
 
 func (holding) Held() int64 { return 50 << 20 }
 
-// What a source holds of its records is a part of the memory.
+// Memory that a source holds for its records is part of the budget.
 func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	open := func(memory int64) (*Pipeline, error) {
 		src := holding{sourcetest.Raw(400, 64, 64, 3, 5)}
@@ -142,8 +142,8 @@ func (m making) Parse(g *driver.Group) error {
 	return nil
 }
 
-// However many workers have a source make images at once, and however large the
-// images are, there is memory for each.
+// There is memory for each worker whose source decodes images itself, however many workers and however large the
+// images.
 func TestMemoryForWhatSourcesMake(t *testing.T) {
 	for _, side := range []int{32, 700} {
 		src := func() driver.Source { return making{sourcetest.Raw(400, side, side, 3, 5).Copied()} }
@@ -168,7 +168,7 @@ func (c *caching) Useful() int64 { return c.useful }
 func (c *caching) Keep(n int64)  { c.may = n }
 func (c *caching) Held() int64   { return c.may }
 
-// What a source may keep is a part of the memory, and gives way to what is needed.
+// Memory for a source's cache is part of the budget, and yields to necessary memory.
 func TestWhatASourceKeepsIsCounted(t *testing.T) {
 	open := func(memory, useful int64) (*caching, Info) {
 		src := &caching{sourcetest.Raw(400, 64, 64, 3, 5), useful, 1 << 40}

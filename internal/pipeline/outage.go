@@ -22,7 +22,7 @@ type outage struct {
 	tries int
 }
 
-// outageEnd is what the other rows wait for.
+// outageEnd is the event that the other rows wait for.
 type outageEnd struct {
 	over chan struct{}
 	err  error // why the run ends, nil if the rows are to be tried again

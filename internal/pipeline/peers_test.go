@@ -62,7 +62,7 @@ func TestPeers(t *testing.T) {
 	for _, p := range engines { // they read ahead meanwhile: what was given is asked for last
 		served += p.Stats().CacheDisk.Peers.ServedBytes
 	}
-	// Where a node has too much to do others read of the store, so that none waits.
+	// If a node is overloaded, others read from the store, so that no node waits.
 	if float64(got) > 1.3*float64(all) || kept > int64(chunks) || hits == 0 || served < hits {
 		t.Errorf("%d bytes were read of the store, there are %d; %d chunks of %d are kept; %d bytes came from nodes, %d were given", got, all, kept, chunks, hits, served)
 	}
@@ -74,7 +74,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// What is wrong with the nodes is said before anything begins.
+// Wrong peer options are reported before anything starts.
 func TestPeersAreChecked(t *testing.T) {
 	open := func(cfg Config) string {
 		t.Helper()

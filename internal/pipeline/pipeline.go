@@ -38,8 +38,7 @@ type Pipeline struct {
 	src    driver.Source
 	cut    map[int]bool // fields of volumes of which src gives the parts that are wanted
 	epochs bool         // records of src are others in each epoch (driver.Epochs)
-	// variants is how many src has of each record, of which an epoch has one
-	// (driver.Varied).
+	// variants is the number of variants of each record in src; each epoch has one of them (driver.Varied).
 	variants int
 	kept     keeping // of records in the cache
 	info     Info
@@ -59,7 +58,7 @@ type Pipeline struct {
 		n int64
 		*sampler.Epoch
 	}
-	// set is what makes the arrays of fields.
+	// set builds the arrays of fields.
 	set *kind.Set
 	// batchOps run on complete batches.
 	batchOps   []transform.BatchOp
@@ -97,8 +96,7 @@ type Pipeline struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	// While records are found in memory, warm is set and groups go to the
-	// workers through memoryQ, at once.
+	// While records are found in memory, warm is set and groups go to the workers directly through memoryQ.
 	memoryQ chan group
 	warm    atomic.Bool
 	orders  atomic.Int64
@@ -197,7 +195,7 @@ func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Sou
 	return s, nil
 }
 
-// viewOf is the part that is wanted of a source that somebody else has opened.
+// viewOf returns the selected part of a source that the caller has opened.
 func viewOf(ctx context.Context, src driver.Source, spec *view.Spec) (driver.Source, error) {
 	v, err := view.Open(ctx, src, spec, &view.Options{OpenSource: func(ctx context.Context, url string) (driver.Source, error) { return source.Open(ctx, url, nil) }})
 	if err != nil {

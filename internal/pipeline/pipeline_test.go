@@ -267,7 +267,7 @@ func TestErrorNamesTheRecord(t *testing.T) {
 		if f.Err != nil && !errors.Is(err, broken) || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("error is %v", err)
 		}
-		// The stream can be started behind the bad batch.
+		// The stream can be started after the bad batch.
 		p.Start(item.Position{Row: 40})
 		if g := take(t, p); g.step != 4 {
 			t.Fatalf("batch %d after a restart", g.step)

@@ -9,23 +9,19 @@ import (
 	"github.com/stokerdata/stoker/internal/sampler"
 )
 
-// planner is the head of one stream. It walks through the order of the epochs in
-// groups of records and has them located and read ahead of time, as far as there
-// is memory for that; batches, which need a slot, follow behind:
+// planner is the first stage of a stream. It walks through the order of the epochs in groups of records. It locates
+// these and has them read ahead, as far as memory allows. Batches, which need a slot, follow later:
 //
 //	cursor  ->  scouts  ->  ahead  ->  dispatch to the workers, as rows of a batch
 //
-// Scouts are units that are not being read yet: because the source has to learn
-// first where their records lie, or because there is no room. Those ahead are
-// being read or have been. While records are found in memory there is nothing to
-// read ahead: groups then go to the workers at once, and only those that turn out
-// not to be in memory come back (missed).
+// Scouts are units that are not being read yet: the source has to read its index first, or memory is short. The units
+// in ahead are being read or have been. While records are found in memory, nothing has to be read ahead. Groups then go
+// to the workers immediately, and only those that are not in memory come back (missed).
 //
-// A source that cannot locate its records has them read in order instead
-// (fetch.InOrder), and an order by windows chunk by chunk (fetch.Chunked): what is
-// ahead then comes from there, and nothing is scouted.
+// If a source cannot locate its records, they are read in order instead (fetch.InOrder). An order by windows is read
+// chunk by chunk (fetch.Chunked). The units in ahead then come from there, and there are no scouts.
 //
-// Everything here is done by one goroutine, which waits in one place (run).
+// One goroutine does all of this. It waits in one place (run).
 type planner struct {
 	p *Pipeline
 	s *stream
@@ -51,16 +47,16 @@ type planner struct {
 	follow cursor // where batches are, behind cur
 }
 
-// reader makes units by itself, which come in the order of need.
+// reader produces units on its own, in the order of need.
 type reader interface {
 	// Take appends those that are ready to list, which holds those not used yet.
 	Take(list []*fetch.Unit) []*fetch.Unit
-	// Stop gives up what nobody has taken.
+	// Stop gives up the units that were not taken.
 	Stop()
 }
 
-// scout is a unit that is not being read yet; or, without one, rows of the batch that is being
-// dispatched whose unit is read before others that come before them.
+// scout is a unit that is not being read yet. Without a unit, it stands for rows of the current batch whose unit is
+// read before earlier ones.
 type scout struct {
 	u    *fetch.Unit
 	rows int
@@ -74,15 +70,13 @@ type missedUnit struct {
 }
 
 const (
-	// maxScouts is how many units may wait for the source to learn where their
-	// records lie: those pieces of its index are then read at the same time.
+	// maxScouts is the number of units that may wait for the source's index, so that its pieces are read concurrently.
 	maxScouts = 256
-	// warmAfter is how many groups in a row must be in memory before the workers
-	// look for themselves.
+	// warmAfter is the number of groups in a row that must be in memory before the workers look there themselves.
 	warmAfter = 32
-	// epochsAhead is how many epochs are read ahead.
+	// epochsAhead is the number of epochs that are read ahead.
 	epochsAhead = 16
-	// foreseeUnits is how many units are foreseen at a time.
+	// foreseeUnits is the number of units that are foreseen at a time.
 	foreseeUnits = 16
 )
 
@@ -117,8 +111,7 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 // cursor is a place in the order of the epochs: row k of the part of a global
 // batch that is this rank's.
 type cursor struct {
-	// given is the order when the client gives it; it is then of one epoch, and ok says
-	// that the next batch is known.
+	// given is the order if the client gives it. It then has one epoch, and ok reports that the next batch is known.
 	given *Given
 	epoch int64
 	order *sampler.Epoch
@@ -155,8 +148,8 @@ func (c *cursor) next(p *Pipeline) {
 	}
 }
 
-// known says whether there is a row at the cursor, or will be once it has settled: of
-// an order that the client gives there may be none yet.
+// known reports whether there is a row at the cursor, or will be after settle. If the client gives the order, there may
+// be none yet.
 func (c *cursor) known(p *Pipeline) bool {
 	if c.given != nil && (!c.ok || c.k >= c.rows()) {
 		c.next(p)
@@ -165,8 +158,8 @@ func (c *cursor) known(p *Pipeline) bool {
 	return true
 }
 
-// fill writes the records of rows k, k+1, ... of the part into ids, as a source is asked
-// for them whose records are others in each epoch.
+// fill writes the records of rows k, k+1, ... of the part into ids, numbered for the epoch if the source's records
+// differ per epoch.
 func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 	if c.given != nil {
 		c.given.fill(ids, c.part.Lo+int64(k))
@@ -288,8 +281,8 @@ func (pl *planner) begin(slot int) bool {
 	return true
 }
 
-// dispatch gives rows of the batch to the workers, in the order of what was read
-// ahead, and says whether all are out.
+// dispatch passes rows of the batch to the workers, in the order of the reads ahead. It reports whether all rows are
+// out.
 func (pl *planner) dispatch() bool {
 	p, b := pl.p, pl.b
 	for pl.row < pl.rows {
@@ -336,8 +329,7 @@ func (pl *planner) dispatch() bool {
 	return true
 }
 
-// send has the unit of a scout read for the batch, as rows from row on, and says whether there
-// was room for it.
+// send has the unit of a scout read for the batch, as rows from row on. It reports whether there was memory for it.
 func (pl *planner) send(scout, row int) bool {
 	p, b, s := pl.p, pl.b, &pl.scouts[scout]
 	u := s.u
@@ -355,10 +347,9 @@ func (pl *planner) send(scout, row int) bool {
 	return true
 }
 
-// overtake has those records of the first batch read of which it is known where they lie, while
-// that is being found out about others before them: somebody waits for it, and no two answers
-// from far away take the same time. The first scout stays where it is: by now it may be known
-// of it, too.
+// overtake reads those records of the first batch that are already located while earlier ones wait for the index. The
+// trainer is waiting for this batch, and answers from a remote store take different times. The first scout stays in its
+// place, because it may be located by now.
 func (pl *planner) overtake() {
 	row := pl.row + len(pl.scouts[0].u.IDs)
 	for i := 1; i < len(pl.scouts) && row < pl.rows; i++ {
@@ -379,7 +370,7 @@ func (pl *planner) overtake() {
 func (pl *planner) groupAt() int {
 	n := pl.p.groupRows
 	if pl.p.far && pl.awaited() {
-		// What is read as soon as it can be should wait for as few others as it may.
+		// Units of the first batch are small, so that a record waits for few others.
 		n = min(n, max(pl.cur.rows()/maxScouts, 1))
 	}
 	return min(n, pl.cur.rows()-pl.cur.k)
@@ -398,7 +389,7 @@ func (pl *planner) place(b *batch, lo int) func(k, field int, n int64) []byte {
 	return func(k, field int, n int64) []byte { return b.Place(lo+k, field, n) }
 }
 
-// awaited says whether the row at the cursor is of the first batch of the stream.
+// awaited reports whether the row at the cursor belongs to the first batch of the stream.
 func (pl *planner) awaited() bool {
 	return fetch.Place{Epoch: pl.cur.epoch, Pos: pl.cur.row} == pl.first
 }
@@ -427,7 +418,7 @@ func (pl *planner) takeScout() {
 	pl.seen = max(pl.seen-1, 0)
 }
 
-// located says whether it is known where the records of scout i lie.
+// located reports whether the positions of the records of scout i are known.
 func (pl *planner) located(i int) bool {
 	u := pl.scouts[i].u
 	if len(u.Missing) == 0 {
@@ -510,8 +501,8 @@ func (pl *planner) foresee() {
 	}
 }
 
-// count notes whether a unit was in memory, and says whether it is time to let
-// the workers look for themselves.
+// count registers whether a unit was in memory. It reports whether the workers should look there themselves from now
+// on.
 func (pl *planner) count(inMemory bool) bool {
 	if !inMemory {
 		pl.inMemory = 0

@@ -17,10 +17,9 @@ var own struct {
 	scratch int64
 }
 
-// OwnProcess says that this process is an engine and nothing else: Go's runtime
-// and the C library are set up for that (SpareProcs, and memory that goes back to
-// the system when images are done with it). Programs that use a Pipeline among
-// other things leave it alone.
+// OwnProcess declares that this process is only an engine. It sets up Go's runtime and the C library for that
+// (SpareProcs, and memory that returns to the system after decoding). Programs that also do other work with a Pipeline
+// do not call it.
 func OwnProcess() {
 	SpareProcs()
 	cdec.ReturnMemory()
@@ -29,13 +28,12 @@ func OwnProcess() {
 	own.Unlock()
 }
 
-// heapRoom is what the Go heap may have beside images and twice what lives on it.
+// heapRoom is the size that the Go heap may have in addition to images and twice its live data.
 const heapRoom = 32 << 20
 
-// limitHeap lets the Go heap grow with the scratch of all pipelines, of which this
-// one has change more bytes. Libraries decode images there, and what they leave
-// behind is garbage that the collector would let grow to as much as lives at a
-// time. A GOMEMLIMIT in the environment counts more.
+// limitHeap lets the Go heap grow with the scratch of all pipelines; this pipeline's share changes by change bytes.
+// Libraries decode images there. Their garbage could otherwise grow to the size of the live data. A GOMEMLIMIT in the
+// environment takes precedence.
 func limitHeap(change int64) {
 	own.Lock()
 	defer own.Unlock()

@@ -2,18 +2,14 @@ package pipeline
 
 import "runtime"
 
-// cores is how many threads the process may run at once, as the runtime saw it
-// at the start.
+// cores is the number of threads that the process may run concurrently, as the runtime saw it at the start.
 var cores = runtime.GOMAXPROCS(0)
 
-// spareProcs are the runtime's processors beside one for each core.
+// spareProcs is the number of the runtime's processors in addition to one per core.
 const spareProcs = 2
 
-// SpareProcs gives the Go runtime more processors than there are cores. Workers
-// spend nearly all of their time in C, where they keep their processors. When
-// none is idle, the runtime's monitor wakes every 20 us to take processors away
-// from calls into C, so that other goroutines can run: 6% of all CPU time on two
-// cores. With spare ones it sleeps for up to 10 ms. Commands that run a Pipeline
-// call it once at their start; a GOMAXPROCS in the environment counts as the
-// number of cores.
+// SpareProcs gives the Go runtime more processors than there are cores. Workers spend nearly all of their time in C and
+// keep their processors there. If none is idle, the runtime's monitor wakes every 20 us to take processors away from
+// calls into C. That costs 6% of all CPU time on two cores. With spare processors it sleeps for up to 10 ms. Commands
+// that run a Pipeline call it once at their start. A GOMAXPROCS in the environment counts as the number of cores.
 func SpareProcs() { runtime.GOMAXPROCS(cores + spareProcs) }

@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// ramWanted is how much of the data is to be kept in memory, 0 where it lies in files of
-// this machine: the system's cache holds those, and would hold them twice.
+// ramWanted returns how much of the data to cache in memory. It is 0 for files on this machine, because the system's
+// cache already holds those.
 func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	want := p.cfg.CacheMemory
 	if want == 0 {
@@ -30,8 +30,8 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	return total
 }
 
-// keepsPart says whether a part of the data is kept and the rest is not: what is read along
-// of that would come again and again.
+// keepsPart reports whether only a part of the data is cached. Bytes of the rest that are read along would be read
+// again and again.
 func (p *Pipeline) keepsPart() bool {
 	switch {
 	case p.disk.staged != nil:
@@ -48,8 +48,7 @@ func (p *Pipeline) keepsPart() bool {
 	return false
 }
 
-// caches puts what is kept in memory, and behind it what is kept on a disk, in front of
-// the stores that records are read from.
+// caches adds the caches between the reads and the stores: first the memory cache, then the disk cache.
 func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
 	below := p.cfg.Decorate
 	if bytes > 0 {

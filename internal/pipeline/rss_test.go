@@ -20,7 +20,7 @@ import (
 // childConfig holds, for a child process of the test, the engine that it runs.
 const childConfig = "STOKER_TEST_ENGINE"
 
-// childReport is what the child says.
+// childReport is the report of the child.
 type childReport struct {
 	Peak    int64 // largest resident memory
 	Rows    int
@@ -98,10 +98,9 @@ func runEngine(t *testing.T, dir string, memory int64, onError string) childRepo
 	return r
 }
 
-// Images that unfold to hundreds of MiB, in files of every format, and files that
-// say so, are decoded within the budget or refused by name with the memory that
-// they would need: either way the engine takes no more than its budget and a
-// constant.
+// Images that unfold to hundreds of MiB, or claim to, in files of every format, are decoded within the budget.
+// Otherwise they are refused by name with the memory that they would need. In both cases the engine takes no more than
+// its budget and a constant.
 func TestHostileImagesStayWithinTheBudget(t *testing.T) {
 	if racetest.Enabled {
 		t.Skip("the race detector takes memory of its own")

@@ -24,7 +24,7 @@ func openStaged(t *testing.T, dir string, cfg Config) (*Pipeline, *calls) {
 	return p, c
 }
 
-// staged is what there is in a folder of copies.
+// staged returns the names in a folder of copies.
 func staged(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -131,7 +131,7 @@ func TestStageGoesOn(t *testing.T) {
 	}
 }
 
-// What cannot be copied is said, and everything works without.
+// If no copy can be made, that is reported and everything works without.
 func TestNoStage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

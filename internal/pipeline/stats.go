@@ -37,7 +37,7 @@ func (c *stageCounters) addFor(d time.Duration, records int64) {
 	c.records.Add(records)
 }
 
-// slowWait is how long a wait must last to be reported.
+// slowWait is the time from which a wait is reported.
 const slowWait = time.Second
 
 // Stats returns the counters.
@@ -98,8 +98,7 @@ func (p *Pipeline) Stats() Stats {
 	return s
 }
 
-// heldTime says how long the trainer held how many slots. Guarded by
-// Pipeline.mu.
+// heldTime measures for how long the trainer held how many slots. Guarded by Pipeline.mu.
 type heldTime struct {
 	slots       int
 	since       time.Time
@@ -123,7 +122,7 @@ func (p *Pipeline) countHeldLocked(change int) {
 	h.slots += change
 }
 
-// waiting says what holds the flow up, when something has for a while.
+// waiting returns the reason for a longer wait and its duration.
 func (p *Pipeline) waiting(held int) (string, float64) {
 	if place, d, ok := p.fetch.Oldest(); ok && d > slowWait {
 		return fmt.Sprintf("fetch: reading %s for %.1f s%s", place, d.Seconds(), p.answered(d)), d.Seconds()
@@ -146,7 +145,7 @@ func (p *Pipeline) waiting(held int) (string, float64) {
 	return fmt.Sprintf("the next batch for %.1f s; no read or decoding takes long: the machine may be overloaded", waited.Seconds()), waited.Seconds()
 }
 
-// answered says which requests have failed since a time ago.
+// answered returns the failed requests of the last d.
 func (p *Pipeline) answered(d time.Duration) string {
 	text, _ := p.answers.since(time.Now().Add(-d))
 	switch {

@@ -14,13 +14,12 @@ import (
 // ErrClosed is returned by Next after Close.
 var ErrClosed = errors.New("the loader is closed")
 
-// stream is one run of batches from a position on, over the ends of epochs,
-// until it is replaced by the next Start, fails, or the pipeline is closed.
+// stream is a sequence of batches from a position on, across epochs. It ends when the next Start replaces it, when it
+// fails, or when the pipeline is closed.
 //
-// Its planner (planner.go) cuts batches into groups and has them read ahead,
-// whether there is a free slot or not, and gives each batch a slot; workers do
-// groups of any stream in any order; the queue keeps the order in which batches
-// are handed out.
+// Its planner (planner.go) cuts batches into groups, has them read ahead with or without a free slot, and gives each
+// batch a slot. Workers process groups of any stream in any order. The queue keeps the order in which batches are
+// handed out.
 type stream struct {
 	gen    uint64
 	pos    item.Position
@@ -62,13 +61,13 @@ type batch struct {
 	state  batchState // guarded by Pipeline.mu
 	epoch  int64
 	step   int64
-	// repeated is how many rows at the end are records that have come before.
+	// repeated is the number of rows at the end that have already come in the epoch.
 	repeated int
 	pos      item.Position // after the batch
 	first    int64         // position of the first row in the epoch's order
 	ids      []int64
-	// fresh says that the slot was never used; populate that its memory is
-	// still to be backed, by each group for its rows.
+	// fresh reports that the slot was never used. populate reports that its memory is not backed yet; each group does
+	// that for its rows.
 	fresh, populate bool
 	p               *Pipeline
 	rows            *collate.Batch // where they go
@@ -93,10 +92,9 @@ type group struct {
 	order  int64
 }
 
-// Start begins a new stream of batches at pos and returns its generation.
-// What older streams made and Next has not returned is dropped. It does not
-// wait: groups of the older stream that are being read or decoded finish in
-// the background and their slots become free.
+// Start begins a new stream of batches at pos and returns its generation. Batches of older streams that Next has not
+// returned are dropped. Start does not wait: groups of the older stream that are being read or decoded finish in the
+// background, and their slots become free.
 func (p *Pipeline) Start(pos item.Position) (gen uint64) { return p.StartGiven(pos, nil) }
 
 // StartGiven is Start with the order that a client gives (Config.Order).

@@ -24,13 +24,12 @@ const WindowAuto = -1
 const (
 	// chunkBytes is about how large the chunks are of a source that has none.
 	chunkBytes = 8 << 20
-	// maxChunkRecords is the most records of such a chunk; guessedRecords is how many
-	// there are where nothing is known of their sizes.
+	// maxChunkRecords is the most records of such a chunk. guessedRecords is their number if the sizes are unknown.
 	maxChunkRecords = 65_536
 	guessedRecords  = 1024
-	// perChunk is what a chunk takes beside its bytes.
+	// perChunk is the memory for a chunk in addition to its bytes.
 	perChunk = 4096
-	// sampled is how many records are looked at for their sizes.
+	// sampled is the number of records whose sizes are read.
 	sampled = 256
 )
 
@@ -51,11 +50,11 @@ type OrderInfo struct {
 	Chunks      int   `json:"chunks,omitempty"`
 	InUse       int   `json:"in_use,omitempty"`
 	WindowBytes int64 `json:"window_bytes,omitempty"`
-	// Why says how it was chosen, where that was left to the data.
+	// Why is the reason for the choice, if it was automatic.
 	Why string `json:"why,omitempty"`
 }
 
-// String is how states call it: "full", "window:16".
+// String returns the form that is used in states: "full", "window:16".
 func (o OrderInfo) String() string {
 	if o.Mode == OrderWindows {
 		return fmt.Sprintf("%s:%d", o.Mode, o.Window)
@@ -68,8 +67,7 @@ type window struct {
 	*sampler.Windows
 	starts []int64
 	seed   uint64
-	// own says that chunks are the source's, to be read as they are; largest is the
-	// largest of them, or about that.
+	// own reports the source's own chunks, which are read as a whole. largest is about the size of the largest one.
 	own     driver.Chunker
 	largest int64
 	inUse   int
@@ -197,7 +195,7 @@ func (w *window) fingerprint(of string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// bytes is what the chunks take that are used at a time.
+// bytes returns the memory for the chunks that are in use at a time.
 func (w *window) bytes() int64 { return int64(w.inUse) * (w.largest + perChunk) }
 
 // share shares the memory out, with room for the chunks of the window.
@@ -253,7 +251,7 @@ func (p *Pipeline) ordered() OrderInfo {
 	return OrderInfo{Mode: OrderSource}
 }
 
-// reading says how the records that a planner goes through lie in chunks.
+// reading returns how the records of a planner are grouped in chunks.
 func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 	c := &fetch.Chunks{
 		Of: w.Chunk, Records: w.Records, Group: p.groupRows, Held: 2*w.inUse + 8, Next: pl.coming,
@@ -268,9 +266,8 @@ func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 	return c
 }
 
-// mostIsWanted says whether a chunk is worth to be read as a whole: half or more of its
-// bytes are of fields that are wanted, as far as that is known. Of a field with variants
-// one is.
+// mostIsWanted reports whether a chunk should be read as a whole. That is so if at least half of its bytes belong to
+// the selected fields, as far as that is known. Of a field with variants, one is counted.
 func (p *Pipeline) mostIsWanted() bool {
 	var all, wanted int64
 	want := p.set.Fields()

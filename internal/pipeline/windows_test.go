@@ -310,7 +310,7 @@ func TestWindowMemory(t *testing.T) {
 	}
 }
 
-// What has no chunks is read in runs of neighbours; what lies in memory is not read.
+// Data without chunks is read in runs of neighbours. Data in memory is not read.
 func TestWindowOfOtherSources(t *testing.T) {
 	for name, src := range variants(3000, 300) {
 		p := mustOpen(t, Config{BatchSize: 32, Window: 2, Shuffle: true, Memory: 64 << 20, OpenSource: use(src)})

@@ -40,7 +40,7 @@ type worker struct {
 	locked bool          // to a thread
 	note   *inflight.Row // the records in flight
 
-	// Of the group that is being parsed:
+	// State of the group that is being parsed:
 	b                 *batch
 	first             int
 	order             int64
@@ -76,7 +76,7 @@ func (w *worker) loop() {
 	debug.SetPanicOnFault(true)
 	defer w.keepThread(0)
 	for {
-		// What was read ahead was planned before what is in memoryQ.
+		// Units that were read ahead were planned before the groups in memoryQ.
 		if u := p.fetch.Pop(); u != nil {
 			start := time.Now()
 			w.fetched(u)
@@ -104,15 +104,12 @@ func (w *worker) loop() {
 	}
 }
 
-// longGroup is how long a worker takes for a group that is worth a thread of its
-// own: changing to one costs tens of microseconds.
+// longGroup is the time per group from which a worker gets its own thread: switching to one costs tens of microseconds.
 const longGroup = 500 * time.Microsecond
 
-// keepThread gives the worker a thread of its own while groups that were read
-// take long, and gives it up for others. Goroutines that read come and go between
-// the workers' calls into C; workers that go on in whichever thread is free leave
-// the system to move them between cores, which it does late: 4 to 8% of two
-// cores were idle although there was work.
+// keepThread locks the worker to a thread while groups that were read take long, and otherwise unlocks it. Reading
+// goroutines run between the workers' calls into C. Workers without a locked thread leave it to the system to move them
+// between cores, which happens late: 4 to 8% of two cores were idle although there was work.
 func (w *worker) keepThread(took time.Duration) {
 	if long := took > longGroup; long && !w.locked {
 		runtime.LockOSThread()
@@ -134,9 +131,8 @@ func (w *worker) fetched(u *fetch.Unit) {
 	w.p.groupsDone(b, 1)
 }
 
-// fromMemory does a group whose records are in memory, or else gives it back to
-// the planner, and has the next ones read ahead, until records are found in
-// memory again.
+// fromMemory processes a group whose records are in memory. Otherwise it returns the group to the planner. The next
+// groups are then read ahead until records are found in memory again.
 func (w *worker) fromMemory(g group) {
 	p, s := w.p, g.b.stream
 	if !s.stopped.Load() {
@@ -315,7 +311,7 @@ func (w *worker) alone(b *batch, row int, o *driver.Group) {
 	w.make(b, row, o.Records)
 }
 
-// place is where a value of the group that is being parsed is wanted.
+// place returns the memory in the batch for a value of the group that is being parsed.
 func (w *worker) place(k, field int, n int64) []byte { return w.b.Place(w.first+k, field, n) }
 
 // make makes the rows of recs, from row first on.
@@ -333,7 +329,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 	}
 }
 
-// fill makes the rows of recs as far as they are good.
+// fill fills the rows of recs that have no error.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	if w.p.epochs && w.p.cfg.Sequence == nil { // what is drawn is drawn for a record, however it is read
 		for k := range recs {
@@ -428,8 +424,8 @@ func (p *Pipeline) batchFailed(b *batch, row int, err error) {
 	}
 }
 
-// inEpoch is the number by which a record is asked for in an epoch, of a source that has
-// others in each, or several variants of each.
+// inEpoch returns the number by which a record is requested in an epoch. It differs if the source has other records in
+// each epoch or several variants of each record.
 func (p *Pipeline) inEpoch(epoch, id int64) int64 {
 	if p.variants > 1 {
 		epoch = int64(sampler.Variant(p.cfg.Seed, epoch, id, p.variants))

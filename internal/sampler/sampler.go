@@ -179,8 +179,8 @@ func (o *Order) decrypt(x uint64) uint64 {
 	return b<<o.aBits | a
 }
 
-// Uneven selects how the positions at the end of an epoch are shared if they do not fill a global batch and their
-// number is not a multiple of the ranks.
+// Uneven selects how positions at the end of an epoch are shared if they do not fill a global batch and do not divide
+// evenly by ranks.
 type Uneven string
 
 // The ways. The first one is that of an empty string too.
