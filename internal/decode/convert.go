@@ -168,8 +168,7 @@ func cutOff(v, top float32) float32 {
 	return min(v, top)
 }
 
-// classRow reads class numbers as they are stored. A colour is none, and neither
-// is one that the type has no room for.
+// classRow reads class numbers unchanged. It fails for colours and for numbers that the type cannot represent.
 func classRow(dst, src []byte, want item.DType, from *picture, y int) error {
 	for x := range len(src) / from.t.Size() {
 		p, err := loadClass(src, from, x, y)

@@ -1,7 +1,6 @@
-// Package decode turns the images of records into rows of a batch. JPEG, dct
-// and raw pixels are decoded in C, a group of records per call; PNG, BMP, GIF,
-// WebP and TIFF by Go libraries into scratch memory, from where the same C code
-// resizes and stores them. Pixels are those of Pillow's convert("RGB").
+// Package decode turns the images of records into rows of a batch. JPEG, dct and raw pixels are decoded in C, a group
+// of records per call. Go libraries decode PNG, BMP, GIF, WebP and TIFF into scratch memory, from which the same C code
+// resizes and stores them. Pixels equal those of Pillow's convert("RGB").
 package decode
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Options of a Decoder. The zero value is what torchvision does.
+// Options of a Decoder. The zero value matches torchvision.
 type Options struct {
 	// ApplyOrientation turns images as their EXIF orientation says. Sizes and
 	// geometries then refer to the turned image.
@@ -26,14 +25,13 @@ type Options struct {
 // as Geom says, written to Dst as Store says. Err is the result.
 type Request struct {
 	Value driver.Value
-	// Pixels is what the image is decoded to; the zero value is RGB of u8.
-	// Store.Channels are theirs, or 1 for the luma of RGB.
+	// Pixels is the pixel type of the decoded image; the zero value is RGB of u8. Store.Channels equals its channels,
+	// or is 1 for the luma of RGB.
 	Pixels item.PixelType
 	// Raw is the element type of a value of driver.CodecRaw; 0 stands for u8.
 	Raw item.DType
-	// Mask says that pixels are class numbers, which are decoded as they are
-	// stored (indices of a palette, 16-bit gray) or refused. Pixels has one
-	// channel of u8 or u16, Geom.Filter is item.Nearest.
+	// Mask reports that pixels are class numbers. They are decoded unchanged (indices of a palette, 16-bit gray) or
+	// refused. Pixels has one channel of u8 or u16, Geom.Filter is item.Nearest.
 	Mask  bool
 	Geom  item.Geometry
 	Store item.Store
@@ -41,8 +39,7 @@ type Request struct {
 	Err   error
 }
 
-// keepBytes is how much scratch memory a Decoder keeps between runs, unless
-// SetMemory says less.
+// keepBytes is the scratch memory that a Decoder keeps between runs, unless SetMemory sets less.
 const keepBytes = 32 << 20
 
 // Decoder decodes images. It belongs to one goroutine, as cdec.Decoder does.
@@ -81,7 +78,7 @@ func (d *Decoder) Close() {
 // applied.
 type Info struct {
 	Width, Height int32
-	// Orientation is what Run applies: 1 for nothing, else 2 to 8.
+	// Orientation is the orientation that Run applies: 1 for none, else 2 to 8.
 	Orientation int32
 }
 
@@ -217,7 +214,7 @@ func tryType(v *driver.Value) item.PixelType {
 	return item.RGB
 }
 
-// PlainRGB stores pixels as they are: u8 RGB, HWC.
+// PlainRGB stores pixels unchanged: u8 RGB, HWC.
 var PlainRGB = item.RGB.Plain()
 
 // StorePixels writes u8 RGB pixels (HWC) to dst as st says, after

@@ -19,8 +19,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// loadFile decodes the image of a file, whole and turned as its format wants it (Info.Turn). The size is checked
-// before memory is taken; more is what will be taken for the picture afterwards.
+// loadFile decodes the image of a file as a whole and rotates it as its format requires (Info.Turn). The size is
+// checked before memory is allocated; more is the later memory for the picture.
 func (d *Decoder) loadFile(r *Request, more int64) (*picture, error) {
 	info, err := probe(r.Value.Bytes)
 	if err != nil {
@@ -165,9 +165,8 @@ func libraryError(err error) error {
 	return &cdec.Error{Kind: kind, Msg: err.Error()}
 }
 
-// toRGB converts as Pillow's convert("RGB") does: alpha is dropped, a palette
-// looked up, of 16 bits the upper 8 are kept; 16-bit gray, which Pillow holds
-// as a mode of its own, is cut off at 255.
+// toRGB converts like Pillow's convert("RGB"): it drops alpha, looks up palettes and keeps the upper 8 of 16 bits.
+// 16-bit gray, which is a separate mode in Pillow, is clipped at 255.
 func toRGB(dst []byte, img image.Image) {
 	b := img.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -235,8 +234,8 @@ func rgbaRow(out, in []byte) {
 	}
 }
 
-// premultipliedRow divides by alpha as Pillow does for associated alpha; with
-// alpha 255, which is what opaque formats decode to, nothing changes.
+// premultipliedRow divides by alpha as Pillow does for associated alpha. With alpha 255, as in opaque formats, nothing
+// changes.
 func premultipliedRow(out, in []byte) {
 	for x := 0; x < len(out)/3; x++ {
 		p, a := in[4*x:4*x+4], int(in[4*x+3])

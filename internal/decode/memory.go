@@ -11,9 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Memory is the most that decoding an image takes, beside its bytes and the row
-// that it becomes: what libjpeg and the Go libraries allocate, all of it, since
-// nobody knows when the collector runs. It is worked out from the headers alone.
+// Memory returns the most memory that decoding an image takes, in addition to its bytes and its row. That includes all
+// allocations of libjpeg and the Go libraries, since the garbage collector may run late. Only the headers are read.
 func Memory(v driver.Value) (int64, error) {
 	codec := v.Codec
 	if codec == driver.CodecUnknown {
@@ -45,7 +44,7 @@ func (d *Decoder) SetMemory(n int64) {
 	}
 }
 
-// keep is how large a buffer may be that is kept from image to image.
+// keep returns the size limit of a buffer that is kept for the next image.
 func (d *Decoder) keep() int64 {
 	if d.memory > 0 {
 		return min(d.memory, keepBytes)
@@ -62,14 +61,13 @@ func (d *Decoder) trim(n int64) {
 	}
 }
 
-// admit says whether an image that C code decodes may take what it needs, and
-// more bytes for what then happens to its pixels.
+// admit reports whether an image that C code decodes may take the memory that it needs, and more bytes for the
+// processing of its pixels.
 func (d *Decoder) admit(r *Request, more int64) error {
 	if d.memory == 0 {
 		return nil
 	}
-	// What the source says of the size saves looking at the bytes. Where it is
-	// wrong, libjpeg finds out.
+	// If the source knows the size, the bytes need not be read. If that size is wrong, libjpeg detects it.
 	if w, h := int64(r.Value.Width), int64(r.Value.Height); w > 0 && h > 0 && bound(w, h)+more <= d.memory {
 		return nil
 	}
@@ -80,8 +78,8 @@ func (d *Decoder) admit(r *Request, more int64) error {
 	return d.allow(need+more, false)
 }
 
-// pictureMemory is what runPicture takes for the pixels of a request's box, beside
-// what the decoder of its codec takes.
+// pictureMemory returns the memory of runPicture for the pixels of a request's box, in addition to that of the codec's
+// decoder.
 func (r *Request) pictureMemory(codec driver.Codec, orientation int32) int64 {
 	box := int64(r.Geom.Box.W) * int64(r.Geom.Box.H)
 	simple := r.simple(codec)
@@ -115,7 +113,7 @@ func (d *Decoder) allow(need int64, heap bool) error {
 	return nil
 }
 
-// tooLarge turns libjpeg's refusal into one that says how much it would take.
+// tooLarge turns libjpeg's refusal into an error with the memory that would be needed.
 func (d *Decoder) tooLarge(r *Request, err error) error {
 	if d.memory == 0 || !errors.Is(err, cdec.ErrMemory) || errors.Is(err, cdec.ErrNoMemory) {
 		return err
@@ -131,8 +129,7 @@ func (d *Decoder) tooLarge(r *Request, err error) error {
 // but lossless WebP and TIFF.
 func bound(width, height int64) int64 { return rowsMemory(width) + 20*(width+16)*(height+16) }
 
-// rowsMemory is what decoders need that go through an image by rows: bands of
-// rows of all components on their way to the pixels of the batch.
+// rowsMemory is the memory of decoders that process an image by rows: bands of rows of all components.
 func rowsMemory(width int64) int64 { return 256*width + 256<<10 }
 
 const (
@@ -140,8 +137,7 @@ const (
 	// describes them, and all that the library allows.
 	webpTrees    = 400
 	webpTreesMax = 210 << 20
-	// libraryMemory is what a library takes whatever the image: buffers of its
-	// decompressor.
+	// libraryMemory is the memory that a library takes for any image: buffers of its decompressor.
 	libraryMemory = 256 << 10
 )
 
@@ -198,8 +194,7 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 		if info.Turn > 1 {
 			out += 4 * wide * pixels
 		}
-		// Samples as they are stored, blocks as they are read and unpacked, and the
-		// coefficients of a JPEG inside.
+		// Samples as stored, blocks as read and unpacked, and the coefficients of an embedded JPEG.
 		block := min(info.Block, (w+1024)*(h+1024))
 		samples := wide * int64(min(max(info.Channels, 1), 64))
 		n := 2*samples*pixels + (3*samples+8)*block
@@ -233,15 +228,15 @@ func jpegCoefficients(info *imagefile.Info) int64 {
 	return all * int64(info.Channels)
 }
 
-// MemoryError says that decoding an image takes more memory than it may.
+// MemoryError is the error if decoding an image takes more memory than allowed.
 type MemoryError struct {
 	// Need and Limit are bytes.
 	Need, Limit int64
-	// Heap says that it is the Go heap that most of it is taken from.
+	// Heap reports that most of the memory is taken from the Go heap.
 	Heap bool
 }
 
-// Error says how much it would take.
+// Error returns a message with the memory that is needed.
 func (e *MemoryError) Error() string {
 	return fmt.Sprintf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it", units.MiB(e.Need), e.Limit>>20)
 }

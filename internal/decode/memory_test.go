@@ -70,8 +70,8 @@ func peak(t *testing.T) int64 {
 	return kib << 10
 }
 
-// What Memory says is never less than what decoding takes, and not several times
-// as much, for a file of each format.
+// The result of Memory is never less than the memory that decoding takes, and not several times as much, for a file of
+// each format.
 func TestMemoryIsWhatDecodingTakes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")

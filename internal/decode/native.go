@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// What Go libraries decode to, as pixels that lose nothing: gray or RGB with
-// alpha, u8 or u16, and for masks the indices of a palette.
+// Lossless pixels of images that Go libraries decode: gray or RGB with alpha, u8 or u16, and the indices of a palette
+// for masks.
 
 func nativeType(img image.Image, mask bool) item.PixelType {
 	t := item.PixelType{DType: item.U8, Channels: 4}

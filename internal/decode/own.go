@@ -15,8 +15,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// ownReader is what loads images that no Go library reads, nil for all others. What it
-// gives is what the file has, whatever is asked for: it is converted afterwards.
+// ownReader returns the function that loads images that no Go library reads, nil for others. The function returns the
+// pixel type of the file, which is converted afterwards.
 func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefile.Info) (*picture, error) {
 	switch {
 	case info.Codec == driver.CodecPNM:

@@ -16,12 +16,11 @@ type picture struct {
 	pix  []byte
 	w, h int32
 	t    item.PixelType
-	// box is what the request wants of it.
+	// box is the part that the request needs.
 	box item.Rect
-	// mirrored says that the axes that the orientation mirrors are mirrored
-	// already.
+	// mirrored reports that the mirroring of the orientation was already applied.
 	mirrored bool
-	// bilevel says that the values 0 and 255 stand for the bits 0 and 1.
+	// bilevel reports that the values 0 and 255 represent the bits 0 and 1.
 	bilevel bool
 }
 
@@ -30,8 +29,7 @@ func (p *picture) whole() item.Rect { return item.Rect{W: p.w, H: p.h} }
 // stride is the size of a row in bytes.
 func (p *picture) stride() int { return int(p.w) * p.t.Size() }
 
-// simple says that the decoders in C give what a request wants: RGB of u8 or
-// its luma, not stored as u16.
+// simple reports whether the C decoders produce the requested pixels: RGB of u8 or its luma, not stored as u16.
 func (r *Request) simple(codec driver.Codec) bool {
 	t := r.Pixels.OrRGB()
 	if t.DType != item.U8 || t.Channels%2 == 0 || r.Store.DType == item.U16 {
@@ -141,8 +139,8 @@ func (d *Decoder) load(r *Request, codec driver.Codec, orientation int32) (*pict
 	return p, nil
 }
 
-// loadBox decodes the box of a JPEG or of coefficients, as it lies in the stored
-// image, but mirrored where the orientation says so.
+// loadBox decodes the box of a JPEG or of coefficients in the orientation of the stored image, but mirrored if the
+// orientation requires it.
 func (d *Decoder) loadBox(r *Request, codec driver.Codec, orientation int32) (*picture, error) {
 	job := cdec.Job{Format: cdec.FormatDCT, Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height}
 	width, height := job.Width, job.Height
@@ -176,8 +174,7 @@ func (d *Decoder) loadBox(r *Request, codec driver.Codec, orientation int32) (*p
 	return p, d.runOne(job)
 }
 
-// headless says that values of a codec are not files: what their bytes are, only
-// the source knows.
+// headless reports whether values of a codec are not files, so that only the source knows their format.
 func headless(codec driver.Codec) bool {
 	return codec == driver.CodecRaw || codec == driver.CodecDCT || codec == driver.CodecRuns
 }

@@ -102,7 +102,7 @@ func TestModesArePillows(t *testing.T) {
 	}
 }
 
-// TestSixteenBits decodes images of 16 bits as they are.
+// TestSixteenBits decodes images of 16 bits without conversion.
 func TestSixteenBits(t *testing.T) {
 	d := newDecoder(t, Options{})
 	for name, channels := range map[string]int32{

@@ -29,8 +29,8 @@ func webpToRGB(dst []byte, m *image.YCbCr) {
 	w, h := b.Dx(), b.Dy()
 	cw := (w + 1) / 2
 	for y := range h {
-		// The chroma row of this one and its other neighbour; at the top and
-		// at the bottom the nearest row stands in for the one outside.
+		// The chroma row of this row and its other neighbour. At the top and at the bottom, the nearest row replaces
+		// the missing one.
 		near := y / 2
 		far := near - 1
 		if y%2 == 1 {

@@ -44,11 +44,11 @@ func planAudio(p *Planner, wants []Want) (makers []Maker, err error) {
 	return makers, nil
 }
 
-// Heard is what a few of the recordings of a field are like.
+// Heard describes a sample of a field's recordings.
 type Heard struct {
 	// Info is that of one of them; Rate and Channels are 0 where they differ.
 	audio.Info
-	// Count is how many were looked at, Shortest and Longest are their seconds.
+	// Count is the number of recordings in the sample. Shortest and Longest are in seconds.
 	Count             int
 	Shortest, Longest float64
 	// Slowest is the lowest rate of them.
@@ -61,7 +61,7 @@ type Heard struct {
 	Err error
 }
 
-// listenTo is how many recordings are looked at.
+// listenTo is the number of recordings in the sample.
 const listenTo = 12
 
 // Listen looks at some recordings of a field, all over the source. One that cannot be read or is damaged is not
@@ -195,9 +195,8 @@ func planSound(p *Planner, wants []Want) (Maker, error) {
 	return m, nil
 }
 
-// room works out how much room a batch has for rows of any length: what the files
-// would give if all had as many samples for a byte as the one of those looked at that
-// has most, and twice that where that is no more than an example.
+// room computes the capacity of a batch for rows of any length. It assumes that all files have as many samples per byte
+// as the densest one of the sample, and doubles that if it is at most one example.
 func (o *soundOutput) room(p *Planner, w *Want, h *Heard) error {
 	if h.FramesPerByte == 0 || w.F.MaxBytes <= 0 {
 		return fmt.Errorf("output %q: it is not known how long the recordings of %s can get, so that there is no room for them in a batch; "+

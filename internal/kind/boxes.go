@@ -15,9 +15,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Boxes is any number of boxes, which follow the operations of their image. The
-// fields whose rows belong to boxes are planned here, too: they lose the same
-// rows.
+// Boxes is any number of boxes, which follow the operations of their image. The fields whose rows belong to boxes are
+// also planned here: they lose the same rows.
 var Boxes = Kind{Name: driver.KindBoxes, Plan: planBoxes}
 
 // KeyPoints is any number of groups of points, which follow their image.
@@ -37,10 +36,10 @@ type boxes struct {
 	groups []boxGroup
 }
 
-// boxGroup is what moves together and loses the same rows: boxes, and the fields
-// whose rows belong to them, or key points alone.
+// boxGroup is a group of arrays that move together and lose the same rows: boxes with the fields whose rows belong to
+// them, or key points alone.
 type boxGroup struct {
-	// cols are its arrays; that of the boxes is the first, where there is one.
+	// cols are its arrays. The boxes, if any, come first.
 	cols  []boxColumn
 	boxed bool
 	// format is that of the stored boxes, out that of those in the batch.
@@ -50,7 +49,7 @@ type boxGroup struct {
 	prog  *transform.Program
 	image int
 	own   []transform.BoxOp
-	// guide are the boxes that the operations look at, where it has none of its own.
+	// guide are the boxes that the operations use if the group has no boxes of its own.
 	guide *guide
 }
 
@@ -154,8 +153,7 @@ func ofRows(w *Want) (item.DType, []int, error) {
 	return ofElements(w)
 }
 
-// group begins a group with the boxes or key points of w. It is nil when they
-// come as they are stored.
+// group starts a group with the boxes or key points of w. It is nil if they are used as stored.
 func (m *boxes) group(w *Want) (*boxGroup, error) {
 	g := boxGroup{image: -1, boxed: w.F.Kind == driver.KindBoxes}
 	name := w.Out.Follow
@@ -527,7 +525,7 @@ func appendPoints(b []byte, points [][2]float32) []byte {
 	return b
 }
 
-// Close implements Worker. What the worker has belongs to its tools.
+// Close implements Worker. The worker's memory belongs to its tools.
 func (w *boxWorker) Close() {}
 
 // boxesOf is the array of the boxes that the rows of w belong to, "" when the batch has

@@ -9,8 +9,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// fixed makes rows that are the stored bytes of values of one shape. Where a
-// source can, it reads them straight into the batch, else they are copied once.
+// fixed builds rows from the stored bytes of values of one shape. If a source can, it reads them straight into the
+// batch. Otherwise they are copied once.
 type fixed struct{ cols []fixedColumn }
 
 type fixedColumn struct {

@@ -12,7 +12,7 @@ import (
 // partner is the image that a mask belongs to: they have the same size.
 type partner struct {
 	image, mask int // fields; image is -1 if there is none
-	// turns says that the mask is turned as the image is.
+	// turns reports that the mask is rotated like the image.
 	turns bool
 }
 
@@ -56,7 +56,7 @@ func (pt *partner) check(p *Planner, dec *decode.Decoder, rec *driver.Record) er
 		orient.Ambiguous, turn, p.place(rec, pt.image), p.place(rec, pt.mask), "mask")
 }
 
-// sizeHint says what to do about an image and a mask of different sizes.
+// sizeHint returns the advice for an image and a mask of different sizes.
 func (p *Planner) sizeHint(v *driver.Value, image, mask *decode.Info) string {
 	switch {
 	case !orient.Swaps(decode.Orientation(v)) || image.Width != mask.Height || image.Height != mask.Width:

@@ -14,16 +14,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Frames is clips of frames of videos: rows of shape [T, H, W, C], to each frame of
-// which the operations do the same, with the same random numbers. What several clips of
-// a group need of a video is decoded once.
+// Frames is clips of video frames: rows of shape [T, H, W, C]. The operations treat each frame the same, with the same
+// random numbers. Frames that several clips of a group need are decoded once.
 var Frames = Kind{Name: driver.KindFrames, Decoded: true, Plan: planFrames}
 
 const (
 	// maxClipBytes is the largest row.
 	maxClipBytes = 1 << 30
-	// clipsTogether is how many clips at least are made together, so that those of one
-	// video are decoded once.
+	// clipsTogether is the number of clips that are at least processed together, so that clips of one video are decoded
+	// once.
 	clipsTogether = 128
 )
 
@@ -42,7 +41,7 @@ type framesOutput struct {
 	t     int
 	// crop takes some frames of the stored clip, nil for all.
 	crop *transform.ClipCrop
-	// as says that rows are the frames as they are decoded.
+	// as reports that rows are the decoded frames without changes.
 	as bool
 }
 
@@ -212,7 +211,7 @@ func (w *framesWorker) learn() {
 	slices.SortFunc(w.plan, func(a, b clipFrame) int { return order(a.video, b.video, a.n, b.n) })
 }
 
-// choose says which frames of the clip of record k are wanted.
+// choose marks the needed frames in the clip of record k.
 func (w *framesWorker) choose(k int) {
 	n := len(w.clips[k].Frames)
 	w.wanted = append(w.wanted[:0], make([]bool, n)...)
@@ -344,7 +343,7 @@ func (w *framesWorker) failAll(plan []clipFrame, err error) {
 	}
 }
 
-// row is where frame pos of an output lies.
+// row returns the memory for frame pos of an output.
 func (w *framesWorker) row(o *framesOutput, k, pos int) []byte {
 	row := w.g.Batch.Row(o.Array, w.g.First+k)
 	n := len(row) / o.t
@@ -389,9 +388,8 @@ func (w *framesWorker) still(c clipFrame) {
 	}
 }
 
-// finish makes frame c of all outputs. part gives pixels of at least the box that a
-// geometry needs, and which part of the frame they are. direct, where there is one,
-// makes a row of the whole frame as it is.
+// finish writes frame c to all outputs. part returns pixels of at least the box of a geometry, and their position in
+// the frame. direct, if not nil, fills a row with the whole frame unchanged.
 func (w *framesWorker) finish(c clipFrame, width, height int, direct func(row []byte), part func(g item.Geometry) (driver.Value, item.Rect)) error {
 	for i := range w.m.outs {
 		o := &w.m.outs[i]

@@ -11,8 +11,7 @@ import (
 // its operations.
 var Image = Kind{Name: driver.KindImage, Decoded: true, Plan: planImages}
 
-// mapInput is the input of a map of numbers: what is stored, without an axis of
-// channels where there is one.
+// mapInput returns the input of a map of numbers: the stored shape without the axis of channels, if any.
 func mapInput(w *Want, width, height int) (transform.Input, error) {
 	in := transform.Input{W: width, H: height}
 	var err error
@@ -25,8 +24,8 @@ func mapInput(w *Want, width, height int) (transform.Input, error) {
 	return in, nil
 }
 
-// isFlow says that a field is optical flow: two numbers for each pixel, which change
-// with the size of the image and where it is mirrored.
+// isFlow reports whether a field is optical flow: two numbers for each pixel, which change with the size of the image
+// and with mirroring.
 func isFlow(f *driver.Field) bool {
 	return f.DType == driver.Float32 && len(f.Shape) == 1 && f.Shape[0] == 2
 }

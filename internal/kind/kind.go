@@ -1,13 +1,10 @@
-// Package kind says what fields of each kind are: how a stored value becomes a
-// row of a batch, of fixed shape or ragged, which operations it takes and what
-// it costs. Each kind is one file of this package, listed in All; the pipeline
-// knows none of them by name.
+// Package kind defines the kinds of fields: how a stored value becomes a row of a batch, of fixed shape or ragged, its
+// operations and its cost. Each kind is one file of this package, listed in All. The pipeline knows none of them by
+// name.
 //
-// When a loader opens, Open works out which arrays its batches have: each is a
-// Want. The wants of one kind go to the kind's Plan, which answers with a Maker:
-// the type, shape and cost of each array, and workers that make its rows. A
-// worker is given groups of records, never single ones, so that what is done per
-// record is the kind's own loop.
+// When a loader opens, Open determines the arrays of its batches: each is a Want. The wants of one kind go to the
+// kind's Plan, which returns a Maker. It has the type, shape and cost of each array, and workers that fill its rows. A
+// worker gets groups of records, never single ones, so that the loop over records belongs to the kind.
 //
 // To add a kind: a constant in source/driver, a file here, a line in All. Kinds
 // whose rows are the stored bytes need no more than planFixed or planRagged;
@@ -25,16 +22,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Kind is what fields of one kind are.
+// Kind describes the fields of one kind.
 type Kind struct {
 	Name driver.Kind
-	// Number says that a value is one number: arrays of them come last in a batch.
+	// Number reports that a value is one number. Arrays of numbers come last in a batch.
 	Number bool
-	// Labels says that a value is the number of a class, which operations on
-	// batches mix.
+	// Labels reports that a value is a class number, which operations on batches mix.
 	Labels bool
-	// Decoded says that values are worked on to become rows, as images are. Where
-	// outputs are named, only those that are named are made of such fields.
+	// Decoded reports that values are processed to become rows, as images are. If outputs are named, only the named
+	// ones are built from such fields.
 	Decoded bool
 	// Plan plans all arrays that are made from fields of this kind. Each of them is
 	// a column of one of the makers.
@@ -53,7 +49,7 @@ type Want struct {
 	// Field is the place of the field in Info.Fields, and F the field.
 	Field int
 	F     *driver.Field
-	// Out is what is asked for; without operations, the field as it is stored.
+	// Out is the requested output. Without operations, it is the field as stored.
 	Out transform.Output
 }
 
@@ -66,7 +62,7 @@ func (w *Want) Column(dtype item.DType, shape []int) Column {
 	return Column{Column: collate.Column{Name: w.Out.Name, Kind: string(kind), DType: dtype, Shape: shape}, Array: w.Array}
 }
 
-// Planner is what kinds plan with.
+// Planner is the input of each kind's Plan.
 type Planner struct {
 	Source    driver.Source
 	Info      *driver.Info
@@ -85,12 +81,11 @@ type Planner struct {
 	Wants []Want
 }
 
-// Maker makes the arrays of one kind. It does not change once it is made and
-// serves all workers at once.
+// Maker builds the arrays of one kind. It does not change after its creation and serves all workers concurrently.
 type Maker interface {
 	// Columns are the arrays that it makes.
 	Columns() []Column
-	// Cost is what making them takes.
+	// Cost returns the cost of building the arrays.
 	Cost() Cost
 	// NewWorker returns what makes rows in one goroutine, with the tools of that
 	// goroutine.
@@ -102,29 +97,27 @@ type Column struct {
 	collate.Column
 	// Array is the place of the array in the batch, that of its Want.
 	Array int
-	// Stored says that a row is the stored value, byte for byte, so that sources
-	// may put it where it belongs.
+	// Stored reports that a row is the stored value, byte for byte, so that sources may read it straight into the
+	// batch.
 	Stored bool
 }
 
-// Cost is what memory is planned by and how many records go in a group; see
-// budget.Request for the meaning of each.
+// Cost determines the memory plan and the number of records per group. See budget.Request for its fields.
 type Cost struct {
 	Images []budget.Image
 	// ValueBytes is about how many bytes the values of a record have that are not
 	// decoded.
 	ValueBytes int64
-	// UnplacedBytes is the largest of them that may have to be read into memory
-	// beside the batch.
+	// UnplacedBytes is the size of the largest such value that may have to be read into memory outside the batch.
 	UnplacedBytes int64
-	// Together is how many records at least are better made together, 0 for no wish.
+	// Together is the number of records that should at least be processed together, 0 for no preference.
 	Together int
 }
 
 // Worker makes rows, in one goroutine.
 type Worker interface {
-	// Make makes the rows of a group. What went wrong with a record goes to its
-	// Errs; records that have an error already are left alone.
+	// Make fills the rows of a group. The error of a record goes to Errs; records that already have an error are
+	// skipped.
 	Make(g *Group)
 	// Close frees what the worker has.
 	Close()
@@ -137,15 +130,15 @@ type Group struct {
 	Epoch   int64
 	draw    int64
 	Records []driver.Record
-	// Errs says what went wrong, by record.
+	// Errs are the errors by record.
 	Errs []error
 	// DecodeTime and TransformTime are for workers to add to; what is left of the
 	// time that a group takes is collating.
 	DecodeTime, TransformTime time.Duration
 }
 
-// Draw is what the random numbers of record k depend on beside seed and epoch: its
-// number, or its place in the epoch where a record may come several times.
+// Draw returns the part of the random seed for record k that is added to seed and epoch. It is the record's number, or
+// its place in the epoch if a record may come several times.
 func (g *Group) Draw(k int) int64 {
 	if g.draw < 0 {
 		return g.Records[k].ID

@@ -24,7 +24,7 @@ func NewLarge(total int64, enough func(need int64) (memory int64)) *Large {
 	return &Large{Pool: arena.NewPool(total), enough: enough}
 }
 
-// wish is what a record needs that did not fit a worker's own memory.
+// wish is the memory that a record needs if it did not fit a worker's own memory.
 type wish struct {
 	// decode are bytes to decode an image in, of the Go heap if heap is set.
 	decode int64

@@ -15,7 +15,7 @@ import (
 // [n, H, W]. They belong to boxes as a rule, and are planned with these.
 var Masks = Kind{Name: driver.KindMasks, Plan: planBoxes}
 
-// stacked is how masks follow their image.
+// stacked describes masks that follow their image.
 type stacked struct {
 	prog  *transform.Program
 	guide *guide
@@ -55,8 +55,7 @@ func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 // rowBytes is the size of a mask in the batch.
 func (s *stacked) rowBytes() int { return int(s.prog.RowBytes()) }
 
-// stack appends the masks of a record that are kept, as they are in the image that info
-// describes, after its operations.
+// stack appends the kept masks of a record, after the operations of the image that info describes.
 func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int32, info decode.Info, out []byte) ([]byte, error) {
 	var err error
 	var mw, mh int

@@ -31,7 +31,7 @@ type output struct {
 	// which there are so many: arrays.
 	all   driver.Value
 	bytes int
-	// gather says that rows may be copied from raw records as they are.
+	// gather reports that rows may be copied from raw records without changes.
 	gather bool
 	// guide are the boxes that the operations look at, nil for none.
 	guide *guide
@@ -123,7 +123,7 @@ func (o *output) value(rec *driver.Record) (v driver.Value, err error) {
 	return v, nil
 }
 
-// channels are those of a value, as far as they are known: a mask has one.
+// channels returns the channels of a value, as far as they are known. A mask has one.
 func (o *output) channels(v *driver.Value) int32 {
 	if o.prog.Mask && v.Channels == 0 {
 		return 1
@@ -190,7 +190,7 @@ func (m *pixels) NewWorker(t *Tools) (Worker, error) {
 	return w, nil
 }
 
-// Close implements Worker. What the worker has belongs to its tools.
+// Close implements Worker. The worker's memory belongs to its tools.
 func (w *pixelWorker) Close() {}
 
 // Make implements Worker.
@@ -253,9 +253,8 @@ func (w *pixelWorker) row(o, k int) []byte {
 	return w.g.Batch.Row(w.m.outputs[o].Array, w.g.First+k)
 }
 
-// prepare turns a record into requests: one for each output, or, where several
-// outputs look at the same part of an image, one that decodes that part and
-// more that cut it up.
+// prepare turns a record into requests: one for each output. If several outputs use the same part of an image, one
+// request decodes that part and others cut it up.
 func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 	m := w.m
 	mine := w.nruns // the record's runs begin here

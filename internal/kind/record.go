@@ -190,7 +190,7 @@ func stored(f *driver.Field, v *driver.Value, alloc func(n int64) ([]byte, error
 	return err
 }
 
-// image decodes a whole image or mask, as it is stored: EXIF orientations are not applied.
+// image decodes a whole image or mask as stored: EXIF orientations are not applied.
 func (d *RecordDecoder) image(f *driver.Field, v *driver.Value, t item.PixelType, alloc func(n int64) ([]byte, error), out *Decoded) error {
 	value := *v
 	class := f.Kind == driver.KindMask

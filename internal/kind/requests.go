@@ -11,7 +11,7 @@ type requests struct {
 	of   []rowOutput // what each is for
 }
 
-// rowOutput says what a request gives.
+// rowOutput is the destination of a request.
 type rowOutput struct {
 	k   int // row in the group
 	out int

@@ -11,9 +11,8 @@ import (
 // one by one where nothing else bounds them.
 const exactCapacity = 64 << 20
 
-// largestBatch returns how many bytes the values of a field in a batch have at
-// most: those of as many records as a batch has that are as large as any can be,
-// as far as the source knows.
+// largestBatch returns the most bytes of a field's values in a batch: a batch of the largest records, as far as the
+// source knows their sizes.
 func largestBatch(p *Planner, field int) int64 {
 	f, rows := &p.Info.Fields[field], int64(p.BatchSize)
 	most := f.MaxBytes * rows
@@ -43,8 +42,8 @@ func largestCounted(s *driver.FieldStats, rows int64) int64 {
 	return total
 }
 
-// nextSize is the bound behind one of those by which driver.FieldStats counts
-// sizes: 0 and 1, 2 and 5 times a power of ten. There is none behind the last.
+// nextSize returns the bound after one of those by which driver.FieldStats counts sizes: 0 and 1, 2 and 5 times a power
+// of ten. There is none after the last.
 func nextSize(n int64) int64 {
 	power := int64(1)
 	for power <= n/10 {

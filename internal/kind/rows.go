@@ -14,10 +14,9 @@ type Rows struct {
 	group   Group
 }
 
-// Make makes the rows of recs, from row first of b on. draw is the place of the first
-// one in the epoch where random numbers depend on that, -1 where they depend on the
-// record. The result says what went
-// wrong, by record, until the next call, and how long it took in group.
+// Make fills the rows of recs, from row first of b on. draw is the first record's place in the epoch if random numbers
+// depend on it, -1 if they depend on the record. The result is valid until the next call: the errors by record and the
+// times of the group.
 func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *Group) {
 	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, Records: recs, Errs: r.errs[:len(recs)]}
 	g := &r.group
@@ -33,8 +32,7 @@ func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []drive
 	return g
 }
 
-// oneLarge makes a row once more that failed for want of memory, with what it says
-// that it needs.
+// oneLarge fills a row again that failed for lack of memory, with the memory that it needs.
 func (r *Rows) oneLarge(g *Group, k int) {
 	var w wish
 	for w.learn(g.Errs[k]) {

@@ -35,13 +35,12 @@ type Set struct {
 
 type sized struct{ array, field int }
 
-// Request is what a batch shall hold.
+// Request describes the content of a batch.
 type Request struct {
 	// Kinds are those that there are; nil means All.
 	Kinds []Kind
-	// Outputs are the arrays that are named. Of the other fields come those in
-	// Fields, or, when that is empty, all whose kind is not Decoded, or all when
-	// there are no Outputs either.
+	// Outputs are the named arrays. Of the other fields, those in Fields are added. If Fields is empty, all fields
+	// whose kind is not Decoded are added, or all fields if there are no Outputs either.
 	Outputs []transform.Output
 	Fields  []string
 	// Pads say by the names of arrays how rows of different lengths are filled up.
@@ -135,7 +134,7 @@ func (s *Set) pad(pads map[string]collate.Pad) error {
 			element *= int64(n)
 		}
 		if p.Truncate {
-			// What is cut off has no place in the batch.
+			// Bytes that are cut off have no place in the batch.
 			s.unplaced = max(s.unplaced, c.MaxRow)
 		}
 		c.Pad, c.MaxRow = &p, p.MaxRow(c.MaxRow, element)
@@ -246,7 +245,7 @@ func (s *Set) Rates() map[string]int {
 	return rates
 }
 
-// Fields says which fields of the source arrays are made from.
+// Fields reports for each field of the source whether arrays are built from it.
 func (s *Set) Fields() []bool {
 	out := make([]bool, len(s.places))
 	for _, w := range s.wants {
@@ -258,7 +257,7 @@ func (s *Set) Fields() []bool {
 // Labels are the numbers of classes, 0 when not known, by array of labels.
 func (s *Set) Labels() map[string]int { return s.labels }
 
-// Cost is what making the arrays takes.
+// Cost returns the cost of building the arrays.
 func (s *Set) Cost() (c Cost) {
 	c.UnplacedBytes = s.unplaced
 	for _, m := range s.makers {
@@ -291,8 +290,8 @@ func (s *Set) Begin(b *collate.Batch, slot []byte, ids []int64) (err error) {
 	return nil
 }
 
-// Place says where in the slot of b a source may put the value of n bytes of a
-// field of a row: false when it has no place of that size.
+// Place returns the position in the slot of b for the value of n bytes of a row's field, and false if it has no place
+// of that size.
 func (s *Set) Place(b *collate.Batch, row, field int, n int64) (at int64, ok bool) {
 	array := s.places[field]
 	if array < 0 {
@@ -309,9 +308,8 @@ func fault(what string, r any) error {
 	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())
 }
 
-// NewRows returns what makes rows in one goroutine, of groups of up to groupRows
-// records, with scratch of budget and images that take up to decodeMemory to be
-// decoded, and those that need more with large.
+// NewRows returns Rows that fill rows in one goroutine, for groups of up to groupRows records, with scratch from
+// budget. Decoding an image may take up to decodeMemory; larger images use large.
 func (s *Set) NewRows(groupRows int, budget *arena.Budget, decodeMemory int64, large *Large) (*Rows, error) {
 	r := &Rows{large: large, errs: make([]error, groupRows)}
 	r.tools = Tools{GroupRows: groupRows, options: decode.Options{ApplyOrientation: s.p.ApplyOrientation}, budget: budget, decodeMemory: decodeMemory}
@@ -326,7 +324,8 @@ func (s *Set) NewRows(groupRows int, budget *arena.Budget, decodeMemory int64, l
 	return r, nil
 }
 
-// NoHeader reports whether a record has an image whose header cannot be read. Whatever part of it is used, it fails.
+// NoHeader reports whether a record has an image with an unreadable header. Such a record fails for every part of the
+// image.
 func (s *Set) NoHeader(rec *driver.Record) bool {
 	for i := range rec.Values {
 		v, f := &rec.Values[i], &s.p.Info.Fields[i]

@@ -67,8 +67,7 @@ func TestWhichFieldsComeInWhichOrder(t *testing.T) {
 	}
 }
 
-// What is read into the batch goes to the first array that is the field as it is
-// stored.
+// Values that are read into the batch go to the first array that is the field as stored.
 func TestPlaces(t *testing.T) {
 	s := open(t, someFields, Request{Outputs: []transform.Output{{Name: "a", Field: "x"}, {Name: "x"}, {Name: "image"}}})
 	l, err := collate.New(4, s.Columns())

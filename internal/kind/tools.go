@@ -10,14 +10,14 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Tools are what the workers of one goroutine have in common: they take turns.
+// Tools are shared by the workers of one goroutine, which run one after another.
 type Tools struct {
 	// GroupRows is the largest number of records in a group.
 	GroupRows int
 
 	options decode.Options
 	dec     *decode.Decoder
-	// decodeMemory is what decoding an image may take.
+	// decodeMemory is the memory limit for decoding an image.
 	decodeMemory int64
 	budget       *arena.Budget
 	scratch      scratch
@@ -30,12 +30,11 @@ type scratch struct {
 	// use.
 	pixels *arena.Block
 	used   int
-	// sound is what recordings are decoded to and worked on in.
+	// sound is the memory in which recordings are decoded and processed.
 	sound *arena.Bump
 }
 
-// pixelBytes is how much memory a worker takes for the decoded images of a
-// group before it works on them in parts.
+// pixelBytes is the memory that a worker takes for the decoded images of a group before it processes them in parts.
 const pixelBytes = 3 << 20
 
 // Decoder returns the decoder of images.
@@ -71,7 +70,7 @@ func (t *Tools) close() {
 	t.scratch.free()
 }
 
-// fits says whether there is room for n more bytes of pixels.
+// fits reports whether there is memory for n more bytes of pixels.
 func (s *scratch) fits(n int) bool { return s.used+n <= max(s.pixels.Cap()-arena.Tail, 0) }
 
 // grow makes room for n bytes of pixels when none are in use.

@@ -12,9 +12,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Volume is a volume of numbers, whose last three axes are z, y and x. Without
-// operations a row is the volume as it is; volumes of different sizes need some that
-// make them fit one batch.
+// Volume is a volume of numbers, whose last three axes are z, y and x. Without operations a row is the volume
+// unchanged. Volumes of different sizes need operations that make them fit one batch.
 var Volume = Kind{Name: driver.KindVolume, Decoded: true, Plan: planVolumes}
 
 func planVolumes(p *Planner, wants []Want) (makers []Maker, err error) {
@@ -53,7 +52,7 @@ func planVolumes(p *Planner, wants []Want) (makers []Maker, err error) {
 	return makers, nil
 }
 
-// outputs are what is asked for of all arrays.
+// outputs returns the requested outputs of all arrays.
 func outputs(p *Planner) (all []transform.Output) {
 	for i := range p.Wants {
 		all = append(all, p.Wants[i].Out)
@@ -200,9 +199,8 @@ func (w *volumeWorker) row(g *Group, k int, o *volumeOutput) error {
 // Close implements Worker.
 func (w *volumeWorker) Close() {}
 
-// CutVolumes has a source read no more of volumes than the crops that lists of
-// operations begin with want, where it can, and says of which fields. It is the source
-// that is to be used from then on.
+// CutVolumes lets a source read only the part of volumes that the crops at the beginning of operation lists need, if it
+// can. It returns the source to use and the fields that this applies to.
 func CutVolumes(src driver.Source, r *Request, seed uint64) (driver.Source, map[int]bool) {
 	info := src.Info()
 	cutter, ok := driver.As[driver.Cutter](src)

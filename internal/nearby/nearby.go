@@ -195,8 +195,8 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 }
 
 // Lend switches later reads to the system's cache and uses the records there. It does so only if all data is on the
-// disk and there is ample free memory. inMemory is the number of bytes that are cached in memory already, so that
-// nothing is stored twice. Further calls have no effect.
+// disk and there is ample free memory. The parameter inMemory is the number of bytes that are cached in memory already,
+// so that nothing is stored twice. Further calls have no effect.
 func (c *Cache) Lend(inMemory int64) {
 	if c.lends.Load() || !c.Whole || !c.pages {
 		return

@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("read %+v, %v", got, err)
 	}
-	// Of a later version with more counters the known ones are read.
+	// From a later version with more counters, the known ones are read.
 	longer := append(bytes.Clone(data), make([]byte, 80)...)
 	le.PutUint32(longer[12:], numCounters+10)
 	if got, err := ReadSnapshot(bytes.NewReader(longer)); err != nil || got != want {

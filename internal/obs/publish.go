@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every is how often an engine writes its counters.
+// Every is the interval at which an engine writes its counters.
 const Every = 100 * time.Millisecond
 
 // Publisher writes the counters of one pipeline until it is closed. It owns one
@@ -54,7 +54,7 @@ func (p *Publisher) loop() {
 		case <-p.stop:
 			return
 		case <-tick.C:
-			// Memory that was written once takes writes for ever.
+			// Memory that was written once can always be written again.
 			_ = p.write()
 		}
 	}

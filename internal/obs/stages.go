@@ -20,18 +20,16 @@ import (
 // Name is the name of the memfds.
 const Name = "stoker-stages"
 
-// Counters are what a pipeline has done since it was opened. Times are in
-// nanoseconds, and those of stages are summed over the goroutines that work
-// for the stage.
+// Counters are the totals of a pipeline since it was opened. Times are in nanoseconds. Times of stages are summed over
+// the goroutines of the stage.
 type Counters struct {
 	// Batches and Records were handed out; Bytes were read from the source.
 	Batches, Records, Bytes uint64
 	// Sample, Read, Decode, Transform and Collate are the stages' times.
 	Sample, Read, Decode, Transform, Collate uint64
-	// HandoffWait is how long the hand-off waited for a batch to send. RingFull
-	// is how long the trainer held all batches there is room for: it is the
-	// slower side. RingEmpty is how long it held at most the one that it works
-	// on: the engine is the slower side.
+	// HandoffWait is the time for which the hand-off waited for a batch to send. RingFull is the time for which the
+	// trainer held all batches of the ring, so the trainer is the slower side. RingEmpty is the time for which it held
+	// at most the one in use, so the engine is the slower side.
 	HandoffWait, RingFull, RingEmpty uint64
 	// Skipped counts replaced records, Retries repeated reads, GC the garbage
 	// collections of the engine.
@@ -41,12 +39,11 @@ type Counters struct {
 	Slots, SlotsFree, SlotsReady, SlotsHeld uint64
 	// DecodeWorkers and ReadWorkers are the goroutines of these stages.
 	DecodeWorkers, ReadWorkers uint64
-	// Memory is what the pipeline uses of its budget in bytes.
+	// Memory is the number of bytes of its budget that the pipeline uses.
 	Memory uint64
 	// BatchSize is in records per batch.
 	BatchSize uint64
-	// Decoded counts the records that the decode stage has finished. It runs
-	// ahead of Records by what lies in the ring.
+	// Decoded counts the records that the decode stage has finished. It is ahead of Records by the records in the ring.
 	Decoded uint64
 }
 
@@ -77,8 +74,8 @@ type Snapshot struct {
 	Counters
 }
 
-// Sub returns what happened between an earlier snapshot and this one. What is
-// a state and no count stays unchanged.
+// Sub returns the difference between an earlier snapshot and this one. Values that are states and not counts stay
+// unchanged.
 func (s Snapshot) Sub(before Snapshot) Snapshot {
 	now, then := s.Counters.fields(), before.Counters.fields()
 	for i := range 14 { // up to GC: counts

@@ -56,8 +56,8 @@ type Config struct {
 	// Threads is the number of decode workers. 0 means one per usable core, or this engine's share of the cores if
 	// there are several engines.
 	Threads int `json:"threads"`
-	// Memory is the budget in bytes for everything outside the Go heap: ring, readahead, read buffers and scratch. 0
-	// means a quarter of the free memory, or this engine's share of it.
+	// Memory is the budget in bytes for everything outside the Go heap: ring, readahead, read buffers and scratch. The
+	// value 0 means a quarter of the free memory, or this engine's share of it.
 	Memory int64 `json:"memory"`
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.

@@ -28,8 +28,8 @@ type onDisk struct {
 	mu      sync.Mutex
 	note    string
 	told    progress
-	// The state of the batches that were handed out, guarded by the pipeline's lock. ahead is the number of batches of
-	// a new epoch that may come before data is known to be read again, 0 while nothing is counted.
+	// The state of the batches that were handed out, guarded by the pipeline's lock. The field ahead is the number of
+	// batches of a new epoch that may come before data is known to be read again. It is 0 while nothing is counted.
 	seen  bool
 	epoch int64
 	ahead int

@@ -28,8 +28,8 @@ type keeping struct {
 	note  atomic.Pointer[string] // what was said
 
 	mu sync.Mutex
-	// Moving averages in nanoseconds: plain and kept are the times per record from files and from the cache. extra is
-	// the additional time for the conversion of a record to the cache's format.
+	// Moving averages in nanoseconds: plain and kept are the times per record from files and from the cache. The field
+	// extra is the additional time for the conversion of a record to the cache's format.
 	plain, kept, extra float64
 	groups             int     // that plain is known of
 	credit             float64 // groups that may be made fit

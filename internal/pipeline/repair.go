@@ -17,9 +17,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Damaged records are read again. If the bytes came from a cache or over a network, they are first read from the
-// store without any cache, under every policy: the store is the truth, and a damaged cache must not fail a job. With
-// on_error="repair" another copy of the pack follows.
+// Damaged records are read again. If the bytes came from a cache or over a network, they are first read from the store
+// without any cache. That happens under every policy, because a damaged cache must not fail a job. With
+// on_error="repair", another copy of the pack is read next.
 
 // repairs are the ways in which damaged records are read again.
 type repairs struct {

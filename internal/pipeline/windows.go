@@ -267,7 +267,7 @@ func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 }
 
 // mostIsWanted reports whether a chunk should be read as a whole. That is so if at least half of its bytes belong to
-// the selected fields, as far as that is known. Of a field with variants, one is counted.
+// the selected fields, as far as that is known. One variant of a field is counted.
 func (p *Pipeline) mostIsWanted() bool {
 	var all, wanted int64
 	want := p.set.Fields()

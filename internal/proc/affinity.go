@@ -39,9 +39,8 @@ func OnCPUs(cpus []int, start func() error) error {
 	return err
 }
 
-// Confine keeps all threads of this process on the given CPUs until the
-// function that it returns is called: the simulated trainer must not use cores
-// that the engine may not.
+// Confine keeps all threads of this process on the given CPUs until the returned function is called. The simulated
+// trainer must not use cores that the engine may not use.
 func Confine(cpus []int) (undo func()) {
 	if len(cpus) == 0 {
 		return func() {}

@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// Group is where a process stands in the control groups. Paths are below /sys.
+// Group is the position of a process in the control groups. Paths are below /sys.
 type Group struct {
 	CPU, Memory, IO string // directories; "" where there is none
 	V2              bool   // of all: one hierarchy for everything
 	Unified         string // directory in the second version's hierarchy, for its pressure files; may be ""
 }
 
-// Group finds the control groups of a process. In a container the paths of
-// /proc/PID/cgroup may be those of the host; then the nearest group that can be
-// seen, at most the root of the mounted hierarchy, is the container's own.
+// Group finds the control groups of a process. In a container the paths of /proc/PID/cgroup may be those of the host.
+// Then the nearest visible group, at most the root of the mounted hierarchy, is the container's own.
 func (fs FS) Group(pid int) Group {
 	data, err := fs.Process(nil, pid, "cgroup")
 	if err != nil {
@@ -62,8 +61,7 @@ func ParseGroups(data []byte) map[string]string {
 		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
 			return
 		}
-		// What lies outside of a container's own part shows as /../..: its
-		// own part is all there is to see.
+		// Groups outside a container's own part are shown as /../..: only its own part is visible.
 		where := path.Clean(parts[2])
 		if strings.HasPrefix(parts[2], "/..") {
 			where = "/"
@@ -75,7 +73,7 @@ func ParseGroups(data []byte) map[string]string {
 	return out
 }
 
-// Throttle is how a control group limits CPU time.
+// Throttle is the CPU limit of a control group.
 type Throttle struct {
 	Quota   float64 // cores; 0 is unlimited
 	Periods uint64  // periods in which the group ran
@@ -83,8 +81,7 @@ type Throttle struct {
 	Time    uint64  // nanoseconds stopped, summed over cores
 }
 
-// Throttle reads the CPU limit of a group and of all that it lies in: the
-// tightest quota counts.
+// Throttle reads the CPU limits of a group and of its parents. The tightest quota counts.
 func (fs FS) Throttle(g Group) Throttle {
 	var t Throttle
 	if g.CPU == "" {
@@ -136,7 +133,7 @@ func (fs FS) quota(dir string, v2 bool) float64 {
 	return float64(quota) / float64(period)
 }
 
-// MemoryLimit is how a control group limits memory, in bytes.
+// MemoryLimit is the memory limit of a control group, in bytes.
 type MemoryLimit struct {
 	Limit    uint64 // 0 is unlimited
 	Usage    uint64 // of the group that has the limit
@@ -147,8 +144,7 @@ type MemoryLimit struct {
 	Swapped  uint64 // bytes
 }
 
-// MemoryLimit reads the limit of a group and of all that it lies in: the
-// tightest counts.
+// MemoryLimit reads the limits of a group and of its parents. The tightest counts.
 func (fs FS) MemoryLimit(g Group) MemoryLimit {
 	var m MemoryLimit
 	for dir := range up(g.Memory, "fs/cgroup") {
@@ -183,7 +179,7 @@ func (fs FS) memoryLimit(dir string, v2 bool) uint64 {
 	return limit
 }
 
-// memory is what one group uses.
+// memory returns the memory use of one group.
 func (fs FS) memory(dir string, v2 bool) MemoryLimit {
 	name := "memory.usage_in_bytes"
 	if v2 {
@@ -227,8 +223,8 @@ func (fs FS) number(dir, name string) uint64 {
 	return f.uint()
 }
 
-// ReadLimits is what control groups let through from a block device: bytes and
-// reads per second, 0 for no limit.
+// ReadLimits returns the control group's limits for reads from a block device: bytes and reads per second, 0 for no
+// limit.
 func (fs FS) ReadLimits(g Group, major, minor uint32) (bandwidth, iops float64) {
 	// A limit is set on the whole disk.
 	id := deviceNumber(major, minor)
@@ -275,8 +271,8 @@ func (fs FS) ReadLimits(g Group, major, minor uint32) (bandwidth, iops float64) 
 	return bandwidth, iops
 }
 
-// GroupPressure reads the pressure of a group of the second version ("cpu",
-// "io" or "memory"); ok is false where there is none.
+// GroupPressure reads the pressure of a group of the second version ("cpu", "io" or "memory"). ok is false if there is
+// none.
 func (fs FS) GroupPressure(g Group, what string) (Pressure, bool) {
 	if g.Unified == "" {
 		return Pressure{}, false
@@ -289,9 +285,8 @@ func (fs FS) GroupPressure(g Group, what string) (Pressure, bool) {
 	return p, err == nil
 }
 
-// up yields a directory and those that it lies in, up to top: the root of a
-// hierarchy has no limit of its own in the second version but does in a
-// container.
+// up yields a directory and its parents up to top. The root of a hierarchy has no limit of its own in the second
+// version, except in a container.
 func up(dir, top string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for d := dir; d == top || strings.HasPrefix(d, top+"/"); d = path.Dir(d) {

@@ -56,10 +56,9 @@ func (fs FS) Ends(pid int, found func(inode uint64, writes bool)) error {
 	return nil
 }
 
-// Memory files are what programs publish for others to read (memfd_create).
-// MemoryFiles opens those of a process that have a name, in the order of its
-// descriptors, and calls do with each until that returns false; do closes it or
-// keeps it. It fails where the descriptors of the process may not be seen.
+// MemoryFiles opens the memory files (memfd_create) of a process that have a name, in the order of its descriptors.
+// Programs publish data to others in such files. MemoryFiles calls do with each file until do returns false; do closes
+// the file or keeps it. It fails if the descriptors of the process may not be read.
 func (fs FS) MemoryFiles(pid int, name string, do func(*os.File) bool) error {
 	fds, err := fs.Numbers(strconv.Itoa(pid), "fd")
 	if err != nil {

@@ -19,7 +19,7 @@ func (fs FS) ModelName() string {
 	return ParseModel(data)
 }
 
-// NUMANodes is how many memory nodes the machine has, 0 where that is not said.
+// NUMANodes returns the number of memory nodes of the machine, 0 if that is unknown.
 func (fs FS) NUMANodes() int { return countRange(fs.Text("devices/system/node/online")) }
 
 // countRange counts the numbers in a kernel list such as "0-3,8".
@@ -58,8 +58,7 @@ func (fs FS) BlockDevice(major, minor uint32) string {
 	return path.Base(path.Dir(target)) // a partition
 }
 
-// Rotational says whether a disk turns; known is false where the kernel does
-// not say.
+// Rotational reports whether a disk rotates. known is false if the kernel does not report it.
 func (fs FS) Rotational(disk string) (turns, known bool) {
 	text := fs.Text("block", disk, "queue/rotational")
 	return text == "1", text == "0" || text == "1"

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Identity names this process for others to look whether it is still there: machine
-// is one boot and one numbering of processes, since a container has its own, and ""
-// where that cannot be told; start tells processes apart that had one number.
+// Identity returns an identity by which other processes can check whether this one still runs. machine is unique per
+// boot and PID namespace, since each container has its own; "" if unknown. start distinguishes processes that had the
+// same number.
 func Identity() (machine string, pid int, start uint64) {
 	boot := Live.Setting("kernel/random/boot_id")
 	space, err := os.Readlink(Live.Path(os.Getpid(), "ns/pid"))
@@ -17,7 +17,7 @@ func Identity() (machine string, pid int, start uint64) {
 	return boot + "/" + space, os.Getpid(), startOf(os.Getpid())
 }
 
-// Lives says whether a process of this machine, by its Identity, is there.
+// Lives reports whether a process of this machine with that Identity is running.
 func Lives(pid int, start uint64) bool { return pid > 0 && startOf(pid) == start && start != 0 }
 
 // startOf is when a process began, 0 when there is none.

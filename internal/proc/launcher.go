@@ -5,11 +5,10 @@ import "bytes"
 // maxAncestors bounds how far a launcher is looked for.
 const maxAncestors = 32
 
-// LauncherCores is how many cores the processes of a job on this machine may use
-// together: those of the process that has started them. Launchers set variables
-// for what they start and have none of them themselves, so that the launcher is
-// the first process above trainer whose environment has none; whatever lies
-// between, such as a shell or numactl, has them. It is 0 where that cannot be told.
+// LauncherCores returns the number of cores that the processes of a job on this machine may use together: those of the
+// launcher. Launchers set variables for their children but have none of them themselves. So the launcher is the first
+// process above trainer without these variables; a shell or numactl in between has them. The result is 0 if that is
+// unknown.
 func (fs FS) LauncherCores(trainer int, variables []string) float64 {
 	pid := fs.parent(trainer)
 	for range maxAncestors {
@@ -40,7 +39,7 @@ func (fs FS) parent(pid int) int {
 	return st.PPID
 }
 
-// sets says whether an environment has one of the variables.
+// sets reports whether an environment has one of the variables.
 func sets(env []byte, variables []string) bool {
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		name, _, _ := bytes.Cut(v, []byte{'='})

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UsableCores is how many cores this process may use, which may be a fraction:
-// what its affinity and the quotas of all control groups above it leave.
+// UsableCores returns the number of cores that this process may use, which may be a fraction. The limits are its
+// affinity and the quotas of all control groups above it.
 func (fs FS) UsableCores() float64 {
 	if n := fs.UsableCoresOf(Self); n > 0 {
 		return n
@@ -61,8 +61,8 @@ func (fs FS) Memory() (Memory, error) {
 	return ParseMemory(data)
 }
 
-// TotalMemory is the machine's memory, or less where a control group of this
-// process allows less; 0 where it is not known.
+// TotalMemory returns the machine's memory, or the limit of this process's control groups if that is less; 0 if it is
+// unknown.
 func (fs FS) TotalMemory() int64 {
 	m, err := fs.Memory()
 	if err != nil {

@@ -118,7 +118,7 @@ func TestLimitsOfThisProcess(t *testing.T) {
 	}
 }
 
-// Whatever the files of control groups hold, limits come out that make sense.
+// Limits are plausible for any content of the control group files.
 func FuzzLimits(f *testing.F) {
 	f.Add("0::/job", "50000 100000", "1073741824", "0:0 rbps=1 riops=2", "MemTotal: 5 kB\nMemAvailable: 4 kB")
 	f.Add("4:memory:/../x\n2:cpu,cpuacct:/a", "-1", "max", "0:0 5", "MemTotal: 99999999999999999999 kB")

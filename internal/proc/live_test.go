@@ -41,8 +41,7 @@ func TestLiveFiles(t *testing.T) {
 	}
 }
 
-// What is read here is what the library reads that many others use, of the
-// machine that the test runs on.
+// The results equal those of a widely used library, on the machine of the test.
 func TestEqualToLibrary(t *testing.T) {
 	lib, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -13,7 +13,7 @@ type Mapping struct {
 	Shared             bool   // what is written is seen by others
 	Device             string // of the file, "major:minor" in hexadecimal digits; "" where there is none
 	Inode              uint64 // of the file; 0 where there is none
-	// Name is the file, as the kernel writes it, "[stack]" and the like, or "".
+	// Name is the file as the kernel writes it, a name such as "[stack]", or "".
 	Name string
 }
 

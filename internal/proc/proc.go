@@ -1,16 +1,13 @@
-// Package proc reads what Linux tells about processes, threads, disks, memory
-// and control groups in /proc and /sys; nothing else in this project does. The
-// parsers take bytes and never trust them; the readers take the place of the two
-// file systems, so that recorded trees of other machines can be read as well.
+// Package proc reads Linux's data on processes, threads, disks, memory and control groups in /proc and /sys. No other
+// package in this project reads those files. The parsers take untrusted bytes. The readers take the location of the two
+// file systems, so that recorded trees of other machines can also be read.
 //
-// The parsers are its own, and tests hold them equal to those of
-// github.com/prometheus/procfs: the doctor reads these files many times a second
-// for every thread of a job, for which that library takes 1.5 to 4 times as long
-// and 16 to 180 allocations a file where these make none but for the path; and it
-// knows neither limits of control groups nor what a thread waits in, nor does it
-// undo the escapes of mount points.
+// Tests compare the parsers with those of github.com/prometheus/procfs. The doctor reads these files many times a
+// second for every thread of a job. That library takes 1.5 to 4 times as long and makes 16 to 180 allocations a file,
+// while these parsers allocate only the path. It also lacks the limits of control groups, the calls in which threads
+// wait, and the escapes of mount points.
 //
-// It also says on which CPUs a process runs, and how much processes have used.
+// The package also reports on which CPUs a process runs and how much processes have used.
 package proc
 
 import (
@@ -25,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is where to read.
+// FS is the location of the two file systems.
 type FS struct {
 	Proc string // "/proc"
 	Sys  string // "/sys"
@@ -250,7 +247,7 @@ func (f *fields) skip(n int) {
 	}
 }
 
-// uint reads a decimal number; what is no number, or too large, is 0.
+// uint reads a decimal number. It returns 0 for anything else and for numbers that are too large.
 func (f *fields) uint() uint64 { return parseUint(f.next()) }
 
 func parseUint(b []byte) uint64 {

@@ -11,7 +11,7 @@ import (
 // which is 100 on every architecture that this program runs on.
 const Ticks = 100
 
-// Stat is what /proc/PID/stat, or that of a thread, says.
+// Stat is the content of /proc/PID/stat, or of that file of a thread.
 type Stat struct {
 	PID     int
 	Comm    string // name, at most 15 bytes
@@ -31,7 +31,7 @@ type Stat struct {
 	Blkio   uint64 // time waited for block devices in Ticks; 0 where delay accounting is off
 }
 
-// Policy is how the kernel schedules a thread.
+// Policy is the scheduling policy of a thread.
 type Policy uint8
 
 // RealTime names the policies whose threads run before all others, "" for the rest.
@@ -83,7 +83,7 @@ func ParseStat(data []byte) (Stat, error) {
 	return s, nil
 }
 
-// StateOf returns only the state of a stat file, 0 where there is none.
+// StateOf returns only the state of a stat file, 0 if there is none.
 func StateOf(data []byte) byte {
 	right := bytes.LastIndexByte(data, ')')
 	if right < 0 || right+2 >= len(data) {
@@ -144,7 +144,7 @@ func ParseIO(data []byte) (IO, error) {
 	return v, nil
 }
 
-// Status is what is taken of /proc/PID/status.
+// Status has the fields that are read from /proc/PID/status.
 type Status struct {
 	UID, EUID              int // real and effective; -1 where not said
 	Inner                  int // its number in its own PID namespace; 0 where not said
@@ -229,7 +229,7 @@ func bitsIn(mask []byte) int {
 	return n
 }
 
-// Syscall is what a thread that does not run waits in.
+// Syscall is the system call in which a thread waits.
 type Syscall struct {
 	Running bool // it runs or could: the file says nothing more
 	NR      int  // number of the call; -1 when it waits in a page fault

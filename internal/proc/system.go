@@ -73,7 +73,7 @@ func ParseIdle(data []byte, cpus []int) (ticks uint64, err error) {
 	return ticks, nil
 }
 
-// Memory is what is taken of /proc/meminfo, in bytes.
+// Memory has the fields that are read from /proc/meminfo, in bytes.
 type Memory struct{ Total, Free, Available, SwapTotal, SwapFree, Cached uint64 }
 
 // ParseMemory reads /proc/meminfo.
@@ -232,7 +232,7 @@ func ParseModel(data []byte) string {
 	return model
 }
 
-// SocketKind says what a socket is.
+// SocketKind is the type of a socket.
 type SocketKind byte
 
 // The kinds of sockets.

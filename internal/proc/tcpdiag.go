@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel answers about TCP sockets (linux/inet_diag.h).
+// The kernel's answer about TCP sockets (linux/inet_diag.h).
 const (
 	inetDiagRequest = 56 // family, protocol, extensions, padding, states, and the identity below
 	inetDiagMessage = 72 // family, state, timer, retransmissions, identity, expires, queues, user, inode
@@ -17,8 +17,8 @@ const (
 	inetEstablished = 1
 )
 
-// Connection returns the two ends of the TCP connection behind a descriptor of a
-// process. It needs the right to trace the process.
+// Connection returns the two ends of the TCP connection of a process's descriptor. It needs the right to trace the
+// process.
 func Connection(pid, fd int) (local, remote netip.AddrPort, err error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -55,9 +55,8 @@ func addressOf(a unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// ConnectedInode returns the inode of the socket of this network namespace whose own end
-// is local and whose other end is remote; 0 where there is none. The kernel finds it by
-// its addresses: /proc/net/tcp walks through all places for connections, which takes
+// ConnectedInode returns the inode of the socket of this network namespace with the given own and remote ends, 0 if
+// there is none. The kernel finds it by its addresses. /proc/net/tcp would walk through the whole table, which takes
 // milliseconds.
 func ConnectedInode(local, remote netip.AddrPort) (uint64, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel answers about Unix sockets (linux/unix_diag.h).
+// The kernel's answer about Unix sockets (linux/unix_diag.h).
 const (
 	unixDiagMessage = 16 // family, type, state, padding, inode, cookie
 	unixDiagPeer    = 2  // attribute: the inode of the other end

@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what a tree of processes has used.
+// Usage is the resource use of a process tree.
 type Usage struct {
 	// CPU is user and system time, of children that have ended as well.
 	CPU time.Duration
-	// BlockBytes were read from storage, ReadBytes by read() from anywhere, the
-	// page cache included. What is used through a mapping is in neither, but for
-	// the pages that had to be read.
+	// BlockBytes were read from storage, ReadBytes by read() from anywhere, the page cache included. Reads through a
+	// mapping are in neither, except for pages that came from storage.
 	BlockBytes, ReadBytes int64
 	// PSS is the memory in use: shared pages count for each process in part.
 	PSS int64
@@ -49,7 +48,7 @@ func (fs FS) UsageOf(pids []int, withMemory bool) Usage {
 		}
 		u.Processes++
 		u.CPU += time.Duration(s.UTime+s.STime+s.CUTime+s.CSTime) * time.Second / Ticks
-		// What may not be seen of another user's process counts as nothing.
+		// Values of another user's process that may not be read count as zero.
 		if data, err := fs.Process(buf, pid, "io"); err == nil {
 			if io, err := ParseIO(data); err == nil {
 				u.BlockBytes += int64(io.ReadBytes)
@@ -83,8 +82,7 @@ func ThreadCPU() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// IdleTime is how long the given CPUs have had nothing to do, summed; false where
-// the system does not say.
+// IdleTime returns the total idle time of the given CPUs, and false if the system does not report it.
 func (fs FS) IdleTime(cpus []int) (time.Duration, bool) {
 	data, err := fs.Read(nil, "stat")
 	if err != nil {

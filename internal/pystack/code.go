@@ -29,7 +29,7 @@ type codeKey struct {
 	first                  uint32
 }
 
-// lineRange says that the bytecode up to end, in bytes, belongs to a line.
+// lineRange maps the bytecode up to end, in bytes, to a line.
 type lineRange struct {
 	end  uint32
 	line int32
@@ -157,8 +157,7 @@ func (p *Process) coherent(t *thread) bool {
 	return true
 }
 
-// offset is how far a frame is in its bytecode, in bytes; -2 before the first
-// instruction.
+// offset returns the position of a frame in its bytecode, in bytes; -2 before the first instruction.
 func (p *Process) offset(c *code, r rawFrame) int64 {
 	l := p.layout
 	if l.instrIsIndex {
@@ -279,7 +278,7 @@ func (p *Process) load(codes []*code) {
 	}
 }
 
-// aString says how the characters of a str object are stored.
+// aString describes the storage of a str object's characters.
 type aString struct {
 	length uint64 // characters
 	kind   uint64 // bytes per character
@@ -301,9 +300,8 @@ func (l *layout) stringAt(b []byte) (aString, bool) {
 	return s, true
 }
 
-// decodeString turns the characters of a str object into UTF-8. Each has kind
-// bytes; surrogates, which stand for bytes of a path that are no text, become
-// U+FFFD.
+// decodeString turns the characters of a str object into UTF-8. Each has kind bytes. Surrogates, which represent
+// undecodable bytes of a path, become U+FFFD.
 func decodeString(b []byte, kind uint64) string {
 	var out strings.Builder
 	out.Grow(len(b))
@@ -433,8 +431,8 @@ func lines311(b []byte, first int) []lineRange {
 	return t.ranges
 }
 
-// varint reads a number of 6 bits per byte, lowest first; bit 6 says that more
-// follow. It returns how many bytes it took.
+// varint reads a number of 6 bits per byte, lowest first. Bit 6 marks that more bytes follow. It also returns the
+// number of bytes read.
 func varint(b []byte) (uint64, int) {
 	var v uint64
 	for i, x := range b {

@@ -26,8 +26,8 @@ const (
 	symbolVersion = "Py_Version" // since 3.11
 )
 
-// image is what is needed of the ELF file of an interpreter. Addresses are those
-// of the file: the place where it was loaded must be added.
+// image has the needed parts of the ELF file of an interpreter. Addresses are those of the file: the load address must
+// be added.
 type image struct {
 	fixed   bool // loaded where it says (not position independent)
 	loads   []elfLoad

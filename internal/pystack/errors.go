@@ -22,7 +22,7 @@ const (
 	OtherPython                 // a Python that is not CPython, which will not change
 )
 
-// Error says why the frames of a process cannot be read, and what to do.
+// Error is the reason why the frames of a process cannot be read, with advice.
 type Error struct {
 	PID  int
 	Kind Kind
@@ -35,7 +35,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cannot read the Python frames of process %d: %s", e.PID, e.Msg)
 }
 
-// permissionError says what stands between us and the memory of a process.
+// permissionError returns the error if the memory of a process may not be read, with the reason.
 func permissionError(pid int) *Error {
 	e := &Error{PID: pid, Kind: Permission, Msg: "the kernel does not allow it"}
 	own, theirs := os.Geteuid(), owner(pid)

@@ -241,8 +241,7 @@ type fileIdentity struct {
 // maxImages bounds the files that are remembered.
 const maxImages = 64
 
-// imageOf reads the file behind a proc.Mapping, in the file system of the process,
-// which may be a container's.
+// imageOf reads the file of a proc.Mapping, in the file system of the process, which may be a container's.
 func imageOf(pid int, m proc.Mapping) (*image, error) {
 	names := []string{
 		proc.Live.Path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End)), // right even if it was replaced; needs a capability
@@ -298,7 +297,7 @@ func imageOfFile(f *os.File) (*image, error) {
 	return img, nil
 }
 
-// openError says why a file below /proc/PID cannot be opened.
+// openError returns the error for a file below /proc/PID that cannot be opened.
 func openError(pid int, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return permissionError(pid)

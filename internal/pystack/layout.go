@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// A layout says where the fields of CPython's structures lie, in bytes from the
-// beginning of each. 0 stands for a field that the version does not have, but
-// where a structure can begin with it.
+// A layout has the offsets of the fields in CPython's structures, in bytes. 0 marks a field that the version does not
+// have, unless the field may come first in its structure.
 type layout struct {
 	version Version
 
@@ -33,11 +32,9 @@ type layout struct {
 	frameOwner                           uint64
 	frameTLBC                            uint64 // free-threaded 3.14: which copy of the bytecode
 	frameBytes                           uint64
-	// ownerShim is the first value of the owner that means that the frame is no
-	// Python function, but marks a call from C.
+	// ownerShim is the first owner value that marks a call from C instead of a Python function.
 	ownerShim byte
-	// instrIsIndex says that a frame holds the number of the instruction and not
-	// its address (3.10).
+	// instrIsIndex reports that a frame has the number of the instruction and not its address (3.10).
 	instrIsIndex bool
 
 	objectType uint64 // ob_type
@@ -56,7 +53,7 @@ type layout struct {
 	bytesData uint64
 }
 
-// gilBytes is what is read of a lock.
+// gilBytes is the number of bytes that are read from a lock.
 const gilBytes = 64
 
 // Sizes up to which the layout that a process describes is believed. Interpreter
@@ -111,9 +108,8 @@ var (
 	}
 )
 
-// gilstateCurrent is the offset of _PyRuntime.gilstate.tstate_current where it is
-// x on x86_64. The lock lies before it, with two mutexes, which glibc makes 40
-// bytes long there and 48 on arm64 (bits/pthreadtypes-arch.h).
+// gilstateCurrent returns the offset of _PyRuntime.gilstate.tstate_current that is x on x86_64. The lock before it has
+// two mutexes, which are 40 bytes long in glibc on x86_64 and 48 on arm64 (bits/pthreadtypes-arch.h).
 func gilstateCurrent(x uint64) uint64 {
 	if runtime.GOARCH == "arm64" {
 		return x + 2*8
@@ -129,7 +125,7 @@ const (
 	describedMinor = 13
 )
 
-// versionError says that a version is not known.
+// versionError returns the error for an unknown version.
 func versionError(pid int, v Version) *Error {
 	e := &Error{PID: pid, Kind: Unknown, Msg: fmt.Sprintf("it runs CPython %d.%d; 3.%d to 3.%d can be read", v.Major, v.Minor, oldestMinor, newestMinor)}
 	if v.Major > 3 || v.Major == 3 && v.Minor > newestMinor {
@@ -153,15 +149,14 @@ func tableFor(v Version) (*layout, bool) {
 	return &l, true
 }
 
-// debugCookie is how _Py_DebugOffsets begins.
+// debugCookie is the beginning of _Py_DebugOffsets.
 const debugCookie = "xdebugpy"
 
 // debugBytes is the size of the largest _Py_DebugOffsets known, rounded up.
 const debugBytes = 1024
 
-// Fields of _Py_DebugOffsets in their order, one word each, behind cookie,
-// version and free_threaded. "" is one that is of no use here. Source:
-// Include/internal/pycore_runtime.h of 3.13 and pycore_debug_offsets.h of 3.14.
+// Fields of _Py_DebugOffsets in their order, one word each, after cookie, version and free_threaded. Unused fields are
+// "". Source: Include/internal/pycore_runtime.h of 3.13 and pycore_debug_offsets.h of 3.14.
 var (
 	debugFields313 = []string{
 		"", "", "interpHead", // runtime state: size, finalizing, interpreters_head
@@ -198,8 +193,8 @@ var (
 	}
 )
 
-// describedLayout reads the layout that a process describes itself. It returns
-// an error text where b is no such description, or one that cannot be true.
+// describedLayout reads the layout from a process's own description. It returns an error text if b is not a description
+// or cannot be true.
 func describedLayout(b []byte) (*layout, Version, string) {
 	if len(b) < 24 || string(b[:8]) != debugCookie {
 		return nil, Version{}, "the interpreter does not describe its layout"
@@ -257,7 +252,7 @@ func describedLayout(b []byte) (*layout, Version, string) {
 	return l, v, ""
 }
 
-// last is how much to read for fields of the given size at these offsets.
+// last returns how many bytes to read for fields of the given size at these offsets.
 func last(size uint64, offsets ...uint64) uint64 { return slices.Max(offsets) + size }
 
 // plausible bounds all offsets, so that a hostile process cannot have us read

@@ -413,8 +413,7 @@ main()
 		const n = 1000
 		seen, wrong := map[string]int{}, 0
 		for range n {
-			// Samples that follow each other at once would all see the same moment, if the
-			// program has lost its core in it.
+			// Without a pause, consecutive samples would all see the same moment if the program has lost its core.
 			time.Sleep(200 * time.Microsecond)
 			for _, th := range sample(t, p) {
 				for i, f := range th.Frames {
@@ -549,7 +548,7 @@ func TestEndOfTheProcess(t *testing.T) {
 	})
 }
 
-// Versions that are too old say so.
+// Versions that are too old are reported as such.
 func TestOldVersions(t *testing.T) {
 	tested := 0
 	for _, command := range interpreters(t) {

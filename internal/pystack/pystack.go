@@ -4,22 +4,17 @@
 //
 // # How
 //
-// [Open] finds the variable _PyRuntime in the ELF file of the interpreter, by
-// its section or by a symbol, and learns where the fields of CPython's
-// structures lie: from 3.13 on the interpreter describes itself in
-// _PyRuntime (_Py_DebugOffsets), for older versions a table holds them.
-// [Process.Sample] then follows runtime -> interpreters -> thread states ->
-// frames -> code objects with process_vm_readv(2), many addresses per call.
+// [Open] finds the variable _PyRuntime in the ELF file of the interpreter by its section or by a symbol. It then learns
+// the offsets of the fields of CPython's structures. From 3.13 on the interpreter describes itself in _PyRuntime
+// (_Py_DebugOffsets); older versions are in a table. [Process.Sample] then follows runtime -> interpreters -> thread
+// states -> frames -> code objects with process_vm_readv(2), many addresses per call.
 //
-// Nothing stops the process meanwhile, so that what is read may be half old and
-// half new. Frames of a thread are read in one call where they lie together,
-// each frame must refer to a code object and to a place inside it, and the
-// chain must end; a thread that changed while it was read is read again. What
-// does not hold after that is dropped: a [Thread] then has Torn set. Of a program
-// that does nothing but call functions 2 to 15% of the samples are dropped, the more the
-// busier the machine, and fewer than 0.7% show a call that was not made
-// (TestFastCallsGiveNoFalseChains); threads that wait, and those in C code, are always
-// read whole.
+// The process keeps running, so the bytes read may be half old and half new. Frames of a thread that are neighbours are
+// read in one call. Each frame must refer to a code object and a valid offset in it, and the chain must end. A thread
+// that changed during the read is read again. If a check still fails, the thread's frames are dropped and its [Thread]
+// has Torn set. If a program only calls functions, 2 to 15% of the samples are dropped, more on a busy machine. Fewer
+// than 0.7% show a call that was not made (TestFastCallsGiveNoFalseChains). Threads that wait or run C code are always
+// read completely.
 //
 // # Cost
 //
@@ -39,8 +34,8 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// Limits of what is followed in memory that belongs to somebody else. They are
-// far above what programs do, and keep a sample short whatever stands there.
+// Limits for following pointers in foreign memory. They are far above the use of real programs, and keep a sample short
+// whatever the memory contains.
 const (
 	maxInterpreters = 64
 	maxThreads      = 2048
@@ -63,14 +58,12 @@ type Frame struct {
 
 // Thread is one thread that Python knows.
 type Thread struct {
-	// TID is the thread's id as this process sees it; 0 where it could not be
-	// found out.
+	// TID is the thread's id as this process sees it; 0 if it is unknown.
 	TID int
-	// GIL says that it held the interpreter lock. No thread does in
-	// free-threaded builds.
+	// GIL reports that the thread held the interpreter lock. No thread does in free-threaded builds.
 	GIL bool
-	// Torn says that the frames could not be read consistently; Frames is empty
-	// then, and the thread should not be counted.
+	// Torn reports that the frames could not be read consistently. Frames is then empty, and the thread should not be
+	// counted.
 	Torn bool
 	// Frames begins with the innermost. It is empty for a thread that runs no
 	// Python code.
@@ -83,7 +76,7 @@ type Version struct {
 	FreeThreaded        bool
 }
 
-// String is "3.13.0", with a "t" behind it for a free-threaded build.
+// String returns for example "3.13.0", followed by "t" for a free-threaded build.
 func (v Version) String() string {
 	s := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro)
 	if v.FreeThreaded {
@@ -127,8 +120,7 @@ type Process struct {
 	outside []uint64
 }
 
-// Open looks for a CPython interpreter in process pid. The error is an [*Error]:
-// it says what is missing and what would help.
+// Open looks for a CPython interpreter in process pid. Errors are of type [*Error], with the missing part and advice.
 func Open(pid int) (*Process, error) {
 	bin, err := findRuntime(pid)
 	if err != nil {
@@ -139,10 +131,9 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// Fork looks at process pid, which is a fork of p's, or of what p is a fork of, and runs
-// no other program: its interpreter lies where p's does, so that nothing need be
-// searched for, and what is known of its code is known already. It fails where that is
-// not so.
+// Fork opens process pid, a fork of p's process or of its ancestor that still runs the same program. Its interpreter
+// has the same addresses, so nothing has to be searched, and the code that p knows is reused. Fork fails if the process
+// is not such a fork.
 func (p *Process) Fork(pid int) (*Process, error) {
 	mem, err := openMemory(pid, p.runtime)
 	if err != nil {
@@ -196,9 +187,8 @@ func (p *Process) Stats() Stats { return p.stats }
 // lockBytes is more than the lock of an interpreter takes, with what it is waited for by.
 const lockBytes = 256
 
-// Owns reports whether an address lies in the interpreter's own state, where its lock is:
-// what a thread waits for there is no lock of a library. known is false where that cannot
-// be told.
+// Owns reports whether an address is in the interpreter's own state, which contains its lock. A thread that waits there
+// does not wait for the lock of a library. known is false if that is unknown.
 func (p *Process) Owns(address uint64) (owns, known bool) {
 	if p.size == 0 {
 		return false, false
@@ -213,8 +203,7 @@ func (p *Process) Owns(address uint64) (owns, known bool) {
 // Close lets go of the process.
 func (p *Process) Close() error { return p.mem.close() }
 
-// interp is an interpreter (sub-interpreters are further ones) as it was seen
-// last.
+// interp is the last known state of an interpreter or sub-interpreter.
 type interp struct {
 	addr                 uint64
 	gil                  uint64
@@ -225,7 +214,7 @@ type interp struct {
 	okGIL                bool
 }
 
-// thread is a thread state as it was seen last, and where it was found.
+// thread is the last known thread state and its address.
 type thread struct {
 	addr   uint64
 	block  []byte // the PyThreadState, as far as it is needed
@@ -304,9 +293,8 @@ func (p *Process) ask(addr uint64, buf []byte) int {
 	return len(p.reqs) - 1
 }
 
-// Sample reads the frames of all threads as they are now. An error means that
-// the process has ended or may no longer be read ([*Error]); single threads
-// that could not be read are marked instead.
+// Sample reads the present frames of all threads. An error ([*Error]) means that the process has ended or may no longer
+// be read. Single threads that could not be read are marked instead.
 func (p *Process) Sample() ([]Thread, error) {
 	p.epoch++
 	p.stats.Samples++
@@ -354,7 +342,7 @@ func (p *Process) list() (func(uint64) bool, error) {
 	if l.runtimeCurrent != 0 {
 		currentAt = p.ask(p.runtime+l.runtimeCurrent, current[:])
 	}
-	// Speculate that the lists are as they were: then everything comes in one call.
+	// Assume that the lists have not changed: then everything comes in one call.
 	for _, in := range p.interps {
 		p.ask(in.addr+l.interpNext, in.nextB[:])
 		p.ask(in.addr+l.interpThreads, in.threadsB[:])
@@ -540,7 +528,7 @@ func (p *Process) frames(t *thread) []Frame {
 	return frames
 }
 
-// gone says why a process can no longer be read.
+// gone returns the reason why a process can no longer be read.
 func (p *Process) gone() error {
 	if err := p.mem.failure(); err != nil {
 		return err

@@ -47,7 +47,7 @@ func layouts() []*layout {
 	return []*layout{&layout310, &layout311, &layout312, &l313, &l314}
 }
 
-// fakeBase is where the fake memories begin.
+// fakeBase is the start address of the fake memories.
 const fakeBase = 0x1000
 
 // fakePython is the memory of a CPython 3.12 with one thread, which runs inner,
@@ -132,8 +132,7 @@ func TestFakePython(t *testing.T) {
 	}
 }
 
-// Whatever stands in the memory of a process, a sample ends soon and keeps to
-// the limits.
+// For any memory content, a sample ends soon and keeps to the limits.
 func FuzzSample(f *testing.F) {
 	const base = fakeBase
 	f.Add(fakePython(), uint8(2))
@@ -361,7 +360,7 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// Interpreters of free-threaded builds have a t behind their version.
+// Interpreters of free-threaded builds have a t after their version.
 func TestNamesOfInterpreters(t *testing.T) {
 	for name, want := range map[string]bool{
 		"/usr/bin/python3.14t": true, "/usr/bin/python3.13": true, "/opt/lib/libpython3.14t.so.1.0": true, "/usr/lib/libpython3.11.so.1.0": true,

@@ -13,13 +13,13 @@ type tidFinder struct {
 	// pthreadTID is the offset of the id in the C library's thread structure, once
 	// found; 0 before.
 	pthreadTID uint64
-	// listed are the tasks as they were in the sample listedIn.
+	// listed are the tasks in the sample listedIn.
 	listed   map[int]int
 	listedIn uint64
 }
 
-// pthreadBytes is how far the id is searched in the C library's structure:
-// glibc has it at 720 on x86_64 and at 208 on arm64, musl at 48.
+// pthreadBytes is the number of bytes in the C library's structure that are searched for the id. glibc has it at 720 on
+// x86_64 and at 208 on arm64, musl at 48.
 const pthreadBytes = 1024
 
 // find returns the id of a thread with the given pthread_self and native id (0
@@ -34,8 +34,8 @@ func (f *tidFinder) find(p *Process, self, native uint64) int {
 			return tid
 		}
 	}
-	// 3.10 does not know the id, and after a fork some versions know the parent's:
-	// it also stands in the structure of the C library.
+	// 3.10 does not know the id, and after a fork some versions have the parent's. The structure of the C library also
+	// has the id.
 	if self == 0 {
 		return 0
 	}

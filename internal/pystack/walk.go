@@ -6,12 +6,11 @@ import (
 )
 
 const (
-	// windowBytes is how much of the data stack is read at once: the part below the
-	// innermost frame. A frame has 72 bytes and 8 per local variable and stack
-	// slot, so that it holds 100 frames and more.
+	// windowBytes is the number of bytes of the data stack that are read in one call: the part below the innermost
+	// frame. A frame has 72 bytes and 8 per local variable and stack slot, so the window has 100 frames or more.
 	windowBytes = 16 << 10
-	// windowAhead is how much further than last time the stack is read, because
-	// meanwhile it may have grown.
+	// windowAhead is the number of bytes that are read beyond the last top of the stack, because the stack may have
+	// grown.
 	windowAhead = 1 << 10
 	// maxChunk bounds the size of a data stack chunk. CPython's have 16 KiB, or as
 	// much as a larger frame needs.
@@ -20,10 +19,9 @@ const (
 	maxExtra = 256
 )
 
-// askThread asks for everything of a thread in one call, as it was found last
-// time. A pointer and what it points to are then read within a fraction of a
-// microsecond: with a call for each, a program that calls functions all the
-// time has long put something else there.
+// askThread requests everything of a thread in one call, at the last known addresses. A pointer and its target are then
+// read within a fraction of a microsecond. With separate calls, a program that calls functions all the time would have
+// changed the target.
 func (p *Process) askThread(t *thread) {
 	l := p.layout
 	t.at = len(p.reqs)
@@ -126,8 +124,7 @@ func (p *Process) currentFrame(t *thread) bool {
 	return true
 }
 
-// frameIn returns the memory of a frame, if it lies in the part of the data stack
-// that was read.
+// frameIn returns the memory of a frame, if it is in the part of the data stack that was read.
 func (t *thread) frameIn(addr, size uint64) []byte {
 	if !t.okWindow || addr < t.base {
 		return nil
@@ -139,7 +136,7 @@ func (t *thread) frameIn(addr, size uint64) []byte {
 	return t.window[from:]
 }
 
-// inChunk reports whether an address lies in the current chunk of the data stack.
+// inChunk reports whether an address is in the current chunk of the data stack.
 func (t *thread) inChunk(addr uint64) bool {
 	return addr >= t.chunk && addr-t.chunk < t.chunkSize
 }
@@ -202,7 +199,7 @@ func (p *Process) walk(t *thread) {
 			break
 		}
 	}
-	// Where the stack goes up and down, the window covers most of it.
+	// If the stack grows and shrinks, the window covers most of it.
 	if top != 0 {
 		t.top = max(top, t.top-(t.top-min(top, t.top))/8)
 	}

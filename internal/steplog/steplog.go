@@ -22,7 +22,7 @@ import (
 // Name is the name of the memfd.
 const Name = "stoker-steps"
 
-// Kind says what a record tells of.
+// Kind is the kind of event of a record.
 type Kind uint32
 
 // The kinds. The numbers are part of docs/reference/protocol.md.
@@ -71,8 +71,8 @@ var stageNames = [...]string{
 	6: "read", 7: "decode", 8: "transform", 9: "collate", 10: "hand-off",
 }
 
-// ErrNone says that a process keeps no step log: it does not use Stoker's
-// Python package, or has not marked a step yet.
+// ErrNone reports that a process has no step log: it does not use Stoker's Python package, or has not marked a step
+// yet.
 var ErrNone = errors.New("the process keeps no step log")
 
 // Log is the log of one process. Its methods are for one goroutine at a time.
@@ -85,11 +85,10 @@ type Log struct {
 	next     uint64
 }
 
-// Open finds the log of process pid through its descriptors; nothing has to be
-// agreed on before. It fails with ErrNone where there is none, and with
-// os.ErrPermission where the descriptors of the process may not be seen.
+// Open finds the log of process pid through its descriptors, without an agreement in advance. It fails with ErrNone if
+// there is none, and with os.ErrPermission if the descriptors of the process may not be read.
 func Open(pid int) (*Log, error) {
-	// Its number in its own PID namespace is what a process writes into its log.
+	// A process writes its number in its own PID namespace into its log.
 	own := pid
 	if s, err := proc.Live.Status(pid); err == nil && s.Inner > 0 {
 		own = s.Inner
@@ -140,7 +139,7 @@ func New(f io.ReaderAt) (*Log, error) {
 	}, nil
 }
 
-// PID is the process, by the number that it has for itself.
+// PID returns the number of the process in its own namespace.
 func (l *Log) PID() int { return l.pid }
 
 // Start is when the log was made, in nanoseconds of CLOCK_MONOTONIC.
@@ -178,7 +177,7 @@ func (l *Log) Read(since uint64) (records []Record, next, lost uint64, err error
 		return nil, since, 0, err
 	}
 	read := first
-	// What the writer has overwritten meanwhile is newer than it seems.
+	// Records that the writer has overwritten meanwhile are newer than they seem.
 	after, err := l.Head()
 	if err != nil {
 		return nil, since, 0, err

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// golden is what Python wrote with a clock that counts by 1,000 from 5,000,000
-// in room for 8 records (python/tests/test_step.py compares it as well): its
-// process number is 4242.
+// golden was written by Python with a clock that counts by 1,000 from 5,000,000, with capacity for 8 records.
+// python/tests/test_step.py also compares it. Its process number is 4242.
 const golden = "testdata/golden.bin"
 
 func open(t testing.TB) (*Log, []byte) {
@@ -121,7 +120,7 @@ func TestOpen(t *testing.T) {
 	if _, err := f.WriteAt(data, 0); err != nil {
 		t.Fatal(err)
 	}
-	// It says that it is another process's, as in a forked child.
+	// The log names another process, as in a forked child.
 	if _, err := Open(os.Getpid()); !errors.Is(err, ErrNone) {
 		t.Errorf("opening a parent's log: %v", err)
 	}
@@ -170,7 +169,7 @@ func TestSummarise(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	Summarise(nil)
-	// The end of an epoch is no step: its wait belongs to the first batch of the next one.
+	// The end of an epoch is not a step: its wait belongs to the first batch of the next one.
 	s = Summarise([]Record{
 		{ms(1), WaitBegin, 0}, {ms(2), WaitEnd, 4}, {ms(5), WaitBegin, 0}, {ms(7), WaitEnd, NoBatch},
 		{ms(8), WaitBegin, 0}, {ms(11), WaitEnd, 4}, {ms(12), WaitBegin, 0}, {ms(13), WaitEnd, NoBatch},

@@ -2,8 +2,7 @@ package steplog
 
 import "time"
 
-// Summary is what the records of some time say together. The zero value is
-// empty; Add records to it in their order.
+// Summary is a summary of consecutive records. The zero value is empty; Add records to it in their order.
 type Summary struct {
 	// Steps are the times from the end of one step to the end of the next, or,
 	// where the program marks no steps, from one batch to the next. The first
@@ -16,7 +15,7 @@ type Summary struct {
 	Rows  int64
 	// Stages are the times spent in each stage, by its number, and how often.
 	Stages map[uint32]StageTime
-	// Marked says that the program marks its steps.
+	// Marked reports that the program marks its steps.
 	Marked bool
 	// First and Last are the times of the first and the last record, on the
 	// clock of Now. WaitingSince is when a wait that has not ended began, 0 when
@@ -60,7 +59,7 @@ func (s *Summary) Add(records []Record) {
 			s.endWait(r)
 		case Step:
 			if !s.Marked {
-				// What was counted from batch to batch so far was not steps.
+				// The intervals between batches that were counted so far were not steps.
 				s.Marked, s.stepFrom, s.Steps = true, 0, nil
 			}
 			s.endStep(r.NS)
