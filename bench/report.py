@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,36 +216,6 @@ METHOD = """## Method
 """
 
 
-def summary(figures: Figures) -> str:
-    """The few lines and the one plot of the README."""
-    suite = SUITES["photos"] if ("photos", "stoker-keep") in figures.runs else SUITES["gen"]
-    keep, dct = (figures.median(suite.name, f"stoker-{kind}") for kind in ("keep", "dct"))
-    rivals = [a for a in figures.measured(suite, "bytes") if not a.ours and a.comparable]
-    if not keep or not dct or not rivals:
-        return ""
-    best = max((figures.median(suite.name, a.name) or 0, a.title) for a in rivals)
-    machine = figures.results["machine"]
-    text = (
-        f"{suite.title}, RandomResizedCrop 224 and flip, uint8 batches of 256, {machine['cores']} cores"
-        f" ({machine.get('cpu', '')}), files in memory: {keep:,.0f} images per second from the JPEG bytes as they are,"
-        f" {keep / best[0]:.1f} times the fastest other loader ({best[1]}, {best[0]:,.0f}), and {dct:,.0f} from a `dct`"
-        f" pack, {dct / best[0]:.1f} times, with the same pixels. Measured at commit {figures.results['commit']};"
-        " `make bench` repeats it with the code as it stands. All figures, the bars that"
-        " were missed and the method are in [docs/internals/benchmarks.md](docs/internals/benchmarks.md)."
-    )
-    picture = "![Images per second, Stoker and other loaders](docs/internals/img/benchmark.svg)"
-    return f"{picture}\n\n" + textwrap.fill(text, 120, break_long_words=False) + "\n"
-
-
-def fill_readme(readme: Path, text: str) -> None:
-    """Puts the summary between the README's markers."""
-    begin, end = "<!-- results:begin -->\n", "<!-- results:end -->"
-    old = readme.read_text()
-    if text and begin in old and end in old:
-        before, _, rest = old.partition(begin)
-        readme.write_text(before + begin + text + end + rest.partition(end)[2])
-
-
 def add_older(results: dict[str, Any], old: dict[str, Any]) -> None:
     """Adds whole suites and tables of an older measurement, so that every ratio stays within one of them."""
     suites = {run["suite"] for run in results["runs"]}
@@ -285,8 +254,6 @@ def main() -> None:
     file = a.docs / "benchmarks.md"
     text = page(figures, made, elsewhere(a.docs, "benchmarks.md"))
     file.write_text(regions.keep(file.read_text(), text) if file.exists() else text)
-    if (readme := a.docs.parent.parent / "README.md").exists():
-        fill_readme(readme, summary(figures))
     print(f"bench: wrote {a.docs / 'benchmarks.md'} and {len(made)} plots from {a.results.name}")
 
 
