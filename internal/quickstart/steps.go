@@ -31,11 +31,11 @@ func image(name string, size int) step {
 
 var (
 	flip     = step{"T", "RandomHorizontalFlip()", `{"op":"RandomHorizontalFlip"}`}
-	mono     = step{"audio", "Mono()", `{"op":"Mono"}`}
-	resample = step{"audio", "Resample(16000)", `{"op":"Resample","rate":16000}`}
-	trim     = step{"audio", "PadOrTrim(seconds=1)", `{"op":"PadOrTrim","seconds":1}`}
-	mel      = step{"audio", "MelSpectrogram(n_fft=512, hop_length=160, n_mels=64)", `{"op":"MelSpectrogram","n_fft":512,"hop_length":160,"n_mels":64}`}
-	decibels = step{"audio", "AmplitudeToDB(top_db=80)", `{"op":"AmplitudeToDB","top_db":80}`}
+	mono     = step{"audio", "Mono()", `{"op":"audio.Mono"}`}
+	resample = step{"audio", "Resample(16000)", `{"op":"audio.Resample","rate":16000}`}
+	trim     = step{"audio", "PadOrTrim(seconds=1)", `{"op":"audio.PadOrTrim","seconds":1}`}
+	mel      = step{"audio", "MelSpectrogram(n_fft=512, hop_length=160, n_mels=64)", `{"op":"audio.MelSpectrogram","n_fft":512,"hop_length":160,"n_mels":64}`}
+	decibels = step{"audio", "AmplitudeToDB(top_db=80)", `{"op":"audio.AmplitudeToDB","top_db":80}`}
 )
 
 func volume(name string, size int) step {
@@ -43,7 +43,7 @@ func volume(name string, size int) step {
 	if name == "ResizeWithPadOrCrop" {
 		key = "spatial_size"
 	}
-	return step{"volume", fmt.Sprintf("%s(%d)", name, size), fmt.Sprintf(`{"op":%q,%q:%d}`, name, key, size)}
+	return step{"volume", fmt.Sprintf("%s(%d)", name, size), fmt.Sprintf(`{"op":%q,%q:%d}`, "volume."+name, key, size)}
 }
 
 // Sides of what the scripts train on: small, so that a step takes little time on a CPU.

@@ -39,7 +39,7 @@ def coco(folder: Path) -> str:
 
     (folder / "coco/val").mkdir(parents=True)
     images, annotations = [], []
-    for i in range(24):
+    for i in range(36):
         Image.fromarray(RNG.integers(0, 256, (60, 80, 3), np.uint8)).save(folder / f"coco/val/{i:03}.jpg")
         images.append({"id": i, "file_name": f"{i:03}.jpg", "width": 80, "height": 60})
         for k in range(i % 3):
@@ -64,7 +64,7 @@ def masks(folder: Path) -> str:
 
 
 def recordings(folder: Path) -> str:
-    for i in range(24):
+    for i in range(36):
         (folder / f"sounds/word{i % 2}").mkdir(parents=True, exist_ok=True)
         with wave.open(str(folder / f"sounds/word{i % 2}/{i}.wav"), "wb") as file:
             file.setnchannels(1)
@@ -76,8 +76,8 @@ def recordings(folder: Path) -> str:
 
 def volumes(folder: Path) -> str:
     (folder / "scans").mkdir()
-    for i in range(8):
-        np.save(folder / f"scans/{i}.npy", RNG.standard_normal((40 + i, 50, 36)).astype(np.float32))
+    for i in range(32):
+        np.save(folder / f"scans/{i}.npy", RNG.standard_normal((32 + i % 4, 34, 36)).astype(np.float32))
     return "volumes:scans/"
 
 
@@ -181,3 +181,17 @@ def test_the_script_passes_the_linter(binary: str, tmp_path: Path) -> None:
             check = [ruff, "check", "--isolated", "--select", "E4,E7,E9,F,I", out]
             done = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("data", [photos, coco, recordings, volumes])
+def test_the_engine_knows_the_transforms_that_are_measured(
+    binary: str, tmp_path: Path, data: Callable[[Path], str]
+) -> None:
+    """The engine gets the same transforms as the script."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    url = data(folder)
+    command = [binary, "quickstart", url, "--seconds", "1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "as it is:" in done.stdout, done.stdout
