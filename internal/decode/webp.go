@@ -2,9 +2,8 @@ package decode
 
 import "image"
 
-// Lossy WebP is YCbCr of video range with 4:2:0 chroma. libwebp, and so Pillow,
-// upsample the chroma with weights 9:3:3:1 and convert in 14-bit fixed point;
-// this does the same, so that pixels are equal.
+// Lossy WebP is YCbCr of video range with 4:2:0 chroma. libwebp, and therefore Pillow, upsamples the chroma with
+// weights 9:3:3:1 and converts in 14-bit fixed point. This code does the same, so that pixels are equal.
 
 func clip8(v int32) byte {
 	switch {

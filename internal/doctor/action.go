@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// An Action is what to type, or the line of code to change, as a value: tests give
-// the commands to the real command tree and the options to the real signatures.
+// An Action is a command to type or a line of code to change, as a value. Tests pass the commands to the real command
+// tree and the options to the real signatures.
 type Action struct {
 	kind  actionKind
 	words []string // of a command
@@ -46,12 +46,12 @@ func stokerLoader(source string, args ...argument) Action {
 	return Action{kind: callPython, call: "stoker.Loader", first: []string{quotePython(source)}, args: args}
 }
 
-// before is the job's command behind other words: what limits its threads or gives it cores.
+// before returns an action that puts words before the job's command, to limit its threads or give it cores.
 func before(command []string, words ...string) Action {
 	return Action{kind: startWith, words: words, first: command}
 }
 
-// other is what has to be done elsewhere: a command of another program, or code.
+// other returns an action outside Stoker: a command of another program, or code.
 func other(text string) Action { return Action{kind: shellText, text: text} }
 
 func option(name string, value any) argument { return argument{name, value} }
@@ -62,7 +62,7 @@ func (a Action) then(text string) Action {
 	return a
 }
 
-// String is the action as it is printed.
+// String returns the printed form of the action.
 func (a Action) String() string {
 	switch a.kind {
 	case runStoker:
@@ -79,8 +79,8 @@ func (a Action) String() string {
 	return a.text
 }
 
-// options are those of torch's DataLoader that the action sets: what --verify can
-// try. nil where it is something else.
+// options returns the options of torch's DataLoader that the action sets, which --verify can try. It is nil for other
+// actions.
 func (a Action) options() map[string]any {
 	if a.kind != callPython || a.call != "DataLoader" {
 		return nil
@@ -92,7 +92,7 @@ func (a Action) options() map[string]any {
 	return out
 }
 
-// prefix are the words before the job's command; nil where it is something else.
+// prefix returns the words before the job's command, nil for other actions.
 func (a Action) prefix() []string {
 	if a.kind != startWith {
 		return nil

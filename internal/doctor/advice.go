@@ -2,7 +2,7 @@ package doctor
 
 import "sort"
 
-// maxAdvice is how many things to do a report lists.
+// maxAdvice is the maximum number of pieces of advice in a report.
 const maxAdvice = 3
 
 // advise lists what to do about the verdict, most gain first.
@@ -25,8 +25,8 @@ func (f *findings) advise() []Advice {
 	return append([]Advice{}, f.advice[:min(len(f.advice), maxAdvice)]...) // not nil: an empty list in JSON, too
 }
 
-// cost is the share of a cause in what loading takes: of the workers where there
-// are any, else of the trainer's own loading.
+// cost returns the share of a cause in the loading time: that of the workers if there are any, otherwise of the
+// trainer's own loading.
 func (s *shares) cost(x cause) float64 {
 	if e := s.engine; e != nil {
 		return e.cost(x)

@@ -6,8 +6,8 @@ import (
 	"github.com/stokerdata/stoker/internal/libtime"
 )
 
-// JAX gives a step to threads of XLA and goes on, so that the trainer makes its next batch
-// meanwhile: without that the step takes as long as those threads compute.
+// JAX passes a step to threads of XLA and continues, so the trainer makes its next batch in the meantime. The step
+// takes at least as long as those threads compute.
 
 // besideTimes is the CPU time of such threads in the last second.
 type besideTimes struct {
@@ -16,13 +16,13 @@ type besideTimes struct {
 	all    float64
 }
 
-// least is what the steps take of that time at least.
+// least returns the minimum time of the steps within that CPU time.
 func (b *besideTimes) least(cores float64) float64 {
 	return max(b.parts+b.inTurn, b.all/max(1, cores))
 }
 
-// fewNative is how many samples of its CPU time say whose a thread without a name is, and
-// smallShare the share of a core below which it is not asked for.
+// fewNative is the number of CPU time samples that identify the owner of a thread without a name. smallShare is the
+// share of a core below which the owner is not looked up.
 const fewNative, smallShare = 3, 0.02
 
 // noteBeside adds the CPU time of a thread of a trainer if XLA computes there.

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/libtime"
 )
 
-// What XLA's threads compute beside the trainer is told by their names and by their code.
+// The computation of XLA's threads is recognised by their names and their code.
 func TestBeside(t *testing.T) {
 	p := &process{pid: 100, trainer: &trainerState{}, frames: map[int]view{105: {known: true}}}
 	c := &collector{}

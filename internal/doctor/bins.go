@@ -104,7 +104,7 @@ func (c *counts) add(d counts) {
 	}
 }
 
-// busy is what is neither idle nor the trainer's own.
+// busy returns the samples that are neither idle nor the trainer's own.
 func (c *counts) busy() float64 {
 	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeLatency] + c[causeOther]
 }
@@ -113,8 +113,8 @@ func (c *counts) busy() float64 {
 type trainerCounts struct {
 	// trainer counts samples of the main threads, lanes those of workers.
 	trainer, lanes counts
-	// stalled says what workers were at while a trainer waited for them: each
-	// look counts once, shared among the workers that had something to do.
+	// stalled counts the work of the workers while a trainer waited for them. Each sample counts once, shared among the
+	// workers that were not idle.
 	stalled counts
 	// trainerRan counts those of the trainers' samples in which the thread was on
 	// a core or waited for one.
@@ -123,7 +123,7 @@ type trainerCounts struct {
 	// which they made a batch ready there.
 	own   ownCounts
 	ready float64
-	// restart counts those in which it waited for workers that were started anew.
+	// restart counts the samples in which it waited for restarted workers.
 	restart float64
 }
 
@@ -154,11 +154,11 @@ func (r *rankCounts) add(o *rankCounts) {
 	r.together += o.together
 }
 
-// A bin is what happened in a second or, in long runs, in several.
+// A bin has the measurements of a second or, in long runs, of several.
 type bin struct {
 	t, dt         float64 // start after the report's start, length; seconds
 	trainerCounts         // of all trainers and workers
-	// ranks holds the same by trainer, where there are several.
+	// ranks has the same by trainer, if there are several.
 	ranks map[int]rankCounts
 	// parts counts samples by what the frames said: of trainers in a loader,
 	// and of workers at work.

@@ -29,7 +29,7 @@ const (
 	callFcntl       // the same, by one of its commands
 )
 
-// A blocker is what a thread that does not run waits for.
+// A blocker is the kind of object that a sleeping thread waits for.
 type blocker uint8
 
 const (
@@ -113,7 +113,7 @@ func socketKind(pid, fd int) proc.SocketKind {
 	return proc.SocketUnknown
 }
 
-// ofDescriptor says what waiting for a descriptor means, by what it points to.
+// ofDescriptor returns the blocker for waiting on a descriptor, from the target of the descriptor.
 func (s *sockets) ofDescriptor(fs proc.FS, pid, fd int) (blocker, string) {
 	link := fs.Link(pid, fd)
 	switch {
@@ -160,9 +160,8 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// blockerOf says what a thread waits for, by its state, the function of the
-// kernel that it sleeps in ("" or "0" where hidden) and its system call (nil
-// where hidden). The file is what it reads, where known.
+// blockerOf returns the object that a thread waits for. It uses the thread's state, the kernel function that it sleeps
+// in ("" or "0" if hidden) and its system call (nil if hidden). file is the file that it reads, if known.
 func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *proc.Syscall) (b blocker, file string) {
 	switch state {
 	case 'R':
@@ -244,8 +243,8 @@ func ofWchan(wchan string) blocker {
 	return blockUnknown
 }
 
-// ofAny returns what is most telling of several descriptors: an internet
-// socket beside pipes that only wake the thread up is what it waits for.
+// ofAny returns the most significant blocker of several descriptors. A thread that waits for an internet socket and for
+// pipes that only wake it up waits for the socket.
 func (s *sockets) ofAny(fs proc.FS, pid int, fds []int) blocker {
 	best := blockUnknown
 	for _, fd := range fds {

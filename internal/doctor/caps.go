@@ -2,22 +2,21 @@ package doctor
 
 import "math"
 
-// More readers at once only help while the device has something left to give. Whether
-// it has shows in three ways: the control group sets a limit, the device is busy all the
-// time, or its throughput stays where it is when more is asked of it at once.
+// More concurrent readers only help while the device has spare capacity. Three signs show that it has none: the control
+// group sets a limit, the device is busy all the time, or its throughput does not grow with more concurrent requests.
 
 const (
 	// cappedFrom is the share of what a device can give from which it has no more.
 	cappedFrom = 0.9
-	// flatSlope is the slope of throughput over requests at once, both as logarithms, below
-	// which more of them bring nothing: 1 is a device that gives each what it gives one.
+	// flatSlope is the slope of throughput over concurrent requests, both as logarithms, below which more requests do
+	// not help. A slope of 1 is a device that serves each request as fast as a single one.
 	flatSlope = 0.2
-	// flatBins is how many seconds that takes, and flatSpread by how much the number of
-	// requests at once must vary among them.
+	// flatBins is the number of seconds that are needed for a slope. flatSpread is the factor by which the number of
+	// concurrent requests must vary among them.
 	flatBins, flatSpread = 5, 1.5
 )
 
-// deviceUse is how much of what the device can give the job takes, 0..1.
+// deviceUse returns the fraction of the device's capacity that the job uses, 0..1.
 func (c *collector) deviceUse(l *timeline, sum *bin) float64 {
 	if sum.dt <= 0 || sum.v[mReadBytes] <= 0.5*sum.v[mDiskRead] || sum.v[mReadBytes] <= 1<<20*sum.dt {
 		return 0
@@ -34,7 +33,7 @@ func (c *collector) deviceUse(l *timeline, sum *bin) float64 {
 	return use
 }
 
-// flat reports whether a device gives no more when more is asked of it at once.
+// flat reports whether the throughput of a device does not grow with more concurrent requests.
 func (l *timeline) flat() bool {
 	var n, sx, sy, sxx, sxy, least, most float64
 	for i := range l.bins {
@@ -56,8 +55,8 @@ func (l *timeline) flat() bool {
 	return n*sxy-sx*sy < flatSlope*(n*sxx-sx*sx)
 }
 
-// peak is how many times the mean rate a device gave in its best second. That it can give
-// more than twice that is not taken for granted.
+// peak returns the throughput of a device's best second as a multiple of the mean. Callers do not assume more than
+// twice that.
 func (l *timeline) peak(mean float64) float64 {
 	most := mean
 	for i := range l.bins {

@@ -1,6 +1,6 @@
 package doctor
 
-// A cause is what a thread spends one moment on, as far as a verdict cares.
+// A cause is the use of one moment of a thread, as far as it matters for a verdict.
 type cause uint8
 
 const (
@@ -23,15 +23,14 @@ type moment struct {
 	state byte // as in /proc/PID/stat
 	block blocker
 	view  view
-	// others says what the other threads of the same process, or its helper
-	// processes, were at when this one waits for one of them; causeIdle where
-	// nothing is known.
+	// others is the work of the other threads of the same process, or of its helper processes, while this thread waits
+	// for one of them. It is causeIdle if nothing is known.
 	others cause
-	// timed says that the lock is waited for with a limit, as the interpreter's is.
+	// timed reports that the wait for the lock has a time limit, as for the interpreter's lock.
 	timed bool
-	// writes says that it waits for what it writes.
+	// writes reports that the thread waits for its own writes.
 	writes bool
-	// short says that memory is short now: a page that is not there was pushed out.
+	// short reports that memory is short now: a missing page was evicted.
 	short bool
 }
 
@@ -53,7 +52,7 @@ func (m moment) interpreter() bool {
 	return m.block == blockLock && m.timed && m.view.known && m.view.part != partUnknown && m.view.part != partWait && m.view.part != partPut && !m.view.steps
 }
 
-// workerCause says what a thread that makes batches is at.
+// workerCause returns the cause for a thread that makes batches.
 func workerCause(m moment) cause {
 	m = m.settled()
 	p := m.view.part
@@ -96,8 +95,8 @@ func workerCause(m moment) cause {
 		if p == partPickle {
 			return m.others
 		}
-		// Reading a pipe in the dataset's own code: a command that fetches, as
-		// "pipe:curl ..." does. What it is at is the better answer.
+		// Reading a pipe in the dataset's own code is usually a command that fetches, as in "pipe:curl ...". The work
+		// of that command is the better answer.
 		if m.others != causeIdle {
 			return m.others
 		}
@@ -130,9 +129,8 @@ func workerCause(m moment) cause {
 	return causeIdle
 }
 
-// trainerCause says what the main thread of a training process is at. Without
-// frames (guess) what it waits for has to tell: a timer or a driver is the
-// step, a pipe, a lock or a socket is a batch that does not come.
+// trainerCause returns the cause for the main thread of a training process. Without frames (guess), the object of its
+// wait decides. A timer or a driver is the step. A pipe, a lock or a socket is a batch that does not come.
 func trainerCause(m moment, guess bool) cause {
 	m = m.settled()
 	p := m.view.part
@@ -190,9 +188,8 @@ func trainerCause(m moment, guess bool) cause {
 	case blockNetwork:
 		return causeNetwork
 	case blockLocal:
-		// In the middle of taking a batch over it waits for a thread of the process that made
-		// it. What that process is at is what keeps it: Python code of its main thread holds
-		// the interpreter's lock for milliseconds at a time.
+		// In the middle of receiving a batch, the trainer waits for a thread of the process that made it. That
+		// process's own work delays it: Python code of its main thread holds the interpreter's lock for milliseconds.
 		return causeWait
 	case blockSleep, blockDevice:
 		if !inLoader {

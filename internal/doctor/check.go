@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A check is one thing that may limit a job, or that is worth saying beside that.
-// Each has a file of its own; the table of them is all that knows of it.
+// A check is one possible limit of a job, or another fact worth reporting. Each check has its own file. Only the table
+// of checks refers to it.
 type check interface {
 	about() about
 	// gain is the factor by which the job would go faster without what the check is
@@ -14,8 +14,8 @@ type check interface {
 	gain(f *findings) float64
 	// evidence says the figures that speak for the check's verdict.
 	evidence(f *findings)
-	// advise adds what to do. A check with a verdict is asked where that is the
-	// report's, one without always: it says nothing where it does not apply.
+	// advise adds advice. A check with a verdict is called if the report has that verdict; one without is always called
+	// and adds nothing if it does not apply.
 	advise(f *findings)
 }
 
@@ -85,7 +85,7 @@ func (v Verdict) Words() string {
 	return "no verdict"
 }
 
-// findings is what a check judges by, and what it says.
+// findings is the input and output of the checks.
 type findings struct {
 	c   *collector
 	r   *Report // what is decided so far
@@ -101,7 +101,7 @@ func (f *findings) say(format string, args ...any) {
 	f.said = append(f.said, fmt.Sprintf(format, args...))
 }
 
-// add adds a thing to do; a gain of 0 says that no model tells.
+// add adds a piece of advice. A gain of 0 means that no model estimates it.
 func (f *findings) add(gain float64, title string, do Action, why string, args ...any) {
 	f.advice = append(f.advice, Advice{
 		Title: title, Why: fmt.Sprintf(why, args...), Command: do.String(), Gain: round(gain, 2), Options: do.options(), Prefix: do.prefix(),

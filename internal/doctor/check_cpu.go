@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// cpuCheck is about computing: decoding, transforms, too few cores for them.
+// cpuCheck detects limits by computing: decoding, transforms, too few cores.
 type cpuCheck struct{ resource }
 
 func (cpuCheck) about() about {
@@ -83,8 +83,7 @@ func (cpuCheck) advise(f *findings) {
 			"computing is %.0f%% of what making a batch takes%s", load, where)
 	}
 	if len(f.advice) == 0 {
-		// What it would gain is the waiting for cores, which it takes from itself or others
-		// from it, each a little.
+		// The gain would be the waiting for cores, caused by the job itself and by other programs.
 		f.add(s.gainOfCores(), "give the job more cores", other("docker run --cpus=N ...   # Slurm: --cpus-per-task; or a larger machine"),
 			"threads that could run wait for a core %.0f%% of that time; the job uses %.2f of %.3g cores", 100*max(s.lag, s.delay), s.tree, s.cores)
 	}
@@ -135,8 +134,7 @@ func (f *findings) inEngine(works float64, why string) (packs bool) {
 // crowdShare is the share of a core from which on a thread counts as one that wants it.
 const crowdShare = 0.2
 
-// crowd is how many threads of the trainers wanted a core in the last second, of the
-// trainer of which most did.
+// crowd returns the number of threads of one trainer that needed a core in the last second, for the trainer with most.
 func (c *collector) crowd() int {
 	most := 0
 	if c.tree == nil {
@@ -183,13 +181,12 @@ func (b *bin) share(p part) float64 {
 	return 0
 }
 
-// engineCost is the CPU time that Stoker's engine takes for what a PyTorch loader
-// takes 1 for: 0.94 against 2.10 s per 1,000 photographs that are decoded, cropped
-// and resized (docs/internals/benchmarks.md, table of the photographs).
+// engineCost is the CPU time of Stoker's engine relative to a PyTorch loader. It takes 0.94 instead of 2.10 s per 1,000
+// photographs that are decoded, cropped and resized (docs/internals/benchmarks.md, table of the photographs).
 const engineCost = 0.45
 
-// gainOfEngine is the gain when the engine computes a part of what Python computes now:
-// beside the step, on the cores that other programs leave.
+// gainOfEngine returns the gain if the engine computes a part of Python's work: in parallel with the step, on the cores
+// that other programs leave.
 func (s *shares) gainOfEngine(part float64) float64 {
 	compute := (1 - part + engineCost*part) * (s.serial[causeCPU]*(1-s.delay) + s.lanes*s.use[causeCPU]*(1-s.lag))
 	free := max(0.5, s.cores-s.outside)

@@ -5,7 +5,7 @@ type forksCheck struct{ remedy }
 
 func (forksCheck) about() about { return about{name: "forks"} }
 
-// manyForks is how many new processes a second are worth a line.
+// manyForks is the number of new processes per second that is reported.
 const manyForks = 5
 
 func (forksCheck) evidence(f *findings) {

@@ -1,6 +1,6 @@
 package doctor
 
-// healthyCheck is what is left: nothing is worth removing.
+// healthyCheck applies if no limit is worth removing.
 type healthyCheck struct{}
 
 func (healthyCheck) about() about {

@@ -8,7 +8,7 @@ type interpreterCheck struct{ remedy }
 
 func (interpreterCheck) about() about { return about{name: "interpreter"} }
 
-// holdsBack reports whether the lock is what keeps the threads.
+// holdsBack reports whether the lock delays the threads.
 func (interpreterCheck) holdsBack(f *findings) bool {
 	return f.s.threads && f.r.Verdict == CPU && f.s.locked > 0.15
 }
@@ -27,7 +27,7 @@ func (c interpreterCheck) advise(f *findings) {
 	work := s.lanes * s.use[causeCPU] * (1 - s.locked) // cores that the threads have together
 	n := max(1, int(s.cores))
 	gain := 1 / min(1, max(s.step+s.other, work/max(1, s.cores-s.outside), minTime))
-	// Where other programs have the cores it gains little now.
+	// If other programs use the cores, the gain is small now.
 	f.add(max(1, gain), "make the batches in "+processes(n)+" instead of threads", other("ProcessPoolExecutor(max_workers="+strconv.Itoa(n)+")   # or the workers of a DataLoader"),
 		"only one thread at a time runs Python code (GIL); they have %.2f of %.3g cores together", min(work, s.tree), s.cores)
 }

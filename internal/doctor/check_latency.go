@@ -1,8 +1,7 @@
 package doctor
 
-// latencyCheck is about answers that come late: sleeps, timers, locks, commands
-// that were started. Nothing is busy meanwhile, and so more of them can be under
-// way at once, unless a lock lets only one at a time.
+// latencyCheck detects late answers: sleeps, timers, locks, started commands. No resource is busy meanwhile, so more of
+// them can run concurrently, unless a lock lets only one run at a time.
 type latencyCheck struct{ resource }
 
 func (latencyCheck) about() about {

@@ -31,8 +31,7 @@ func (networkCheck) advise(f *findings) {
 		"each request costs its round trip, whatever its size")
 }
 
-// cachedFar is Stoker's loader with a cache, on the data that the job's command names
-// where that is known.
+// cachedFar returns the action for Stoker's loader with a cache, on the data in the job's command if that is known.
 func (f *findings) cachedFar() Action {
 	switch url := f.c.farData(); {
 	case url != "":
@@ -41,7 +40,7 @@ func (f *findings) cachedFar() Action {
 	return Action{kind: callPython, call: "stoker.Loader", first: []string{"..."}, args: []argument{option("cache", true)}}
 }
 
-// staged is what brings the job's data to a local disk.
+// staged returns the action that copies the job's data to a local disk.
 func (f *findings) staged() Action {
 	if do, ok := f.pack("/local/train/"); ok {
 		return do

@@ -2,12 +2,12 @@ package doctor
 
 import "fmt"
 
-// restartsCheck says so where workers are started anew every epoch.
+// restartsCheck reports workers that are restarted every epoch.
 type restartsCheck struct{}
 
 func (restartsCheck) about() about { return about{name: "restarts"} }
 
-// gain is what the job would gain if no batch waited for workers that start.
+// gain returns the gain if no batch waited for starting workers.
 func (restartsCheck) gain(f *findings) float64 { return 1 / (1 - f.s.restart) }
 
 func (c restartsCheck) evidence(f *findings) {
@@ -25,7 +25,7 @@ func (c restartsCheck) advise(f *findings) {
 		often(f.c.workersEver/max(1, f.r.Loader.Workers)-1), 100*f.s.restart)
 }
 
-// often says how many times something was done, at least once.
+// often returns the number of repetitions as text, at least once.
 func often(n int) string {
 	if n <= 1 {
 		return "once"

@@ -18,7 +18,7 @@ func (c storageCheck) gain(f *findings) float64 { return c.gainOf(f, Storage) }
 
 func (storageCheck) evidence(f *findings) { f.readsEvidence() }
 
-// readsEvidence says what is read from where.
+// readsEvidence reports the amount and origin of reads.
 func (f *findings) readsEvidence() {
 	if read, calls := f.per(mReadBytes), f.per(mReadChars); calls > 0 {
 		f.say("%s come from block devices, %s through read calls: %.0f%% missed the page cache", units.Bandwidth(read), units.Bandwidth(calls), 100*min(1, read/calls))
@@ -65,7 +65,7 @@ func (storageCheck) advise(f *findings) {
 		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
 }
 
-// smaller is what stores the job's data in fewer bytes.
+// smaller returns the action that stores the job's data in fewer bytes.
 func (f *findings) smaller() Action {
 	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && f.c.findData().Images {
 		return do
@@ -76,7 +76,7 @@ func (f *findings) smaller() Action {
 // bulk is the size of reads from which a device is short of bytes rather than of reads.
 const bulk = 64 << 10
 
-// capText says why a device can give no more.
+// capText returns the reason why a device is at its limit.
 func (f *findings) capText() string {
 	if most := f.c.sys.readBytes; most > 0 && f.per(mDiskRead) > cappedFrom*most {
 		return "the control group lets through " + units.Bandwidth(most)

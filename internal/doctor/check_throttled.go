@@ -1,6 +1,6 @@
 package doctor
 
-// throttledCheck says why an accelerator is slowed down.
+// throttledCheck reports why an accelerator is slowed down.
 type throttledCheck struct{ remedy }
 
 func (throttledCheck) about() about { return about{name: "throttled"} }

@@ -21,7 +21,7 @@ func (unknownCheck) evidence(f *findings) {
 	}
 }
 
-// unseen says why there is no verdict.
+// unseen returns the reason why there is no verdict.
 func (f *findings) unseen() string {
 	c, r := f.c, f.r
 	switch {
@@ -39,7 +39,7 @@ func (f *findings) unseen() string {
 	return fmt.Sprintf("the trainer waits for data %s of the time, and what for could not be seen", units.Whole(r.Waiting+f.s.other))
 }
 
-// busiest says what took most CPU time of a job in which nothing trains.
+// busiest returns the main consumer of CPU time in a job without training.
 func (c *collector) busiest() string {
 	var best *process
 	for _, p := range c.tree.members {

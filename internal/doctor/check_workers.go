@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// workersCheck says how many workers to use, if another number helps.
+// workersCheck recommends another number of workers if that helps.
 type workersCheck struct{ remedy }
 
 func (workersCheck) about() about { return about{name: "workers"} }

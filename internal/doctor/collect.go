@@ -19,15 +19,15 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// Options say what to watch and for how long.
+// Options select the job and the time of observation.
 type Options struct {
 	// PID is the root of the process tree.
 	PID int
 	// Seconds ends the watching that long after the first batch was seen; 0
 	// goes on until the job ends.
 	Seconds float64
-	// Patience is how long to wait for the first batch before Seconds begin to
-	// count anyway. 0 means 60 s; the doctor attached to a running job uses less.
+	// Patience is the time to wait for the first batch before Seconds begin to count anyway. 0 means 60 s; the doctor
+	// attached to a running job uses less.
 	Patience float64
 	// Most ends the watching that many seconds after its begin whatever was seen; 0
 	// sets no such limit.
@@ -36,12 +36,12 @@ type Options struct {
 	// after Patience: with a report of what was seen so far, without advice. It must not
 	// keep it. May be nil.
 	First func(*Report)
-	// Alone says that this process does nothing but watch: all its CPU time counts as
-	// what watching takes, and not only that of the thread that looks.
+	// Alone reports that this process only observes. All its CPU time then counts as the cost of observation, not only
+	// that of the sampling thread.
 	Alone bool
 	// NoFrames leaves the Python frames alone.
 	NoFrames bool
-	// FS is where to read; the zero value is this machine.
+	// FS is the location of /proc and /sys; the zero value is this machine.
 	FS proc.FS
 	// Progress is called about once a second with what was seen so far; it must
 	// not keep it. May be nil.
@@ -49,41 +49,38 @@ type Options struct {
 	// Live is called about once a second with a report of the last seconds, for
 	// --watch. May be nil.
 	Live func(*Report)
-	// LiveWindow is how many seconds a live report looks back; 0 means 10.
+	// LiveWindow is the number of seconds that a live report covers; 0 means 10.
 	LiveWindow float64
-	// Inspect says what the program makes of data at a path, for advice that names
-	// it; an error says that it cannot be read. May be nil.
+	// Inspect returns how the program sees the data at a path, for advice that names it, or an error if it cannot be
+	// read. May be nil.
 	Inspect func(path string) (Data, error)
 	// Stoker is this program's version, for the report.
 	Stoker string
 }
 
-// FirstVerdict is how long after the first batch there is a verdict: at most three
-// seconds less than fifteen, for a second is the grain of the figures and a tick may take
-// as long where there are very many threads.
+// FirstVerdict is the time from the first batch to the first verdict. It is three seconds less than fifteen, because
+// figures have a grain of a second and a tick may take as long with very many threads.
 const FirstVerdict = 12 * time.Second
 
-// meanTick is the mean time between two looks at the trainers. Each wait is
-// drawn at random around it: a fixed one would fall into step with a loop of
-// the same period and see the same part of it every time.
+// meanTick is the mean time between two samples of the trainers. Each interval is random around it. A fixed interval
+// could fall into step with a loop of the same period and see the same part of it every time.
 const meanTick = 40 * time.Millisecond
 
 // earlyTick is that before the training begins, which is all that is looked for then.
 const earlyTick = 200 * time.Millisecond
 
-// wideEvery is how often the workers are looked at too: every so many ticks. The
-// gain hangs on how the trainer's own time divides, and it is one thread; of
-// workers there are many, and each look at all of them tells as much.
+// wideEvery is the number of ticks between samples of the workers. The gain depends on the division of the trainer's
+// own time, and the trainer is one thread. There are many workers, so each sample of all of them gives as much
+// information.
 const wideEvery = 3
 
-// slowEvery is how often the rest is read.
+// slowEvery is the interval between reads of the other figures.
 const slowEvery = time.Second
 
 // maxHot bounds how many threads are looked at in each tick.
 const maxHot = 64
 
-// collector watches one job. It belongs to one goroutine. What it knows has four
-// subjects, each with its own file.
+// collector observes one job. It belongs to one goroutine. Its state has four subjects, each in its own file.
 type collector struct {
 	opt  Options
 	fs   proc.FS
@@ -124,7 +121,7 @@ func (c *collector) skip(format string, args ...any) {
 	c.skipped = append(c.skipped, line)
 }
 
-// skips is what could not be looked at until now.
+// skips returns what could not be observed so far.
 func (c *collector) skips() []string {
 	lines := slices.Concat(c.skipped, c.tree.unread)
 	if c.tree.full {
@@ -142,8 +139,8 @@ func (c *collector) skips() []string {
 	return out
 }
 
-// Watch looks at a job until it ends, ctx ends or the time is over, and reports.
-// It fails only where there is nothing to say at all: no such process.
+// Watch observes a job until it ends, ctx ends or the time is over, and returns a report. It fails only if the process
+// does not exist.
 func Watch(ctx context.Context, opt Options) (*Report, error) {
 	c, err := newCollector(opt)
 	if err != nil {
@@ -292,8 +289,7 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// left is how long it is until the time that a job may be watched at most is up: looks that
-// have become rare do not keep its verdict waiting.
+// left returns the time until the limit for observing a job is reached, so that rare samples do not delay the verdict.
 func (c *collector) left(now time.Time) time.Duration {
 	end := c.start.Add(time.Duration(c.opt.Most * float64(time.Second)))
 	if c.opt.Most <= 0 || !end.After(now) {
@@ -310,9 +306,8 @@ func (c *collector) over(now time.Time) bool {
 	return c.opt.Seconds > 0 && c.after(c.opt.Seconds, now)
 }
 
-// after reports whether so many seconds have passed since the first batch, and since an
-// accelerator's first step, or, where no batch came, since the time in which one may come
-// was over.
+// after reports whether so many seconds have passed since the first batch and since the first step of an accelerator.
+// If no batch came, they count from the end of the time in which one may come.
 func (c *collector) after(seconds float64, now time.Time) bool {
 	var from time.Time
 	switch {

@@ -10,8 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// dataState is what is known of the data that the job reads, and of the code that
-// works on it.
+// dataState describes the data that the job reads and the code that processes it.
 type dataState struct {
 	found      Data // what the job reads
 	dataLooked bool

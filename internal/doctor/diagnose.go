@@ -13,8 +13,8 @@ import (
 const (
 	// actGain is the gain from which a resource of the data path is worth naming.
 	actGain = 1.10
-	// roomGain is how much faster than the step the data path must be for the
-	// step to be the limit beyond doubt.
+	// roomGain is the factor by which the data path must be faster than the step for the step to be the undoubted
+	// limit.
 	roomGain = 1.5
 )
 
@@ -70,17 +70,14 @@ func round(x float64, digits int) float64 {
 	return math.Round(x*p) / p
 }
 
-// mostWaiting is how much of its time a trainer may wait for data and still be
-// called fed.
+// mostWaiting is the largest share of time that a trainer may wait for data and still count as fed.
 const mostWaiting = 0.15
 
-// fed is the rule for the verdicts that call a job fed, healthy and accelerator:
-// its trainer hardly waits. Whatever else was seen, one that does is starved, of
-// something that may not be known.
+// fed reports whether the trainer hardly waits: the condition of the verdicts healthy and accelerator. A trainer that
+// waits longer is starved, perhaps by an unknown resource.
 func fed(r *Report, s *shares) bool { return r.Waiting+s.other <= mostWaiting }
 
-// shortest is how many seconds of a job say something of it, where nothing in it was seen
-// to train.
+// shortest is the minimum number of observed seconds for a job in which no training was seen.
 const shortest = 2
 
 // tooShort reports whether a job ended before it could be looked at.
@@ -88,7 +85,7 @@ func tooShort(r *Report, s *shares) bool {
 	return r.Seconds < shortest && (s.samples == 0 || r.Loader.Trainers == 0)
 }
 
-// decide names the verdict and says how sure it is.
+// decide sets the verdict and its confidence.
 func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	ranked := slices.Clone(Causes)
 	sort.SliceStable(ranked, func(i, j int) bool { return r.Gains[ranked[i]] > r.Gains[ranked[j]] })
@@ -116,8 +113,8 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		r.Verdict, r.Gain = Unknown, 1
 		r.Confidence = 0.3 * sharp
 	case r.Gains[Accelerator] >= roomGain:
-		// What its data path could feed is among the gains; without its step there is
-		// no job, and so nothing that it would gain.
+		// The gains include the speed at which the data path could feed. Without its step there is no job, so this is
+		// not a gain of the job.
 		r.Verdict, r.Gain = Accelerator, 1
 		r.Confidence = sharp * (0.6 + 0.4*min(1, (actGain-best)/(actGain-1)))
 	default:
@@ -127,7 +124,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	if len(c.trainers) == 0 {
 		r.Confidence *= 0.5 // no loader was seen at all
 		if r.Verdict == Healthy || r.Verdict == Accelerator {
-			// What does not look like a training loop cannot be called fed.
+			// A job without a visible training loop cannot be called fed.
 			r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// The main thread need not be the one that trains: an event loop gives its steps to an
-// executor, a program with a window or a server has a thread for its training. There the
-// main thread waits for that one, and what it waits for is the step and no batch.
+// The main thread need not be the one that trains. An event loop passes its steps to an executor, and a program with a
+// window or a server has a thread for its training. The main thread then waits for that thread, so its wait is the step
+// and not a batch.
 
-// aside says whether a thread of a pool is at a training step.
+// aside reports whether a thread of a pool is in a training step.
 type aside uint8
 
 const (
@@ -19,14 +19,14 @@ const (
 	asideSure       // a model learns there
 )
 
-// elsewhere is what was seen of threads that train in the place of the main one.
+// elsewhere has the samples of threads that train instead of the main thread.
 type elsewhere struct {
 	steps, sure int // looks that found one at a step, while the main thread waited
 	works       int // looks that found the main thread at work itself
 	thread      int // the thread that has the training loop; 0 where that is the main one
 }
 
-// fewSteps is how often a thread must have been seen at a step.
+// fewSteps is the number of samples in which a thread must have been in a step.
 const fewSteps = 3
 
 // accepted reports whether the threads seen at steps are the job's training: what they do
@@ -46,8 +46,8 @@ func (p *process) loopThread() int {
 	return p.pid
 }
 
-// lead is the thread whose doing is the trainer's at this moment: that which is at a
-// training step while the main one waits for it, else the one with the training loop.
+// lead returns the thread that represents the trainer at this moment. It is the thread in a training step for which the
+// main thread waits, otherwise the thread with the training loop.
 func (c *collector) lead(p *process) int {
 	main := p.frames[p.pid]
 	if !main.known {
@@ -98,8 +98,8 @@ func (v view) asTrainer() view {
 	return v
 }
 
-// asideOf says of a stack, the innermost frame with a duty at dutyAt, whether it only waits
-// for other threads, and whether it is a job of a pool that trains.
+// asideOf reports whether a stack only waits for other threads, and whether it is a job of a pool that trains. The
+// innermost frame with a duty is at dutyAt.
 func (v view) asideOf(frames []pystack.Frame, dutyAt int) (bool, aside) {
 	if dutyAt > 0 && strings.HasSuffix(frames[dutyAt].File, "/concurrent/futures/thread.py") {
 		job := frames[:dutyAt]

@@ -6,11 +6,10 @@ import (
 	"sort"
 )
 
-// An eventRule raises an event while a figure is beyond a threshold. The
-// thresholds of CPU, I/O wait, load, memory and swap are those of Glances
-// (glances.conf: user and system 50/70/90% of all cores, iowait 80/90/100% of
-// 1/cores, load 0.7/1/5 per core, memory and swap 50/70/90%); the others are this
-// project's own, for what starves training jobs.
+// An eventRule raises an event while a figure is beyond a threshold. The thresholds of CPU, I/O wait, load, memory and
+// swap are those of Glances (glances.conf). They are user and system 50/70/90% of all cores, iowait 80/90/100% of
+// 1/cores, load 0.7/1/5 per core, memory and swap 50/70/90%. The other thresholds are this project's own, for starved
+// training jobs.
 type eventRule struct {
 	name     string
 	unit     string
@@ -20,11 +19,11 @@ type eventRule struct {
 	training bool // only while the job trains
 }
 
-// eventSeconds is how long a figure must be beyond its threshold, as Glances has
-// it (min_duration of its events list, 6 s), so that one busy second is none.
+// eventSeconds is the minimum time beyond the threshold, as in Glances (min_duration of its events list, 6 s). So a
+// single busy second is not an event.
 const eventSeconds = 6
 
-// zeroTicks is how many seconds of an idle accelerator in a row are an event.
+// zeroTicks is the number of consecutive idle seconds of an accelerator that make an event.
 const zeroTicks = 2
 
 var eventLevels = [3]Level{Careful, Warning, Critical}

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// evidence lists the figures behind the verdict, the most telling first.
+// evidence returns the figures that support the verdict, the most telling first.
 func (f *findings) evidence() []string {
 	c, s := f.c, f.s
 	if tooShort(f.r, s) {
@@ -54,7 +54,7 @@ func (s *shares) laneName() string {
 	return "worker"
 }
 
-// useText says what workers are at.
+// useText returns the division of the workers' time.
 func (s *shares) useText() string {
 	var parts []string
 	say := func(name string, share float64) {

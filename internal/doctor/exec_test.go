@@ -117,7 +117,7 @@ func TestProgramThatBecomesPython(t *testing.T) {
 	}
 }
 
-// TestFramesThatCannotBeRead says so, also of a job that has ended.
+// TestFramesThatCannotBeRead checks that unreadable frames are reported, also for a job that has ended.
 func TestFramesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	program(t, dir, "python3", "python3\x00train.py\x00", 7)

@@ -61,10 +61,9 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 	put(gWorkers, workers*dt)
 }
 
-// childrenTime adds the CPU time that the looks at threads do not see: of processes
-// that began and ended between two of them. The kernel adds what children took to
-// the times of the parent that waits for them, so that the sum over all members only
-// grows; while one has ended and nobody has waited for it, it is less.
+// childrenTime adds the CPU time that samples of threads miss: that of processes that began and ended between two
+// samples. The kernel adds a child's time to the parent that waits for it, so the sum over all members only grows. It
+// is too low while an ended child has not been waited for.
 func (c *collector) childrenTime(put func(metric, float64)) {
 	var ticks uint64
 	for _, p := range c.tree.members {
@@ -81,7 +80,7 @@ func (c *collector) childrenTime(put func(metric, float64)) {
 	}
 	c.tree.missed += float64(ticks-c.tree.ticks)/proc.Ticks - seen
 	c.tree.ticks = ticks
-	// A few ticks are how the kernel rounds.
+	// A few ticks are rounding of the kernel.
 	if more := c.tree.missed; more > 0.05 {
 		put(mRun, more)
 		c.tree.missed = 0
@@ -188,9 +187,8 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 	}
 }
 
-// schedFallback takes the CPU time of a thread from its stat file where the
-// kernel was built without schedstat: the time that it waited for a core is
-// then not known.
+// schedFallback takes the CPU time of a thread from its stat file if the kernel was built without schedstat. Its
+// waiting time for a core is then unknown.
 func (c *collector) schedFallback(p *process, t *thread, dt float64, put func(metric, float64)) {
 	data, err := c.fs.Thread(c.buf, p.pid, t.tid, "stat")
 	if err != nil {
@@ -263,7 +261,7 @@ func (c *collector) readEngines(now time.Time, put func(metric, float64)) {
 	}
 }
 
-// engineTotals is what is known of the engines beside their counters.
+// engineTotals has the engine data beyond the counters.
 type engineTotals struct {
 	network       bool // reads through sockets
 	socketsLooked bool

@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// In a loop without a loader that is known, what stands before the step either
-// makes a batch (a call that needs nothing of the loop's own), or makes it ready
-// (it uses the batch), or has nothing to do with it: metrics and logging of the step
-// before. Which it is, is told by the names that the statements use.
+// In a loop without a known loader, a statement before the step has one of three purposes. It makes a batch (a call
+// that needs nothing from the loop), prepares it (it uses the batch), or is unrelated, such as metrics and logging of
+// the previous step. The names in the statements decide.
 
-// A flowUse is what a statement of a loop has to do with the batch.
+// A flowUse is the purpose of a loop's statement for the batch.
 type flowUse uint8
 
 const (
@@ -23,9 +22,8 @@ const (
 // maxFlow bounds how many lines of a loop are looked at.
 const maxFlow = 200
 
-// flow says, for each line of a loop from the one after the statement that asks up
-// to that of the step, what its statement does. ok is false where the source
-// cannot be read.
+// flow returns the purpose of each line of a loop, from the line after the statement that requests a batch to the line
+// of the step. ok is false if the source cannot be read.
 func flow(file string, loop, step int, text func(place) string) (uses map[int]flowUse, ok bool) {
 	head := text(place{file, loop})
 	if head == "" || step <= loop || step-loop > maxFlow {
@@ -98,15 +96,14 @@ func statementAt(file string, line, last int, text func(place) string) statement
 	return s
 }
 
-// gathering are words in the names of functions that put a batch to others before it, or
-// to figures of the data: what they carry on is no model.
+// gathering are words in the names of functions that join a batch with earlier ones, or with statistics of the data.
+// The values that they carry on are not a model.
 var gathering = []string{"concat", "append", "stack", "extend", "mean", "stats", "norm", "count", "metric", "meter", "augment", "shuffle", "pad", "buffer", "cache"}
 
-// carries is the line of a loop in which its step begins, told by what it carries from one
-// batch to the next: parameters and the state of an optimizer go into a call together with
-// the batch, and come back changed, as in "state, loss = update(state, batch)". Libraries
-// whose models are values are used like that, and compiled code shows no frames. 0 where no
-// statement does so.
+// carries returns the line of a loop in which its step begins, found by the values that it carries from one batch to
+// the next. Parameters and optimizer state go into a call together with the batch and come back changed, as in "state,
+// loss = update(state, batch)". That is the style of libraries whose models are values, and their compiled code shows
+// no frames. The result is 0 if no statement does that.
 func carries(file string, loop int, text func(place) string) int {
 	head := text(place{file, loop})
 	least := indent(head)
@@ -272,7 +269,7 @@ func firstCall(code string) string {
 	return ""
 }
 
-// brackets is how many more brackets a line opens than it closes.
+// brackets returns the number of brackets that a line opens minus those that it closes.
 func brackets(code string) int {
 	n := 0
 	for _, r := range withoutText(code) {
@@ -358,8 +355,8 @@ func assignment(code string) (targets, reads []string) {
 	return targets, reads
 }
 
-// identifiers are the names in a piece of code: not those behind a dot, and no
-// words of the language. What a method keeps on its object is named with it: self.state.
+// identifiers returns the names in a piece of code, without names after a dot and keywords. An attribute of the
+// method's object is named with it: self.state.
 func identifiers(code string) []string {
 	var out []string
 	for i := 0; i < len(code); {

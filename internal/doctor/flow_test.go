@@ -51,7 +51,7 @@ func FuzzAssignment(f *testing.F) {
 	})
 }
 
-// What a loop carries from one batch to the next tells where its step begins.
+// Values that a loop carries from one batch to the next show where its step begins.
 func TestCarries(t *testing.T) {
 	for _, c := range []struct {
 		name  string

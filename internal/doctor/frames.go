@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// A part says what a Python thread is at, by the frames on its stack.
+// A part is the current work of a Python thread, derived from its stack.
 type part uint8
 
 const (
@@ -38,7 +38,7 @@ func (p part) handoff() bool {
 	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage || p == partPrepare || p == partRelease
 }
 
-// A duty is what a thread is for.
+// A duty is the purpose of a thread.
 type duty uint8
 
 const (
@@ -49,7 +49,7 @@ const (
 	dutyPin          // pins batches
 )
 
-// view is what the frames of one thread say.
+// view is the meaning of one thread's frames.
 type view struct {
 	part       part
 	duty       duty
@@ -77,8 +77,8 @@ type place struct {
 	line int
 }
 
-// A rule says what a frame of a file means. Funcs lists the functions that it
-// holds for, separated by spaces; "" is all of them.
+// A rule gives the meaning of a frame in a file. Funcs lists the functions to which it applies, separated by spaces; ""
+// is all of them.
 type rule struct {
 	file   string // how the path ends
 	funcs  string
@@ -90,8 +90,8 @@ type rule struct {
 	library bool
 }
 
-// rules are tried from the leaf of a stack outwards: the first with a part says
-// the part, the first with a duty the duty, the first with a loader the loader.
+// rules are tried from the leaf of a stack outwards. The first rule with a part sets the part, the first with a duty
+// the duty, and the first with a loader the loader.
 var rules = []rule{
 	{file: "<frozen importlib._bootstrap>", part: partImport},
 	{file: "<frozen importlib._bootstrap_external>", part: partImport},
@@ -265,7 +265,7 @@ func (r *rule) holdsFor(name string) bool {
 	return false
 }
 
-// look says what the frames of a thread, leaf first, mean.
+// look returns the meaning of a thread's frames, leaf first.
 func (v *viewer) look(frames []pystack.Frame) view {
 	var out view
 	if len(frames) == 0 {
@@ -310,7 +310,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 			case out.duty == dutyUnknown:
 				out.duty = r.duty
 				if r.duty == dutyWorker && out.part == partUnknown && userCode(frames[:i]) {
-					// What started it, further out, says nothing of what it does.
+					// The outer frames that started it do not matter.
 					out.part, fetchAt = partFetch, -1
 				}
 			}
@@ -386,16 +386,16 @@ var (
 	collateTexts = []string{"tensor(", "stack(", "cat(", "concat", "pad", "from_numpy(", "array(", "zeros(", "empty(", "full(", "collate", "batch_encode", "zip("}
 )
 
-// collatePart says what a user's collate function is at, by the frames from the leaf to
-// it: it may put the examples together, or compute them first, as one that tokenises
-// does. own says that this is for the line of its own that runs to tell.
+// collatePart returns the work of a user's collate function, from the frames between the leaf and it. It may put the
+// examples together, or first compute them, for example tokenise. own reports that the function's own running line must
+// decide.
 func collatePart(frames []pystack.Frame) (p part, own bool) {
 	top := &frames[len(frames)-1]
 	if installed(top.File) {
 		return partCollate, false
 	}
 	puts := containsAny(strings.ToLower(top.Func), []string{"pad", "stack", "concat", "merge"})
-	// What it calls: functions of the user's own, then of libraries.
+	// Called functions: the user's own, then those of libraries.
 	for i := range frames[:len(frames)-1] {
 		f := &frames[i]
 		name := strings.ToLower(f.Func)
@@ -425,8 +425,8 @@ func collatePart(frames []pystack.Frame) (p part, own bool) {
 	return partCollate, true
 }
 
-// toldByLine says what the user's own collate function is at by the line that runs:
-// putting examples together, or something else, for which they are not ready.
+// toldByLine decides the work of the user's own collate function by the running line: putting examples together, or
+// processing them.
 func (v view) toldByLine(line string) view {
 	if v.byLine && strings.TrimSpace(line) != "" && !containsAny(line, collateTexts) {
 		v.part = partTransform
@@ -437,8 +437,8 @@ func (v view) toldByLine(line string) view {
 // collates counts what collate functions of the user's own were seen at.
 type collates struct{ computes, puts int }
 
-// judge takes all of a collate function that mostly computes for computing: what it makes
-// a batch of, and how, is one piece of work, which goes when the function does less.
+// judge counts a collate function that mostly computes as computing: building the batch is then a part of the same
+// work.
 func (c *collates) judge(v view) view {
 	if v.part != partCollate {
 		c.computes++
@@ -467,9 +467,9 @@ func wordOf(name string) part {
 // is in them does not work, but has something brought or taken.
 var plumbing = []string{"/multiprocessing/", "/selectors.py", "/threading.py", "/queue.py", "/socket.py", "/ssl.py", "/concurrent/futures/", "/asyncio/", "/subprocess.py"}
 
-// whereOf names the function that is at work: the user's own innermost one, called
-// by a loader (whose frame is at dutyAt, -1 for none); else the innermost that is
-// more than plumbing. Where a library works for it, it is named too.
+// whereOf names the function that is at work. It is the innermost function of the user that a loader calls (its frame
+// is at dutyAt, -1 for none). Otherwise it is the innermost function that is more than plumbing. If a library works for
+// it, the library is also named.
 func whereOf(frames []pystack.Frame, dutyAt int) (where string, user bool) {
 	end := len(frames)
 	if dutyAt > 0 {

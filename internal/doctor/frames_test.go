@@ -68,7 +68,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Where the loop asks for a batch is the line that the loader was called from.
+// The line in which the loop requests a batch is the line from which the loader was called.
 func TestAsks(t *testing.T) {
 	frames := stack(lib+"/multiprocessing/queues.py", "get", torchData+"/dataloader.py", "_next_data", torchData+"/dataloader.py", "__next__", "/home/u/train.py", "main", "/home/u/train.py", "<module>")
 	for i := range frames {

@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// loader says what loader the job uses.
+// loader determines the loader of the job.
 func (c *collector) loader(s *shares) Loader {
 	votes := map[string]int{}
 	out := Loader{Kind: "unknown", Recognised: "none"}
@@ -72,8 +72,8 @@ func (c *collector) loader(s *shares) Loader {
 	return out
 }
 
-// workers is how many workers make batches: what the loader says, else how many were alive
-// most often. A mean would count the time between two epochs, in which there are none.
+// workers returns the number of workers that make batches: that of the loader's note, otherwise the most frequent
+// number of live workers. A mean would include the time between epochs without workers.
 func (c *collector) workers(s *shares, l *Loader) int {
 	note := c.notes.main
 	switch {

@@ -16,7 +16,7 @@ const loadersName = "stoker-loaders"
 // maxNotes bounds what is read of that file.
 const maxNotes = 1 << 20
 
-// A loaderNote is what a process says of one of its DataLoaders.
+// A loaderNote is a process's note on one of its DataLoaders.
 type loaderNote struct {
 	Dataset string `json:"dataset"` // its class
 	Workers int    `json:"num_workers"`
@@ -24,17 +24,16 @@ type loaderNote struct {
 	Epochs  int    `json:"epochs"`  // that were begun
 	// Taken reports that the engine or Stoker's own workers make its batches already.
 	Taken bool `json:"taken"`
-	// Engine is the answer of what recognises loaders for stoker run; nil where it was
-	// not asked. Why is the reason of a refusal, and Rest are the parts that Python
-	// would still do. Later says what the engine does from the second epoch on, of a dataset
-	// that it learns in the first.
+	// Engine is the answer of the loader recognition of stoker run, nil if it was not asked. Why is the reason for a
+	// refusal, and Rest are the parts that Python would still do. Later is the engine's work from the second epoch on,
+	// for a dataset that it learns in the first.
 	Engine *bool    `json:"engine"`
 	Why    string   `json:"why"`
 	Rest   []string `json:"rest"`
 	Later  string   `json:"later"`
 }
 
-// noteState is what the trainers say of their loaders.
+// noteState has the trainers' notes on their loaders.
 type noteState struct {
 	files map[int]*os.File
 	tried map[int]time.Time
@@ -70,7 +69,7 @@ func (n *noteState) read(c *collector, now time.Time) {
 		}
 		_, loaders := readNotes(n.files[pid])
 		for i := range loaders {
-			// A loader that says what became of it is worth more than those of other ranks.
+			// A loader with a recorded result is worth more than those of other ranks.
 			weight := 2 * loaders[i].Epochs * max(1, loaders[i].Batches)
 			if loaders[i].Engine != nil || loaders[i].Taken {
 				weight++

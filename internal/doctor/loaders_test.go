@@ -59,8 +59,8 @@ func TestLoadersAreRead(t *testing.T) {
 	}
 }
 
-// TestWorkerCount holds that the number of workers is what the loader says, else how many
-// there were most often, and no mean over the time between epochs.
+// TestWorkerCount checks that the number of workers is that of the loader's note, otherwise the most frequent one, and
+// not a mean that includes the time between epochs.
 func TestWorkerCount(t *testing.T) {
 	for _, c := range []struct {
 		note   *loaderNote

@@ -128,8 +128,8 @@ type locked struct {
 
 func (l locked) Owns(uint64) (owns, known bool) { return l.owns, l.known }
 
-// A wait with a limit, in a step beside threads that make batches, is for the interpreter's
-// lock only where that is what it waits for: JAX waits for its results like that.
+// A wait with a time limit in a step, with threads that make batches, is not always for the interpreter's lock: JAX
+// waits for its results in the same way.
 func TestWhatAStepWaitsFor(t *testing.T) {
 	timed := fmt.Sprintf("%d 0x5000 0x80 0x0 0x7ffd 0x0 0x0 0x7f 0x7f", unix.SYS_FUTEX)
 	step := stack(site+"/jax/_src/array.py", "_value", "/home/u/train.py", "main", "/home/u/train.py", "<module>")
@@ -163,7 +163,7 @@ func TestWhatAStepWaitsFor(t *testing.T) {
 	}
 }
 
-// What is found of a place is found again, however many places there are.
+// The result for a position stays the same, however many positions there are.
 func TestManyPlacesSettle(t *testing.T) {
 	file := written(t, "def main():\n    for x in photos():\n        w, loss = update(w, x)\n")
 	at := loopAt{place{file, 0}, "main"}

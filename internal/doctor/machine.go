@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// machineState is what is known of the machine and of what else runs on it.
+// machineState is the state of the machine and of other programs on it.
 type machineState struct {
 	sys       systemState
 	gpus      *gpu.Devices
@@ -23,7 +23,7 @@ type machineState struct {
 	throttles map[string]int // seconds by reason for which an accelerator runs slower
 }
 
-// systemState is what the last second's reading left for the next.
+// systemState is the result of the last second's reading.
 type systemState struct {
 	cpu      proc.CPU
 	group    proc.Group
@@ -46,12 +46,11 @@ type systemState struct {
 	known   struct{ cpu, net, vm bool }
 	shm     unix.Statfs_t
 	shmOK   bool
-	// short says that memory is short: the limit was hit or pages were swapped in
-	// during the last seconds.
+	// short reports that memory is short: the limit was hit or pages were swapped in during the last seconds.
 	short   bool
 	shortAt time.Time
 	disk    string // the busiest device that the tree reads from
-	// What control groups let through from it a second; 0 for no limit.
+	// The control group's limits for reads from that device per second; 0 for no limit.
 	readBytes, readCount float64
 	// partitions remembers which devices are parts of others.
 	partitions map[string]bool
@@ -108,8 +107,7 @@ func trimSpace(b []byte) []byte {
 	return b
 }
 
-// pressure reads a pressure file: that of the job's control group where it has
-// one, else that of the machine.
+// pressure reads a pressure file: that of the job's control group if it has one, otherwise that of the machine.
 func (c *collector) pressure(i int) (proc.Pressure, bool) {
 	if p, ok := c.fs.GroupPressure(c.sys.group, psiNames[i]); ok && c.sys.group.Unified != "fs/cgroup/unified" && c.sys.group.Unified != "fs/cgroup" {
 		return p, true
@@ -131,12 +129,10 @@ func wantVM(name string) bool {
 	return false
 }
 
-// rareEvery is how often what changes slowly, or costs the kernel work to sum up,
-// is read: every so many seconds.
+// rareEvery is the number of seconds between reads of values that change slowly or are expensive for the kernel.
 const rareEvery = 4
 
-// read brings the state up to date; rare says that this is the time for what is
-// not read every second.
+// read updates the state. rare reports that the values that are not read every second are due.
 func (s *systemState) read(c *collector, rare bool) {
 	if data, err := c.fs.Read(c.buf, "stat"); err == nil {
 		if v, err := proc.ParseCPU(data); err == nil {
@@ -264,7 +260,7 @@ func (c *collector) slow(now time.Time, dt float64) {
 	c.readGPUs(dt, put)
 }
 
-// disks finds the device with most reads and says how busy it was.
+// disks finds the device with most reads and records its utilization.
 func (c *collector) disks(before map[[2]int]proc.Disk, put func(metric, float64), since func(a, b uint64) float64) {
 	if len(before) == 0 {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// memberState is what is known of the processes of the job beside its trainers.
+// memberState is the state of the job's processes other than its trainers.
 type memberState struct {
 	tree        *tree
 	view        *viewer
@@ -114,8 +114,8 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 	}
 }
 
-// maxTries is how often in a row the frames of a program are tried: for 8 s, which
-// a program that is only being loaded may take to look like Python.
+// maxTries is the number of attempts in a row to read the frames of a program. They last 8 s, because a program that is
+// still loading may take that long to look like Python.
 const maxTries = 8
 
 // notRead notes why the frames of a process could not be read, and when to try
@@ -249,8 +249,7 @@ func (c *collector) renewed(worker *process) {
 	}
 }
 
-// sampleWorker says what a worker process is at: its main thread, or the thread
-// that sends for it.
+// sampleWorker determines the current work of a worker process: its main thread, or the thread that sends for it.
 func (c *collector) sampleWorker(p *process) {
 	m, file, ok := c.look(p, p.pid, func() cause {
 		if found := c.helperCause(p); found != causeIdle {
@@ -293,7 +292,7 @@ func (c *collector) sampleWorker(p *process) {
 	}
 }
 
-// helperCause is what the commands that p started are at.
+// helperCause returns the cause for the commands that p started.
 func (c *collector) helperCause(p *process) cause {
 	for _, child := range c.tree.childrenOf(p.pid) {
 		if child.role == roleHelper && child.cause != causeIdle {
@@ -303,8 +302,7 @@ func (c *collector) helperCause(p *process) cause {
 	return causeIdle
 }
 
-// sideCause is what the threads of a process other than except are at: the
-// first cause found, work before waiting.
+// sideCause returns the cause for the threads of a process other than except: the first one found, work before waiting.
 func (c *collector) sideCause(p *process, except int) cause {
 	best := causeIdle
 	looked := 0
@@ -348,7 +346,7 @@ func (c *collector) sideCause(p *process, except int) cause {
 	return best
 }
 
-// rank orders causes by how much they explain that somebody else waits.
+// rank orders causes by how well they explain that another thread waits.
 func rank(c cause) int {
 	switch c {
 	case causeCPU, causeHandoff:

@@ -38,8 +38,7 @@ type shares struct {
 	locked  float64            // share of the lanes' work in which they wait for the interpreter's lock
 }
 
-// engineShares is how busy the stages of the engine are, 0..1 of what their
-// goroutines could do.
+// engineShares is the utilization of the engine's stages, 0..1 of the capacity of their goroutines.
 type engineShares struct {
 	read, decode, collate float64
 	network               bool
@@ -97,8 +96,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		sum.lanes, sum.stalled, sum.threadLanes = counts{}, counts{}, 0
 	}
 	if sum.laneFaults >= 0.2*sum.lanes[causeCPU] && sum.laneFaults >= fewSamples {
-		// What workers run in the kernel while pages of a mapped file are waited for as
-		// well brings those pages.
+		// If workers also wait for pages of a mapped file, their kernel time reads those pages.
 		kernel := min(1, sum.v[mKernel]/max(sum.v[mRun], 1e-9))
 		for _, x := range []*counts{&sum.lanes, &sum.stalled} {
 			moved := kernel * x[causeCPU]
@@ -142,9 +140,8 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	return s, sum
 }
 
-// stratified weighs samples so that the share of those that ran is the exact one,
-// which CPU time and run-queue delay give: what is left to sampling is only how
-// the running and the waiting divide.
+// stratified weighs samples so that the share of running samples is exact, from CPU time and run-queue delay. Sampling
+// then only determines how running and waiting divide.
 func stratified(all, ran counts, exact float64) (counts, counts) {
 	n, r := all.total(), ran.total()
 	exact = min(1, max(0, exact))
@@ -169,7 +166,7 @@ func (s *shares) correct(sum *bin) {
 		return
 	}
 	exact := math.Min(1, sum.v[mLogWait]/sum.v[mLogTime])
-	// What makes a batch ready comes after the wait of the log.
+	// Preparing a batch comes after the wait of the log.
 	s.ready = min(s.ready, 1-exact)
 	s.serial[causeHandoff] -= s.ready
 	defer func() { s.serial[causeHandoff] += s.ready }()
@@ -177,7 +174,7 @@ func (s *shares) correct(sum *bin) {
 	for _, v := range s.serial {
 		loading += v
 	}
-	// What is sampled outside of the wait, such as a page fault in the step, stays.
+	// Samples outside the wait, such as a page fault in the step, stay.
 	s.exact = true
 	if loading == 0 {
 		s.wait, s.step = exact, max(0, min(s.step, 1-exact-s.ready))
@@ -195,8 +192,7 @@ func (s *shares) correct(sum *bin) {
 	s.ran = min(max(0, s.ran), s.step)
 }
 
-// guessed is what the busiest candidate was at, where no process showed that it
-// trains.
+// guessed returns the samples of the busiest candidate, if no process was seen to train.
 func (c *collector) guessed() counts {
 	var best *process
 	for _, p := range c.tree.members {
@@ -215,9 +211,9 @@ func (c *collector) guessed() counts {
 	return g
 }
 
-// blameMemory moves to memory what looks like storage or CPU but is there only
-// because memory is short: files read again because the limit pushed them out of
-// the cache, and reclaim. It needs a sign that memory is short at all.
+// blameMemory moves time to memory that looks like storage or CPU but is caused by a shortage of memory. Examples are
+// reclaim, and files that are read again because the limit evicted them from the cache. It needs a sign of such a
+// shortage.
 func (c *collector) blameMemory(s *shares, sum *bin) {
 	if sum.dt == 0 {
 		return
@@ -228,7 +224,7 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 		return
 	}
 	s.memory = min(1, sum.v[mPSIMemory]/sum.dt)
-	// Of the pages read, the part that had been in memory before.
+	// The fraction of the pages read that had been in memory before.
 	again := 0.0
 	if read := max(sum.v[mReadBytes], sum.v[mDiskRead]); read > 1<<20 {
 		again = min(1, sum.v[mRefaults]*4096/read)
@@ -237,9 +233,8 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 	// of them did is the n-th part of the exponent.
 	n := s.lanes + 1
 	each := 1 - math.Pow(1-min(s.memory, 0.999), 1/n)
-	// Bringing pages in and pushing others out is work of the kernel: where pages are
-	// swapped in all the time, that is what it does, and where files are read it is for the
-	// part of what they give that had been in memory before.
+	// Bringing in and evicting pages is work of the kernel. With constant swapping, all of its work is that. With file
+	// reads, the fraction is that of the pages that had been in memory before.
 	kernel := 0.0
 	if run := sum.v[mRun]; run > 0 {
 		if kernel = min(1, sum.v[mKernel]/run); sum.v[mSwapIn]/sum.dt <= 500 {
@@ -291,18 +286,17 @@ func (s *shares) production(without Verdict) float64 {
 	return s.busy * (1 - s.part(resources[without]))
 }
 
-// loadsItself says that the trainer makes its batches: what it waits for beside that, such as
-// the few moments of which nothing could be told, does not.
+// loadsItself reports whether the trainer makes its own batches. Its other waiting, such as samples without
+// information, is then shorter than that.
 func (s *shares) loadsItself() bool {
 	return s.wait < s.loading()-s.wait-s.serial[causeHandoff]
 }
 
-// unseen says that the trainer waits for threads that were never seen at work.
+// unseen reports whether the trainer waits for threads that were never seen at work.
 func (s *shares) unseen() bool { return s.engine == nil && (s.lanes == 0 || s.busy == 0) }
 
-// engineProduction is the same for the stages of Stoker's engine, which work at
-// the same time: where the trainer waits, the busiest is what takes the time, even
-// if its threads seem to have breaks.
+// engineProduction is production for the stages of Stoker's engine, which work in parallel. If the trainer waits, the
+// busiest stage determines the time, even if its threads seem to have breaks.
 func (s *shares) engineProduction(without Verdict) float64 {
 	e := *s.engine
 	most := max(e.read, e.decode, e.collate, 1e-9)
@@ -325,9 +319,8 @@ func (s *shares) engineProduction(without Verdict) float64 {
 	return max(e.read, e.decode, e.collate) * scale
 }
 
-// uneven is the part of the trainer's waiting that the mean times do not explain:
-// it waits although the workers have breaks, because batches come in bursts, in
-// an order, or are on their way.
+// uneven returns the part of the trainer's waiting that mean times do not explain. It waits although the workers have
+// breaks, because batches come in bursts, in an order, or are on their way.
 func (s *shares) uneven() float64 {
 	switch {
 	case s.unseen() && s.loadsItself():
@@ -338,7 +331,7 @@ func (s *shares) uneven() float64 {
 	return min(s.wait, max(0, 1-max(1-s.wait, s.busy)))
 }
 
-// unevenWithout is what is left of that without a resource.
+// unevenWithout returns the part of uneven that remains without a resource.
 func (s *shares) unevenWithout(v Verdict) float64 {
 	w := s.uneven()
 	if w == 0 || v == "" || v == Accelerator {
@@ -395,7 +388,7 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	case CPU:
 		step -= s.ran * s.delay * s.fromOthers()
 	}
-	// What remains has to fit on the cores, and the step's own threads have to compute it.
+	// The remaining work has to fit on the cores, and the step's own threads have to compute it.
 	floor := 0.0
 	if v != Accelerator {
 		floor = s.computing()
@@ -412,20 +405,20 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	}
 	time := max(step+rest, s.production(v)) + s.unevenWithout(v)
 	if v == Handoff {
-		// Starting workers is a part of it. What they are at meanwhile is seldom seen:
-		// they are not there yet, or not known.
+		// Starting workers is part of the hand-off. New workers are seldom sampled: they do not exist yet or are not
+		// known.
 		time = min(time, 1-s.restart)
 	}
 	return min(1, max(time, floor, minTime))
 }
 
-// computing is what a step takes at least: other threads compute it while the trainer already
-// makes the next batch. While it waits for one they may compute that.
+// computing returns the minimum time of a step that other threads compute while the trainer makes the next batch. They
+// may also compute while it waits for one.
 func (s *shares) computing() float64 { return max(0, s.beside-s.wait) }
 
-// fromOthers is the part of the trainer's waiting for a core that something beside its
-// step causes. Where nothing makes batches beside it, and it waits for none, what else of
-// the job computes is the step: threads of XLA, of BLAS. Only other programs are left.
+// fromOthers returns the fraction of the trainer's waiting for a core that is not caused by its own step. If no other
+// thread makes batches and the trainer does not wait for one, the job's other threads belong to the step (XLA, BLAS).
+// Then only other programs remain.
 func (s *shares) fromOthers() float64 {
 	if s.lanes > 0 || s.engine != nil || s.wait > 0.02 {
 		return 1

@@ -60,8 +60,7 @@ func TestGains(t *testing.T) {
 	}
 }
 
-// Waiting for workers that were started anew is hand-off even where nobody saw what
-// they did meanwhile.
+// Waiting for restarted workers is hand-off even if their work during the wait was not sampled.
 func TestRestartsAreHandoff(t *testing.T) {
 	s := shares{samples: 300, step: 0.53, wait: 0.47, lanes: 1.5, busy: 0.4, use: use(map[cause]float64{causeCPU: 0.4, causeIdle: 0.6}), restart: 0.3, cores: 2, tree: 0.8}
 	s.stalls, s.stalled = 50, use(map[cause]float64{causeOther: 1})
@@ -114,7 +113,7 @@ func TestStepLogCorrects(t *testing.T) {
 	}
 }
 
-// What makes a batch ready is not in the log's wait, and stays.
+// Preparing a batch is not in the log's wait, and stays.
 func TestStepLogLeavesReady(t *testing.T) {
 	s := shares{step: 0.3, serial: use(map[cause]float64{causeHandoff: 0.7}), ready: 0.68}
 	sum := bin{}
@@ -169,8 +168,8 @@ func TestBlameMemory(t *testing.T) {
 	}
 }
 
-// Where a limit pushes files out of memory, the kernel's work on what is read again is for
-// want of memory too, and neither computing nor the device.
+// If a limit evicts files from memory, the kernel's work on reading them again also counts as memory, and not as
+// computing or storage.
 func TestReadingAgainIsMemory(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -11,8 +11,8 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// Frames end where native code begins. What that is at, the kernel tells: in which
-// library a thread runs, and which one touched a page that was not in memory.
+// Python frames end at native code. The kernel shows the work of native code: the library in which a thread runs, and
+// the library that touched a missing page.
 
 // nativeState is in which libraries the data path runs.
 type nativeState struct {
@@ -206,7 +206,7 @@ type library struct {
 	share float64
 }
 
-// fewSamples is how many samples say something of where the time goes.
+// fewSamples is the minimum number of samples for statements on the use of time.
 const fewSamples = 15
 
 // nativeText says in which libraries the data path computes: "libz 61% (gzip inside
@@ -240,7 +240,7 @@ func (c *collector) nativeText() string {
 	return strings.Join(parts, ", ")
 }
 
-// faultText says what needed the pages that were waited for.
+// faultText returns the code that needed the missing pages.
 func (c *collector) faultText() string {
 	best, most, all := "", 0, 0
 	for _, name := range sortedKeys(c.faults) {

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryJobIsJudgedByItsWaiting holds what every verdict keeps to, for every mixture of
-// what can be seen: a trainer that waits is never called fed, only what names a resource
-// promises something, and whoever is not sure says so in the first line.
+// TestEveryJobIsJudgedByItsWaiting checks rules of all verdicts for every mixture of observations. A trainer that waits
+// is never called fed, only verdicts with a resource have a gain, and an unsure verdict is marked in the first line.
 func TestEveryJobIsJudgedByItsWaiting(t *testing.T) {
 	tried := 0
 	try := func(s shares, frames int, trains, weak bool) {

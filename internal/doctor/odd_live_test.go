@@ -153,7 +153,7 @@ func TestJobInAContainer(t *testing.T) {
 // watchVariable holds the process that this program is to watch as another user.
 const watchVariable = "STOKER_TEST_WATCH"
 
-// TestJobOfAnotherUser: one whose files in /proc are closed gets a line that says so.
+// TestJobOfAnotherUser: a job with unreadable files in /proc gets a line that reports it.
 func TestJobOfAnotherUser(t *testing.T) {
 	if pid, err := strconv.Atoi(os.Getenv(watchVariable)); err == nil {
 		r, err := Watch(context.Background(), Options{PID: pid, Seconds: 2, Patience: 1})

@@ -93,7 +93,7 @@ func TestManyWorkers(t *testing.T) {
 	}
 }
 
-// TestForksWithoutEnd follows so many processes and says that there are more.
+// TestForksWithoutEnd checks that the number of followed processes is limited and that the limit is reported.
 func TestForksWithoutEnd(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python train.py", 'S', "running")
@@ -124,7 +124,7 @@ func TestForksWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestLinesOfOddJobs: whatever a job is, the first line says what can be said of it.
+// TestLinesOfOddJobs checks that the first line is informative for any job.
 func TestLinesOfOddJobs(t *testing.T) {
 	for _, c := range []struct {
 		name  string

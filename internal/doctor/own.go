@@ -9,11 +9,10 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// What a training loop does to a batch between its arrival and the step belongs
-// to the hand-off. Nothing marks it: it is told by its place. A loop asks for a
-// batch in one line; the first line after it in which a model, an optimizer, or
-// a wait for the accelerator was seen begins the step; what computes in the
-// lines between makes the batch ready.
+// A training loop may work on a batch between its arrival and the step. That work belongs to the hand-off and has no
+// mark, so its position in the loop identifies it. A loop requests a batch in one line. The step begins at the first
+// later line that runs a model or an optimizer, or waits for the accelerator. Computation in the lines between prepares
+// the batch.
 
 // loopAt is the statement of a training loop that asks for a batch.
 type loopAt struct {
@@ -48,10 +47,8 @@ func askedBy(frames []pystack.Frame) loopAt {
 	return loopAt{place{at.File, at.Line}, at.Qual}
 }
 
-// common keeps of a chain of functions, the outermost first, what a stack, leaf
-// first, has in common with it: where a loader is so fast that it is never seen
-// at work, the innermost that every moment outside of it shares is the one with
-// the loop.
+// common returns the part of a chain of functions, outermost first, that it shares with a stack, leaf first. If a
+// loader is so fast that it is never sampled, the innermost shared function of all other samples has the loop.
 func common(chain []loopAt, frames []pystack.Frame) []loopAt {
 	if chain == nil {
 		chain = make([]loopAt, 0, len(frames))
@@ -76,7 +73,7 @@ func common(chain []loopAt, frames []pystack.Frame) []loopAt {
 	return chain[:n]
 }
 
-// inLoop is what the loops around a line say of it.
+// inLoop describes the loops around a line.
 type inLoop struct {
 	trains bool // one of them trains, by its source
 	steps  bool // and the line is where its step begins
@@ -115,7 +112,7 @@ func (c *collector) trainsAt(frames []pystack.Frame) loopAt {
 	return found
 }
 
-// loopsAround says whether a loop around a line trains.
+// loopsAround reports whether a loop around a line trains.
 func loopsAround(at place, text func(place) string) inLoop {
 	code := text(at)
 	if code == "" {
@@ -190,9 +187,8 @@ var stepFiles = []string{
 // launcherFiles start ranks, and train nothing themselves.
 var launcherFiles = []string{"/torch/distributed/elastic/", "/torch/distributed/launcher/", "/torch/distributed/run.py", "/torch/distributed/launch.py"}
 
-// steps reports whether a training step is on a stack outside of any loader: a
-// model, an optimizer, or a function that calls itself so. What they call is
-// the step, whatever its name.
+// steps reports whether a training step is on a stack outside any loader: a model, an optimizer, or a function with
+// such a name. Functions that it calls belong to the step, whatever their names.
 func steps(frames []pystack.Frame) bool {
 	for i := range frames {
 		if containsAny(frames[i].File, launcherFiles) {
@@ -224,8 +220,7 @@ func saves(frames []pystack.Frame) bool {
 	return false
 }
 
-// ownWords are what people call functions that make batches ready, a hint where
-// the place tells nothing.
+// ownWords are common words in names of functions that prepare batches: a hint if the position is not conclusive.
 var ownWords = []struct {
 	in   string
 	part part
@@ -238,8 +233,8 @@ var ownWords = []struct {
 	{"fetch_batch", partFetch}, {"load_image", partFetch}, {"read_image", partFetch}, {"decode_image", partFetch}, {"tokenize", partFetch},
 }
 
-// ownPart says what a thread outside of any loader and step is at by the names of
-// its functions, the outermost first: the step, unless one is telling.
+// ownPart returns the part that a thread outside any loader and step is in, from the names of its functions, outermost
+// first. Without such a name, it is the step.
 func ownPart(frames []pystack.Frame) part {
 	for i := len(frames) - 1; i >= 0; i-- {
 		name := strings.ToLower(frames[i].Func)
@@ -252,9 +247,8 @@ func ownPart(frames []pystack.Frame) part {
 	return partStep
 }
 
-// An ownKey is where a trainer outside of any loader was: after asking for a
-// batch at a place (of which only the function may be known), in a line of the
-// same function, innermost at another.
+// An ownKey is the position of a trainer outside any loader. It has the place that requests a batch (perhaps only its
+// function), the current line of that function, and the innermost line.
 type ownKey struct {
 	loop loopAt
 	body int // 0: not within that function
@@ -314,9 +308,8 @@ func (o *ownCounts) add(other ownCounts) {
 	}
 }
 
-// preparing finds the places in which a batch is made ready. text gives the source
-// of a line, "" where it cannot be read; copies says that there is an
-// accelerator, for which the copying of a batch waits.
+// preparing returns the positions in which a batch is prepared. text returns the source of a line, "" if it cannot be
+// read. copies reports that there is an accelerator, for which the copying of a batch waits.
 func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bool {
 	loops := map[loopAt][]ownKey{}
 	for k := range o {
@@ -349,9 +342,8 @@ func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bo
 	return out
 }
 
-// making finds the places in which a loop without a loader that is known makes its
-// batches: in the statement that it loops over, and in those before the step whose
-// results the step uses.
+// making returns the positions in which a loop without a known loader makes its batches. They are in the statement over
+// which it loops, and in statements before the step whose results the step uses.
 func (o ownCounts) making(text func(place) string) map[ownKey]bool {
 	loops := map[loopAt][]ownKey{}
 	for k := range o {
@@ -400,9 +392,8 @@ func (o ownCounts) shown(text func(place) string) bool {
 	return false
 }
 
-// sureStep is the line of a loop in which its step begins: the first that a model or
-// an optimizer was seen in, or whose text tells; else the last that slept. 0 where
-// that cannot be told.
+// sureStep returns the line of a loop in which its step begins. It is the first line that ran a model or an optimizer
+// or has a telling text, otherwise the last that slept. The result is 0 if that is unknown.
 func (o ownCounts) sureStep(loop loopAt, keys []ownKey, text func(place) string) int {
 	sure, slept := 0, 0
 	for _, k := range keys {
@@ -457,8 +448,8 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 
 func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 
-// order numbers the lines of a loop as they are run: those before the statement
-// that asks come after those that follow it.
+// order numbers the lines of a loop in the order of execution: lines before the statement that requests a batch come
+// after the lines that follow it.
 func (l loopAt) order(line int) int {
 	if line >= l.line {
 		return line - l.line
@@ -466,8 +457,8 @@ func (l loopAt) order(line int) int {
 	return 1<<30 + line
 }
 
-// stepTexts are what source lines that run a step have in them, copyTexts those that
-// wait for the accelerator while they copy, and toDeviceTexts those that copy to it.
+// stepTexts are parts of source lines that run a step. copyTexts are parts of lines that wait for the accelerator while
+// they copy, and toDeviceTexts those of lines that copy to it.
 var (
 	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "block_until_ready(", "sleep("}
 	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
@@ -504,8 +495,8 @@ func (o ownCounts) firstSeen(loop loopAt, keys []ownKey, text func(place) string
 		ordered = append(ordered, line)
 	}
 	slices.SortFunc(ordered, func(a, b int) int { return cmp.Compare(loop.order(a), loop.order(b)) })
-	// A step by its name may be a counter of steps, which takes a moment of each.
-	// Where one was seen, a line before it whose text tells of a step is as good.
+	// A name like a step may be a counter of steps, which takes a moment of each step. If such a line was sampled, an
+	// earlier line with a text like a step is as good.
 	says := func(line int) bool {
 		return line != loop.line && saysStep(text(place{loop.file, line}))
 	}

@@ -15,7 +15,7 @@ func ownSamples(rows ...[4]float64) (out ownCounts) {
 	return out
 }
 
-// What makes a batch ready is told by its place in the loop, not by names.
+// The code that prepares a batch is found by its position in the loop, not by names.
 func TestPreparing(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -51,7 +51,7 @@ func TestPreparing(t *testing.T) {
 	}
 }
 
-// Where only the function is known, it must hold a loop around the lines seen.
+// If only the function is known, it must have a loop around the sampled lines.
 func TestLoopFound(t *testing.T) {
 	source := map[int]string{1: "def main():", 2: "    for batch in loader:", 3: "        x = unroll(batch)", 4: "        go(x)", 6: "def go(x):", 7: "    x = x.float()", 8: "    model(x)"}
 	text := func(p place) string { return source[p.line] }

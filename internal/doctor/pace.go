@@ -2,8 +2,8 @@ package doctor
 
 import "time"
 
-// Watching costs what it looks at: threads, processes, files in /proc. What that is on a
-// machine is not known before, so the pace of it follows from what it has taken.
+// Observing costs time for each thread, process and file in /proc. The cost on a machine is not known in advance, so
+// the pace follows from the time that was spent.
 
 // budget is the share of one core that watching may take.
 const budget = 0.008
@@ -11,15 +11,15 @@ const budget = 0.008
 // makeUp is within what time what was spent beyond the budget is saved again.
 const makeUp = time.Second
 
-// tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.4% of one core. What is read every second takes as much.
+// tickBudget is the minimum ratio of the time between ticks to a tick's CPU time: 0.4% of one core. The figures that
+// are read every second take as much.
 const tickBudget = 250
 
-// longestTick and longestSlow are how rare looks become at most: with fewer of them
-// nothing could be said in time.
+// longestTick and longestSlow are the longest intervals between samples. With fewer samples there would be no verdict
+// in time.
 const longestTick, longestSlow = 1500 * time.Millisecond, 3500 * time.Millisecond
 
-// pace is how often a job is looked at.
+// pace controls the sampling intervals.
 type pace struct {
 	start time.Time
 	cpu   func() time.Duration // of the watching: of this process, or of its thread
@@ -61,7 +61,7 @@ func (p *pace) nextSlow(now time.Time) time.Duration {
 	return min(max(slowEvery, time.Duration(p.stretch(now)*wait)), longestSlow)
 }
 
-// stretch is how many times rarer looks are for what was spent beyond the budget.
+// stretch returns the factor by which samples become rarer because of the time spent beyond the budget.
 func (p *pace) stretch(now time.Time) float64 {
 	over := p.spent().Seconds() - budget*now.Sub(p.start).Seconds()
 	return 1 + max(0, over)/(budget*makeUp.Seconds())

@@ -14,16 +14,14 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// What feeds a step is told by what the trainer waits for: a pipe, a socket or a lock
-// has two sides, and the kernel says who holds the other one. A process that the trainer
-// is seen to wait for again and again makes its batches, whatever it is called and
-// whoever started it; what it waits for itself makes them too.
+// The processes that feed a step are found by what the trainer waits for. A pipe, a socket or a lock has two sides, and
+// the kernel reports which process has the other side. A process that the trainer repeatedly waits for makes its
+// batches, whatever its name and parent. Processes that this process waits for also make them.
 
 const (
-	// partnerLooks is how often a trainer must have waited for a process.
+	// partnerLooks is the number of samples in which a trainer must have waited for a process.
 	partnerLooks = 3
-	// holdersAge is how old the list of who holds what must be to be made again for
-	// something that is not in it.
+	// holdersAge is the age from which the list of holders is rebuilt if an object is missing in it.
 	holdersAge = time.Second
 	// maxHolders bounds how many processes are asked what they hold.
 	maxHolders = 512
@@ -33,7 +31,7 @@ const (
 	futexPrivate = 128
 )
 
-// partnerState is who holds the other side of what members wait for.
+// partnerState has the holders of the other side of the members' waits.
 type partnerState struct {
 	holders  map[uint64][]holder // by the inode of a pipe or a socket
 	heldAt   time.Time
@@ -214,7 +212,7 @@ func selected(fs proc.FS, pid int, address uint64, n int) []int {
 	return out
 }
 
-// epolled are the descriptors behind one of epoll.
+// epolled returns the descriptors that an epoll descriptor watches.
 func epolled(fs proc.FS, pid, fd int) []int {
 	data, err := fs.Process(nil, pid, "fdinfo/"+strconv.Itoa(fd))
 	if err != nil {
@@ -232,8 +230,8 @@ func epolled(fs proc.FS, pid, fd int) []int {
 	return out
 }
 
-// otherEnd is what the other side holds: the same inode of a pipe, that of the socket
-// at the other end of a connection; 0 where that is not on this machine or not known.
+// otherEnd returns the inode that the other side holds: the same for a pipe, that of the socket at the other end of a
+// connection. It is 0 if the other end is not on this machine or not known.
 func (c *collector) otherEnd(pid int, e end) uint64 {
 	if !e.socket {
 		return e.inode
@@ -280,7 +278,7 @@ func (c *collector) sameNetwork() bool {
 
 // holdersOf lists the members that hold a pipe or a socket.
 func (c *collector) holdersOf(inode uint64) []holder {
-	// Who has come since may hold it too.
+	// New processes may also hold it.
 	came := c.tree.started + c.tree.ended
 	if _, ok := c.holders[inode]; !ok || came != c.heldOf {
 		pause := holdersAge
@@ -345,7 +343,7 @@ func (c *collector) listConnections() {
 
 // sharersOf lists the members that map the file at an address of p's memory.
 func (c *collector) sharersOf(p *process, address uint64) []int {
-	// Who has come since may map it too.
+	// New processes may also map it.
 	came := c.tree.started + c.tree.ended
 	if age := time.Since(c.sharedAt); c.sharers == nil || age >= 10*holdersAge || age >= holdersAge && came != c.sharedOf || len(c.sharers) > maxOutside {
 		c.sharers, c.sharedAt, c.sharedOf = map[memoryAt][]int{}, time.Now(), came

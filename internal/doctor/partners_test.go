@@ -58,7 +58,7 @@ func (m recorded) start(pid, ppid, began int, cmd string, state byte, call, poli
 	m.write(fmt.Sprintf("%d/task/%d/comm", pid, pid), filepath.Base(words[0])+"\n")
 }
 
-// children says which processes another has started.
+// children records the processes that another one has started.
 func (m recorded) children(pid int, of ...int) {
 	m.write(fmt.Sprintf("%d/task/%d/children", pid, pid), strings.Trim(fmt.Sprint(of), "[]")+"\n")
 }
@@ -92,8 +92,7 @@ func (m recorded) watch() *collector {
 	return w
 }
 
-// A job: 100 is a launcher that started two ranks, 101 and 102; 103 is what rank 101
-// started, and 104 a sibling.
+// A job: 100 is a launcher that started two ranks, 101 and 102; rank 101 started 103, and 104 is a sibling.
 func job(t *testing.T) recorded {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "bash run.sh", 'S', "61 0x0 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f")
@@ -299,8 +298,7 @@ func TestLauncherThatReadsItsJob(t *testing.T) {
 	}
 }
 
-// Of what a loop waits for in a line of its own, that line tells: it is the loader's
-// where the line makes what the step uses.
+// A wait in the loop's own line is decided by that line: it is the loader's if the line makes the input of the step.
 func TestWaitsInALineThatMakesTheBatch(t *testing.T) {
 	source := map[int]string{1: "def main():", 2: "    while True:", 3: "        x = source.take()", 4: "        report(stats)", 5: "        loss = train_step(x)"}
 	at := loopAt{place{"train.py", 0}, "main"}

@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// Ranks that train together go at the pace of the slowest: what it lacks is what the
-// job lacks, while the others wait for it in a collective, which looks like a step.
+// Ranks that train together run at the pace of the slowest. The slowest rank's limit is the job's limit. The others
+// wait for it in a collective, which looks like a step.
 
 // collectiveOf names the function in which a rank exchanges something with others.
 func collectiveOf(frames []pystack.Frame) string {
@@ -37,9 +37,9 @@ type slowRank struct {
 }
 
 const (
-	// slowerBy is how much more of its time the slow rank must lose on data.
+	// slowerBy is the minimum difference in time lost on data between the slow rank and the others.
 	slowerBy = 0.1
-	// rankSamples is how many looks at each rank that takes.
+	// rankSamples is the minimum number of samples of each rank.
 	rankSamples = 30
 )
 
@@ -105,7 +105,7 @@ func (c *collector) inCollective() string {
 	return " in " + best
 }
 
-// rankName is how a rank is called, by the number that its launcher gave it.
+// rankName returns the name of a rank, with the number from its launcher.
 func (c *collector) rankName(pid int) string {
 	if name, ok := c.rankNames[pid]; ok {
 		return name

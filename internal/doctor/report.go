@@ -1,9 +1,8 @@
-// Package doctor finds what starves a training job. It looks at a process tree
-// from outside, without root and without changing the job, and says in one
-// verdict which resource limits it, how sure that is, and what to do.
+// Package doctor finds the bottleneck of a training job. It observes a process tree from outside, without root and
+// without changing the job. Its verdict names the resource that limits the job, the confidence, and what to do.
 //
-// It samples /proc, control groups, disks, accelerators and, where it
-// may, the Python frames of the job; what it saw is condensed into a [Report].
+// It samples /proc, control groups, disks, accelerators and, if allowed, the Python frames of the job. The samples are
+// condensed into a [Report].
 package doctor
 
 import (
@@ -19,15 +18,13 @@ import (
 // a version; a field that changes its meaning makes a new one.
 const ReportVersion = 1
 
-// Verdict says what limits a job.
+// Verdict is the limit of a job.
 type Verdict string
 
-// The verdicts. Each of the first six names the resource whose removal would
-// speed the job up most. Accelerator and Healthy both mean that the trainer
-// hardly waits for data: Accelerator where the step takes nearly all of the time
-// and the data path has room to spare, so that only a faster step helps;
-// Healthy where there is too little to gain anywhere to act on it. Unknown has no gain: the
-// trainer waits, and for what could not be seen.
+// The verdicts. Each of the first six names the resource whose removal would speed the job up most. Accelerator and
+// Healthy both mean that the trainer hardly waits for data. With Accelerator, the step takes nearly all of the time and
+// the data path has reserves, so that only a faster step helps. With Healthy, no gain is large enough to act on.
+// Unknown has no gain: the trainer waits, and the reason was not visible.
 const (
 	CPU         Verdict = "cpu"         // workers compute: decode, transforms, antagonists, quotas
 	Storage     Verdict = "storage"     // reads of files: disk, FUSE, network file systems
@@ -40,8 +37,7 @@ const (
 	Unknown     Verdict = "unknown"     // the trainer waits, and nothing seen explains it; or too little was seen
 )
 
-// A Report is what doctor says about a job, and the JSON that `stoker doctor
-// --json` prints and --save keeps.
+// A Report is the doctor's result on a job, and the JSON that `stoker doctor --json` prints and --save keeps.
 type Report struct {
 	Version int       `json:"version"`           // [ReportVersion]
 	Stoker  string    `json:"stoker,omitempty"`  // version of the program that wrote it
@@ -53,8 +49,8 @@ type Report struct {
 
 	Verdict    Verdict `json:"verdict"`
 	Confidence float64 `json:"confidence"` // 0..1
-	// Waiting is the share of the trainer's time, 0..1, in which it waited for
-	// data (or loaded them itself, where it has no workers).
+	// Waiting is the share of the trainer's time, 0..1, in which it waited for data, or loaded the data itself if it
+	// has no workers.
 	Waiting float64 `json:"waiting"`
 	// Gain is the factor by which the job would go faster were the resource of
 	// the verdict free: 1 for Healthy, Accelerator and Unknown, which name none. See
@@ -77,7 +73,7 @@ type Report struct {
 	Steps  Steps   `json:"steps"`
 	// Overhead is the CPU time that watching took, as a share of one core.
 	Overhead float64 `json:"overhead"`
-	// Verified is what a second run with the first advice gave; nil where none was made.
+	// Verified is the result of a second run with the first advice, nil without one.
 	Verified *Verified `json:"verified,omitempty"`
 	// Skipped says in one line each what could not be looked at, and why.
 	Skipped []string `json:"skipped"`
@@ -99,11 +95,9 @@ type Advice struct {
 	Why     string  `json:"why"`               // the figures of this job that speak for it
 	Command string  `json:"command,omitempty"` // what to type, or the line of code to change
 	Gain    float64 `json:"gain,omitempty"`    // expected factor; 0 where no model says
-	// Options are those of a torch DataLoader that Command sets; none where it is
-	// something else.
+	// Options are the options of a torch DataLoader that Command sets, nil for other commands.
 	Options map[string]any `json:"options,omitempty"`
-	// Prefix are words that Command sets before the job's own; none where it is
-	// something else.
+	// Prefix has the words that Command puts before the job's own, nil for other commands.
 	Prefix []string `json:"prefix,omitempty"`
 }
 
@@ -119,7 +113,7 @@ func (a *Advice) Tryable() bool {
 	return len(a.Options) > 0
 }
 
-// Verified is what a piece of advice gave when it was tried.
+// Verified is the result of a piece of advice that was tried.
 type Verified struct {
 	Title     string         `json:"title,omitempty"`
 	Options   map[string]any `json:"options,omitempty"`   // that the job's DataLoaders had
@@ -130,7 +124,7 @@ type Verified struct {
 	Why       string         `json:"why,omitempty"` // why nothing was measured
 }
 
-// Loader is the data loader as it was recognised.
+// Loader is the recognised data loader.
 type Loader struct {
 	// Kind is "torch", "stoker", "webdataset", "grain", "tf.data", "dali",
 	// "ffcv", "mosaic", "litdata", "spdl", "datasets", "ray" or "unknown".
@@ -142,7 +136,7 @@ type Loader struct {
 	Recognised string `json:"recognised"` // by what: "frames", "threads", "processes", "step log", "none"
 }
 
-// Level is how grave an event is, as Glances names it.
+// Level is the severity of an event, with the names of Glances.
 type Level string
 
 // The levels.
@@ -171,16 +165,15 @@ type Stage struct {
 	Exact   bool    `json:"exact"`   // counted inside the job, not sampled from outside
 }
 
-// Series holds figures over time. "t" is seconds since the start, one entry per
-// tick (a second); every other entry has the same length. Names end in what
-// they count where that is no share: shares ("cpu", "wait", "gpu0") are 0..1
-// of all cores the job may use, of the trainer's time, of the device.
+// Series has figures over time. "t" is seconds since the start, one entry per tick (a second); every other entry has
+// the same length. Names end in their unit unless they are shares. Shares ("cpu", "wait", "gpu0") are 0..1 of all cores
+// that the job may use, of the trainer's time, of the device.
 type Series map[string]Values
 
 // Values are figures; NaN stands for unknown and becomes null in JSON.
 type Values []float64
 
-// MarshalJSON writes four significant digits, and null for what is no number.
+// MarshalJSON writes four significant digits, and null for values that are not numbers.
 func (v Values) MarshalJSON() ([]byte, error) {
 	b := make([]byte, 0, 8*len(v)+2)
 	b = append(b, '[')
@@ -221,7 +214,7 @@ func (v *Values) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Steps is what the step log of the job says, or what was inferred without one.
+// Steps has the steps of the job's step log, or inferred ones without a log.
 type Steps struct {
 	// Source is "step log" where the job uses Stoker's client or
 	// stoker.step(), "frames" where waits were counted from samples, and "none".

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Job is a command that runs beside the doctor: with its own standard streams,
-// untouched, and with the signals that the doctor gets.
+// Job is a command that runs under the doctor, with its own unmodified standard streams and the signals that the doctor
+// receives.
 type Job struct {
 	cmd     *exec.Cmd
 	signals chan os.Signal
@@ -33,13 +33,12 @@ var forwarded = []os.Signal{
 	syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
 }
 
-// Start runs a command. Streams that are files are handed to it as they are; no
-// other stdin is.
+// Start runs a command. Streams that are files are passed on directly; any other stdin is not passed on.
 func Start(args []string, stdin io.Reader, stdout, stderr io.Writer) (*Job, error) {
 	return StartWith(args, JobOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
 }
 
-// JobOptions say how a command runs.
+// JobOptions configure how a command runs.
 type JobOptions struct {
 	Stdin          io.Reader // a file, or it is left out
 	Stdout, Stderr io.Writer
@@ -120,8 +119,8 @@ func (j *Job) PID() int { return j.cmd.Process.Pid }
 // foreground group cannot be reached where the terminal is read by this program.
 func (j *Job) Interrupt() { _ = j.cmd.Process.Signal(os.Interrupt) }
 
-// End ends a job that was started with a group of its own: it may end by itself for
-// a while after the first signal. It reports whether the job was still there.
+// End ends a job that was started in its own process group. After the first signal, the job has some time to exit on
+// its own. End reports whether the job was still running.
 func (j *Job) End(grace time.Duration) bool {
 	select {
 	case <-j.done:

@@ -74,8 +74,8 @@ func (c *collector) settle(l timeline) timeline {
 	return l
 }
 
-// deviceIdle is the share of the training in which the accelerators that the job uses
-// computed nothing; false where there are none.
+// deviceIdle returns the share of the training in which the accelerators that the job uses were idle. It returns false
+// without accelerators.
 func (l *timeline) deviceIdle() (share float64, ok bool) {
 	var busy []float64
 	passed := 0.0
@@ -106,7 +106,7 @@ func (l *timeline) deviceIdle() (share float64, ok bool) {
 	return max(0, 1-sum/used), ok
 }
 
-// leastUse is how busy an accelerator is at least that a job uses.
+// leastUse is the minimum utilization of an accelerator that a job uses.
 const leastUse = 0.05
 
 // copying are the places in which a batch is copied to an accelerator, and how many samples
@@ -122,8 +122,8 @@ func (o ownCounts) copying(text func(place) string) (map[ownKey]bool, float64) {
 	return out, ran
 }
 
-// fewFaults is how often a line must have been seen to wait for a page. The share of that in
-// its time says little: most of it is the kernel's work for them, and waiting for a core.
+// fewFaults is the number of samples in which a line must have waited for a page. The share of its time would say
+// little: most of that time is kernel work for those pages, and waiting for a core.
 const fewFaults = 3
 
 // mapping are the lines, whatever they call, that wait for pages of a mapped file.
@@ -140,12 +140,11 @@ func (o ownCounts) mapping() map[ownKey]bool {
 	return out
 }
 
-// moved is how many samples of the step are something else: making a batch, waiting
-// for that, making it ready.
+// moved counts the samples of the step that belong to something else: making a batch, waiting for that, preparing it.
 type moved struct{ made, read, late, ready, waited float64 }
 
-// What runs in the kernel where pages of a mapped file are waited for as well
-// brings those pages: kernel is the share of the job's CPU time that it has.
+// settlement returns the samples of a position that do not belong to the step. If it also waits for pages of a mapped
+// file, its kernel time reads those pages: kernel is the share of kernel time in the job's CPU time.
 func settlement(k ownKey, x ownStat, made, found, mapping map[ownKey]bool, kernel float64) moved {
 	m := moved{}
 	brings := mapping[ownKey{loop: k.loop, body: k.body}]
@@ -153,8 +152,8 @@ func settlement(k ownKey, x ownStat, made, found, mapping map[ownKey]bool, kerne
 	case made[k]:
 		m = moved{made: x.ran, late: x.slept, waited: x.waited}
 	case found[k] && brings:
-		// Whatever it uses of what came before, an index or a batch of them: the bytes of
-		// the batch come from a file here, so that this is where it is made.
+		// It may use earlier results such as an index. But the bytes of the batch come from a file here, so this is
+		// where the batch is made.
 		m = moved{made: x.ran}
 	case found[k]:
 		m = moved{ready: x.ran}

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// Data is what the job reads, as `stoker inspect` sees it.
+// Data is the data that the job reads, as `stoker inspect` sees it.
 type Data struct {
 	Path     string
 	Format   string // as it names it
@@ -17,9 +17,8 @@ type Data struct {
 	Images   bool   // it has images, which can be stored smaller
 }
 
-// findData looks for the data of the job among the arguments of its command and the
-// files that were waited for, and asks what it is. The zero value says that it is not
-// known.
+// findData looks for the job's data among the arguments of its command and the files that it waited for, and inspects
+// it. The zero value means that the data is unknown.
 func (c *collector) findData() Data {
 	if c.opt.Inspect == nil || c.fs.Proc != proc.Live.Proc {
 		return Data{}
@@ -41,8 +40,8 @@ func (c *collector) findData() Data {
 	return c.found
 }
 
-// farData is the URL in the job's command of data on another machine, without what stands
-// behind it, which may be a signature; "" where there is none.
+// farData returns the URL of remote data in the job's command, without its query, which may be a signature; "" if there
+// is none.
 func (c *collector) farData() string {
 	for _, arg := range c.command {
 		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {

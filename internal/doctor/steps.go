@@ -60,7 +60,7 @@ func (s *stepTotals) read(c *collector, now time.Time, dt float64, put func(metr
 			}
 			continue
 		}
-		// What was before the watching began does not count.
+		// Steps before the start of the observation do not count.
 		if _, _, err := log.Next(); err != nil {
 			log.Close()
 			continue

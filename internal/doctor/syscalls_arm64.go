@@ -2,7 +2,7 @@ package doctor
 
 import "golang.org/x/sys/unix"
 
-// calls says what a thread that waits in a system call waits for.
+// calls maps system calls to the object that a waiting thread waits for.
 var calls = map[int]call{
 	unix.SYS_READ: callFD, unix.SYS_PREAD64: callFD, unix.SYS_READV: callFD, unix.SYS_PREADV: callFD, unix.SYS_PREADV2: callFD,
 	unix.SYS_RECVFROM: callFD, unix.SYS_RECVMSG: callFD, unix.SYS_RECVMMSG: callFD, unix.SYS_ACCEPT: callFD, unix.SYS_ACCEPT4: callFD,

@@ -99,10 +99,10 @@ type textWriter struct{ b *strings.Builder }
 
 func (t *textWriter) line(s string) { t.b.WriteString(s + "\n") }
 
-// para wraps text at the width, each line behind indent.
+// para wraps text at the width, each line after indent.
 func (t *textWriter) para(indent, text string) { t.wrap(indent, indent, text) }
 
-// item wraps text behind a mark, with the later lines under the first.
+// item wraps text after a mark, with the later lines under the first.
 func (t *textWriter) item(mark, text string) {
 	t.wrap(mark, strings.Repeat(" ", utf8.RuneCountInString(mark)), text)
 }
@@ -146,7 +146,7 @@ func (t *textWriter) stages(stages []Stage) {
 	}
 }
 
-// maxTextEvents is how many events the text shows; the JSON has all.
+// maxTextEvents is the number of events in the text; the JSON has all.
 const maxTextEvents = 6
 
 func (t *textWriter) events(r *Report) {

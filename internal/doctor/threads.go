@@ -1,11 +1,10 @@
 package doctor
 
-// Threads of the trainer may make its batches: a pool that parses ahead, a thread
-// with a queue, an event loop that fetches. Their names and libraries are without
-// number; what they have in common is that they work, or wait for something
-// outside, in code of their own, and that the trainer waits for them.
+// Threads of the trainer may make its batches: a pool that parses ahead, a thread with a queue, an event loop that
+// fetches. Their names and libraries vary widely. Two things identify them: they work, or wait for something external,
+// in their own code, and the trainer waits for them.
 
-// feeding is what is known of a thread as one that makes batches.
+// feeding is the evidence that a thread makes batches.
 type feeding uint8
 
 const (

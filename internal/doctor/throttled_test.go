@@ -90,7 +90,7 @@ func TestThrottledStore(t *testing.T) {
 	}
 }
 
-// What a job's command says of data elsewhere, without what is nobody's business.
+// The remote data in a job's command, without private parts.
 func TestFarData(t *testing.T) {
 	for want, command := range map[string][]string{
 		"":                         {"python", "train.py", "--data", "/data/photos", "s3:", "s3://", "ftp://host/x", "https://user:word@host/data"},
@@ -104,8 +104,8 @@ func TestFarData(t *testing.T) {
 	}
 }
 
-// A job whose Stoker engine waits for a server: its stages say how much of a batch reading
-// is, and what is advised first is a cache, with the gain of a job that waits no more.
+// In a job whose Stoker engine waits for a server, the stages show the share of reading in a batch. The first advice is
+// a cache, with the gain of a job that does not wait any more.
 func TestEngineOfAThrottledStore(t *testing.T) {
 	e := &engineShares{read: 0.9, decode: 0.08, collate: 0.02, network: true}
 	s := &shares{samples: 300, step: 0.4, wait: 0.6, cores: 8, tree: 0.5, exact: true, engine: e}

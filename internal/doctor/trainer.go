@@ -2,7 +2,7 @@ package doctor
 
 import "time"
 
-// trainingState is what the trainers do.
+// trainingState is the state of the trainers.
 type trainingState struct {
 	training  time.Time // first sample that counted; zero before
 	warming   float64   // seconds since then that an accelerator's first step takes
@@ -16,8 +16,7 @@ type trainingState struct {
 	rankNames   map[int]string
 }
 
-// sampleTrainer says what the main thread of a process that may train is at, and
-// whether it trains.
+// sampleTrainer determines the current work of the main thread of a process that may train, and whether it trains.
 func (c *collector) sampleTrainer(p *process, now time.Time) {
 	tid := c.lead(p)
 	m, file, ok := c.look(p, tid, nil)
@@ -123,7 +122,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 	switch {
 	case v.part == partManage:
-		// The workers that it starts are looked for at once.
+		// Find the workers that it starts immediately.
 		s.fresh, c.lost = true, true
 	case cause == causeStep:
 		s.fresh = false
@@ -142,7 +141,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 	at := ownKey{v.loop, v.body, v.leaf}
 	own := cause == causeStep && v.known && v.loop.fn != ""
-	// Of what it waits for there, is told when it is known what the line does.
+	// The reason of this wait is decided once the purpose of the line is known.
 	waits := own && !v.steps && !together && waitsForOthers(m.block)
 	if waits {
 		p.mayWait = at
@@ -182,9 +181,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 }
 
-// startOver forgets what was seen of training until now: what computed looked like a
-// training loop without a loader that is known, such as a script that makes its files
-// first, and now one with a loader has begun.
+// startOver discards what was seen of training so far. The computation looked like a training loop without a known
+// loader, for example a script that first makes its files. Now a loop with a loader has begun.
 func (c *collector) startOver(now time.Time) {
 	c.training = time.Time{}
 	c.samples = 0
@@ -205,9 +203,9 @@ func (c *collector) startOver(now time.Time) {
 	clear(c.locks)
 }
 
-// atInterpreter reports whether the lock that a thread waits for may be the interpreter's: that
-// lies in its own state, where those do not by which a library waits for what it has begun,
-// such as JAX for the results of a step.
+// atInterpreter reports whether the lock that a thread waits for may be the interpreter's, which is in the
+// interpreter's own state. The locks of libraries are elsewhere, for example those with which JAX waits for the results
+// of a step.
 func (p *process) atInterpreter(tid int) bool {
 	t := p.threads[tid]
 	if p.python == nil || t == nil {
@@ -222,9 +220,8 @@ func waitsForOthers(b blocker) bool {
 	return b == blockLock || b == blockPipe || b == blockLocal || b == blockChild
 }
 
-// fedBy reports whether a trainer waits for other processes of the job, which make
-// something for it: it does so outside of a training step, for what they hold the other
-// side of.
+// fedBy reports whether a trainer waits for other processes of the job, which produce data for it. It must wait outside
+// a training step, for something whose other side they hold.
 func (c *collector) fedBy(p *process, m moment) bool {
 	v := m.view
 	if v.known && (v.steps || v.collective != "" || v.part == partImport || v.part == partManage) {
@@ -254,15 +251,13 @@ func (c *collector) trains(p *process, v view) bool {
 	return p.turns >= fewTurns || p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
 }
 
-// ownLooks is how often a process that has loaded a framework must have computed in the
-// user's own code, or waited there for what it has given to threads of the framework, to be
-// looked at as one that may train; one that has loaded none must have computed so often and
-// as often have waited there for a device or a timer: it takes turns at both.
+// ownLooks is a number of samples after which a process may be a trainer. If it has loaded a framework, it must have
+// computed that often in the user's own code, or waited there for work given to the framework's threads. Otherwise it
+// must have computed that often and as often have waited there for a device or a timer.
 const ownLooks = 8
 
-// fewTurns is how often a process must have gone on after waiting for another one, to be
-// one that works on what that makes. What only passes on the words of another program
-// is hardly ever seen at it.
+// fewTurns is the number of times that a process must have continued after waiting for another one, to count as working
+// on its data. A process that only forwards the output of another program is hardly ever sampled like that.
 const fewTurns = 5
 
 // ofRank changes the counts of one of several trainers.
@@ -278,8 +273,8 @@ func (c *collector) ofRank(pid int, change func(*rankCounts)) {
 	c.bin.ranks[pid] = r
 }
 
-// countStall notes what workers are at while a trainer waits for them. Where each
-// of them has nothing to do, the batch is on its way.
+// countStall counts the work of the workers while a trainer waits for them. If all of them are idle, the batch is on
+// its way.
 func countStall(stalled *counts, workers []*process) {
 	busy, idle := 0, 0
 	for _, p := range workers {

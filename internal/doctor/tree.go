@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// A role is what a process is for in a training job.
+// A role is the purpose of a process in a training job.
 type role uint8
 
 const (
@@ -92,7 +92,7 @@ type process struct {
 	counted                   bool // in collector.workersEver
 }
 
-// trainerState is what is known of a process that trains.
+// trainerState is the state of a process that trains.
 type trainerState struct {
 	phase   int  // 0: evidence, the first batch is not there yet; 1: counting
 	asked   bool // it was at something else than a step since its first batch
@@ -100,7 +100,7 @@ type trainerState struct {
 	loaders map[string]int // samples by kind of loader
 	fresh   bool           // its workers were started anew, and no batch of theirs has come yet
 	loop    loopAt         // where it asks for batches
-	// What the last look found, for what it ran until the next.
+	// The result of the last sample, for the time until the next one.
 	lastCause cause
 	lastAt    ownKey
 	weak      bool     // nothing but what it has loaded shows that it trains
@@ -119,8 +119,7 @@ type thread struct {
 	// trained counts looks that found it at a training step while the main thread waited.
 	trained int
 	call    proc.Syscall // what it waited in when it was last looked at
-	// What a wait for several descriptors came to, in the second in which it was looked up:
-	// mostly it is the same wait again.
+	// The result of a wait for several descriptors, and the second of its lookup: mostly the same wait repeats.
 	wait struct {
 		call   proc.Syscall
 		second int
@@ -176,7 +175,7 @@ func (p *process) renew(now time.Time, another bool) {
 	}
 }
 
-// key names a process for ever.
+// key identifies a process permanently.
 type key struct {
 	pid   int
 	start uint64
@@ -192,7 +191,7 @@ type tree struct {
 	// parent of a process is read once.
 	others map[int]struct{}
 	swept  time.Time
-	// noChildren says that this kernel does not list children.
+	// noChildren reports that this kernel does not list children.
 	noChildren bool
 	ended      int    // members that have ended
 	ticks      uint64 // CPU time of the job, of members that have ended too
@@ -395,8 +394,7 @@ func (t *tree) name(p *process) {
 	}
 }
 
-// assign says what a process is for, as far as that shows from outside. The
-// frames may say better.
+// assign determines the purpose of a process as far as it is visible from outside. The frames may correct it.
 func (t *tree) assign(p *process) {
 	if p.role == roleWorker || p.role == roleEngine || p.trainer != nil {
 		return
@@ -434,7 +432,7 @@ func (t *tree) assign(p *process) {
 	}
 }
 
-// rayRole is what a process of a Ray cluster is for, which calls itself by what it does.
+// rayRole returns the role of a process of a Ray cluster, which is part of the process name.
 func rayRole(name, line string) role {
 	name, named := strings.CutPrefix(name, "ray::")
 	switch {
@@ -460,8 +458,7 @@ func (t *tree) starter(p *process) *process {
 	return parent
 }
 
-// isForkServer reports whether a process only starts others for somebody: Python's
-// default from 3.14 on.
+// isForkServer reports whether a process only starts others on request: Python's default from 3.14 on.
 func isForkServer(p *process) bool {
 	return p != nil && slices.ContainsFunc(p.cmd, func(word string) bool { return strings.Contains(word, "multiprocessing.forkserver") })
 }
@@ -476,8 +473,8 @@ func forked(p, parent *process) bool {
 	return len(p.cmd) > 0 && sameCommand(p.cmd, parent.cmd) || p.stat.Stack != 0 && p.stat.Stack != 1 && p.stat.Stack == parent.stat.Stack
 }
 
-// sameProgram is the interpreter of a member of which a process is a fork, or that was
-// forked from the same one; nil where there is none, or its frames cannot be read.
+// sameProgram returns the interpreter of a member that has the same program as a forked process: its parent or a
+// sibling. It is nil if there is none, or if its frames cannot be read.
 func (t *tree) sameProgram(pid int) *pystack.Process {
 	p := t.members[pid]
 	if p == nil || p.stat.Stack <= 1 {

@@ -106,7 +106,7 @@ func TestRecordedTrees(t *testing.T) {
 	}
 }
 
-// A tree whose files make no sense is no reason to fail.
+// A tree with nonsense in its files does not cause a failure.
 func TestNonsenseTree(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"stat", "meminfo", "vmstat", "diskstats", "loadavg", "pressure/cpu", "100/status", "100/io", "100/cgroup", "100/cmdline", "100/net/dev", "100/task/100/schedstat", "100/task/100/stat", "100/task/100/syscall"} {

@@ -5,19 +5,19 @@ package doctor
 // steps would hide how long the later ones wait.
 
 const (
-	// idleDevice is how busy an accelerator is at most while that lasts, busyDevice at least
-	// in some second after it.
+	// idleDevice is the highest utilization of an accelerator during that time. busyDevice is the lowest that must be
+	// reached in some later second.
 	idleDevice, busyDevice = 0.15, 0.3
 	// deviceMemory is the share of an accelerator's memory that a job has taken at least when
 	// it computes there.
 	deviceMemory = 0.002
 	// mostWarmUp is for how many seconds more a job is watched for that.
 	mostWarmUp = 30
-	// fewLeft is how many seconds must be left without it.
+	// fewLeft is the minimum number of remaining seconds without the first step.
 	fewLeft = 2
 )
 
-// device is how busy the busiest accelerator was, 0..1.
+// device returns the utilization of the busiest accelerator, 0..1.
 func (b *bin) device() float64 {
 	most := 0.0
 	for _, x := range b.gpus {
@@ -26,8 +26,8 @@ func (b *bin) device() float64 {
 	return most / max(b.dt, 1e-9)
 }
 
-// warmUp is where the seconds of the first step lie in a timeline: from the first one that
-// counts on, those in which a trainer is at its step and no accelerator is.
+// warmUp returns the seconds of the first step in a timeline. They begin with the first one that counts and last while
+// a trainer is in its step and no accelerator is busy.
 func (l *timeline) warmUp() (from, to int) {
 	for from < len(l.bins) && l.bins[from].training == 0 {
 		from++
@@ -35,7 +35,7 @@ func (l *timeline) warmUp() (from, to int) {
 	for to = from; to < len(l.bins); to++ {
 		b := &l.bins[to]
 		if len(b.gpus) == 0 || b.device() >= idleDevice || b.trainer[causeStep] < 0.5*b.trainer.total() || b.training == 0 {
-			// The end of the first step may lie in this one.
+			// The first step may end within this second.
 			if to > from && b.opening > 0 && b.opening < b.trainer.total() {
 				to++
 			}
@@ -66,8 +66,8 @@ func (l timeline) warmed() timeline {
 	return l
 }
 
-// warming is how many seconds a first step has taken so far, of a job that has taken memory
-// of an accelerator.
+// warming returns how many seconds a first step has taken so far, for a job that has allocated memory on an
+// accelerator.
 func (l *timeline) warming() float64 {
 	from, to := l.warmUp()
 	taken := func(b *bin) float64 { return b.v[gGPUMemory] / max(b.dt, 1e-9) }

@@ -24,8 +24,8 @@ func lineOf(bins ...bin) timeline {
 	return l
 }
 
-// A job whose first step compiles for four seconds and which then waits for data, as one was
-// seen on an H100: its first step is no step that says how long the others wait.
+// A job whose first step compiles for four seconds and which then waits for data, as seen on an H100. Its first step
+// does not show how long the other steps wait.
 func TestFirstStepOfADevice(t *testing.T) {
 	starved := lineOf(
 		bin{dt: 1, gpus: []float64{0.2}}, deviceSecond(0.01, 0.03, 9, 1), deviceSecond(0.08, 0.09, 10, 0), deviceSecond(0, 0.09, 10, 0),

@@ -388,8 +388,8 @@ func (w *framesWorker) still(c clipFrame) {
 	}
 }
 
-// finish writes frame c to all outputs. part returns pixels of at least the box of a geometry, and their position in
-// the frame. direct, if not nil, fills a row with the whole frame unchanged.
+// finish writes frame c to all outputs. The function part returns pixels of at least the box of a geometry, and their
+// position in the frame. The function direct, if not nil, fills a row with the whole frame unchanged.
 func (w *framesWorker) finish(c clipFrame, width, height int, direct func(row []byte), part func(g item.Geometry) (driver.Value, item.Rect)) error {
 	for i := range w.m.outs {
 		o := &w.m.outs[i]

@@ -14,9 +14,9 @@ type Rows struct {
 	group   Group
 }
 
-// Make fills the rows of recs, from row first of b on. draw is the first record's place in the epoch if random numbers
-// depend on it, -1 if they depend on the record. The result is valid until the next call: the errors by record and the
-// times of the group.
+// Make fills the rows of recs, from row first of b on. The parameter draw is the first record's place in the epoch if
+// random numbers depend on it, -1 if they depend on the record. The result is valid until the next call: the errors by
+// record and the times of the group.
 func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *Group) {
 	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, Records: recs, Errs: r.errs[:len(recs)]}
 	g := &r.group

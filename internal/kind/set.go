@@ -39,8 +39,8 @@ type sized struct{ array, field int }
 type Request struct {
 	// Kinds are those that there are; nil means All.
 	Kinds []Kind
-	// Outputs are the named arrays. Of the other fields, those in Fields are added. If Fields is empty, all fields
-	// whose kind is not Decoded are added, or all fields if there are no Outputs either.
+	// Outputs are the named arrays. The fields in Fields are added to them. If Fields is empty, all fields whose kind
+	// is not Decoded are added, or all fields if there are no Outputs either.
 	Outputs []transform.Output
 	Fields  []string
 	// Pads say by the names of arrays how rows of different lengths are filled up.

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Identity returns an identity by which other processes can check whether this one still runs. machine is unique per
-// boot and PID namespace, since each container has its own; "" if unknown. start distinguishes processes that had the
-// same number.
+// Identity returns an identity by which other processes can check whether this one still runs. The result machine is
+// unique per boot and PID namespace, since each container has its own; "" if unknown. The result start distinguishes
+// processes that had the same number.
 func Identity() (machine string, pid int, start uint64) {
 	boot := Live.Setting("kernel/random/boot_id")
 	space, err := os.Readlink(Live.Path(os.Getpid(), "ns/pid"))

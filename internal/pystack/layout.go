@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A layout has the offsets of the fields in CPython's structures, in bytes. 0 marks a field that the version does not
-// have, unless the field may come first in its structure.
+// A layout has the offsets of the fields in CPython's structures, in bytes. Zero marks a field that the version does
+// not have, unless the field may come first in its structure.
 type layout struct {
 	version Version
 
