@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -93,14 +94,50 @@ def epoch(loader: Any, between: Callable[[int], None] | None = None) -> list[Any
 
 
 def compare(run: Callable[[Any], Iterator[Any]]) -> None:
-    """Run something with torch's class and with ours, each from the same random numbers."""
-    results = []
-    for kind in (tud.DataLoader, DataLoader):
+    """Run something with torch's class and with ours, each from the same random numbers.
+
+    torch's part runs in a process of its own at the same time.
+    """
+
+    def result(kind: Any) -> list[Any]:
         torch.manual_seed(1)
         random.seed(1)
-        results.append(list(run(kind)))
-    for got, expected in zip(results[1], results[0], strict=True):
+        return list(run(kind))
+
+    with _beside(lambda: result(tud.DataLoader)) as later:
+        ours = result(DataLoader)
+        theirs = later()
+    for got, expected in zip(ours, theirs, strict=True):
         assert got == expected
+
+
+@contextlib.contextmanager
+def _beside(make: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+    """Call a function in a forked process, and give what waits for its result."""
+    context = torch.multiprocessing.get_context("fork")
+    mine, other = context.Pipe(duplex=False)
+
+    def main() -> None:
+        torch.set_num_threads(1)
+        try:
+            other.send((make(), None))
+        except BaseException as error:
+            other.send((None, repr(error)))
+
+    process = context.Process(target=main)
+    process.start()
+    other.close()
+
+    def later() -> Any:
+        made, error = mine.recv()
+        assert error is None, error
+        return made
+
+    try:
+        yield later
+    finally:
+        mine.close()
+        process.join()
 
 
 def by_engine(loader: Any) -> bool:
