@@ -69,6 +69,7 @@ cifar folder hf; map-int map-tuple; 0.1; 2; transform=crop
 cifar mnist stl10; not-contiguous assign-data#3; 0.end; 0; transform=tensor
 own relative; loader-collate-none; 0.0 0.1 0.end; 0; epochs=3
 own folder; generator-of-transforms; made; 2;
+timm; no-labels; 0.1 0.end; 0;
 cifar; loader-workers#2; 0.end; 2; transform=solarize
 cifar; generator-seed#5 generator-draw generator-state#3 torch-draw manual_seed#4; 0.1 0.end; 0; order=gen transform=tensor
 cifar; break; 0.2; 0 2; order=gen transform=tensor epochs=3

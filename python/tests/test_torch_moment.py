@@ -20,6 +20,7 @@ import torch.utils.data as tud  # noqa: E402
 from torchvision import datasets  # noqa: E402
 from torchvision import transforms as v1  # noqa: E402
 
+from stoker import Cache  # noqa: E402
 from stoker.torch import DataLoader  # noqa: E402
 
 IMAGES = 16
@@ -448,7 +449,7 @@ def test_files_that_are_written_again(tmp_path: Path, how: str, cache: bool) -> 
             (folder / f"{i:02d}.jpg").touch()
         rewrite(folder, 3, how.replace("time", ""))
         data = datasets.ImageFolder(str(folder.parent), transform())
-        more = {"cache": True, "cache_dir": tmp_path / "cache"} if kind is DataLoader and cache else {}
+        more = {"cache": Cache(True, dir=tmp_path / "cache")} if kind is DataLoader and cache else {}
         for workers in (0, 1):
             loader = kind(data, 4, num_workers=workers, **more)
             for gray in (3, 40, 80, 80, 120):

@@ -312,10 +312,12 @@ def _timm_folder(dataset: Any) -> Leaf:
         raise Unknown("it gives bytes, other modes than RGB, or more than image and target")
     samples = reader.samples
     _pairs(samples)
+    if any(target is None for _, target in samples):
+        raise Unknown("some of its records have no target")
 
     def target(i: int) -> Any:
         _, found = reader.samples[i]
-        return found
+        return -1 if found is None else found
 
     return Leaf(dataset, samples, _first, target, replaces=True, owner=reader, attributes=("samples",))
 
