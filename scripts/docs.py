@@ -223,13 +223,35 @@ class Page:
             shutil.rmtree(target, ignore_errors=True)
 
 
+def modules() -> str:
+    """Returns the table of python/README.md: each file of the package and the first line of its docstring."""
+    package = CHECKOUT / "python/src/stoker"
+    rows = ["| file | |", "|---|---|"]
+    for file in sorted(package.rglob("*.py")):
+        first = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        rows.append(f"| `{file.relative_to(package)}` | {first} |")
+    return "\n".join(rows) + "\n"
+
+
+def write_modules() -> None:
+    """Writes that table."""
+    page = CHECKOUT / "python/README.md"
+    begin, end = "<!-- modules:begin -->\n", "<!-- modules:end -->"
+    before, _, rest = page.read_text().partition(begin)
+    page.write_text(before + begin + modules() + end + rest.partition(end)[2])
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("pages", nargs="*", type=Path)
     p.add_argument("--check", action="store_true", help="fail if an output differs")
     p.add_argument("--data", type=Path, help="a folder that docs_data.make wrote")
+    p.add_argument("--modules", action="store_true", help="write the table of python/README.md, and end")
     p.add_argument("--part", default="1/1", metavar="I/N", help="only each Nth page")
     a = p.parse_args()
+    if a.modules:
+        write_modules()
+        return 0
     part, parts = map(int, a.part.split("/"))
     pages = [q.resolve() for q in a.pages] or [q for q in PAGES if q.is_file()]
     pages = [q for q in pages if re.search(r"^ *```(?:python|sh)$", q.read_text(), re.MULTILINE)]

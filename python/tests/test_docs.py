@@ -31,6 +31,13 @@ def test_pages_run_and_print_what_they_say(binary: str, pages_data: Path) -> Non
         assert process.returncode == 0, said
 
 
+def test_the_table_of_modules_is_complete() -> None:
+    page = (CHECKOUT / "python/README.md").read_text()
+    code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import docs; print(docs.modules(), end='')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout in page, "run: python scripts/docs.py --modules"
+
+
 def test_mistakes_are_found(binary: str, pages_data: Path, tmp_path: Path) -> None:
     page = tmp_path / "start/page.md"
     page.parent.mkdir()
