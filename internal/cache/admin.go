@@ -82,8 +82,8 @@ func eachIn(segment string, f func(h *head, at int64)) int64 {
 	return min(end+tail, info.Size()) + list
 }
 
-// Keys are those of the values that are kept of the data that origin names, also in the
-// data sets of folders above and below it.
+// Keys returns the keys of the values that are cached for the data of origin, also in the data sets of folders above
+// and below it.
 func (d *Dir) Keys(origin string) map[Key]bool {
 	keys := map[Key]bool{}
 	for _, id := range append(d.related(origin), ID(origin)) {
@@ -99,8 +99,7 @@ func (d *Dir) Keys(origin string) map[Key]bool {
 	return keys
 }
 
-// Find returns the data sets of a folder, those of folders below it among them, or the one whose
-// id is name or begins so.
+// Find returns the data sets of a folder and of the folders below it, or the one whose id is name or begins with it.
 func (d *Dir) Find(name string) (found []Entry) {
 	for _, id := range d.ids() {
 		if o := originOf(filepath.Join(d.root, id)); o != "" && Below(o, name) || len(name) >= 6 && strings.HasPrefix(id, name) {
@@ -123,7 +122,7 @@ func (d *Dir) Remove(id string) error {
 	return d.remove(id)
 }
 
-// Damage is a record that is not what was written.
+// Damage describes a damaged record.
 type Damage struct {
 	// Record is the source of the record, Segment and Offset its position. For a chunk, Record has the path of its file
 	// and the byte range.
@@ -134,8 +133,8 @@ type Damage struct {
 	Err     error
 }
 
-// Verify reads all records and chunks of a data set and calls bad for those that are
-// damaged, which are then dropped: they are made again when they are wanted.
+// Verify reads all records and chunks of a data set and calls bad for damaged ones. These are dropped, so that they are
+// cached again when they are needed.
 func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records, chunks, bytes int64, err error) {
 	dir := filepath.Join(d.root, id)
 	var buf []byte

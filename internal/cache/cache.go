@@ -36,8 +36,7 @@ const (
 	Variable = "STOKER_CACHE_DIR"
 	// AutomaticLimit is the upper bound of the default limit, which is a tenth of the free space.
 	AutomaticLimit = 20 << 30
-	// MaxSegment is the largest segment, minSegment the least room that one is begun
-	// for.
+	// MaxSegment is the largest segment. minSegment is the least space for which a segment is started.
 	MaxSegment = 256 << 20
 	minSegment = 256 << 10
 	// MaxSegments is the number of segments of a data set that are read.
@@ -75,7 +74,7 @@ func Folder(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// At returns the cache in Folder(dir). Nothing is made before something is kept.
+// At returns the cache in Folder(dir). No files are created before the first record is cached.
 func At(dir string, limit int64) (*Dir, error) {
 	dir, err := Folder(dir)
 	if err != nil {
@@ -87,8 +86,7 @@ func At(dir string, limit int64) (*Dir, error) {
 // Path returns the folder of the data sets.
 func (d *Dir) Path() string { return d.root }
 
-// SetLimit writes down how large the cache may be, for all who do not say themselves;
-// 0 goes back to the automatic limit.
+// SetLimit stores the size limit for all jobs that set no limit themselves; 0 restores the automatic limit.
 func (d *Dir) SetLimit(n int64) error {
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
 		return err
@@ -136,8 +134,7 @@ func (d *Dir) size() (n int64) {
 	return n + d.used(false)
 }
 
-// sizeOf adds up the segments of a data set and their lists, with what is reserved for
-// them.
+// sizeOf returns the total size of a data set's segments and lists, with reserved space.
 func sizeOf(dir string) (reserved int64, segments int) {
 	for _, name := range segmentsOf(dir) {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -266,7 +263,7 @@ func originOf(dir string) string {
 	return strings.TrimSuffix(string(b), "\n")
 }
 
-// reserve makes a segment of a data set with as much room as there is, at most want.
+// reserve creates a segment of a data set with as much space as there is, at most want bytes.
 func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
 	if err != nil {
@@ -299,7 +296,7 @@ func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
 	return f, size, nil
 }
 
-// recoverAll gives back what segments have reserved whose writers are gone.
+// recoverAll releases the unused space of segments whose writers have exited.
 func (d *Dir) recoverAll() {
 	for _, id := range d.ids() {
 		for _, name := range segmentsOf(filepath.Join(d.root, id)) {
@@ -346,7 +343,7 @@ func (d *Dir) evict(but string) bool {
 	return false
 }
 
-// Trim removes data sets that no job uses until the limit is kept.
+// Trim removes data sets that no job uses until the cache is within its limit.
 func (d *Dir) Trim() {
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
 	if err != nil {
@@ -364,7 +361,7 @@ func usedAt(dir string) time.Time {
 	return info.ModTime()
 }
 
-// ErrInUse is the error of removing what a job uses.
+// ErrInUse is the error of removing data that a job uses.
 var ErrInUse = errors.New("a job uses it")
 
 // remove removes a data set, unless a job uses it. The lock is held.

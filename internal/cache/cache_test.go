@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Some tests run this program again, as another process that keeps records.
+// Some tests run this program again as another process that caches records.
 const fillVariable = "STOKER_TEST_FILL"
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fill keeps records FROM to TO in the cache DIR within LIMIT, as DIR LIMIT FROM TO says,
-// and prints how many there are each time that something was written.
+// fill caches records FROM to TO in the cache DIR within LIMIT, for the argument "DIR LIMIT FROM TO". It prints their
+// number after each write.
 func fill(what string) {
 	f := strings.Fields(what)
 	limit, _ := strconv.ParseInt(f[1], 10, 64)
@@ -217,8 +217,8 @@ func child(dir string, limit int64, from, to int) *exec.Cmd {
 	return cmd
 }
 
-// Three processes keep more than there is room for. The limit holds at any moment,
-// also in what is reserved, and what was kept is used.
+// Three processes cache more than the limit. The limit holds at any moment, with reserved space, and cached records are
+// used.
 func TestLimit(t *testing.T) {
 	dir := t.TempDir()
 	const limit = 6 << 20
@@ -406,7 +406,7 @@ func flip(t testing.TB, name string, at int64) {
 	}
 }
 
-// A folder that cannot be written to is said once.
+// A folder that cannot be written to is reported once.
 func TestUnwritable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

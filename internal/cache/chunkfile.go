@@ -65,7 +65,7 @@ func chunkBlocks(end int64) int64 { return (end + blockBytes - 1) / blockBytes }
 func tailBytes(end int64) int64   { return up(chunkHead+8*chunkBlocks(end), page) }
 func fileSize(end int64) int64    { return up(end, page) + tailBytes(end) }
 
-// chunkFile is an open chunk. It does not change, but for what was seen of it.
+// chunkFile is an open chunk. Apart from the record of verified blocks, it does not change.
 type chunkFile struct {
 	key       disk.Key
 	lead, end int64 // where its bytes begin and end in the file
@@ -97,7 +97,7 @@ func (f *chunkFile) reader() (fd int, direct bool) {
 
 var errChunk = errors.New("damaged: it is not what was written")
 
-// openPast opens a file past the system's cache, or else as it can be.
+// openPast opens a file for direct I/O if possible.
 func openPast(name string, flags int) (fd int, direct bool, err error) {
 	for {
 		fd, err = unix.Open(name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_DIRECT, 0o600)
@@ -174,8 +174,7 @@ func (f *chunkFile) readTailAt(end int64) error {
 	return nil
 }
 
-// drop takes bytes that were read out of the system's cache, where they went there and
-// are not to stay.
+// drop removes bytes that were read from the system's cache, if they should not stay there.
 func (f *chunkFile) drop(off, n int64) {
 	if !f.direct && f.view.Load() == nil {
 		_ = unix.Fadvise(f.fd, off, n, unix.FADV_DONTNEED)

@@ -54,8 +54,8 @@ type Chunks struct {
 	kept, keptBytes, badChunks, gone atomic.Int64
 }
 
-// OpenChunks opens what is kept of the data that origin names, such as the URL of a
-// bucket. Say is told, once, when nothing can be kept.
+// OpenChunks opens the cached chunks of the data of origin, such as the URL of a bucket. say is called once when
+// nothing can be cached.
 func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
 	c := &Chunks{dir: dir, id: ID(origin), say: say}
 	c.queue = sync.OnceValue(func() *ioqueue.Queue {
@@ -414,19 +414,18 @@ func (c *Chunks) Forget(version map[uint64][16]byte) error {
 
 // ChunkStats are statistics of a data set's cached chunks.
 type ChunkStats struct {
-	// Chunks and Bytes are there now, Kept and KeptBytes were added by this process, and
-	// Damaged of them were not what had been written.
+	// Chunks and Bytes are cached now. Kept and KeptBytes were added by this process, and Damaged of them were damaged.
 	Chunks    int64 `json:"chunks"`
 	Bytes     int64 `json:"bytes"`
 	Kept      int64 `json:"kept"`
 	KeptBytes int64 `json:"kept_bytes"`
 	Damaged   int64 `json:"damaged"`
-	// Gone are chunks that made room for others which some job needs sooner.
+	// Gone counts chunks that were removed for others that some job needs sooner.
 	Gone   int64  `json:"gone"`
 	Folder string `json:"folder"`
 }
 
-// Stats looks at what there is.
+// Stats returns the statistics of the cached chunks.
 func (c *Chunks) Stats() ChunkStats {
 	s := ChunkStats{Kept: c.kept.Load(), KeptBytes: c.keptBytes.Load(), Damaged: c.badChunks.Load(), Gone: c.gone.Load(), Folder: c.path}
 	eachFile(c.path, false, func(_ string, _ fs.DirEntry, k disk.Key) {

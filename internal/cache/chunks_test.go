@@ -25,11 +25,11 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// chunksVariable has this program keep chunks, see keepChunks.
+// chunksVariable makes this program cache chunks, see keepChunks.
 const chunksVariable = "STOKER_TEST_CHUNKS"
 
-// keepChunks goes through chunks 0 to COUNT of SIZE bytes in an order of SEED, in the cache
-// DIR within LIMIT, as "DIR LIMIT SEED COUNT SIZE" says. It prints what it did with each.
+// keepChunks reads chunks 0 to COUNT of SIZE bytes in an order of SEED through the cache DIR within LIMIT. Its argument
+// is "DIR LIMIT SEED COUNT SIZE". It prints the outcome for each chunk.
 func keepChunks(what string) {
 	f := strings.Fields(what)
 	var n [4]int64
@@ -107,8 +107,7 @@ func openChunks(t testing.TB, dir *Dir) *Chunks {
 	return c
 }
 
-// sizeOfFiles adds up what there is in a cache, as anybody sees it from outside, without
-// what it takes to manage it.
+// sizeOfFiles returns the size of a cache as seen from outside, without its management files.
 func sizeOfFiles(t testing.TB, dir *Dir) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir.root, func(path string, e fs.DirEntry, err error) error {
@@ -290,7 +289,7 @@ func TestChecksumsAreComparedOnce(t *testing.T) {
 	}
 }
 
-// A chunk that is damaged anywhere is never given, and is kept again.
+// A chunk that is damaged anywhere is never returned, and is cached again.
 func TestDamagedChunks(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {
@@ -419,9 +418,8 @@ func TestChunksOfManyProcesses(t *testing.T) {
 	}
 }
 
-// A process is killed again and again while it keeps chunks. The limit is never passed,
-// what was whole is used by the next one, what was damaged is kept again, and nothing
-// stays in the system's cache.
+// A process is killed repeatedly while it caches chunks. The limit is never exceeded. The next process uses complete
+// chunks and caches damaged ones again. Nothing stays in the system's cache.
 func TestKilledWhileFilling(t *testing.T) {
 	const count, size = 200, 512 << 10
 	kills := 100
@@ -552,7 +550,7 @@ func cachedBytes(t *testing.T, path string) int64 {
 	return n
 }
 
-// One that gives up does not take it from the others, and what was given up takes no room.
+// A claim that is given up does not block other processes, and its space is released.
 func TestChunksGivenUp(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {

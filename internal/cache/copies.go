@@ -25,7 +25,7 @@ const (
 	maxNote    = 64 << 10
 )
 
-// Copy is a copy of data far away, or what there is of one.
+// Copy is a complete or partial copy of remote data.
 type Copy struct {
 	ID     string `json:"id"`
 	Origin string `json:"origin"`
@@ -74,7 +74,7 @@ func (d *Dir) NoteCopy(origin, folder string, of int64) error {
 	return err
 }
 
-// isCopy matches the folder of a copy, as StageName ends it: nothing else is ever removed.
+// isCopy matches the folder of a copy, with the suffix of StageName. No other folder is ever removed.
 var isCopy = regexp.MustCompile(`-[0-9a-f]{12}$`)
 
 // notes returns the notes of copies by their ids.
@@ -112,8 +112,8 @@ func readNote(path string) (n copyNote, err error) {
 	return n, err
 }
 
-// Copies lists the copies that were made with this cache folder, those first that were
-// used last. It looks at all of their files.
+// Copies lists the copies that were made with this cache folder, the most recently used first. It reads the metadata of
+// all of their files.
 func (d *Dir) Copies() []Copy {
 	var out []Copy
 	for id, n := range d.notes() {
@@ -155,8 +155,8 @@ func diskUse(folder string) (n int64) {
 	return n
 }
 
-// RemoveCopy removes a copy. One that a job is making stays, with ErrInUse; of one that is
-// whole, jobs that read it go on with what they have open, and with the data itself.
+// RemoveCopy removes a copy. If a job is making it, RemoveCopy returns ErrInUse. Jobs that read a complete copy
+// continue with their open files, and then with the data itself.
 func (d *Dir) RemoveCopy(c Copy) error {
 	if !isCopy.MatchString(c.Folder) || c.ID != ID(c.Folder) {
 		return fmt.Errorf("%q is not a copy", c.Folder)
@@ -170,7 +170,7 @@ func (d *Dir) RemoveCopy(c Copy) error {
 	return os.Remove(filepath.Join(d.root, copiesName, c.ID))
 }
 
-// removeUnfinished removes what there is of a copy that is not whole, unless a job is at it.
+// removeUnfinished removes an incomplete copy, unless a job is making it.
 func removeUnfinished(folder string) error {
 	if _, err := os.Stat(folder + partEnd); errors.Is(err, fs.ErrNotExist) {
 		return nil

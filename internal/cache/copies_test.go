@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// makeStage begins a copy and copies all chunks but some.
+// makeStage starts a copy and copies all but some chunks.
 func makeStage(t *testing.T, root, name string, leave int) *Stage {
 	t.Helper()
 	objects := stageObjects(12, 30_000)
@@ -158,7 +158,7 @@ func TestReclaim(t *testing.T) {
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The one that is gone on with is not taken away from itself.
+	// A copy in progress does not remove itself.
 	if got := d.Reclaim(origin, filepath.Join(scratch, "train-000000000005")); got != 0 || !exists(filepath.Join(scratch, "train-000000000005"+partEnd)) {
 		t.Errorf("%d bytes", got)
 	}

@@ -127,7 +127,7 @@ func (c *Chunks) Epoch(rank int, length int64, uses []Use) error {
 	return j.head(rank, length, len(uses))
 }
 
-// At writes down how far it is, and how many positions it goes on in a second.
+// At publishes the job's position and its speed in positions per second.
 func (c *Chunks) At(pos int64, rate float64) {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(pos))
@@ -254,7 +254,7 @@ func (c *Chunks) look() bool {
 	return several
 }
 
-// lookAt reads the file of a job, or removes that of one that is gone.
+// lookAt reads the file of a job, or removes the file if the job has ended.
 func (c *Chunks) lookAt(path string, have *jobView) (*jobView, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -294,8 +294,8 @@ func (c *Chunks) wait() time.Duration {
 	return fullWait
 }
 
-// giveWay removes the chunks that all jobs together need last, until there is room for
-// one of so many bytes, if they need them later than that. The lock is held.
+// giveWay frees space for a chunk of size bytes. It removes the chunks that all jobs together need last, if they need
+// them later than that chunk. The caller holds the lock.
 func (c *Chunks) giveWay(k disk.Key, size int64) (room, several bool) {
 	o := &c.orders
 	o.mu.Lock()

@@ -54,8 +54,8 @@ func belady(accesses []int, room, end int) (misses int) {
 	return misses
 }
 
-// Two jobs at different places of their orders, one faster than the other or not, need no
-// more of the store than who knows all of what is to come.
+// Two jobs at different places of their orders, at any speeds, read no more from the store than an optimal cache that
+// knows all future reads.
 func TestTwoJobs(t *testing.T) {
 	const n, size, epochs = 96, 4000, 4
 	for _, c := range []struct{ percent, speed, ahead int }{{25, 1, n / 2}, {50, 1, n / 3}, {75, 1, 0}, {50, 3, 10}} {

@@ -37,7 +37,7 @@ func (c *Chunks) lendFile(f *handle[disk.Key, *chunkFile]) {
 	if !c.mayLend(f) {
 		return
 	}
-	// All of it is wanted soon, and in one piece it costs the disk and us the least.
+	// The whole file is needed soon, and reading it in one piece is cheapest.
 	_ = unix.Fadvise(f.f.view.Load().fd, 0, 0, unix.FADV_WILLNEED)
 }
 

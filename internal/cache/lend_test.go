@@ -74,7 +74,7 @@ func TestLentChunks(t *testing.T) {
 		}
 	}
 
-	// Another process finds all of it in the system's cache, and has compared nothing.
+	// Another process finds all of it in the system's cache, but has verified nothing.
 	again := openChunks(t, dir)
 	again.StartLending()
 	if !again.Read(k, make([]byte, 10), 0) {
@@ -115,7 +115,7 @@ func TestLentChunks(t *testing.T) {
 	}
 }
 
-// A damaged block is never lent, wherever it lies.
+// A damaged block is never lent, at any position.
 func TestDamagedIsNotLent(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {

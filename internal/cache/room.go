@@ -81,7 +81,7 @@ func (d *Dir) change(f func() int64) error {
 	return d.setUsed(n+f(), false)
 }
 
-// countChunks looks at all chunks.
+// countChunks returns the total size of all chunks.
 func (d *Dir) countChunks() (n int64) {
 	for _, id := range d.ids() {
 		eachChunk(filepath.Join(d.root, id), func(_ string, _ disk.Key, size int64) { n += size })

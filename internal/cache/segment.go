@@ -40,7 +40,7 @@ const (
 	magic   = 0x32525453 // "STR2"
 	dropped = 0x30525453 // of a record that was found to be damaged
 	maxName = 1 << 12
-	// maxValue is the largest value that is kept.
+	// maxValue is the size limit of a cached value.
 	maxValue = 1 << 28
 )
 
@@ -92,8 +92,7 @@ func (h *head) put(b []byte) {
 
 var errHead = errors.New("it does not begin with the head of a record")
 
-// parse reads a head that stands at an offset of a segment of a size. Bytes from
-// outside: every number is checked.
+// parse reads a head at an offset of a segment of the given size. The bytes are untrusted: every number is checked.
 func (h *head) parse(b []byte, segment int64) error {
 	le := binary.LittleEndian
 	if len(b) < headBytes || le.Uint32(b) != magic || le.Uint64(b[56:]) != xxh3.Hash(b[:56]) {
@@ -119,8 +118,8 @@ func (h *head) value() int64 { return h.offset + headBytes }
 
 func listName(segment string) string { return strings.TrimSuffix(segment, segEnd) + listEnd }
 
-// readList gives f the heads of a list from an offset on, and returns where the first
-// begins that is not whole, or not a head.
+// readList calls f for the heads of a list from an offset on. It returns the offset of the first incomplete or invalid
+// head.
 func readList(name string, from, segment int64, f func(h *head, at int64)) int64 {
 	file, err := os.Open(name)
 	if err != nil {
@@ -171,7 +170,7 @@ func recoverSegment(name string) {
 	}
 	first := make([]byte, headBytes)
 	if _, err := f.ReadAt(first, 0); err != nil || string(first[:len(firstLine)]) != firstLine {
-		// Not even begun; or its writer is just about to take the lock.
+		// Not started, or its writer is just about to take the lock.
 		if size > 0 || time.Since(info.ModTime()) > time.Minute {
 			_ = os.Remove(listName(name))
 			_ = os.Remove(name)

@@ -46,11 +46,11 @@ type segment struct {
 	mine bool
 }
 
-// Record is one that is kept. It does not change, but for State.
+// Record is a cached record. It does not change, except for State.
 type Record struct {
 	Meta
 	Segment int
-	// Offset and Size are those of the value. Size is 0 where none is worth keeping.
+	// Offset and Size locate the value. Size is 0 if no value is worth caching.
 	Offset, Size int64
 	sum          uint64
 	name         uint16
@@ -64,8 +64,8 @@ const (
 	damaged
 )
 
-// Open opens what is kept of the data that origin names, such as the path of a folder.
-// Say is told, once, when nothing can be kept.
+// Open opens the cached records of the data of origin, such as the path of a folder. say is called once when nothing
+// can be cached.
 func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
 	s := &Set{
 		dir: dir, id: ID(origin), say: say, find: map[uint64]int32{}, known: map[string]int{}, stop: make(chan struct{}),
@@ -90,7 +90,7 @@ func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
 	return s, nil
 }
 
-// follow looks for what others keep, until Close.
+// follow looks for records from other processes until Close.
 func (s *Set) follow() {
 	t := time.NewTicker(refreshEvery)
 	defer t.Stop()
@@ -114,7 +114,7 @@ func (s *Set) listed() (paths []string) {
 	return paths
 }
 
-// refresh reads what is new in the lists.
+// refresh reads the new entries of the lists.
 func (s *Set) refresh() {
 	for _, path := range s.listed() {
 		info, err := os.Stat(path)
@@ -178,7 +178,7 @@ func (s *Set) addLocked(h *head, seg int, list int64, state uint32) {
 	s.n++
 }
 
-// Find returns what is kept under a key, with its number, or -1.
+// Find returns the number of the record with a key, or -1.
 func (s *Set) Find(k *Key) int32 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -254,7 +254,7 @@ func (s *Set) SegmentPath(i int) string {
 // Path is the folder of the data set.
 func (s *Set) Path() string { return s.path }
 
-// Close writes what is on its way and ends all use of the cache.
+// Close writes waiting records and closes the cache.
 func (s *Set) Close() error {
 	close(s.stop)
 	s.w.close()
@@ -263,7 +263,7 @@ func (s *Set) Close() error {
 	return nil
 }
 
-// sayOnce tells why nothing is kept any more.
+// sayOnce reports why nothing is cached any more.
 func (s *Set) sayOnce(err error) {
 	s.saidOne.Do(func() {
 		s.say(whyNot(err, s.path))

@@ -66,7 +66,7 @@ func (h *handles[K, F]) forgetLocked(f *handle[K, F]) {
 	}
 }
 
-// hold takes a file that is taken once more.
+// hold adds a user to an open file.
 func (h *handles[K, F]) hold(f *handle[K, F]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (h *handles[K, F]) close() {
 	}
 }
 
-// claims are the chunks that this process is about to keep: one reads, others wait.
+// claims are the chunks that this process is about to cache: one goroutine reads, others wait.
 type claims struct {
 	mu   sync.Mutex
 	busy map[disk.Key]chan struct{} // closed when it is done

@@ -41,8 +41,8 @@ type StageObject struct {
 	Keys []disk.Key
 }
 
-// StageName is the name of the copy of some objects, which begins with base. Other
-// versions of them, and other chunks, have another one.
+// StageName returns the name of the copy of some objects, which begins with base. Other versions of the objects, or
+// other chunks, have a different name.
 func StageName(base string, objects []StageObject) string {
 	h := xxh3.New()
 	for _, o := range objects {
@@ -87,7 +87,7 @@ func StageIsWhole(root, name string) (folder string, whole bool) {
 	return folder, err == nil && info.IsDir()
 }
 
-// OpenStage goes on with a copy, or begins it. Say is told, once, when it cannot go on.
+// OpenStage opens a partial copy or starts a new one. say is called once when copying cannot continue.
 func OpenStage(root, name string, objects []StageObject, say func(string)) (*Stage, error) {
 	s := &Stage{root: root, name: name, objects: objects, at: map[disk.Key]stagePlace{}, say: say}
 	s.open.most = mostOpen()
@@ -149,7 +149,7 @@ func (s *Stage) use() (state *os.File, err error) {
 	return nil, fmt.Errorf("%s is being removed", folder+partEnd)
 }
 
-// entry reads what is written down of a chunk: its checksum, if it is there.
+// entry returns the checksum of a chunk from the state file, if the chunk is copied.
 func (s *Stage) entry(n int) (sum uint64, ok bool) {
 	var b [stateBytes]byte
 	if _, err := s.state.ReadAt(b[:], int64(n)*stateBytes); err != nil {
@@ -168,7 +168,7 @@ func entryOf(n int, sum uint64) (b [stateBytes]byte) {
 	return b
 }
 
-// file opens the copy of an object, wherever it is by now.
+// file opens the copy of an object in the partial or the complete folder.
 func (s *Stage) file(object int) (*handle[string, *stageFile], error) {
 	name := filepath.FromSlash(s.objects[object].Name)
 	return s.open.take(name, func() (*stageFile, error) {
@@ -256,7 +256,7 @@ func (s *Stage) there(k disk.Key, at stagePlace) bool {
 	return true
 }
 
-// bad forgets a chunk that is not what was written.
+// bad marks a damaged chunk as missing.
 func (s *Stage) bad(n int) bool {
 	_, _ = s.state.WriteAt(make([]byte, stateBytes), int64(n)*stateBytes)
 	return false
@@ -380,7 +380,7 @@ func (s *Stage) Dead() bool { return s.dead.Load() }
 // Complete reports whether this process knows that all chunks are copied and intact.
 func (s *Stage) Complete() bool { return s.left.Load() == 0 }
 
-// Missing are the chunks that are not there yet, by what is written down.
+// Missing calls f for the chunks that are not copied according to the state file.
 func (s *Stage) Missing(f func(object int, k disk.Key) error) error {
 	for i, o := range s.objects {
 		for _, k := range o.Keys {

@@ -33,8 +33,8 @@ func stageObjects(count int, size int64) (objects []StageObject) {
 	return objects
 }
 
-// copyChunks copies objects in the folder DIR, in an order of SEED, and finishes, as
-// "DIR SEED COUNT SIZE" says. It prints what it did with each chunk.
+// copyChunks copies objects to the folder DIR in an order of SEED and finishes. Its argument is "DIR SEED COUNT SIZE".
+// It prints the outcome for each chunk.
 func copyChunks(what string) {
 	f := strings.Fields(what)
 	seed, _ := strconv.ParseUint(f[1], 10, 64)
@@ -102,8 +102,7 @@ func copier(t *testing.T, root string, seed, count int, size int64) (*exec.Cmd, 
 	return cmd, bufio.NewScanner(out)
 }
 
-// A copy that is killed again and again is never taken for whole, and goes on with what
-// it had.
+// A copy that is killed repeatedly never counts as complete, and continues with its existing chunks.
 func TestKilledStage(t *testing.T) {
 	const count, size = 40, 50_000
 	root := t.TempDir()

@@ -21,7 +21,7 @@ const (
 	fullWait = 30 * time.Second
 )
 
-// Batch is a number of records that are to be kept.
+// Batch is a group of records to be cached.
 type Batch struct {
 	s       *Set
 	buf     []byte
@@ -58,8 +58,8 @@ func (w *writer) init(s *Set) {
 	}
 }
 
-// Begin returns a batch to be filled and given to Keep, or nil when nothing can be
-// kept at present. With wait it waits for what is being written.
+// Begin returns a batch to fill and pass to Keep, or nil if nothing can be cached at present. With wait, it waits for
+// pending writes.
 func (s *Set) Begin(wait bool) *Batch {
 	w := &s.w
 	if w.dead.Load() || s.Waiting() == 0 || time.Now().UnixNano() < w.until.Load() {
@@ -108,8 +108,7 @@ func (b *Batch) Add(m *Meta, value []byte) {
 	b.heads = append(b.heads, h)
 }
 
-// Keep writes the batch in the background. With wait it returns when that is done: what
-// was kept is then found.
+// Keep writes the batch in the background. With wait, it returns after the write, so that the records are then found.
 func (s *Set) Keep(b *Batch, wait bool) {
 	b.wait = wait
 	written := b.written
@@ -210,7 +209,7 @@ func (w *writer) put(heads []head, buf []byte) error {
 	return nil
 }
 
-// next finishes the segment and begins another one.
+// next completes the segment and starts a new one.
 func (w *writer) next(need int64) error {
 	w.seal()
 	limit, _ := w.s.dir.Limit()
@@ -240,7 +239,7 @@ func (w *writer) next(need int64) error {
 	return nil
 }
 
-// seal gives back what the segment has not used.
+// seal releases the unused space of the segment.
 func (w *writer) seal() {
 	if w.f == nil {
 		return

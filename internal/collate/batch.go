@@ -77,7 +77,7 @@ func (b *Batch) Place(a, i int, n int64) (at int64, ok bool) {
 // into C.
 const gatherFrom = 4 << 10
 
-// Copy copies v to dst, a row of the batch, unless it lies there already.
+// Copy copies v to dst, a row of the batch, unless it is already there.
 func (b *Batch) Copy(dst, v []byte) {
 	switch {
 	case len(v) == 0 || SameStart(v, dst):

@@ -51,7 +51,7 @@ func order(values []byte, at, size []int64) {
 
 // rotateAll brings segments into the order of their rows, in place.
 func rotateAll(values []byte, s []segment) {
-	// First to the bottom, as they lie.
+	// First move all segments to the beginning in their present order.
 	slices.SortFunc(s, func(a, b segment) int { return int(min(max(a.at-b.at, -1), 1)) })
 	to := int64(0)
 	for i := range s {

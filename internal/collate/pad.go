@@ -41,7 +41,7 @@ func PadKeys() []string { return []string{"value", "length", "multiple", "trunca
 // maxLength bounds lengths so that no arithmetic overflows.
 const maxLength = 1 << 40
 
-// Check refuses what makes no sense, whatever the column.
+// Check refuses settings that are invalid for any column.
 func (p *Pad) Check() error {
 	switch {
 	case p.Length < 0 || p.Length > maxLength:
@@ -56,8 +56,7 @@ func (p *Pad) Check() error {
 	return nil
 }
 
-// MaxRow is the most bytes that a row keeps of max, where an element of the first axis
-// has some.
+// MaxRow returns the number of bytes of a row of at most most bytes after padding, for elements of the given size.
 func (p *Pad) MaxRow(most, element int64) int64 {
 	if p.Truncate {
 		return min(most, p.Length*element)

@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Rows that come in any order, some at known places, are filled up to one length, as a
-// plain loop does it.
+// Rows that come in any order, some at known positions, are padded to one length like in a plain loop.
 func TestPad(t *testing.T) {
 	const rows = 60
 	for round := range 300 {

@@ -36,7 +36,7 @@ func (sp *spans) begin(rows int) {
 // has reports whether row k has a position with n bytes.
 func (sp *spans) has(k int, n int64) bool { return n == sp.size[k] && sp.at[k] >= 0 }
 
-// take returns a place for n bytes, when there is room.
+// take returns a position for n bytes if there is space.
 func (sp *spans) take(n, capacity int64) (at int64, ok bool) {
 	if n < 0 || n > capacity {
 		return 0, false
@@ -45,7 +45,7 @@ func (sp *spans) take(n, capacity int64) (at int64, ok bool) {
 	return at, at <= capacity-n
 }
 
-// place gives row k a place of n bytes, when there is room.
+// place gives row k a position for n bytes if there is space.
 func (sp *spans) place(k int, n, capacity int64) (at int64, ok bool) {
 	if sp.has(k, n) {
 		return sp.at[k], true

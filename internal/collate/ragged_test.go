@@ -74,8 +74,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// Rows that several goroutines put at the same time, in groups, some of them into
-// places that they had asked for, some twice, come out in their order.
+// Several goroutines put rows concurrently and in groups, some into requested positions and some twice. The rows end up
+// in order.
 func TestRowsPutByMany(t *testing.T) {
 	const rows = 400
 	l, err := New(rows, []Column{{Name: "a", DType: item.U8, Ragged: true, MaxRow: 3000, Capacity: 2 * rows * 1500}, {Name: "b", DType: item.U16, Ragged: true, MaxRow: 64, Capacity: 33 * rows}})

@@ -9,8 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// convert makes of the box of a picture one of pixels of another type, in
-// memory of its own.
+// convert returns the box of a picture as a new picture with another pixel type.
 func (d *Decoder) convert(p *picture, want item.PixelType, mask bool) (*picture, error) {
 	out := &picture{w: p.box.W, h: p.box.H, t: want, mirrored: p.mirrored}
 	out.box = out.whole()
@@ -160,7 +159,7 @@ func sample(src []byte, t item.DType, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 }
 
-// cutOff limits a number to those from 0 to top; what is none becomes 0.
+// cutOff limits a number to 0 to top; NaN becomes 0.
 func cutOff(v, top float32) float32 {
 	if !(v > 0) {
 		return 0

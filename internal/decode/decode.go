@@ -14,21 +14,21 @@ import (
 
 // Options of a Decoder. The zero value matches torchvision.
 type Options struct {
-	// ApplyOrientation turns images as their EXIF orientation says. Sizes and
-	// geometries then refer to the turned image.
+	// ApplyOrientation rotates images according to their EXIF orientation. Sizes and geometries then refer to the
+	// rotated image.
 	ApplyOrientation bool
 	// MaxPixels is the largest image that is decoded; 0 means cdec.MaxPixels.
 	MaxPixels int64
 }
 
-// Request asks for one image: Value, decoded to Pixels, cut, resized and flipped
-// as Geom says, written to Dst as Store says. Err is the result.
+// Request is one image to decode: Value is decoded to Pixels, cropped, resized and flipped by Geom, and written to Dst
+// in the format of Store. Err is the result.
 type Request struct {
 	Value driver.Value
 	// Pixels is the pixel type of the decoded image; the zero value is RGB of u8. Store.Channels equals its channels,
 	// or is 1 for the luma of RGB.
 	Pixels item.PixelType
-	// Raw is the element type of a value of driver.CodecRaw; 0 stands for u8.
+	// Raw is the element type of a value of driver.CodecRaw; 0 means u8.
 	Raw item.DType
 	// Mask reports that pixels are class numbers. They are decoded unchanged (indices of a palette, 16-bit gray) or
 	// refused. Pixels has one channel of u8 or u16, Geom.Filter is item.Nearest.
@@ -82,8 +82,7 @@ type Info struct {
 	Orientation int32
 }
 
-// Info reads the size of an image from what the source knows or from its
-// header.
+// Info returns the size of an image from the source's data or from its header.
 func (d *Decoder) Info(v driver.Value) (Info, error) {
 	info := Info{Width: v.Width, Height: v.Height, Orientation: 1}
 	known := v.Width > 0 && v.Height > 0
@@ -182,16 +181,14 @@ func (d *Decoder) runOne(job cdec.Job) error {
 	return jobs[0].Err
 }
 
-// RGB decodes an image as geom says to u8 RGB, HWC, in dst. dst needs
-// OutW*OutH*3 bytes.
+// RGB decodes an image with the geometry geom to u8 RGB, HWC, in dst. dst needs OutW*OutH*3 bytes.
 func (d *Decoder) RGB(v driver.Value, geom item.Geometry, dst []byte) error {
 	reqs := [1]Request{{Value: v, Geom: geom, Store: PlainRGB, Dst: dst}}
 	d.Run(reqs[:])
 	return reqs[0].Err
 }
 
-// Try decodes a whole image of w x h pixels, to see whether that works. dst has room
-// for TryBytes of it.
+// Try decodes a whole image of w x h pixels, to check that this works. dst needs TryBytes bytes.
 func (d *Decoder) Try(v driver.Value, dst []byte) error {
 	t := tryType(&v)
 	whole := item.Rect{W: v.Width, H: v.Height}
@@ -201,7 +198,7 @@ func (d *Decoder) Try(v driver.Value, dst []byte) error {
 	return reqs[0].Err
 }
 
-// TryBytes is the room that Try needs.
+// TryBytes returns the size of the memory that Try needs.
 func TryBytes(v *driver.Value) int64 {
 	return int64(v.Width) * int64(v.Height) * int64(tryType(v).Size())
 }
@@ -217,8 +214,7 @@ func tryType(v *driver.Value) item.PixelType {
 // PlainRGB stores pixels unchanged: u8 RGB, HWC.
 var PlainRGB = item.RGB.Plain()
 
-// StorePixels writes u8 RGB pixels (HWC) to dst as st says, after
-// augmentations.
+// StorePixels writes u8 RGB pixels (HWC) to dst in the format st, after augmentations.
 func (d *Decoder) StorePixels(rgb []byte, width, height int, st item.Store, dst []byte) error {
 	return d.c.StorePixels(rgb, width, height, st, dst)
 }

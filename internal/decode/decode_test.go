@@ -25,7 +25,7 @@ func newDecoder(t testing.TB, opt Options) *Decoder {
 	return d
 }
 
-// cut is the geometry that cuts out a box and changes nothing.
+// cut returns the geometry that crops a box without resizing.
 func cut(x, y, w, h int32) item.Geometry {
 	return item.Geometry{
 		Box: item.Rect{X: x, Y: y, W: w, H: h}, ResizeW: w, ResizeH: h,
@@ -89,8 +89,8 @@ func TestPixelsArePillows(t *testing.T) {
 	})
 }
 
-// TestGeometryOfAllFormats checks that a box of an image, resized, is that box
-// of its pixels, resized: the way through scratch memory loses nothing.
+// TestGeometryOfAllFormats checks that a resized box of an image equals the resized box of its pixels, so that the use
+// of scratch memory loses nothing.
 func TestGeometryOfAllFormats(t *testing.T) {
 	for _, turn := range []bool{false, true} {
 		d := newDecoder(t, Options{ApplyOrientation: turn})
@@ -192,8 +192,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestOrientationFromSource turns coefficients and raw pixels, which carry no
-// EXIF, by what the source knows, and expects what the JPEG with EXIF gives.
+// TestOrientationFromSource rotates coefficients and raw pixels, which have no EXIF, by the source's orientation. The
+// result must equal that of the JPEG with EXIF.
 func TestOrientationFromSource(t *testing.T) {
 	d, plain := newDecoder(t, Options{ApplyOrientation: true}), newDecoder(t, Options{})
 	encoder, err := cdec.NewDCTEncoder()

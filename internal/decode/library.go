@@ -41,9 +41,8 @@ func (d *Decoder) loadFile(r *Request, more int64) (*picture, error) {
 	return &out, nil
 }
 
-// loadLibrary decodes an image of the formats that Go libraries know: to RGB of
-// u8, or, where the request wants something else, to what comes nearest to the
-// file. A panic of a library on damaged input becomes an error.
+// loadLibrary decodes an image in a format of Go's libraries to RGB of u8. If the request needs another type, it
+// decodes to the closest type to the file. A panic of a library on damaged input becomes an error.
 func (d *Decoder) loadLibrary(r *Request, info *imagefile.Info, more int64) (p *picture, err error) {
 	src := imagefile.NormalGIF(r.Value.Bytes)
 	if err := d.checkPixels(info.Width, info.Height); err != nil {

@@ -33,9 +33,8 @@ func Memory(v driver.Value) (int64, error) {
 	return fileMemory(&info, len(v.Bytes), 3), nil
 }
 
-// SetMemory makes the decoder refuse images that take more than n bytes to decode,
-// with a *MemoryError; 0, as in the beginning, means that nothing is refused.
-// Buffers that are larger are not kept from image to image.
+// SetMemory makes the decoder refuse images that take more than n bytes to decode, with a *MemoryError. With 0, the
+// default, nothing is refused. Buffers larger than n are not kept for the next image.
 func (d *Decoder) SetMemory(n int64) {
 	d.memory = n
 	d.c.SetMaxMemory(n)
@@ -105,7 +104,7 @@ func (r *Request) pictureMemory(codec driver.Codec, orientation int32) int64 {
 	return n
 }
 
-// allow refuses what takes more memory than there is.
+// allow refuses needs above the memory limit.
 func (d *Decoder) allow(need int64, heap bool) error {
 	if d.memory > 0 && need > d.memory {
 		return &MemoryError{Need: need, Limit: d.memory, Heap: heap}
@@ -174,18 +173,17 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 	case driver.CodecGIF:
 		return out + 2*pixels + libraryMemory
 	case driver.CodecWebP:
-		// Y, U and V, alpha, which may be decoded as an image of its own, and what
-		// the library copies of the file.
+		// Y, U and V, alpha as a possible image of its own, and the library's copies of the file.
 		whole := (w + 16) * (h + 16)
 		if !info.Lossless {
 			return out + whole*5/2 + int64(n) + libraryMemory
 		}
 		return out + whole*9 + int64(n) + min(webpTrees*int64(n), webpTreesMax) + libraryMemory
 	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo:
-		// The values, where they do not stay where they are.
+		// The values, if they are copied.
 		return out + wide*int64(info.Channels)*pixels + libraryMemory
 	case driver.CodecJXL:
-		// libjxl decodes to floats, of all channels, and keeps the file.
+		// libjxl decodes all channels to floats and keeps the file.
 		return out + 2*int64(n) + (4*3+4*wide+4*int64(max(info.Channels, 3)))*pixels + 4<<20
 	case driver.CodecAVIF:
 		// Frames of AV1, of up to 12 bits, and their conversion.

@@ -113,8 +113,8 @@ func TestMemoryIsWhatDecodingTakes(t *testing.T) {
 	}
 }
 
-// An image is decoded with as much memory as Memory says, and refused with less,
-// by its header or, where the source has told a lie, by libjpeg.
+// An image is decoded with exactly the memory that Memory returns. With less it is refused because of its header, or by
+// libjpeg if the source has reported a wrong size.
 func TestMemoryIsALimit(t *testing.T) {
 	d := newDecoder(t, Options{})
 	for _, format := range hugeimagetest.Formats {

@@ -14,9 +14,8 @@ func (d *Decoder) orientation(v *driver.Value) int32 {
 	return Orientation(v)
 }
 
-// Orientation returns the EXIF orientation of an image, 1 for none: what the source
-// knows of it or, failing that, what the image's bytes say. Damage is reported by
-// the decoder.
+// Orientation returns the EXIF orientation of an image, 1 for none. It uses the source's value or, without one, the
+// image's bytes. Damage is reported by the decoder.
 func Orientation(v *driver.Value) int32 {
 	o := v.Orientation
 	if o == 0 && !headless(v.Codec) {

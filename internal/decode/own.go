@@ -35,9 +35,8 @@ func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefil
 	return nil
 }
 
-// loadPNM loads an image of Netpbm. Values are spread over the range of 8 or 16 bits as
-// Pillow does it, but for masks, which keep them. Those of colours that have 16 bits
-// are rounded where 8 are wanted.
+// loadPNM loads a Netpbm image. Values are scaled to the range of 8 or 16 bits as in Pillow, except for masks. Colours
+// of 16 bits are rounded if 8 bits are requested.
 func (d *Decoder) loadPNM(r *Request, info *imagefile.Info) (*picture, error) {
 	h, err := netpbm.Parse(r.Value.Bytes)
 	if err != nil {
@@ -165,8 +164,8 @@ func (d *Decoder) loadBMP(r *Request, info *imagefile.Info) (*picture, error) {
 	return p, libraryError(bmpimage.Read(r.Value.Bytes, l, r.Mask, p.pix))
 }
 
-// moveFlow has optical flow follow a geometry: what is scaled moves by as much more,
-// what is mirrored the other way.
+// moveFlow applies a geometry to the vectors of optical flow: scaling multiplies them, and mirroring reverses their
+// sign.
 func moveFlow(pix []byte, g *item.Geometry) {
 	scale := [2]float32{float32(g.ResizeW) / float32(g.Box.W), float32(g.ResizeH) / float32(g.Box.H)}
 	if g.FlipH {

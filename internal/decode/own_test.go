@@ -43,8 +43,8 @@ func f32(channels int32) item.PixelType { return item.PixelType{DType: item.F32,
 
 func value(b []byte, i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])) }
 
-// TestNumbersAreThoseOfTheFile decodes images to float32 and compares them with what
-// Pillow or tifffile read, and where they are whole numbers of 16 bits to those.
+// TestNumbersAreThoseOfTheFile decodes images to float32 and compares them with the values that Pillow or tifffile
+// read. 16-bit integers are also compared as such.
 func TestNumbersAreThoseOfTheFile(t *testing.T) {
 	d := newDecoder(t, Options{})
 	numbers(t, func(name string, src, want []byte, w, h, channels int32) {
@@ -151,7 +151,7 @@ func TestMasksOfOwnFormats(t *testing.T) {
 	}
 }
 
-// Files of which something is wrong are refused with what that is.
+// Broken files are refused with the reason.
 func TestBrokenOwnFormats(t *testing.T) {
 	d := newDecoder(t, Options{})
 	tiff, err := os.ReadFile("testdata/formats/float-lzw-3.tiff")

@@ -14,8 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// expected reads what a file of testdata/formats should give, nil when there is
-// no such file.
+// expected returns the expected pixels of a file in testdata/formats, nil if there is none.
 func expected(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/formats/" + name)

@@ -22,7 +22,7 @@ func yuvToRGB(dst []byte, y, u, v int32) {
 	dst[2] = clip8(y + u*33050>>8 - 17685)
 }
 
-// webpToRGB converts a decoded frame; dst has room for its pixels.
+// webpToRGB converts a decoded frame to RGB in dst.
 func webpToRGB(dst []byte, m *image.YCbCr) {
 	b := m.Rect
 	w, h := b.Dx(), b.Dy()

@@ -55,7 +55,7 @@ func TestAll(t *testing.T) {
 	if got, err, _ := read(s, 5, 5); err != nil || got != nil {
 		t.Error(got, err)
 	}
-	// A source that ends early must not look like a smaller one.
+	// A truncated source must not look like a smaller one.
 	s.gives = 3
 	if _, err, _ := read(s, 0, 5); err == nil || !strings.Contains(err.Error(), "ordered ended before record 3") {
 		t.Error(err)

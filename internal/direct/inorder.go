@@ -60,9 +60,8 @@ func All(ctx context.Context, src driver.Sequential, obj *Objects, from, to int6
 	return err
 }
 
-// inOrder reads the records of the group of a source that gives them in order: it
-// goes through the source once, from the first one of them to the last. That is
-// meant for few records, or for many that follow each other.
+// inOrder reads the records of the group from a source that yields them in order. It goes through the source once, from
+// the first of them to the last. That suits few records, or many consecutive ones.
 func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 	g, info := &r.g, src.Info()
 	var sorted []int // places in the group

@@ -49,7 +49,7 @@ type kept struct {
 	lend store.Lender // where there is no view, nil for none
 }
 
-// Begun is a read that the system has begun, of an object that is open for it.
+// Begun is a read in progress in the background, with its open object.
 type Begun struct {
 	f store.Object
 	h *kept // of one that stays open
@@ -118,7 +118,7 @@ func (o *Objects) Begin(ctx context.Context, object, off, n int64) (b Begun, ok 
 	return Begun{f, h}, ok && s.Start(off, n)
 }
 
-// ReadBegun is Read of what has begun.
+// ReadBegun completes a read that Begin started.
 func (o *Objects) ReadBegun(ctx context.Context, b Begun, object int64, p []byte, off int64) error {
 	if b.f != nil && ctx.Err() != nil { // nothing is read
 		if b.h == nil {
@@ -155,7 +155,7 @@ func (o *Objects) open(ctx context.Context, object int64) (f store.Object, h *ke
 	return f, h, err
 }
 
-// read reads of an object that is open, and closes it unless it stays open.
+// read reads from an open object, and closes it unless it stays open.
 func read(ctx context.Context, f store.Object, h *kept, p []byte, off int64) error {
 	if h != nil {
 		return h.read(ctx, p, off)
@@ -183,8 +183,8 @@ func (o *Objects) decorated(s store.Store) store.Store {
 	return d.(store.Store)
 }
 
-// keep makes f stay open, or the one that another goroutine has opened. It
-// returns nil when enough are open: f is then the caller's to close.
+// keep makes f stay open, or returns the object that another goroutine has opened. It returns nil if enough objects are
+// open; the caller then closes f.
 func (o *Objects) keep(object int64, f store.Object) *kept {
 	if uint64(object) >= uint64(len(o.table)) {
 		return nil
@@ -219,7 +219,7 @@ func (o *Objects) Place(e *driver.Extent) string {
 	return fmt.Sprintf("%s, bytes %d to %d", ob.Store.Path(ob.Entry.Name), e.Offset, e.Offset+e.Size)
 }
 
-// Close closes what is open. Bytes of Resident are invalid afterwards.
+// Close closes the open objects. Bytes of Resident are invalid afterwards.
 func (o *Objects) Close() error {
 	var first error
 	for _, h := range o.kept {

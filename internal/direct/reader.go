@@ -14,11 +14,9 @@ import (
 // can locate a record.
 const maxRounds = 16
 
-// Reader reads records of a source, one call at a time. It belongs to one
-// goroutine; several readers may share Objects.
+// Reader reads records of a source, one call at a time. It belongs to one goroutine. Several readers may share Objects.
 type Reader struct {
-	// Alloc gives memory for what is read, and Place says where values are
-	// wanted, as those of driver.Group do. Place may be nil.
+	// Alloc returns memory for values, and Place returns their destination, as in driver.Group. Place may be nil.
 	Alloc func(n int) ([]byte, error)
 	Place func(k, field int, n int64) []byte
 	// Want selects the fields, nil for all.
@@ -147,8 +145,8 @@ func LocateOnce(src driver.Source, g *driver.Group) (err error) {
 // locating is the number of records that Sizes locates together.
 const locating = 1024
 
-// Sizes locates all records of a source and calls each with how many bytes are read for
-// the wanted fields of a record. Want is nil for all fields.
+// Sizes locates all records of a source and calls each with the number of bytes of a record's selected fields. want is
+// nil for all fields.
 func Sizes(src driver.Source, want []bool, each func(id, size int64) error) error {
 	info := src.Info()
 	g := driver.Group{Want: want}
@@ -186,8 +184,8 @@ func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
 	return x.Learn(e, b)
 }
 
-// Unreadable is the error of a panic that comes from reading mapped memory, or nil.
-// Goroutines that read such memory have to ask for panics (debug.SetPanicOnFault).
+// Unreadable returns the error for a panic that comes from reading mapped memory, or nil. Goroutines that read such
+// memory must enable these panics (debug.SetPanicOnFault).
 func Unreadable(panicked any) error {
 	switch p := panicked.(type) {
 	case *cdec.Error:

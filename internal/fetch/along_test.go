@@ -15,14 +15,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// openAlong opens a Fetcher of what lies far away, with memory for a part of it.
+// openAlong opens a Fetcher for a remote store, with memory for a part of the data.
 func openAlong(d *disk, memory int64) *Fetcher {
 	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
 	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: 1 << 20, Far: true, Ahead: true, Budget: arena.NewBudget(2*memory + 1<<21)})
 }
 
-// busyServer takes work for each read and next to nothing for its bytes, one read after the
-// other.
+// busyServer simulates a server that needs time for each read and almost none for its bytes, one read after another.
 func busyServer(work time.Duration, rate float64) func(context.Context, int64, int64, int) error {
 	var mu sync.Mutex
 	free := time.Now() // from when on it is
@@ -279,8 +278,7 @@ func TestReadsAlongWithinItsTurn(t *testing.T) {
 	})
 }
 
-// Whether reading along pays is found out by what comes with it and without it, and again
-// later.
+// The benefit of reading along is measured with it and without it, and again later.
 func TestAlong(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -141,8 +141,7 @@ func TestWhatBeginsIsGivenUp(t *testing.T) {
 	})
 }
 
-// As many reads are out as pay also where most of them begin together, and those that end
-// together make room for as many.
+// The depth grows as usual if most reads begin together, and reads that end together make way for as many.
 func TestDepthGrowsWhereReadsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 40000

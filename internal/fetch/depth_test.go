@@ -17,8 +17,7 @@ func (l link) step(depth int, size int64) (step, took time.Duration) {
 	return step, step * time.Duration(depth)
 }
 
-// run lets a depth see reads of size for counts counts, and returns how many of those ended
-// with more reads to try.
+// run feeds reads of size to a depth for counts counts, and returns how many counts ended with an increased depth.
 func (l link) run(d *depth, now *time.Time, counts int, size int64) (tries int) {
 	for range counts {
 		was := d.now

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 )
 
-// openFar opens a Fetcher of what lies far away.
+// openFar opens a Fetcher for a remote store.
 func openFar(d *disk, exact bool) *Fetcher {
 	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Far: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
 }
@@ -127,8 +127,7 @@ func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
 	return ends
 }
 
-// The end of an epoch does not share the link with what is read ahead for the next one, and
-// the link does not stand still between them.
+// The end of an epoch does not share the link with reads ahead for the next one, and the link is not idle between them.
 func TestEpochsShareNoLink(t *testing.T) {
 	const way, rate = 10 * time.Millisecond, 100e6
 	for _, size := range []int64{112 << 10, 8 << 20} {
@@ -259,8 +258,7 @@ func TestFirstBatchThatIsLate(t *testing.T) {
 	})
 }
 
-// A read of many bytes that shares a full link with others takes longer than they do, and is
-// not late.
+// A large read on a full shared link takes longer than the others, and is not late.
 func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records, size = 16384, 64 << 10
@@ -314,8 +312,8 @@ func TestNextEpochPassesWhatIsLate(t *testing.T) {
 			}
 			return link(ctx, object, off, n)
 		}
-		// All of the second epoch but the same record, which is not late there, can be there before
-		// the first one's end.
+		// All of the second epoch can be ready before the end of the first one, except the same record, which is not
+		// late there.
 		if ends := epochs(t, d, records); ends[1] > late {
 			t.Errorf("the next epoch was there after %v, what is late came after %v", ends[1], ends[0])
 		}
@@ -378,7 +376,7 @@ func TestExact(t *testing.T) {
 		even = append(even, id)
 	}
 	for _, exact := range []bool{false, true} {
-		// A machine that stands still for a while would make reads late, which are then read twice.
+		// If the machine pauses for a while, reads look late and are read twice.
 		synctest.Test(t, func(t *testing.T) {
 			d := newDisk(records, size, records)
 			f := openFar(d, exact)

@@ -310,8 +310,7 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 	}
 }
 
-// A store that takes 20 ms for each read gets as many at a time as it takes to
-// be as fast as its workers.
+// A store with 20 ms per read gets enough concurrent reads to be as fast as its workers.
 func TestDepthGrowsWhereReadsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(20_000, 4000, 1000)
@@ -321,7 +320,7 @@ func TestDepthGrowsWhereReadsWait(t *testing.T) {
 		drive(t, d, f, shuffled(20_000, 3), 8, func(u *Unit) { time.Sleep(4 * time.Millisecond); check(t, d, u) })
 		took := time.Since(start) // of the test's own clock
 		f.Close()
-		// The worker alone takes 10 s; 8 reads at a time would take 50 s.
+		// The worker alone takes 10 s; 8 concurrent reads would take 50 s.
 		if took > 11*time.Second {
 			t.Errorf("it took %v of at least 10 s, with up to %d reads at a time", took, d.most)
 		}

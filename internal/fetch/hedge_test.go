@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// reads measures how long it takes until what is asked for has come: from its first
-// read on, whichever of its reads answers first.
+// reads measures the time from the first read of each request until the first answer.
 type reads struct {
 	mu    sync.Mutex
 	began map[[2]int64]time.Time
@@ -20,7 +19,7 @@ type reads struct {
 	rng   *rand.Rand
 }
 
-// watch has each read of d take a time, and one in share of them longer.
+// watch gives each read of d a usual time, and one in share reads a longer time.
 func watch(d *disk, usual, spread, late time.Duration, share int) *reads {
 	r := &reads{began: map[[2]int64]time.Time{}, took: map[[2]int64]time.Duration{}, rng: rand.New(rand.NewPCG(5, 5))}
 	d.read = func(ctx context.Context, object, off int64, _ int) error {
@@ -139,7 +138,7 @@ func TestAllLateAnswers(t *testing.T) {
 	})
 }
 
-// When a read of many bytes is late depends on what its bytes take, and only on that.
+// The time after which a large read is late depends only on the usual time for its bytes.
 func TestLateOfManyBytes(t *testing.T) {
 	const n = 100 << 10
 	for name, c := range map[string]struct {

@@ -15,10 +15,9 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-// Client is the trainer's end of a connection, for what in Go takes batches from
-// an engine: the benchmarks, the probe, and the tests of this package. Python's is
-// python/src/stoker/_connection.py. It belongs to one goroutine; only Interrupt
-// may be called from others.
+// Client is the trainer's end of a connection, for Go code that takes batches from an engine: the benchmarks, the
+// probe, and the tests of this package. Python's client is python/src/stoker/_connection.py. It belongs to one
+// goroutine; only Interrupt may be called from others.
 type Client struct {
 	// Description is the engine's description of the open pipeline.
 	Description Description
@@ -27,7 +26,7 @@ type Client struct {
 	buf  []byte
 	rest []byte // of the last packet
 	out  []byte
-	// queue holds messages that came while another one was waited for.
+	// queue has messages that came during the wait for another one.
 	queue   []Message
 	ready   Ready
 	ring    []byte
@@ -100,7 +99,7 @@ func Pair() (c *Client, engine int, err error) {
 	return NewClient(conn), fds[1], nil
 }
 
-// NewClient makes a client of a connection, which it takes over.
+// NewClient returns a client that owns the connection.
 func NewClient(conn *net.UnixConn) *Client {
 	return &Client{conn: conn, buf: make([]byte, MaxMessage)}
 }
@@ -114,8 +113,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Interrupt ends the connection, from any goroutine: what waits for the engine
-// fails.
+// Interrupt closes the connection, from any goroutine. Pending calls fail.
 func (c *Client) Interrupt() { c.conn.Close() }
 
 // Send sends a message.
@@ -189,7 +187,7 @@ func (c *Client) Open(config []byte, timeout time.Duration) error {
 	return fmt.Errorf("the engine answers %v to OPEN", m.Type())
 }
 
-// begin takes over what came with READY.
+// begin processes the descriptors that came with READY.
 func (c *Client) begin(ready Ready, fds []int) error {
 	if len(fds) != 2 || ready.InfoSize > MaxConfig {
 		return fmt.Errorf("the engine sends %d descriptors and a description of %d bytes", len(fds), ready.InfoSize)
@@ -213,8 +211,7 @@ func (c *Client) begin(ready Ready, fds []int) error {
 	return nil
 }
 
-// Start begins the stream at a position; batches that are under way are passed
-// over.
+// Start starts the stream at a position; batches under way are skipped.
 func (c *Client) Start(epoch, row int64) error {
 	c.gen++
 	return c.Send(Start{Gen: c.gen, Epoch: epoch, Row: row})
@@ -296,7 +293,7 @@ func (c *Client) Stats() (pipeline.Stats, error) {
 				return s, json.Unmarshal(m.JSON, &s)
 			}
 		default:
-			// Batches come at any time, but no more of them than there are slots.
+			// Batches may come at any time, but no more than there are slots.
 			if len(c.queue) > 2*MaxSlots {
 				return s, fmt.Errorf("the engine sends %d messages and no answer to STATS", len(c.queue))
 			}

@@ -19,8 +19,8 @@ func packets(list ...[]byte) []byte {
 	return b
 }
 
-// FuzzSession sends whatever it likes to a session that lives: the session ends
-// when its client does, each slot goes back once, and the pipeline is closed.
+// FuzzSession sends arbitrary packets to a live session. The session ends when its client does, each slot is released
+// once, and the pipeline is closed.
 func FuzzSession(f *testing.F) {
 	open := Open{Config: []byte(`{"source":"x"}`)}.Append(nil)
 	start := Start{Gen: 1}.Append(nil)

@@ -21,13 +21,13 @@ type array struct {
 	Ragged   bool   `json:"ragged,omitempty"`
 	Offsets  *int64 `json:"offsets,omitempty"`
 	Capacity *int64 `json:"capacity,omitempty"`
-	// Of padded arrays, and of what says something about them.
+	// The next fields describe padded arrays and the arrays of their lengths and masks.
 	Padded   bool   `json:"padded,omitempty"`
 	LengthAt *int64 `json:"length_at,omitempty"`
 	Of       string `json:"of,omitempty"`
 }
 
-// infoJSON describes an open pipeline as docs/reference/protocol.md says.
+// infoJSON returns the description of an open pipeline, as in docs/reference/protocol.md.
 func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 	arrays := make([]array, len(info.Arrays))
 	for i, a := range info.Arrays {
@@ -68,7 +68,7 @@ func statsJSON(p Pipeline) []byte {
 	return out
 }
 
-// badReport names the records that an epoch went without.
+// badReport returns the names of the records that were skipped in an epoch.
 func badReport(ev *pipeline.Event) string {
 	if ev.Skipped == 0 {
 		return ""

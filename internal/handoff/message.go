@@ -12,8 +12,7 @@ import (
 // every message; each side refuses any other.
 const Version = 3
 
-// Limits that both sides keep, so that no length in a message can ask for
-// more memory than this.
+// Limits for both sides, so that no length in a message can request more memory than this.
 const (
 	// MaxMessage is the size of the largest packet, and so of the largest
 	// message, in bytes.
@@ -71,8 +70,7 @@ type Code uint16
 
 // The codes of ERROR. The numbers are part of docs/reference/protocol.md.
 const (
-	// CodeProtocol: the peer sent what this side cannot accept; the
-	// connection ends.
+	// CodeProtocol: the peer sent an invalid message; the connection ends.
 	CodeProtocol Code = 1
 	// CodeConfig: the configuration or the source was refused at OPEN; the
 	// connection ends.
@@ -97,7 +95,7 @@ type Message interface {
 	Append(dst []byte) []byte
 }
 
-// Open is the first message of a connection, from the client: what to load.
+// Open is the client's first message, with the configuration.
 type Open struct {
 	// Config is the JSON configuration, or empty if the configuration is in the file descriptor of the message.
 	Config []byte
@@ -106,8 +104,7 @@ type Open struct {
 	FileSize uint32
 }
 
-// Ready answers Open. With it come two descriptors: the ring, and a file of
-// InfoSize bytes that holds the JSON description.
+// Ready answers Open. Two descriptors come with it: the ring, and a file of InfoSize bytes with the JSON description.
 type Ready struct {
 	InfoSize   uint32
 	Slots      uint32
@@ -137,8 +134,8 @@ type Batch struct {
 type EpochEnd struct {
 	Gen   uint32
 	Epoch int64
-	// Skipped counts the records that were replaced because they could not
-	// be read; Report names them for a person, as far as it has room.
+	// Skipped counts the records that were replaced because they could not be read. Report names as many of them as
+	// fit, for a person.
 	Skipped int64
 	Report  string
 }
@@ -158,8 +155,7 @@ type Error struct {
 	Name, Reason, Hint string
 }
 
-// Stats asks for statistics when it comes from the client, and carries them
-// as JSON when it comes from the engine.
+// Stats requests statistics if it comes from the client, and has them as JSON if it comes from the engine.
 type Stats struct {
 	Request uint32
 	JSON    []byte
@@ -210,7 +206,7 @@ func (Close) Type() Type { return TypeClose }
 
 var le = binary.LittleEndian
 
-// begin adds a header whose size is filled in by finish.
+// begin appends a header; finish sets its size.
 func begin(dst []byte, t Type) []byte {
 	return append(dst, byte(t), Version, 0, 0, 0, 0, 0, 0)
 }
@@ -350,8 +346,7 @@ func (m Close) Append(dst []byte) []byte {
 	return finish(begin(dst, TypeClose), start)
 }
 
-// clip shortens a text to what a message has room for, between two
-// characters.
+// clip shortens a text to the size limit of a message, between two characters.
 func clip(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -363,7 +358,7 @@ func clip(s string) string {
 	return s[:n] + "..."
 }
 
-// errProtocol marks what a peer may not send.
+// errProtocol marks messages that a peer may not send.
 var errProtocol = errors.New("protocol error")
 
 func protocolErrorf(format string, args ...any) error {

@@ -38,7 +38,7 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	gen := trainer.gen
-	// An order of a stream that was left means nothing, even one that cannot be.
+	// An order for an old stream is ignored, even an invalid one.
 	send(Order{Gen: gen + 1, Records: []int64{99}}, Order{Gen: gen, Records: []int64{3, 3}}, Order{Gen: gen, Whole: true, Records: []int64{8}},
 		Order{Gen: gen, Whole: true, Records: []int64{0}})
 	var rows []uint32

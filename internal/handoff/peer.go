@@ -28,8 +28,7 @@ func withPeer(ctx context.Context, conn *net.UnixConn) context.Context {
 	return context.WithValue(ctx, peerKey{}, pid)
 }
 
-// PeerPID returns the process that a pipeline is opened for, inside
-// Options.Open; 0 when the system does not say.
+// PeerPID returns the process that opens a pipeline, inside Options.Open; 0 if the system does not report it.
 func PeerPID(ctx context.Context) int {
 	pid, _ := ctx.Value(peerKey{}).(int)
 	return pid

@@ -100,7 +100,7 @@ func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 		return nil, nil, fmt.Errorf("making socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	// Not a rename, which would replace a socket that has come since.
+	// A rename would replace a socket that was created meanwhile.
 	place := func() error { return unix.Link(hidden, path) }
 	if err = place(); errors.Is(err, unix.EEXIST) {
 		err = locked(dir, func() error {

@@ -84,8 +84,7 @@ func TestListenTogether(t *testing.T) {
 	}
 }
 
-// The same where the socket of a server that was killed is left, and one that ends
-// at that moment.
+// The same if the socket of a killed server is left, and that of a server that exits at that moment.
 func TestListenTogetherOverStale(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

@@ -25,7 +25,7 @@ type Pipeline interface {
 	Info() pipeline.Info
 	Ring() *arena.Ring
 	Start(pos item.Position) (gen uint64)
-	// NewGiven is an order for StartGiven where the client gives it, nil elsewhere.
+	// NewGiven returns an order for StartGiven if the client gives the order, otherwise nil.
 	NewGiven(pos item.Position) *pipeline.Given
 	StartGiven(pos item.Position, given *pipeline.Given) (gen uint64)
 	Next(ctx context.Context) (pipeline.Event, error)
@@ -38,12 +38,12 @@ type Pipeline interface {
 
 // Options are the options that sessions share.
 type Options struct {
-	// Open makes the pipeline that a client asks for with a JSON
-	// configuration. It gives up when ctx is done; PeerPID(ctx) is the client.
+	// Open opens the pipeline for a client's JSON configuration. It gives up when ctx is done; PeerPID(ctx) is the
+	// client.
 	Open func(ctx context.Context, config []byte) (Pipeline, error)
 	// EngineVersion is reported to clients.
 	EngineVersion string
-	// Log receives what a person who runs a server wants to see.
+	// Log receives messages for the operator of a server.
 	Log *slog.Logger
 	// OpenTimeout is the time that a client has to send its OPEN; 0 means 30 s.
 	OpenTimeout time.Duration
@@ -60,7 +60,7 @@ type Session struct {
 	// sender's wait for a batch of the stream before it.
 	pending   *Start
 	interrupt context.CancelFunc
-	// given is the order of the stream that was started last, where the client gives it.
+	// given is the order of the last started stream, if the client gives it.
 	given *pipeline.Given
 	// leases has the lease of each slot that the client holds, 0 for others.
 	leases    []uint64
@@ -70,7 +70,7 @@ type Session struct {
 	gen    uint32 // of the last START; the reader's
 }
 
-// NewSession takes over conn, a SOCK_SEQPACKET connection.
+// NewSession returns a session that owns conn, a SOCK_SEQPACKET connection.
 func NewSession(conn *net.UnixConn, opt Options) *Session {
 	if opt.OpenTimeout == 0 {
 		opt.OpenTimeout = 30 * time.Second
@@ -81,14 +81,12 @@ func NewSession(conn *net.UnixConn, opt Options) *Session {
 	return &Session{opt: opt, conn: conn, gone: make(chan struct{}), startc: make(chan struct{}, 1)}
 }
 
-// Gone is closed as soon as the client has closed the connection or died, or
-// the session has ended for another reason. Run may still be waiting for a
-// read that does not come back.
+// Gone is closed as soon as the client has closed the connection or exited, or the session has ended for another
+// reason. Run may still be waiting for a read that does not return.
 func (s *Session) Gone() <-chan struct{} { return s.gone }
 
-// Run serves the client until it leaves or ctx is done, and returns when
-// nothing of the session is running any more. The error is nil when the
-// client left in order.
+// Run serves the client until it leaves or ctx is done, and returns when no goroutine of the session is running. The
+// error is nil if the client left properly.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -158,7 +156,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// errFault marks what is wrong with the engine, not with what it was asked for.
+// errFault marks faults of the engine, as opposed to invalid requests.
 var errFault = errors.New("fault in the engine")
 
 // open opens the pipeline; a panic in there concerns this client alone.
@@ -214,8 +212,8 @@ func (s *Session) readOpen() ([]byte, error) {
 	return readFile(fds[0], int(open.FileSize))
 }
 
-// readFile reads size bytes from the start of a memfd. The descriptor comes
-// from outside: anything that can block, such as a pipe, is refused.
+// readFile reads size bytes from the start of a memfd. The descriptor is untrusted: any file that can block, such as a
+// pipe, is refused.
 func readFile(fd, size int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -299,8 +297,8 @@ func (s *Session) handle(m Message, p Pipeline) error {
 		if !known {
 			return protocolErrorf("RELEASE of slot %d under lease %d, which there was not", m.Slot, m.Lease)
 		}
-		// A client that was interrupted may say it twice; leases are never used
-		// again, so that the second time means nothing.
+		// An interrupted client may release a lease twice. Leases are never reused, so the second release has no
+		// effect.
 		if out {
 			p.Release(int(m.Slot))
 		}
@@ -472,7 +470,7 @@ func (d *sender) stream(ctx context.Context, start Start, given *pipeline.Given)
 	}
 }
 
-// flush sends what was collected.
+// flush sends the collected messages.
 func (d *sender) flush() error {
 	if len(d.buf) == 0 {
 		return nil

@@ -101,7 +101,7 @@ func (p *fakePipeline) Next(ctx context.Context) (pipeline.Event, error) {
 	}
 }
 
-// Poll gives what Next would without a slot to wait for, as a pipeline does.
+// Poll returns the result of Next without waiting for a slot, like a pipeline.
 func (p *fakePipeline) Poll() (pipeline.Event, error, bool) {
 	if p.stuck != nil || len(p.free) == 0 {
 		return pipeline.Event{}, nil, false
@@ -286,8 +286,7 @@ func TestBatchesAndEpochs(t *testing.T) {
 	}
 }
 
-// Leases make a release that comes twice harmless, also when the slot has
-// been handed over again in between.
+// Leases make a repeated release harmless, also if the slot has been handed over again in between.
 func TestReleaseTwice(t *testing.T) {
 	c := opened(t, newFake(t))
 	c.send(Start{Gen: 1})
@@ -309,8 +308,7 @@ func TestReleaseTwice(t *testing.T) {
 	}
 }
 
-// The client holds every slot and starts again: what comes after is of the
-// new generation once slots are free.
+// The client has every slot and restarts: later batches have the new generation once slots are free.
 func TestRestartWhileWaitingForSlots(t *testing.T) {
 	c := opened(t, newFake(t))
 	c.send(Start{Gen: 1})

@@ -10,8 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cache"
 )
 
-// Main is a TestMain: it runs the tests with a cache of their own and looks for
-// goroutines that are left over.
+// Main is a TestMain: it runs the tests with a separate cache and checks for leaked goroutines.
 func Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "stoker-cache-")
 	if err != nil {
