@@ -13,13 +13,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// What is appended to a finished pack is written like pieces of one, with numbers
-// behind those that are there. The manifest of the pack is replaced last of all, so
-// that readers have all of it or nothing, and those that have the old one keep it:
-// no shard changes.
+// Records appended to a finished pack are written like the pieces of a pack, with higher numbers than the existing
+// shards. The manifest is replaced last, so readers see all of the new records or none. A reader with the old
+// manifest keeps working, because no shard changes.
 
-// nextPiece is the first number of a piece that stands behind the names of all shards
-// of the pack: other tools read shards in the order of their names.
+// nextPiece returns the first piece number that sorts after the names of all shards of the pack. Other tools read
+// shards in the order of their names.
 func (m *Manifest) nextPiece() int {
 	next := 0
 	for i := range m.Shards {
@@ -33,7 +32,7 @@ func (m *Manifest) nextPiece() int {
 	return next
 }
 
-// holds says that the pack has a source already.
+// holds reports whether the pack already contains the source.
 func (m *Manifest) holds(s *Source) bool {
 	return m.Source.Fingerprint == s.Fingerprint || slices.ContainsFunc(m.Appended, func(a Appended) bool { return a.Source.Fingerprint == s.Fingerprint })
 }
@@ -121,8 +120,8 @@ func addTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Op
 	return &Summary{Manifest: sum.Manifest, Resumed: sum.Resumed}, nil
 }
 
-// into makes an input of a pack that is there: its fields are those of the pack, in
-// whose classes new names stand behind the old ones.
+// into prepares the input for appending to an existing pack. The fields are those of the pack, and new class names
+// follow the old ones.
 func (in *sourceInput) into(m *Manifest, pack string) error {
 	differs := func(format string, a ...any) error {
 		return fmt.Errorf("%s cannot be appended to %s: %s", in.info.URL, pack, fmt.Sprintf(format, a...))
@@ -182,8 +181,8 @@ func (f *Field) typeText() string {
 	return s
 }
 
-// mergeClasses are the classes old with the new ones of add behind them, and for each
-// of add its number in them, nil when all have theirs.
+// mergeClasses returns the classes old followed by the new ones of add, and the merged number of each class of add.
+// The numbers are nil if no class changes its number.
 func mergeClasses(old, add []string) (all []string, renumber []int64) {
 	place := make(map[string]int64, len(old))
 	for i, name := range old {
@@ -236,8 +235,7 @@ func (in *sourceInput) renumbered(field int, v *driver.Value) (*driver.Value, er
 	return &w, err
 }
 
-// commitAppended makes the pieces names, that were written behind the finished pack
-// in st, a part of it.
+// commitAppended adds the pieces that were appended to the finished pack in st to its manifest.
 func commitAppended(ctx context.Context, st store.WriteStore, f found, parts int) (*Manifest, error) {
 	names := f.names
 	m, done, err := changing(ctx, st)
@@ -300,8 +298,7 @@ func commitAppended(ctx context.Context, st store.WriteStore, f found, parts int
 	return committed(ctx, st, m, f)
 }
 
-// take adds a piece to the pack. First says that it is the first one of what is
-// appended.
+// take adds a piece to the pack. first is true for the first appended piece.
 func (m *Manifest) take(p *Manifest, first bool) error {
 	if p.Paths != m.Paths {
 		return errors.New("one of them has paths")

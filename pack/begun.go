@@ -10,13 +10,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Begun says how far a pack is that may have been begun.
+// Begun describes the progress of a pack that may be unfinished.
 type Begun struct {
 	// Whole is the manifest of a finished one, nil without.
 	Whole *Manifest
 	// Pieces are the numbers of the pieces that are finished, and not part of it yet.
 	Pieces []int
-	// Some says that there is anything of a pack at all.
+	// Some reports whether the folder has any part of a pack.
 	Some bool
 }
 
@@ -48,8 +48,8 @@ func LookAt(ctx context.Context, dir string) (*Begun, error) {
 	return b, nil
 }
 
-// Clear removes all there is of a pack in dir, the manifest first: what is left when it is
-// interrupted is no pack. Other files stay.
+// Clear removes all files of a pack in dir, the manifest first. After an interruption, the remaining files are not a
+// pack. Other files stay.
 func Clear(ctx context.Context, dir string) error {
 	st, err := stores.OpenWrite(ctx, dir)
 	if err != nil {

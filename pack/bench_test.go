@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// BenchmarkFirstEpoch reads and decodes the images of a pack from memory, in a random order: in the first epoch each
-// value is compared with its checksum, in later ones it is not.
+// BenchmarkFirstEpoch reads and decodes the images of a pack from memory, in a random order. The first epoch compares
+// each value with its checksum, later epochs do not.
 //
 //	go test ./pack -run '^$' -bench FirstEpoch -count 10
 func BenchmarkFirstEpoch(b *testing.B) {

@@ -91,7 +91,7 @@ func float32s(b []byte) (out []float32) {
 	return out
 }
 
-// A manifest that says what cannot be of boxes is refused.
+// A manifest with impossible properties of boxes is refused.
 func TestBoxesOfManifest(t *testing.T) {
 	good := []Field{
 		{Name: "boxes", Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: driver.XYXY},

@@ -50,8 +50,7 @@ func mustCheck(t *testing.T, dir string) *Manifest {
 	return rep.Manifest
 }
 
-// What is appended stands behind what is there, with the numbers of the classes of the
-// pack; an open reader keeps what it had.
+// Appended records follow the existing ones and use the class numbers of the pack. An open reader keeps its contents.
 func TestAppend(t *testing.T) {
 	a, b := folderOf(t, 60, 0, "cat", "eel"), folderOf(t, 50, 60, "ant", "cat", "dog")
 	dst := filepath.Join(t.TempDir(), "p")
@@ -89,7 +88,7 @@ func TestAppend(t *testing.T) {
 	if s := mustWrite(t, b, dst, appending(small(ImagesKeep))); !s.Unchanged || s.Manifest.Records != 110 {
 		t.Error("it is appended twice")
 	}
-	// A pack can be appended, too.
+	// A pack can also be appended.
 	if s := must(WriteSource(t.Context(), must(Open(t.Context(), other, nil)), dst, &Options{Append: true})); s.Manifest.Records != 160 {
 		t.Errorf("%d records", s.Manifest.Records)
 	}
@@ -189,8 +188,7 @@ func TestMergeClasses(t *testing.T) {
 	}
 }
 
-// Whatever is removed in whatever steps, the records that are left are those, as
-// every way of reading says; and compacting changes none of them.
+// After any removals, every way of reading returns the remaining records. Compacting changes none of them.
 func TestRemove(t *testing.T) {
 	src := testFolder(t, 300)
 	dst := filepath.Join(t.TempDir(), "p")
@@ -345,7 +343,7 @@ func TestCompactDamage(t *testing.T) {
 	}
 }
 
-// What an interrupted compaction leaves does no harm and is gone with the next one.
+// An interrupted compaction does no harm, and the next one deletes its files.
 func TestCompactStray(t *testing.T) {
 	dst := filepath.Join(t.TempDir(), "p")
 	mustWrite(t, testFolder(t, 30), dst, small(ImagesKeep))
@@ -391,7 +389,7 @@ func TestRowSet(t *testing.T) {
 	}
 }
 
-// What a manifest says of removed rows is not believed.
+// The removed rows of a manifest are validated.
 func TestRemovedChecked(t *testing.T) {
 	for _, c := range []Chunk{
 		{Rows: 10, Removed: []int64{1}}, {Rows: 10, Removed: []int64{-1, 2}}, {Rows: 10, Removed: []int64{4, 0}}, {Rows: 10, Removed: []int64{8, 3}},

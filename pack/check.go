@@ -12,11 +12,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// soundPiece is how many samples of a recording are decoded at a time, in all channels.
+// soundPiece is the number of samples of a recording that are decoded at a time, over all channels.
 const soundPiece = 2 << 20
 
-// checkValue reports what is wrong with a value of a source before it is stored. By default that is
-// what its header says. Images and masks are checked as they are encoded.
+// checkValue checks a value of a source before it is stored and returns the problem. By default it checks only the
+// header. Images and masks are checked during encoding.
 func (w *worker) checkValue(ctx context.Context, src *driver.Value, f *Field) error {
 	all := w.opt.Check == CheckDecode
 	var err error
@@ -55,7 +55,7 @@ func (e *encoder) trySound(b []byte, all bool) error {
 	return nil
 }
 
-// soundFrames is how many samples of a channel are decoded at a time.
+// soundFrames returns the number of samples per channel that are decoded at a time.
 func soundFrames(info *audio.Info) int64 {
 	return min(max(soundPiece/int64(info.Channels), 1), info.Frames)
 }

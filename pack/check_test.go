@@ -51,8 +51,8 @@ func unknownWAV() []byte {
 	return b
 }
 
-// Recordings whose header cannot be read are left out and listed. Those that are damaged behind it
-// are found with CheckDecode, and later by Verify, which does not call the pack damaged for them.
+// Recordings with an unreadable header are left out and listed. CheckDecode also finds damage after the header.
+// Verify finds it later, but does not call the pack damaged.
 func TestPackSound(t *testing.T) {
 	flac := bytes.Clone(sound(t, "stereo16.flac"))
 	for i := len(flac) / 2; i < len(flac)/2+20; i++ {
@@ -103,7 +103,7 @@ func TestTrySound(t *testing.T) {
 	}
 }
 
-// JPEGs of kinds that the decoder does not read are left out also if they are kept as they are.
+// JPEGs of a kind that the decoder does not support are left out, even if they are only kept.
 func TestPackRareJPEG(t *testing.T) {
 	b := testJPEG(t, 1, 40, 30)
 	rare := bytes.Clone(b)
@@ -120,7 +120,7 @@ func TestPackRareJPEG(t *testing.T) {
 	}
 }
 
-// CheckDecode decodes clips, too.
+// CheckDecode also decodes clips.
 func TestPackClips(t *testing.T) {
 	w, err := newWorker(&Options{Check: CheckDecode})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// value is a field of a record as it is stored, on its way into a chunk.
+// value is the stored form of a field of a record, on its way into a chunk.
 type value struct {
 	driver.Value
 	depth int32 // bits per channel of an image
@@ -21,9 +21,9 @@ type value struct {
 	// fromW and fromH are the size of an image or mask before it was resized, 0 when it was
 	// not made into pixels.
 	fromW, fromH int32
-	// notDCT says why a JPEG was kept where dct was asked for.
+	// notDCT is the reason why a JPEG was kept although dct was requested.
 	notDCT string
-	// What was counted of the elements, and the pixels of each class of a mask.
+	// Statistics of the elements, and the number of pixels of each class of a mask.
 	ints    *driver.IntStats
 	floats  *driver.FloatStats
 	classes map[int64]int64
@@ -43,7 +43,7 @@ type record struct {
 	values []value
 }
 
-// bytes is what the record takes of a chunk, as far as it varies.
+// bytes returns the size of the record in a chunk, without the parts of fixed size.
 func (r *record) bytes() int64 {
 	n := int64(len(r.path))
 	for i := range r.values {
@@ -53,19 +53,18 @@ func (r *record) bytes() int64 {
 	return n
 }
 
-// maxChunkRows bounds a chunk beside its size in bytes.
+// maxChunkRows limits a chunk in addition to its size in bytes.
 const maxChunkRows = 1 << 16
 
-// Values of up to inlineBytes per record lie in the head of a chunk, so that they
-// are read with it and kept, as long as the head stays small beside the rest.
+// Values of up to inlineBytes per record are stored in the head of a chunk, so they are read and cached with it. This
+// holds while the head is small compared with the rest.
 const (
 	inlineBytes = 64
 	inlineShare = 16
 )
 
-// chunkBuilder collects records until a chunk is full. Where a chunk ends
-// depends on its own records alone, so that an interrupted run goes on at any
-// chunk with the same result.
+// chunkBuilder collects records until a chunk is full. The end of a chunk depends only on its own records, so an
+// interrupted run can resume at any chunk with the same result.
 type chunkBuilder struct {
 	sch    *schema
 	data   []arrowipc.LeafData
@@ -164,7 +163,7 @@ func (b *chunkBuilder) put(i int, l *leaf, f *Field, v *value) {
 // valueSum is the checksum of a value: the lower half of its XXH3-64.
 func valueSum(b []byte) uint32 { return uint32(xxh3.Hash(b)) }
 
-// bytes appends a value to a leaf, counted in its offsets where it has them.
+// bytes appends a value to a leaf and updates the offsets if the leaf has them.
 func (b *chunkBuilder) bytes(i int, p []byte) {
 	d, l := &b.data[i], &b.sch.leaves[i]
 	d.Values = append(d.Values, p...)

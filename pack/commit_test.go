@@ -37,8 +37,8 @@ func (s *faulty) Remove(ctx context.Context, name string) error {
 	return s.Store.Remove(ctx, name)
 }
 
-// A commit that ends too early leaves the pieces or a whole pack, says which, and the next
-// one goes on from there.
+// A commit that stops early leaves the pieces or a whole pack and reports which. The next commit continues from
+// there.
 func TestCommitInterrupted(t *testing.T) {
 	const parts = 5 // of which two have nothing
 	src := testFolder(t, 3)

@@ -14,30 +14,29 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// compactEvery is how often the manifest follows the shards that are written anew. An
-// interrupted run has lost no more than that.
+// compactEvery is the interval at which the manifest is updated with rewritten shards. An interrupted run loses at
+// most this much work.
 const compactEvery = 10 * time.Second
 
 // CompactOptions change what Compact does. Nil means the defaults.
 type CompactOptions struct {
-	// Progress, when set, is told of the records of every chunk that is written anew.
+	// Progress, if set, is called with the records of every rewritten chunk.
 	Progress func(records, bytes int64)
 }
 
-// Compacted says what Compact did.
+// Compacted is the result of Compact.
 type Compacted struct {
 	Manifest *Manifest
-	// Shards were written anew or left out, Freed bytes of them are gone. Stray are
-	// files that were deleted since they belong to nothing.
+	// Shards is the number of rewritten or deleted shards, Freed the number of bytes freed. Stray is the number of
+	// deleted files that belonged to nothing.
 	Shards int
 	Freed  int64
 	Stray  []string
 }
 
-// Compact frees what removed records take in the pack in the folder dir: shards with
-// such records are written anew without them, and the old ones deleted. Records, their
-// order and all values stay as they are. Who has the pack open when that is done no
-// longer finds the old shards. It can be interrupted and gone on with.
+// Compact frees the space of removed records in the pack in the folder dir. It rewrites the affected shards without
+// them and deletes the old shards. Records, their order and all values do not change. A reader that has the pack open
+// no longer finds the old shards. Compact can be interrupted and resumed.
 func Compact(ctx context.Context, dir string, opt *CompactOptions) (*Compacted, error) {
 	st, err := stores.OpenWrite(ctx, dir)
 	if err != nil {
@@ -113,7 +112,7 @@ type compactor struct {
 	freed int64
 }
 
-// shards writes anew what has removed rows.
+// shards rewrites the shards with removed rows.
 func (w *compactor) shards(ctx context.Context) error {
 	shards := slices.Clone(w.m.Shards)
 	number := w.m.nextPiece()
@@ -216,7 +215,7 @@ func (w *compactor) shard(ctx context.Context, piece Piece, chunk int, s *Shard)
 	return out.shards, nil
 }
 
-// maxShardBytes is more than a shard that is written anew can have.
+// maxShardBytes is larger than any shard that is rewritten.
 const maxShardBytes = 1 << 62
 
 // chunk adds the records of chunk c to those that are being written.
@@ -281,7 +280,7 @@ type piecewise struct {
 // Size implements reader.
 func (p *piecewise) Size() int64 { return p.at + int64(len(p.b)) }
 
-// ReadAt implements reader. What lies outside of the part is a mistake of the caller.
+// ReadAt implements reader. Reading outside of the part is a mistake of the caller.
 func (p *piecewise) ReadAt(_ context.Context, to []byte, off int64) error {
 	if from := off - p.at; from < 0 || from+int64(len(to)) > int64(len(p.b)) {
 		return fmt.Errorf("internal error: bytes %d to %d of a part that has %d to %d", off, off+int64(len(to)), p.at, p.Size())

@@ -10,10 +10,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Convert writes the pack src anew to dst with its images and masks stored as
-// opt.Images says. Records, their order and all other fields stay the same; so
-// do the pixels, unless opt.Resize asks for others. It can be interrupted and
-// gone on with like Write.
+// Convert writes the pack src again to dst with images and masks stored as opt.Images specifies. Records, their order
+// and all other fields stay the same. Pixels also stay the same, unless opt.Resize is set. Convert can be interrupted
+// and resumed like Write.
 func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
 	o, err := opt.withDefaults()
 	if err != nil {
@@ -60,7 +59,7 @@ func fileCount(im *driver.ImageStats) (n int64) {
 	return n
 }
 
-// encodeStored stores an image of a pack that is no file as p says.
+// encodeStored stores an image of a pack that is not a file as p specifies.
 func (e *encoder) encodeStored(src *driver.Value, p *picture, v *value, buf *[]byte) error {
 	v.Width, v.Height, v.Channels, v.Codec, v.Orientation = src.Width, src.Height, src.Channels, src.Codec, src.Orientation
 	v.depth = 8

@@ -6,8 +6,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Parts of volumes are read without the rest: their voxels lie in a chunk as they are. So one
-// pack serves crops of any size.
+// Parts of volumes are read without the rest, because a chunk stores their voxels unencoded. One pack therefore
+// serves crops of any size.
 
 // leastCut is the size of volumes from which on only a part of one is read: a smaller one
 // takes no longer as a whole.
@@ -26,7 +26,7 @@ func (r *Reader) Cuts(field int) bool {
 // Sides implements driver.Cutter.
 func (r *Reader) Sides(_ int64, field int) [3]int { return r.x.fields[field].voxels.Sides }
 
-// part is what is wanted of a volume of record k, false for all of it.
+// part returns the requested part of the volume of record k, false for the whole volume.
 func (x *fieldIndex) part(g *driver.Group, k int) (driver.Box, bool) {
 	if !x.volume || g.Box == nil {
 		return driver.Box{}, false
@@ -55,8 +55,7 @@ func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.B
 	}
 }
 
-// parsePart makes the value of a part of the bytes from place next on, and returns what is
-// behind them.
+// parsePart builds the value of a part from the bytes at position next, and returns the position after them.
 func (r *Reader) parsePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, held []byte, next int32, row int64) (int32, error) {
 	v := &g.Records[k].Values[x.field]
 	if held == nil && int64(len(g.Bytes[next])) == x.unit { // all of it

@@ -84,7 +84,7 @@ func (b *inParts) Parse(g *driver.Group) error {
 	return b.Reader.Parse(g)
 }
 
-// Of a pack of volumes parts of any size are read, and little more than these.
+// Parts of any size can be read from a pack of volumes, with little extra data.
 func TestPartsOfVolumes(t *testing.T) {
 	dir := t.TempDir()
 	s := newScans(5)

@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// dct stores the JPEG b without its entropy code. It reports false where that
-// is not possible; the JPEG is then kept as it is and the reason counted.
+// dct stores the JPEG b without its entropy code. It reports false if that is not possible. The JPEG is then kept
+// unchanged and the reason is counted.
 func (e *encoder) dct(b []byte, info *imagefile.Info, v *value, buf *[]byte) (bool, error) {
 	out, err := e.toDCT.Encode(b)
 	var not *cdec.NotDCT

@@ -1,9 +1,9 @@
 // Package pack writes, reads and checks packs: datasets in a few large files
 // that every tool which knows Apache Arrow can open.
 //
-// A pack is a folder with shards (ordinary Arrow IPC files) and manifest.json,
-// which says where each chunk of records lies, its checksum, the class names
-// and what the loader must know to plan. docs/reference/pack-format.md specifies all of it.
+// A pack is a folder with shards (ordinary Arrow IPC files) and manifest.json. The manifest lists the location and
+// checksum of each chunk of records, the class names, and the data that the loader needs for planning.
+// docs/reference/pack-format.md is the specification.
 //
 //	summary, err := pack.Write(ctx, "photos/", "photos.pack", nil)
 //	...
@@ -12,8 +12,7 @@
 //	defer r.Close()
 //	rec, err := r.Record(17)
 //
-// The manifest is written last. Until then the folder is unfinished, every
-// reader refuses it with a line that says how to finish it, and Write with the
-// same arguments goes on where it was interrupted; the result is the same, bit
-// for bit, as that of an uninterrupted run.
+// The manifest is written last. Until then the folder is unfinished, and every reader refuses it with a message about
+// how to finish it. Write with the same arguments resumes an interrupted run. The result is identical, bit for bit,
+// to that of an uninterrupted run.
 package pack

@@ -56,7 +56,7 @@ func elementStats(t driver.DType, b []byte) (*driver.IntStats, *driver.FloatStat
 	return s, nil
 }
 
-// finite are what is found of numbers one after the other.
+// finite has the statistics of numbers, collected one after the other.
 type finite struct {
 	min, max, sum float64
 	count, not    int64
@@ -72,8 +72,7 @@ func (f *finite) add(v float64) {
 	f.sum += v
 }
 
-// lanes is how many numbers are added up side by side: one addition waits for the one
-// before it.
+// lanes is the number of sums that are computed in parallel, because each addition waits for the previous one.
 const lanes = 4
 
 func floatStats(t dtype.Type, b []byte) *driver.FloatStats {

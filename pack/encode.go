@@ -55,14 +55,12 @@ func bad(format string, err error) error {
 	return &BadInput{Reason: fmt.Sprintf(format, err)}
 }
 
-// encodeFile checks the image file b and stores it in v as p says. The result lies in
-// *buf.
+// encodeFile checks the image file b and stores it in v as p specifies. The result is in *buf.
 func (e *encoder) encodeFile(b []byte, p *picture, v *value, buf *[]byte) error {
 	info, err := imagefile.Check(b)
 	if errors.Is(err, imagefile.ErrNoEOI) {
-		// Cameras and tools leave the end marker out now and then. It is put
-		// back if the picture data in front of it is all there, which only
-		// decoding can tell.
+		// Cameras and tools sometimes omit the end marker. It is restored if the picture data before it is complete,
+		// which only decoding can show.
 		e.jpeg = append(append(e.jpeg[:0], b...), 0xFF, 0xD9)
 		fixed, ferr := imagefile.Check(e.jpeg)
 		if ferr == nil && e.tryDecode(fileValue(e.jpeg, &fixed)) == nil {

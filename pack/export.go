@@ -12,10 +12,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// File returns a value as a file that any program opens, and the usual extension
-// of its format: an image's own bytes where they were kept, a JPEG with the same
-// pixels for dct, a PNG for raw pixels and masks, a .npy file for arrays and
-// lists, bytes and text as they are. It fails for numbers.
+// File returns a value as a standard file, and the usual extension of its format. Kept images are returned unchanged,
+// dct becomes a JPEG with the same pixels, raw pixels and masks become a PNG. Arrays and lists become a .npy file,
+// bytes and text stay unchanged. File fails for numbers.
 func (v *Value) File() (data []byte, ext string, err error) {
 	f := v.Field
 	switch f.Kind {

@@ -18,11 +18,11 @@ type Extras struct {
 	rec   Record
 }
 
-// Extras returns a reader of what r knows beside values.
+// Extras returns a reader for the paths and metadata of records.
 func (r *Reader) Extras() *Extras { return &Extras{r: r, chunk: -1} }
 
-// Read reads of record id, 0 <= id < Len. Of the result only Path, and of its values
-// Path, EXIF and ICC are set; it is valid until the next Read.
+// Read reads record id, 0 <= id < Len. It sets only Path in the record, and only Path, EXIF and ICC in its values.
+// The result is valid until the next Read.
 func (x *Extras) Read(ctx context.Context, id int64) (*Record, error) {
 	c, row := x.r.row(id)
 	if c != x.chunk {

@@ -22,15 +22,15 @@ type Field struct {
 	// one belong to.
 	Format driver.BoxFormat `json:"format,omitempty"`
 	Boxes  string           `json:"boxes,omitempty"`
-	// Stored says that positions or pixels are those of the image as it is stored, before its orientation.
+	// Stored is true if positions or pixels refer to the stored image, before its orientation is applied.
 	Stored bool `json:"stored,omitempty"`
-	// Mask says that the voxels of a volume are numbers of classes.
+	// Mask is true if the voxels of a volume are class numbers.
 	Mask bool `json:"mask,omitempty"`
 	// Columns are those of a table that an array of one axis was made of.
 	Columns []driver.Column `json:"columns,omitempty"`
-	// Frames says how large the frames of clips are.
+	// Frames is the size of the frames of clips.
 	Frames *FrameSize `json:"frames,omitempty"`
-	// Metadata says that images have columns of EXIF data and colour profiles.
+	// Metadata is true if images have columns of EXIF data and colour profiles.
 	Metadata bool `json:"metadata,omitempty"`
 	// Stats are the statistics of all values.
 	Stats driver.FieldStats `json:"stats"`
@@ -47,13 +47,13 @@ const (
 	maxRecordBytes = 1 << 31
 )
 
-// role is what a leaf of a field's columns holds.
+// role is the meaning of a leaf of a field's columns.
 type role uint8
 
 const (
 	// roleValue is the value itself.
 	roleValue role = iota
-	// rolePath is where the value came from.
+	// rolePath is the path that the value was read from.
 	rolePath
 	// The rest describes images and masks.
 	roleCodec
@@ -75,8 +75,7 @@ type leaf struct {
 	role  role
 }
 
-// sidecars are the columns beside an image, by what stands behind the name of
-// the field.
+// sidecars are the additional columns of an image, by the suffix of their names.
 var sidecars = []struct {
 	suffix string
 	role   role
@@ -116,7 +115,7 @@ func (f *Field) file() bool {
 // picture reports whether a field has a codec and a size for each value.
 func (f *Field) picture() bool { return f.Kind == driver.KindImage || f.Kind == driver.KindMask }
 
-// Encoded is what the values of the field are called if they have to be decoded, "" otherwise.
+// Encoded returns the name of the values of the field if they must be decoded, "" otherwise.
 func (f *Field) Encoded() string {
 	switch f.Kind {
 	case driver.KindImage:
@@ -224,8 +223,8 @@ func (f *Field) checkColumns() error {
 	return driver.CheckColumns(f.Columns, f.Shape[0])
 }
 
-// fileColumns are the columns of a field of files: a struct of bytes and path,
-// and what describes pictures beside it.
+// fileColumns returns the columns of a field of files: a struct of bytes and path, and the columns that describe
+// pictures.
 func (f *Field) fileColumns() (cols []arrowipc.Column, roles []role) {
 	cols = append(cols, arrowipc.Column{Name: f.Name, Type: arrowipc.Struct, Children: []arrowipc.Column{
 		{Name: "bytes", Type: arrowipc.Binary}, {Name: "path", Type: arrowipc.UTF8},
@@ -270,8 +269,8 @@ type schema struct {
 // colPath is the column of the paths of records whose fields have none.
 const colPath = "path"
 
-// newSchema makes the columns of fields, and with paths one of the records'
-// paths behind them. It checks what a manifest says of them.
+// newSchema creates the columns of fields, followed by a column of the records' paths if paths is true. It checks the
+// fields of a manifest.
 func newSchema(fields []Field, paths bool) (*schema, error) {
 	if len(fields) == 0 || len(fields) > maxFields {
 		return nil, fmt.Errorf("%d fields: a pack has 1 to %d", len(fields), maxFields)
@@ -346,10 +345,10 @@ func (s *schema) find(field int, r role) int {
 	return -1
 }
 
-// inTail reports whether a leaf lies behind the bulk: loaders never read it.
+// inTail reports whether a leaf is stored after the bulk. Loaders never read such leaves.
 func (l *leaf) inTail() bool { return l.role == rolePath || l.role == roleEXIF || l.role == roleICC }
 
-// number reports whether a leaf is a number per record, which lies in the head.
+// number reports whether a leaf has one number per record, stored in the head.
 func (s *schema) number(i int) bool {
 	l := &s.leaves[i]
 	switch l.role {
@@ -361,7 +360,7 @@ func (s *schema) number(i int) bool {
 	return true
 }
 
-// leastRowBytes is what a row needs in a chunk at the very least.
+// leastRowBytes returns the minimum number of bytes of a row in a chunk.
 func (s *schema) leastRowBytes() int64 {
 	n := int64(0)
 	for i := range s.leaves {

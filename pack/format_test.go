@@ -255,8 +255,8 @@ func readFuzzed(t *testing.T, r *Reader, b []byte) {
 	}
 }
 
-// A flipped bit anywhere in a pack never changes a record in silence: a loader gives the record as it was or an
-// error. Verify reports each one.
+// A flipped bit anywhere in a pack never changes a record silently: a loader returns the original record or an error.
+// Verify reports each flipped bit.
 func TestFlippedBits(t *testing.T) {
 	golden := filepath.Join("testdata", "golden", "keep")
 	m := must(ReadManifest(golden))

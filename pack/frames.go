@@ -11,12 +11,10 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Clips of video are stored as internal/video puts them together: with the packets of the
-// file that their frames are decoded from, or, where each frame is an image, as dct, JPEG
-// or pixels.
+// Clips of video are stored in the format of internal/video, with the packets from which their frames are decoded. If
+// each frame is an image, the clip is stored as dct, JPEG or pixels.
 
-// FrameSize is how large the frames of clips are: Width and Height where all share them,
-// else 0.
+// FrameSize is the size of the frames of clips: Width and Height if all clips share them, otherwise 0.
 type FrameSize struct {
 	Width     int32 `json:"width,omitempty"`
 	Height    int32 `json:"height,omitempty"`
@@ -111,7 +109,7 @@ func (e *encoder) encodeStills(c *video.Clip, p *picture, v *value, buf *[]byte)
 	return nil
 }
 
-// clipNeeds is what storing a clip takes.
+// clipNeeds adds the memory for storing a clip to n.
 func (e *encoder) clipNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
 	size, pixels := int64(len(src.Bytes)), int64(f.Frames.MaxWidth)*int64(f.Frames.MaxHeight)
 	if e.opt.Check == CheckDecode {

@@ -10,15 +10,13 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// index is what is kept of the heads of chunks: nothing per record for arrays,
-// whose places follow from the chunk's, four bytes for a value of any length,
-// none to eight for a number.
+// index has the data cached from the heads of chunks. A record takes no bytes for arrays (their offsets follow from
+// the chunk's), four for a value of variable length, and zero to eight for a number.
 type index struct {
 	fields []fieldIndex
-	// base is where the values of each field begin in each chunk.
+	// base has the offset of the values of each field in each chunk.
 	base []uint32
-	// held are the values of a field in a chunk that lie in its head: small ones,
-	// which are kept.
+	// held has the small values of a field that are stored in the head of a chunk. They stay in memory.
 	held [][]byte
 }
 
@@ -27,7 +25,7 @@ type fieldIndex struct {
 	field int
 	leaf  int
 	unit  int64 // bytes of what the offsets count, or of a row
-	// number says that the values are numbers, kept in num.
+	// number is true if the values are numbers, which are stored in num.
 	number bool
 	float  bool
 	num    numbers
@@ -37,15 +35,15 @@ type fieldIndex struct {
 	off     []uint32
 	varies  bool
 	picture bool
-	// volume says that values are volumes; voxels is how.
+	// volume is true if values are volumes. voxels is their layout.
 	volume bool
 	voxels voxels.Array
-	// tail says that who decodes a value looks behind it.
+	// tail is true if the decoder of a value reads a few bytes past its end.
 	tail bool
-	// side is what stands beside a picture.
+	// side has the numbers that describe a picture.
 	side [sides]sidecar
-	// sum has the checksums of values that do not lie in heads, by row, from the leaf sumLeaf.
-	// checked has a bit for each row whose value was compared with its checksum.
+	// sum has the checksums of values outside of heads, by row, from the leaf sumLeaf. checked has a bit for each row
+	// that has been compared with its checksum.
 	sumLeaf int
 	sum     []uint32
 	checked []uint32
@@ -62,7 +60,7 @@ const (
 	sides
 )
 
-// sidecar is a number beside a picture.
+// sidecar is a number that describes a picture.
 type sidecar struct {
 	leaf     int // -1 when there is none
 	min, max int64
@@ -170,8 +168,8 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 	return nil
 }
 
-// check compares the value of a row with its checksum, the first time that it is read from where it lies. Once says
-// that it comes from another place.
+// check compares the value of a row with its checksum, the first time that the value is read from its own location.
+// once is true for a value from another location.
 func (x *fieldIndex) check(row int64, b []byte, once bool) bool {
 	if !once && x.known(row) {
 		return true
@@ -210,7 +208,7 @@ func (v *view) index() error {
 		p := &v.lay.Leaves[x.leaf]
 		r.x.base[v.c*len(r.x.fields)+i] = uint32(p.Values.Off)
 		if !r.sch.fields[i].file() && v.inHead(p.Values) {
-			// Decoders look behind the bytes of files, where this has nothing.
+			// Decoders read past the end of files, and held values have nothing after their end.
 			r.x.held[v.c*len(r.x.fields)+i] = append([]byte{}, v.span(p.Values)...)
 		}
 		if x.varies {

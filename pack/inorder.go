@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// lookInOrder notes how large the records of a source in order are: the sizes that the source
-// knows, or the mean of its objects if it does not know the sizes of all fields.
+// lookInOrder records the sizes of the records of a source in order. If the source does not know the sizes of all
+// fields, it uses the mean size of the source's objects.
 func (in *sourceInput) lookInOrder() {
 	const together = 4096 // records
 

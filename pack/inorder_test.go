@@ -17,8 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// recordFiles writes records as files of which all but the last are compressed, and
-// as they are.
+// recordFiles writes records as files, once uncompressed and once with all files but the last compressed.
 func recordFiles(t testing.TB) (compressed, plain string) {
 	t.Helper()
 	compressed, plain = t.TempDir(), t.TempDir()

@@ -24,9 +24,8 @@ import (
 // are the first folder of each path, in sorted order, as torchvision's
 // ImageFolder has them.
 //
-// Package selection decides which files are images. Images that are not whole are
-// left out and listed in the manifest of the summary; everything else that goes wrong is an error, after which dst is
-// an unfinished pack that the same call goes on with.
+// Package selection decides which files are images. Damaged images are left out and listed in the manifest of the
+// summary. Any other problem is an error. It leaves an unfinished pack in dst, which the same call resumes.
 func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
 	if IsPack(src) {
 		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", stores.Public(src))
@@ -360,8 +359,7 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 	return nil
 }
 
-// read reads one record. What it takes beside what the input was admitted with is
-// added to n.
+// read reads one record. Memory needed in addition to the admitted size is added to n.
 func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *needs) (*driver.Record, error) {
 	if w.reader == nil {
 		w.reader = direct.NewReader(in.s, in.obj)
@@ -405,7 +403,7 @@ func (in *sourceInput) about(i int64, err error) error {
 	return err
 }
 
-// path is the path of a field of a record, "" where there is none.
+// path returns the path of a field of a record, "" if it has none.
 func (in *sourceInput) path(i int64, field int) string {
 	if in.paths == nil {
 		return ""
@@ -413,7 +411,7 @@ func (in *sourceInput) path(i int64, field int) string {
 	return in.paths.Path(i, max(field, 0))
 }
 
-// name is what a record is called when it is left out.
+// name returns the name under which a skipped record is listed.
 func (in *sourceInput) name(i int64, path string) string {
 	if path == "" {
 		path = in.path(i, -1)
@@ -424,8 +422,7 @@ func (in *sourceInput) name(i int64, path string) string {
 	return path
 }
 
-// reason adds the name of the input, and of the field where there are several, to
-// what is wrong with it.
+// reason adds the name of the input to err, and the name of the field if there are several.
 func (in *sourceInput) reason(i int64, field int, path string, err error) error {
 	var b *BadInput
 	if !errors.As(err, &b) {
@@ -455,8 +452,8 @@ func (in *sourceInput) failed(i int64, err error) error {
 	return &BadInput{in.name(i, ""), store.Cause(err).Error()}
 }
 
-// store puts a value of a source into v as it is stored. What it makes lies in
-// *buf; src stays valid as long as v.
+// store converts a value of a source to its stored form in v. New data is written to *buf. src stays valid as long as
+// v.
 func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
 	v.Value = driver.Value{Bytes: src.Bytes, Int: src.Int, Float: src.Float}
 	size := int64(len(src.Bytes))

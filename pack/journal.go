@@ -17,12 +17,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The journal says what an unfinished pack already holds: a header, then one
-// line per chunk and per finished shard. Every line carries its own checksum,
-// so that a line that was being written when the power went is recognised. It
-// is an upload that is never committed, and so also the lock that keeps two
-// writers apart. A store whose uploads do not outlive the process has none:
-// there packing begins anew.
+// The journal lists the contents of an unfinished pack: a header, then one line per chunk and per finished shard.
+// Every line has its own checksum, so a line that was cut off by a power failure is recognised. The journal is an
+// upload that is never committed, and therefore also the lock that keeps two writers apart. A store whose uploads do
+// not outlive the process has no journal, and packing starts over.
 
 const (
 	journalFormat   = "stoker-pack-journal"
@@ -36,14 +34,14 @@ type journalHeader struct {
 	Command string   `json:"command"` // pack or convert
 	Source  Source   `json:"source"`
 	Options Settings `json:"options"`
-	// Part and Parts say which of the inputs a piece has.
+	// Part and Parts identify the share of the inputs that a piece has.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
-	// Append says that it is appended to a finished pack.
+	// Append is true for a piece that is appended to a finished pack.
 	Append bool `json:"append,omitempty"`
 }
 
-// command is what finishes the pack.
+// command returns the command that finishes the pack.
 func (h *journalHeader) command(dir string) string {
 	args := []string{"stoker", h.Command, units.Shell(h.Source.Path), units.Shell(dir)}
 	if h.Options.Images != "" {
@@ -71,11 +69,11 @@ func (h *journalHeader) command(dir string) string {
 	return strings.Join(args, " ")
 }
 
-// journalEntry is one line behind the header: a chunk or a finished shard.
+// journalEntry is one line after the header: a chunk or a finished shard.
 type journalEntry struct {
 	Shard int    `json:"shard"`
 	Chunk *Chunk `json:"chunk,omitempty"`
-	// Next is the first input behind the chunk.
+	// Next is the first input after the chunk.
 	Next    int64     `json:"next,omitempty"`
 	Skipped []Skipped `json:"skipped,omitempty"`
 	// Stats are the chunk's, by field.
@@ -95,8 +93,7 @@ type journal struct{ store.Partial }
 // errNoJournal means that there is none.
 var errNoJournal = errors.New("no journal")
 
-// lockJournal opens the journal, makes it when there is none, and locks it. A
-// second writer gets an error at once.
+// lockJournal opens or creates the journal and locks it. A second writer gets an error immediately.
 func lockJournal(ctx context.Context, st store.WriteStore, name string) (*journal, error) {
 	r, ok := store.As[store.Resumer](st)
 	if !ok {
@@ -148,7 +145,7 @@ func (j *journal) sync(ctx context.Context) error {
 	return writeError(j.Sync(ctx))
 }
 
-// truncate forgets everything behind position end.
+// truncate discards everything after position end.
 func (j *journal) truncate(end int64) error {
 	if j == nil {
 		return nil

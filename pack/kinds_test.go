@@ -264,7 +264,7 @@ func TestEveryKind(t *testing.T) {
 		if again := mustWriteSource(t, s, dir, small("")); !again.Unchanged {
 			t.Error("it was packed again")
 		}
-		// The same through a conversion, which changes nothing of what is no picture.
+		// The same through a conversion, which changes only pictures.
 		to := filepath.Join(t.TempDir(), "again")
 		if _, err := Convert(t.Context(), dir, to, small(ImagesAuto)); err != nil {
 			t.Fatal(err)
@@ -428,7 +428,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// Fields that nobody wants are neither located nor set.
+// Fields that are not requested are neither located nor set.
 func TestWantedFields(t *testing.T) {
 	s := newEveryKind(30, 3000)
 	dir := filepath.Join(t.TempDir(), "pack")
@@ -473,8 +473,8 @@ func TestWantedFields(t *testing.T) {
 	}
 }
 
-// Small values beside large ones lie in the head of the chunk and are not read
-// again; a pack of small values alone is not kept in memory.
+// Small values in a pack with large ones are stored in the head of the chunk and are not read again. A pack with only
+// small values is not kept in memory.
 func TestSmallValuesAreKept(t *testing.T) {
 	for _, test := range []struct {
 		fields  []int // of everyKind
@@ -714,8 +714,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// BenchmarkLocate locates and parses records whose index is known: this is what
-// a record costs before anything of it is read.
+// BenchmarkLocate locates and parses records whose index is in memory: the cost of a record before any of its data is
+// read.
 func BenchmarkLocate(b *testing.B) {
 	all := newEveryKind(1, 0).info.Fields
 	for _, test := range []struct {
@@ -768,7 +768,7 @@ func upToInts(n int) (out []int) {
 	return out
 }
 
-// Raw pixels that are gray stay gray, also resized, and are exported as they are.
+// Raw gray pixels stay gray, also when resized, and are exported unchanged.
 func TestGrayPixels(t *testing.T) {
 	for how, resize := range map[string]Resize{ImagesRaw: {}, ImagesRaw + ",": {Width: 4, Height: 6}, ImagesAuto: {}, ImagesKeep: {}} {
 		src := sourcetest.Raw(20, 7, 9, 1, 5)

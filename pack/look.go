@@ -19,9 +19,9 @@ import (
 // name; nil where objects are asked for one by one.
 type listed map[string]store.Entry
 
-// list lists a pack where that says of all objects at once what would take a question
-// each. Where it fails they are asked for one by one, which says what is wrong. Of bare
-// shards it says the names alone, as web servers do.
+// list lists a pack if one listing describes all objects, which saves a request for each. If it fails, the objects
+// are requested one by one, which also finds the cause. For bare shards the listing has only names, for example on
+// web servers.
 func list(ctx context.Context, st, listing store.Store) (objects listed, bare []string) {
 	if _, far := st.(store.EntryOpener); !far {
 		return nil, nil
@@ -49,9 +49,8 @@ func list(ctx context.Context, st, listing store.Store) (objects listed, bare []
 	return nil, nil
 }
 
-// lookAhead asks for shards in the background; wait adds what was said of them to what was
-// listed, or gives up where something failed. What fails here is asked for again, which says
-// what is wrong.
+// lookAhead requests the sizes and versions of shards in the background. wait adds the results to the listing, or
+// stops after a failure elsewhere. Failed requests are repeated later, which reports the error.
 func (l listed) lookAhead(ctx context.Context, st store.Store, bare []string) (wait func(failed error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	found := make([]store.Entry, len(bare))
@@ -80,9 +79,8 @@ func (l listed) lookAhead(ctx context.Context, st store.Store, bare []string) (w
 	}
 }
 
-// manifest reads the manifest. One that was listed is fetched once for all processes of
-// the user on this machine, such as the ranks of a job: it is kept by its version in the
-// user's cache folder.
+// manifest reads the manifest. A manifest with a known version is fetched once for all processes of the user on this
+// machine, for example the ranks of a job. It is cached by its version in the user's cache folder.
 func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 	e, ok := l[ManifestName]
 	if !ok {
@@ -104,8 +102,8 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 	return b, nil
 }
 
-// manifestsOf and manifestOf are what the manifests of a place are kept by, of all versions
-// and of one.
+// manifestsOf and manifestOf return the cache keys of the manifests of a location: the key of all versions, and that
+// of one.
 func manifestsOf(place string) string { return "manifest of a pack\x01" + place }
 
 func manifestOf(place string, e store.Entry) string {
@@ -115,9 +113,8 @@ func manifestOf(place string, e store.Entry) string {
 // maxEarly is the largest manifest that is read before anybody knows that it is one.
 const maxEarly = 32 << 20
 
-// ReadEarly has the manifest read of what may be a pack, for who opens it once it is known
-// to be one: while a listing of it is on its way, and where none of this place was read
-// before on this machine. It waits for that.
+// ReadEarly reads the manifest of a location that may be a pack, while the listing of the location is in progress. It
+// does so only if no manifest of the location was read before on this machine. It waits for the result.
 func ReadEarly(ctx context.Context, st store.Store) {
 	id, ok := store.As[store.Identifier](st)
 	w, can := store.As[store.WholeReader](st)
@@ -137,8 +134,7 @@ func ReadEarly(ctx context.Context, st store.Store) {
 	})
 }
 
-// shardsAtOnce is how many shards are looked at together: in a bucket each look is a
-// way to another machine and back.
+// shardsAtOnce is the number of shards that are probed at the same time. In a bucket each probe is a round trip.
 const shardsAtOnce = 64
 
 // lookAtShards looks at all shards, at those that were listed without asking for them.

@@ -51,8 +51,7 @@ type Manifest struct {
 	// Bytes is the size of all shards.
 	Bytes  int64   `json:"bytes"`
 	Fields []Field `json:"fields"`
-	// Paths says that the shards have a column of the records' paths: those of
-	// fields of files have their own.
+	// Paths is true if the shards have a column of the records' paths. Fields of files have their own paths.
 	Paths   bool     `json:"paths,omitempty"`
 	Source  Source   `json:"source"`
 	Options Settings `json:"options"`
@@ -61,9 +60,9 @@ type Manifest struct {
 	// Beside counts files of the source that are of another kind than the records.
 	Beside []driver.SkippedGroup `json:"beside,omitempty"`
 	Shards []Shard               `json:"shards"`
-	// Parts, in the manifest of a piece, is how many of its kind make the pack.
+	// Parts, in the manifest of a piece, is the number of pieces that make the pack.
 	Parts int `json:"parts,omitempty"`
-	// Appended says what came to the pack after it was made, in this order.
+	// Appended lists the sources that were appended to the pack, in this order.
 	Appended []Appended `json:"appended,omitempty"`
 }
 
@@ -74,7 +73,7 @@ type Appended struct {
 	Records int64    `json:"records"`
 }
 
-// Source says what a pack was made from.
+// Source describes the data that a pack was made from.
 type Source struct {
 	Kind string `json:"kind"` // the format: "folder", "npy", "pack", ...
 	Path string `json:"path"`
@@ -88,15 +87,14 @@ type Source struct {
 type Settings struct {
 	Images string `json:"images,omitempty"`
 	Resize string `json:"resize,omitempty"`
-	// What else was done to the pixels of images.
+	// Other changes to the pixels of images.
 	Crop          string `json:"crop,omitempty"`
 	Grayscale     bool   `json:"grayscale,omitempty"`
 	Interpolation string `json:"interpolation,omitempty"`
 	Quality       int    `json:"reencode_quality,omitempty"`
-	// Transforms are those that records went through before they were packed, as
-	// outputs of a loader in JSON, Augment the number of variants that were made of
-	// each, of which there are fields image~0, image~1, and so on, Audio how recordings were
-	// stored, and Seed what they drew from.
+	// Transforms are the transforms applied before packing, as outputs of a loader in JSON. Augment is the number of
+	// variants per record, stored in the fields image~0, image~1, and so on. Audio is the format of stored
+	// recordings. Seed is the seed of random transforms.
 	Transforms string `json:"transforms,omitempty"`
 	Augment    int    `json:"augment,omitempty"`
 	Audio      string `json:"audio,omitempty"`
@@ -136,8 +134,7 @@ type Chunk struct {
 	XXH3 Checksum `json:"xxh3"`
 	// HeadXXH3 is the checksum of the first Head bytes.
 	HeadXXH3 Checksum `json:"head_xxh3"`
-	// Removed are the rows that are no records any more: the first one and the number
-	// of rows of each run of them.
+	// Removed lists the removed rows: the first row and the number of rows of each run.
 	Removed []int64 `json:"removed,omitempty"`
 }
 
@@ -203,7 +200,7 @@ func (m *Manifest) FieldOf(kind driver.Kind) *Field {
 	return nil
 }
 
-// finish sets the fingerprint and returns the manifest as it is written.
+// finish sets the fingerprint and returns the encoded manifest.
 func (m *Manifest) finish() ([]byte, error) {
 	m.Fingerprint = m.computeFingerprint()
 	if err := m.check(); err != nil {
@@ -297,7 +294,7 @@ func (m *Manifest) marshal() ([]byte, error) {
 	return out.Bytes(), firstErr
 }
 
-// manifestSum is how a manifest ends: with the checksum of the bytes before.
+// manifestSum is the end of a manifest: the checksum of all bytes before it.
 const manifestSum = "  \"xxh3\": \"%016x\"\n}\n"
 
 var (
@@ -358,7 +355,7 @@ type noManifest struct{}
 func (noManifest) Error() string        { return ErrUnfinished.Error() }
 func (noManifest) Is(target error) bool { return target == ErrUnfinished || target == ErrDamaged }
 
-// ErrNotPack is in the error of a reader that meets something that is no pack.
+// ErrNotPack is in the error of a reader if the location is not a pack.
 var ErrNotPack = errors.New("not a pack")
 
 // IsPack reports whether dir looks like a pack, finished or not. A folder that
@@ -384,7 +381,7 @@ func IsPackStore(ctx context.Context, st store.Store) bool {
 	return err == nil && !e.Dir
 }
 
-// isManifest reports whether there is a manifest that says what it is.
+// isManifest reports whether the store has a manifest of a pack.
 func isManifest(ctx context.Context, st store.Store) bool {
 	o, err := st.Open(ctx, ManifestName)
 	if err != nil {
@@ -438,7 +435,7 @@ func readManifestOf(ctx context.Context, st store.Store, objects listed) (*Manif
 	return m, nil
 }
 
-// missingManifest says why there is none.
+// missingManifest returns an error that explains why the manifest is missing.
 func missingManifest(ctx context.Context, st store.Store) error {
 	e, err := st.Stat(ctx, "")
 	switch {
@@ -459,9 +456,8 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	return fmt.Errorf("%s is %w: it has no %s", st, ErrNotPack, ManifestName)
 }
 
-// parseManifest decodes and checks a manifest. Nothing in it is believed: a
-// manifest that passes describes shards without gaps in numbering, chunks that
-// do not overlap and lie inside of their shard, and columns that are known.
+// parseManifest decodes and checks a manifest, and trusts nothing in it. A manifest that passes has shards numbered
+// without gaps and known columns. Its chunks are inside of their shard and do not overlap.
 func parseManifest(b []byte) (*Manifest, error) {
 	m, err := decodeManifest(b)
 	sum := checkManifestSum(b)
@@ -562,7 +558,7 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// checkVariants says what is wrong with the variants of records.
+// checkVariants checks the variants of records and returns the problem.
 func (m *Manifest) checkVariants() error {
 	n := m.Options.Augment
 	if n < 0 || n > driver.MaxVariants {

@@ -9,8 +9,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// encodeMask stores the mask src as p says: the file as it is, plain class
-// numbers, or runs of them, where they are not longer.
+// encodeMask stores the mask src as p specifies: the unchanged file, plain class numbers, or runs of class numbers if
+// they are shorter.
 func (e *encoder) encodeMask(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
 	m, err := mask.Open(src)
 	if err != nil {
@@ -79,7 +79,7 @@ func (in *sourceInput) sameSizes(j *job) error {
 	return nil
 }
 
-// hasSizeOf reports whether a mask has the size of an image, as it is stored or as it is shown.
+// hasSizeOf reports whether a mask has the size of an image, either as stored or after its orientation is applied.
 func hasSizeOf(image, mask *value, stored bool) bool {
 	w, h := image.from()
 	mw, mh := mask.from()

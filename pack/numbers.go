@@ -2,9 +2,8 @@ package pack
 
 import "encoding/binary"
 
-// numbers is a column of whole numbers, kept as their distance from the smallest
-// in as few bytes as the largest needs: none when all are equal, one or two for
-// most labels and sizes.
+// numbers is a column of whole numbers. Each is stored as its distance from the smallest, in as few bytes as the
+// largest needs: none if all are equal, one or two for most labels and sizes.
 type numbers struct {
 	min   int64
 	width uint8

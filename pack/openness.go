@@ -10,8 +10,7 @@ import (
 // This file is about what other tools need to know, in the metadata of the
 // shards' schema.
 
-// maxFeatureBytes bounds what is said about features: class names may be many,
-// and stand in the manifest in any case.
+// maxFeatureBytes limits the description of features. Class names may be many, and the manifest always has them.
 const maxFeatureBytes = 256 << 10
 
 // feature is a feature of Hugging Face datasets, as its own files describe it.
@@ -21,10 +20,9 @@ type feature struct {
 	Type    string   `json:"_type"`
 }
 
-// schemaMeta is the metadata of every shard's schema: the version, so that a
-// shard that lost its manifest still says what it is, and what Hugging Face
-// datasets cannot see from the columns. kept says which fields of pictures hold
-// nothing but files.
+// schemaMeta returns the metadata of every shard's schema. The version identifies a shard without its manifest. The
+// rest is information that Hugging Face datasets cannot derive from the columns. kept reports whether a field of
+// pictures has only files.
 func schemaMeta(fields []Field, kept func(f *Field) bool) []arrowipc.KeyValue {
 	meta := []arrowipc.KeyValue{{Key: "stoker.pack.version", Value: fmt.Sprint(Version)}}
 	features := map[string]*feature{}

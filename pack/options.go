@@ -15,8 +15,7 @@ import (
 
 // How images are stored.
 const (
-	// ImagesAuto stores JPEGs as dct where that is possible and keeps
-	// everything else.
+	// ImagesAuto stores JPEGs as dct if possible and keeps everything else.
 	ImagesAuto = "auto"
 	// ImagesKeep keeps the bytes of the file.
 	ImagesKeep = "keep"
@@ -42,9 +41,8 @@ const (
 
 // Options change how Write and Convert work. Nil means the defaults.
 type Options struct {
-	// Images says how images are stored: one of the Images constants, "" for
-	// ImagesAuto, or some of them by the names of fields: "raw,depth=keep,left=dct"
-	// is raw but for two fields. Masks are raw, kept as files, or, with auto and
+	// Images sets how images are stored: one of the Images constants or "" for ImagesAuto. It can also name fields:
+	// "raw,depth=keep,left=dct" means raw for all fields except two. Masks are raw, kept as files, or, with auto and
 	// dct, runs of equal class numbers.
 	Images string
 	// Resize makes every image fit: Resize.Short scales the shorter side,
@@ -64,9 +62,9 @@ type Options struct {
 	// Quality, when it is not 0, makes JPEGs of that quality and with halved chroma of
 	// all images but raw ones.
 	Quality int
-	// Transforms, Augment and Seed say what the source has done to its records
-	// (package augment makes such sources). With an Augment of 2 or more it has that
-	// many variants of a field: image~0, image~1, and so on (driver.VariantName).
+	// Transforms, Augment and Seed describe what the source did to its records (package augment makes such sources).
+	// If Augment is 2 or more, the source has that many variants of a field: image~0, image~1, and so on
+	// (driver.VariantName).
 	Transforms string
 	Augment    int
 	Audio      string
@@ -78,26 +76,26 @@ type Options struct {
 	Check string
 	// ChunkBytes and ShardBytes are the sizes to aim at, 0 for the defaults.
 	ChunkBytes, ShardBytes int64
-	// Threads is the number of images worked on at once, 0 for one per core.
+	// Threads is the number of images processed at the same time, 0 for one per core.
 	Threads int
 	// Memory bounds what inputs take while they are packed, in bytes: decoders,
 	// what is read and what waits to be written. An image that needs more is left
 	// out. 0 means a quarter of the memory that is free, and up to half of it for a
 	// single image.
 	Memory int64
-	// OwnProcess says that the process does nothing else, so that the run may set
-	// up the C library and Go's collector for Memory to hold for all of it.
+	// OwnProcess is true if the process does nothing else. The run may then configure the C library and Go's
+	// collector so that Memory limits the whole process.
 	OwnProcess bool
-	// held is what the source holds of its records in memory.
+	// held is the memory of the records that the source holds.
 	held int64
-	// Piece is what is written of the pack, all of it by default.
+	// Piece is the part of the pack to write, all of it by default.
 	Piece Piece
-	// Append adds the records to a finished pack. What Images, Resize, Check,
-	// ChunkBytes and ShardBytes do not say is then as the pack was made.
+	// Append adds the records to a finished pack. Images, Resize, Check, ChunkBytes and ShardBytes default to the
+	// settings of the pack.
 	Append bool
 	// Restart throws away what an interrupted run has left.
 	Restart bool
-	// Progress, when set, is called now and then, never twice at once.
+	// Progress, if set, is called from time to time, never concurrently.
 	Progress func(Progress)
 	// Writer names the program in the manifest, "" for "stoker".
 	Writer string
@@ -105,7 +103,7 @@ type Options struct {
 	images imagesOf
 }
 
-// Resize says how large raw images become. The zero value leaves them alone.
+// Resize is the size of raw images. The zero value keeps their size.
 type Resize struct {
 	Short         int
 	Width, Height int
@@ -167,7 +165,7 @@ func (r Resize) target(w, h int32) (int32, int32) {
 	return w, h
 }
 
-// Validate says what is wrong with the options, or returns nil.
+// Validate checks the options and returns the problem or nil.
 func (o *Options) Validate() error {
 	_, err := o.withDefaults()
 	return err
@@ -267,7 +265,7 @@ func parseImages(s string) (imagesOf, error) {
 	return im, nil
 }
 
-// of is how a field of images or masks is stored.
+// of returns the storage of a field of images or masks.
 func (im imagesOf) of(field string) string {
 	field, _, _ = strings.Cut(field, "@") // at any resolution
 	if of, _, ok := driver.CutVariant(field); ok {
@@ -279,7 +277,7 @@ func (im imagesOf) of(field string) string {
 	return im.all
 }
 
-// HowOf says how Images has a field of images, masks or clips: one of the Images constants.
+// HowOf returns the storage that Images sets for a field of images, masks or clips: one of the Images constants.
 func (o *Options) HowOf(field string) string {
 	im, err := parseImages(o.Images)
 	if err != nil {
@@ -303,13 +301,13 @@ func (im imagesOf) String() string {
 	return strings.Join(parts, ",")
 }
 
-// keeps says that a field of images or masks holds nothing but files.
+// keeps reports whether a field of images or masks has only files.
 func (o *Options) keeps(f *Field) bool { return o.images.of(f.Name) == ImagesKeep }
 
-// Progress says how far a run is.
+// Progress is the progress of a run.
 type Progress struct {
-	// Step is what is being done: "checking" what an interrupted run left (then
-	// Files counts what was found to be whole), or "packing".
+	// Step is the current step: "packing", or "checking" the files of an interrupted run. While checking, Files
+	// counts the undamaged ones.
 	Step string
 	// Files of Total are done, Bytes of TotalBytes of the input; Before of the
 	// files were packed by an earlier run.

@@ -134,7 +134,7 @@ func flatOf(rec *Record) *flat {
 	return f
 }
 
-// load reads records as a loader does. What cannot be read has its Err set.
+// load reads records like a loader. A record that cannot be read has its Err set.
 func load(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
 	obj := direct.NewObjects(s, nil)

@@ -14,8 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// picture says what becomes of the images or masks of a field: how they are stored,
-// and what is done to their pixels before, once and for all.
+// picture is the storage of the images or masks of a field, and the changes made to their pixels during packing.
 type picture struct {
 	how    string // one of the Images constants
 	resize Resize
@@ -34,17 +33,17 @@ const (
 
 var filters = map[string]item.Filter{"": item.Bilinear, Bilinear: item.Bilinear, Bicubic: item.Bicubic}
 
-// pictureOf is what the options say of a field, at one of the resolutions.
+// pictureOf returns the picture options of a field, at one of the resolutions.
 func (o *Options) pictureOf(field string, resize Resize) picture {
 	return picture{how: o.images.of(field), resize: resize, crop: o.Crop, gray: o.Grayscale, quality: o.Quality, filter: filters[o.Interpolation]}
 }
 
-// changes says that other pixels are stored than there are.
+// changes reports whether the stored pixels differ from those of the source.
 func (o *Options) changes() bool {
 	return o.Resize != (Resize{}) || len(o.Resolutions) > 0 || o.Crop != (Resize{}) || o.Grayscale
 }
 
-// checkPictures says what is wrong with the options about pixels.
+// checkPictures checks the options about pixels and returns the problem.
 func (o *Options) checkPictures() error {
 	if _, ok := filters[o.Interpolation]; !ok {
 		return fmt.Errorf("--interpolation %s: it is bilinear or bicubic", o.Interpolation)
@@ -121,7 +120,7 @@ func ParseResizes(s string) ([]Resize, error) {
 	return all, nil
 }
 
-// geometry says which pixels of a w x h picture are stored.
+// geometry returns the pixels of a w x h picture that are stored.
 func (p *picture) geometry(w, h int32) (item.Geometry, error) {
 	tw, th := p.resize.target(w, h)
 	g := whole(w, h, tw, th)
@@ -138,10 +137,10 @@ func (p *picture) geometry(w, h int32) (item.Geometry, error) {
 	return g, nil
 }
 
-// plain says that pixels are stored as they are.
+// plain reports whether pixels are stored unchanged.
 func (p *picture) plain() bool { return p.resize == (Resize{}) && p.crop == (Resize{}) && !p.gray }
 
-// recodes says that an image becomes a JPEG anew.
+// recodes reports whether images are encoded as JPEG again.
 func (p *picture) recodes() bool { return p.quality > 0 && p.how != ImagesRaw }
 
 // recode makes a JPEG of the pixels of src and stores that. V has what is known of src.
@@ -249,7 +248,7 @@ func (in *sourceInput) expand(fields []Field) error {
 	return nil
 }
 
-// pixels are the flags that say what was done to the pixels of images.
+// pixels returns the flags for the changes to the pixels of images.
 func (s *Settings) pixels() (args []string) {
 	if s.Resize != "" {
 		args = append(args, "--resize", s.Resize)
@@ -269,5 +268,5 @@ func (s *Settings) pixels() (args []string) {
 	return args
 }
 
-// Pixels are the flags that say what was done to the pixels of images, as text.
+// Pixels returns the flags for the changes to the pixels of images, as text.
 func (s *Settings) Pixels() string { return strings.Join(s.pixels(), " ") }

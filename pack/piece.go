@@ -16,19 +16,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A pack can be written in pieces, by different processes or machines, and in any
-// order. Each piece has shards, a journal and a manifest of its own, whose names
-// carry its number; Commit makes one manifest of those of all pieces, and the
-// shards stay as they are.
+// A pack can be written in pieces, by different processes or machines, and in any order. Each piece has its own
+// shards, journal and manifest, whose names contain its number. Commit merges the manifests of all pieces. The shards
+// do not change.
 
-// Piece says which piece of a pack a run writes. The zero value means all of it.
+// Piece selects the piece of a pack that a run writes. The zero value means the whole pack.
 type Piece struct {
 	// Part and Parts cut the inputs: part 0 of 4 is the first quarter of them.
 	Part, Parts int
-	// Number is the piece's, for inputs that are not cut: pieces of a pack are
-	// numbered from 0 on and lie in it in this order.
+	// Number is the number of the piece, for inputs that are not cut. Pieces of a pack are numbered from 0 and stored
+	// in this order.
 	Number int
-	// Whole says that the piece is number Number and has all inputs of the run.
+	// Whole is true if the piece with number Number has all inputs of the run.
 	Whole bool
 	// Base comes to the number of what is appended to a pack.
 	Base int
@@ -57,7 +56,7 @@ func (p Piece) number() int {
 	return p.Base + p.Part
 }
 
-// first says that it is the one that lists what was left out from the beginning.
+// first reports whether the piece lists the inputs that were skipped from the start.
 func (p Piece) first() bool { return p.number() == p.Base }
 
 // span is which of n inputs belong to it.
@@ -113,14 +112,14 @@ func pieceNumber(name string) int {
 	return i
 }
 
-// others says that a name is that of a file of some piece.
+// others reports whether a name is that of a file of any piece.
 func others(name string) bool {
 	name = strings.TrimSuffix(name, store.PartialSuffix)
 	return pieceNumber(name) >= 0 || isShard(name) || strings.HasPrefix(name, "unfinished-") && strings.HasSuffix(name, ".journal")
 }
 
-// Commit makes a pack of the pieces in the folder dir. It can be repeated when it
-// was interrupted. Parts, when it is not 0, is how many pieces there must be.
+// Commit makes a pack of the pieces in the folder dir. It can be repeated after an interruption. If parts is not 0,
+// the folder must have that many pieces.
 func Commit(ctx context.Context, dir string, parts int) (*Manifest, error) {
 	st, err := stores.OpenWrite(ctx, dir)
 	if err != nil {
@@ -226,8 +225,8 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 	return committed(ctx, st, &all, f)
 }
 
-// committed removes the manifests of pieces that m, which is written, has taken in. Where
-// that fails the pack is whole all the same, and the error says what is left.
+// committed removes the manifests of the pieces that the written manifest m contains. If that fails, the pack is
+// still complete, and the error lists the files that remain.
 func committed(ctx context.Context, st store.WriteStore, m *Manifest, f found) (*Manifest, error) {
 	err := removePieces(ctx, st, f)
 	left := fmt.Sprintf("the pack is whole and can be read; manifests of its pieces are still there, stoker pack --commit %s removes them", units.Shell(st.String()))
@@ -240,12 +239,12 @@ func committed(ctx context.Context, st store.WriteStore, m *Manifest, f found) (
 	return nil, fmt.Errorf("%s is written, and %s: %w", st.Path(ManifestName), left, err)
 }
 
-// found is what there is of pieces in a folder.
+// found lists the files of pieces in a folder.
 type found struct {
 	names      []string // manifests of finished ones, by their numbers
 	unfinished []string // journals of others
-	// left are journals of finished ones: what wrote them ended, or is about to end, between
-	// the manifest and removing its journal. They are in nobody's way.
+	// left are journals of finished pieces. Their writers exited, or are about to exit, after writing the manifest
+	// and before removing the journal. They do no harm.
 	left []string
 }
 
@@ -307,7 +306,7 @@ func fits(all, m *Manifest) error {
 	return sameFields(all.Fields, m.Fields)
 }
 
-// sameFields says in what the fields of two packs differ, beside their statistics.
+// sameFields returns an error with the differences between the fields of two packs, except for statistics.
 func sameFields(a, b []Field) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("it has %d fields, not %d", len(b), len(a))

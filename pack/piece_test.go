@@ -105,7 +105,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What can only be read in order can be packed in parts, too.
+// Sources that can only be read in order can also be packed in parts.
 func TestPartsInOrder(t *testing.T) {
 	compressed, _ := recordFiles(t)
 	straight, dst := filepath.Join(t.TempDir(), "p"), filepath.Join(t.TempDir(), "q")
@@ -133,7 +133,7 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 		return err
 	}
 	piece := func(dst string, i int) string { return filepath.Join(dst, pieceName(i)) }
-	// beside writes a part of another pack into a folder of its own, and moves it. Writing it to dst is refused.
+	// beside writes a part of another pack into its own folder, and moves it. Writing it to dst is refused.
 	beside := func(src, dst string, i, n int, o *Options) {
 		if _, err := Write(t.Context(), src, dst, partOf(i, n, o)); err == nil || !strings.Contains(err.Error(), "has parts of another pack") {
 			t.Errorf("a part that does not fit: %v", err)

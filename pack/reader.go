@@ -18,16 +18,15 @@ type ReadOptions struct {
 	// each chunk as a whole. Without it the head of a chunk and each value that is read are
 	// compared with checksums of their own, and what no loader reads, such as paths, is not.
 	VerifyChunks bool
-	// URL is what messages call the pack, "" for where it lies.
+	// URL is the name of the pack in messages, "" for its location.
 	URL string
-	// Listing, when it is set, lists the pack's store, as somebody has seen it already.
+	// Listing, if set, is an existing listing of the pack's store.
 	Listing store.Store
 }
 
-// Reader is an open pack. It is a driver.Source: it says where records lie and
-// makes values of their bytes, and reads nothing itself but the manifest. For
-// tools there is Record, which reads. Its methods may be called from several
-// goroutines at once, except Close.
+// Reader is an open pack. It is a driver.Source: it locates records and makes values from their bytes, but itself
+// reads only the manifest. Tools can read records with Record. Except for Close, its methods may be called
+// concurrently.
 //
 // The index of a chunk is learnt at the first use of one of its records and kept
 // in flat arrays without pointers (index).
@@ -60,7 +59,7 @@ type chunkRef struct {
 	headSum Checksum
 }
 
-// maxOpenShards is how many shards Record, Verify and Describe keep open.
+// maxOpenShards is the maximum number of shards that Record, Verify and Describe keep open.
 const maxOpenShards = 64
 
 // Open opens the finished pack in the folder dir.
@@ -72,8 +71,7 @@ func Open(ctx context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 	return OpenStore(ctx, st, opt)
 }
 
-// OpenStore opens the finished pack that lies at the root of a store. The store
-// is closed by whoever opened it, after the reader.
+// OpenStore opens the finished pack at the root of a store. The caller must close the store, after the reader.
 func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, error) {
 	listing := st
 	if opt != nil && opt.Listing != nil {
@@ -175,7 +173,7 @@ func (r *Reader) Manifest() *Manifest { return r.man }
 // Len is the number of records.
 func (r *Reader) Len() int64 { return r.man.Records }
 
-// Dir is where the pack lies.
+// Dir returns the location of the pack.
 func (r *Reader) Dir() string { return r.st.String() }
 
 // row returns the chunk of record id and its row in it.

@@ -14,8 +14,7 @@ import (
 // Record is one record as stored, with everything that the pack knows of it.
 type Record struct {
 	ID int64
-	// Path is where it came from: that of the record, or of its first field that
-	// has one.
+	// Path is the original path of the record, or of its first field that has one.
 	Path string
 	// Values are all fields, in the order of the manifest.
 	Values []Value
@@ -28,7 +27,7 @@ type Value struct {
 	driver.Value
 	// Depth is the number of bits per channel of an image.
 	Depth int32
-	// Path is where a value of a field of files came from.
+	// Path is the original path of a value of a field of files.
 	Path string
 	// EXIF and ICC are set for images whose stored form has no room for them, in
 	// packs made with metadata.
@@ -121,7 +120,7 @@ func (r *Reader) openChunk(ctx context.Context, c int, buf *[]byte) (store.Objec
 	return o, v, nil
 }
 
-// part says which leaves are read.
+// part selects the leaves that are read.
 type part int
 
 const (
@@ -225,7 +224,7 @@ func (v *view) read(ctx context.Context, o reader, leaf int, row int64, buf []by
 	} else {
 		at, size = v.value(leaf, row)
 	}
-	// Decoders look behind what they decode.
+	// Decoders read a few bytes past the end of their input.
 	buf = grow(buf, int(size)+direct.Tail)[:size]
 	if size == 0 {
 		return buf, nil

@@ -195,7 +195,7 @@ func (r *Reader) statsOf(ctx context.Context, rows []int64) ([]driver.FieldStats
 	return all, nil
 }
 
-// stored is a value of a pack on its way into a chunk, as it is.
+// stored returns an unchanged value of a pack on its way into a chunk.
 func stored(v *Value) value {
 	return value{Value: v.Value, depth: v.Depth, path: v.Path, exif: v.EXIF, icc: v.ICC}
 }
@@ -222,8 +222,8 @@ func (v *value) count(f *Field) (err error) {
 	return err
 }
 
-// subtractStats takes o, of some of the values that s is about, from s. What is
-// counted and added up is exact; bounds stay, and hold for all that is stored.
+// subtractStats subtracts o, the statistics of some of the values, from s. Counts and sums are exact. Bounds do not
+// change, and still hold for the remaining values.
 func subtractStats(s, o *driver.FieldStats) {
 	s.Count -= o.Count
 	s.Bytes -= o.Bytes

@@ -5,10 +5,9 @@ import (
 	"sort"
 )
 
-// Records are removed by a new manifest that says which rows are left out
-// (Chunk.Removed); shards stay as they are until Compact. A reader keeps the numbers
-// of rows as they are stored, for its index, and turns the number of a record into
-// one of them where it is asked for a record.
+// Records are removed by a new manifest that lists the removed rows (Chunk.Removed). Shards do not change until
+// Compact. The index of a reader uses the numbers of stored rows. Record numbers are converted to stored rows when a
+// record is requested.
 
 // rowSet are rows of all chunks that are left out: runs that do not touch, in order.
 // The zero value has none.
@@ -17,7 +16,7 @@ type rowSet struct {
 	before []int64 // rows in the runs before it, and in all
 }
 
-// add adds a run behind those that are there.
+// add adds a run after the existing ones.
 func (s *rowSet) add(first, n int64) {
 	if s.before == nil {
 		s.before = []int64{0}
@@ -33,7 +32,7 @@ func (s *rowSet) add(first, n int64) {
 
 func (s *rowSet) run(k int) int64 { return s.before[k+1] - s.before[k] }
 
-// rows is how many there are.
+// rows returns the number of rows.
 func (s *rowSet) rows() int64 {
 	if len(s.first) == 0 {
 		return 0
@@ -78,7 +77,7 @@ func (m *Manifest) removedRows() rowSet {
 	return s
 }
 
-// removed is how many rows of the chunk are left out.
+// removed returns the number of removed rows of the chunk.
 func (c *Chunk) removed() (n int64) {
 	for k := 1; k < len(c.Removed); k += 2 {
 		n += c.Removed[k]
@@ -102,7 +101,7 @@ func (c *Chunk) checkRemoved() error {
 	return nil
 }
 
-// Stored is how many rows the shards have, with those that are removed.
+// Stored returns the number of rows in the shards, including removed ones.
 func (m *Manifest) Stored() (n int64) {
 	for i := range m.Shards {
 		n += m.Shards[i].Records
@@ -110,5 +109,5 @@ func (m *Manifest) Stored() (n int64) {
 	return n
 }
 
-// Removed is how many records were removed whose data is still there.
+// Removed returns the number of removed records whose data is still stored.
 func (m *Manifest) Removed() int64 { return m.Stored() - m.Records }

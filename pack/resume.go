@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// resume reads the journal, checks that what it promises is there, and sets
-// the writer to go on behind it. Without a journal it begins a new one.
+// resume reads the journal, checks that the files it lists exist, and sets the writer to continue after them. Without
+// a journal it starts a new one.
 func (w *writer) resume(ctx context.Context) error {
 	mine := w.header()
 	h, entries, err := w.jnl.read(ctx)
@@ -149,8 +149,8 @@ func (w *writer) openWritten(ctx context.Context, i int, done bool) (reader, fun
 	return p, func() { _ = leave(ctx, p) }, nil
 }
 
-// adopt sets the writer behind the last of the entries, all of which are good,
-// and forgets everything behind them.
+// adopt positions the writer after the last of the entries, all of which are good, and discards everything after
+// them.
 func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalEntry) error {
 	sw := w.shards
 	for _, e := range entries {

@@ -32,7 +32,7 @@ func interrupt(t testing.TB, src, dst string, opt *Options, n int64) {
 	}
 }
 
-// folderInput is what Write makes of a folder.
+// folderInput returns the input that Write creates for a folder.
 func folderInput(t testing.TB, src string, opt *Options) (input, *Options) {
 	t.Helper()
 	o, err := opt.withDefaults()
@@ -132,7 +132,7 @@ func damage(t testing.TB, rng *rand.Rand, dst string) {
 			_ = os.Remove(shards[rng.IntN(len(shards))])
 		}
 	}
-	// A journal without its header is no journal: shards then need --restart.
+	// A journal without its header is not a journal: shards then need --restart.
 	if b, err := os.ReadFile(journal); err == nil && !bytes.Contains(b, []byte("\n")) {
 		if err := os.Remove(journal); err != nil {
 			t.Fatal(err)
@@ -256,8 +256,8 @@ func appendTo(name, text string) error {
 	return err
 }
 
-// Whatever creation, write, sync or commit fails: there is a clear error, nothing
-// that looks like a whole pack, and the next run finishes it.
+// If any creation, write, sync or commit fails, the error is clear, the result never looks like a complete pack, and
+// the next run finishes it.
 func TestEveryWriteFails(t *testing.T) {
 	src := testFolder(t, 60)
 	straight := filepath.Join(t.TempDir(), "p")

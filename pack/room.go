@@ -24,11 +24,10 @@ import (
 // room is the memory of a run: what its inputs take from when they are read until
 // they are written.
 //
-// Inputs are written in their order, so that one that is done holds what it has
-// until all before it are written. If inputs took memory as they came, the last
-// ones could have all of it while the first one waits for theirs. So an input that
-// finds no room at once is given some when its turn comes: when all inputs before
-// it have theirs. What it then waits for is held by inputs that wait for nobody.
+// Inputs are written in their order, so a finished input holds its memory until all earlier inputs are written. If
+// inputs took memory as they came, the last ones could take all of it while the first one waits for theirs. An input
+// that cannot have memory immediately therefore waits for its turn: until all earlier inputs have theirs. Then it
+// waits only for inputs that need no more memory.
 type room struct {
 	plan    *budget.Packing
 	request budget.PackRequest
@@ -38,8 +37,8 @@ type room struct {
 	large *arena.Pool
 
 	mu sync.Mutex
-	// turn is the first input that has not been given its memory; passed are those
-	// behind it that have, waiting those that wait for their turn.
+	// turn is the first input that has not received its memory. passed are later inputs that have, and waiting are
+	// those that wait for their turn.
 	turn    int64
 	passed  map[int64]bool
 	waiting map[int64]chan struct{}
@@ -61,8 +60,7 @@ func newRoom(opt *Options, first int64) (*room, error) {
 	}, nil
 }
 
-// memoryRequest is what the memory is shared out for: that of the options, or a
-// quarter of what is free.
+// memoryRequest returns the memory to plan with: that of the options, or a quarter of the free memory.
 func (o *Options) memoryRequest() (budget.PackRequest, error) {
 	r := budget.PackRequest{Memory: o.Memory, Threads: o.Threads, ChunkBytes: o.ChunkBytes, Held: o.held}
 	if r.Memory > 0 {
@@ -72,19 +70,19 @@ func (o *Options) memoryRequest() (budget.PackRequest, error) {
 	if err != nil {
 		return r, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 	}
-	// What is held is not free any more.
+	// The memory held by the source is not part of the free memory.
 	r.Free = free + r.Held
 	r.Memory = max(free/4+r.Held, budget.ForInput(r, 0))
 	return r, nil
 }
 
-// heapRoom is what the Go heap may have beside what is counted and twice what
-// lives on it when a run begins.
+// heapRoom is the number of bytes that the Go heap may have in addition to the counted memory and twice its live size
+// at the start.
 const heapRoom = 32 << 20
 
-// ownProcess sets the process up for a run that is all that it does: memory goes
-// back to the system when an image is done with it, and the collector does not let
-// garbage grow to as much as lives. A GOMEMLIMIT in the environment counts more.
+// ownProcess configures the process for a run that does nothing else. Memory returns to the system after each image,
+// and the collector does not let garbage grow to the size of the live heap. A GOMEMLIMIT in the environment has
+// priority.
 func (r *room) ownProcess() {
 	limitHeap(max(r.plan.Budget-r.request.Held, r.plan.One))
 }
@@ -99,13 +97,13 @@ func limitHeap(memory int64) {
 	debug.SetMemoryLimit(memory + heapRoom + 2*int64(live[0].Value.Uint64()))
 }
 
-// holding is what an input has of a room.
+// holding is the share of a room that an input has.
 type holding struct {
 	r *room
 	i int64
 	// Taken of ahead, quick and large. Of large, read is for what is read.
 	ahead, quick, large, read int64
-	// heap says that what is taken of large lies on the Go heap.
+	// heap is true if the memory taken from large is on the Go heap.
 	heap bool
 }
 
@@ -144,7 +142,7 @@ func (s *holding) toMake(ctx context.Context, n *needs) error {
 	return s.inTurn(ctx, n.sum())
 }
 
-// fits fails when n bytes are more than an input may take beside what it has.
+// fits fails if n more bytes exceed the maximum of an input.
 func (s *holding) fits(n int64) error {
 	if need := s.large + n; need > s.r.plan.One {
 		return &BadInput{Reason: fmt.Sprintf("packing it takes %d MiB of memory, more than the %d MiB that there are for it; pack again with memory of %d MiB or more",
@@ -153,8 +151,7 @@ func (s *holding) fits(n int64) error {
 	return nil
 }
 
-// inTurn takes n bytes of large when the turn has come to the input. It fails when
-// that is more than there is.
+// inTurn waits for the turn of the input and takes n bytes of large. It fails if n exceeds the maximum.
 func (s *holding) inTurn(ctx context.Context, n int64) error {
 	if err := s.fits(n); err != nil {
 		return err
@@ -192,7 +189,7 @@ func (s *holding) done() {
 	*s = holding{r: s.r, i: s.i}
 }
 
-// pass says that the input takes no more.
+// pass declares that the input takes no more memory.
 func (s *holding) pass() { s.r.pass(s.i) }
 
 func (r *room) pass(i int64) {
@@ -230,11 +227,11 @@ func (r *room) wait(ctx context.Context, i int64) error {
 	}
 }
 
-// needs is what making the stored form of a record takes, at the most.
+// needs is the maximum memory for making the stored form of a record.
 type needs struct {
-	// work is what the value takes that takes most, out what all of them become.
+	// work is the largest working memory of any value, out the total size of all results.
 	work, out int64
-	// heap says that some of the work is on the Go heap.
+	// heap is true if some of the working memory is on the Go heap.
 	heap bool
 }
 
@@ -328,8 +325,7 @@ func (e *encoder) imageNeeds(src *driver.Value, p *picture, n *needs) {
 	n.add(work, out, heap)
 }
 
-// tried is what the pixels of an image take that is decoded only to see whether
-// that works.
+// tried returns the memory for the pixels of an image that is decoded only as a check.
 func tried(v *driver.Value) int64 { return decode.TryBytes(v) }
 
 func (e *encoder) maskNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
@@ -345,7 +341,7 @@ func (e *encoder) maskNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
 		}
 		w, h = int64(info.Width), int64(info.Height)
 	}
-	// The numbers as they are, in another size, and runs in memory that grows.
+	// Unchanged numbers, resized numbers, and runs in memory that grows.
 	stored := int64(f.DType.Size()) * w * h
 	if g, err := p.geometry(int32(w), int32(h)); err == nil {
 		stored = max(stored, int64(f.DType.Size())*int64(g.OutW())*int64(g.OutH()))

@@ -27,8 +27,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// through takes n inputs through a room as packing does: admitted and written in
-// order, made by workers. each says what an input takes.
+// through takes n inputs through a room like packing: admitted and written in order, made by workers. each returns
+// the memory that an input takes.
 func through(ctx context.Context, r *room, n int64, workers int, each func(i int64) (read, work, out int64)) (refused int, err error) {
 	err = (&copyall.Copy[job]{
 		Threads: workers, Ahead: budget.PackJobs * workers,
@@ -94,8 +94,7 @@ func roomOf(t *testing.T, memory, free int64, threads int) *room {
 	return r
 }
 
-// Whatever inputs need, all of them get through, none takes more than there is, and
-// everything is given back.
+// Whatever inputs need, all of them finish, none takes more than the total, and everything is released.
 func TestRoomLetsAllThrough(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
@@ -130,8 +129,8 @@ func TestRoomLetsAllThrough(t *testing.T) {
 	}
 }
 
-// Inputs that each need nearly all there is go one after another: this is where
-// taking memory in any order would stand still.
+// Inputs that each need nearly all of the memory run one after another. Taking memory in any order would deadlock
+// here.
 func TestRoomGoesInTurn(t *testing.T) {
 	r := roomOf(t, 64<<20, 0, 4)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -144,7 +143,7 @@ func TestRoomGoesInTurn(t *testing.T) {
 	}
 }
 
-// Who waits for memory or for a turn ends when the run does.
+// Inputs that wait for memory or for a turn stop when the run stops.
 func TestRoomIsLeft(t *testing.T) {
 	r := roomOf(t, 64<<20, 0, 2)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -227,8 +226,8 @@ func TestLargeImagesAreRefused(t *testing.T) {
 	}
 }
 
-// What a header says is allowed and no more: a file whose pixels take what its
-// header did not say is refused.
+// A file may use the memory that its header announces and no more. A file whose pixels take more than that is
+// refused.
 func TestDecodingIsBound(t *testing.T) {
 	w, err := newWorker(&Options{})
 	if err != nil {
@@ -257,7 +256,7 @@ type heldSource struct{ driver.Source }
 
 func (heldSource) Held() int64 { return 50 << 20 }
 
-// What a source holds of its records is a part of the memory.
+// The memory that a source holds for its records counts as part of the total.
 func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	write := func(memory int64) error {
 		_, err := WriteSource(t.Context(), heldSource{sourcetest.Raw(10, 16, 16, 3, 5)}, t.TempDir(), &Options{Memory: memory})
@@ -301,7 +300,7 @@ func TestLargeMembersAreLeftOut(t *testing.T) {
 	if err != nil || sum.Manifest.Records != 1 || len(sum.Manifest.Skipped) != 1 {
 		t.Fatalf("%+v, %v", sum, err)
 	}
-	// What is decompressed is counted once: it has not been made into anything.
+	// Decompressed data is counted once, because nothing has been made from it.
 	if s := sum.Manifest.Skipped[0]; s.Path != "b.bin" || !strings.HasPrefix(s.Reason, "packing it takes 97 MiB of memory") || packedWith.FindString(s.Reason) == "" {
 		t.Error(s)
 	}
@@ -313,7 +312,7 @@ const childPack = "STOKER_TEST_PACK"
 type packing struct {
 	Src, Dst, Images, Check string
 	Memory                  int64
-	// Verify says that Dst is there and is verified.
+	// Verify is true if Dst exists and should be verified.
 	Verify bool
 }
 
@@ -348,9 +347,8 @@ func TestChildPacks(t *testing.T) {
 	fmt.Printf("report %d %d %d\n", status.Peak, records, bad)
 }
 
-// Images that unfold to hundreds of MiB, in files of every format, and files that
-// say so, are packed within the memory that there is for it or left out: either way
-// packing takes no more than that and a constant.
+// Images that unpack to hundreds of MiB, in files of every format, and files that claim to, are packed within their
+// memory budget or left out. In either case packing takes no more than the budget and a constant.
 func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")
@@ -406,8 +404,8 @@ func (c *packing) inChild(t *testing.T) (peak, records, bad int64) {
 	return peak, records, bad
 }
 
-// The same images, packed as they are, are decoded to check them within the memory
-// that there is for it, or named with what they would need.
+// The same images, packed unchanged, are decoded for checking within their memory budget, or reported with the memory
+// they would need.
 func TestHostileImagesAreVerifiedWithinTheMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")

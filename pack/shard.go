@@ -21,8 +21,7 @@ func isShard(name string) bool {
 	return strings.HasPrefix(name, "shard-") && strings.HasSuffix(name, shardSuffix)
 }
 
-// reader is what can be read at any place: an object, or an upload that is gone
-// on with.
+// reader reads at any offset: of an object, or of an upload that is resumed.
 type reader interface {
 	ReadAt(ctx context.Context, p []byte, off int64) error
 	Size() int64
@@ -56,8 +55,7 @@ func (w *shardWriter) full(chunk int64) bool {
 	return w.open() && len(w.blocks) > 0 && w.at+chunk > w.limit
 }
 
-// begin opens the next shard. What an earlier run has left under its name is
-// thrown away.
+// begin opens the next shard. It discards data of an earlier run under the same name.
 func (w *shardWriter) begin(ctx context.Context) error {
 	i := len(w.shards)
 	w.shards = append(w.shards, Shard{File: w.piece.shard(i)})
@@ -93,8 +91,8 @@ func (w *shardWriter) create(ctx context.Context, name string) (store.Upload, er
 	return p, nil
 }
 
-// leave ends an upload that is not finished: what was written stays, to be gone
-// on with later, where the store can do that and it can still be relied on.
+// leave ends an unfinished upload. The written data stays for a later run if the store supports that and the data is
+// still reliable.
 func leave(ctx context.Context, up store.Upload) error {
 	p, ok := up.(store.Partial)
 	if !ok {

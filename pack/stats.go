@@ -58,7 +58,7 @@ func NextBound(sides bool, from int64) int64 {
 	return bounds[i]
 }
 
-// observe counts one value as it is stored.
+// observe counts one stored value.
 func observe(s *driver.FieldStats, f *Field, v *value) {
 	size := int64(len(v.Bytes))
 	var one driver.FieldStats
@@ -121,8 +121,7 @@ func (v *value) imageStats() *driver.ImageStats {
 	return s
 }
 
-// MergeStats adds o to s. named says that the classes have names, so that all
-// of them are counted.
+// MergeStats adds o to s. named is true if the classes have names, so that all of them are counted.
 func MergeStats(s, o *driver.FieldStats, named bool) {
 	if o.Count == 0 {
 		return
@@ -179,7 +178,7 @@ func addCounts[K comparable](to *map[K]int64, from map[K]int64) {
 	}
 }
 
-// share is where the mean of two sets lies between their means.
+// share returns the weight of one set in the mean of two sets.
 func share(n, of int64) float64 { return float64(n) / float64(of) }
 
 func mergeInts(s, o *driver.IntStats) {
@@ -240,8 +239,8 @@ func mergeImages(s, o *driver.ImageStats) {
 	s.Turned += o.Turned
 }
 
-// checkStats looks whether statistics are possible: readers size their index by
-// them. Where rows are removed, bounds are still those of all.
+// checkStats checks that statistics are plausible, because readers size their index by them. If rows are removed,
+// bounds are still those of all rows.
 func (f *Field) checkStats(records int64, removed bool) error {
 	s := &f.Stats
 	bad := errors.New("impossible statistics")

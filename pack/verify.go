@@ -22,13 +22,11 @@ import (
 type VerifyOptions struct {
 	// Decode also decodes every image, every mask, every recording and every frame of clips.
 	Decode bool
-	// Threads is the number of chunks checked at once, 0 for one per core.
+	// Threads is the number of chunks checked at the same time, 0 for one per core.
 	Threads int
-	// Memory is what reading and decoding records may take with Decode, 0 for a
-	// quarter of what is free.
+	// Memory limits the memory for reading and decoding records with Decode, 0 for a quarter of the free memory.
 	Memory int64
-	// OwnProcess says that the process does nothing else, so that the run may set
-	// its memory limits.
+	// OwnProcess is true if the process does nothing else, so that the run may set its memory limits.
 	OwnProcess bool
 	// Progress, when set, is told of every chunk: its records and bytes. It is
 	// called from several goroutines.
@@ -48,7 +46,7 @@ type Problem struct {
 	// Path is the path in the source, where a single record is concerned.
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
-	// Intact says that the checksum is right: the value is what was packed, and cannot be decoded.
+	// Intact is true if the checksum is right: the value is unchanged since packing, but cannot be decoded.
 	Intact bool `json:"intact,omitempty"`
 }
 
@@ -67,7 +65,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s, chunk %d, records %d to %d: %s", p.Shard, p.Chunk, p.FirstRecord, p.LastRecord, p.Reason)
 }
 
-// Report is what Verify found.
+// Report is the result of Verify.
 type Report struct {
 	Manifest *Manifest
 	// Chunks, Records and Bytes count what was looked at.
@@ -86,11 +84,10 @@ type Report struct {
 	Stray []string
 }
 
-// Verify checks the pack dir: that all shards are there and have their size,
-// that the checksum of every chunk is right, that schema, footers and indexes
-// agree with the manifest and, if asked for, that every image, every recording and every
-// clip can be decoded. Its error means that it could not look, not that something is damaged, except
-// for a manifest that cannot be read: clips of some codecs need a library.
+// Verify checks the pack dir. All shards must exist with their size, the checksum of every chunk must be right, and
+// schema, footers and indexes must agree with the manifest. On request, it also decodes every image, recording and
+// clip. An error means that Verify could not check, not that something is damaged. The exception is an unreadable
+// manifest. Clips of some codecs need a library.
 func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
 	st, err := stores.Open(ctx, dir)
 	if err != nil {
@@ -217,7 +214,7 @@ func faultOf(err error) fault {
 type verifier struct {
 	r   *Reader
 	opt VerifyOptions
-	// room is what decoding takes from, nil where nothing is decoded.
+	// room is the memory for decoding, nil without decoding.
 	room *verifyRoom
 	bad  []bool // shards that are not there, or not of their size
 

@@ -11,8 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// heldFrames is how many frames a decoder of video holds at most that others are made of,
-// with those that wait for their turn.
+// heldFrames is the maximum number of frames that a video decoder holds: reference frames, and frames that wait for
+// their turn.
 const heldFrames = 20
 
 // roundedUp is by how much decoders make frames larger.
@@ -23,7 +23,7 @@ func heldMemory(width, height int64) int64 {
 	return heldFrames * 3 / 2 * (width + roundedUp) * (height + roundedUp)
 }
 
-// noDecoder says that this machine cannot decode a kind of video, which is no damage.
+// noDecoder is the error of a kind of video that this machine cannot decode. The video is not damaged.
 type noDecoder struct{ err error }
 
 func (e *noDecoder) Error() string {
@@ -65,7 +65,7 @@ func (v *verifier) decodeClip(ctx context.Context, val *Value, w *worker) error 
 	return decodePackets(c)
 }
 
-// decodeStill decodes a frame that is an image by itself.
+// decodeStill decodes a frame that is an image of its own.
 func (v *verifier) decodeStill(ctx context.Context, val *Value, c *video.Clip, data []byte, w *worker) error {
 	one := Value{Field: val.Field}
 	one.Orientation = 1
@@ -165,8 +165,8 @@ func decodeRun(s *video.Stream, packets []video.Packet, wanted map[int64]bool) e
 		if err == nil {
 			err = take()
 		}
-		// What follows a key frame, and is shown before it, may need frames in front of it: it
-		// cannot be decoded, and nothing that is shown later is made of it.
+		// Frames that follow a key frame but are shown before it may need frames before the key frame. They cannot be
+		// decoded, and no later frame depends on them.
 		if leading = leading && (i == 0 || err != nil && !shown); err != nil && (i == 0 || !leading) {
 			return fmt.Errorf("packet %d of the video: %w", p.N, err)
 		}

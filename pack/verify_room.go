@@ -13,9 +13,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// verifyRoom is the memory that records are read and decoded in. Who takes some to
-// decode has what it read already and takes no more, so nobody waits for one who
-// waits: other than in a room, there is no order to keep.
+// verifyRoom is the memory for reading and decoding records. A worker that takes memory for decoding has already read
+// its record and takes no more afterwards. Waiting workers therefore cannot block each other, and unlike in a room,
+// no order is needed.
 type verifyRoom struct {
 	plan    *budget.Verifying
 	request budget.VerifyRequest
@@ -39,7 +39,7 @@ func newVerifyRoom(opt *VerifyOptions) (*verifyRoom, error) {
 	return &verifyRoom{plan: p, request: r, read: arena.NewPool(p.Read), large: arena.NewPool(p.Large)}, nil
 }
 
-// tooLarge says that a record needs more memory than there is. Its numbers are MiB.
+// tooLarge is the error of a record that needs more memory than the limit. Its numbers are in MiB.
 type tooLarge struct {
 	what               string
 	takes, has, enough int64
@@ -68,8 +68,7 @@ func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give 
 	return m.take(ctx, m.large, need, heap)
 }
 
-// take takes n bytes of a pool, all of it where that is less. What workers keep
-// anyway nobody waits for.
+// take takes n bytes of a pool, at most all of it. It does not wait for the small amount that workers keep anyway.
 func (m *verifyRoom) take(ctx context.Context, pool *arena.Pool, n int64, heap bool) (give func(), err error) {
 	if n <= m.plan.Kept {
 		return func() {}, nil
@@ -81,8 +80,7 @@ func (m *verifyRoom) take(ctx context.Context, pool *arena.Pool, n int64, heap b
 	return func() { pool.Give(n, heap) }, nil
 }
 
-// size is what the values of a row take when it is read, without what the tail has
-// of it: paths and metadata.
+// size returns the memory of the values of a row when they are read, without the paths and metadata in the tail.
 func (v *view) size(row int64) int64 {
 	n := int64(0)
 	for i := range v.r.sch.leaves {
@@ -94,9 +92,8 @@ func (v *view) size(row int64) int64 {
 	return n
 }
 
-// decoding is what decoding a stored picture takes, by its header, and whether on
-// the Go heap. Where the header makes no sense, decoding fails before it takes
-// anything.
+// decoding returns the memory for decoding a stored picture, by its header, and whether that is on the Go heap. If
+// the header is invalid, decoding fails before it allocates.
 func (v *Value) decoding() (need int64, heap bool) {
 	mask := v.Field.Kind == driver.KindMask
 	pixels := int64(v.Width) * int64(v.Height)

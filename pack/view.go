@@ -18,7 +18,7 @@ type view struct {
 	c    int
 	head []byte
 	lay  *arrowipc.Layout
-	// right says that the checksum of the whole chunk was compared.
+	// right is true if the checksum of the whole chunk was compared.
 	right bool
 }
 
@@ -72,7 +72,7 @@ func (v *view) check() error {
 	return nil
 }
 
-// int is a number of a leaf that lies in the head.
+// int returns a number of a leaf that is stored in the head.
 func (v *view) int(leaf int, row int64) int64 {
 	b := v.head[v.lay.Leaves[leaf].Values.Off:]
 	switch v.r.sch.leaves[leaf].Width {

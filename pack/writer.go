@@ -18,22 +18,21 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// input is what a pack is made from: records of any source, or another pack.
+// input is the data that a pack is made from: records of any source, or another pack.
 type input interface {
 	// source describes the input; its fingerprint decides whether an
 	// interrupted run may go on.
 	source() Source
 	// command is the name of the command that reads this kind of input.
 	command() string
-	// fields are those of the pack, without statistics; paths says that the
-	// records have paths beside them.
+	// fields returns the fields of the pack, without statistics. paths is true if the records also have paths.
 	fields() (fields []Field, paths bool)
 	// len is the number of inputs, bytes the size of input i.
 	len() int64
 	bytes(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
-	// beside are inputs that are not of the kind of the records.
+	// beside returns the inputs that are not of the kind of the records.
 	beside() []driver.SkippedGroup
 	// feed sends a job for each input from number from on to before to, in order. Begin makes
 	// one, of an input of size bytes, when there is room for it.
@@ -58,8 +57,7 @@ type job struct {
 	bad   *BadInput
 }
 
-// memory is what a job keeps from one input to the next: a buffer for each
-// value, and one for what is read.
+// memory has the buffers that a job reuses for the next input: one for each value, and one for the data read.
 type memory struct {
 	read   []byte
 	values [][]byte
@@ -89,7 +87,7 @@ func (m *memory) trim(kept int64) {
 	}
 }
 
-// worker is what one goroutine that loads inputs keeps for itself.
+// worker is the state of one goroutine that loads inputs.
 type worker struct {
 	opt    *Options
 	enc    encoder
@@ -97,8 +95,7 @@ type worker struct {
 	kept   int64 // size of the buffers that are kept
 }
 
-// ErrInterrupted is in the error of a run that was cancelled. What it leaves
-// is gone on with by the same call.
+// ErrInterrupted is in the error of a run that was cancelled. The same call resumes the run.
 var ErrInterrupted = errors.New("interrupted")
 
 // writer is one run.
@@ -263,8 +260,8 @@ func (w *writer) header() *journalHeader {
 	}
 }
 
-// checkParts refuses to write a part beside parts of another pack, before anything is written. It looks at a part that
-// is finished and at one that is not.
+// checkParts refuses to write a part into a folder with parts of another pack, before anything is written. It checks
+// one finished part and one unfinished part.
 func (w *writer) checkParts(ctx context.Context, names []string) error {
 	p := w.opt.Piece
 	if p.Parts == 0 || w.opt.Append {
@@ -383,7 +380,7 @@ func (w *writer) checkFolder(ctx context.Context) error {
 	return nil
 }
 
-// ended turns the error of a cancelled run into one that says how to go on.
+// ended converts the error of a cancelled run into an error that explains how to resume.
 func (w *writer) ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -446,7 +443,7 @@ func (w *writer) packAll(ctx context.Context) error {
 		err = w.finishShard(ctx)
 	}
 	if err != nil {
-		// What was written stays, for the next run.
+		// The written data stays for the next run.
 		if serr := w.shards.suspend(ctx); serr != nil && ctx.Err() != nil {
 			err = serr
 		}
