@@ -56,7 +56,7 @@ func (p *Pad) Check() error {
 	return nil
 }
 
-// MaxRow returns the number of bytes of a row of at most most bytes after padding, for elements of the given size.
+// MaxRow returns the size limit of a row: most, or Length elements if rows are truncated and that is less.
 func (p *Pad) MaxRow(most, element int64) int64 {
 	if p.Truncate {
 		return min(most, p.Length*element)

@@ -56,7 +56,7 @@ func other(text string) Action { return Action{kind: shellText, text: text} }
 
 func option(name string, value any) argument { return argument{name, value} }
 
-// then adds what follows a command: a comment or a second command.
+// then adds text after a command: a comment or a second command.
 func (a Action) then(text string) Action {
 	a.text = text
 	return a

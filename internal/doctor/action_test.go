@@ -83,9 +83,8 @@ func situations() []*findings {
 
 var number = regexp.MustCompile(`(_\w+)=\d+`)
 
-// TestActions keeps a list of every command and option that advice prints. Others
-// give it to the real command tree (internal/cli) and to the real signatures
-// (python/tests/test_doctor.py).
+// TestActions has a list of every command and option that advice prints. Other tests pass it to the real command tree
+// (internal/cli) and to the real signatures (python/tests/test_doctor.py).
 func TestActions(t *testing.T) {
 	all := map[string]bool{}
 	for _, f := range situations() {
@@ -127,8 +126,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestEngineIsAsked holds that doctor gives the command stoker run where the recogniser
-// takes the loader, and nowhere else.
+// TestEngineIsAsked checks that doctor recommends stoker run if and only if the recogniser accepts the loader.
 func TestEngineIsAsked(t *testing.T) {
 	yes, no := true, false
 	for _, c := range []struct {
@@ -187,7 +185,7 @@ func TestActionText(t *testing.T) {
 	}
 }
 
-// TestChecks holds what the table promises.
+// TestChecks checks the promises of the table.
 func TestChecks(t *testing.T) {
 	names, verdicts := map[string]bool{}, map[Verdict]bool{}
 	for _, c := range checks {

@@ -5,7 +5,7 @@ import "sort"
 // maxAdvice is the maximum number of pieces of advice in a report.
 const maxAdvice = 3
 
-// advise lists what to do about the verdict, most gain first.
+// advise returns the advice for the verdict, most gain first.
 func (f *findings) advise() []Advice {
 	if tooShort(f.r, f.s) {
 		return []Advice{}

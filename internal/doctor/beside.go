@@ -21,8 +21,8 @@ func (b *besideTimes) least(cores float64) float64 {
 	return max(b.parts+b.inTurn, b.all/max(1, cores))
 }
 
-// fewNative is the number of CPU time samples that identify the owner of a thread without a name. smallShare is the
-// share of a core below which the owner is not looked up.
+// fewNative is the number of CPU time samples that identify the owner of a thread without a name. The limit smallShare
+// is the share of a core below which the owner is not looked up.
 const fewNative, smallShare = 3, 0.02
 
 // noteBeside adds the CPU time of a thread of a trainer if XLA computes there.

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// A metric is a figure of the system or of the process tree over time. Most are
-// amounts that add up; those up to numGauges are levels, which are kept times
-// seconds so that they add up as well.
+// A metric is a figure of the system or of the process tree over time. Most are amounts that add up. Those up to
+// numGauges are levels, which are multiplied by seconds so that they also add up.
 type metric uint8
 
 const (
@@ -65,13 +64,12 @@ const (
 	mPCIeRead // bytes to the device
 	mPCIeWrite
 	mThrottleGPU // seconds with a reason to run slower
-	// From the step logs: seconds, of the trainers that keep one.
+	// From the step logs of the trainers: seconds.
 	mLogTime
 	mLogWait
 	mLogSteps
 	mLogRows
-	// From the engines' stage counters: seconds of goroutines, and what there was
-	// room for.
+	// From the engines' stage counters: seconds of goroutines, and their capacity.
 	mEngineRead
 	mEngineDecode
 	mEngineTransform
@@ -160,18 +158,16 @@ type bin struct {
 	trainerCounts         // of all trainers and workers
 	// ranks has the same by trainer, if there are several.
 	ranks map[int]rankCounts
-	// parts counts samples by what the frames said: of trainers in a loader,
-	// and of workers at work.
+	// parts counts samples by the part in their frames: of trainers in a loader, and of workers at work.
 	trainerParts, laneParts [numParts]float64
-	// training counts the looks at everything while a trainer was past its first
-	// batch.
+	// training counts the wide samples while a trainer was past its first batch.
 	training float64
 	// opening counts samples of trainers that had not asked for a second batch yet.
 	opening float64
-	// threadLanes counts looks at lanes that are threads, and interpreter those that
-	// waited for the interpreter's lock.
+	// threadLanes counts samples of lanes that are threads, and interpreter those that waited for the interpreter's
+	// lock.
 	threadLanes, interpreter float64
-	// laneFaults counts looks at workers that waited for a page of a mapped file.
+	// laneFaults counts samples of workers that waited for a page of a mapped file.
 	laneFaults float64
 	v          [numMetrics]float64
 	gpus       []float64 // utilisation times seconds, by device
@@ -209,8 +205,8 @@ func (b *bin) add(o *bin) {
 	}
 }
 
-// maxBins bounds the length of the series: when they are full, neighbours are
-// merged, so that a job of days is kept in minutes.
+// maxBins limits the length of the series. When they are full, neighbours are merged, so that a job of days is stored
+// as minutes.
 const maxBins = 1200
 
 // timeline is the bins of a run.
@@ -251,7 +247,7 @@ func (l *timeline) pointers() []*bin {
 	return out
 }
 
-// sum adds up the bins for which want is true.
+// sum adds up the bins for which want returns true.
 func (l *timeline) sum(want func(*bin) bool) bin {
 	var s bin
 	for i := range l.bins {
@@ -265,8 +261,7 @@ func (l *timeline) sum(want func(*bin) bool) bin {
 	return s
 }
 
-// rate is a metric per second: a share, bytes per second, or a level's mean. It
-// is NaN where the metric is not known.
+// rate returns a metric per second: a share, bytes per second, or a level's mean. It is NaN if the metric is unknown.
 func (l *timeline) rate(b *bin, m metric) float64 {
 	if !l.known[m] || b.dt <= 0 {
 		return math.NaN()

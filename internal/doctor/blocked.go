@@ -55,7 +55,7 @@ type sockets struct {
 	asked map[uint64]bool // not found in the lists: do not ask again
 }
 
-// maxSockets bounds what is remembered of sockets.
+// maxSockets limits the number of sockets that are remembered.
 const maxSockets = 1 << 16
 
 func (s *sockets) kind(fs proc.FS, pid, fd int, inode uint64) proc.SocketKind {
@@ -88,8 +88,8 @@ func (s *sockets) kind(fs proc.FS, pid, fd int, inode uint64) proc.SocketKind {
 	return s.kinds[inode]
 }
 
-// socketKind asks the kernel what a socket of a process is, where it may: it needs
-// the right to trace the process, as reading its frames does.
+// socketKind asks the kernel for the type of a process's socket. It needs the right to trace the process, like reading
+// its frames.
 func socketKind(pid, fd int) proc.SocketKind {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -161,7 +161,7 @@ func containsAny(s string, parts []string) bool {
 }
 
 // blockerOf returns the object that a thread waits for. It uses the thread's state, the kernel function that it sleeps
-// in ("" or "0" if hidden) and its system call (nil if hidden). file is the file that it reads, if known.
+// in ("" or "0" if hidden) and its system call (nil if hidden). The result file is the file that it reads, if known.
 func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *proc.Syscall) (b blocker, file string) {
 	switch state {
 	case 'R':

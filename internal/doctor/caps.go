@@ -6,7 +6,7 @@ import "math"
 // group sets a limit, the device is busy all the time, or its throughput does not grow with more concurrent requests.
 
 const (
-	// cappedFrom is the share of what a device can give from which it has no more.
+	// cappedFrom is the utilization from which a device counts as fully used.
 	cappedFrom = 0.9
 	// flatSlope is the slope of throughput over concurrent requests, both as logarithms, below which more requests do
 	// not help. A slope of 1 is a device that serves each request as fast as a single one.

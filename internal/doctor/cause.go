@@ -18,7 +18,7 @@ const (
 	numCauses
 )
 
-// A moment is one look at one thread.
+// A moment is one sample of one thread.
 type moment struct {
 	state byte // as in /proc/PID/stat
 	block blocker
@@ -34,7 +34,7 @@ type moment struct {
 	short bool
 }
 
-// settled turns a page fault into what it waits for.
+// settled replaces a page fault by the object that it waits for.
 func (m moment) settled() moment {
 	if m.block == blockFault {
 		m.block = blockStorage
@@ -45,9 +45,8 @@ func (m moment) settled() moment {
 	return m
 }
 
-// interpreter reports whether a thread waits for the interpreter's lock: in Python
-// code, which could run, and for a few milliseconds at a time. Libraries that wait
-// with a limit do so in functions that are known to wait.
+// interpreter reports whether a thread waits for the interpreter's lock: in Python code that could run, and for a few
+// milliseconds at a time. Libraries that wait with a limit do so in functions that are known to wait.
 func (m moment) interpreter() bool {
 	return m.block == blockLock && m.timed && m.view.known && m.view.part != partUnknown && m.view.part != partWait && m.view.part != partPut && !m.view.steps
 }
@@ -73,7 +72,7 @@ func workerCause(m moment) cause {
 	case blockStopped:
 		return causeOther
 	}
-	// Asleep, and not for a device. In a queue: no work, or no room for it.
+	// Asleep, and not on a device. In a queue, that means no work, or no space for its result.
 	switch {
 	case m.block == blockFlock:
 		return causeLatency
@@ -200,7 +199,7 @@ func trainerCause(m moment, guess bool) cause {
 		}
 		return causeOther
 	case blockLock, blockChild:
-		// In the dataset's own code: a lock that others hold, a command that it started.
+		// In the dataset's own code: a lock that others hold, or a command that it started.
 		if p == partFetch || p == partRead || p == partDecode || p == partTransform {
 			return causeLatency
 		}

@@ -2,7 +2,7 @@ package doctor
 
 import "testing"
 
-// TestLateAnswers tells who waits for something outside from who has nothing to do.
+// TestLateAnswers checks that waiting for external answers differs from being idle.
 func TestLateAnswers(t *testing.T) {
 	in := func(p part, d duty) view { return view{known: true, part: p, duty: d, loader: "torch"} }
 	for _, c := range []struct {
@@ -58,8 +58,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// TestNeverFedWhileItWaits is the rule: a trainer that waits is starved, of what may
-// not be known.
+// TestNeverFedWhileItWaits checks the rule that a trainer that waits is starved, even if the resource is unknown.
 func TestNeverFedWhileItWaits(t *testing.T) {
 	for _, wait := range []float64{0, 0.05, 0.14, 0.16, 0.3, 0.7, 1} {
 		for _, busy := range []float64{0, 0.01, 0.5, 1} {

@@ -9,10 +9,9 @@ import (
 // of checks refers to it.
 type check interface {
 	about() about
-	// gain is the factor by which the job would go faster without what the check is
-	// about; 1 is nothing.
+	// gain returns the factor by which the job would be faster without the check's limit; 1 means no gain.
 	gain(f *findings) float64
-	// evidence says the figures that speak for the check's verdict.
+	// evidence adds the figures that support the check's verdict.
 	evidence(f *findings)
 	// advise adds advice. A check with a verdict is called if the report has that verdict; one without is always called
 	// and adds nothing if it does not apply.
@@ -52,7 +51,7 @@ func causes() []Verdict {
 	return out
 }
 
-// resources lists the causes that the verdicts stand for.
+// resources maps the verdicts to their causes.
 var resources = resourcesOf()
 
 func resourcesOf() map[Verdict]cause {

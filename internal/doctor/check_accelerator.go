@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// acceleratorCheck is about the training step: the data path has room to spare.
+// acceleratorCheck detects a limit by the training step: the data path has reserves.
 type acceleratorCheck struct{}
 
 func (acceleratorCheck) about() about {

@@ -102,9 +102,8 @@ func (f *findings) cProfile() Action {
 	return other(quoteWords(words) + "   # with num_workers=0")
 }
 
-// inEngine adds what brings the work of a DataLoader into Stoker's engine. The answer of
-// what recognises loaders for stoker run decides what that is. It reports whether the advice
-// is to pack the dataset.
+// inEngine adds the advice that moves the work of a DataLoader into Stoker's engine. The loader recognition of stoker
+// run decides which advice that is. It reports whether the advice is to pack the dataset.
 func (f *findings) inEngine(works float64, why string) (packs bool) {
 	gain := min(f.r.Gains[CPU], f.s.gainOfEngine(1))
 	note := f.c.notes.main
@@ -131,7 +130,7 @@ func (f *findings) inEngine(works float64, why string) (packs bool) {
 	return false
 }
 
-// crowdShare is the share of a core from which on a thread counts as one that wants it.
+// crowdShare is the share of a core from which a thread counts as one that needs a core.
 const crowdShare = 0.2
 
 // crowd returns the number of threads of one trainer that needed a core in the last second, for the trainer with most.
@@ -155,19 +154,17 @@ func (c *collector) crowd() int {
 	return most
 }
 
-// timeWithoutComputing predicts the time of a step were computing examples free,
-// with other programs where they are.
+// timeWithoutComputing predicts the time of a step if computing examples were free and other programs did not change.
 func (s *shares) timeWithoutComputing() float64 {
 	with := *s
 	with.ran, with.delay = 0, 0
 	return with.timeWithout(CPU)
 }
 
-// decodes is the share of decoding and transforming in what lanes, or else trainers,
-// were seen to work at.
+// decodes returns the share of decoding and transforming in the work of lanes, or otherwise of trainers.
 func (b *bin) decodes() float64 { return b.share(partDecode) + b.share(partTransform) }
 
-// share is the share of a part in what lanes, or else trainers, were seen to work at.
+// share returns the share of a part in the work of lanes, or otherwise of trainers.
 func (b *bin) share(p part) float64 {
 	for _, parts := range []*[numParts]float64{&b.laneParts, &b.trainerParts} {
 		all := 0.0

@@ -1,6 +1,6 @@
 package doctor
 
-// handoffCheck is about what it takes to give a batch to the trainer.
+// handoffCheck detects a limit by the transfer of batches to the trainer.
 type handoffCheck struct{ resource }
 
 func (handoffCheck) about() about {

@@ -2,7 +2,7 @@ package doctor
 
 import "fmt"
 
-// realtimeCheck tells of trainers that run before everything else.
+// realtimeCheck reports trainers that run with a real-time priority.
 type realtimeCheck struct{ remedy }
 
 func (realtimeCheck) about() about { return about{name: "realtime"} }

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// storageCheck is about reads of files.
+// storageCheck detects a limit by reads of files.
 type storageCheck struct{ resource }
 
 func (storageCheck) about() about {
@@ -90,8 +90,8 @@ func (f *findings) capText() string {
 	return "its rate does not depend on the number of concurrent requests"
 }
 
-// cached is Stoker's loader on the job's data with a cache; nothing where that
-// cannot be read.
+// cached returns the action for Stoker's loader with a cache on the job's data, or no action if the data cannot be
+// read.
 func (f *findings) cached() Action {
 	if d := f.c.findData(); d.Path != "" {
 		return stokerLoader(d.Path, option("cache", true))
@@ -99,8 +99,7 @@ func (f *findings) cached() Action {
 	return other("stoker.Loader(..., cache=True)   # or copy the data to /dev/shm")
 }
 
-// remoteFS reports whether files of a kind of file system come from another
-// program or machine.
+// remoteFS reports whether the files of a file system type come from another program or machine.
 func remoteFS(kind string) bool {
 	switch kind {
 	case "lustre", "ceph", "cifs", "9p":

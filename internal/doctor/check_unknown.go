@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// unknownCheck is for a trainer that waits for something that was not seen.
+// unknownCheck applies to a trainer that waits for an unknown resource.
 type unknownCheck struct{}
 
 func (unknownCheck) about() about {

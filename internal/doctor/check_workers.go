@@ -40,7 +40,7 @@ func (workersCheck) advise(f *findings) {
 	}
 	present := time
 	for n := now + 1; n <= int(most); n++ {
-		// A further worker must bring something.
+		// One more worker must have a benefit.
 		if t := s.timeWithWorkers(float64(n)); t < time*0.97 {
 			best, time = n, t
 		}

@@ -23,18 +23,15 @@ import (
 type Options struct {
 	// PID is the root of the process tree.
 	PID int
-	// Seconds ends the watching that long after the first batch was seen; 0
-	// goes on until the job ends.
+	// Seconds ends the observation that long after the first batch; 0 continues until the job ends.
 	Seconds float64
 	// Patience is the time to wait for the first batch before Seconds begin to count anyway. 0 means 60 s; the doctor
 	// attached to a running job uses less.
 	Patience float64
-	// Most ends the watching that many seconds after its begin whatever was seen; 0
-	// sets no such limit.
+	// Most ends the observation that many seconds after its start in any case; 0 sets no limit.
 	Most float64
-	// First is called once, [FirstVerdict] after the first batch or, where none comes,
-	// after Patience: with a report of what was seen so far, without advice. It must not
-	// keep it. May be nil.
+	// First is called once, [FirstVerdict] after the first batch or, without one, after Patience. It gets a report of
+	// the observations so far, without advice, and must not keep it. May be nil.
 	First func(*Report)
 	// Alone reports that this process only observes. All its CPU time then counts as the cost of observation, not only
 	// that of the sampling thread.
@@ -43,8 +40,7 @@ type Options struct {
 	NoFrames bool
 	// FS is the location of /proc and /sys; the zero value is this machine.
 	FS proc.FS
-	// Progress is called about once a second with what was seen so far; it must
-	// not keep it. May be nil.
+	// Progress is called about once a second with the observations so far, and must not keep them. May be nil.
 	Progress func(seconds float64, training bool)
 	// Live is called about once a second with a report of the last seconds, for
 	// --watch. May be nil.
@@ -66,7 +62,7 @@ const FirstVerdict = 12 * time.Second
 // could fall into step with a loop of the same period and see the same part of it every time.
 const meanTick = 40 * time.Millisecond
 
-// earlyTick is that before the training begins, which is all that is looked for then.
+// earlyTick is the interval before the training begins. Only the beginning is looked for then.
 const earlyTick = 200 * time.Millisecond
 
 // wideEvery is the number of ticks between samples of the workers. The gain depends on the division of the trainer's
@@ -77,7 +73,7 @@ const wideEvery = 3
 // slowEvery is the interval between reads of the other figures.
 const slowEvery = time.Second
 
-// maxHot bounds how many threads are looked at in each tick.
+// maxHot limits the number of threads that are sampled in each tick.
 const maxHot = 64
 
 // collector observes one job. It belongs to one goroutine. Its state has four subjects, each in its own file.
@@ -108,10 +104,10 @@ type collector struct {
 	buf, buf2 []byte
 }
 
-// maxSkipped bounds the lines of what could not be looked at.
+// maxSkipped limits the lines on unavailable data.
 const maxSkipped = 20
 
-// skip notes once what could not be looked at.
+// skip records once that data is unavailable.
 func (c *collector) skip(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if c.skipSeen[line] || len(c.skipped) >= maxSkipped {
@@ -212,7 +208,7 @@ func newCollector(opt Options) (*collector, error) {
 	return c, nil
 }
 
-// checkAccess says once what the kernel keeps from this user.
+// checkAccess reports once which data the kernel hides from this user.
 func (c *collector) checkAccess() {
 	if _, err := c.fs.Process(c.buf, c.opt.PID, "io"); err != nil {
 		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
@@ -270,7 +266,7 @@ func (c *collector) run(ctx context.Context) {
 			}
 		}
 		if c.lost && now.Sub(c.treeAt) > 250*time.Millisecond {
-			// Workers end and begin at the end of an epoch: do not miss the new ones.
+			// Workers exit and start at the end of an epoch: do not miss the new ones.
 			c.updateTree(now)
 		}
 		before := c.pace.cpu()

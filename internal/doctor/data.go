@@ -57,14 +57,14 @@ func (c *collector) mounts(pid int) ([]proc.Mount, error) {
 	return c.sys.mounts, nil
 }
 
-// A siteKey is a function and what threads were at in it.
+// A siteKey is a function and the activity of threads in it.
 type siteKey struct {
 	cause cause
 	where string
 	lock  bool // it waited for a lock, and not for a timer
 }
 
-// noteWhere remembers what ran or slept in a function.
+// noteWhere records the function of a running or sleeping thread.
 func (c *collector) noteWhere(x cause, m moment) {
 	k := siteKey{x, m.view.where, m.block == blockLock || m.block == blockFlock}
 	if k.where == "" || len(c.wheres) > 1000 && c.wheres[k] == 0 {
@@ -98,7 +98,7 @@ func (c *collector) topWhere(x cause) string {
 	return fmt.Sprintf("%s, %.0f%%", best.where, 100*share)
 }
 
-// topSleep says who waits for a timer or a lock, and where.
+// topSleep returns the function that waits most for a timer or a lock.
 func (c *collector) topSleep() string {
 	best, share := c.top(causeLatency)
 	switch {

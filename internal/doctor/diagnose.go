@@ -25,7 +25,7 @@ func (c *collector) report(l timeline) *Report {
 	return f.r
 }
 
-// judge condenses a timeline, without advice, for which the job's data is looked at.
+// judge condenses a timeline, without advice, which would need a look at the job's data.
 func (c *collector) judge(l timeline) *findings {
 	l = c.settle(l.warmed())
 	s, sum := c.measure(&l)
@@ -80,7 +80,7 @@ func fed(r *Report, s *shares) bool { return r.Waiting+s.other <= mostWaiting }
 // shortest is the minimum number of observed seconds for a job in which no training was seen.
 const shortest = 2
 
-// tooShort reports whether a job ended before it could be looked at.
+// tooShort reports whether a job ended before it could be observed.
 func tooShort(r *Report, s *shares) bool {
 	return r.Seconds < shortest && (s.samples == 0 || r.Loader.Trainers == 0)
 }
@@ -100,7 +100,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, 0
 		return
 	case s.samples == 0:
-		// It ran, and nothing of it trains.
+		// The job ran, but no part of it trains.
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, 0.1
 		return
 	case best >= actGain:
@@ -109,7 +109,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		over := min(1, (best-actGain)/0.15)
 		r.Confidence = sharp * (0.45 + 0.35*lead + 0.2*over)
 	case !fed(r, s):
-		// Something makes it wait, and what was seen at work is not it.
+		// The trainer waits, and the observed work does not explain it.
 		r.Verdict, r.Gain = Unknown, 1
 		r.Confidence = 0.3 * sharp
 	case r.Gains[Accelerator] >= roomGain:
@@ -129,7 +129,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		}
 	}
 	if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed && c.onlyWeak() && len(c.made) == 0 && !(c.shown && c.computesModels()) {
-		// It may be a program that uses a framework for something else.
+		// The program may use a framework for another purpose.
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
 	if blind := c.framesOK == 0 && !s.exact && s.lanes == 0 && s.engine == nil; blind && (r.Verdict == Healthy || r.Verdict == Accelerator) {
@@ -139,8 +139,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	r.Confidence = round(min(0.99, max(0.01, r.Confidence)), 2)
 }
 
-// onlyWeak reports whether there are trainers, and nothing but a framework shows that they
-// train.
+// onlyWeak reports whether the only evidence that trainers train is a framework that they have loaded.
 func (c *collector) onlyWeak() bool {
 	weak := false
 	for _, p := range c.tree.members {
@@ -152,7 +151,7 @@ func (c *collector) onlyWeak() bool {
 	return weak
 }
 
-// computesModels reports whether a trainer has loaded what models are made of.
+// computesModels reports whether a trainer has loaded a framework for models.
 func (c *collector) computesModels() bool {
 	for _, p := range c.tree.members {
 		if p.trainer != nil && c.hasFramework(p) {

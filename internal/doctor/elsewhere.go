@@ -29,8 +29,8 @@ type elsewhere struct {
 // fewSteps is the number of samples in which a thread must have been in a step.
 const fewSteps = 3
 
-// accepted reports whether the threads seen at steps are the job's training: what they do
-// can only be that, or the main thread has nothing of its own.
+// accepted reports whether the threads in steps are the job's training. Either their work can only be training, or the
+// main thread has no work of its own.
 func (e *elsewhere) accepted() bool {
 	return e.sure >= fewSteps || e.steps >= fewSteps && 5*e.works <= e.steps
 }

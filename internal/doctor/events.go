@@ -86,7 +86,7 @@ func (c *collector) eventRules(gpus int) []eventRule {
 	return out
 }
 
-// findEvents goes over the timeline with every rule.
+// findEvents applies every rule to the timeline.
 func findEvents(l *timeline, c *collector) []Event {
 	out := []Event{}
 	gpus := 0
@@ -151,7 +151,7 @@ func levelEvents(l *timeline, r eventRule) []Event {
 	return out
 }
 
-// idleEvents finds runs of ticks in which an accelerator did nothing.
+// idleEvents finds runs of ticks in which an accelerator was idle.
 func idleEvents(l *timeline, r eventRule) []Event {
 	var out []Event
 	for i := 0; i < len(l.bins); {

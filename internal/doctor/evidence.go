@@ -46,7 +46,7 @@ func (f *findings) evidence() []string {
 	return f.said
 }
 
-// laneName is the word for what makes batches.
+// laneName returns the word for the processes or threads that make batches.
 func (s *shares) laneName() string {
 	if s.threads {
 		return "thread"

@@ -43,8 +43,8 @@ func program(t *testing.T, dir, comm, cmd string, stack int) {
 	}
 }
 
-// TestProgramThatBecomesPython looks at jobs that begin as something else, for
-// longer than a program is tried that does not change.
+// TestProgramThatBecomesPython observes jobs that start as another program, for longer than an unchanged program is
+// tried.
 func TestProgramThatBecomesPython(t *testing.T) {
 	other := &pystack.Error{PID: 100, Kind: pystack.NotPython, Msg: "it is not a Python process (bash)"}
 	starting := &pystack.Error{PID: 100, Kind: pystack.Starting, Msg: "its interpreter has not started yet"}

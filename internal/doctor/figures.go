@@ -29,7 +29,7 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 		}
 		p.stime = max(1, p.stat.STime)
 		if (c.seconds+p.pid)%every != 0 {
-			// Its turn comes.
+			// It is read on a later turn.
 		} else if data, err := c.fs.Process(c.buf, p.pid, "io"); err == nil {
 			if io, err := proc.ParseIO(data); err == nil {
 				if p.ioKnown || now.Sub(p.since) < 2*time.Second && now.Sub(c.start) > 2*time.Second {
@@ -95,8 +95,7 @@ func (p *process) majfltOr(now uint64) uint64 {
 	return p.majflt
 }
 
-// threads reads the CPU time of the threads of a process. Threads that did
-// nothing for long are read more and more rarely.
+// threads reads the CPU time of the threads of a process. Threads that stay idle are read less and less often.
 func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, put func(metric, float64), since func(a, b uint64) float64) {
 	if p.stat.Threads != p.count || now.Sub(p.listed) > 5*time.Second {
 		tids, err := c.fs.Numbers(strconv.Itoa(p.pid), "task")

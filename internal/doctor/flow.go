@@ -19,11 +19,11 @@ const (
 	usePrepares                // changes the batch
 )
 
-// maxFlow bounds how many lines of a loop are looked at.
+// maxFlow limits the number of a loop's lines that are analysed.
 const maxFlow = 200
 
 // flow returns the purpose of each line of a loop, from the line after the statement that requests a batch to the line
-// of the step. ok is false if the source cannot be read.
+// of the step. The result ok is false if the source cannot be read.
 func flow(file string, loop, step int, text func(place) string) (uses map[int]flowUse, ok bool) {
 	head := text(place{file, loop})
 	if head == "" || step <= loop || step-loop > maxFlow {
@@ -37,7 +37,7 @@ func flow(file string, loop, step int, text func(place) string) (uses map[int]fl
 	}
 	uses = map[int]flowUse{}
 	batch := loopTargets(head)
-	// Backwards: what the step needs, and what that needs.
+	// Backwards: the inputs of the step, and their inputs.
 	needed := map[string]bool{}
 	makes := make([]bool, len(all))
 	for i, s := range slices.Backward(all) {
@@ -49,7 +49,7 @@ func flow(file string, loop, step int, text func(place) string) (uses map[int]fl
 			}
 		}
 	}
-	// Forwards: what comes of the batch.
+	// Forwards: the values that are derived from the batch.
 	of := map[string]bool{}
 	for _, n := range batch {
 		of[n] = true
@@ -84,7 +84,7 @@ type statement struct {
 	targets, reads []string
 }
 
-// statementAt is the statement that begins in a line, which ends before the line last.
+// statementAt returns the statement that begins in a line, which ends before the line last.
 func statementAt(file string, line, last int, text func(place) string) statement {
 	s := statement{lines: []int{line}, code: text(place{file, line})}
 	for depth := brackets(s.code); depth > 0 && line < last; depth += brackets(text(place{file, line})) {
@@ -145,7 +145,7 @@ func carries(file string, loop int, text func(place) string) int {
 			}
 		}
 		if len(state) > 0 && !containsAny(strings.ToLower(firstCall(s.code)), gathering) {
-			// The first that uses this state for the batch begins the step: its gradients.
+			// The first use of this state for the batch begins the step: its gradients.
 			batch := maps.Clone(from)
 			for _, t := range all {
 				if slices.ContainsFunc(passes(t.code), func(n string) bool { return state[n] }) && slices.ContainsFunc(t.reads, func(n string) bool { return batch[n] && !state[n] }) {
@@ -175,8 +175,8 @@ func startsLoop(words string) bool {
 	return strings.HasPrefix(words, "for ") || strings.HasPrefix(words, "while ") || strings.HasPrefix(words, "async for ")
 }
 
-// around are the names that the loops around a loop bind before it: where several steps are
-// made of a batch, it comes from there.
+// around returns the names that outer loops bind before a loop. If several steps use one batch, the batch comes from
+// there.
 func around(file string, loop int, text func(place) string) map[string]bool {
 	names, since := map[string]bool{}, []string(nil)
 	inner := indent(text(place{file, loop}))
@@ -283,8 +283,7 @@ func brackets(code string) int {
 	return n
 }
 
-// withoutText blanks the strings and the comment of a line of Python, as far as a
-// line shows.
+// withoutText blanks the strings and the comment of a line of Python, as far as that is possible for a single line.
 func withoutText(code string) string {
 	var out strings.Builder
 	var quote rune

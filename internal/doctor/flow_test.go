@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFlow tells what makes a batch from what makes it ready and from what belongs
-// to the step before.
+// TestFlow distinguishes statements that make a batch, statements that prepare it, and those of the previous step.
 func TestFlow(t *testing.T) {
 	for _, c := range []struct {
 		name, source string
@@ -96,7 +95,7 @@ func TestCarries(t *testing.T) {
 	}
 }
 
-// A loop of JAX that makes its steps of what it carries on does not load there.
+// A loop of JAX whose steps use only carried values does not load data there.
 func TestStepsThatCarry(t *testing.T) {
 	lines := []string{"", "def main():", "    for x in batches():", "        for _ in range(20):", "            w = update(w, x)", "        w.block_until_ready()", "        tick()"}
 	text := func(p place) string {

@@ -85,8 +85,8 @@ type rule struct {
 	part   part
 	duty   duty
 	loader string
-	// library marks the duty of a loader that may itself run inside another
-	// one's worker: it counts only where no other frame has a duty.
+	// library marks the duty of a loader that may itself run inside another loader's worker. It counts only if no other
+	// frame has a duty.
 	library bool
 }
 
@@ -212,16 +212,15 @@ var words = []struct {
 	{"load", partRead}, {"open", partRead}, {"fetch", partRead}, {"pickle", partPickle},
 }
 
-// A viewer recognises frames. It remembers the rules of each file, because the
-// same few hundred files come again in every sample.
+// A viewer recognises frames. It caches the rules of each file, because the same few hundred files come again in every
+// sample.
 type viewer struct {
 	files map[string][]rule
 }
 
 func newViewer() *viewer { return &viewer{files: map[string][]rule{}} }
 
-// maxFiles bounds what a viewer remembers; a job that makes up file names does
-// not fill the memory.
+// maxFiles limits the cache of a viewer, in case a job makes up file names.
 const maxFiles = 10000
 
 func (v *viewer) rulesOf(file string) []rule {
@@ -434,7 +433,7 @@ func (v view) toldByLine(line string) view {
 	return v
 }
 
-// collates counts what collate functions of the user's own were seen at.
+// collates counts samples of the user's own collate functions.
 type collates struct{ computes, puts int }
 
 // judge counts a collate function that mostly computes as computing: building the batch is then a part of the same
@@ -463,8 +462,8 @@ func wordOf(name string) part {
 	return partUnknown
 }
 
-// plumbing are files of Python that carry data between threads and processes: who
-// is in them does not work, but has something brought or taken.
+// plumbing are files of Python that move data between threads and processes. A thread in them does not work, but waits
+// for data or passes it on.
 var plumbing = []string{"/multiprocessing/", "/selectors.py", "/threading.py", "/queue.py", "/socket.py", "/ssl.py", "/concurrent/futures/", "/asyncio/", "/subprocess.py"}
 
 // whereOf names the function that is at work. It is the innermost function of the user that a loader calls (its frame

@@ -110,7 +110,7 @@ func TestCauses(t *testing.T) {
 			t.Errorf("trainer %s: %d, want %d", c.name, got, c.trainer)
 		}
 	}
-	// Without frames what the thread waits for has to tell.
+	// Without frames, the object of the wait decides.
 	for block, want := range map[blocker]cause{blockSleep: causeStep, blockPipe: causeWait, blockLock: causeWait, blockStorage: causeStorage, blockDevice: causeStep} {
 		if got := trainerCause(moment{state: 'S', block: block}, true); got != want {
 			t.Errorf("without frames, block %d: %d, want %d", block, got, want)

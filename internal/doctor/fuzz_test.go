@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// FuzzTrees reads recorded trees of /proc and /sys in which files hold something
-// else: whatever they hold, there is a report that makes sense.
+// FuzzTrees reads recorded trees of /proc and /sys with arbitrary content in some files. The report must be consistent
+// in any case.
 func FuzzTrees(f *testing.F) {
 	var trees []*txtar.Archive
 	for _, name := range []string{"cgroup1", "cgroup2", "hidepid"} {

@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 )
 
-// loader stands at the path of PyTorch's, so that its frames are recognised.
+// The path of loader is like PyTorch's, so that its frames are recognised.
 const loaderSource = `
 import time, socket, threading
 

@@ -13,7 +13,7 @@ import (
 // python/src/stoker/_loaders.py makes it.
 const loadersName = "stoker-loaders"
 
-// maxNotes bounds what is read of that file.
+// maxNotes limits the size of that file.
 const maxNotes = 1 << 20
 
 // A loaderNote is a process's note on one of its DataLoaders.
@@ -40,13 +40,13 @@ type noteState struct {
 	main  *loaderNote // the loader that gives most batches; nil where none is known
 }
 
-// read takes what the trainers say now.
+// read takes the present notes of the trainers.
 func (n *noteState) read(c *collector, now time.Time) {
 	if n.files == nil {
 		n.files, n.tried = map[int]*os.File{}, map[int]time.Time{}
 	}
 	for pid, p := range c.tree.members {
-		// Looking through the descriptors costs something: ever more rarely.
+		// Searching the descriptors costs time, so it happens less and less often.
 		if p.role != roleTrainer || n.files[pid] != nil || now.Sub(n.tried[pid]) < max(time.Second, now.Sub(p.since)/4) {
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLoadersAreRead holds that what a trainer writes down is found, that its parent's file
-// is not taken for its own, and that the loader with most batches counts.
+// TestLoadersAreRead checks that a trainer's notes are found, that its parent's file is not treated as its own, and
+// that the loader with most batches counts.
 func TestLoadersAreRead(t *testing.T) {
 	fd, err := unix.MemfdCreate(loadersName, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestLoadersAreRead(t *testing.T) {
 	if got == nil || got.Dataset != "Train" || got.Workers != 4 || got.Engine == nil || !*got.Engine || len(got.Rest) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	// Half written: what was known stays.
+	// A half-written note does not replace the last one.
 	write(`{"pid"`)
 	if again := look(); again == nil || again.Dataset != "Train" {
 		t.Errorf("%+v", again)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// tick looks at the threads that matter, once.
+// tick samples the threads that matter, once.
 func (c *collector) tick(now time.Time) {
 	c.hot = 0
 	for _, p := range c.tree.members {
@@ -20,8 +20,7 @@ func (c *collector) tick(now time.Time) {
 	for _, p := range looked {
 		c.sampleFrames(p, now)
 	}
-	// Leaves of the tree first: what a helper is at explains what its parent
-	// waits for.
+	// Leaves of the tree first, because the work of a helper explains the wait of its parent.
 	order := make([]*process, 0, len(c.tree.members))
 	for _, p := range c.tree.members {
 		order = append(order, p)
@@ -106,8 +105,8 @@ func (c *collector) tick(now time.Time) {
 		}
 	}
 	if len(workers) == 0 {
-		// Loaders with threads: those of Python tell by their frames what they do, of
-		// others what they are at while the trainer waits for them.
+		// Loaders with threads: Python threads are judged by their frames, others by their activity while the trainer
+		// waits for them.
 		for _, p := range trainers {
 			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) {
 				continue
@@ -129,11 +128,11 @@ func (c *collector) tick(now time.Time) {
 	}
 }
 
-// maxWorkers bounds how many workers are looked at in a tick: of more of them each has
-// its turn, and stands for several.
+// maxWorkers limits the number of workers that are sampled in a tick. With more workers, they take turns and each
+// represents several.
 const maxWorkers = 32
 
-// someWorkers are the workers that are looked at in this tick.
+// someWorkers returns the workers that are sampled in this tick.
 func (c *collector) someWorkers() []*process {
 	var all []*process
 	for _, p := range c.tree.members {
@@ -155,7 +154,7 @@ func (c *collector) someWorkers() []*process {
 	return out
 }
 
-// tickTrainers looks at the main threads of the trainers alone.
+// tickTrainers samples only the main threads of the trainers.
 func (c *collector) tickTrainers(now time.Time) {
 	for _, p := range c.tree.members {
 		if p.role == roleTrainer && p.trainer != nil && p.trainer.phase > 0 {

@@ -22,8 +22,7 @@ func written(t *testing.T, lines string) string {
 	return file
 }
 
-// The function whose loop trains is told by its source, also while what makes its batches is
-// all that was ever seen at work.
+// The function whose loop trains is found by its source, also if only the code that makes its batches was ever sampled.
 func TestTrainsAt(t *testing.T) {
 	const source = `class Photos:
     def __iter__(self):
@@ -94,7 +93,7 @@ def plain():
 	}
 }
 
-// A loop over a generator that takes nearly all of the time loads there from the first look on.
+// A loop over a generator that takes nearly all of the time loads there from the first sample on.
 func TestLoopOverASlowGenerator(t *testing.T) {
 	file := written(t, "def photos():\n    while True:\n        yield crop()\n\ndef main():\n    for x in photos():\n        w, loss = update(w, x)\n")
 	at := func(fn string, line int) pystack.Frame {

@@ -60,8 +60,7 @@ var psiNames = [3]string{"cpu", "io", "memory"}
 
 var psiMetrics = [3]metric{mPSICPU, mPSIIO, mPSIMemory}
 
-// init reads everything once, so that the first second has something to be
-// compared with, and notes what is not there.
+// init reads everything once, so that the first second can be compared with something, and records what is missing.
 func (s *systemState) init(c *collector) {
 	s.partitions = map[string]bool{}
 	s.group = c.fs.Group(c.opt.PID)
@@ -120,7 +119,7 @@ func (c *collector) pressure(i int) (proc.Pressure, bool) {
 	return p, err == nil
 }
 
-// wantVM names the lines of /proc/vmstat that are kept.
+// wantVM selects the lines of /proc/vmstat.
 func wantVM(name string) bool {
 	switch name {
 	case "pswpin", "pswpout", "pgmajfault", "workingset_refault_file":
@@ -153,7 +152,7 @@ func (s *systemState) read(c *collector, rare bool) {
 	for i := range psiNames {
 		s.psi[i], s.psiKnown[i] = c.pressure(i)
 	}
-	// A limit that is not there now seldom comes; one that is has figures.
+	// A limit that does not exist now seldom appears; an existing one has figures.
 	if rare || s.throttle.Quota > 0 {
 		s.throttle = c.fs.Throttle(s.group)
 	}
@@ -179,7 +178,7 @@ func (s *systemState) read(c *collector, rare bool) {
 	s.shmOK = c.fs.Proc == proc.Live.Proc && unix.Statfs("/dev/shm", &s.shm) == nil && s.shm.Blocks > 0
 }
 
-// slow reads what is read once a second, and puts the differences into the bin.
+// slow takes the readings of each second, and adds the differences to the bin.
 func (c *collector) slow(now time.Time, dt float64) {
 	before := c.sys
 	c.seconds++
@@ -306,9 +305,8 @@ func (c *collector) partition(name string) bool {
 	return is
 }
 
-// readOthers finds the program outside of the job that takes most CPU time. It
-// reads every process of the machine, and so only now and then and only where
-// something outside is busy.
+// readOthers finds the program outside the job that takes most CPU time. It reads every process of the machine, so it
+// runs rarely and only if other programs are busy.
 func (c *collector) readOthers(now time.Time) {
 	dt := now.Sub(c.othersAt).Seconds()
 	if dt < 3 && c.others != nil {
@@ -343,7 +341,7 @@ func (c *collector) readOthers(now time.Time) {
 	c.others, c.othersAt = ticks, now
 }
 
-// printable takes out what would move a terminal's cursor.
+// printable removes characters that would move a terminal's cursor.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -35,7 +35,7 @@ type memberState struct {
 	collates    collates
 }
 
-// updateTree finds new members, and keeps what a member's end would lose.
+// updateTree finds new members, and saves the figures of members that have exited.
 func (c *collector) updateTree(now time.Time) bool {
 	for _, p := range c.tree.members {
 		if p.trainer == nil {
@@ -118,8 +118,8 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 // still loading may take that long to look like Python.
 const maxTries = 8
 
-// notRead notes why the frames of a process could not be read, and when to try
-// again: what is true of a program while it starts need not stay true.
+// notRead records why the frames of a process could not be read, and when to try again, because the reason may be
+// temporary during its start.
 func (c *collector) notRead(p *process, err error, now time.Time) {
 	p.pythonTry++
 	p.nextTry = now.Add(time.Duration(p.pythonTry) * 300 * time.Millisecond)
@@ -130,7 +130,7 @@ func (c *collector) notRead(p *process, err error, now time.Time) {
 	switch e.Kind {
 	case pystack.Gone:
 	case pystack.Starting:
-		// However long it takes: where files come from a busy server, minutes.
+		// Continue however long it takes: if files come from a busy server, minutes.
 		if p.pythonTry == maxTries {
 			p.pythonTry--
 			p.framesWhy = fmt.Sprintf("Python frames of process %d: %s", p.pid, e.Msg)
@@ -147,7 +147,7 @@ func (c *collector) notRead(p *process, err error, now time.Time) {
 		p.pythonTry = maxTries
 		p.framesWhy = fmt.Sprintf("Python frames: %s%s", e.Msg, hinted(e.Hint))
 	default:
-		// An interpreter whose library is not mapped yet looks as if it had no symbols.
+		// An interpreter whose library is not mapped yet appears to have no symbols.
 		if p.pythonTry > 1 {
 			p.framesWhy = fmt.Sprintf("Python frames: %s%s", e.Msg, hinted(e.Hint))
 		}
@@ -161,7 +161,7 @@ func hinted(hint string) string {
 	return " (" + hint + ")"
 }
 
-// look reads what a thread is at.
+// look samples the activity of a thread.
 func (c *collector) look(p *process, tid int, others func() cause) (moment, string, bool) {
 	t := p.threads[tid]
 	if t == nil {
@@ -231,8 +231,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 	return m, file, true
 }
 
-// sameWait reports whether a thread waits for the same descriptors as when they were
-// looked up, in the same second.
+// sameWait reports whether a thread waits for the same descriptors as at their last lookup, in the same second.
 func (t *thread) sameWait(second int) bool {
 	switch calls[t.call.NR] {
 	case callPoll, callSelect, callEpoll:
@@ -241,8 +240,7 @@ func (t *thread) sameWait(second int) bool {
 	return false
 }
 
-// renewed notes that the trainer of a worker has to wait for another one's first
-// batch.
+// renewed records that the trainer of a worker has to wait for the first batch of a new worker.
 func (c *collector) renewed(worker *process) {
 	if p := c.tree.starter(worker); p != nil && p.trainer != nil && p.trainer.phase > 0 {
 		p.trainer.fresh = true

@@ -2,8 +2,8 @@ package doctor
 
 import "math"
 
-// shares condenses a timeline into what the model needs. Times are in units of
-// the trainer's time: 1 is all of it.
+// shares is the input of the model, condensed from a timeline. Times are in units of the trainer's time: 1 is all of
+// it.
 type shares struct {
 	samples float64 // looks at trainers
 	ticks   float64
@@ -52,7 +52,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	}
 	s := shares{cores: c.sys.cores, ticks: sum.training}
 	if slow := sum.slowest(); slow != nil {
-		// The job goes at its pace: its figures are those of the job.
+		// The job runs at the pace of this rank: its figures are those of the job.
 		s.slow = slow
 		r := sum.ranks[slow.pid]
 		sum.trainer, sum.trainerRan, sum.lanes, sum.stalled, sum.ready, sum.restart = r.trainer, r.trainerRan, r.lanes, r.stalled, r.ready, r.restart
@@ -62,7 +62,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	t, ran, ready := sum.trainer, sum.trainerRan, sum.ready
 	s.samples = t.total()
 	if s.samples == 0 {
-		// Nothing showed that it trains: what its busiest process was at.
+		// No process was seen to train: use the activity of the busiest one.
 		t = c.guessed()
 		s.samples = t.total()
 	} else if passed := sum.v[mTrainerTime]; passed > 1 {
@@ -92,7 +92,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		s.lag = max(0, sum.v[mDelay]-sum.v[mTrainerDelay]) / rest
 	}
 	if sum.threadLanes > sum.lanes.total()/2 && s.loadsItself() {
-		// Its threads do something else.
+		// Its threads do other work.
 		sum.lanes, sum.stalled, sum.threadLanes = counts{}, counts{}, 0
 	}
 	if sum.laneFaults >= 0.2*sum.lanes[causeCPU] && sum.laneFaults >= fewSamples {
@@ -145,8 +145,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 func stratified(all, ran counts, exact float64) (counts, counts) {
 	n, r := all.total(), ran.total()
 	exact = min(1, max(0, exact))
-	// The moments between two short waits are missed by samples; few of a kind say
-	// little of it.
+	// Samples miss the moments between two short waits, and few samples of a kind are inconclusive.
 	if r < 3 || n-r < 3 {
 		return all, ran
 	}
@@ -229,8 +228,7 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 	if read := max(sum.v[mReadBytes], sum.v[mDiskRead]); read > 1<<20 {
 		again = min(1, sum.v[mRefaults]*4096/read)
 	}
-	// Pressure counts moments in which any of n threads stood still; what each
-	// of them did is the n-th part of the exponent.
+	// Pressure counts moments in which any of n threads was blocked. The exponent is divided by n for the part of each.
 	n := s.lanes + 1
 	each := 1 - math.Pow(1-min(s.memory, 0.999), 1/n)
 	// Bringing in and evicting pages is work of the kernel. With constant swapping, all of its work is that. With file
@@ -355,9 +353,8 @@ func boolToFloat(b bool) float64 {
 	return 0
 }
 
-// part is the share of the work on a batch that a resource has. A thread that
-// runs for the hand-off waits for cores as well: without either of them that
-// waiting goes too.
+// part returns the share of a resource in the work on a batch. A thread that runs for the hand-off also waits for
+// cores. Without either of them, that waiting also disappears.
 func (s *shares) part(x cause) float64 {
 	if s.busy <= 0 {
 		return 0
@@ -430,8 +427,7 @@ func (s *shares) fromOthers() float64 {
 	return s.outside / (s.outside + step)
 }
 
-// timeWithLess predicts the time of a step when a part, 0..1, of what a resource
-// takes is gone.
+// timeWithLess predicts the time of a step without a part, 0..1, of a resource's time.
 func (s *shares) timeWithLess(v Verdict, part float64) float64 {
 	part = min(1, max(0, part))
 	return 1 - part*(1-s.timeWithout(v))

@@ -73,7 +73,7 @@ func TestRestartsAreHandoff(t *testing.T) {
 	}
 }
 
-// TestAdviceIsNeverNull: what reads the JSON finds a list.
+// TestAdviceIsNeverNull: programs that read the JSON find a list.
 func TestAdviceIsNeverNull(t *testing.T) {
 	for _, f := range situations() {
 		f.s.wait, f.s.outside, f.s.limited = 0, 0, 0
@@ -124,8 +124,7 @@ func TestStepLogLeavesReady(t *testing.T) {
 	}
 }
 
-// The engine's gain counts what it costs itself, and never more than the step
-// allows.
+// The engine's gain includes its own cost, and is never more than the step allows.
 func TestGainOfEngine(t *testing.T) {
 	for _, c := range []struct {
 		name string

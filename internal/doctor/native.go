@@ -31,7 +31,7 @@ type mappedFile struct {
 	at   time.Time
 }
 
-// maxLibraries bounds how many names are kept.
+// maxLibraries limits the number of stored names.
 const maxLibraries = 256
 
 func tally(in map[string]int, name string) {
@@ -40,7 +40,7 @@ func tally(in map[string]int, name string) {
 	}
 }
 
-// drain takes what a thread was seen running in since the last time.
+// drain takes the libraries in which a thread was seen running since the last call.
 func (c *collector) drain(pid, tid int, found func(library string)) {
 	if c.libs == nil {
 		return
@@ -49,13 +49,13 @@ func (c *collector) drain(pid, tid int, found func(library string)) {
 	c.libs.Take(tid, func(address uint64) { found(c.libs.Library(pid, address)) })
 }
 
-// noteNative counts where a thread of the data path runs.
+// noteNative records the library in which a thread of the data path runs.
 func (c *collector) noteNative(pid, tid int) {
 	c.drain(pid, tid, func(library string) { tally(c.spent, library) })
 }
 
-// noteTrainerNative does so of a trainer: what it ran since the look before counts where
-// it was at the same thing then.
+// noteTrainerNative does the same for a trainer. The time since the last sample counts if the trainer had the same
+// activity then.
 func (c *collector) noteTrainerNative(p *process, tid int, x cause, at ownKey) {
 	s := p.trainer
 	same := s.lastCause == x && s.lastAt == at
@@ -77,7 +77,7 @@ func (c *collector) noteTrainerNative(p *process, tid int, x cause, at ownKey) {
 	})
 }
 
-// noteFault remembers what needed a page that was not in memory, and of which file.
+// noteFault records the code that needed a missing page, and the page's file.
 func (c *collector) noteFault(p *process) {
 	t := p.threads[p.pid]
 	if t == nil || c.libs == nil {
@@ -117,7 +117,7 @@ func (c *collector) largestMapped(pid int) string {
 	return best.path
 }
 
-// frameworks are libraries in which training steps compute, and nothing that makes batches.
+// frameworks are libraries that compute training steps and do not make batches.
 var frameworks = []string{"jaxlib", "libtpu", "libxla", "xla_", "libtensorflow", "tensorflow"}
 
 func framework(library string) bool {
@@ -136,7 +136,7 @@ func (c *collector) inFramework(at ownKey) bool {
 	return n >= 3 && 3*n >= all
 }
 
-// hasFramework reports whether a process has loaded what models are made of.
+// hasFramework reports whether a process has loaded a framework for models.
 func (c *collector) hasFramework(p *process) bool {
 	if p.frameworkAsked {
 		return p.framework
@@ -209,8 +209,8 @@ type library struct {
 // fewSamples is the minimum number of samples for statements on the use of time.
 const fewSamples = 15
 
-// nativeText says in which libraries the data path computes: "libz 61% (gzip inside
-// HDF5), Python 20%". "" where too little is known.
+// nativeText returns the libraries in which the data path computes: "libz 61% (gzip inside HDF5), Python 20%". It
+// returns "" if too little is known.
 func (c *collector) nativeText() string {
 	shares, n := c.nativeShares()
 	if n < fewSamples {
@@ -258,7 +258,7 @@ func (c *collector) faultText() string {
 	return best
 }
 
-// nativeCheck says in which libraries examples are computed.
+// nativeCheck reports the libraries in which examples are computed.
 type nativeCheck struct{ remedy }
 
 func (nativeCheck) about() about { return about{name: "native"} }

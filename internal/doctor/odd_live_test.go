@@ -45,9 +45,8 @@ if __name__ == "__main__":
 `
 )
 
-// watchLive watches a command for a few seconds and ends it. On a machine that is busy with
-// much else few looks fit into them: it is watched longer where the verdict is not the one
-// that is expected.
+// watchLive observes a command for a few seconds and ends it. On a busy machine only few samples are possible in that
+// time. If the verdict is not the expected one, it observes longer.
 func watchLive(t *testing.T, want Verdict, args ...string) *Report {
 	t.Helper()
 	job, err := StartWith(args, JobOptions{Stdout: io.Discard, Stderr: io.Discard, Group: true})
@@ -76,8 +75,7 @@ func script(t *testing.T, source string) string {
 	return path
 }
 
-// TestPyPy: frames of PyPy cannot be read, which is said; who waits for whom the kernel
-// tells.
+// TestPyPy: the frames of PyPy cannot be read, which is reported. The kernel shows which process waits for which.
 func TestPyPy(t *testing.T) {
 	pypy, err := exec.LookPath("pypy3")
 	if err != nil {
@@ -120,8 +118,7 @@ func TestForkServer(t *testing.T) {
 	}
 }
 
-// TestJobInAContainer: a job with process numbers, mounts and a network of its own is
-// looked at like any other.
+// TestJobInAContainer: a job with its own process numbers, mounts and network is observed like any other.
 func TestJobInAContainer(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// TestWhoIsAWorker tells workers by what the kernel says of them rather than by names.
+// TestWhoIsAWorker recognises workers by the kernel's data and not by names.
 func TestWhoIsAWorker(t *testing.T) {
 	const server = "python -c from_multiprocessing.forkserver_import_main"
 	m := recorded{t, t.TempDir()}
@@ -38,7 +38,7 @@ func TestWhoIsAWorker(t *testing.T) {
 	}
 }
 
-// TestRay tells what the processes of a cluster are for.
+// TestRay checks the roles of the processes of a cluster.
 func TestRay(t *testing.T) {
 	const ray = "/venv/lib/python3.11/site-packages/ray"
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestRay(t *testing.T) {
 	}
 }
 
-// TestManyWorkers looks at some of them at a time, which stand for all.
+// TestManyWorkers checks that only some of the workers are sampled at a time, and represent all.
 func TestManyWorkers(t *testing.T) {
 	const n = 200
 	m := recorded{t, t.TempDir()}
@@ -210,8 +210,8 @@ func watched(m recorded, prepare func(*collector)) *Report {
 	return w.report(w.line)
 }
 
-// TestFilesAreMadeFirst: a script that makes its files before it trains looks like a loop
-// that computes; once it uses a loader, that is forgotten.
+// TestFilesAreMadeFirst: a script that makes its files before it trains looks like a loop that computes. Once it uses a
+// loader, those samples are discarded.
 func TestFilesAreMadeFirst(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python train.py", 'R', "running")
@@ -264,7 +264,7 @@ func TestRealTimeTrainer(t *testing.T) {
 	}
 }
 
-// TestRenames: a job that gives itself another name all the time stays what it is.
+// TestRenames: a job that renames itself all the time keeps its role.
 func TestRenames(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python train.py", 'S', "running")

@@ -20,8 +20,7 @@ type loopAt struct {
 	fn string // the function that holds it
 }
 
-// lineIn is the line that the loop is at in a stack, leaf first; 0 where the stack
-// is not within it.
+// lineIn returns the current line of the loop in a stack, leaf first; 0 if the stack is not within the loop.
 func (l loopAt) lineIn(frames []pystack.Frame) int {
 	if l.fn == "" {
 		return 0
@@ -82,10 +81,10 @@ type inLoop struct {
 // maxLoops bounds how many lines are remembered.
 const maxLoops = 1024
 
-// trainsAt is the function on a stack, leaf first, whose loop trains by its source; the zero
-// value where none shows that. A loop that is seldom seen outside of what makes its batches is
-// found like that. It is the outermost: what makes batches may carry something on as well. But
-// what the step of a loop calls may have a loop of its own, such as one for each epoch.
+// trainsAt returns the function on a stack, leaf first, whose loop trains according to its source, and the zero value
+// if there is none. That finds a loop that is seldom sampled outside the code that makes its batches. It is the
+// outermost such function, because code that makes batches may also carry values on. But functions of a step may have
+// loops of their own, such as one for each epoch.
 func (c *collector) trainsAt(frames []pystack.Frame) loopAt {
 	var found loopAt
 	for i := len(frames) - 1; i >= 0; i-- {
@@ -127,8 +126,8 @@ func loopsAround(at place, text func(place) string) inLoop {
 	return inLoop{}
 }
 
-// outward gives the lines of the loops that a line is in, the innermost first, as far as its
-// function goes: those that are indented by less than inner.
+// outward yields the lines of the loops around a line, the innermost first, within its function. They are indented by
+// less than inner.
 func outward(at place, inner int, text func(place) string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for line := at.line; line > max(0, at.line-500) && inner > 0; line-- {
@@ -150,11 +149,11 @@ func outward(at place, inner int, text func(place) string) iter.Seq[int] {
 	}
 }
 
-// A function is left out of a chain when fewStacks stacks, and one of moreStacks, lack it:
-// a stack that was read while it changed may lack any.
+// A function is removed from a chain when fewStacks stacks, and one of moreStacks, lack it. A stack that was read while
+// it changed may lack any function.
 const fewStacks, moreStacks = 3, 20
 
-// follow keeps of the trainer's chain what stacks have in common with it.
+// follow reduces the trainer's chain to the functions that it shares with a stack.
 func (s *trainerState) follow(frames []pystack.Frame) {
 	s.stacks++
 	shared := common(s.chain, frames)
@@ -177,14 +176,14 @@ func installed(file string) bool {
 		strings.Contains(file, "/dist-packages/") || strings.Contains(file, "/lib/python3")
 }
 
-// stepFiles are parts of packages that compute training steps and nothing else.
+// stepFiles are parts of packages that only compute training steps.
 var stepFiles = []string{
 	"/torch/nn/modules/", "/torch/nn/parallel/", "/torch/optim/", "/torch/autograd/", "/torch/_dynamo/", "/torch/_inductor/",
 	"/torch/distributed/", "/torch/amp/", "/torch/cuda/", "/torch/_compile.py", "/jax/", "/flax/", "/optax/", "/haiku/", "/equinox/",
 	"/tensorflow/python/eager/", "/keras/", "/deepspeed/", "/apex/", "/xformers/", "/timm/models/", "/transformers/models/", "/mxnet/",
 }
 
-// launcherFiles start ranks, and train nothing themselves.
+// launcherFiles start ranks and do not train themselves.
 var launcherFiles = []string{"/torch/distributed/elastic/", "/torch/distributed/launcher/", "/torch/distributed/run.py", "/torch/distributed/launch.py"}
 
 // steps reports whether a training step is on a stack outside any loader: a model, an optimizer, or a function with
@@ -205,8 +204,7 @@ func steps(frames []pystack.Frame) bool {
 	return false
 }
 
-// saves reports whether a model or something else is being written: by the packages that
-// do so, or by a function that says it.
+// saves reports whether a model or other data is being written, by a package for it or by a function with such a name.
 func saves(frames []pystack.Frame) bool {
 	for i := range frames {
 		name := strings.ToLower(frames[i].Func)
@@ -267,7 +265,7 @@ type ownStat struct {
 
 type ownCounts map[ownKey]ownStat
 
-// maxOwn bounds how many places are told apart in a bin.
+// maxOwn limits the number of distinct positions in a bin.
 const maxOwn = 96
 
 func (o *ownCounts) note(k ownKey, step, slept, ran bool) {
@@ -308,8 +306,8 @@ func (o *ownCounts) add(other ownCounts) {
 	}
 }
 
-// preparing returns the positions in which a batch is prepared. text returns the source of a line, "" if it cannot be
-// read. copies reports that there is an accelerator, for which the copying of a batch waits.
+// preparing returns the positions in which a batch is prepared. The function text returns the source of a line, "" if
+// it cannot be read. The flag copies reports that there is an accelerator, for which the copying of a batch waits.
 func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bool {
 	loops := map[loopAt][]ownKey{}
 	for k := range o {
@@ -372,8 +370,8 @@ func (o ownCounts) making(text func(place) string) map[ownKey]bool {
 	return out
 }
 
-// shown reports whether the source of a loop shows that it trains: it carries what it has
-// learned on, or goes backward through a model.
+// shown reports whether the source of a loop shows that it trains: it carries learned values on, or goes backward
+// through a model.
 func (o ownCounts) shown(text func(place) string) bool {
 	loops := map[loopAt][]ownKey{}
 	for k := range o {
@@ -417,8 +415,8 @@ func (o ownCounts) sureStep(loop loopAt, keys []ownKey, text func(place) string)
 	return slept
 }
 
-// found adds the line of the loop where only its function is known: the statement
-// around the lines that were seen. A function without one is the step's own.
+// found adds the line of the loop if only its function is known: the statement around the sampled lines. A function
+// without one belongs to the step.
 func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 	if l.line > 0 {
 		return l, true
@@ -457,8 +455,8 @@ func (l loopAt) order(line int) int {
 	return 1<<30 + line
 }
 
-// stepTexts are parts of source lines that run a step. copyTexts are parts of lines that wait for the accelerator while
-// they copy, and toDeviceTexts those of lines that copy to it.
+// stepTexts are parts of source lines that run a step. The list copyTexts has parts of lines that wait for the
+// accelerator while they copy, and toDeviceTexts those of lines that copy to it.
 var (
 	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "block_until_ready(", "sleep("}
 	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
@@ -466,8 +464,7 @@ var (
 	toDeviceTexts = []string{".to(", ".cuda(", "device_put("}
 )
 
-// firstStep is the place in the order of a loop's lines at which its step begins;
-// 0 where that cannot be told.
+// firstStep returns the position, in the order of a loop's lines, at which its step begins; 0 if that is unknown.
 func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string) int {
 	first := o.firstSeen(loop, keys, text)
 	if line := carries(loop.file, loop.line, text); line > 0 && (first == 0 || loop.order(line) < first) {
@@ -476,7 +473,7 @@ func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string
 	return first
 }
 
-// firstSeen is that by what was seen in the lines, and by their words.
+// firstSeen is firstStep based on the samples of the lines and on their text.
 func (o ownCounts) firstSeen(loop loopAt, keys []ownKey, text func(place) string) int {
 	lines := map[int]ownStat{}
 	all, outside := 0.0, 0.0

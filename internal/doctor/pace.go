@@ -8,7 +8,7 @@ import "time"
 // budget is the share of one core that watching may take.
 const budget = 0.008
 
-// makeUp is within what time what was spent beyond the budget is saved again.
+// makeUp is the time in which an excess over the budget is saved again.
 const makeUp = time.Second
 
 // tickBudget is the minimum ratio of the time between ticks to a tick's CPU time: 0.4% of one core. The figures that
@@ -28,20 +28,20 @@ type pace struct {
 	slow  time.Duration        // of what is read every second
 }
 
-// begin says when the watching began, on the thread that watches.
+// begin sets the start of the observation. It runs on the observing thread.
 func (p *pace) begin(start time.Time) { p.start, p.begun = start, p.cpu() }
 
 // spent is the CPU time of the watching.
 func (p *pace) spent() time.Duration { return p.cpu() - p.begun }
 
-// ticked notes what a tick took.
+// ticked records the cost of a tick.
 func (p *pace) ticked(cost time.Duration) {
-	// The first look at a program takes many times what later ones do.
+	// The first sample of a program takes many times as long as later ones.
 	cost = min(cost, 4*p.tick+500*time.Microsecond)
 	p.tick += (cost - p.tick) / (4 * wideEvery)
 }
 
-// slowed notes what a reading of the slow kind took.
+// slowed records the cost of a slow reading.
 func (p *pace) slowed(cost time.Duration) {
 	cost = min(cost, 4*p.slow+10*time.Millisecond)
 	p.slow += (cost - p.slow) / 2

@@ -85,8 +85,8 @@ func TestVerdictInTime(t *testing.T) {
 	}
 }
 
-// TestWatchingKeepsItsBudget: whatever a look takes, watching takes less than one per cent
-// of a core, and still looks often enough to say something. Neither clock is a real one.
+// TestWatchingKeepsItsBudget: whatever a sample costs, the observation takes less than one per cent of a core, and
+// still samples often enough for a verdict. Both clocks are simulated.
 func TestWatchingKeepsItsBudget(t *testing.T) {
 	for _, c := range []struct {
 		name              string

@@ -23,11 +23,11 @@ const (
 	partnerLooks = 3
 	// holdersAge is the age from which the list of holders is rebuilt if an object is missing in it.
 	holdersAge = time.Second
-	// maxHolders bounds how many processes are asked what they hold.
+	// maxHolders limits the number of processes whose descriptors are listed.
 	maxHolders = 512
 	// maxOutside bounds how many things are remembered whose other side is not in the job.
 	maxOutside = 256
-	// futexPrivate in a call of futex says that only threads of one process use the lock.
+	// futexPrivate is the flag of a futex call for locks that only threads of one process use.
 	futexPrivate = 128
 )
 
@@ -61,7 +61,7 @@ type holder struct {
 	writes bool
 }
 
-// partners are the members that hold the other side of what a thread of p waits for.
+// partners returns the members that hold the other side of the object that a thread of p waits for.
 func (c *collector) partners(p *process, t *thread) []*process {
 	if t == nil || t.call.Running {
 		return nil
@@ -156,7 +156,7 @@ func (c *collector) waitsFor(pid int, sc *proc.Syscall) []end {
 	return out
 }
 
-// descriptors are those that a call waits to read from, as far as that can be seen.
+// descriptors returns the descriptors that a call waits to read from, as far as they are visible.
 func descriptors(fs proc.FS, pid int, sc *proc.Syscall) []int {
 	switch calls[sc.NR] {
 	case callFD:
@@ -171,7 +171,7 @@ func descriptors(fs proc.FS, pid int, sc *proc.Syscall) []int {
 	return nil
 }
 
-// maxPoll bounds how many descriptors of one poll are looked at.
+// maxPoll limits the number of descriptors of one poll call that are looked up.
 const maxPoll = 16
 
 // foreign reads memory of a process, which may be closed to us.
@@ -276,7 +276,7 @@ func (c *collector) sameNetwork() bool {
 	return c.network
 }
 
-// holdersOf lists the members that hold a pipe or a socket.
+// holdersOf returns the members that hold a pipe or a socket.
 func (c *collector) holdersOf(inode uint64) []holder {
 	// New processes may also hold it.
 	came := c.tree.started + c.tree.ended
@@ -298,8 +298,7 @@ func (c *collector) holdersOf(inode uint64) []holder {
 	return c.holders[inode]
 }
 
-// listHolders asks every member what it holds, and the kernel which sockets are
-// connected to which.
+// listHolders lists the descriptors of every member, and the pairs of connected sockets from the kernel.
 func (c *collector) listHolders() {
 	c.holders, c.peers = map[uint64][]holder{}, map[uint64]uint64{}
 	asked := 0
@@ -375,8 +374,8 @@ func (c *collector) sharersOf(p *process, address uint64) []int {
 	return out
 }
 
-// meet notes that p was seen waiting for others, and reports whether they are members of
-// the job that make something for it.
+// meet records that p was seen waiting for others, and reports whether they are members of the job that produce data
+// for it.
 func (c *collector) meet(p *process) bool {
 	found := false
 	for _, q := range c.partners(p, p.threads[p.loopThread()]) {
@@ -393,8 +392,8 @@ func (c *collector) meet(p *process) bool {
 	return found
 }
 
-// findOutsider names the process outside of the job that trainers wait for most. Every
-// process of the machine is asked what it holds, once for each such thing.
+// findOutsider finds the process outside the job that trainers wait for most. It lists the descriptors of every process
+// of the machine, once for each such object.
 func (c *collector) findOutsider() {
 	most, inode := partnerLooks, uint64(0)
 	for i, n := range c.outside {
@@ -430,7 +429,7 @@ func (c *collector) findOutsider() {
 	}
 }
 
-// partnersCheck says who outside of the job the trainer waits for.
+// partnersCheck reports the process outside the job that the trainer waits for.
 type partnersCheck struct{ remedy }
 
 func (partnersCheck) about() about { return about{name: "partners"} }

@@ -44,8 +44,8 @@ func (m recorded) fork(pid, ppid int, cmd string) {
 	m.start(pid, ppid, ppid, cmd, 'S', "running", "0 0")
 }
 
-// start makes a process whose program was begun by another one (itself after an exec),
-// with a real-time priority and a policy.
+// start records a process whose program was started by another one (itself after an exec), with a real-time priority
+// and a policy.
 func (m recorded) start(pid, ppid, began int, cmd string, state byte, call, policy string) {
 	m.t.Helper()
 	words := strings.Fields(cmd)
@@ -172,7 +172,7 @@ func TestPartners(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	// One that comes later is found too.
+	// A process that starts later is also found.
 	m.run(105, 101, "python late.py", 'R', "running")
 	m.children(105)
 	m.children(101, 103, 105)
@@ -195,7 +195,7 @@ func TestPartners(t *testing.T) {
 	}
 }
 
-// scripted gives a process's frames by what its state is.
+// scripted returns a process's frames according to its state.
 type scripted struct {
 	pid    int
 	frames func() []pystack.Frame
@@ -209,8 +209,8 @@ func (scripted) Owns(uint64) (owns, known bool) { return false, false }
 
 func (scripted) Close() error { return nil }
 
-// TestFedByAnUnknownProcess watches a loop that reads what a program of the user's own
-// writes into a pipe: nothing in its names tells that it loads anything.
+// TestFedByAnUnknownProcess observes a loop that reads from a pipe into which a program of the user writes. No name
+// indicates that it loads data.
 func TestFedByAnUnknownProcess(t *testing.T) {
 	for _, c := range []struct {
 		name, feeder string
@@ -266,7 +266,7 @@ func TestFedByAnUnknownProcess(t *testing.T) {
 	}
 }
 
-// A launcher that passes on what a job says waits for it too, and makes nothing of it.
+// A launcher that forwards the output of a job also waits for it, but does not use the data.
 func TestLauncherThatReadsItsJob(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python launch.py", 'S', "0 0x5 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f")

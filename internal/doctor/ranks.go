@@ -13,7 +13,7 @@ import (
 // Ranks that train together run at the pace of the slowest. The slowest rank's limit is the job's limit. The others
 // wait for it in a collective, which looks like a step.
 
-// collectiveOf names the function in which a rank exchanges something with others.
+// collectiveOf returns the function in which a rank exchanges data with others.
 func collectiveOf(frames []pystack.Frame) string {
 	for i := range frames {
 		f := &frames[i]
@@ -43,7 +43,7 @@ const (
 	rankSamples = 30
 )
 
-// slowest finds the rank that the others wait for; nil where none stands out.
+// slowest returns the rank that the others wait for; nil if no rank stands out.
 func (b *bin) slowest() *slowRank {
 	var slow slowRank
 	sum, n := 0.0, 0.0
@@ -79,7 +79,7 @@ func (b *bin) slowest() *slowRank {
 	return &slow
 }
 
-// ranksCheck names the slow rank and where the others wait for it.
+// ranksCheck reports the slow rank and where the others wait for it.
 type ranksCheck struct{ remedy }
 
 func (ranksCheck) about() about { return about{name: "ranks"} }
@@ -95,7 +95,7 @@ func (ranksCheck) evidence(f *findings) {
 
 func (ranksCheck) advise(*findings) {}
 
-// inCollective says where ranks wait for each other.
+// inCollective returns the functions in which ranks wait for each other.
 func (c *collector) inCollective() string {
 	names := sortedKeys(c.collectives)
 	if len(names) == 0 {

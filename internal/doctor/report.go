@@ -65,9 +65,8 @@ type Report struct {
 	Advice   []Advice `json:"advice"`   // what to do, most gain first; at most three
 	Loader   Loader   `json:"loader"`
 	Events   []Event  `json:"events"` // in order of their start
-	// Stages says where the time goes: first the trainer's (names "wait",
-	// "step", ...), whose shares add up to 1, then the workers' (names that
-	// begin with "worker ").
+	// Stages is the division of the time. First come the trainer's stages (names "wait", "step", ...), whose shares add
+	// up to 1. Then come the workers' stages (names that begin with "worker ").
 	Stages []Stage `json:"stages"`
 	Series Series  `json:"series"`
 	Steps  Steps   `json:"steps"`
@@ -75,11 +74,11 @@ type Report struct {
 	Overhead float64 `json:"overhead"`
 	// Verified is the result of a second run with the first advice, nil without one.
 	Verified *Verified `json:"verified,omitempty"`
-	// Skipped says in one line each what could not be looked at, and why.
+	// Skipped lists unavailable data and the reasons, one per line.
 	Skipped []string `json:"skipped"`
 }
 
-// Host is the machine, as far as the verdict depends on it.
+// Host describes the machine, as far as the verdict depends on it.
 type Host struct {
 	Cores  float64 `json:"cores"`  // cores that the job may use: affinity and quota
 	Memory int64   `json:"memory"` // bytes that it may use: RAM or the limit of its control group
@@ -170,7 +169,7 @@ type Stage struct {
 // that the job may use, of the trainer's time, of the device.
 type Series map[string]Values
 
-// Values are figures; NaN stands for unknown and becomes null in JSON.
+// Values are figures; NaN means unknown and becomes null in JSON.
 type Values []float64
 
 // MarshalJSON writes four significant digits, and null for values that are not numbers.
@@ -194,7 +193,7 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (v *Values) UnmarshalJSON(data []byte) error {
 	var pointers []*float64
 	if err := json.Unmarshal(data, &pointers); err != nil {
@@ -216,8 +215,8 @@ func (v *Values) UnmarshalJSON(data []byte) error {
 
 // Steps has the steps of the job's step log, or inferred ones without a log.
 type Steps struct {
-	// Source is "step log" where the job uses Stoker's client or
-	// stoker.step(), "frames" where waits were counted from samples, and "none".
+	// Source is "step log" if the job uses Stoker's client or stoker.step(), "frames" if waits were counted from
+	// samples, and "none".
 	Source     string  `json:"source"`
 	Count      int     `json:"count"`           // steps seen; 0 where not known
 	PerSecond  float64 `json:"per_second"`      // 0 where not known
@@ -242,7 +241,7 @@ func (r *Report) Write(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// ReadReport reads what [Report.Write] wrote.
+// ReadReport reads a report that [Report.Write] has written.
 func ReadReport(r io.Reader) (*Report, error) {
 	limited := &io.LimitedReader{R: r, N: maxReport + 1}
 	var report Report

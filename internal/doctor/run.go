@@ -46,10 +46,9 @@ type JobOptions struct {
 	Group          bool     // in a process group of its own, which End ends
 }
 
-// StartWith is Start with more to say.
+// StartWith is Start with options.
 func StartWith(args []string, o JobOptions) (*Job, error) {
-	// Processes whose parent ends come to this one instead of to init: the tree
-	// stays together.
+	// Orphaned processes become children of this one instead of init: the tree stays together.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	j := &Job{cmd: exec.Command(args[0], args[1:]...), signals: make(chan os.Signal, 16), done: make(chan struct{})}
 	if f, ok := o.Stdin.(*os.File); ok {
@@ -60,8 +59,7 @@ func StartWith(args []string, o JobOptions) (*Job, error) {
 		j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	}
 	j.group = o.Group
-	// The terminal's Ctrl-C and Ctrl-\ go to the job too; the report comes when
-	// it has ended.
+	// Ctrl-C and Ctrl-\ in the terminal also reach the job; the report comes when it has ended.
 	signal.Notify(j.signals, append([]os.Signal{syscall.SIGINT, syscall.SIGQUIT}, forwarded...)...)
 	if err := j.cmd.Start(); err != nil {
 		signal.Stop(j.signals)
@@ -115,8 +113,8 @@ func sameForeground() bool {
 // PID is the process of the command.
 func (j *Job) PID() int { return j.cmd.Process.Pid }
 
-// Interrupt asks the job to end, as Ctrl-C does: all processes of its terminal's
-// foreground group cannot be reached where the terminal is read by this program.
+// Interrupt asks the job to exit, as Ctrl-C does. If this program reads the terminal, it cannot reach all processes of
+// the terminal's foreground group.
 func (j *Job) Interrupt() { _ = j.cmd.Process.Signal(os.Interrupt) }
 
 // End ends a job that was started in its own process group. After the first signal, the job has some time to exit on
@@ -180,9 +178,8 @@ func (j *Job) Context(parent context.Context) (context.Context, context.CancelFu
 	return ctx, func() { once.Do(func() { close(stop) }); cancel() }
 }
 
-// reapOrphans takes the exit status of processes that came to this one because
-// their parent ended; without it they would stay as zombies for as long as the
-// job runs.
+// reapOrphans collects the exit status of processes that this one has adopted because their parent exited. Otherwise
+// they would stay as zombies for as long as the job runs.
 func reapOrphans(except int) {
 	self := os.Getpid()
 	pids, _ := proc.Live.Children(self)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// settle gives a timeline in which what makes batches ready counts as hand-off.
+// settle returns a timeline in which preparing batches counts as hand-off.
 func (c *collector) settle(l timeline) timeline {
 	all := ownCounts{}
 	for i := range l.bins {
@@ -165,7 +165,7 @@ func settlement(k ownKey, x ownStat, made, found, mapping map[ownKey]bool, kerne
 	return m
 }
 
-// move counts samples as what they are.
+// move moves samples to their real cause.
 func (t *trainerCounts) move(m moved) {
 	t.trainer[causeStep] -= m.made + m.read + m.late + m.ready + m.waited
 	t.trainer[causeWait] += m.waited

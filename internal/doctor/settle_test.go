@@ -2,8 +2,8 @@ package doctor
 
 import "testing"
 
-// TestPagesOfALine: a line whose pages come from a mapped file makes the batch, even where
-// it uses what an earlier line made, such as the numbers of the rows.
+// TestPagesOfALine: a line whose pages come from a mapped file makes the batch, even if it uses an earlier result, such
+// as the numbers of the rows.
 func TestPagesOfALine(t *testing.T) {
 	k := ownKey{body: 3}
 	these := map[ownKey]bool{k: true}

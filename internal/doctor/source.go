@@ -106,7 +106,7 @@ func (f *findings) run(flags ...string) Action {
 	return stoker(slices.Concat([]string{"run"}, flags, []string{"--"}, f.command())...)
 }
 
-// command is that of the job, or what stands for a long one.
+// command returns the command of the job, or a placeholder for a long one.
 func (f *findings) command() []string {
 	if n := len(f.r.Command); n == 0 || n > 8 {
 		return []string{"python", "train.py"}

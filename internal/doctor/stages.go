@@ -4,7 +4,7 @@ import (
 	"sort"
 )
 
-// stages says where the time went.
+// stages returns the division of the time.
 func (c *collector) stages(s *shares, sum *bin) []Stage {
 	var out []Stage
 	seconds := sum.dt * float64(max(1, len(c.trainers)))
@@ -15,7 +15,7 @@ func (c *collector) stages(s *shares, sum *bin) []Stage {
 	}
 	add("step", s.step, seconds, s.exact)
 	add("wait", s.wait, seconds, s.exact)
-	// The trainer's own loading, split by what its frames said.
+	// The trainer's own loading, divided by the parts in its frames.
 	serial := 0.0
 	for _, v := range s.serial {
 		serial += v

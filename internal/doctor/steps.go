@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
-// stepTotals follows the step logs of all processes that keep one.
+// stepTotals follows the step logs of all processes that have one.
 type stepTotals struct {
 	logs      map[int]*stepLog
 	tried     map[int]time.Time
@@ -28,11 +28,10 @@ type stepLog struct {
 	stageFrom map[uint32]int64
 }
 
-// maxDurations bounds how many steps are kept for percentiles; the newest
-// replace the oldest.
+// maxDurations limits the number of steps for percentiles; the newest replace the oldest.
 const maxDurations = 1 << 16
 
-// has reports whether a process keeps a log with records.
+// has reports whether a process has a log with records.
 func (s *stepTotals) has(pid int) bool {
 	l := s.logs[pid]
 	return l != nil && l.begun
@@ -47,7 +46,7 @@ func (s *stepTotals) read(c *collector, now time.Time, dt float64, put func(metr
 		if p.role != roleTrainer || s.logs[pid] != nil {
 			continue
 		}
-		// Looking through the descriptors costs something: ever more rarely.
+		// Searching the descriptors costs time, so it happens less and less often.
 		pause := max(time.Second, now.Sub(p.since)/4)
 		if now.Sub(s.tried[pid]) < pause {
 			continue
@@ -156,7 +155,7 @@ func (s *stepTotals) close() {
 	}
 }
 
-// report condenses what the logs said.
+// report summarizes the logs.
 func (s *stepTotals) report(sum *bin) Steps {
 	out := Steps{Source: "none"}
 	if len(s.durations) == 0 {

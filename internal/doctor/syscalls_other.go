@@ -2,6 +2,6 @@
 
 package doctor
 
-// calls is empty where the numbers of the system calls are not known here: what
-// a thread waits for is then told by its state and its frames alone.
+// calls is empty if the numbers of the system calls are not known here. The object of a wait is then derived from the
+// thread's state and frames alone.
 var calls = map[int]call{}

@@ -13,8 +13,7 @@ import (
 // textWidth is the width of the text report.
 const textWidth = 80
 
-// Text writes the report for a terminal of 80 columns: the verdict, where the
-// time goes, events, and what to do.
+// Text writes the report for a terminal of 80 columns: the verdict, the division of the time, events, and advice.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	t := &textWriter{b: &b}
@@ -127,7 +126,7 @@ func (t *textWriter) wrap(first, rest, text string) {
 	t.line(line)
 }
 
-// barWidth is the length of a bar that stands for all of the time.
+// barWidth is the length of a bar for all of the time.
 const barWidth = 40
 
 func (t *textWriter) stages(stages []Stage) {

@@ -13,18 +13,18 @@ const (
 	surelyFeeds         // worked, read, or had something to put into a queue
 )
 
-// maxLaneThreads bounds how many threads of a trainer are looked at in a tick.
+// maxLaneThreads limits the number of a trainer's threads that are sampled in a tick.
 const maxLaneThreads = 32
 
-// lane is a look at one thread that makes batches.
+// lane is a sample of one thread that makes batches.
 type lane struct {
 	t     *thread
 	m     moment
 	cause cause
 }
 
-// sampleThreads looks at the Python threads of a trainer without worker processes
-// and reports whether any of them makes batches.
+// sampleThreads samples the Python threads of a trainer without worker processes, and reports whether any of them makes
+// batches.
 func (c *collector) sampleThreads(p *process) bool {
 	var lanes []lane
 	strong := false
@@ -106,8 +106,7 @@ func (c *collector) sampleThreads(p *process) bool {
 	return n > 0
 }
 
-// asFeeder is the view of a thread that makes batches, where its frames show no loader:
-// what it does is its own code.
+// asFeeder returns the view of a thread that makes batches, if its frames show no loader: its work is its own code.
 func (v view) asFeeder() view {
 	if !v.known {
 		return v
@@ -122,5 +121,5 @@ func (v view) asFeeder() view {
 	return v
 }
 
-// lookedIdle reports whether frames are those of an event loop with nothing to run.
+// lookedIdle reports whether frames are those of an event loop without work.
 func (c *collector) lookedIdle(v view) bool { return v.part == partRead && !v.user }

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// TestWhere names the user's own function rather than what it calls or is called by.
+// TestWhere checks that the user's own function is named, and not its callers or callees.
 func TestWhere(t *testing.T) {
 	worker := []string{torchData + "/_utils/fetch.py", "fetch", torchData + "/_utils/worker.py", "_worker_loop", lib + "/multiprocessing/process.py", "_bootstrap", "/home/u/train.py", "main"}
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// TestThreadsThatFeed counts threads only where the trainer does not load its data itself.
+// TestThreadsThatFeed checks that threads count only if the trainer does not load its data itself.
 func TestThreadsThatFeed(t *testing.T) {
 	c := &collector{}
 	c.sys.cores = 4
@@ -47,8 +47,8 @@ func TestThreadsThatFeed(t *testing.T) {
 	}
 }
 
-// TestThreadsAtTheInterpretersLock names the lock as the cause where threads of Python code
-// fill a queue, and has advice; threads that compute without the lock are not told so.
+// TestThreadsAtTheInterpretersLock: if threads of Python code fill a queue, the interpreter's lock is named as the
+// cause, with advice. Threads that compute without the lock do not get that advice.
 func TestThreadsAtTheInterpretersLock(t *testing.T) {
 	for _, c := range []struct {
 		waits   float64 // looks at threads that wait for the lock, of 400
@@ -82,7 +82,7 @@ func TestThreadsAtTheInterpretersLock(t *testing.T) {
 	}
 }
 
-// TestTimeOfChildren counts what began and ended between two looks.
+// TestTimeOfChildren counts processes that start and exit between two samples.
 func TestTimeOfChildren(t *testing.T) {
 	p := &process{pid: 1}
 	c := &collector{}

@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 )
 
-// fetchingSource stands at the path of PyTorch's loader and asks a server for each example.
+// The path of fetchingSource is like PyTorch's loader; it asks a server for each example.
 const fetchingSource = `
 import http.client, urllib.parse
 
@@ -36,9 +36,8 @@ class Iter:
         return batch
 `
 
-// TestThrottledStore watches a job whose loader asks a server that answers 10 ms late and
-// sends 100 MB/s at most. How long that takes says only how busy the machine is; a step is a
-// fourth of it at most.
+// TestThrottledStore observes a job whose loader asks a server that answers 10 ms late and sends at most 100 MB/s. The
+// total time only depends on the load of the machine; a step is at most a fourth of it.
 func TestThrottledStore(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

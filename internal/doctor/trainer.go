@@ -106,8 +106,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		s.loaders[v.loader]++
 	}
 	if s.phase == 0 {
-		// The first batch takes as long as it takes to start everything: it is
-		// left out, as in every measure of utilisation.
+		// The first batch includes the time to start everything, so it is omitted, as in every measure of utilisation.
 		first := cause == causeStep && v.part != partImport || now.Sub(s.since) > 5*time.Second
 		if !first {
 			return
@@ -116,8 +115,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 	p.cause, p.stalled = cause, cause == causeWait
 	if !v.known && p.python != nil && m.block == blockNone {
-		// Its frames changed while they were read. That it ran is known exactly from
-		// its CPU time; what it ran, the other samples have to tell.
+		// Its frames changed while they were read. Its CPU time shows exactly that it ran; the other samples must show
+		// what it ran.
 		return
 	}
 	switch {
@@ -236,8 +235,7 @@ func (c *collector) fedBy(p *process, m moment) bool {
 	return false
 }
 
-// trains reports whether a process shows that it trains: it is in a loader, has
-// workers, or keeps a step log.
+// trains reports whether there is evidence that a process trains: it is in a loader, has workers, or has a step log.
 func (c *collector) trains(p *process, v view) bool {
 	if v.known && v.duty == dutyTrainer && v.loader != "" {
 		return true
@@ -245,9 +243,8 @@ func (c *collector) trains(p *process, v view) bool {
 	if p.workerSeen || p.pinSeen {
 		return true
 	}
-	// A model or an optimizer at work, again and again, or now and then while it
-	// waits for something that others put into a queue.
-	// Or it takes turns at waiting for another process and at something of its own.
+	// A model or an optimizer was sampled repeatedly, or sometimes while it also waits for a queue that others fill. Or
+	// it alternates between waiting for another process and its own work.
 	return p.turns >= fewTurns || p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
 }
 

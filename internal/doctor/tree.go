@@ -80,7 +80,7 @@ type process struct {
 	elsewhere elsewhere
 	beside    besideTimes
 	xla       bool // it has threads that XLA has given a name
-	// It has loaded what models are made of; that is looked up once.
+	// It has loaded a framework for models; that is looked up once.
 	framework, frameworkAsked bool
 	guess                     counts // of the main thread, before anything shows that it trains
 	guessCPU                  float64
@@ -105,7 +105,7 @@ type trainerState struct {
 	lastAt    ownKey
 	weak      bool     // nothing but what it has loaded shows that it trains
 	chain     []loopAt // functions that were on the stack whenever it was in no loader
-	// Stacks since chain became what it is, and those that lacked some of it.
+	// The number of stacks since chain last changed, and of those that lacked part of it.
 	stacks, lacking int
 }
 
@@ -116,7 +116,7 @@ type thread struct {
 	feeds feeding
 	// Samples of its CPU time, and those of them in code of XLA's.
 	native, xla int
-	// trained counts looks that found it at a training step while the main thread waited.
+	// trained counts samples in which it was in a training step while the main thread waited.
 	trained int
 	call    proc.Syscall // what it waited in when it was last looked at
 	// The result of a wait for several descriptors, and the second of its lookup: mostly the same wait repeats.
@@ -133,7 +133,7 @@ type thread struct {
 	idle  int     // checks in a row without CPU time
 	next  int     // checks to leave out
 
-	// Kept open while the thread is looked at often.
+	// Kept open while the thread is sampled often.
 	stat, syscall, wchan *proc.File
 	noWchan              bool
 	closed               bool
@@ -159,10 +159,9 @@ func (p *process) close() {
 	}
 }
 
-// renew forgets what depends on the program of a process that runs another one now,
-// or only has a better name. Many jobs begin as another one: a wrapper, a version
-// manager's python, a launcher that ends in exec. On a loaded machine that takes
-// seconds.
+// renew discards the data on the program of a process that has started another program or found a better name. Many
+// jobs start as another program: a wrapper, a version manager's python, a launcher that ends in exec. On a loaded
+// machine that takes seconds.
 func (p *process) renew(now time.Time, another bool) {
 	if another && p.python != nil {
 		p.python.Close()
@@ -277,7 +276,7 @@ func (t *tree) update(now time.Time) bool {
 		t.name(p)
 		all = append(all, p)
 	}
-	// Parents before their children: what a process is for depends on who started it.
+	// Parents before their children, because the role of a process depends on its parent.
 	slices.SortFunc(all, func(a, b *process) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
 	})
@@ -345,14 +344,13 @@ func (t *tree) children(now time.Time, found map[int]proc.Stat, stat func(int) (
 	return true
 }
 
-// sweep looks at every process of the machine whose parent is not known yet.
+// sweep reads every process of the machine whose parent is not known yet.
 func (t *tree) sweep(now time.Time, found map[int]proc.Stat, stat func(int) (proc.Stat, bool)) {
 	pids, err := t.fs.Numbers()
 	if err != nil {
 		pids = []int{t.root}
 	}
-	// A number in others may have been given to another process: look at all of
-	// them again now and then.
+	// Process numbers are reused, so read all of them again from time to time.
 	if now.Sub(t.swept) > 20*time.Second {
 		clear(t.others)
 		t.swept = now
@@ -378,7 +376,7 @@ func (t *tree) sweep(now time.Time, found map[int]proc.Stat, stat func(int) (pro
 	}
 }
 
-// close lets go of everything that is kept open.
+// close closes all open files.
 func (t *tree) close() {
 	for _, p := range t.members {
 		p.close()
@@ -416,7 +414,7 @@ func (t *tree) assign(p *process) {
 	case strings.Contains(line, "multiprocessing.spawn"):
 		p.role = roleWorker
 	case p.isPython && forked(p, parent):
-		// A fork without exec: what DataLoader, multiprocessing and Grain start.
+		// A fork without exec, as DataLoader, multiprocessing and Grain start workers.
 		p.role = roleWorker
 	case p.isPython:
 		p.role = roleTrainer
@@ -463,9 +461,8 @@ func isForkServer(p *process) bool {
 	return p != nil && slices.ContainsFunc(p.cmd, func(word string) bool { return strings.Contains(word, "multiprocessing.forkserver") })
 }
 
-// forked reports whether a process is its parent's fork without another program. Its
-// command line is the parent's, unless one of them has given itself another name; its
-// stack began where the parent's did.
+// forked reports whether a process is its parent's fork with the same program. Its command line equals the parent's,
+// unless one of them has renamed itself, and its stack begins at the same address.
 func forked(p, parent *process) bool {
 	if parent == nil {
 		return false

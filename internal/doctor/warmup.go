@@ -1,8 +1,7 @@
 package doctor
 
-// An accelerator's first step is unlike all others: kernels are compiled and tried, libraries
-// are loaded and memory is taken, for seconds in which it computes nothing. To count them as
-// steps would hide how long the later ones wait.
+// An accelerator's first step is unlike all others. Kernels are compiled and tuned, libraries are loaded and memory is
+// allocated, for seconds without computation. Counting them as steps would hide the waits of later steps.
 
 const (
 	// idleDevice is the highest utilization of an accelerator during that time. busyDevice is the lowest that must be

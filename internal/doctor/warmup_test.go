@@ -88,8 +88,8 @@ func TestFirstStepIsNoTimeOfWatching(t *testing.T) {
 	}
 }
 
-// Copies out of memory that is not pinned take the trainer's time. They are hand-off as far
-// as the device has nothing else to do meanwhile.
+// Copies from memory that is not pinned take the trainer's time. They are hand-off as far as the device is idle
+// meanwhile.
 func TestCopiesToADevice(t *testing.T) {
 	for _, c := range []struct {
 		name string
