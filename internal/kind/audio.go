@@ -16,8 +16,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Audio is encoded sound, as a file holds it: bytes in a batch. With operations it is
-// decoded to samples, and what they make of them.
+// Audio is encoded sound, as in a file: bytes in a batch. With operations it is decoded to samples, to which the
+// operations apply.
 var Audio = Kind{Name: driver.KindAudio, Plan: planAudio}
 
 func planAudio(p *Planner, wants []Want) (makers []Maker, err error) {
@@ -46,7 +46,7 @@ func planAudio(p *Planner, wants []Want) (makers []Maker, err error) {
 
 // Heard describes a sample of a field's recordings.
 type Heard struct {
-	// Info is that of one of them; Rate and Channels are 0 where they differ.
+	// Info is that of one recording; Rate and Channels are 0 if they differ.
 	audio.Info
 	// Count is the number of recordings in the sample. Shortest and Longest are in seconds.
 	Count             int
@@ -64,8 +64,8 @@ type Heard struct {
 // listenTo is the number of recordings in the sample.
 const listenTo = 12
 
-// Listen looks at some recordings of a field, all over the source. One that cannot be read or is damaged is not
-// counted, and is an error when it is its turn. The first of them is in Heard.Err.
+// Listen samples recordings of a field from the whole source. Unreadable or damaged ones are not counted: they are
+// errors when they are loaded. The first such error is in Heard.Err.
 func Listen(ctx context.Context, src driver.Source, field int) (h Heard, err error) {
 	info := src.Info()
 	if info.Sequential {
@@ -111,7 +111,7 @@ func (h *Heard) first(w *Want, err error) error {
 	return fmt.Errorf("field %q: none of the recordings that were looked at can be read: %w", w.F.Name, h.Err)
 }
 
-// probe reads headers, of bytes that may be mapped and gone.
+// probe reads headers from bytes that may be mapped and no longer exist.
 func probe(b []byte) (info audio.Info, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -230,7 +230,7 @@ func (m *sounds) Columns() []Column {
 	return cols
 }
 
-// Rates are the samples per second of the outputs, 0 where they differ.
+// Rates sets the samples per second of the outputs, 0 if they differ.
 func (m *sounds) Rates(to map[string]int) {
 	for i := range m.outs {
 		if o := &m.outs[i]; o.prog.Rate > 0 {
@@ -255,7 +255,7 @@ func (m *sounds) Cost() (c Cost) {
 
 // NewWorker implements Maker.
 func (m *sounds) NewWorker(t *Tools) (Worker, error) {
-	// With the decoder come memory, and more of it for what does not fit.
+	// The decoder brings its memory, and more for values that do not fit.
 	if _, err := t.Decoder(); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func plannedAs(f *driver.Field) driver.Kind {
 	return f.Kind
 }
 
-// boxes makes rows of boxes, key points and what belongs to boxes.
+// boxes builds rows of boxes, key points and fields that belong to boxes.
 type boxes struct {
 	p      *Planner
 	groups []boxGroup
@@ -343,8 +343,7 @@ type boxWorker struct {
 	all    []int32
 	places transform.Places
 	rows   [][]byte
-	// made are the rows of a group's columns, ends where each ends, by column and
-	// record.
+	// made are the rows of a group's columns. ends are their end positions, by column and record.
 	made [][]byte
 	ends [][]int
 }

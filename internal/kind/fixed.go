@@ -19,7 +19,7 @@ type fixedColumn struct {
 	bytes int64
 }
 
-// planFixed plans arrays of the type and shape that the fields say.
+// planFixed plans arrays with the types and shapes of the fields.
 func planFixed(_ *Planner, wants []Want) ([]Maker, error) {
 	m := &fixed{}
 	for i := range wants {

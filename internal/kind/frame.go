@@ -25,7 +25,7 @@ func (p *Planner) partner(w *Want) partner {
 	return partner{p.Wants[i].Field, w.Field, w.F.Stored && p.ApplyOrientation}
 }
 
-// check turns the mask of a record as its image is turned, and compares their sizes as they come into the batch.
+// check rotates the mask of a record like its image, and compares their final sizes.
 func (pt *partner) check(p *Planner, dec *decode.Decoder, rec *driver.Record) error {
 	if pt.image < 0 {
 		return nil

@@ -30,7 +30,7 @@ const (
 type frames struct {
 	p    *Planner
 	outs []framesOutput
-	// fields are those that the outputs are made of.
+	// fields are the source fields of the outputs.
 	fields []int
 }
 
@@ -133,8 +133,8 @@ type framesWorker struct {
 	clips []video.Clip // by record of the group
 	parts []clipPart
 	plan  []clipFrame
-	// starts are the first frames that outputs take of each record, wanted the frames
-	// of a clip that one of them takes.
+	// starts are the first frames that outputs take from each record. wanted marks the frames of a clip that any output
+	// takes.
 	starts [][]int
 	wanted []bool
 	run    transform.Run
@@ -152,7 +152,7 @@ type clipPart struct {
 	k, at       int
 }
 
-// clipFrame is frame j of a clip, which comes of packet n.
+// clipFrame is frame j of a clip, which is in packet n.
 type clipFrame struct {
 	video uint64
 	n     int32
@@ -176,7 +176,7 @@ func (w *framesWorker) Make(g *Group) {
 	g.DecodeTime += time.Since(start) - (g.TransformTime - before)
 }
 
-// learn reads the clips of the group and lists what has to be decoded.
+// learn reads the clips of the group and lists the frames to decode.
 func (w *framesWorker) learn() {
 	w.parts, w.plan = w.parts[:0], w.plan[:0]
 	for k := range w.g.Records {
@@ -254,8 +254,7 @@ func (w *framesWorker) fail(k int, err error) {
 	}
 }
 
-// decode goes through the parts: those that overlap, or follow each other, are decoded
-// as one.
+// decode processes the parts. Parts that overlap or follow each other are decoded as one.
 func (w *framesWorker) decode() {
 	plan := w.plan
 	for from := 0; from < len(w.parts); {

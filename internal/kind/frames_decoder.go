@@ -9,8 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// codecs is the decoder of a worker: the last one, since what it takes of memory is
-// that of some frames.
+// codecs is the decoder of a worker. Only the last one is kept, because it holds the memory of some frames.
 type codecs struct {
 	d      *videodec.Decoder
 	codec  string

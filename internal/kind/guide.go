@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// guide is the field of boxes that the operations of an image look at.
+// guide is the field of boxes that the operations of an image use.
 type guide struct {
 	field  int
 	name   string
@@ -17,8 +17,7 @@ type guide struct {
 	stored bool // driver.Field.Stored
 }
 
-// guide finds the boxes that follow an output, whose operations look at them: nil where
-// they do not.
+// guide returns the boxes that follow an output and that its operations use, nil if there are none.
 func (p *Planner) guide(prog *transform.Program, output string) (*guide, error) {
 	if !prog.Guided() {
 		return nil, nil

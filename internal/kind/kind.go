@@ -67,15 +67,14 @@ type Planner struct {
 	Source    driver.Source
 	Info      *driver.Info
 	BatchSize int
-	// Seed decides on what operations draw.
+	// Seed is the seed of the operations' random numbers.
 	Seed uint64
-	// ApplyOrientation turns images as their EXIF orientation says.
+	// ApplyOrientation rotates images according to their EXIF orientation.
 	ApplyOrientation bool
 	// First returns the size of the image of the first record, of a field by its place, for
 	// images that no operation gives a size. It may be nil.
 	First func(field int) (transform.First, error)
-	// Cut are the fields of volumes, by their place, of which the source gives the part
-	// that the first operation, a crop, wants.
+	// Cut are the volume fields, by their index, whose first operation is a crop that the source applies.
 	Cut map[int]bool
 	// Wants are all arrays of the batch, of every kind.
 	Wants []Want
@@ -87,8 +86,7 @@ type Maker interface {
 	Columns() []Column
 	// Cost returns the cost of building the arrays.
 	Cost() Cost
-	// NewWorker returns what makes rows in one goroutine, with the tools of that
-	// goroutine.
+	// NewWorker returns a worker that builds rows in one goroutine, with the tools of that goroutine.
 	NewWorker(t *Tools) (Worker, error)
 }
 
@@ -119,7 +117,7 @@ type Worker interface {
 	// Make fills the rows of a group. The error of a record goes to Errs; records that already have an error are
 	// skipped.
 	Make(g *Group)
-	// Close frees what the worker has.
+	// Close frees the worker's memory.
 	Close()
 }
 
@@ -132,8 +130,7 @@ type Group struct {
 	Records []driver.Record
 	// Errs are the errors by record.
 	Errs []error
-	// DecodeTime and TransformTime are for workers to add to; what is left of the
-	// time that a group takes is collating.
+	// DecodeTime and TransformTime are increased by workers. The rest of a group's time is collating.
 	DecodeTime, TransformTime time.Duration
 }
 
@@ -146,8 +143,8 @@ func (g *Group) Draw(k int) int64 {
 	return g.draw + int64(k)
 }
 
-// each calls row for the records that are well so far; what it says is theirs, with the
-// name of the field.
+// each calls row for the records without an error. An error of row becomes the record's error, with the name of the
+// field.
 func (g *Group) each(field string, row func(k int) error) {
 	for k := range g.Records {
 		if g.Errs[k] == nil {

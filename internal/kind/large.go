@@ -10,12 +10,11 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// Large is memory for images that need more than a worker has of its own, to be
-// decoded or kept between two steps. Images wait until there is as much as they
-// need; what needs more than there is in all is refused.
+// Large is memory for images that need more than a worker's own memory, for decoding or between two steps. Images wait
+// until enough is free. Images that need more than the total are refused.
 type Large struct {
 	*arena.Pool
-	// enough says with how much memory in all an image would find so much here.
+	// enough returns the total memory budget with which an image of the given need fits Large.
 	enough func(need int64) (memory int64)
 }
 
@@ -34,7 +33,7 @@ type wish struct {
 	scratch bool
 }
 
-// learn adds to a wish what err says. It is false when there is nothing new.
+// learn adds the need in err to a wish. It returns false if err has nothing new.
 func (w *wish) learn(err error) bool {
 	var short *decode.MemoryError
 	switch {
@@ -48,8 +47,7 @@ func (w *wish) learn(err error) bool {
 	return true
 }
 
-// with calls f while the tools have what is wished for. It fails when that is more
-// than there is.
+// with calls f while the tools have the memory of the wish. It fails if that is more than the total.
 func (l *Large) with(t *Tools, w *wish, f func()) error {
 	if w.decode > l.Total() {
 		err := &decode.MemoryError{Need: w.decode, Limit: l.Total()}

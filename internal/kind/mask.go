@@ -37,8 +37,7 @@ func planMasks(p *Planner, wants []Want) ([]Maker, error) {
 	return []Maker{m}, nil
 }
 
-// firstImage is the array that masks move with unless they are told which: the
-// first one that is made from images, "" when there is none.
+// firstImage returns the array with which masks move by default: the first one from images, "" if there is none.
 func firstImage(p *Planner) string {
 	for i := range p.Wants {
 		if w := &p.Wants[i]; w.F.Kind == driver.KindImage && w.F.DType == "" && !w.Out.Mask {

@@ -47,7 +47,7 @@ func (m *numbers) Cost() Cost { return Cost{} }
 // NewWorker implements Maker.
 func (m *numbers) NewWorker(*Tools) (Worker, error) { return m, nil }
 
-// Make implements Worker. There is nothing of its own that a worker needs.
+// Make implements Worker. This worker needs no memory of its own.
 func (m *numbers) Make(g *Group) {
 	for i := range m.cols {
 		c := &m.cols[i]

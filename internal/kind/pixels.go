@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// pixels makes rows of images: it decodes what their operations need and does
-// the operations.
+// pixels builds rows of images: it decodes the parts that their operations need and applies the operations.
 type pixels struct {
 	p       *Planner
 	outputs []output
@@ -24,8 +23,7 @@ type output struct {
 	Column
 	prog  *transform.Program
 	field int
-	// raw is the type of the elements of values that are pixels without a header;
-	// 0 stands for u8.
+	// raw is the element type of values that are pixels without a header; 0 means u8.
 	raw item.DType
 	// all, when bytes are more than 0, describes every value but for its bytes, of
 	// which there are so many: arrays.
@@ -33,17 +31,16 @@ type output struct {
 	bytes int
 	// gather reports that rows may be copied from raw records without changes.
 	gather bool
-	// guide are the boxes that the operations look at, nil for none.
+	// guide are the boxes that the operations use, nil for none.
 	guide *guide
 	// partner is the image that a mask belongs to.
 	partner partner
-	// shared is the place in pixels.shared of what this output has in common with
-	// others, or -1.
+	// shared is the index in pixels.shared of the part that this output shares with others, or -1.
 	shared int
 }
 
-// planPixels plans arrays that are made from images, whose pixels are as input
-// says for images of one size, or of any, which is 0.
+// planPixels plans arrays from images. input returns the pixel type for images of one size, or for any size, which is
+// 0.
 func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int) (transform.Input, error)) (*pixels, error) {
 	m := &pixels{p: p}
 	for i := range wants {
@@ -215,15 +212,15 @@ func (w *pixelWorker) Make(g *Group) {
 	w.flush()
 }
 
-// forget drops what was prepared.
+// forget drops the prepared requests.
 func (w *pixelWorker) forget() {
 	w.now.clear()
 	w.later.clear()
 	w.nruns, w.t.scratch.used = 0, 0
 }
 
-// gather copies the rows of an output that are stored just as the batch wants
-// them, in one call. It returns false when a row is not.
+// gather copies the rows of an output whose stored form equals that in the batch, in one call. It returns false if a
+// row differs.
 func (w *pixelWorker) gather(o int) bool {
 	out, recs := &w.m.outputs[o], w.g.Records
 	if !out.gather {

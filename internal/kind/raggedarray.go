@@ -10,8 +10,7 @@ import (
 // Ragged is an array whose first axis is of any length.
 var Ragged = Kind{Name: driver.KindRagged, Plan: planRagged(ofElements, nil)}
 
-// ofElements is for planRagged: elements of the first axis are of the type and
-// shape that the field says.
+// ofElements is for planRagged: elements of the first axis have the field's type and shape.
 func ofElements(w *Want) (item.DType, []int, error) {
 	if _, err := driver.ArrayBytes(w.F.DType, w.F.Shape); err != nil {
 		return 0, nil, fmt.Errorf("field %q: %w", w.F.Name, err)

@@ -7,8 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// exactCapacity is the size of a batch's values from which sizes are asked for
-// one by one where nothing else bounds them.
+// exactCapacity is the size of a batch's values from which sizes are read one by one if no other limit is known.
 const exactCapacity = 64 << 20
 
 // largestBatch returns the most bytes of a field's values in a batch: a batch of the largest records, as far as the

@@ -43,8 +43,7 @@ func (r *Rows) oneLarge(g *Group, k int) {
 	}
 }
 
-// all makes all rows of a group. After a panic it does the records one at a
-// time, to find the one to blame.
+// all builds all rows of a group. After a panic it builds them one at a time, to find the record that causes it.
 func (r *Rows) all(g *Group) {
 	for k := range g.Records {
 		g.Errs[k] = g.Records[k].Err
@@ -87,7 +86,7 @@ func (r *Rows) guarded(g *Group) (err error) {
 	return nil
 }
 
-// Close frees what the workers have.
+// Close frees the workers' memory.
 func (r *Rows) Close() {
 	for _, w := range r.workers {
 		w.Close()

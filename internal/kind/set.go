@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Set is the arrays of a batch that are made from fields, and what makes them.
+// Set has the arrays of a batch that come from fields, and their makers.
 type Set struct {
 	p       *Planner
 	makers  []Maker
@@ -29,7 +29,7 @@ type Set struct {
 	// sized are the arrays whose rows have sizes that the source may know.
 	sized []sized
 	sizer driver.Sizer
-	// unplaced is the largest value that is cut before it goes into a batch.
+	// unplaced is the size of the largest value that is cut before it goes into a batch.
 	unplaced int64
 }
 
@@ -43,9 +43,9 @@ type Request struct {
 	// is not Decoded are added, or all fields if there are no Outputs either.
 	Outputs []transform.Output
 	Fields  []string
-	// Pads say by the names of arrays how rows of different lengths are filled up.
+	// Pads describes, by array name, how rows of different lengths are padded.
 	Pads map[string]collate.Pad
-	// Layout is that of pixels for which no output says one.
+	// Layout is the pixel layout of outputs without one.
 	Layout string
 }
 
@@ -143,7 +143,7 @@ func (s *Set) pad(pads map[string]collate.Pad) error {
 	return nil
 }
 
-// wanted lists the arrays in their order.
+// wanted returns the arrays in their order.
 func wanted(info *driver.Info, r *Request, kinds []Kind) ([]Want, error) {
 	names := make([]string, len(info.Fields))
 	for i := range info.Fields {

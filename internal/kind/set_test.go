@@ -133,7 +133,7 @@ func (s sizes) Sizes(_ int, ids, sizes []int64) bool {
 	return true
 }
 
-// Large values are given as much room as the largest that can meet in a batch.
+// Large values get the capacity of the largest ones that can meet in a batch.
 func TestRoomForTheLargestBatch(t *testing.T) {
 	fields := []driver.Field{{Name: "b", Kind: driver.KindBytes, MaxBytes: 1 << 30}}
 	info := &driver.Info{URL: "x", Len: 20_000, Fields: fields}

@@ -73,7 +73,7 @@ func (t *Tools) close() {
 // fits reports whether there is memory for n more bytes of pixels.
 func (s *scratch) fits(n int) bool { return s.used+n <= max(s.pixels.Cap()-arena.Tail, 0) }
 
-// grow makes room for n bytes of pixels when none are in use.
+// grow provides memory for n bytes of pixels when none are in use.
 func (s *scratch) grow(n int) error {
 	if _, err := s.pixels.Bytes(max(n, pixelBytes)); err == nil {
 		return nil
@@ -84,8 +84,7 @@ func (s *scratch) grow(n int) error {
 	return nil
 }
 
-// take returns n bytes for pixels, for which there is room, until used is 0
-// again.
+// take returns n bytes for pixels, which must fit, until used is 0 again.
 func (s *scratch) take(n int) []byte {
 	all, _ := s.pixels.Bytes(s.pixels.Cap() - arena.Tail)
 	at := s.used

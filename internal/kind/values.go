@@ -11,7 +11,7 @@ import (
 // values makes rows of any length that are the stored bytes of their values.
 type values struct {
 	cols []valueColumn
-	// check refuses values that are not what the kind promises; nil: all will do.
+	// check refuses values that break the rules of the kind; nil accepts all.
 	check func(v []byte) error
 }
 
@@ -23,8 +23,8 @@ type valueColumn struct {
 	perRecord, largest int64
 }
 
-// planRagged returns a Plan for values of any length whose elements of the first
-// axis are as of says.
+// planRagged returns a Plan for values of any length. The function of returns the type and shape of the elements of the
+// first axis.
 func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte) error) func(*Planner, []Want) ([]Maker, error) {
 	return func(p *Planner, wants []Want) ([]Maker, error) {
 		m := &values{check: check}
@@ -51,7 +51,7 @@ func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte
 // ofBytes is for planRagged: values are strings of bytes.
 func ofBytes(*Want) (item.DType, []int, error) { return item.U8, nil, nil }
 
-// room works out how much room a batch has for the values of a column.
+// room computes the capacity of a batch for the values of a column.
 func (c *valueColumn) room(p *Planner, w *Want) error {
 	f, rows := w.F, int64(p.BatchSize)
 	_, sized := driver.As[driver.Sizer](p.Source)

@@ -60,8 +60,8 @@ func outputs(p *Planner) (all []transform.Output) {
 	return all
 }
 
-// FirstVolume is the array that volumes of classes move with unless they are told which:
-// the first one of other volumes, "" when there is none.
+// FirstVolume returns the array with which volumes of classes move by default: the first one of other volumes, "" if
+// there is none.
 func FirstVolume(info *driver.Info, outputs []transform.Output) string {
 	for _, out := range outputs {
 		name := cmp.Or(out.Field, out.Name)
@@ -152,7 +152,7 @@ func (m *volumes) Cost() (c Cost) {
 
 // NewWorker implements Maker.
 func (m *volumes) NewWorker(t *Tools) (Worker, error) {
-	// With the decoder comes memory.
+	// The decoder brings its memory.
 	if _, err := t.Decoder(); err != nil {
 		return nil, err
 	}

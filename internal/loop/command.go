@@ -31,9 +31,9 @@ type CommandOptions struct {
 	// Steps ends the command after that many steps, For after that time. With 0 the command runs to its end.
 	Steps int
 	For   time.Duration
-	// Output receives what the command prints.
+	// Output receives the output of the command.
 	Output io.Writer
-	// Keep keeps the records of the step log, for a trace.
+	// Keep stores the records of the step log, for a trace.
 	Keep bool
 }
 
@@ -75,9 +75,8 @@ type CommandSteps struct {
 	// Rows is the number of examples, PerSecond how many per second.
 	Rows      int64   `json:"examples"`
 	PerSecond float64 `json:"examples_per_second"`
-	// AU is the share of the time in which the loop did not wait for data: with
-	// a step that waits for its accelerator that is its utilisation. WaitsSeen is
-	// false when the loop only marks steps, so that waiting cannot be told apart.
+	// AU is the share of the time in which the loop did not wait for data. If steps wait for the accelerator, it is the
+	// accelerator's utilisation. WaitsSeen is false if the loop only marks steps, so that waits are unknown.
 	AU        float64            `json:"au"`
 	WaitsSeen bool               `json:"waits_seen"`
 	StepTime  stats.Distribution `json:"step_time"`
@@ -95,11 +94,11 @@ const (
 	// millisecond and is done less often.
 	treeEvery   = time.Second
 	memoryEvery = 4 * time.Second
-	// keptRecords bounds what is kept for a trace.
+	// keptRecords limits the number of records for a trace.
 	keptRecords = 1 << 20
 	// patience is the time that a command has to exit after a request, before a stronger signal is sent.
 	patience = 5 * time.Second
-	// impatience is the same after this program was told to end.
+	// impatience is the same after this program was asked to exit.
 	impatience = 400 * time.Millisecond
 )
 
@@ -173,7 +172,7 @@ func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	return w.res, nil
 }
 
-// cause takes the name of the program off an error that begins with it.
+// cause removes the name of the program from the beginning of an error.
 func cause(err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {
@@ -186,7 +185,7 @@ func cause(err error) error {
 	return err
 }
 
-// watch looks at the command until it has ended.
+// watch observes the command until it has ended.
 func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time) error {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -227,7 +226,7 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 	}
 }
 
-// look finds new processes and adds up what the tree has used.
+// look finds new processes and sums the resource use of the tree.
 func (w *watched) look(now time.Time) {
 	tree := proc.Live.Tree(w.pid)
 	memory := now.Sub(w.memoryAt) >= memoryEvery
@@ -272,7 +271,7 @@ func (w *watched) lookAtEngine(pid int) {
 	}
 }
 
-// read takes what the logs have new.
+// read takes the new records of the logs.
 func (w *watched) read() {
 	for _, l := range w.loops {
 		records, lost, err := l.log.Next()
@@ -361,7 +360,7 @@ func (w *watched) summary() *CommandSteps {
 		s.Waited = Waited(stats.Seconds(waits), total.Seconds()/float64(max(len(steps), 1)))
 	}
 	if total > 0 && s.Count > 0 {
-		// All rows came in one step more than there are times of.
+		// The rows came in one step more than there are step times.
 		s.PerSecond = float64(s.Rows) * float64(s.Count) / float64(s.Count+s.Loops) / total.Seconds() * float64(s.Loops)
 	}
 	for _, p := range parts {

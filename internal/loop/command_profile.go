@@ -2,8 +2,7 @@ package loop
 
 import "strings"
 
-// Profile says where the time of the command's steps went; nil when they were not
-// seen.
+// Profile returns the division of the time of the command's steps; nil if no steps were seen.
 func (r *CommandResult) Profile() *Profile {
 	s := r.Steps
 	if s == nil || s.Count == 0 {
@@ -27,7 +26,7 @@ func (r *CommandResult) Profile() *Profile {
 	return sum.Profile()
 }
 
-// Trace makes a Chrome trace of a command whose records were kept.
+// Trace returns a Chrome trace of a command whose records were stored.
 func (r *CommandResult) Trace() *TraceFile {
 	t := Tracing{Title: strings.Join(r.Command, " "), PID: 1, Records: r.Records, Names: r.Names, Marked: r.Steps != nil && r.Steps.Marked}
 	return t.Trace()

@@ -6,10 +6,10 @@ package loop
 
 import "github.com/stokerdata/stoker/internal/plan"
 
-// Thresholds of Limit. They name what a run was limited by, not what a machine
-// could do: `stoker doctor` has rules that were tested on injected bottlenecks.
+// Thresholds of Limit. They describe the limit of a run, not the capacity of a machine. The rules of `stoker doctor`
+// were tested on injected bottlenecks.
 const (
-	// FedAU: with this share of the time spent computing the data path keeps up.
+	// FedAU is the share of time spent on computing from which the data path keeps up.
 	FedAU = 0.97
 	// BusyCPU: with this share of the usable CPU time used, more cores would help.
 	BusyCPU = 0.85

@@ -10,9 +10,8 @@ import (
 	"github.com/stokerdata/stoker/internal/stats"
 )
 
-// Profile says where the time of a training loop goes. Its JSON is the same
-// whether `stoker profile` or stoker.profile in Python has measured it, so that
-// either can be compared with the other. Times are in seconds.
+// Profile is the division of a training loop's time. Its JSON is the same whether `stoker profile` or stoker.profile in
+// Python has measured it, so both can be compared. Times are in seconds.
 type Profile struct {
 	Format    string             `json:"format"`
 	Version   int                `json:"version"`
@@ -69,8 +68,7 @@ type Summary struct {
 	PerSecond float64
 	StepTime  stats.Distribution
 	Wait      stats.Distribution
-	// PerStep is the time of a step, Waited how much of it was waiting; WaitsSeen is
-	// false where that cannot be told.
+	// PerStep is the time of a step, and Waited the part that was waiting. WaitsSeen is false if waits are unknown.
 	PerStep, Waited float64
 	WaitsSeen       bool
 	// Parts are those of the step, Inside those of the wait.
@@ -134,7 +132,7 @@ func inOrder(parts []Part, order []string) []Part {
 	})
 }
 
-// ParseProfile reads what was saved.
+// ParseProfile reads a saved profile.
 func ParseProfile(data []byte) (*Profile, error) {
 	var p Profile
 	if err := json.Unmarshal(data, &p); err != nil {

@@ -33,11 +33,11 @@ type Told struct {
 	Computes bool    `json:"computes"`
 	Step     float64 `json:"step"`
 	Spin     bool    `json:"spin"`
-	// Before and After are the engine's counters, where the loader has one.
+	// Before and After are the engine's counters, if the loader has an engine.
 	Before []StageCounter `json:"engine_before"`
 	After  []StageCounter `json:"engine_after"`
-	// Inside are seconds of what happens inside the wait, by its name; Parts those
-	// of the step per step, where something else than its marks has told them apart.
+	// Inside has the seconds of each stage inside the wait, by its name. Parts has the seconds per step of the parts of
+	// a step that were measured other than by marks.
 	Inside map[string]float64 `json:"inside"`
 	Parts  map[string]float64 `json:"parts"`
 	Log    Log                `json:"log"`
@@ -60,14 +60,14 @@ type Log struct {
 	Spans   []Span            `json:"spans"`
 }
 
-// Span is something inside a wait, in nanoseconds on the clock of the records.
+// Span is an event inside a wait, in nanoseconds on the clock of the records.
 type Span struct {
 	Name string `json:"name"`
 	From int64  `json:"from"`
 	To   int64  `json:"to"`
 }
 
-// ParseTold reads what a program tells.
+// ParseTold reads a program's timing.
 func ParseTold(data []byte) (*Told, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -139,7 +139,7 @@ func (t *Told) Bench(u proc.Usage, cores int) *Bench {
 	return b
 }
 
-// Profile says where the time of a step went.
+// Profile returns the division of a step's time.
 func (t *Told) Profile(u proc.Usage) *Profile {
 	n := float64(len(t.Steps))
 	steps, waits := seconds(t.Steps), seconds(t.Waits)

@@ -53,7 +53,7 @@ func TestToldBench(t *testing.T) {
 		{`"spin": false`, `"spin": true`, 75 * time.Millisecond, "cpu"},
 		// 30 of the 45 ms were spun, and leave 50 ms of 80 for the rest.
 		{`"step": 0.005, "spin": false`, `"step": 0.0075, "spin": true`, 70 * time.Millisecond, ""},
-		// Without a step nothing keeps up with nothing.
+		// Without a step there is nothing to keep up with.
 		{`"computed": 0.02, "first_batch": 0.5, "examples": 32, "computes": true`, `"computed": 0.04, "first_batch": 0.5, "examples": 32, "computes": false`, 0, ""},
 	} {
 		if b := tell(t, c.change, c.to).Bench(proc.Usage{CPU: c.cpu}, 2); b.Limit != c.want {
@@ -143,7 +143,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzTold: whatever is told, there is a report or an error.
+// FuzzTold: for any input, there is a report or an error.
 func FuzzTold(f *testing.F) {
 	f.Add([]byte(told))
 	f.Fuzz(func(t *testing.T, data []byte) {

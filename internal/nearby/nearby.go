@@ -17,8 +17,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxObjects is the most objects that are cut into pieces one by one, or are looked at
-// for other versions of them.
+// maxObjects is the largest number of objects that are cut into pieces one by one, or checked for other versions.
 const maxObjects = 1 << 22
 
 // Local is the path of a store of local files, "" of others.
@@ -62,8 +61,7 @@ func Mounted(src driver.Source) bool {
 	return ok && (proc.RemoteFiles(m.Type) != "" || m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse."))
 }
 
-// Chunks are the pieces that the objects of a source are best cut into, nil where the
-// source has no chunks.
+// Chunks returns the best pieces of a source's objects, nil if the source has no chunks.
 func Chunks(src driver.Source) (list []disk.Piece) {
 	starts, own := driver.ChunksOf(src)
 	for c := range len(starts) - 1 {
@@ -90,7 +88,7 @@ func Pieces(src driver.Source) []disk.Piece {
 	return list
 }
 
-// Options say where things are kept.
+// Options configure the cache.
 type Options struct {
 	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
 	Dir   string
@@ -106,7 +104,7 @@ type Options struct {
 	// at most Largest bytes.
 	Buffers int
 	Largest int64
-	// Say is told once when nothing can be kept any more.
+	// Say is called once when nothing can be cached any more.
 	Say func(string)
 }
 
@@ -130,7 +128,7 @@ const PagesVariable = "STOKER_CACHE_PAGES"
 // lendShare is the factor by which the free memory must exceed the data, because other programs also need memory.
 const lendShare = 2
 
-// Largest is the largest piece that a source has, as far as pieces are kept.
+// Largest returns the size of the largest piece of a source that can be cached.
 func Largest(src driver.Source) int64 {
 	most := int64(disk.PieceBytes)
 	for _, c := range Chunks(src) {
@@ -139,8 +137,7 @@ func Largest(src driver.Source) int64 {
 	return most
 }
 
-// Open opens what is kept of a source whose data lies far away. Chunks of objects that
-// are of another version by now are removed.
+// Open opens the cache of a source with remote data. Chunks of objects whose version has changed are removed.
 func Open(src driver.Source, opt Options) (*Cache, error) {
 	pages := true
 	switch v := os.Getenv(PagesVariable); v {
@@ -217,7 +214,7 @@ func originOf(s store.Store) string {
 	return s.String()
 }
 
-// total is about what all of a source takes in the cache.
+// total returns about the size of a whole source in the cache.
 func total(src driver.Source) (n int64) {
 	for i := range src.Info().Objects {
 		n += src.Object(i).Entry.Size

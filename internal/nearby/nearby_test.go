@@ -45,7 +45,7 @@ func bytesOf(n int, version byte) []byte {
 	return b
 }
 
-// data is a source that only says where its bytes lie.
+// data is a source that only describes the location of its bytes.
 type data struct {
 	info    driver.Info
 	st      store.Store
@@ -77,7 +77,7 @@ func (d *data) Chunk(n int) driver.Extent {
 	return driver.Extent{Object: int64(n / chunksOf), Offset: int64(n % chunksOf * chunkBytes), Size: chunkBytes}
 }
 
-// far is the data in a store far away, and counts what is read of it.
+// far returns the data in a remote store, and a counter of its reads.
 func far(t testing.TB, version byte) (*data, *counttest.Store) {
 	t.Helper()
 	m := storetest.NewMemory(nil)
@@ -98,7 +98,7 @@ func far(t testing.TB, version byte) (*data, *counttest.Store) {
 	return d, st
 }
 
-// open opens a cache of the data; what it has to say goes into the test's log.
+// open opens a cache of the data; its messages go to the test's log.
 func open(t *testing.T, src driver.Source, opt Options) *Cache {
 	t.Helper()
 	opt.Buffers, opt.Largest = 2, Largest(src)

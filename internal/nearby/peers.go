@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The environment's names for what the nodes share, and for the address of this one.
+// The environment variables for the secret that the nodes share and for the address of this node.
 const (
 	TokenVariable = "STOKER_PEERS_TOKEN"
 	SelfVariable  = "STOKER_PEERS_SELF"
@@ -111,8 +111,8 @@ func (c *Cache) serve(opt *peer.Options, decorate func(store.Store) store.Store)
 	return err
 }
 
-// find finds a chunk for another node. One that is not there yet is read of the store, if
-// there is room for it: each is read by the node that keeps it, once.
+// find returns a chunk for another node. A missing chunk is read from the store if there is space for it. So each chunk
+// is read once, by the node that caches it.
 func (c *Cache) find(ctx context.Context, name string) (peer.Chunk, bool) {
 	k, ok := disk.ParseKey(name)
 	if !ok {

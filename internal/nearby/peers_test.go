@@ -24,7 +24,7 @@ import (
 
 const secret = "a secret of all nodes"
 
-// addresses are some of this machine, each for what is to be a node of its own.
+// addresses returns some addresses of this machine, one per node.
 func addresses(t *testing.T, n int) (nodes []string) {
 	t.Helper()
 	for i := range n {
@@ -189,7 +189,7 @@ func TestNodeLies(t *testing.T) {
 	}
 }
 
-// A node with another version of the data has nothing to give of it.
+// A node with another version of the data has no chunks to serve.
 func TestNodeOfAnotherVersion(t *testing.T) {
 	nodes := addresses(t, 2)
 	mine, _ := far(t, 0)
@@ -216,7 +216,7 @@ type nodeSays struct {
 	Failed                       int64
 }
 
-// node is a process that reads all data through its cache each time that it is told to.
+// node is a process that reads all data through its cache on each command.
 func node(what string) {
 	self, list, _ := strings.Cut(what, " ")
 	fail := func(err error) {
@@ -362,7 +362,7 @@ func TestNamespaces(t *testing.T) {
 		if a.Read+b.Read != a.All || a.Kept+b.Kept != objects*chunksOf || a.Served != b.Hit || b.Served != a.Hit {
 			t.Errorf("%+v, %+v", a, b)
 		}
-		// Again: nothing more is read of the store.
+		// Again: nothing more is read from the store.
 		if again := running[0].do(t, "read"); again.Failed == 0 && (again.Read != a.Read || again.Hit <= a.Hit) {
 			t.Errorf("%+v, before %+v", again, a)
 		}

@@ -19,18 +19,18 @@ import (
 // maxMore is the size limit of the additional file of a copy.
 const maxMore = 1 << 30
 
-// StageOptions say where a copy is made.
+// StageOptions configure a copy.
 type StageOptions struct {
 	// Dir is the parent folder of the copy. Cache is the cache folder as for cache.At, in which the copy is registered.
 	Dir, Cache string
 	// Buffers and Largest are as in Options.
 	Buffers int
 	Largest int64
-	// Say is told once when nothing can be copied any more.
+	// Say is called once when nothing can be copied any more.
 	Say func(string)
 }
 
-// Staged is a copy of the objects of a source on this machine, or what there is of it.
+// Staged is a complete or partial copy of the objects of a source on this machine.
 type Staged struct {
 	src    driver.Source
 	folder string
@@ -43,7 +43,7 @@ type Staged struct {
 	say    func(string)
 }
 
-// OpenStage goes on with the copy of a source's objects, or begins it.
+// OpenStage continues the copy of a source's objects, or starts it.
 func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Staged, error) {
 	info := src.Info()
 	if info.Objects == 0 || info.Objects > maxObjects {
@@ -213,7 +213,7 @@ func (s *Staged) Run(ctx context.Context, end <-chan struct{}, read func(ctx con
 	}
 }
 
-// copy copies what is missing.
+// copy copies the missing chunks.
 func (s *Staged) copy(ctx context.Context, read func(ctx context.Context, object int64, p []byte, off int64) error) error {
 	var buf []byte
 	return s.stage.Missing(func(object int, k disk.Key) error {

@@ -77,7 +77,7 @@ func TestStageOfVersions(t *testing.T) {
 	if left := c.Copies(); len(left) != 1 || left[0].Whole || left[0].Bytes < chunkBytes || len(all()) != 2 {
 		t.Fatalf("%+v, %q", left, all())
 	}
-	// The data has changed: what was left of its copy goes.
+	// The data has changed: its incomplete copy is removed.
 	d, st := far(t, 1)
 	s, err = openStage(t, d, dir, kept)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestStageOfVersions(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	// It is found again, and nothing is read of the store.
+	// The copy is found again, and nothing is read from the store.
 	d, st = far(t, 1)
 	if s, err = openStage(t, d, dir, kept); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ type Warmed struct {
 	Now, NowBytes   int64 // of those, that were not before
 }
 
-// errFull ends Warm when there is no room for more.
+// errFull ends Warm when the cache is full.
 var errFull = errors.New("there is no room for more")
 
 // Warm caches all of the data, as far as it fits. progress gets the number of bytes of each cached chunk. The chunks
@@ -84,7 +84,7 @@ func (c *Cache) Warm(ctx context.Context, readers int, progress func(bytes int64
 	return Warmed{w.chunks.Load(), w.bytes.Load(), w.kept.Load(), w.keptBytes.Load(), w.now.Load(), w.nowBytes.Load()}, err
 }
 
-// Bytes are those of all data that lies far away.
+// Bytes returns the size of all remote data.
 func (c *Cache) Bytes() (n int64) {
 	for i := range c.src.Info().Objects {
 		if ob := c.src.Object(i); Far(ob.Store) {

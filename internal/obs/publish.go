@@ -24,9 +24,8 @@ type Publisher struct {
 	done    chan struct{}
 }
 
-// Publish begins to write what counted returns for the pipeline that works for
-// process client (0 when not known). counted is called from one goroutine, until
-// Close has returned.
+// Publish starts to write the results of counted for the pipeline that serves process client (0 if not known). counted
+// is called from one goroutine until Close has returned.
 func Publish(client int, counted func() Counters) (*Publisher, error) {
 	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC)
 	if err != nil {

@@ -1,8 +1,6 @@
-// Package obs shows what an engine does to other processes: its stage counters,
-// in a memfd named "stoker-stages" for each pipeline that it runs. `stoker
-// doctor`, `stoker bench` and `stoker profile` read them without a message to
-// the engine and without taking anything from it. docs/reference/protocol.md specifies the
-// bytes.
+// Package obs publishes the stage counters of an engine to other processes, in a memfd named "stoker-stages" for each
+// of its pipelines. `stoker doctor`, `stoker bench` and `stoker profile` read them without a message to the engine and
+// without any load on it. docs/reference/protocol.md specifies the bytes.
 package obs
 
 import (
@@ -34,8 +32,8 @@ type Counters struct {
 	// Skipped counts replaced records, Retries repeated reads, GC the garbage
 	// collections of the engine.
 	Skipped, Retries, GC uint64
-	// Slots is the size of the ring; SlotsFree, SlotsReady and SlotsHeld say
-	// where they are now, the rest are being filled.
+	// Slots is the size of the ring. SlotsFree, SlotsReady and SlotsHeld count its slots by state; the rest are being
+	// filled.
 	Slots, SlotsFree, SlotsReady, SlotsHeld uint64
 	// DecodeWorkers and ReadWorkers are the goroutines of these stages.
 	DecodeWorkers, ReadWorkers uint64
@@ -47,8 +45,8 @@ type Counters struct {
 	Decoded uint64
 }
 
-// numCounters is the number of u64 in Counters. A reader takes what it knows
-// from longer ones, so that counters may be added at the end.
+// numCounters is the number of u64 in Counters. A reader takes the known ones from longer data, so counters may be
+// added at the end.
 const numCounters = 25
 
 func (c *Counters) fields() [numCounters]*uint64 {
@@ -120,7 +118,7 @@ func (s *Snapshot) encode(b []byte) {
 	}
 }
 
-// parse reads what encode wrote.
+// parse decodes the output of encode.
 func parse(b []byte) (Snapshot, error) {
 	var s Snapshot
 	if len(b) < headerSize || [8]byte(b[:8]) != magic {
@@ -171,9 +169,8 @@ func ReadSnapshot(f io.ReaderAt) (Snapshot, error) {
 // Stages are the counters of all pipelines of one engine.
 type Stages struct{ pid int }
 
-// OpenStages looks for an engine in process pid. It fails where the descriptors
-// of the process may not be seen, and with os.ErrNotExist where it runs no
-// pipeline.
+// OpenStages looks for an engine in process pid. It fails if the descriptors of the process may not be read, and with
+// os.ErrNotExist if the process runs no pipeline.
 func OpenStages(pid int) (*Stages, error) {
 	s := &Stages{pid}
 	all, err := s.Read()

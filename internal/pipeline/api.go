@@ -45,17 +45,17 @@ type Info struct {
 	Rates map[string]int `json:"rates,omitempty"`
 	// Skipped counts, by reason, the inputs that are not records.
 	Skipped []driver.SkippedGroup `json:"skipped,omitempty"`
-	// BadFiles is the number of files that cannot be read, whose records are bad ones. Bad
-	// has the paths of the first of them, and what is wrong.
+	// BadFiles is the number of unreadable files, whose records are bad. Bad has the paths and errors of the first
+	// ones.
 	BadFiles int      `json:"bad_files,omitempty"`
 	Bad      []string `json:"bad,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`
 	// Threads is the number of decode workers.
 	Threads int `json:"threads"`
-	// Buckets describe what batches are sorted by, nil where they are not.
+	// Buckets describes how batches are sorted into buckets, nil if they are not.
 	Buckets *BucketInfo `json:"buckets,omitempty"`
-	// Order says in which order records come, and why.
+	// Order is the order of the records and the reason for it.
 	Order OrderInfo `json:"order,omitzero"`
 	// Memory is the division of the memory budget.
 	Memory budget.Shares `json:"memory"`
@@ -107,7 +107,7 @@ type Event struct {
 
 // RecordError is the error of a record that could not become part of a batch.
 type RecordError struct {
-	// ID is the number of the record, Name where it lies.
+	// ID is the number of the record, Name its place.
 	ID   int64
 	Name string
 	// Reason is one line.
@@ -124,7 +124,7 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("record %d (%s): %s", e.ID, e.Name, e.Reason)
 }
 
-// Stats are counters since Open, for `stats()` and for finding what is slow.
+// Stats are counters since Open, for `stats()` and for finding bottlenecks.
 type Stats struct {
 	// Stages are in the order of the flow.
 	Stages []StageStats `json:"stages"`
@@ -142,10 +142,8 @@ type Stats struct {
 	SlotsFree  int `json:"slots_free"`
 	SlotsHeld  int `json:"slots_held"`
 	SlotsReady int `json:"slots_ready"`
-	// Waiting names the oldest thing that a stage is waiting for, such as
-	// "fetch: reading train/0001.arrow row 12 for 12.3 s"; empty when nothing
-	// takes longer than a second.
-	// Failed requests of servers come with their numbers.
+	// Waiting names the longest wait of a stage, such as "fetch: reading train/0001.arrow row 12 for 12.3 s"; it is
+	// empty if no wait is longer than a second. It includes the numbers of failed requests to servers.
 	Waiting string `json:"waiting,omitempty"`
 	// WaitingSeconds is for how long.
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
@@ -185,7 +183,7 @@ type StageStats struct {
 	Name string `json:"name"`
 	// Busy is the time that the stage's goroutines spent working, summed.
 	Busy time.Duration `json:"busy_ns"`
-	// Records went through the stage.
+	// Records is the number of records that went through the stage.
 	Records int64 `json:"records"`
 	// Queue is the number of groups that wait for the stage, Workers its
 	// goroutines.

@@ -13,8 +13,8 @@ import (
 
 // This file plans the arrays of a batch, when a pipeline opens.
 
-// planArrays asks the kinds of the fields for their arrays and lays the batch
-// out: those, what operations on batches add, and the record numbers.
+// planArrays asks the kinds of the fields for their arrays and lays out the batch: those arrays, the additions of batch
+// operations, and the record numbers.
 func (p *Pipeline) planArrays(ctx context.Context, info *driver.Info) error {
 	cfg := &p.cfg
 	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation, Cut: p.cut}
@@ -77,8 +77,8 @@ func (b *batch) Place(row, field int, n int64) []byte {
 // than the faults that it saves.
 const backFrom = 64 << 10
 
-// back backs n bytes of a slot that was never used with memory, in one call,
-// before a source writes them; worker.populate comes too late for that.
+// back maps memory for n bytes of a slot that was never used, in one call, before a source writes them. The call in
+// worker.populate would be too late for that.
 func (b *batch) back(lo, n int64) {
 	if b.populate && n >= backFrom {
 		b.p.ring.Prefault(b.slot, lo, lo+n)

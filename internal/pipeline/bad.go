@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file keeps the records that are known to be bad, and ends the run if there are too many.
+// This file tracks the records that are known to be bad, and ends the run if there are too many.
 
 // DefaultMaxBad is the Config.MaxBad that clients send if the user gives none: 5%, but leastBad records of small data.
 const DefaultMaxBad = "default"
@@ -76,7 +76,7 @@ type badSet struct {
 	failure error
 }
 
-// begin notes that an epoch begins.
+// begin registers the start of an epoch.
 func (s *badSet) begin(epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *badSet) begin(epoch int64) {
 	}
 }
 
-// knownAlways returns what is wrong with a record in all epochs, nil for nothing known.
+// knownAlways returns the error of a record that is bad in all epochs, nil if none is known.
 func (s *badSet) knownAlways(id int64) error {
 	if !s.any.Load() {
 		return nil
@@ -185,7 +185,7 @@ func (e *BadRecordsError) Error() string {
 // Unwrap returns the error of the last record.
 func (e *BadRecordsError) Unwrap() error { return e.Last.Cause }
 
-// Hint returns what to do, one line.
+// Hint returns advice in one line.
 func (e *BadRecordsError) Hint() string {
 	return `on_error=stoker.OnError("skip", max_bad=N, quarantine=FILE) sets how many records may be bad, and lists them`
 }
@@ -291,7 +291,7 @@ func (w *worker) anew(b *batch, row int, id int64) {
 	}
 }
 
-// oneAgain makes a row again, one at a time, since the memory is in no budget.
+// oneAgain builds a row again, one at a time, because its memory is not part of a budget.
 func (w *worker) oneAgain(b *batch, row int, id int64) error {
 	w.p.subMu.Lock()
 	defer w.p.subMu.Unlock()
@@ -330,7 +330,7 @@ func (w *worker) skip(b *batch, row int, t *trouble, rec *RecordError, every boo
 	p.requeue(b, row, w.order, 0)
 }
 
-// nextGood goes on to the next record that may take the place of a bad one.
+// nextGood moves on to the next record that may replace a bad one.
 func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 	n := p.split.Len
 	for t.ahead++; ; t.ahead++ {
@@ -355,8 +355,8 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 	}
 }
 
-// skipInOrder is skip for a source that is read in order: those that cannot be reached are many, and each is tried by
-// decompressing what lies before it. That is done once.
+// skipInOrder is skip for a source that is read in order. Many records may be unreadable there, and trying each one
+// means decompressing everything before it. So that is done once.
 func (w *worker) skipInOrder(b *batch, row int, t *trouble) {
 	p := w.p
 	n := p.split.Len
@@ -416,8 +416,8 @@ func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 	return p.set.NoHeader(rec)
 }
 
-// knownBad returns what the fetcher asks about records before it reads them, nil where another record comes in each
-// epoch under the same number, or none is replaced.
+// knownBad returns the function that reports known bad records to the fetcher. It is nil if the same number means
+// another record in each epoch, or if bad records are not replaced.
 func (p *Pipeline) knownBad() func(id int64) error {
 	if p.epochs || p.cfg.OnError != OnErrorSkip && len(p.cfg.Crashed) == 0 {
 		return nil

@@ -123,7 +123,7 @@ func TestSubstitutesAreTheSame(t *testing.T) {
 	}
 }
 
-// Failures of the machine replace nothing: they are retried, and end the run with the reason and what to do.
+// Failures of the machine do not replace records. They are retried, and then end the run with the reason and advice.
 func TestMachineFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -157,7 +157,7 @@ func TestMachineFails(t *testing.T) {
 				!strings.Contains(err.Error(), fmt.Sprintf("tried %d times", run.Tries)) {
 				t.Fatalf("error is %v", err)
 			}
-			// It passes: nothing is replaced then, and nothing is remembered.
+			// The failure passes: no record is replaced, and none stays marked as bad.
 			p.Start(item.Position{})
 			time.AfterFunc(50*time.Millisecond, func() { fails.Store(false) })
 			p.cfg.Timeout = 60

@@ -78,8 +78,8 @@ func BenchmarkRaw(b *testing.B) {
 	}
 }
 
-// BenchmarkImages loads what STOKER_BENCH_DATA names: a folder or a pack.
-// BenchmarkBytes makes batches of values of any length, which are in memory.
+// BenchmarkImages loads the data of STOKER_BENCH_DATA: a folder or a pack. BenchmarkBytes builds batches of values of
+// any length from memory.
 func BenchmarkBytes(b *testing.B) {
 	for _, size := range []int64{100, 3000} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// boxedFields are an image of 20 x 10 raw pixels and what may belong to it.
+// boxedFields returns an image of 20 x 10 raw pixels and fields that may belong to it.
 func boxedFields() []driver.Field {
 	return []driver.Field{
 		{Name: "image", Kind: driver.KindImage, Width: 20, Height: 10, Channels: 3, MaxBytes: 600},
@@ -76,8 +76,7 @@ func eachRow(t *testing.T, cfg Config, f func(r slotReader, i int, id int64)) {
 	}
 }
 
-// Boxes and key points follow their image without being told, and what belongs to
-// boxes loses the same rows.
+// Boxes and key points follow their image by default, and fields of the boxes lose the same rows.
 func TestBoxesFollowTheirImage(t *testing.T) {
 	const flip = `{"op":"RandomHorizontalFlip","p":1}`
 	for name, c := range map[string]struct {
@@ -193,7 +192,7 @@ func TestBoxesRefused(t *testing.T) {
 			t.Errorf("%+v: %v", c.outputs, err)
 		}
 	}
-	// A record whose labels are not as many as its boxes.
+	// A record with a different number of labels and boxes.
 	src := sourcetest.NewMemory(10, boxedFields(), func(id int64, v []driver.Value) error {
 		err := boxedValue(id, v)
 		if id == 3 {

@@ -108,8 +108,7 @@ func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	return e
 }
 
-// fingerprint is that of the source, and of how batches are made of it where positions
-// depend on that.
+// fingerprint returns the fingerprint of the source, with the settings of batches if positions depend on them.
 func (p *Pipeline) fingerprint(info *driver.Info) string {
 	switch {
 	case p.window != nil:
@@ -213,7 +212,7 @@ func (p *Pipeline) paddedLength(n int64) int64 {
 	}
 }
 
-// pads are those that are asked for, with the room that buckets leave them.
+// pads returns the requested padding, with the capacity that buckets leave.
 func (p *Pipeline) pads() map[string]collate.Pad {
 	c := p.cfg.Bucket
 	if c == nil || p.bucketInfo == nil {
@@ -246,7 +245,7 @@ func (k *keysOf) at(id int64) float64 {
 	return float64(w) / float64(h)
 }
 
-// quantiles are boundaries between which about as many records lie.
+// quantiles returns boundaries between which the numbers of records are about equal.
 func (k *keysOf) quantiles(c *Bucket) []float64 {
 	count := c.Count
 	if count == 0 {
@@ -274,7 +273,7 @@ func (k *keysOf) quantiles(c *Bucket) []float64 {
 	return bounds
 }
 
-// bucketKeys finds out what the records are sorted by, or has it from before.
+// bucketKeys reads the sort keys of the records, or returns them if they are already known.
 func (p *Pipeline) bucketKeys(ctx context.Context, info *driver.Info, field int) (*keysOf, error) {
 	f := &info.Fields[field]
 	keys := &keysOf{}

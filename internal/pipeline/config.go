@@ -28,11 +28,10 @@ type Config struct {
 	View view.Spec `json:"view"`
 	// BatchSize is the number of records per batch and rank.
 	BatchSize int `json:"batch_size"`
-	// Shuffle draws a new order for each epoch; otherwise records come in the
-	// order of the source.
+	// Shuffle uses a new order for each epoch. Otherwise records come in the order of the source.
 	Shuffle bool `json:"shuffle"`
-	// Window, with Shuffle, is the number of chunks that the order uses at a time: 0 for
-	// all, a permutation of all records; WindowAuto for what the data asks for.
+	// Window, with Shuffle, is the number of chunks that the order uses at a time. 0 means all: a permutation of all
+	// records. WindowAuto chooses a value for the data.
 	Window int `json:"window"`
 	// Order is OrderClient if the client sets the records of each batch. Otherwise it is empty and Shuffle sets the
 	// order.
@@ -48,8 +47,8 @@ type Config struct {
 	// Rank and WorldSize select this engine's part of each global batch. A WorldSize of 0 means 1.
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
-	// LocalWorldSize is the number of ranks on this machine, each with an engine of
-	// its own; 0 means what the launcher says in the environment (budget.NodeOf).
+	// LocalWorldSize is the number of ranks on this machine, each with its own engine. 0 means the launcher's value in
+	// the environment (budget.NodeOf).
 	LocalWorldSize int `json:"local_world_size"`
 	// Trainer is the process that the batches are for, 0 for this one.
 	Trainer int `json:"-"`
@@ -62,8 +61,8 @@ type Config struct {
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.
 	Prefetch int `json:"prefetch"`
-	// Lookahead is the part of Memory, in bytes, for what is read before a batch
-	// has room for it; 0 means a default that fits the budget.
+	// Lookahead is the part of Memory, in bytes, for reads before their batch has a slot; 0 means a default that fits
+	// the budget.
 	Lookahead int64 `json:"lookahead"`
 	// OnError is "raise" (the default), "skip", "repair" or "mark".
 	OnError string `json:"on_error"`
@@ -76,8 +75,8 @@ type Config struct {
 	Quarantine string `json:"quarantine"`
 	// Crashed are records that crashed earlier engines of this client. They are bad, and are not read.
 	Crashed []int64 `json:"crashed"`
-	// Suspects are records that were in flight when an engine crashed. They are decoded one at a time, so that another
-	// crash names the one to blame.
+	// Suspects are records that were being decoded when an engine crashed. They are decoded one at a time, so that
+	// another crash identifies the record.
 	Suspects []int64 `json:"suspects"`
 	// Timeout is the time in seconds for which a failure of the store or the machine may last before the stream fails.
 	// 0 means 300.
@@ -85,13 +84,12 @@ type Config struct {
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
 	Outputs []transform.Output `json:"outputs"`
-	// Layout is that of the outputs that say none: "NHWC" (the default) or "NCHW".
+	// Layout is the layout of outputs without one: "NHWC" (the default) or "NCHW".
 	Layout string `json:"layout"`
-	// Fields are the stored fields wanted in the batch; empty means all that
-	// fit into one. Labels and ints listed here come along as int64 arrays.
+	// Fields are the stored fields for the batch; empty means all that fit into one. Labels and ints listed here are
+	// added as int64 arrays.
 	Fields []string `json:"-"`
-	// Pad says by the names of arrays how rows of different lengths are filled up to
-	// one length.
+	// Pad describes, by array name, how rows of different lengths are padded to one length.
 	Pad map[string]collate.Pad `json:"pad"`
 	// Bucket has batches of records that are alike: of about the same length or
 	// proportions.
@@ -99,8 +97,8 @@ type Config struct {
 	// ApplyOrientation rotates images according to their EXIF orientation. By default, as in torchvision, they stay as
 	// stored.
 	ApplyOrientation bool `json:"apply_orientation"`
-	// Sequence makes sequences of one length out of documents of tokens, which are then
-	// the records; nil: the records are those of the source.
+	// Sequence builds sequences of one length from documents of tokens, which are then the records. If it is nil, the
+	// records are those of the source.
 	Sequence *Sequence `json:"sequence"`
 	// Cache is "on", "auto" or "off" (the default). With "on", images of folders are cached in the user's cache folder
 	// in a format that decodes faster, and other remote data is cached unchanged. With "auto", only images are cached,
@@ -116,15 +114,14 @@ type Config struct {
 	// others. PeersSelf is the address of this node, "" for the one that is an address of this machine.
 	Peers     []string `json:"peers"`
 	PeersSelf string   `json:"peers_self"`
-	// CacheMemory is the part of Memory, in bytes, in which what is read of data in other
-	// places is kept for the next epochs.
+	// CacheMemory is the part of Memory, in bytes, for caching remote data for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
 	// BatchOps run on whole batches after their records are in place. Those at the end of an output's Ops are moved here.
 	BatchOps []json.RawMessage `json:"-"`
 
 	// InFlight is the table in which workers register the records that they decode; nil for none.
 	InFlight *inflight.Table `json:"-"`
-	// Decoding is called with the number of each record before it is decoded; nil for nothing. Tests crash there.
+	// Decoding is called with the number of each record before it is decoded; it may be nil. Tests crash there.
 	Decoding func(id int64) `json:"-"`
 	// Kinds are the kinds of fields that there are; nil means all that package
 	// kind has.
@@ -159,8 +156,7 @@ func (s *Sequence) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// Limits of what a configuration may ask for: far above what makes sense, low
-// enough that no arithmetic with them overflows.
+// Limits for a configuration: far above sensible values, and low enough that arithmetic with them does not overflow.
 const (
 	maxBatchSize  = 1 << 20
 	maxWorldSize  = 1 << 20

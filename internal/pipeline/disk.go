@@ -36,7 +36,7 @@ type onDisk struct {
 	again atomic.Bool // it is read again since lend was called last
 }
 
-// say tells why nothing is kept, or no more.
+// say reports why nothing, or nothing more, is cached.
 func (d *onDisk) say(p *Pipeline, what string) {
 	d.mu.Lock()
 	d.note = what

@@ -122,7 +122,7 @@ func TestCacheOnDisk(t *testing.T) {
 	}
 }
 
-// The ranks of a node fill one cache: each chunk is read of the store by one of them.
+// The ranks of a node fill one cache: each chunk is read from the store by one of them.
 func TestRanksShareTheDisk(t *testing.T) {
 	all, _ := chunkBytesOf(t)
 	for _, window := range []int{0, 16} {
@@ -310,8 +310,7 @@ func TestLentRecordGoes(t *testing.T) {
 	}
 }
 
-// Chunks stay in the system's cache once a second epoch has begun, and where the environment
-// does not say otherwise.
+// Chunks stay in the system's cache once a second epoch has begun, unless the environment disables that.
 func TestWhatIsLent(t *testing.T) {
 	for _, c := range []struct {
 		value  string
@@ -345,7 +344,7 @@ func TestWhatIsLent(t *testing.T) {
 	}
 }
 
-// A cache that cannot be made is said, and everything works without.
+// If the cache cannot be created, that is reported and everything works without it.
 func TestNoCacheOnDisk(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

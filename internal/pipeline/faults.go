@@ -25,7 +25,7 @@ type RunError struct {
 	Answers string
 }
 
-// Error returns one line with the cause and what was tried.
+// Error returns one line with the cause and the attempts.
 func (e *RunError) Error() string {
 	text := fmt.Sprintf("the data cannot be read or decoded: %s (tried %d times in %.1f s)", oneLine(e.Cause), e.Tries, e.Took.Seconds())
 	if e.Answers != "" {
@@ -51,7 +51,7 @@ var runHints = map[error]string{
 	syscall.EIO:          "check the disk or the network file system (dmesg); other records cannot be read either",
 }
 
-// Hint returns what to do, one line.
+// Hint returns advice in one line.
 func (e *RunError) Hint() string {
 	for cause, hint := range runHints {
 		if errors.Is(e.Cause, cause) {
@@ -100,8 +100,8 @@ func refusal(err error) bool {
 	return errors.As(err, &answer) && answer.Refusal()
 }
 
-// widespread reports whether an error concerns one object by its class, but is also what a store or a disk gives for
-// all objects once it fails as a whole.
+// widespread reports whether an error can have two meanings: it concerns one object by its class, but a failed store or
+// disk returns it for all objects.
 func widespread(err error) bool {
 	return errors.Is(err, store.ErrPermission) || errors.Is(err, store.ErrNotExist) ||
 		errors.Is(err, store.ErrArchived) || errors.Is(err, syscall.EIO) || refusal(err)
@@ -143,8 +143,8 @@ type prober struct {
 	read  *direct.Reader
 }
 
-// allFail reports whether other records fail as well as record id, whose failure was seen at a time. Of several callers
-// one reads, and the others use what it finds if it began after their failures.
+// allFail reports whether other records fail as well as record id, whose failure was seen at a given time. If there are
+// several callers, one reads. The others use its result if it started after their failures.
 func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
 	t := &p.prober
 	t.mu.Lock()
@@ -212,7 +212,7 @@ func (u *uncached) get(p *Pipeline) *direct.Objects {
 	return u.objects
 }
 
-// close closes what was opened, when no record is read any more.
+// close closes the opened objects, after all reads have ended.
 func (u *uncached) close() error {
 	if u.objects == nil {
 		return nil
@@ -269,7 +269,7 @@ func (a *answers) note(err error) {
 	s.last = now
 }
 
-// since returns the reasons that were seen after a time, the most frequent first, and when the first of them came.
+// since returns the reasons that were seen after a time, the most frequent first, and the time of the first one.
 func (a *answers) since(at time.Time) (text string, first time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

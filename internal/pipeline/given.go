@@ -31,8 +31,7 @@ type Given struct {
 	more chan struct{}
 }
 
-// NewGiven is an order that begins at a position, without anything in it yet; nil where
-// the client gives none.
+// NewGiven returns an empty order that begins at a position; nil if the client gives no order.
 func (p *Pipeline) NewGiven(pos item.Position) *Given {
 	if p.cfg.Order != OrderClient {
 		return nil
@@ -95,7 +94,7 @@ func (g *Given) fill(ids []int64, pos int64) {
 	copy(ids, g.ids[pos-g.from:])
 }
 
-// drop forgets what lies before a position at which a batch begins.
+// drop removes everything before a position at which a batch begins.
 func (g *Given) drop(pos int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

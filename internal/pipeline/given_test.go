@@ -79,7 +79,7 @@ func TestOrderOfTheClient(t *testing.T) {
 	}
 }
 
-// A record that comes twice is not transformed alike.
+// A record that comes twice gets different random transforms.
 func TestOrderOfTheClientDrawsByPlace(t *testing.T) {
 	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(5, 30, 40, 3, 10)), BatchSize: 8, Order: OrderClient, Outputs: imageOps(opRRC)})
 	pos := item.Position{Epoch: 3}

@@ -85,7 +85,7 @@ func take(t testing.TB, p *Pipeline) got {
 	return read(p, ev)
 }
 
-// read copies what is needed of a batch and releases it.
+// read copies the needed parts of a batch and releases it.
 func read(p *Pipeline, ev Event) got {
 	if ev.Kind == EventEpochEnd {
 		return got{end: &ev, epoch: ev.Epoch, pos: ev.Pos}

@@ -11,9 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// keeping decides when records are made fit for the cache. Undoing their entropy code
-// takes as long as decoding them, and is half of that: the decoder then goes on from
-// there.
+// keeping decides when records are converted for the cache. Undoing their entropy coding takes as long as decoding
+// them, and is half of decoding: the decoder then continues from that point.
 //
 //   - While batches wait for the trainer, it costs nothing that anybody waits for.
 //   - While the trainer waits for batches, it may take as much as leaves them leastRate
@@ -45,7 +44,7 @@ const (
 	firstGroups = 1
 )
 
-// options are those of a cache, nil when none is wanted.
+// options returns the options of the cache, nil if none is requested.
 func (k *keeping) options() *cachedsource.Options {
 	cfg := &k.p.cfg
 	asked := cfg.Cache == CacheOn
@@ -79,7 +78,7 @@ func hasDisk(dir string) bool {
 	return ok && m.Type != "tmpfs" && m.Type != "ramfs" && proc.RemoteFiles(m.Type) == ""
 }
 
-// say tells why there is no cache, or no more.
+// say reports why there is no cache, or no further caching.
 func (k *keeping) say(what string) {
 	k.note.Store(&what)
 	if k.p.cfg.Say != nil {
@@ -184,8 +183,8 @@ func average(to *float64, records int, d time.Duration) {
 	*to += (each - *to) / 16
 }
 
-// count puts the cache into the statistics. Making records fit is a part of decoding
-// them, though it is done where they are parsed.
+// count adds the cache to the statistics. The conversion of records counts as decoding, although it runs in the parsing
+// stage.
 func (k *keeping) count(s *Stats) {
 	if k.src == nil {
 		return

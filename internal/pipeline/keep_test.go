@@ -31,7 +31,7 @@ func TestCacheGivesTheSameBatches(t *testing.T) {
 				t.Errorf("round %d: other batches", round)
 			}
 			st := p.Stats()
-			// How many are kept depends on how long things take; those that are there are used.
+			// The number of cached records depends on the timing. All cached records are used.
 			if st.Cache == nil || round == 1 && (st.Cache.Records == st.Cache.Kept || st.Cache.Hits < 3*(st.Cache.Records-st.Cache.Kept)) {
 				t.Errorf("round %d: %+v", round, st.Cache)
 			}

@@ -60,7 +60,7 @@ func everyValue(id int64, v []driver.Value) error {
 	return nil
 }
 
-// slotReader reads the arrays of a batch as docs/reference/protocol.md says.
+// slotReader reads the arrays of a batch as specified in docs/reference/protocol.md.
 type slotReader struct {
 	slot   []byte
 	arrays map[string]item.Array
@@ -247,9 +247,8 @@ func TestFieldsOfKindsRefused(t *testing.T) {
 	}
 }
 
-// steps is a kind that is known to this test alone: stored is a number n, and a
-// row has n pairs (k, k/2). It shows that a kind with decoding of its own, ragged
-// rows and a cost needs nothing of this package.
+// steps is a kind that exists only in this test: the stored value is a number n, and a row has n pairs (k, k/2). It
+// shows that a kind with its own decoding, ragged rows and a cost needs no changes in this package.
 var steps = kind.Kind{Name: "steps", Decoded: true, Plan: func(_ *kind.Planner, wants []kind.Want) ([]kind.Maker, error) {
 	m := &stepsMaker{}
 	for _, w := range wants {

@@ -178,7 +178,7 @@ func (s sizedImages) Sizes(_ int, ids, sizes []int64) bool {
 	return true
 }
 
-// If most values are too large for the memory, that is said when the source is opened.
+// If most values are too large for the memory, opening the source reports that.
 func TestAllValuesAreTooLarge(t *testing.T) {
 	src := sizedImages{sourcetest.Raw(8, 16, 16, 3, 5), bomb}
 	p, err := Open(context.Background(), Config{OpenSource: use(src), BatchSize: 4, Threads: 2, Memory: 64 << 20, OnError: OnErrorSkip, Outputs: imageOps(opRRC)})

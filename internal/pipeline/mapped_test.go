@@ -48,7 +48,7 @@ func TestFileBecomesShorter(t *testing.T) {
 			if ev, err := p.Next(testContext(t)); err != nil || ev.Kind != EventEpochEnd {
 				t.Fatalf("%+v, %v", ev, err)
 			}
-			// A few records are gone: those of the last pages.
+			// A few records are missing: those of the last pages.
 			if err := os.Truncate(name, int64(len(file)-3*row-5000)); err != nil {
 				t.Fatal(err)
 			}

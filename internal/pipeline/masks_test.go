@@ -50,7 +50,7 @@ var (
 	moves         = []string{cropNearest, opFlip, affineNearest, `{"op":"RandomVerticalFlip"}`, `{"op":"RandomCrop","size":[12,12],"padding":2}`}
 )
 
-// A mask is a mask without being told, and moves with its image.
+// A mask is detected as a mask, and moves with its image.
 func TestMasksMoveWithImages(t *testing.T) {
 	for _, dtype := range []driver.DType{driver.Uint8, driver.Uint16} {
 		t.Run(string(dtype), func(t *testing.T) { masksMove(t, dtype) })
@@ -127,7 +127,7 @@ func masksMove(t *testing.T, dtype driver.DType) {
 	}
 }
 
-// As they are stored, masks come like any field; an image may be made a mask.
+// Stored masks come like any field; an image may be used as a mask.
 func TestMasksAsStored(t *testing.T) {
 	p := mustOpen(t, Config{OpenSource: use(pairs(8, 5, 4, driver.Uint8)), BatchSize: 8})
 	p.Start(item.Position{})
@@ -192,7 +192,7 @@ func TestArraysWithOperations(t *testing.T) {
 			}
 		}
 	}
-	// So are numbers with a point, which keep their values.
+	// The same holds for floating-point numbers, which keep their values.
 	p = mustOpen(t, src(driver.Field{DType: driver.Float32, Shape: []int{6, 8}}))
 	p.Start(item.Position{})
 	if ev, err = p.Next(testContext(t)); err != nil {

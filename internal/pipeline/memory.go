@@ -40,8 +40,8 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 	return r, nil
 }
 
-// bound returns a request without room for the largest values if there is room for all others: a value that is too large
-// for the memory is a bad record.
+// bound returns a request without memory for the largest values if there is memory for all others. A value that is too
+// large for the memory is a bad record.
 func (p *Pipeline) bound(r *budget.Request) *budget.Request {
 	p.enough = func(need int64) int64 { return budget.ForValue(*r, need) }
 	b, limit := budget.Bounded(r)
@@ -77,8 +77,7 @@ func (p *Pipeline) usualBytes() (usual int64) {
 	return usual
 }
 
-// keep lets a source keep a third of the memory of what it unpacks, or less where the
-// rest would be too little.
+// keep lets a source cache unpacked data in a third of the memory, or in less if the rest would be too small.
 func (p *Pipeline) keep(r *budget.Request) {
 	for n := r.Memory / 3; ; n /= 2 {
 		driver.Keep(p.src, n)

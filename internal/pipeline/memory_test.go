@@ -56,8 +56,8 @@ func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 	}
 }
 
-// Engines of several processes of a training take their part of the cores and of
-// the free memory each; what is asked for by number holds.
+// Engines of several processes of a training each take their share of the cores and of the free memory. Explicit
+// numbers are used unchanged.
 func TestEnginesOnOneMachineShareIt(t *testing.T) {
 	open := func(cfg Config) Info {
 		cfg.OpenSource, cfg.BatchSize = use(sourcetest.Raw(400, 64, 64, 3, 5)), 64
@@ -158,7 +158,7 @@ func TestMemoryForWhatSourcesMake(t *testing.T) {
 	}
 }
 
-// caching is a source that keeps what it unpacks.
+// caching is a source that caches the data that it unpacks.
 type caching struct {
 	driver.Source
 	useful, may int64

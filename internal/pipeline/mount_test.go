@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// together answers no read of a mount until some number of them are out at a time.
+// together blocks each read of a mount until some number of them are under way.
 type together struct {
 	want   int
 	direct bool
@@ -28,7 +28,7 @@ type together struct {
 	met  chan struct{}
 }
 
-// read counts a read and waits for the others, for a minute at most: then they will not come.
+// read counts a read and waits for the others, but at most a minute.
 func (m *together) read() {
 	m.mu.Lock()
 	if !m.on {
@@ -107,8 +107,8 @@ func mount(t *testing.T, dir string, m *together) string {
 	return at
 }
 
-// Files on a mount whose reads wait are read many at a time from the beginning, also past the system's cache, and where
-// it reads ahead.
+// Files on a mount with slow reads are read with many concurrent reads from the beginning, also past the system's
+// cache, and with its readahead.
 func TestReadsOfAMount(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 400 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// outage is a time in which the store or the machine fails. One row is tried again and again, and the others wait for
-// what becomes of it, so that a server that refuses everything is not asked for everything.
+// outage is a time in which the store or the machine fails. One row is retried, and the others wait for the result, so
+// that a failing server does not get all requests.
 type outage struct {
 	on    atomic.Bool
 	hold  func(on bool) // stops and starts other reads
@@ -56,8 +56,8 @@ func (w *worker) retry(b *batch, row int, id int64, cause error) {
 	}
 }
 
-// join adds a row to the outage, which it may begin. It returns what the row has to wait for, or nil if it is the one
-// that is tried: how often it was, and since when.
+// join adds a row to the outage, and starts the outage if necessary. It returns the event that the row has to wait for.
+// For the row that is retried, it returns nil with the number of tries and the start of the outage.
 func (o *outage) join(b *batch, row int) (end *outageEnd, tries int, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,8 +129,8 @@ func (o *outage) finish(err error) {
 	o.hold(false)
 }
 
-// tried ends the outage if a row of a batch in [lo, hi) is the one that is tried. It is called when that could be read,
-// or is not wanted any more.
+// tried ends the outage if a row of a batch in [lo, hi) is the one that is retried. It is called when the row has been
+// read, or is not needed any more.
 func (p *Pipeline) tried(b *batch, lo, hi int) {
 	o := &p.outage
 	if !o.on.Load() {

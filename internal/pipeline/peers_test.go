@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/nearby"
 )
 
-// nodeAddresses are addresses of this machine, each for what is to be a node of its own.
+// nodeAddresses returns addresses of this machine, one per node.
 func nodeAddresses(t *testing.T, n int) (nodes []string) {
 	t.Helper()
 	for i := range n {
@@ -27,8 +27,8 @@ func nodeAddresses(t *testing.T, n int) (nodes []string) {
 	return nodes
 }
 
-// Nodes with caches of their own read each chunk of the store once together, and each
-// other's parts from each other; when one is gone, the others go on.
+// Nodes with separate caches together read each chunk from the store once, and read each other's parts from each other.
+// When one exits, the others continue.
 func TestPeers(t *testing.T) {
 	t.Setenv(nearby.TokenVariable, "a secret of all nodes")
 	all, chunks := chunkBytesOf(t)

@@ -31,8 +31,7 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// Pipeline makes batches. Next is called by one goroutine at a time; the other
-// methods may be called from any.
+// Pipeline builds batches. Next is called by one goroutine at a time; the other methods may be called from any.
 type Pipeline struct {
 	cfg    Config
 	src    driver.Source
@@ -149,7 +148,7 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	return p, nil
 }
 
-// openSource opens the records at a URL, as the configuration wants them.
+// openSource opens the records at a URL, as set in the configuration.
 func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsource.Options) (driver.Source, error) {
 	cfg := &p.cfg
 	var src driver.Source
@@ -167,8 +166,7 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 	if err != nil {
 		return nil, err
 	}
-	// A client may want a record twice, each time with another part, and an order by windows
-	// reads whole chunks.
+	// A client may request a record twice with different parts, and an order by windows reads whole chunks.
 	if cfg.Order != OrderClient && cfg.Window <= 0 {
 		src, p.cut = kind.CutVolumes(src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
 	}
@@ -394,9 +392,8 @@ func (p *Pipeline) Config() Config { return p.cfg }
 // Ring is the memory of the batches.
 func (p *Pipeline) Ring() *arena.Ring { return p.ring }
 
-// Close stops everything, waits for all goroutines and frees the memory, the
-// ring included: batches that are still held become invalid. A read that the
-// system does not come back from holds it up.
+// Close stops everything, waits for all goroutines and frees the memory with the ring: batches that are still held
+// become invalid. A read that does not return delays Close.
 func (p *Pipeline) Close() error {
 	p.closeOnce.Do(func() {
 		p.mu.Lock()
@@ -408,7 +405,7 @@ func (p *Pipeline) Close() error {
 	return p.closeErr
 }
 
-// release undoes open, however far it came.
+// release undoes open, also a partial one.
 func (p *Pipeline) release() error {
 	if p.stop != nil {
 		p.stop()

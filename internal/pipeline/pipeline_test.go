@@ -69,8 +69,7 @@ func TestRowsHoldWhatTheSourceHas(t *testing.T) {
 	}
 }
 
-// The same batches come whatever the number of threads, the prefetch depth and
-// the memory.
+// The batches are the same for any number of threads, prefetch depth and memory.
 func TestSameBatchesWhateverTheThreads(t *testing.T) {
 	var want []uint64
 	for _, threads := range []int{1, 2, 5} {
@@ -341,7 +340,7 @@ func TestCrashedRecordsAreBad(t *testing.T) {
 	}
 }
 
-// Suspects are decoded one at a time, and other records are not held up by that.
+// Suspects are decoded one at a time, without delaying other records.
 func TestSuspectsAreDecodedAlone(t *testing.T) {
 	suspects := []int64{1, 2, 3, 30, 31}
 	f, err := os.Create(filepath.Join(t.TempDir(), "inflight"))

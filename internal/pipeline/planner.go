@@ -37,7 +37,7 @@ type planner struct {
 	// reader is set for a source that cannot locate, and cur is then its goroutine's;
 	// and for an order by windows.
 	reader reader
-	// inMemory counts the units in a row for which nothing had to be read.
+	// inMemory counts consecutive units that needed no reads.
 	inMemory int
 
 	// The batch whose rows are being dispatched, nil between two.
@@ -136,7 +136,7 @@ func (c *cursor) set(p *Pipeline, epoch, row int64) {
 	c.part, c.ok = c.order.At(row)
 }
 
-// next goes to the next part, or over the end of the epoch to the first one.
+// next moves to the next part, or over the end of the epoch to the first one.
 func (c *cursor) next(p *Pipeline) {
 	switch {
 	case c.ok:
@@ -176,7 +176,7 @@ func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 // rows is the number of rows of the part.
 func (c *cursor) rows() int { return c.part.Rows() }
 
-// settle goes on until there is a row at the cursor.
+// settle moves on until there is a row at the cursor.
 func (c *cursor) settle(p *Pipeline) {
 	for !c.ok || c.k >= c.rows() {
 		c.next(p)
@@ -227,8 +227,7 @@ func (pl *planner) run() {
 	}
 }
 
-// epochEnds announces the end of an epoch when the batches have come to it. It
-// returns false when the stream was stopped.
+// epochEnds announces the end of an epoch when the batches have reached it. It returns false if the stream was stopped.
 func (pl *planner) epochEnds() bool {
 	for pl.b == nil && !pl.follow.ok && pl.s.given == nil {
 		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
@@ -239,7 +238,7 @@ func (pl *planner) epochEnds() bool {
 	return true
 }
 
-// begin puts the next batch into a slot.
+// begin assigns a slot to the next batch.
 func (pl *planner) begin(slot int) bool {
 	start := time.Now()
 	p, c := pl.p, &pl.follow
@@ -334,8 +333,7 @@ func (pl *planner) send(scout, row int) bool {
 	p, b, s := pl.p, pl.b, &pl.scouts[scout]
 	u := s.u
 	p.fetch.Attach(u, b, row, pl.place(b, row))
-	// Once it is admitted a worker may be done with it at any moment: it is counted before,
-	// and not looked at afterwards.
+	// Once it is admitted, a worker may finish it at any moment. So its values are read before that.
 	n, inMemory := len(u.IDs), u.InMemory
 	b.remaining.Add(1)
 	if !p.fetch.Admit(u) {
@@ -384,7 +382,7 @@ func (pl *planner) attach(u *fetch.Unit) {
 	pl.row += n
 }
 
-// place says where the values of rows from lo on are wanted.
+// place returns the function for the destinations of values, for rows from lo on.
 func (pl *planner) place(b *batch, lo int) func(k, field int, n int64) []byte {
 	return func(k, field int, n int64) []byte { return b.Place(lo+k, field, n) }
 }
@@ -448,13 +446,13 @@ func (pl *planner) located(i int) bool {
 	return true
 }
 
-// more reports whether there is something to look ahead to: of little data, no more than a few epochs.
+// more reports whether there is anything to read ahead. For small data sets, that is limited to a few epochs.
 func (pl *planner) more() bool {
 	return pl.cur.epoch-pl.follow.epoch <= epochsAhead && pl.cur.known(pl.p)
 }
 
-// lookAhead has as much read as there is room for; or only the source learn more,
-// when the first scout is for the batch that is being dispatched.
+// lookAhead admits as many units as memory allows. Without admit, it only lets the source read its index, because the
+// first scout belongs to the current batch.
 func (pl *planner) lookAhead(admit bool) {
 	p := pl.p
 	for pl.s.ctx.Err() == nil {
@@ -484,8 +482,7 @@ func (pl *planner) lookAhead(admit bool) {
 	}
 }
 
-// foresee shows the fetcher what comes after what it may read at present, a few units each
-// time, since the batch that is being dispatched waits meanwhile.
+// foresee passes later units to the fetcher, a few each time, because the current batch waits meanwhile.
 func (pl *planner) foresee() {
 	for range foreseeUnits {
 		if pl.seen == len(pl.scouts) {
@@ -574,7 +571,7 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 	return p.fetch.AdmitUrgent(u)
 }
 
-// end gives up what is not in a batch.
+// end gives up the units that are not in a batch.
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
 	if s.given != nil { // whose epochs have no end here
@@ -607,6 +604,6 @@ func (pl *planner) end() {
 		p.groupsDone(pl.b, 1)
 	}
 	s.cancel()
-	// A signal that came to us may have been for the planner of the next stream.
+	// The signal may have been for the planner of the next stream.
 	p.fetch.Wake()
 }

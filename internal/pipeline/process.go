@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// own is set in a process that is an engine and nothing else.
+// own is set in a process that is only an engine.
 var own struct {
 	sync.Mutex
 	is bool

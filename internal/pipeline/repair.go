@@ -39,7 +39,7 @@ type Repaired struct {
 
 func (r *repairs) count() Repaired { return Repaired{r.store.Load(), r.other.Load()} }
 
-// close closes what was opened, when no record is read any more.
+// close closes the opened objects, after all reads have ended.
 func (r *repairs) close() error {
 	if r.copy == nil {
 		return nil
@@ -136,7 +136,7 @@ func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *
 	return w.fill(b, row, recs).Errs[0]
 }
 
-// dropCached removes what is cached of a record, whose bytes are not those of the store.
+// dropCached removes a record's cached bytes, which differ from those of the store.
 func (p *Pipeline) dropCached(id int64) {
 	g := driver.Group{Want: p.set.Fields()}
 	g.Begin([]int64{id}, len(p.src.Info().Fields))

@@ -94,8 +94,8 @@ func openBoth(t *testing.T, places map[string]map[string][]byte) Config {
 	return cfg
 }
 
-// Records that are damaged in one copy of a pack come from another one. Records that are damaged in both are errors that
-// name both.
+// Records that are damaged in one copy of a pack are read from another copy. Records that are damaged in both are
+// errors that name both.
 func TestRepairFrom(t *testing.T) {
 	intact := damagedPack(t)
 	p := mustOpen(t, openBoth(t, map[string]map[string][]byte{"one": damagedPack(t, 0.3, 0.7), "two": intact}))

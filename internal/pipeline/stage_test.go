@@ -53,8 +53,8 @@ func waitWhole(t *testing.T, p *Pipeline) {
 	t.Fatalf("%+v", p.Stats().Stage)
 }
 
-// The first epoch reads the data of the store once, the copy is a pack, and later epochs
-// and jobs read nothing of the store any more.
+// The first epoch reads the data from the store once, the copy is a pack, and later epochs and jobs do not read from
+// the store any more.
 func TestStage(t *testing.T) {
 	all, _ := chunkBytesOf(t)
 	for _, window := range []int{0, 16} {
@@ -92,7 +92,7 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// One that ends early leaves what it has to the next one, and no folder that looks whole.
+// A job that ends early leaves its part to the next job, and no folder that looks complete.
 func TestStageGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	p, c := openStaged(t, dir, Config{BatchSize: 64, Window: 16})

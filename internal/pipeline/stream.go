@@ -26,7 +26,7 @@ type stream struct {
 	given  *Given // the order, where the client gives it
 	ctx    context.Context
 	cancel context.CancelFunc
-	// stopped is set when the result is no longer wanted.
+	// stopped is set when the result is no longer needed.
 	stopped atomic.Bool
 
 	// Guarded by Pipeline.mu:

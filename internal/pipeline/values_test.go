@@ -96,7 +96,7 @@ func variants(n int64, wide int, bad ...int64) map[string]driver.Source {
 	return out
 }
 
-// checkValues compares a batch with what its records hold.
+// checkValues compares a batch with its records.
 func checkValues(t *testing.T, p *Pipeline, src *valueSource, ev Event) (ids []int64) {
 	t.Helper()
 	defer p.Release(ev.Slot)
@@ -220,7 +220,7 @@ func TestValuesRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
-	// Left out, they do not matter; known sizes bound a batch by what is there.
+	// Omitted fields do not matter; known sizes limit a batch by the actual values.
 	mustOpen(t, Config{BatchSize: 20, Fields: []string{"x", "n"}, OpenSource: use(huge)})
 	p := mustOpen(t, Config{BatchSize: 20, OpenSource: use(sizedSource{huge})})
 	for _, a := range p.Info().Arrays {
@@ -230,7 +230,7 @@ func TestValuesRefused(t *testing.T) {
 	}
 }
 
-// A value that is larger than the source said fails its batch.
+// A value that is larger than reported by the source fails its batch.
 func TestValuesTooLarge(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		src := &valueSource{n: 50, max: 5, wide: 200, own: own}

@@ -40,12 +40,12 @@ const (
 	OrderWindows = "window"
 )
 
-// OrderInfo says in which order records come.
+// OrderInfo describes the order of the records.
 type OrderInfo struct {
 	// Mode is OrderSource, OrderFull, OrderWindows or OrderClient.
 	Mode string `json:"mode"`
-	// Window is the number of chunks of which records come at a time, Chunks how many
-	// there are. This rank uses InUse of those of a window, which take WindowBytes.
+	// Window is the number of chunks in use at a time, Chunks the number of all chunks. This rank uses InUse chunks of
+	// a window, with WindowBytes bytes.
 	Window      int   `json:"window,omitempty"`
 	Chunks      int   `json:"chunks,omitempty"`
 	InUse       int   `json:"in_use,omitempty"`
@@ -132,8 +132,8 @@ func (p *Pipeline) chunks(info *driver.Info) (starts []int64, own driver.Chunker
 	return append(starts, info.Len), nil
 }
 
-// recordBytes is about what a record takes, 0 when nothing says. It must be the same
-// whenever the source is opened.
+// recordBytes returns about the size of a record, 0 if it is unknown. It must be the same whenever the source is
+// opened.
 func (p *Pipeline) recordBytes(info *driver.Info) float64 {
 	total, known := 0.0, true
 	for i := range info.Fields {
@@ -198,7 +198,7 @@ func (w *window) fingerprint(of string) string {
 // bytes returns the memory for the chunks that are in use at a time.
 func (w *window) bytes() int64 { return int64(w.inUse) * (w.largest + perChunk) }
 
-// share shares the memory out, with room for the chunks of the window.
+// share divides the memory, with space for the chunks of the window.
 func (p *Pipeline) share(r *budget.Request) (*budget.Plan, error) {
 	w := p.window
 	if w == nil {
@@ -288,7 +288,7 @@ func (p *Pipeline) mostIsWanted() bool {
 	return wanted >= all/2
 }
 
-// coming gives the next group to who reads by chunks.
+// coming returns the next group to the reader by chunks.
 func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64, awaited bool) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur

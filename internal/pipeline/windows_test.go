@@ -61,7 +61,7 @@ func windowSource() *valueSource {
 	return &valueSource{n: 12_000, own: true, max: 4000, wide: 4000, bad: map[int64]bool{}}
 }
 
-// calls notes what is read of a store.
+// calls records the reads from a store.
 type calls struct {
 	store.Store
 	mu       sync.Mutex
@@ -160,8 +160,8 @@ func TestWindowReadsChunksOnce(t *testing.T) {
 				if err := p.Close(); err != nil {
 					t.Fatal(err)
 				}
-				// How often each chunk may be read: once for each epoch that has it, the
-				// next one included, which has begun.
+				// The number of times that each chunk may be read: once for each epoch that has it, including the next
+				// epoch, which has begun.
 				uses := map[driver.Extent]int{}
 				for e := range int64(3) {
 					mine := map[int]bool{}
@@ -230,7 +230,7 @@ func TestWindowOrder(t *testing.T) {
 	}
 }
 
-// A loop that two ranks have left goes on with four, and has each record once.
+// A loop that two ranks have left continues with four, and has each record once.
 func TestWindowElastic(t *testing.T) {
 	seen := map[int64]int{}
 	run := func(world, steps int, from item.Position) (to item.Position) {
@@ -260,8 +260,8 @@ func TestWindowElastic(t *testing.T) {
 	}
 }
 
-// With as little memory as the window needs, and none more, it goes on to the end; a
-// little less is refused with what fits.
+// With the least memory that the window needs, a loop runs to the end. With a little less, it is refused with the size
+// that fits.
 func TestWindowMemory(t *testing.T) {
 	p, _, _ := openRemote(t, Config{BatchSize: 16, Window: 128, Threads: 2, Memory: 64 << 20})
 	o := p.Info().Order
@@ -327,8 +327,8 @@ func TestWindowOfOtherSources(t *testing.T) {
 	}
 }
 
-// A chunk that cannot be read as a whole costs those of its records that cannot be
-// read; and a restart in the middle gives up what was begun.
+// If a chunk cannot be read as a whole, only its unreadable records fail. A restart in the middle gives up the pending
+// reads.
 func TestWindowFaults(t *testing.T) {
 	broken := errors.New("a sector is broken")
 	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000, 1_000_010)
@@ -403,8 +403,8 @@ func TestWindowFingerprint(t *testing.T) {
 	}
 }
 
-// Left to the data, records in a bucket come by windows, those in local files in any
-// order; where the memory has no room the window is smaller.
+// With an automatic order, records in a bucket come by windows and those in local files in any order. If memory is
+// short, the window is smaller.
 func TestWindowAuto(t *testing.T) {
 	p, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20})
 	o := p.Info().Order
@@ -462,7 +462,7 @@ func TestWindowAuto(t *testing.T) {
 	}
 }
 
-// Local files are read by the same rules: those in memory lie where they are.
+// Local files are read by the same rules: those in memory are used in place.
 func TestWindowOfLocalPack(t *testing.T) {
 	objects, err := remotePack()
 	if err != nil {
@@ -492,8 +492,7 @@ func TestWindowOfLocalPack(t *testing.T) {
 	}
 }
 
-// With room for a share of the data, later epochs read the rest of it, and of what is
-// kept each byte is read once.
+// With memory for a share of the data, later epochs read the rest from the store, and cached bytes are read once.
 func TestCacheInMemory(t *testing.T) {
 	const epochs = 4
 	for _, window := range []int{0, 16} {
@@ -546,8 +545,8 @@ func TestCacheInMemory(t *testing.T) {
 						seen[e] = true
 					}
 				}
-				// Epochs that come next have begun, as far as there was memory to read ahead; what is late is
-				// asked for again. Nothing lies between what is read together, though records are as small as these.
+				// Later epochs have begun, as far as memory allowed to read ahead; late reads are repeated. No unneeded
+				// bytes are read between records, even for records as small as these.
 				if most := 1.01 * float64(epochs*(all-limit)+max(all-limit, reads.Peak)); reads.Hedges == 0 && float64(past) > most {
 					t.Errorf("%d bytes were read in addition, at most %.0f were to be", past, most)
 				}

@@ -98,8 +98,8 @@ func (w *worker) loop() {
 				}
 			}
 		}
-		// A goroutine that always finds work looks stuck to the runtime's
-		// monitor, which then does not sleep (SpareProcs).
+		// A goroutine that always finds work looks stuck to the runtime's monitor, which then does not sleep
+		// (SpareProcs).
 		runtime.Gosched()
 	}
 }
@@ -148,7 +148,7 @@ func (w *worker) fromMemory(g group) {
 	p.groupsDone(g.b, 1)
 }
 
-// miss has the planner read a group, which counts in what remains of its batch.
+// miss returns a group to the planner, which reads it. The group still counts in the rest of its batch.
 func (p *Pipeline) miss(g group) {
 	p.mu.Lock()
 	if s := g.b.stream; !s.ended {
@@ -177,8 +177,7 @@ func (p *Pipeline) requeue(b *batch, row int, order int64, pause time.Duration) 
 	})
 }
 
-// group makes rows of a batch, from lo on, of records that were looked for since
-// found.
+// group builds rows of a batch, from lo on, for records that were requested at the time found.
 func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	p := w.p
 	if b.populate {
@@ -291,8 +290,8 @@ func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 	}
 }
 
-// alone makes a row of a record whose values need more memory than a worker has:
-// one at a time, with what is enough for any.
+// alone builds the row of a record whose values need more memory than a worker has: one at a time, with enough for any
+// record.
 func (w *worker) alone(b *batch, row int, o *driver.Group) {
 	p := w.p
 	p.aloneMu.Lock()
@@ -408,7 +407,7 @@ func (w *worker) replace(b *batch, row int, rec *driver.Record, cause error) {
 	}
 }
 
-// lost reports whether a batch has failed already, or the run: nothing is then replaced in it.
+// lost reports whether a batch or the run has already failed. Then no record is replaced in it.
 func (p *Pipeline) lost(b *batch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -449,7 +448,7 @@ func (p *Pipeline) number(id int64) int64 {
 	return id
 }
 
-// name says where a record lies; a panic of the source does not matter here.
+// name returns the place of a record. A panic of the source is ignored here.
 func (p *Pipeline) name(id int64) (name string) {
 	defer func() {
 		if recover() != nil {
@@ -459,7 +458,7 @@ func (p *Pipeline) name(id int64) (name string) {
 	return p.src.Name(id)
 }
 
-// find is name with what the source has to read to know.
+// find is name, with a read of the source if necessary.
 func (p *Pipeline) find(ctx context.Context, id int64) (name string) {
 	f, ok := driver.As[driver.Finder](p.src)
 	if !ok {

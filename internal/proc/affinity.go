@@ -16,8 +16,8 @@ func setOf(cpus []int) *unix.CPUSet {
 	return &set
 }
 
-// OnCPUs starts a child through start so that it runs on the given CPUs, all
-// of its threads and children included; with none it changes nothing.
+// OnCPUs starts a child through start so that it runs on the given CPUs, with all of its threads and children. Without
+// CPUs it changes nothing.
 func OnCPUs(cpus []int, start func() error) error {
 	if len(cpus) == 0 {
 		return start()

@@ -8,12 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FDPath is a path by which an open descriptor of this process can be opened
-// again, or what lies below it reached.
+// FDPath returns a path by which an open descriptor of this process, or a file below it, can be opened again.
 func FDPath(fd int) string { return Live.Path(Self, "fd/"+strconv.Itoa(fd)) }
 
-// Link returns what /proc/PID/fd/N points to: a path, "socket:[inode]",
-// "pipe:[inode]" or "anon_inode:...".
+// Link returns the target of /proc/PID/fd/N: a path, "socket:[inode]", "pipe:[inode]" or "anon_inode:...".
 func (fs FS) Link(pid, fd int) string {
 	var b [256]byte
 	n, err := unix.Readlink(fs.Path(pid, "fd/"+strconv.Itoa(fd)), b[:])
@@ -23,7 +21,7 @@ func (fs FS) Link(pid, fd int) string {
 	return string(b[:n])
 }
 
-// maxDescriptors bounds how many descriptors of a process are looked at.
+// maxDescriptors limits the number of a process's descriptors that are read.
 const maxDescriptors = 1024
 
 // Ends calls found with the inode of each pipe and socket that a process holds, and

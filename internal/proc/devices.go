@@ -64,8 +64,7 @@ func (fs FS) Rotational(disk string) (turns, known bool) {
 	return text == "1", text == "0" || text == "1"
 }
 
-// LineRate is the speed of the fastest network interface that is up, in bytes
-// per second, 0 when none says.
+// LineRate returns the speed of the fastest active network interface, in bytes per second, 0 if none reports it.
 func (fs FS) LineRate() float64 {
 	var best float64
 	for _, name := range fs.glob(fs.Sys, "class/net/*/speed") {
@@ -76,7 +75,7 @@ func (fs FS) LineRate() float64 {
 	return best
 }
 
-// Accelerators names what the drivers list. Nothing is loaded for it.
+// Accelerators returns the names of the accelerators that the drivers list. It loads no library.
 func (fs FS) Accelerators() []string {
 	var names []string
 	for _, name := range fs.glob(fs.Proc, "driver/nvidia/gpus/*/information") {
@@ -99,7 +98,7 @@ func (fs FS) Accelerators() []string {
 	return names
 }
 
-// glob lists what matches below one of the two file systems, as paths from there.
+// glob lists the matches below one of the two file systems, as relative paths.
 func (fs FS) glob(root, pattern string) []string {
 	names, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is sound
 	for i := range names {
@@ -108,7 +107,7 @@ func (fs FS) glob(root, pattern string) []string {
 	return names
 }
 
-// MountOf returns the mount that a path lies on, as this process sees it.
+// MountOf returns the mount of a path, as this process sees it.
 func (fs FS) MountOf(path string) (Mount, bool) {
 	data, err := fs.Process(nil, Self, "mountinfo")
 	if err != nil {

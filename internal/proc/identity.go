@@ -20,7 +20,7 @@ func Identity() (machine string, pid int, start uint64) {
 // Lives reports whether a process of this machine with that Identity is running.
 func Lives(pid int, start uint64) bool { return pid > 0 && startOf(pid) == start && start != 0 }
 
-// startOf is when a process began, 0 when there is none.
+// startOf returns the start time of a process, 0 if there is none.
 func startOf(pid int) uint64 {
 	data, err := Live.Read(nil, strconv.Itoa(pid), "stat")
 	if err != nil {

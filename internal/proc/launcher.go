@@ -2,7 +2,7 @@ package proc
 
 import "bytes"
 
-// maxAncestors bounds how far a launcher is looked for.
+// maxAncestors limits the search for a launcher.
 const maxAncestors = 32
 
 // LauncherCores returns the number of cores that the processes of a job on this machine may use together: those of the

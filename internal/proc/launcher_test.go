@@ -31,7 +31,7 @@ func TestLauncherCores(t *testing.T) {
 			"9": {"8", rank, node}, "8": {"7", rank, node}, "7": {"5", rank, all}, "5": {"1", none, all}, "1": {"0", none, "1"},
 		}, 40},
 		"a launcher that is bound": {7, map[string][3]string{"7": {"5", rank, node}, "5": {"1", none, node}, "1": {"0", none, all}}, 4},
-		// A child that a trainer has spawned begins without what was set for it later.
+		// A child that a trainer has spawned starts without the variables that were set later.
 		"spawned by a program":  {7, map[string][3]string{"7": {"5", none, node}, "5": {"1", none, all}}, 40},
 		"this process":          {Self, map[string][3]string{"self": {"5", rank, node}, "5": {"1", none, all}}, 40},
 		"one just ended":        {7, map[string][3]string{"7": {"5", rank, node}, "5": {"1", "-", all}}, 0},

@@ -12,7 +12,7 @@ func (fs FS) UsableCores() float64 {
 	if n := fs.UsableCoresOf(Self); n > 0 {
 		return n
 	}
-	// Sandboxes do not say it in the file.
+	// Sandboxes do not report it in the file.
 	n := float64(runtime.NumCPU())
 	if cpus := AllowedCPUs(); len(cpus) > 0 {
 		n = float64(len(cpus))
@@ -20,7 +20,7 @@ func (fs FS) UsableCores() float64 {
 	return fs.withinQuota(n, Self)
 }
 
-// UsableCoresOf is the same for any process, 0 where that cannot be told.
+// UsableCoresOf is UsableCores for any process, 0 if unknown.
 func (fs FS) UsableCoresOf(pid int) float64 {
 	s, err := fs.Status(pid)
 	if err != nil || s.CPUs == 0 {
@@ -36,8 +36,7 @@ func (fs FS) withinQuota(cores float64, pid int) float64 {
 	return cores
 }
 
-// AllowedCPUs lists the CPUs that the calling thread may run on, none where that
-// cannot be told.
+// AllowedCPUs returns the CPUs on which the calling thread may run, none if unknown.
 func AllowedCPUs() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -75,9 +74,8 @@ func (fs FS) TotalMemory() int64 {
 	return int64(total)
 }
 
-// FreeMemory returns the bytes of memory that this process may still take: what
-// the system has available, or less where a control group allows less. Memory of
-// the page cache counts as free: the kernel gives it up.
+// FreeMemory returns the bytes of memory that this process may still take: the system's available memory, or less if a
+// control group limits it. Memory of the page cache counts as free, because the kernel can release it.
 func (fs FS) FreeMemory() (int64, error) {
 	m, err := fs.Memory()
 	if err != nil {

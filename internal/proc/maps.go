@@ -82,7 +82,7 @@ func parseHex(b []byte) (n uint64, ok bool) {
 // maxMappings bounds how many lines of a memory map are read.
 const maxMappings = 1 << 16
 
-// Mappings reads the memory map of a process and returns what keep wants of it.
+// Mappings reads the memory map of a process and returns the entries for which keep returns true.
 func (fs FS) Mappings(pid int, keep func(*Mapping) bool) ([]Mapping, error) {
 	f, err := os.Open(fs.Path(pid, "maps"))
 	if err != nil {

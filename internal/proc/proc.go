@@ -31,8 +31,7 @@ type FS struct {
 // Live is this machine.
 var Live = FS{Proc: "/proc", Sys: "/sys"}
 
-// maxFile bounds what is read of one file, 1 MiB: /proc/stat of a machine with
-// thousands of cores fits.
+// maxFile limits the size of a file that is read to 1 MiB: /proc/stat of a machine with thousands of cores fits.
 const maxFile = 1 << 20
 
 // Read reads a file below Proc into buf, which it grows when need be, and
@@ -151,9 +150,8 @@ func readAll(fd int, path string, buf []byte) ([]byte, error) {
 	}
 }
 
-// A File is kept open to be read many times, which saves looking its path up.
-// When the process ends, reading fails with ESRCH: a number that is used again
-// is never mistaken for the old process.
+// A File stays open to be read many times, which saves looking its path up. When the process exits, reading fails with
+// ESRCH, so a reused number is never mistaken for the old process.
 type File struct {
 	fd   int
 	path string
@@ -169,8 +167,7 @@ func (fs FS) OpenThread(pid, tid int, name string) (*File, error) {
 	return &File{fd, path}, nil
 }
 
-// ReadOnce reads what one read gives, which is all of the small files of a
-// thread.
+// ReadOnce reads with a single call, which suffices for the small files of a thread.
 func (f *File) ReadOnce(buf []byte) ([]byte, error) {
 	for {
 		n, err := unix.Pread(f.fd, buf[:cap(buf)], 0)
@@ -222,7 +219,7 @@ func (fs FS) Command(pid int) []string {
 	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
 }
 
-// fields iterates over what white space separates, without allocating.
+// fields iterates over fields separated by white space, without allocating.
 type fields []byte
 
 func (f *fields) next() []byte {
@@ -269,7 +266,7 @@ func parseSigned(b []byte) int64 {
 	return int64(parseUint(b) & (1<<63 - 1))
 }
 
-// malformed is the error of a file that is not what its name says.
+// malformed returns the error for a file with unexpected content.
 func malformed(what string, data []byte) error {
 	if len(data) > 40 {
 		data = data[:40]

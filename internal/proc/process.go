@@ -192,8 +192,7 @@ func ParseStatus(data []byte) Status {
 	return s
 }
 
-// Program is the path of the program that a process runs; "" where that may not be
-// seen.
+// Program returns the path of the program that a process runs; "" if it may not be read.
 func (fs FS) Program(pid int) string {
 	name, err := os.Readlink(fs.Path(pid, "exe"))
 	if err != nil {

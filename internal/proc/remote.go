@@ -8,8 +8,8 @@ const (
 	RemoteBucket = "bucket"
 )
 
-// RemoteFiles says of the kind of a file system (Mount.Type) where its files are:
-// RemoteServer, RemoteBucket, or "" for here.
+// RemoteFiles returns the location of the files of a file system type (Mount.Type): RemoteServer, RemoteBucket, or ""
+// for local files.
 func RemoteFiles(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "nfs"), kind == "cifs", kind == "smb3", kind == "9p", kind == "ceph", kind == "lustre", kind == "beegfs", kind == "glusterfs",

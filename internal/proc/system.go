@@ -21,7 +21,7 @@ func (c CPU) Total() uint64 {
 	return c.User + c.Nice + c.System + c.Idle + c.IOWait + c.IRQ + c.SoftIRQ + c.Steal
 }
 
-// Busy is the time in which a core of this machine did something.
+// Busy returns the time in which cores of this machine were busy.
 func (c CPU) Busy() uint64 { return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ }
 
 // ParseCPU reads /proc/stat.
@@ -50,8 +50,7 @@ func ParseCPU(data []byte) (CPU, error) {
 	return c, nil
 }
 
-// ParseIdle reads from /proc/stat how long some cores have had nothing to do, in
-// Ticks summed.
+// ParseIdle reads the total idle time of some cores, in Ticks, from /proc/stat.
 func ParseIdle(data []byte, cpus []int) (ticks uint64, err error) {
 	wanted := map[string]bool{}
 	for _, c := range cpus {
@@ -107,8 +106,8 @@ func ParseMemory(data []byte) (Memory, error) {
 	return m, nil
 }
 
-// ParseCounters reads lines of a name and a number: /proc/vmstat, memory.stat,
-// cpu.stat. Only names for which want returns true are kept.
+// ParseCounters reads lines of a name and a number: /proc/vmstat, memory.stat, cpu.stat. Only names for which want
+// returns true are stored.
 func ParseCounters(data []byte, want func(name string) bool) map[string]uint64 {
 	out := map[string]uint64{}
 	eachLine(data, func(line []byte) {
@@ -121,8 +120,8 @@ func ParseCounters(data []byte, want func(name string) bool) map[string]uint64 {
 	return out
 }
 
-// Pressure is a pressure stall file: microseconds in which some, and in which
-// all, tasks stood still for want of the resource.
+// Pressure is a pressure stall file: microseconds in which some, and in which all, tasks were blocked by a lack of the
+// resource.
 type Pressure struct{ Some, Full uint64 }
 
 // ParsePressure reads /proc/pressure/* or *.pressure of a control group.
@@ -334,8 +333,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// MountOf returns the mount that a path lies on: the one with the longest
-// point, the last of several.
+// MountOf returns the mount of a path: the one with the longest mount point, the last of several.
 func MountOf(mounts []Mount, path string) (Mount, bool) {
 	best, found := Mount{}, false
 	for _, m := range mounts {

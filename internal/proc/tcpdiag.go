@@ -111,7 +111,7 @@ func inetRequest(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// parseInetDiag takes the inode out of an answer, 0 where it names no connection.
+// parseInetDiag returns the inode in an answer, 0 if the answer names no connection.
 func parseInetDiag(data []byte) uint64 {
 	native := binary.NativeEndian
 	if len(data) < unix.NLMSG_HDRLEN+inetDiagMessage || native.Uint16(data[4:]) != unix.SOCK_DIAG_BY_FAMILY {

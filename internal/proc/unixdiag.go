@@ -54,8 +54,7 @@ func UnixPeers() (map[uint64]uint64, error) {
 // maxPeers bounds how many sockets are remembered.
 const maxPeers = 1 << 16
 
-// ParseUnixDiag takes the pairs of sockets out of one answer of the kernel. It
-// reports whether that was the last.
+// ParseUnixDiag reads the pairs of sockets from one answer of the kernel. It reports whether that was the last answer.
 func ParseUnixDiag(data []byte, peers map[uint64]uint64) (last bool) {
 	native := binary.NativeEndian
 	for len(data) >= unix.NLMSG_HDRLEN {

@@ -19,7 +19,7 @@ type Usage struct {
 	Processes int
 }
 
-// Sub returns what was used between before and u; PSS and Processes are u's.
+// Sub returns the use between before and u; PSS and Processes are those of u.
 func (u Usage) Sub(before Usage) Usage {
 	u.CPU -= before.CPU
 	u.BlockBytes -= before.BlockBytes
@@ -32,8 +32,7 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.CPU + v.CPU, u.BlockBytes + v.BlockBytes, u.ReadBytes + v.ReadBytes, u.PSS + v.PSS, u.Processes + v.Processes}
 }
 
-// UsageOf adds up what processes have used; withMemory also reads their PSS,
-// which takes the kernel a millisecond for each.
+// UsageOf sums the use of processes. withMemory also reads their PSS, which takes the kernel a millisecond for each.
 func (fs FS) UsageOf(pids []int, withMemory bool) Usage {
 	var u Usage
 	buf := make([]byte, 4096)

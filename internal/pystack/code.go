@@ -7,7 +7,7 @@ import (
 	"unicode/utf16"
 )
 
-// A code is a code object: what a frame executes.
+// A code is a code object, which a frame executes.
 type code struct {
 	key   codeKey // what it was when it was read
 	valid bool    // it is a code object
@@ -35,8 +35,7 @@ type lineRange struct {
 	line int32
 }
 
-// Limits of what is remembered of code objects. The line table of a function of
-// 1,000 lines has some 5 kB.
+// Limits for cached code objects. The line table of a function of 1,000 lines has some 5 kB.
 const (
 	maxLineTable = 256 << 10
 	maxRemember  = 64 << 20 // bytes, over all code objects
@@ -44,9 +43,8 @@ const (
 	maxNewCodes  = 4096     // in one sample
 )
 
-// readCodes reads the code objects of the threads that were just read, decides
-// which of them hold, and remembers new ones. In the last attempt a thread may
-// have gone on meanwhile.
+// readCodes reads the code objects of the threads that were just read, checks the threads, and caches new code objects.
+// In the last attempt, a thread may have continued meanwhile.
 func (p *Process) readCodes(lastAttempt bool, deadline time.Time) {
 	l := p.layout
 	p.reqs = p.reqs[:0]
@@ -119,7 +117,7 @@ func (p *Process) readCodes(lastAttempt bool, deadline time.Time) {
 	p.judge(lastAttempt)
 }
 
-// judge decides which of the threads that were read hold.
+// judge decides which of the threads that were read are consistent.
 func (p *Process) judge(lastAttempt bool) {
 	i := 0
 	for _, t := range p.threads {
@@ -140,7 +138,7 @@ func (p *Process) judge(lastAttempt bool) {
 	}
 }
 
-// coherent reports whether every frame stands inside the code that it refers to.
+// coherent reports whether the position of every frame is inside its code.
 func (p *Process) coherent(t *thread) bool {
 	for _, r := range t.raw {
 		c := p.codes[r.code]
@@ -170,7 +168,7 @@ func (p *Process) offset(c *code, r rawFrame) int64 {
 	return int64(r.instr - start)
 }
 
-// copyOf returns where a thread's own copy of the bytecode begins.
+// copyOf returns the start address of a thread's own copy of the bytecode.
 func (p *Process) copyOf(c *code, index uint32) uint64 {
 	if at, ok := c.copies[index]; ok {
 		return at
@@ -205,9 +203,8 @@ func (p *Process) isCode(kind uint64) bool {
 	return false
 }
 
-// load reads the names and line tables of code objects: their headers in one
-// call, their contents in another. Code objects whose texts do not hold become
-// invalid.
+// load reads the names and line tables of code objects: their headers in one call, their contents in another. Code
+// objects with inconsistent texts become invalid.
 func (p *Process) load(codes []*code) {
 	l := p.layout
 	const parts = 4 // file, name, qualified name, line table
@@ -387,10 +384,9 @@ func lines310(b []byte, first int) []lineRange {
 	return t.ranges
 }
 
-// lines311 reads co_linetable from 3.11 on, described in InternalDocs/code_objects.md
-// ("Format of the locations table") of CPython. An entry begins with a byte whose
-// top bit is set: 4 bits of its form, 3 bits of its length in code units less 1.
-// Behind it come, by form, the step of the line and columns.
+// lines311 reads co_linetable from 3.11 on, described in InternalDocs/code_objects.md ("Format of the locations table")
+// of CPython. An entry begins with a byte whose top bit is set: 4 bits of its format, 3 bits of its length in code
+// units less 1. The step of the line and columns follow, depending on the format.
 func lines311(b []byte, first int) []lineRange {
 	t := lineTable{first: first}
 	line := int64(first)

@@ -9,8 +9,8 @@ import (
 	"regexp"
 )
 
-// Limits of what is read of an ELF file. libpython with debug information has 45
-// sections, 20,000 symbols and 1 MB of their names.
+// Limits for reading an ELF file. libpython with debug information has 45 sections, 20,000 symbols and 1 MB of their
+// names.
 const (
 	maxSections     = 4096
 	maxProgHeaders  = 256
@@ -20,7 +20,7 @@ const (
 	maxReadOnly     = 16 << 20
 )
 
-// The symbols that are looked for.
+// The symbols to find.
 const (
 	symbolRuntime = "_PyRuntime" // since 3.7
 	symbolVersion = "Py_Version" // since 3.11
@@ -53,9 +53,8 @@ type elfSection struct {
 	link   uint32
 }
 
-// readImage reads the headers of an ELF file and looks for the symbols. All
-// sizes are bounded before anything is allocated; names that cannot be read are
-// names that are not there.
+// readImage reads the headers of an ELF file and looks for the symbols. All sizes are limited before memory is
+// allocated. Names that cannot be read count as missing.
 func readImage(r io.ReaderAt) (*image, error) {
 	var h [64]byte
 	if !readAt(r, h[:], 0) || string(h[:4]) != elf.ELFMAG || elf.Class(h[4]) != elf.ELFCLASS64 || elf.Data(h[5]) != elf.ELFDATA2LSB {
@@ -155,8 +154,7 @@ func (img *image) findSymbols(r io.ReaderAt, table, text elfSection) {
 	}
 }
 
-// base returns what must be added to the addresses of the file, when the part
-// of the file at offset is mapped at start.
+// base returns the value to add to the addresses of the file, if the part of the file at offset is mapped at start.
 func (img *image) base(start, offset uint64) (uint64, bool) {
 	if img.fixed {
 		return 0, true
@@ -174,8 +172,8 @@ func (img *image) base(start, offset uint64) (uint64, bool) {
 // holds.
 var pythonVersion = regexp.MustCompile(`\x003\.(\d{1,2})\.\d{1,2}(?:\+|(?:a|b|rc)\d{1,2}\+?)?\x00`)
 
-// minorFromText finds the version among the texts of an interpreter, for builds
-// whose symbols do not tell (Py_Version came with 3.11).
+// minorFromText finds the version in the texts of an interpreter, for builds whose symbols do not show it (Py_Version
+// came with 3.11).
 func minorFromText(data []byte) int {
 	for _, m := range pythonVersion.FindAllSubmatch(data, 8) {
 		minor := 0
@@ -194,7 +192,7 @@ func sectionBytes(r io.ReaderAt, s elfSection, limit uint64) []byte {
 	if s.size == 0 || s.size > limit || s.kind == elf.SHT_NOBITS || s.flags&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
-	// Read in pieces: a file that says it is long gets no memory before it shows so.
+	// Read in pieces: a file that claims to be long gets memory only as its bytes arrive.
 	var out bytes.Buffer
 	if s.offset > 1<<62 {
 		return nil
@@ -218,7 +216,7 @@ func cString(b []byte, off uint32) string {
 	return ""
 }
 
-// isString reports whether text stands at off, with its NUL byte.
+// isString reports whether b has text at off, with its NUL byte.
 func isString(b []byte, off uint32, text string) bool {
 	end := uint64(off) + uint64(len(text))
 	return end < uint64(len(b)) && b[end] == 0 && string(b[off:end]) == text

@@ -65,7 +65,7 @@ func owner(pid int) int {
 	return s.EUID
 }
 
-// ptraceScope returns the setting of Yama, -1 where the kernel has none.
+// ptraceScope returns the setting of Yama, -1 if the kernel has none.
 func ptraceScope() int {
 	scope, err := strconv.Atoi(proc.Live.Setting("kernel/yama/ptrace_scope"))
 	if err != nil {

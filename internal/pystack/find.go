@@ -30,12 +30,12 @@ type found struct {
 const maxMaps = 64 << 20
 
 var (
-	// libraryName matches libpython3.12.so.1.0 and programName python3.12: other
-	// mapped files that may hold an interpreter.
+	// libraryName matches libpython3.12.so.1.0 and programName python3.12: other mapped files that may be an
+	// interpreter.
 	libraryName = regexp.MustCompile(`^libpython[23]?\.?\d*[a-z]*\.so`)
 	programName = regexp.MustCompile(`^python[0-9.]*[a-z]*( \(deleted\))?$`)
-	// minorInName finds the version in the path of something that Python has
-	// loaded: /usr/lib/python3.10/..., _json.cpython-310-x86_64-linux-gnu.so.
+	// minorInName finds the version in the path of a file that Python has loaded: /usr/lib/python3.10/...,
+	// _json.cpython-310-x86_64-linux-gnu.so.
 	minorInName = regexp.MustCompile(`(?:/lib/python3\.|libpython3\.|/python3\.|\.cpython-3)(\d{1,2})\b`)
 )
 
@@ -87,7 +87,7 @@ func findRuntime(pid int) (*found, error) {
 	return nil, why
 }
 
-// notPython says of a program that it is not CPython.
+// notPython returns the error for a program that is not CPython.
 func notPython(pid int, program string) *Error {
 	if strings.HasPrefix(program, "pypy") {
 		return &Error{PID: pid, Kind: OtherPython, Msg: fmt.Sprintf("it runs PyPy (%s), whose frames lie where only PyPy knows", program),
@@ -164,9 +164,8 @@ func (l *layout) check(pid int, read func(uint64, []byte) bool, runtime uint64) 
 	return nil
 }
 
-// readMaps picks the files that may hold an interpreter, the likeliest first. It
-// also returns the minor version that paths tell, or 0, and an address that is
-// mapped, or 0.
+// readMaps returns the files that may be an interpreter, the most likely first. It also returns the minor version in
+// their paths, or 0, and a mapped address, or 0.
 func readMaps(r io.Reader, exe string) (candidates []proc.Mapping, minor int, first uint64, err error) {
 	var libraries, programs, others []proc.Mapping
 	seen := map[string]bool{}

@@ -255,8 +255,7 @@ func describedLayout(b []byte) (*layout, Version, string) {
 // last returns how many bytes to read for fields of the given size at these offsets.
 func last(size uint64, offsets ...uint64) uint64 { return slices.Max(offsets) + size }
 
-// plausible bounds all offsets, so that a hostile process cannot have us read
-// out of our buffers or allocate much.
+// plausible limits all offsets, so that a hostile process cannot cause reads outside of buffers or large allocations.
 func (l *layout) plausible() bool {
 	within := func(limit uint64, offsets ...uint64) bool {
 		return slices.Max(offsets) <= limit-8

@@ -175,8 +175,7 @@ func sample(t testing.TB, p *Process) []Thread {
 	return threads
 }
 
-// whole samples a program that stands still, again where the sampler itself was
-// held up for so long that it gave up.
+// whole samples a blocked program, and again if the sampler itself was delayed for so long that it gave up.
 func whole(t testing.TB, p *Process) []Thread {
 	t.Helper()
 	for {
@@ -188,7 +187,7 @@ func whole(t testing.TB, p *Process) []Thread {
 	}
 }
 
-// The frames, names and lines are those that the interpreter itself says.
+// The frames, names and lines equal those that the interpreter reports.
 const waiting = `
 import json, os, sys, threading, time
 def numbers(n):
@@ -276,7 +275,7 @@ sys.stdin.readline()
 		p := open(t, child)
 		var got []Thread
 		defer func() {
-			// The same by way of its parent, of which it is known where everything lies.
+			// The same through its parent, whose addresses are known.
 			parent := open(t, c.Process.Pid)
 			sample(t, parent)
 			q, err := parent.Fork(child)
@@ -339,8 +338,8 @@ sys.stdin.readline()
 	})
 }
 
-// Threads that compute in Python wait for each other within the interpreter's own state; for
-// an event they wait elsewhere.
+// Threads that compute in Python wait for each other within the interpreter's own state. Threads that wait for an event
+// wait elsewhere.
 func TestOwns(t *testing.T) {
 	each(t, func(t *testing.T, python []string) {
 		var tids struct{ A, B, Idle int }
@@ -475,7 +474,7 @@ while True:
 	})
 }
 
-// Threads that come and go do not end the sampling.
+// Threads that start and exit do not end the sampling.
 func TestThreadsComeAndGo(t *testing.T) {
 	each(t, func(t *testing.T, python []string) {
 		c := start(t, python, `

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request is memory to read. ok says afterwards whether all of it was read.
+// A request is memory to read. ok reports whether all of it was read.
 type request struct {
 	addr uint64
 	buf  []byte
@@ -20,7 +20,7 @@ type request struct {
 type memory interface {
 	// read tries to fill all requests, in as few system calls as it can.
 	read(reqs []request)
-	// failure is why nothing can be read any more, or nil.
+	// failure returns the reason why nothing can be read any more, or nil.
 	failure() error
 	close() error
 }
@@ -29,8 +29,7 @@ type memory interface {
 // 1024).
 const maxVectors = 1000
 
-// processMemory reads with process_vm_readv, or through /proc/PID/mem where a
-// sandbox does not know that call.
+// processMemory reads with process_vm_readv, or through /proc/PID/mem if a sandbox does not have that call.
 type processMemory struct {
 	pid    int
 	file   *os.File // not nil: use it

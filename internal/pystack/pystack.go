@@ -51,7 +51,7 @@ const (
 type Frame struct {
 	File string // co_filename: a path as Python saw it, or "<string>"
 	Func string // co_name
-	// Qual is co_qualname, "Class.method"; Func where the version has none (3.10).
+	// Qual is co_qualname, "Class.method". It equals Func if the version has none (3.10).
 	Qual string
 	Line int // 0 where the code has no line numbers
 }
@@ -65,8 +65,7 @@ type Thread struct {
 	// Torn reports that the frames could not be read consistently. Frames is then empty, and the thread should not be
 	// counted.
 	Torn bool
-	// Frames begins with the innermost. It is empty for a thread that runs no
-	// Python code.
+	// Frames begins with the innermost frame. It is empty for a thread without Python code.
 	Frames []Frame
 }
 
@@ -94,7 +93,7 @@ type Stats struct {
 	Calls   int64 // system calls that read memory
 }
 
-// Process is a running Python interpreter that is looked at.
+// Process is a running Python interpreter that is observed.
 type Process struct {
 	pid     int
 	mem     memory
@@ -149,7 +148,7 @@ func (p *Process) Fork(pid int) (*Process, error) {
 		if !c.valid {
 			continue
 		}
-		// Each sample compares it with what stands there.
+		// Each sample compares the cached code with the memory.
 		known := *c
 		known.epoch, known.copies = 0, nil
 		q.codes[addr] = &known
@@ -158,7 +157,7 @@ func (p *Process) Fork(pid int) (*Process, error) {
 	return q, nil
 }
 
-// reader reads one thing at a time.
+// reader returns a function that reads one block at a time.
 func reader(mem memory) func(uint64, []byte) bool {
 	return func(addr uint64, b []byte) bool {
 		r := []request{{addr: addr, buf: b}}
@@ -181,10 +180,10 @@ func (p *Process) PID() int { return p.pid }
 // Version returns the version of the interpreter.
 func (p *Process) Version() Version { return p.layout.version }
 
-// Stats returns what was counted so far.
+// Stats returns the counts so far.
 func (p *Process) Stats() Stats { return p.stats }
 
-// lockBytes is more than the lock of an interpreter takes, with what it is waited for by.
+// lockBytes is more than the size of an interpreter's lock with its condition variables.
 const lockBytes = 256
 
 // Owns reports whether an address is in the interpreter's own state, which contains its lock. A thread that waits there
@@ -232,8 +231,7 @@ type thread struct {
 	leafAt uint64 // where that pointer stands
 	verify [8]byte
 
-	// The data stack, on which most frames lie: a chunk of memory, of which the part
-	// from base on is read ahead.
+	// The data stack with most frames: a chunk of memory, whose part from base on is read ahead.
 	chunk, chunkSize uint64
 	base, top        uint64 // top is about where its frames ended last time
 	window           []byte
@@ -410,8 +408,8 @@ func (p *Process) list() (func(uint64) bool, error) {
 	return func(addr uint64) bool { return slices.Contains(held[:n], addr) }, nil
 }
 
-// unchanged reports whether the lists of interpreters and threads are those of
-// the last sample, by what was just read.
+// unchanged reports whether the lists of interpreters and threads are those of the last sample, according to the last
+// read.
 func (p *Process) unchanged(head uint64) bool {
 	l := p.layout
 	at := 0
@@ -518,7 +516,7 @@ func (p *Process) identify(t *thread) {
 	t.tid = p.tids.find(p, id, native)
 }
 
-// frames turns raw frames into what the caller gets.
+// frames converts raw frames into the caller's form.
 func (p *Process) frames(t *thread) []Frame {
 	frames := make([]Frame, 0, len(t.raw))
 	for _, r := range t.raw {

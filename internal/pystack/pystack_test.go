@@ -114,7 +114,7 @@ func TestFakePython(t *testing.T) {
 	if mem.calls > 3 { // the thread's id is looked for again, as there is none
 		t.Errorf("a sample of what is known takes %d calls", mem.calls)
 	}
-	// A frame that stands nowhere in its code, then a code object that is none.
+	// A frame with a position outside its code, then an invalid code object.
 	for _, damage := range []func([]byte){
 		func(m []byte) { m[0x800+0x80+layout312.frameInstr+2] ^= 0x40 },
 		func(m []byte) { m[0x1400+layout312.objectType] ^= 0x40 },

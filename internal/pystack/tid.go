@@ -6,8 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// tidFinder turns what Python knows of a thread into the thread's id as the
-// kernel shows it to us.
+// tidFinder converts Python's data on a thread into the kernel's thread id.
 type tidFinder struct {
 	pid int
 	// pthreadTID is the offset of the id in the C library's thread structure, once

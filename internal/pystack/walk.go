@@ -12,10 +12,9 @@ const (
 	// windowAhead is the number of bytes that are read beyond the last top of the stack, because the stack may have
 	// grown.
 	windowAhead = 1 << 10
-	// maxChunk bounds the size of a data stack chunk. CPython's have 16 KiB, or as
-	// much as a larger frame needs.
+	// maxChunk limits the size of a data stack chunk. CPython's have 16 KiB, or as much as a larger frame needs.
 	maxChunk = 64 << 20
-	// maxExtra bounds the frames elsewhere that are read along.
+	// maxExtra limits the number of frames outside the window that are read.
 	maxExtra = 256
 )
 
@@ -46,7 +45,7 @@ func (p *Process) askThread(t *thread) {
 	}
 }
 
-// takeThread notes what came of askThread.
+// takeThread stores the results of askThread.
 func (p *Process) takeThread(t *thread) {
 	ok := func(at int) bool { return at >= 0 && p.reqs[at].ok }
 	t.ok, t.okCF, t.okWindow = ok(t.at), ok(t.cframeAt), ok(t.windowAt)
@@ -97,8 +96,8 @@ func (p *Process) readFrames(again bool, deadline time.Time) int {
 	return tried
 }
 
-// currentFrame sets t.leaf, the innermost frame (0 for none), and t.leafAt, the
-// address where that pointer stands. It also notes where the data stack is.
+// currentFrame sets t.leaf, the innermost frame (0 for none), and t.leafAt, the address of that pointer. It also
+// records the position of the data stack.
 func (p *Process) currentFrame(t *thread) bool {
 	l := p.layout
 	if l.threadChunk != 0 {
@@ -141,8 +140,7 @@ func (t *thread) inChunk(addr uint64) bool {
 	return addr >= t.chunk && addr-t.chunk < t.chunkSize
 }
 
-// walk follows the chain of frames through what was read, and reads what is
-// missing.
+// walk follows the chain of frames through the memory that was read, and reads the missing parts.
 func (p *Process) walk(t *thread) {
 	l := p.layout
 	var single [maxFrameBytes + 8]byte

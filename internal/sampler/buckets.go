@@ -49,7 +49,7 @@ func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets,
 	for k := range rows {
 		b.batches[k+1] = b.batches[k] + s.steps(b.Records(k), int64(rows[k]))
 	}
-	// Without shuffle a batch comes when its last record does.
+	// Without shuffle, the position of a batch is that of its last record.
 	b.plain = make([]int64, b.Steps())
 	last := make([]uint32, len(b.plain))
 	for g := range b.plain {
@@ -138,7 +138,7 @@ func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
 	return e
 }
 
-// batch is the global batch that comes as the i-th one.
+// batch returns the i-th global batch of the epoch.
 func (e *Epoch) batch(i int64) int64 {
 	if !e.shuffle {
 		return e.b.plain[i]
@@ -146,8 +146,8 @@ func (e *Epoch) batch(i int64) int64 {
 	return e.batches.At(i)
 }
 
-// At returns the part of the global batch that begins at position row. It returns
-// false when the epoch has no further batch there.
+// At returns the part of the global batch that begins at position row. It returns false if the epoch has no further
+// batch there.
 func (e *Epoch) At(row int64) (Part, bool) {
 	if e.b == nil {
 		p, ok := e.split.At(row)
@@ -196,7 +196,7 @@ func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 		order, all = &e.orders[p.Bucket], e.b.ids[e.b.first[p.Bucket]:]
 		n = order.Len()
 	}
-	// Behind the end come the first ones again, as often as it takes.
+	// After the end, the first ones are repeated as often as needed.
 	for done := 0; done < len(ids); {
 		at := (pos + int64(done)) % n
 		some := ids[done:min(int64(len(ids)), int64(done)+n-at)]

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each record comes once over all ranks, ranks agree on the number of batches, each
-// batch is of one bucket, and an epoch can be entered at any batch.
+// Each record comes once over all ranks, ranks agree on the number of batches, and each batch has records of one
+// bucket. An epoch can start at any batch.
 func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {

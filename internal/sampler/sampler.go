@@ -97,8 +97,8 @@ func (o *Order) Find(record int64) int64 {
 	}
 }
 
-// Fill writes the records at positions pos, pos+1, ... into ids. It is At for
-// each of them, several at a time: one multiplication waits for the one before.
+// Fill writes the records at positions pos, pos+1, ... into ids. It equals At for each of them, but processes several
+// at a time, because each multiplication depends on the previous one.
 func (o *Order) Fill(ids []int64, pos int64) {
 	if !o.shuffle || len(ids) < lanes {
 		for i := range ids {
@@ -243,8 +243,8 @@ func (s *Split) At(row int64) (Part, bool) {
 	return p, ok
 }
 
-// share gives the rank its part of the positions that begin at row: of rows for each
-// rank, or of the last ones, which are fewer. It returns false when no rank has any.
+// share returns the rank's part of the positions that begin at row. These are rows for each rank, or the fewer last
+// ones. It returns false if no rank has any.
 func (s *Split) share(row, left, rows int64) (Part, bool) {
 	// left < rows x World <= 2^40, World <= 2^20: no overflow.
 	r, w := int64(s.Rank), int64(s.World)

@@ -79,7 +79,7 @@ func chi2(counts []int, total int) float64 {
 	return (x - df) / math.Sqrt(2*df)
 }
 
-// For small n all permutations must come up equally often.
+// For small n, all permutations must be equally frequent.
 func TestAllPermutationsAreEquallyLikely(t *testing.T) {
 	for _, n := range []int64{2, 3, 4, 5, 6} {
 		index := map[int64]int{}

@@ -9,8 +9,7 @@ func Variant(seed uint64, epoch, record int64, n int) int {
 	k := uint64(n)
 	round, turn := uint64(epoch)/k, uint64(epoch)%k
 	h := mix64(mix64(mix64(seed+golden)^uint64(record)*golden+golden) + round*golden)
-	// From a place that the hash says, in steps of a length that it says: one that has
-	// no divisor in common with n meets all of them.
+	// The hash sets the start and the step. The step has no common divisor with n, so that it reaches all variants.
 	step := h>>32%k + 1
 	for divisor(step, k) != 1 {
 		step = step%k + 1

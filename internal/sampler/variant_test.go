@@ -2,8 +2,7 @@ package sampler
 
 import "testing"
 
-// Every variant of a record comes once in as many epochs as there are variants, and all
-// are equally likely in an epoch.
+// Each variant of a record comes once in as many epochs as there are variants, and all are equally likely in an epoch.
 func TestVariant(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 7, 8, 12, 32} {
 		for record := range int64(50) {

@@ -26,15 +26,14 @@ type Windows struct {
 	cuts  []int64
 }
 
-// MaxChunks is the largest number of chunks, MaxWindow that of chunks in use at a time.
+// MaxChunks is the largest number of chunks. MaxWindow is the largest number of chunks in use at a time.
 const (
 	MaxChunks = 1 << 28
 	MaxWindow = 1 << 20
 )
 
-// NewWindows makes windows of chunks, of which each begins at a record of starts; the
-// last element is the number of records. A window of all chunks or more is the
-// permutation of all records.
+// NewWindows returns windows of chunks. starts has the first record of each chunk and, at the end, the number of
+// records. A window of all chunks or more gives the permutation of all records.
 func NewWindows(starts []int64, window int) (*Windows, error) {
 	chunks := len(starts) - 1
 	switch {
@@ -164,7 +163,7 @@ type piece struct {
 	order    Order
 }
 
-// piece finds the one that lies at a turn of the lane at a place.
+// piece returns the piece at a turn of the lane at a place.
 func (e *WindowEpoch) piece(place int, turn int64) piece {
 	a, b := e.w.cuts[place], e.w.cuts[place+1]
 	at := a + turn
@@ -182,9 +181,8 @@ func (e *WindowEpoch) piece(place int, turn int64) piece {
 	return p
 }
 
-// turns are those of a lane from a to b at which records from lo to hi come. Every
-// other lane goes backward: a chunk that two of them share is then used by both at
-// about the same time.
+// turns returns the turns of the lane from a to b that have records from lo to hi. Every other lane goes backward, so
+// that two lanes use a shared chunk at about the same time.
 func turns(place int, a, b, lo, hi int64) (from, to int64) {
 	if place%2 == 1 {
 		return b - hi, b - lo
@@ -192,7 +190,7 @@ func turns(place int, a, b, lo, hi int64) (from, to int64) {
 	return lo - a, hi - a
 }
 
-// Last is the last position at which a record of a chunk comes.
+// Last returns the last position with a record of a chunk.
 func (e *WindowEpoch) Last(chunk int) int64 {
 	w := e.w
 	if w.Whole() {
@@ -205,8 +203,8 @@ func (e *WindowEpoch) Last(chunk int) int64 {
 	return last
 }
 
-// First is the first position at which a record of a chunk comes to one of so many ranks
-// that take positions in turn, -1 when none does.
+// First returns the first position with a record of a chunk for one of world ranks that take positions in turn, -1 if
+// there is none.
 func (e *WindowEpoch) First(chunk, rank, world int) int64 {
 	w := e.w
 	if w.Whole() {
@@ -227,8 +225,7 @@ func (e *WindowEpoch) First(chunk, rank, world int) int64 {
 	return first
 }
 
-// lanes calls f for the lanes in which records of a chunk come, with the turns from one to
-// before another one.
+// lanes calls f for the lanes that have records of a chunk, with the range of turns, without its end.
 func (e *WindowEpoch) lanes(chunk int, f func(lane int, from, to int64)) {
 	w := e.w
 	s := e.order.Find(int64(chunk))
@@ -257,7 +254,7 @@ func (e *WindowEpoch) At(pos int64) int64 {
 	return p.record + p.order.At(pos/m-p.from)
 }
 
-// walk goes through an order: of each lane it remembers the piece.
+// walk iterates over an order and remembers the piece of each lane.
 type walk struct {
 	*WindowEpoch
 	lanes []piece

@@ -176,8 +176,7 @@ func TestWindowsAreShared(t *testing.T) {
 	}
 }
 
-// The records that make a global batch do not depend on how many ranks share it, nor on
-// where the loop was entered.
+// The records of a global batch do not depend on the number of ranks or on the position where the loop started.
 func TestWindowsAreElastic(t *testing.T) {
 	w := mustWindows(t, chunks(rand.New(rand.NewPCG(1, 2)), 80, 30), 16)
 	e := w.Epoch(9, 4)
@@ -241,8 +240,8 @@ func TestRanksHaveTheirChunks(t *testing.T) {
 	}
 }
 
-// Another epoch has another order, of chunks and within them; what comes of chunks
-// and windows is spread evenly.
+// Another epoch has another order, of chunks and within them. The combinations of chunks and windows are evenly
+// distributed.
 func TestWindowsAreRandom(t *testing.T) {
 	starts := []int64{0}
 	for range 64 {
@@ -263,8 +262,7 @@ func TestWindowsAreRandom(t *testing.T) {
 	}
 }
 
-// The order is the same on every machine and in every version: states hold positions
-// of it.
+// The order is the same on every machine and in every version, because states have positions in it.
 func TestWindowsAreForever(t *testing.T) {
 	w := mustWindows(t, []int64{0, 3, 8, 9, 15, 20}, 2)
 	var ids []int64

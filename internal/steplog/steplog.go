@@ -1,8 +1,6 @@
-// Package steplog reads the step log of a training process: when it waited for
-// data, when it had a batch, and when a step and its stages ended. The process
-// keeps it in a memfd named "stoker-steps" (python/src/stoker/_step.py), and
-// docs/reference/protocol.md specifies it. Reading takes nothing from the writer: no lock,
-// no message, no stop.
+// Package steplog reads the step log of a training process: when it waited for data, when it got a batch, and when a
+// step and its stages ended. The process writes it to a memfd named "stoker-steps" (python/src/stoker/_step.py);
+// docs/reference/protocol.md specifies it. Reading does not affect the writer: no lock, no message, no stop.
 package steplog
 
 import (
@@ -29,8 +27,8 @@ type Kind uint32
 const (
 	// WaitBegin: the loop asks for a batch.
 	WaitBegin Kind = 1
-	// WaitEnd: it was given one. Arg is the number of its rows, 0 when the
-	// rows are not known, and NoBatch when no batch came.
+	// WaitEnd marks the end of a wait. Arg is the number of rows of the batch, 0 if that is unknown, and NoBatch if no
+	// batch came.
 	WaitEnd Kind = 2
 	// Step: a step has ended.
 	Step Kind = 3
@@ -57,7 +55,7 @@ const (
 	recordSize = 16
 	nameSize   = 32
 	maxNames   = 64
-	// maxCapacity limits what a header may ask this reader to hold.
+	// maxCapacity limits the memory that a header may request from this reader.
 	maxCapacity = 1 << 20
 	// firstName is the number of the first stage that a program named itself.
 	firstName = 32
@@ -97,7 +95,7 @@ func Open(pid int) (*Log, error) {
 	found := ErrNone
 	err := proc.Live.MemoryFiles(pid, Name, func(f *os.File) bool {
 		l, err := New(f)
-		// A forked child may hold its parent's log open.
+		// A forked child may have its parent's log open.
 		if err == nil && l.pid == own {
 			log, l.closer = l, f
 			return false
@@ -252,7 +250,7 @@ func (l *Log) Stages() map[uint32]string {
 	return names
 }
 
-// clean takes out what would move a terminal's cursor.
+// clean removes characters that would move a terminal's cursor.
 func clean(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

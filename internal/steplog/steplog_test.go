@@ -163,7 +163,7 @@ func TestSummarise(t *testing.T) {
 	if got := s.Stages[1]; got != (StageTime{5 * time.Millisecond, 1}) {
 		t.Errorf("forward %+v", got)
 	}
-	// Without marks a step goes from batch to batch.
+	// Without marks, a step is from batch to batch.
 	records = slices.DeleteFunc(records, func(r Record) bool { return r.Kind == Step })
 	if s := Summarise(records); s.Marked || len(s.Steps) != 1 || s.Steps[0] != 12*time.Millisecond {
 		t.Errorf("%+v", s)

@@ -4,22 +4,19 @@ import "time"
 
 // Summary is a summary of consecutive records. The zero value is empty; Add records to it in their order.
 type Summary struct {
-	// Steps are the times from the end of one step to the end of the next, or,
-	// where the program marks no steps, from one batch to the next. The first
-	// step is therefore left out.
+	// Steps are the times from the end of one step to the end of the next or, without marked steps, from one batch to
+	// the next. So the first step is omitted.
 	Steps []time.Duration
-	// Waits are the times that the loop waited for each batch, and Rows the
-	// examples that it was given. The wait at the end of an epoch, in which no batch
-	// comes, belongs to the next batch.
+	// Waits are the times that the loop waited for each batch, and Rows the examples that it got. The wait at the end
+	// of an epoch without a batch belongs to the next batch.
 	Waits []time.Duration
 	Rows  int64
 	// Stages are the times spent in each stage, by its number, and how often.
 	Stages map[uint32]StageTime
 	// Marked reports that the program marks its steps.
 	Marked bool
-	// First and Last are the times of the first and the last record, on the
-	// clock of Now. WaitingSince is when a wait that has not ended began, 0 when
-	// there is none.
+	// First and Last are the times of the first and the last record, on the clock of Now. WaitingSince is the start of
+	// a wait in progress, 0 if there is none.
 	First, Last, WaitingSince int64
 
 	waitFrom, stepFrom int64
