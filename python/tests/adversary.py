@@ -53,7 +53,7 @@ KINDS = ("dropin", "run", "first")
 
 @dataclass(frozen=True)
 class Program:
-    """What a text says."""
+    """The choices that a program's text describes."""
 
     data: str = "folder"
     transform: str = "resize"
@@ -151,7 +151,7 @@ def class_of(kind: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _alone(program: Program, folder: Path) -> Iterator[World]:
-    """Make a world, and leave this process as it was."""
+    """Make a world. Afterwards restore the state of this process."""
     before = Path.cwd(), random.getstate(), np.random.get_state(), torch.get_rng_state()
     shutil.rmtree(folder, ignore_errors=True)
     # The files of both runs have the same names, and other inodes.
@@ -268,7 +268,7 @@ def _template() -> Path:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two logs are not the same."""
+    """The first difference between two logs."""
 
     what: str
     silent: bool  # no exception, no warning, and explain() says engine
@@ -349,7 +349,8 @@ def _unlike(a: Any, b: Any, close: float, path: str = "") -> str | None:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.shape != b.shape:
             return f"{path} shapes {a.shape} and {b.shape}"
-        # What is beyond 8 is in levels of 255, or close to it; what is not, in units of at least a tenth of the spread.
+        # Values above 8 are levels of 255, or close to them. Others are compared in units of at least a tenth of the
+        # spread.
         scale = close if a.size and np.nanmax(np.abs(a), initial=0) > 8 else close / 255 * 10
         if a.size and not np.allclose(a, b, rtol=0, atol=scale, equal_nan=True):
             return f"{path} values up to {np.nanmax(np.abs(a - b)):.4g}"

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (tables)
-"""What programs of adversary.py do to datasets, transforms, loaders, libraries and files while they train."""
+"""The changes that adversary.py's programs make while they train: to datasets, transforms, loaders, libraries and
+files."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class Change:
     Args:
         do: does it, with a number that makes one of many of it.
         on: for datasets with one of these tags, "" for all.
-        moments: "any", "files" (never while worker processes may read them), "loader" (there is one already), or
-            "batch" (in the loop).
+        "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in the
+        loop).
         draws: a transform that is used from then on, which may draw random numbers.
         coarse: whether pixels may be off by one level afterwards.
     """

@@ -25,7 +25,7 @@ WIDE, HIGH = 48, 40
 
 
 class World:
-    """What a program has to do with: files, a dataset, a loader, and what must be undone."""
+    """The surroundings of a program: files, a dataset, a loader, and the steps that undo its changes."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, stack: contextlib.ExitStack) -> None:
         self.root, self.patch, self.stack = root, patch, stack

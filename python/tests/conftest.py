@@ -35,7 +35,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> None:
-    """Take what was imported out of the way of the garbage collector: torch and its kin are two million objects."""
+    """Hide the imported objects from the garbage collector: torch and the libraries it loads make two million."""
     gc.collect()
     gc.freeze()
 
@@ -165,13 +165,14 @@ def _interrupts() -> Iterator[None]:
 
 
 def shared_memory() -> set[str]:
-    """Return what lies in /dev/shm, but for what torch, probes and fuzzers of other processes have there a while."""
+    """Return the names in /dev/shm, without those that torch, probes and fuzzers of other processes create for a short
+    time."""
     names = {p.name for p in Path("/dev/shm").iterdir()}
     return {n for n in names if not n.startswith(("torch_", "stoker-probe-", "stoker-fuzz-"))}
 
 
 def left_in_memory(before: set[str]) -> set[str]:
-    """Return what has come to /dev/shm and is not in use by others, which have semaphores there."""
+    """Return the new names in /dev/shm that no other process uses. Other processes have semaphores there."""
     deadline = time.monotonic() + 10
     while new := shared_memory() - before:
         ours = [os.getpid()]
@@ -198,8 +199,8 @@ def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None
     _step.log()  # which a process opens with the first batch that it waits for
     before, opened, shm = set(children(os.getpid())), files(), shared_memory()
     yield
-    # What is garbage may be on its way out in another thread, which began to collect it: then a collection here does
-    # nothing, and what that one closes (torch's queues, once their workers have ended) is open for some moments more.
+    # Another thread may be collecting garbage now. Then a collection here does nothing. What that thread closes, such
+    # as torch's queues after their workers have exited, stays open a little longer.
     gc.collect()
     deadline = time.monotonic() + 10
     while len(files()) > len(opened) or not set(children(os.getpid())) <= before:

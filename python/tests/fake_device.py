@@ -11,12 +11,12 @@ import torch
 
 
 class Fake:
-    """Copies when they are waited for, as late as can be.
+    """Copies are made when they are waited for, as late as possible.
 
-    What was copied from must not have changed by then: a slot that went back too early is one that the engine has
-    written to. Tensors hold nonsense until the loop's stream has waited, and must be the stream's own when they are
-    handed over. Work behind the copies is done twice: of nonsense when it is asked for, as nothing is there before the
-    stream has come so far, and of what was copied.
+    The source of a copy must not have changed by then: the engine writes to a slot that was released too early. Tensors
+    hold nonsense until the loop's stream has waited, and must belong to that stream when they are handed over. Work
+    after the copies runs twice. It first runs on nonsense, when it is requested, because the stream has not come that
+    far. Then it runs on the copied data.
     """
 
     LIMIT = 1 << 62  # of pinned memory
@@ -24,7 +24,7 @@ class Fake:
     def __init__(self) -> None:
         self.pinned: dict[int, int] = {}
         self.copies: dict[int, list[tuple[int, bytes, Any, Any, Any]]] = {}
-        # The work behind the copies of an event: what does it, with what, and what it has promised.
+        # The work that follows the copies of an event: the function, its arguments and the promised results.
         self.works: dict[int, tuple[Any, list[Any], list[Any]]] = {}
         self.staged: list[Any] = []
         self.events = self.ended_events = 0
@@ -46,7 +46,7 @@ class Fake:
             self.broken.append("memory that is not registered")
 
     def stage(self, tensor: Any) -> Any:
-        """Pinned memory, which somebody must hold until the copy out of it has ended."""
+        """Return pinned memory. The caller must hold it until the copy out of it has ended."""
         copy = tensor.clone()
         self.staged.append(weakref.ref(copy))
         return copy
@@ -90,7 +90,7 @@ class Fake:
                 to.copy_(made)
 
     def leased(self, address: int) -> bool:
-        """Whether an address lies in a slot that one of the loaders holds."""
+        """Report whether an address is in a slot that one of the loaders holds."""
         for find in self.connections:
             connection = find()
             if connection is None or connection.closed:

@@ -1,7 +1,7 @@
 """An engine that misbehaves on demand, for tests of the client.
 
-It speaks docs/reference/protocol.md over the inherited socket and serves numbers instead of
-images. What it does wrong is in the source: ``fake:slots=3&die_at=5``.
+It speaks docs/reference/protocol.md over the inherited socket and serves numbers instead of images. The source names
+the misbehaviour: ``fake:slots=3&die_at=5``.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.filterwarnings(
 )
 SEEDS = 150
 
-# Each row: datasets; changes, each with a number; moments; numbers of workers; more words. Its programs are all of the
-# combinations. A program is called by its text.
+# Each row lists datasets, changes (each with a number), moments, numbers of workers and more words. Its programs are
+# all combinations of these. A program is called by its text.
 TABLE = """
 folder flowers; reverse delete insert#3; 0.2; 0 2;
 gtsrb; swap#3 shuffle#5 append assign-fewer clear other-file#2; 0.1 0.end; 0;

@@ -60,7 +60,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 sample["png" if n % 3 else "jpg"] = png(pixels) if n % 3 else jpeg(pixels)
                 writer.write(sample)
                 n += 1
-    # What img2dataset and others put beside their shards.
+    # Files like those that img2dataset and other tools write next to their shards.
     (out / "train-0000.json").write_text("{}")
     return out
 
@@ -246,7 +246,7 @@ def test_damaged(make: Make, tmp_path: Path, kind: str) -> None:
 
 
 def squeeze(path: Path, how: str) -> Path:
-    """Compress a file beside itself."""
+    """Compress a file into its own folder."""
     out = path.with_name(path.name + "." + how)
     if how == "gz":
         with gzip.open(out, "wb", compresslevel=1) as f:

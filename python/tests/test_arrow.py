@@ -1,4 +1,4 @@
-"""Arrow files as datasets and pyarrow write them, as they are and packed, with the real engine."""
+"""Arrow files that datasets and pyarrow wrote, read directly and packed, with the real engine."""
 
 from __future__ import annotations
 

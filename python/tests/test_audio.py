@@ -1,4 +1,4 @@
-"""Sound, beside soundfile's decoding and torchaudio's transforms."""
+"""Sound, compared with soundfile's decoding and torchaudio's transforms."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_folder_of_classes(make: Make, tmp_path: Path) -> None:
             seen += 1
         del batch, row
     assert seen == 12
-    # Without operations the files come as they are.
+    # Without operations the files come unmodified.
     batch = next(iter(make(tmp_path, batch_size=12)))
     assert bytes(batch.audio[0]) == (tmp_path / "class0/00.wav").read_bytes()
     # One file is a data set of one.
@@ -213,7 +213,8 @@ def test_resample_with_other_filters(make: Make, stereo: tuple[Path, torch.Tenso
 
 
 def close(got: np.ndarray, expected: np.ndarray) -> None:
-    """Equal within 1e-4 of the value, or a millionth of the largest one, which is what sums of floats give."""
+    """Require equality within 1e-4 of the value or a millionth of the largest value, the rounding error of float
+    sums."""
     assert got.shape == expected.shape
     assert np.all(np.abs(got - expected) <= 1e-4 * np.abs(expected) + 1e-6 * np.abs(expected).max())
 
@@ -324,7 +325,7 @@ def test_crops(make: Make, tmp_path: Path) -> None:
     assert first == starts(0, threads=1) == starts(0, shuffle=True)
     assert all(0 <= s <= 100 * i for i, s in enumerate(first))
     assert len(set(first)) > 30
-    # A crop behind a change of rate is a part of the whole.
+    # A crop after a change of rate is a part of the whole.
     whole = run(make, tmp_path, [stoker.audio.Resample(11025), stoker.audio.Mono()])
     for where in (stoker.audio.CenterCrop(1000), stoker.audio.PadOrTrim(3000), stoker.audio.CenterCrop(6000)):
         pieces = run(make, tmp_path, [stoker.audio.Resample(11025), stoker.audio.Mono(), where])
@@ -422,7 +423,8 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["f32", "i16"])
 def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> None:
-    """What is packed is what a loader makes of the files, and torchaudio; others open it as WAV files."""
+    """A pack holds the same samples as a loader and torchaudio make of the files. Other programs open them as WAV
+    files."""
     folder = tmp_path / "sounds"
     folder.mkdir()
     files = []
@@ -454,7 +456,7 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
         want = torchaudio.transforms.Resample(rate, 16000)(torch.from_numpy(wave.T.copy())).mean(0)[:12000].numpy()
         assert np.abs(packed[i, 0, : len(want)] - want).max() <= 1e-4
         assert (packed[i, 0, len(want) :] == 0).all()
-    # What comes behind works on it as on any recording.
+    # Later operations work on it as on any recording.
     mel = [stoker.audio.MelSpectrogram(16000, n_mels=20)]
     near = next(iter(make(out, 5, transforms={"audio": [stoker.audio.PadOrTrim(12000), *mel]}))).audio
     exact = next(iter(make(folder, 5, transforms={"audio": [*ops, *mel]}))).audio
@@ -576,7 +578,7 @@ def test_by_ffmpeg(make: Make, tmp_path: Path, name: str, codec: str, form: str 
 
 
 def test_the_first_reason(make: Make, tmp_path: Path, binary: str) -> None:
-    """A folder of sound that cannot be read says why, whatever is done to the sound."""
+    """The error for a folder of unreadable sound gives the reason, with any operations."""
     for i in range(3):
         soundfile.write(tmp_path / f"{i}.wav", sound(0.1, 8000, 1), 8000)
         data = (tmp_path / f"{i}.wav").read_bytes()

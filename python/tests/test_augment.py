@@ -111,7 +111,7 @@ SIDE = 96
 def rows(
     make: Make, pack: Path, transforms: list[Any], count: int = 24, layout: Any = None, **kwargs: Any
 ) -> tuple[Any, stoker.Batch]:
-    """Return the images as they are and a batch with the transforms done to them."""
+    """Return the unmodified images and a batch with the transforms applied."""
     crop = T.CenterCrop(SIDE)
     fields = {
         "plain": stoker.Field("image", [crop], layout=layout),

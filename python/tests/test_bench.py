@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
 
 class Clock:
-    """Stands for the module time: it goes on when somebody sleeps, and by a nanosecond when it is looked at."""
+    """Replaces the module time. The clock advances by each sleep, and by a nanosecond when it is read."""
 
     def __init__(self) -> None:
         self.ns = 1_000_000_000
@@ -174,7 +174,7 @@ class Once:
 
 
 def test_batches_made_ahead_do_not_count(clock: Clock, photos: Path, make: Callable[..., stoker.Loader]) -> None:
-    """What was ready in a ring says nothing of the speed: a short profile measures what a long one does."""
+    """Batches that were ready in a ring do not count: a short profile measures the same speed as a long one."""
     assert stoker.profile(Ahead(50, 0.01), max_batches=10).steps == 9
     assert stoker.bench(Ahead(3, 0.01), max_batches=10).steps == 9  # several epochs
     with pytest.raises(stoker.ConfigError, match=r"gave 4 batches.*nor are the 4 that it makes ahead"):
@@ -342,7 +342,7 @@ def test_headroom(clock: Clock) -> None:
 
 
 def test_text_without_a_binary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a result looks like is the binary's; where that is gone the figures are there all the same."""
+    """The binary formats a result. Without the binary the figures are still printed."""
     result = stoker.bench([[1], [2], [3]], max_batches=3)
     assert "steps/s" in repr(result)
     monkeypatch.setenv("STOKER_BINARY", "/nonexistent/stoker")

@@ -1,4 +1,4 @@
-"""The harness of the diagnosis matrix (bench/doctor): that it measures, judges, and leaves nothing behind."""
+"""The harness of the diagnosis matrix (bench/doctor): it measures, judges, and cleans up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def images(tmp_path: Path) -> Path:
 
 
 class TinySetup:
-    """What run.Setup offers, for one folder of images."""
+    """A replacement for run.Setup, for one folder of images."""
 
     def __init__(self, tmp_path: Path, images: Path) -> None:
         self.binary = Path(sys.executable)
@@ -143,7 +143,7 @@ def test_groups_are_removed(condition: str, setup: TinySetup, tmp_path: Path, im
         folders = list(groups[0].folders)
         assert all(f.is_dir() for f in folders)
     assert not any(f.exists() for f in folders)
-    # What was in the group is gone with it.
+    # The whole process group has exited.
     assert member.wait(10) != 0
 
 
@@ -223,7 +223,7 @@ def test_list_and_bad_name(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_kinds() -> None:
-    """Each kind has its script, says what it lacks in doctor's words, and half of them are held out."""
+    """Each kind has its script and names its bottleneck in doctor's words. Half of the kinds are held out."""
     kinds = load("kinds")
     known = {"", "cpu", "storage", "network", "memory", "handoff", "latency"}
     scripts = {p.stem for p in (CHECKOUT / "bench" / "doctor" / "jobs").glob("*.py")} - {"job", "server"}
@@ -251,7 +251,7 @@ def test_kinds_are_judged() -> None:
 
 
 def test_truths_of_unchanged_kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a script lacks is not measured again on such a machine, unless the script is another one now."""
+    """The truth about a script is measured again on such a machine only if the script has changed."""
     beside = load("beside")
     machine = {"cpu": "a CPU", "cpu_model": "17", "cores": 2}
     kinds = {"csv_main": {"truth": {"real": 1.5}}, "zip_fed": {"truth": {"error": "no end"}}, "queue_fed": {}}

@@ -17,7 +17,7 @@ from stoker import transforms as T
 if not (CHECKOUT / "bench" / "gates.py").is_file():
     pytest.skip("bench is not in this tree", allow_module_level=True)
 
-# Where rounding leaves a place to draw, and where not.
+# Sizes for which rounding leaves an offset to draw, and sizes for which it does not.
 SIZES = [(380, 379), (379, 380), (380, 380), (381, 379), (33, 32), (5, 4), (2, 1), (1, 1), (90, 30)]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of scripts that nobody has changed (bench/takeover): what it runs, what it counts, what it says."""
+"""The benchmark of unmodified scripts (bench/takeover): its runs, its counts and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that FFCV's own writer wrote (internal/source/betonsource/testdata), read as it is and packed."""
+"""A file that FFCV's own writer wrote (internal/source/betonsource/testdata), read directly and packed."""
 
 from __future__ import annotations
 

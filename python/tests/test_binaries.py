@@ -25,7 +25,7 @@ NAMES = [f"class {i}" for i in range(10)]
 
 
 def agree(make: Make, binary: str, url: str, reference: Any, tmp_path: Path, labels: list[str]) -> None:
-    """Compare every record with torchvision's, read as it is and packed."""
+    """Compare every record with torchvision's, read directly and packed."""
     tmp_path.mkdir(parents=True, exist_ok=True)
     packs = []
     for how in ("auto", "raw"):

@@ -1,4 +1,4 @@
-"""The cache of folders that are read as they are."""
+"""The cache of folders that are read without packing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_nothing_is_said_if_nobody_wanted_a_cache(
 
 
 def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders are cached unless somebody says no; nothing else is, and nothing is kept in memory."""
+    """Folders are cached by default. Other sources are not, and nothing is cached in memory."""
     crop = {"image": [T.Resize((32, 32))]}
 
     def cached(source: object, **more: object) -> bool:
@@ -130,7 +130,7 @@ def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         assert torch.equal(epoch(loader), want)
     assert torch.equal(epoch(loader), want)
-    # Whoever makes it again has it too, and what cannot be kept is said.
+    # A loader that is made again uses the same cache, and explain() reports what cannot be cached.
     again = DataLoader(data, 16, cache=loader.cache)
     assert str(folder) in again.explain() and torch.equal(epoch(again), want)
     assert str(folder) in pickle.loads(pickle.dumps(loader)).explain()

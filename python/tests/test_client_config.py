@@ -1,4 +1,4 @@
-"""What a loader is told, and tells an engine that does what these tests want."""
+"""The settings that a loader takes and sends to a fake engine."""
 
 from __future__ import annotations
 

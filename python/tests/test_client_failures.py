@@ -1,4 +1,4 @@
-"""What goes wrong between the loader and an engine that does what these tests want."""
+"""Failures between the loader and a fake engine."""
 
 from __future__ import annotations
 

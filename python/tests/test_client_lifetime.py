@@ -231,7 +231,7 @@ def test_fork(make: Make) -> None:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        # Whatever goes wrong in here must not run the rest of the tests a second time.
+        # A failure in here must not run the rest of the tests a second time.
         try:
             out = []
             for act in (lambda: next(it), lambda: iter(loader)):
@@ -264,7 +264,7 @@ def test_fork(make: Make) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_engine_death_is_seen_in_spite_of_forked_children(make: Make, tmp_path: Path) -> None:
-    """A forked child that lives on holds copies of what was open; nobody waits for it."""
+    """A forked child that lives on holds copies of open files. The loader does not wait for it."""
     loader = make(f"fake:stuck_at=2&unless={tmp_path}/once", batch_size=2)
     it = iter(loader)
     next(it)

@@ -460,7 +460,7 @@ def test_dct_becomes_jpeg(binary: str, photos: Path, tmp_path: Path) -> None:
 
 
 def test_metadata_comes_back(binary: str, tmp_path: Path) -> None:
-    """What a pack made with --metadata keeps beside dct is in the JPEG again."""
+    """Metadata that a pack made with --metadata stores next to dct is in the JPEG again."""
     (tmp_path / "in").mkdir()
     exif = Image.Exif()
     exif[0x010E] = "a description"
@@ -492,7 +492,7 @@ def test_an_interrupted_run_leaves_nothing(binary: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("form", ["npz", "h5", "parquet", "arrow", "tar", "mds"])
 def test_masks(binary: str, tmp_path: Path, form: str, packed: bool) -> None:
-    """A mask for each object comes back from every form that holds arrays, beside its shape."""
+    """A mask for each object comes back from every form that holds arrays, together with its shape."""
     sizes = [(20 + i, 30 - i) for i in range(5)]
     (tmp_path / "y/images").mkdir(parents=True)
     (tmp_path / "y/labels").mkdir()

@@ -216,7 +216,7 @@ def _bytes(v: Any) -> bytes:
 
 
 def flipped(url: Path, options: dict[str, Any], parts: int) -> None:
-    """Flip bits in the largest file: each load gives the values as they were, or an error that names the file."""
+    """Flip bits in the largest file. Each load must give the original values, or an error that names the file."""
     want = everything(url, options)
     files = [p for p in ([url] if url.is_file() else url.rglob("*")) if p.is_file()]
     file = max(files, key=lambda p: p.stat().st_size)

@@ -1,4 +1,4 @@
-"""Single records of each kind of data, next to the libraries that know them, as they are and packed."""
+"""Single records of each kind of data, compared with the libraries that read them, directly and packed."""
 
 from __future__ import annotations
 

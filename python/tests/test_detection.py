@@ -1,4 +1,4 @@
-"""Boxes, key points and masks: beside pycocotools, torchvision v2 and plain reading, as they are and packed."""
+"""Boxes, key points and masks, compared with pycocotools, torchvision v2 and plain reading, directly and packed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def rows(loader: stoker.Loader) -> Iterator[tuple[stoker.Batch, int]]:
 
 
 def test_instances(make: Make, instances: str, api: Any) -> None:
-    """Every record is what pycocotools has: boxes, classes, areas, crowds, key points and outlines."""
+    """Every record equals pycocotools': boxes, classes, areas, crowds, key points and outlines."""
     names = ["boxes", "labels", "iscrowd", "area", "keypoints", "visibility", "instances", "image_id"]
     sizes = {i["id"]: (i["height"], i["width"]) for i in api.loadImgs(api.getImgIds())}
     loader = make(stoker.open(instances).select(*names), batch_size=8)
@@ -240,7 +240,7 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("how", ["as it is", "packed"])
 def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> None:
-    """Every record is what ElementTree reads."""
+    """Every record equals ElementTree's reading."""
     source = str(voc) if how == "as it is" else str(packed(binary, voc, tmp_path / "pack"))
     names = ["boxes", "labels", "difficult", "truncated"]
     loader = make(stoker.open(source).select(*names), batch_size=8)
@@ -297,7 +297,7 @@ def yolo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("how", ["as it is", "packed"])
 def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> None:
-    """Every record is what plain reading gives."""
+    """Every record equals a plain reading."""
     url = f"{yolo}/data.yaml?split=train&masks=instances"
     source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
     loader = make(source, batch_size=8, transforms={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
@@ -404,7 +404,7 @@ def test_more_instances_than_objects(make: Make, segmented: Path, tmp_path: Path
         list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, transforms={"image": [T.CenterCrop(20)]}))
 
 
-# --- beside torchvision ------------------------------------------------------
+# --- compared with torchvision -----------------------------------------------
 
 
 def v2() -> Any:

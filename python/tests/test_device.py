@@ -181,7 +181,7 @@ def test_on_a_real_device(make: Make, photos: Path) -> None:
 
 
 def test_bench_copies_by_this_path(photos: Path, make: Make, fake_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `make bench SUITES=gpu` measures."""
+    """The path that `make bench SUITES=gpu` measures."""
     if not (CHECKOUT / "bench" / "gpu.py").is_file():
         pytest.skip("bench is not in this tree")
     monkeypatch.syspath_prepend(str(CHECKOUT))

@@ -149,7 +149,7 @@ def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) ->
     assert network(again) == before and again.stats()["engine"]["stage"]["whole"]
     again.close()
 
-    # Where a file of the copy is gone, the object is read.
+    # If a file of the copy is missing, the object is read.
     next(copy.glob("*.arrow")).unlink()
     again = load(URL, cache=stoker.Cache(stage=scratch))
     assert sum(len(b.index) for b in again) == 3000
@@ -181,7 +181,7 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
         for batch in loader:
             assert np.array_equal(batch[0], rows[batch.index])
     disks = [loader.stats()["engine"]["cache_disk"] for loader in engines]
-    # What comes too late is read of the bucket, so that nobody waits.
+    # Data that comes too late is read from the bucket, so that no loader waits.
     assert sum(d["miss_bytes"] for d in disks) <= 1.3 * total
     assert all(d["peers"]["hit_bytes"] > 0.1 * total for d in disks)
     assert sum(d["bytes"] for d in disks) <= total
@@ -224,8 +224,8 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         here.close()
         there.close()
     if form == "folder" and how == "dir":
-        # How much is kept depends on what else the machine does, and how much is read on how far ahead: but the second
-        # loader finds all that the first one has kept.
+        # The amount cached depends on the load of the machine and on the readahead. The second loader finds everything
+        # that the first one cached.
         first, second = caches
         assert 0 < first["records"] <= second["records"] - second["kept"]
         assert second["hits"] > 0

@@ -77,7 +77,7 @@ def test_ragged_rows_and_other_types(make: Make, tmp_path: Path) -> None:
 
 
 def test_of_a_device(make: Make, photos: Path, fake_device: Fake) -> None:
-    """What comes on a device is a tensor of its own there; nothing of the ring is held by it."""
+    """Data on a device is a tensor of its own there and holds nothing of the ring."""
     loader = make(photos, 16, device="cuda", limits=stoker.Limits(prefetch=3), transforms=OPS)
     kept = [torch.from_dlpack(batch.image) for batch in loader]
     plain = make(photos, 16, output="torch", transforms=OPS)

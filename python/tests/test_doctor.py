@@ -93,7 +93,8 @@ def test_options_that_verify_tries(tmp_path: Path) -> None:
 
 
 def test_verify(tmp_path: Path) -> None:
-    """Both runs end by themselves, and the report says what the second gave, or why nothing could be tried."""
+    """Both runs end without help. The report gives the result of the second, or the reason why nothing could be
+    tried."""
     pytest.importorskip("torch.utils.data")
     script = tmp_path / "train.py"
     script.write_text(
@@ -183,7 +184,7 @@ def test_loaders_are_written_down(photos: Path, tmp_path: Path) -> None:
     assert again["engine"] is True
     assert own["num_workers"] == 2
     assert own["dataset"] == "Own"
-    # Whatever the recogniser knows of such a dataset, doctor has its answer.
+    # Doctor gives its answer regardless of what the recogniser knows of such a dataset.
     assert own["engine"] is True or "Own" in own["why"]
 
 

@@ -271,7 +271,7 @@ def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
     reference = epoch(whole)
     index = np.concatenate([b.index for b in reference])
     pixels = np.concatenate([b.image for b in reference])
-    # Two ranks of 12, stopped after 3 steps of 24; then three ranks of 8; then one of 24.
+    # Two ranks of 12, stopped after 3 steps of 24, then three ranks of 8, then one of 24.
     loaders = [make(pack, batch_size=12, ranks=stoker.Ranks(r, 2), **options) for r in range(2)]
     states = []
     for loader in loaders:

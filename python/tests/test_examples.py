@@ -74,7 +74,8 @@ class Run:
         self._request, self._path = request, path
 
     def __call__(self, script: str, *args: object, framework: str, alone: bool = False) -> str:
-        """Return what a script prints; skip when its framework is not installed. What starts threads runs alone."""
+        """Return the output of a script. Skip if its framework is not installed. Scripts that start threads run
+        alone."""
         for name in (framework, "torchvision"):
             if importlib.util.find_spec(name) is None:
                 pytest.skip(f"{name} is not installed")

@@ -1,4 +1,4 @@
-"""Optical flow (.flo) and portable float maps (.pfm) that NumPy wrote, read as they are and packed."""
+"""Optical flow (.flo) and portable float maps (.pfm) that NumPy wrote, read directly and packed."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def write_pfm(path: Path, pixels: np.ndarray, order: str) -> None:
         ("pfm", (7, 9, 3), ">"),
     ],
 )
-def test_values(
-    make: Make, binary: str, tmp_path: Path, extension: str, shape: tuple[int, ...], order: str
-) -> None:
+def test_values(make: Make, binary: str, tmp_path: Path, extension: str, shape: tuple[int, ...], order: str) -> None:
     rng = np.random.default_rng(5)
     values = rng.standard_normal((20, *shape)).astype(np.float32)
     values[0].flat[:3] = [np.inf, -0.0, 1e-40]

@@ -1,4 +1,4 @@
-"""JPEG XL and AVIF, which libraries decode that may be missing: beside imagecodecs and Pillow."""
+"""JPEG XL and AVIF, whose decoding libraries may be missing, compared with imagecodecs and Pillow."""
 
 from __future__ import annotations
 

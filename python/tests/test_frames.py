@@ -50,7 +50,7 @@ def picture() -> np.ndarray:
 
 @pytest.fixture(scope="module", params=["shown", "stored"])
 def photos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """Return a folder with each orientation that changes sides, labelled as it is shown or as it is stored."""
+    """Return a folder with each orientation that swaps sides, with labels for the shown or for the stored image."""
     root = tmp_path_factory.mktemp(request.param)
     for d in (
         "images",
@@ -179,7 +179,7 @@ def both(root: Path, **annotation: Any) -> str:
 
 @pytest.mark.parametrize("size", [{}, {"width": 0, "height": 0}])
 def test_annotations_that_do_not_say_their_frame(tmp_path: Path, size: dict[str, int]) -> None:
-    """An image on its head has the same size when turned: refused, or with apply_orientation as it is shown."""
+    """An upside-down image has the same size when turned. It is refused, or with apply_orientation read as shown."""
     url = both(tmp_path, **size)
     with stoker.Loader(url, batch_size=1) as loader, pytest.raises(stoker.StokerError, match="apply_orientation=True"):
         next(iter(loader))
@@ -253,7 +253,7 @@ def test_masks_have_the_size_of_their_image(tmp_path: Path, mask: tuple[int, int
     "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 )
 def test_encodings_of_coco(tmp_path: Path, encoding: str) -> None:
-    """Those that json.load finds by itself; outlines come out of the same file."""
+    """Encodings that json.load detects. Outlines come out of the same file."""
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     annotation = {
         "id": 1,
@@ -303,7 +303,7 @@ def test_encodings_of_voc(tmp_path: Path, encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_encodings_of_yolo(tmp_path: Path, encoding: str) -> None:
-    """A byte order mark is no part of the first class, and lines may end in CR."""
+    """A byte order mark does not become part of the first class, and lines may end in CR."""
     for d in ("images", "labels"):
         (tmp_path / d).mkdir()
     Image.new("RGB", (20, 20)).save(tmp_path / "images" / "a.png")
@@ -314,7 +314,7 @@ def test_encodings_of_yolo(tmp_path: Path, encoding: str) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_converted_files_are_not_turned(photos: tuple[Path, str], tmp_path: Path, packed: bool) -> None:
-    """Files beside converted boxes have no orientation: whoever reads them has both in one frame."""
+    """Images next to converted boxes have no orientation: every reader sees both in one frame."""
     root, _ = photos
     url = f"coco:{root}/coco.json?images=images"
     if packed:

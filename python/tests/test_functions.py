@@ -216,7 +216,7 @@ def test_batch_map(make: Any) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_what_is_changed_in_place_is_not_copied(make: Any) -> None:
-    """The array of such a batch lies in the engine's ring; that of others in the memory of a worker."""
+    """An array changed in place stays in the engine's ring. Other arrays are in the memory of a worker."""
 
     def invert(r: dict[str, Any]) -> dict[str, Any]:
         np.subtract(255, r["image"], out=r["image"])
@@ -470,7 +470,7 @@ def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_script_without_a_guard(pack: Path, tmp_path: Path, method: str) -> None:
-    """It is run once more by its worker, and the error says what to add."""
+    """Its worker runs the script again, and the error gives the lines to add."""
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent(f"""

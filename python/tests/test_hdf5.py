@@ -18,7 +18,7 @@ from stoker import transforms as T
 Make = Callable[..., stoker.Loader]
 COUNT = 53
 
-# What a data set may be written with, all of shape [COUNT, 6, 5].
+# The options that a data set may be written with, all of shape [COUNT, 6, 5].
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "chunked": {"chunks": (8, 4, 5)},

@@ -145,7 +145,7 @@ def test_first_frames(make: Make, tmp_path: Path) -> None:
 
 
 def test_avif_without_pixi(make: Make, tmp_path: Path) -> None:
-    """Phones leave out the property that says how many bits channels have."""
+    """Phones omit the property with the number of bits per channel."""
     if not features.check("avif"):
         pytest.skip("Pillow has no AVIF")
     b = saved(picture, "AVIF")
@@ -169,7 +169,7 @@ def masks() -> Files:
 
 
 def test_masks_keep_their_numbers(make: Make, binary: str, tmp_path: Path) -> None:
-    """Class numbers are those of the file, read as they are and from a pack."""
+    """Class numbers are those of the file, read directly and from a pack."""
     files = masks()
     for folder in ("images", "masks"):
         (tmp_path / "pairs" / folder).mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_masks_keep_their_numbers(make: Make, binary: str, tmp_path: Path) -> No
 
 
 def test_pack_takes_what_the_loader_reads(make: Make, binary: str, tmp_path: Path) -> None:
-    """What is not read is listed as not supported, and not as damaged."""
+    """Unreadable formats are listed as not supported, and not as damaged."""
     codecs = pytest.importorskip("imagecodecs")
     good = {
         "good.jpg": saved(picture, "JPEG"),

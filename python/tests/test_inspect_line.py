@@ -1,4 +1,4 @@
-"""The line of code that ``stoker inspect`` prints runs as it is, for every format that the benchmarks write."""
+"""The line of code that ``stoker inspect`` prints runs unmodified, for every format that the benchmarks write."""
 
 from __future__ import annotations
 

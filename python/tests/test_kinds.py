@@ -32,7 +32,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def runs(row: dict[str, Any], name: str, dtype: str) -> Any:
-    """Return a mask that is stored as runs (docs/reference/pack-format.md) or as it is."""
+    """Return a mask that is stored as runs (docs/reference/pack-format.md) or as plain pixels."""
     data, shape = row[name]["bytes"], (row[f"{name}_height"], row[f"{name}_width"])
     if row[f"{name}_codec"] == 16:
         return np.frombuffer(data, dtype).reshape(shape)
@@ -88,7 +88,7 @@ def test_every_plain_kind(make: Make, rows: list[dict[str, Any]]) -> None:
 def test_order_and_choice(make: Make) -> None:
     loader = make(PACK, batch_size=4, transforms={"left": [T.CenterCrop(4)], "words": stoker.Field("caption")})
     names = next(iter(loader)).keys()
-    # What was named comes first, numbers last; images and masks only when they are named.
+    # Named fields come first, numbers last. Images and masks come only when they are named.
     assert names[:2] == ["left", "words"]
     assert "right" not in names
     assert "mask" not in names

@@ -73,7 +73,7 @@ def test_images_of_equal_size_need_no_operation(make: Make, tmp_path: Path) -> N
             assert batch.image.shape[1:] == (side, side * 20 // 14, 3)
             seen += batch.image[:, 0, 0, 0].tolist()
         assert sorted(seen) == [10 * i for i in range(12)]
-    # What is read in order only.
+    # A source that can only be read in order.
     archive = shutil.make_archive(str(tmp_path / "photos"), "gztar", tmp_path / "photos")
     assert [b.image.shape for b in make(archive, 8, shuffle=False)] == [(8, 14, 20, 3), (4, 14, 20, 3)]
 
@@ -86,7 +86,7 @@ def test_image_of_another_size_is_named(make: Make, tmp_path: Path, on_error: st
     with pytest.raises(stoker.StokerError, match=match):
         for _ in make(tmp_path / "photos", 2, shuffle=True, on_error=on_error):
             pass
-    # What fixes the size asks for nothing.
+    # A transform that fixes the size makes the images equal.
     assert sum(len(b) for b in make(tmp_path / "photos", 2, transforms={"image": [T.CenterCrop(10)]})) == 6
 
 

@@ -1,4 +1,4 @@
-"""Data sets as LeRobot lays them out, beside what its layout says, with frames decoded by PyAV."""
+"""Data sets in LeRobot's layout, compared with a plain reading of the layout and with PyAV's frames."""
 
 from __future__ import annotations
 

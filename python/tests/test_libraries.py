@@ -1,4 +1,4 @@
-"""Where the engine finds the libraries of other packages."""
+"""The engine's search for the libraries of other packages."""
 
 from __future__ import annotations
 

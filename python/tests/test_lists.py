@@ -1,4 +1,4 @@
-"""What both sides know by name is the same: element types, options, formats, errors."""
+"""Names that both sides know are the same: element types, options, formats, errors."""
 
 from __future__ import annotations
 

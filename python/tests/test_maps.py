@@ -1,4 +1,4 @@
-"""Depth and optical flow beside images: they follow their image, and flow changes with it."""
+"""Depth and optical flow with images: they follow their image, and flow changes with it."""
 
 from __future__ import annotations
 

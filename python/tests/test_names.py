@@ -84,7 +84,7 @@ def test_frameworks_export_what_users_need(module: str, names: list[str]) -> Non
 
 
 def test_names_are_where_they_are_looked_for() -> None:
-    """What mypy and editors read is what is imported when it is asked for."""
+    """Names that mypy and editors read are the names that are imported on request."""
     tree = ast.parse(Path(stoker.__file__).read_text())
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     read = {

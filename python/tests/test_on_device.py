@@ -1,4 +1,4 @@
-"""What is done to images on the device: beside torchvision's operations, and the kernel beside torch's."""
+"""Image operations on the device, compared with torchvision's, and the kernel, compared with torch's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES: list[tuple[str, tuple[int, ...], str, dict[str, Any], Draw]] = [
 
 
 def pictures(shape: tuple[int, ...], dtype: str, memory: str) -> Any:
-    """Return images with the axes channel, height and width, which lie in memory in one of several ways."""
+    """Return images with the axes channel, height and width, in one of several memory layouts."""
     rng = np.random.default_rng(3)
     most = 1 << 8 * np.dtype(dtype).itemsize
     values = rng.random(shape, np.float32) if dtype == "float32" else rng.integers(0, most, shape)
@@ -175,7 +175,7 @@ def test_shares_are_of_the_distribution() -> None:
 
 
 def test_loader(make: Make, photos: Path, fake_device: Fake) -> None:
-    """What comes on the device is what the engine would have made."""
+    """Batches on the device equal the engine's."""
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3}
     tail = [T.ToDtype("float32", scale=True), T.Normalize(MEAN, STD)]
     last = stoker.Field("image", [*CROP["image"], *tail], layout="channels_last")
@@ -225,7 +225,7 @@ def double(batch: Any) -> Any:
 
 
 def test_behind_functions(make: Make, photos: Path, fake_device: Fake) -> None:
-    """What functions of the user's have made lies elsewhere, and is staged."""
+    """Arrays that user functions made are not in the ring, and are staged."""
     of = stoker.OnDevice(images="twice", mixup=0.5, labels="y", num_classes=4)
     loader = make(photos, 16, transforms=CROP, batch_map=double, workers=1, device=of)
     plain = make(photos, 16, transforms=CROP, batch_map=double, workers=1, output="torch")

@@ -1,4 +1,4 @@
-"""stoker.pack: what Python has becomes a pack, and is loaded as it was."""
+"""stoker.pack: Python objects become a pack and load unchanged."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check(path: str, samples: Samples) -> None:
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_every_kind_comes_back(tmp_path: Path, workers: int) -> None:
-    """Whatever the workers and the number of pieces, records are what the dataset gives, in its order."""
+    """With any number of workers and pieces, records equal the dataset's, in its order."""
     samples = Samples(500)
     got = stoker.pack(samples, tmp_path / "out", workers=workers, shard_size="20KiB")
     assert (got.records, got.skipped, got.unchanged) == (500, [], False)
@@ -228,7 +228,7 @@ def test_hugging_face(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_input_and_the_field(tmp_path: Path) -> None:
-    """What cannot be stored is said in one line, with what to do."""
+    """The error for a value that cannot be stored is one line and gives a remedy."""
 
     def bad(value: Any, at: int = 41) -> Any:
         return [{"a": np.zeros(3, np.float32), "b": 1} if i != at else {"a": value, "b": 1} for i in range(100)]
@@ -319,7 +319,7 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, how: int) -> None:
 
 
 def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
-    """It is no hang and no half pack."""
+    """A dead worker causes neither a hang nor half a pack."""
 
     def die(i: int) -> Any:
         if i == 51:  # which is not one of those that are looked at first

@@ -1,4 +1,4 @@
-"""Other tools open the shards of a pack as they are: pyarrow, DuckDB, Polars, Hugging Face datasets."""
+"""Other tools open the unmodified shards of a pack: pyarrow, DuckDB, Polars, Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_hugging_face_with_what_is_no_file(data: Path, tmp_path: Path, hub: Any)
 
 
 def golden_values(row: int) -> dict[str, Any]:
-    """What stoker says of a record of the golden pack of every kind."""
+    """Return Stoker's values of a record of the golden pack of every kind."""
     values: dict[str, Any] = json.loads(run("inspect", str(GOLDEN / "kinds"), "--row", str(row), "--json"))["values"]
     return values
 

@@ -78,7 +78,7 @@ def test_padded(make: Make, source: Path, output: str) -> None:
         captions = [np.frombuffer(r["caption"].encode(), np.uint8) for r in mine]
         assert np.array_equal(a["caption"], plain(captions, 32, 20, a["caption"]))
         assert a["caption_length"].tolist() == [min(len(c), 20) for c in captions]
-        # What says something of another array has no place of its own.
+        # An array that describes another array is not listed.
         assert len(list(batch)) == 4 and [
             v is batch[n] for v, n in zip(batch, ("tokens", "points", "caption", "n"), strict=True)
         ]

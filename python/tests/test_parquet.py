@@ -206,7 +206,7 @@ def test_images_by_content(make: Make, tmp_path: Path) -> None:
 
 
 def test_paths_of_images(make: Make, tmp_path: Path) -> None:
-    """Images whose bytes lie beside the table."""
+    """Images whose bytes are in files next to the table."""
     for i in range(COUNT):
         (tmp_path / f"{i}.png").write_bytes(png(i))
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -251,7 +251,7 @@ def as_parquet_java(path: Path, nullable: bool) -> None:
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
 @pytest.mark.parametrize("nullable", [True, False])
 def test_parquet_java(make: Make, tmp_path: Path, codec: str, nullable: bool) -> None:
-    """Pages of parquet-java say that their levels, of which there are none, are BIT_PACKED."""
+    """Pages of parquet-java declare the encoding BIT_PACKED for their levels although there are none."""
     data = {"n": list(range(50)), "f": [i / 3 for i in range(50)], "s": [f"t{i % 7}" for i in range(50)]}
     data["b"] = [png(i) for i in range(50)]
     of = pa.schema([pa.field(k, pa.array(v).type, nullable=nullable) for k, v in data.items()])

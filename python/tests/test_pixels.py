@@ -1,4 +1,4 @@
-"""Pixels of other types than RGB of uint8, through the whole engine, beside Pillow and torchvision."""
+"""Pixels of other types than RGB of uint8 through the whole engine, compared with Pillow and torchvision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def picture(channels: int, seed: int) -> np.ndarray:
 
 
 def resized(a: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """What torchvision makes of pixels of this type."""
+    """Resize pixels of this type with torchvision."""
     t = torch.from_numpy(a.copy()).permute(2, 0, 1)
     return v2.functional.resize(t, list(size), antialias=True).permute(1, 2, 0).numpy()
 

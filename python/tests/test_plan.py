@@ -92,7 +92,7 @@ def test_emitted_settings_are_what_runs(datasets: dict[str, Path], name: str, ho
     how = {"step": 0.1, "storage": "nvme", "probe": False, **how}
     p = stoker.plan(datasets[name], **how)
     program = p.python.partition("for epoch in")[0]
-    # Where the plan is to pack the data first, what is there already does for this test.
+    # If the plan is to pack the data first, an existing pack serves for this test.
     program = program.replace(repr(p.loader["source"]).replace("'", '"'), f'"{datasets[name]}"')
     found: dict[str, Any] = {}
     exec(compile(program, "emitted", "exec"), found)

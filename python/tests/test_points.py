@@ -1,4 +1,4 @@
-"""Point clouds, beside what NumPy reads of them."""
+"""Point clouds, compared with NumPy's reading of them."""
 
 from __future__ import annotations
 

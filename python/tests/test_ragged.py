@@ -38,7 +38,7 @@ def test_golden_slot() -> None:
     assert batch.score.tolist() == [0, 0.25, 0.5]
     assert batch.index.tolist() == [100, 101, 102]
     assert "caption: Strings(3 texts, 12 bytes), boxes: Ragged(3 rows, 3 elements of float32[4])" in repr(batch)
-    # All of it lies in the slot, and a copy does not.
+    # All of it is in the slot, and a copy is not.
     assert not batch.boxes.values.flags.owndata
     copied = batch.copy()
     batch.caption.raw.values[:] = ord("x")
@@ -67,7 +67,7 @@ def test_described() -> None:
 
 
 def rows_of(shape: tuple[int, ...], dtype: str, counts: list[int], before: int = 0) -> stoker.Ragged:
-    """Return rows of so many elements, behind some that belong to none."""
+    """Return rows with these counts of elements, after some elements that belong to no row."""
     ends = np.cumsum([before, *counts])
     values = (np.arange(int(ends[-1]) * int(np.prod(shape, dtype=int))) % 251).astype(dtype)
     return stoker.Ragged(values.reshape(-1, *shape), ends)

@@ -1,4 +1,4 @@
-"""Generated files of each kind are read as the reference reads them; bench/reliability.py measures collections, too."""
+"""Generated files of each kind equal the reference's reading. bench/reliability.py also measures collections."""
 
 from __future__ import annotations
 

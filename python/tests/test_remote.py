@@ -62,7 +62,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(binary: str, *args: str | Path, code: int = 0) -> str:
-    """What a command says, on both outputs."""
+    """Run a command and return both of its outputs."""
     done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
@@ -95,7 +95,7 @@ def test_pack_into_a_bucket_and_train(binary: str, photos: Path, make: Make, tmp
             assert np.array_equal(a["image"], b["image"])
             assert np.array_equal(a["label"], b["label"])
 
-    # What it holds of itself, and what processes show, has no credentials in it.
+    # The loader's own state and the process list contain no credentials.
     assert SECRET not in json.dumps(there.state_dict()) and SECRET not in json.dumps(there.stats())
     for pid in [os.getpid(), *children(os.getpid())]:
         shown = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
@@ -130,13 +130,13 @@ WRITTEN = [*(f"x.{end}" for end in FILES), "npy:x", "tar:x"]
 
 @pytest.mark.parametrize("form", WRITTEN)
 def test_every_form_that_is_written(form: str, binary: str, make: Make, tmp_path: Path, s3: Path) -> None:
-    """What convert writes is read of a bucket as it is of this machine."""
+    """A form that convert wrote is read from a bucket with the same result as from a local disk."""
     (tmp_path / "rows").mkdir()
     for name, values in (("x", np.arange(540, dtype=np.float32).reshape(90, 6)), ("y", np.arange(90))):
         np.save(tmp_path / f"rows/{name}.npy", values)
     kind, _, name = form.rpartition(":")
     kind += ":" if kind else ""
-    # Of a key for each value only one kind of value is read.
+    # If the keys are per value, only one field is read.
     of = ["--field", "x"] if form == "x.lmdb" else []
     run(binary, "convert", f"npy:{tmp_path / 'rows'}", f"{kind}{tmp_path / name}", *of)
     (shutil.copytree if (tmp_path / name).is_dir() else shutil.copy)(tmp_path / name, s3 / name)
@@ -174,7 +174,7 @@ def test_interrupted_packing_goes_on(binary: str, tmp_path: Path, s3: Path) -> N
         assert process.returncode in (-signal.SIGKILL, 130), said
         assert "train/manifest.json" not in visible(s3)
         assert SECRET not in said
-        # Nothing that is unfinished is taken for a pack. What is said depends on how far it came.
+        # An unfinished pack is never detected as a pack. The message depends on its progress.
         said = run(binary, "verify", to, code=1)
         assert "is an unfinished pack" in said or "is not a pack" in said
     run(binary, *command[1:])
@@ -220,7 +220,7 @@ def test_plan_prices_an_epoch(binary: str, photos: Path, s3: Path) -> None:
 
 
 def test_other_forms_in_buckets(binary: str, pack: Path, photos: Path, tmp_path: Path, s3: Path) -> None:
-    """What is converted and generated into a bucket is what would lie in a folder, and nothing is written over."""
+    """A bucket gets the same files as a folder from convert and gen, and nothing is overwritten."""
     for to, local in ((f"tar:s3://{BUCKET}/out", "tar:out"), (f"s3://{BUCKET}/deep/out.parquet", "out.parquet")):
         run(binary, "convert", pack, to)
         kind, _, name = local.rpartition(":")
@@ -264,7 +264,7 @@ if __name__ == "__main__":
 
 
 class Samples:
-    """What Python has: an array and a number."""
+    """A Python dataset: an array and a number."""
 
     def __len__(self) -> int:
         return 600
@@ -306,7 +306,7 @@ def test_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPat
     assert again.stdout == "600\n", again.stderr
     assert content(s3 / "python/train") == content(tmp_path / "local")
     assert not any((tmp_path / "cache/stoker-packing").iterdir())
-    # What is there is not packed again, and nothing else is put in its place.
+    # An existing pack is not packed again, and no other data replaces it.
     assert stoker.pack(Samples(), to, workers=0, shard_size="20KiB", name="samples").unchanged
     with pytest.raises(stoker.ConfigError, match="is a finished pack of samples, and not of others"):
         stoker.pack(Samples(), to, name="others")
@@ -331,7 +331,7 @@ def test_tensors_of_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytes
 
 
 def test_variants(binary: str, photos: Path, make: Make, tmp_path: Path, s3: Path) -> None:
-    """A pack with variants is the same in a bucket, of data out of one, too."""
+    """A pack with variants is the same in a bucket, also if the source is in a bucket."""
     shutil.copytree(photos, s3 / "photos")
     flags = ["--transforms", "RandomResizedCrop(32),RandomHorizontalFlip", "--augment", "3"]
     run(binary, "pack", photos, tmp_path / "local", *flags)

@@ -1,4 +1,4 @@
-"""``stoker run`` around scripts that nobody has changed."""
+"""``stoker run`` around unmodified scripts."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_samplers_are_read_when_torch_reads_them(binary: str, photos: Path, tmp_
 
 
 def test_what_is_kept_is_said(binary: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later epochs and the next run read what the first one has left, and the report says so."""
+    """Later epochs and the next run read what the first one cached, and the report mentions it."""
     monkeypatch.delenv("STOKER_CACHE")
     monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
     program = "[None for _ in range(3) for batch in DataLoader(data, 16)]"
@@ -179,7 +179,7 @@ def test_it_says_why_nothing_is_compared(
 
 
 def test_interrupts_and_exit_codes(binary: str, photos: Path, tmp_path: Path) -> None:
-    """Ctrl-C is the script's to handle, and so is how it ends; nothing is left behind."""
+    """The script handles Ctrl-C and decides how it exits. It leaves nothing running."""
     program = """
     import os, time
     print(os.getppid(), flush=True)
@@ -265,7 +265,7 @@ def test_processes_that_the_script_starts(binary: str, photos: Path, tmp_path: P
 
 
 def test_exceptions_are_torchs(binary: str, photos: Path, tmp_path: Path) -> None:
-    """A file that is no picture: the type that the dataset raises, behind the batches before it; the loop goes on."""
+    """A file that is not a picture raises the dataset's exception after the preceding batches. The loop continues."""
     folder = tmp_path / "photos"
     for file in photos.glob("*/*"):
         target = folder / file.relative_to(photos)
@@ -343,7 +343,7 @@ def test_a_rank_that_fails_ends_all(binary: str, photos: Path, tmp_path: Path) -
 
 
 def test_datasets_of_the_programs_own(binary: str, photos: Path, tmp_path: Path) -> None:
-    """The first epoch is as it was, and the others are made of what was learned in it."""
+    """The first epoch is unchanged. Later ones are built from what was learned in it."""
     program = """
         from pathlib import Path
         from PIL import Image

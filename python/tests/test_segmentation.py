@@ -131,7 +131,7 @@ def test_image_and_mask_move_alike(make: Make, tmp_path: Path, moves: str) -> No
             good = flat(mask, 3)
             off = np.abs(image[..., 0].astype(int) - want)
             assert off[good].max() <= 1, (draws, np.argwhere((off > 1) & good)[:3])
-            # That this is no matter of course: beside another image's mask it fails.
+            # The agreement is not trivial: with another image's mask it fails.
             other = np.abs(np.roll(image[..., 0], 1, axis=0).astype(int) - want)
             apart += int(((other > 1) & good).any((1, 2)).sum())
             inside += int(good.sum())

@@ -1,4 +1,4 @@
-"""Tables of text as pandas and json write them, as they are and packed, with the real engine."""
+"""Tables of text that pandas and json wrote, read directly and packed, with the real engine."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_row(make: Make, binary: str, tmp_path: Path, name: str) -> None:
 
 
 def test_list_of_images(make: Make, tmp_path: Path) -> None:
-    """Read a list of paths, labels, boxes and captions, as it is."""
+    """Read a list of paths, labels, boxes and captions without packing."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (20, 8, 12, 3), np.uint8)
     masks = rng.integers(0, 3, (20, 8, 12), np.uint8)

@@ -1,4 +1,4 @@
-"""Columns of tables that become arrays, beside pandas and NumPy: as they are, packed, and through stoker.pack."""
+"""Table columns as arrays, compared with pandas and NumPy: read directly, packed, and through stoker.pack."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_as_pandas_makes_them(make: Make, binary: str, source: Path, tmp_path: P
     assert read(loader, "code").tolist() == code.tolist()
     assert read(make(stoker.open(source).tensors(TENSORS), 64, shuffle=True), "plain").dtype == np.int64
     assert sorted(map(tuple, read(loader, "plain").tolist())) == sorted(zip(table.rooms, table.id, strict=True))
-    # Packed, they are the same to the bit, and the pack says what they are made of.
+    # Packed arrays are the same to the bit, and the pack records their source columns.
     pack = packed(binary, source, tmp_path / "p", *FLAGS)
     assert np.array_equal(read(make(pack, 64), "x"), made)
     fields = {f["name"]: f for f in json.loads((pack / "manifest.json").read_text())["fields"]}
@@ -142,7 +142,7 @@ def test_other_rows_get_the_same_codes(make: Make, binary: str, tmp_path: Path) 
     assert read(made, "code")[0, 0] == 0
     again = packed(binary, tmp_path / "test.csv", tmp_path / "q", "--tensors-of", str(pack))
     assert np.array_equal(read(make(again, 64), "x"), expected)
-    # What has the same columns can be appended, and nothing else.
+    # Only tables with the same columns can be appended.
     packed(binary, tmp_path / "test.csv", pack, "--append", "--tensors-of", str(pack))
     assert len(read(make(pack, 64), "x")) == COUNT + 50
     done = subprocess.run(

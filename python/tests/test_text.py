@@ -65,7 +65,7 @@ def spans() -> Iterator[Block]:
 
 
 def in_docstrings() -> Iterator[Block]:
-    """Blocks that stand behind ``::`` in docstrings."""
+    """Return the blocks after ``::`` in docstrings."""
     for source in SOURCES:
         tree = ast.parse(source.read_text())
         for node in ast.walk(tree):
@@ -85,7 +85,7 @@ def parse(block: Block) -> ast.Module:
 
 
 def set_by_methods() -> dict[str, set[str]]:
-    """What the methods of each class set, by its name."""
+    """Return the attributes that the methods of each class set, by class name."""
     found: dict[str, set[str]] = {}
     for source in SOURCES:
         for node in ast.walk(ast.parse(source.read_text())):
@@ -98,14 +98,14 @@ SET = set_by_methods()
 
 
 def members(cls: type) -> set[str]:
-    """What an object of a class has: its class's members and what its methods set."""
+    """Return the members of an object: the members of its class and the attributes that methods set."""
     names = set(dir(cls))
     for c in cls.__mro__:
         names |= set(vars(c).get("__annotations__", {})) | SET.get(c.__name__, set())
     return names
 
 
-# Objects that make attributes as they are asked for.
+# Classes that create attributes on demand.
 OPEN = {stoker.Batch}
 # Names that the pages use without saying what they are.
 ASSUMED: dict[str, Any] = {"loader": stoker.Loader, "p": stoker.Plan, "profiler": stoker.Profiler}
@@ -178,7 +178,7 @@ class Checker(ast.NodeVisitor):
         if not node.args and not node.keywords and self.names_only:
             return
         self.calls += 1
-        # Not of the class itself: a metaclass may take anything, to say what is wrong.
+        # The signature of a class itself is not used: a metaclass may take anything to report what is wrong.
         signature = inspect.signature(called.__init__ if isinstance(called, type) else called)
         method = isinstance(called, type) or self.resolve(node.func.value) is not stoker  # type: ignore[attr-defined]
         args: list[Any] = [None] * (len(node.args) + method)
@@ -288,7 +288,7 @@ def test_docstrings_run(dataset: Path) -> None:
     assert len(made) >= 2, "this test looks in the wrong places"
 
 
-# What the blocks of modules for frameworks need beside stoker.
+# The names that the blocks of framework modules need besides stoker.
 FRAMEWORKS = {
     "jax.py": """
 import jax

@@ -58,7 +58,7 @@ def test_eager_tensors_share_the_memory(photos: Path) -> None:
 
 
 def test_dataset(photos: Path) -> None:
-    """Each pass is the next epoch; what is kept too long is a copy; a state goes on."""
+    """Each pass is the next epoch, a batch kept too long is a copy, and a state continues."""
     run(
         photos,
         """

@@ -73,7 +73,7 @@ def test_errors(make: Make) -> None:
 
 
 def test_tensorflow(make: Make, tmp_path: Path) -> None:
-    """Fresh records, beside TensorFlow's parsing of them."""
+    """Fresh records, compared with TensorFlow's parsing of them."""
     tf: Any = pytest.importorskip("tensorflow")
     path = tmp_path / "x.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as out:

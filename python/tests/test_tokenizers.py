@@ -296,7 +296,7 @@ def test_as_tiktoken(binary: str, tmp_path: Path, name: str, monkeypatch: pytest
 
 
 def test_where_text_is(binary: str, make: Make, tmp_path: Path) -> None:
-    """Tables, texts in files, Arrow; other fields on request; the width of tokens."""
+    """Tables, text files and Arrow, other fields on request, and the width of tokens."""
     pyarrow = pytest.importorskip("pyarrow")
     tokenizer = byte_level(None)
     tokenizer.save(str(tmp_path / "tokenizer.json"))

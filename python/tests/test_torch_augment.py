@@ -1,6 +1,6 @@
 """Augmentations of torchvision that the engine takes over: torchvision's pixels, and its distributions.
 
-Where all outputs of a transform can be listed, those of the engine must be among them, as often as they should be.
+If all outputs of a transform can be listed, the engine's must be among them, with the right frequencies.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ LISTED: dict[str, Callable[[str], tuple[Any, Outputs]]] = {
 def without_ties(counts: collections.Counter[bytes], shares: dict[bytes, float]) -> collections.Counter[bytes]:
     """Count outputs that differ by a level, or in a few points, as the nearest one of torchvision's.
 
-    Where a point of a perspective lies exactly between two pixels, the last bit of torch's least squares decides.
+    If a point of a perspective is exactly between two pixels, the last bit of torch's least squares decides.
     """
     known = np.stack([np.frombuffer(k, np.uint8) for k in shares]).astype(np.int16)
     found: collections.Counter[bytes] = collections.Counter()

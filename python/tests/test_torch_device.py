@@ -242,7 +242,7 @@ def test_nothing_is_made_before_it_is_asked_for_in_this_process(fake_device: Fak
 
 
 def test_made_again(fake_device: Fake) -> None:
-    """By whoever reads the signature and the attributes, and by pickle."""
+    """A loader can be made again from its signature and attributes, and by pickle."""
     theirs = inspect.signature(tud.DataLoader).parameters
     ours = inspect.signature(DataLoader).parameters
     assert [*ours] == [*theirs, "device", "cache"]

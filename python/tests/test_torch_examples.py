@@ -239,7 +239,7 @@ def turned(orientation: int) -> bytes:
 
 
 def test_images_are_turned_by_the_engine() -> None:
-    """Where functions run without images."""
+    """Also if the functions run without images."""
     data = table([{"bytes": turned(i), "path": None} for i in range(1, 9)])
     data = data.with_transform(as_transformers_does(EVAL))
     loader, expected, got = both(data, num_workers=1, collate_fn=collate_fn)
@@ -249,7 +249,7 @@ def test_images_are_turned_by_the_engine() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_exif_is_read_as_pillow_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not sure to be read alike is Pillow's: here most, and all is as with torch."""
+    """Pillow reads the images that the engine might read differently: here most. All results equal torch's."""
     from stoker.torch._recognise import _examples, _whole
 
     monkeypatch.setattr(_examples, "_TRIED", 1)
@@ -390,7 +390,7 @@ def test_functions_that_need_none_of_their_images() -> None:
 
 
 def test_functions_that_need_images_sometimes() -> None:
-    """Batches of which nothing is known are made anew, also where the engine's was written into."""
+    """Batches that are not known in advance are made again, even if the engine's was written into."""
 
     def collate(b: Any) -> Any:
         batch = torch.stack([e["x"] for e in b])
@@ -501,7 +501,7 @@ def test_images_that_only_pillow_takes(tmp_path: Path) -> None:
 
 
 def test_a_wrong_guess_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where functions do not call the transform that they name, the next epoch is Python's."""
+    """If functions do not call the transform that they name, Python builds the next epoch."""
     from stoker.torch._recognise import _tally
 
     monkeypatch.setattr(_tally, "_ENOUGH", 10)

@@ -1,4 +1,4 @@
-"""Datasets of the program's own, of which is learned which files they open: the engine's batches beside torch's."""
+"""The program's own datasets, whose files Stoker learns: the engine's batches compared with torch's."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_gray(files: list[str], workers: int) -> None:
     loader, expected, got = both(Own(files, GRAY, item), num_workers=workers)
     assert close(got, expected) and got[0][0][0].shape[1] == 1
     assert state(loader).tally.sums() == (2 * IMAGES, 2 * IMAGES)
-    # As they lie in the file: one of them is gray.
+    # Unmodified from the file: one of them is gray.
     loader, expected, got = both(
         Own(files, v1.Compose([v1.Resize((9, 9)), v1.ToTensor()]), lambda self, i: opened(self, i)), 2, batch_size=1
     )
@@ -431,7 +431,7 @@ def test_files_that_change_and_files_that_nobody_reads(files: list[str], workers
 
 
 def test_files_that_a_dataset_writes(files: list[str]) -> None:
-    """What the engine has read before that is not answered."""
+    """The engine's earlier read of a file is not used after the dataset has written the file again."""
     written = Path(files[0]).with_name("written.jpg")
 
     def item(self: Any, i: int) -> Any:

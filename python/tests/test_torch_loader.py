@@ -1,4 +1,4 @@
-"""stoker.torch.DataLoader beside torch's own: the same batches, errors and random numbers, and nothing left behind."""
+"""stoker.torch.DataLoader compared with torch's: the same batches, errors and random numbers, and a clean exit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ import torch_data as data  # noqa: E402
 
 from stoker.torch import DataLoader  # noqa: E402
 
-# A machine with few processors is no reason, nor is JAX, which other tests may have started in this process.
+# A machine with few processors must not fail the tests, nor must JAX, which other tests may have started.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", r"ignore:os\.fork\(\) was called")
 
 
@@ -262,7 +262,7 @@ def large(iterator: Any) -> tuple[Any, float]:
 
 
 def mapped() -> set[str]:
-    """Which pieces and pools this process has mapped, by address."""
+    """Return the pieces and pools that this process has mapped, by address."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.split()[0] for line in lines if "stoker-batch" in line}
 
@@ -286,7 +286,7 @@ def test_large_batches_lie_in_memory_of_whichever_worker_needs_it(method: str) -
             kept.clear()
         del batch
         if i > 9:
-            # What is kept, four ahead, and one that pytest's assert holds.
+            # The kept batches, four ahead, and one that pytest's assert holds.
             assert large(iterator)[1] < len(kept) + 6.1 or 80 <= i < 120 - 8
     pool, filled = large(iterator)
     assert filled < 6.1
@@ -561,7 +561,7 @@ def ending(_: int) -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_script_without_a_guard(method: str, tmp_path: Path) -> None:
-    """It is run once more by its worker, as with torch, and the last line of the error says what to add."""
+    """Its worker runs the script again, as with torch, and the last line of the error gives the lines to add."""
     script = tmp_path / "script.py"
     script.write_text(
         "import multiprocessing\nfrom stoker.torch import DataLoader\nprint('top', flush=True)\n"
@@ -652,7 +652,7 @@ BAD = [stopping, undecodable, failing_open, endless, chained, on_a_gpu, grown, o
 @pytest.mark.parametrize("make", BAD, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_datasets_end_as_with_torch(make: Any, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same type of exception, or the same batches where there is none."""
+    """The exception has the same type, or the batches are the same if there is no exception."""
     # How long torch waits for each worker, when an iterator that failed is collected.
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
 
@@ -698,7 +698,7 @@ def test_datasets_that_print(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("sampler", "error"), [(["a", "b"], TypeError), ([None], TypeError), ([100], IndexError)])
 def test_samplers_that_yield_nonsense(sampler: list[Any], error: type[Exception]) -> None:
-    # What torch raises, with the text of the worker's.
+    # Torch's exception, with the text of the worker's.
     with pytest.raises(error, match="in DataLoader worker process 0"):
         list(DataLoader(data.Made(lambda i: torch.zeros(3) + i), 2, sampler=sampler, num_workers=1))
 
@@ -754,7 +754,7 @@ def test_loaders_inside_workers_and_pickled_ones() -> None:
 
 
 def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the code of the guide, and compare what it says that explain() prints."""
+    """Run the code of the guide, and compare the guide's output of explain() with the real one."""
     page = CHECKOUT / "docs/how-to/torch.md"
     if not page.is_file():
         pytest.skip("the guide is not in this tree")

@@ -1,4 +1,4 @@
-"""What a program changes while loaders run: each part of a record is of the moment of which torch's is."""
+"""Changes that a program makes while loaders run: each part of a record dates from the same moment as with torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw(path: Path, gray: int, **more: Any) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a folder of gray images: how gray they are says which of them they are."""
+    """Return a folder of gray images. The gray level identifies the image."""
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(IMAGES):
         draw(tmp_path / "data" / "a" / f"{i:02d}.png", 10 * i)

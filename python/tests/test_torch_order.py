@@ -162,7 +162,7 @@ def reorders(loader: Any) -> None:
     loader.sampler.order.reverse()
 
 
-# What programs change while an epoch runs.
+# The changes that programs make while an epoch runs.
 CHANGES: dict[str, tuple[str, Callable[[Any], None]]] = {
     "batch size": ("generator", grows), "indices": ("subset", reverses), "list": ("eager", reorders),
 }  # fmt: skip

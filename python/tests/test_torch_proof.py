@@ -66,7 +66,7 @@ def answer(data: Any) -> str:
 
 
 class Called:
-    """Something that can be called and is no function."""
+    """A callable that is not a function."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -97,7 +97,7 @@ def replacements(value: Any) -> Iterator[Any]:
 
 
 def test_each_name_on_the_path_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all names that functions on the path call, each one is replaced in turn."""
+    """Each name that functions on the path call is replaced in turn."""
     seen: set[tuple[str, str]] = set()
     missed: list[str] = []
     for root in _proof.everything():

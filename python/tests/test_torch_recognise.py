@@ -232,7 +232,7 @@ def test_there_are_60_pairs() -> None:
 
 @pytest.mark.parametrize("name", ["v1", "v2"])
 def test_floats_are_torchs(folder: Path, name: str) -> None:
-    """Where nothing is resized, values differ by nothing but the rounding of floats."""
+    """Without a resize, values differ only by the rounding of floats."""
     data = cifar(folder, EVEN_ARRAYS[name]())
     (expected,), (got,) = list(tud.DataLoader(data, IMAGES)), recognised(DataLoader(data, IMAGES))
     assert float((got[0] - expected[0]).abs().max()) < 2e-6
@@ -510,7 +510,7 @@ def test_lists_of_paths(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_every_dataset_that_is_known_exists() -> None:
-    """A torchvision without one of them is no error; a wrong name here would never be noticed."""
+    """A torchvision without one of them is fine. Without this test a wrong name here would never be noticed."""
     for name in _datasets._KNOWN:
         module, _, kind = name.rpartition(".")
         found = getattr(__import__(module, fromlist=[kind]), kind)

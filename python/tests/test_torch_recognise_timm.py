@@ -1,4 +1,4 @@
-"""timm's transforms, dataset and collate in the engine, and functions of the program's beside it."""
+"""timm's transforms, dataset and collate in the engine, together with functions of the program."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_what_follows_a_crop_is_left_to_python(folder: Path, monkeypatch: pytest
     assert split_at(v1.Compose([crop(20), end]), 3) == "MaybeToTensor"
 
 
-# --- functions of the program's beside the engine ---------------------------------------------------------------------
+# --- functions of the program together with the engine ----------------------------------------------------------------
 
 
 def as_dict(batch: list[Any]) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def test_worker_init_fn(folder: Path) -> None:
 
 @pytest.mark.parametrize("sampler", [["a", "b"], [None], [100], [1.5], [[1]]])
 def test_samplers_that_yield_nonsense(folder: Path, sampler: list[Any]) -> None:
-    """What torch raises, also where the engine makes the batches."""
+    """They raise torch's exception, also if the engine builds the batches."""
     dataset = image_folder(folder, EVEN["eval"]())
     for arguments in ({"sampler": sampler, "batch_size": 2}, {"batch_sampler": [[0], sampler]}, {"batch_sampler": [3]}):
         with pytest.raises(Exception) as expected:

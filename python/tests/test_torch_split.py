@@ -1,4 +1,4 @@
-"""Loaders of which the engine makes the beginning and Python the rest: what Python is given is what torch gives it."""
+"""Loaders whose first operations the engine runs and Python the rest: Python gets the same input as with torch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def describe(sample: Any) -> Any:
     return type(value), value.dtype, tuple(value.shape)
 
 
-# What the engine does, and what follows.
+# Transforms whose first operations the engine runs. Python functions follow.
 EVEN: dict[str, Callable[[], Any]] = {
     "own class": lambda: v1.Compose(
         [v1.Resize(48), v1.CenterCrop(40), Darker(9), v1.ToTensor(), v1.Normalize(MEAN, STD)]
@@ -135,7 +135,7 @@ def test_datasets(folder: Path, make: Any, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_functions_draw_what_they_draw_with_torch(folder: Path, workers: int) -> None:
-    """Where the engine's part draws nothing, the numbers of the rest are torch's, bit by bit, also in the collate."""
+    """If the engine's part draws nothing, the numbers of the rest equal torch's, bit by bit, also in the collate."""
 
     def collate(batch: list[Any]) -> Any:
         return [sample for sample, _ in batch], draws(None)
@@ -181,7 +181,7 @@ def test_collates_get_the_samples_that_they_expect(folder: Path, workers: int) -
 
 
 def test_what_files_say_beside_their_pixels(folder: Path, tmp_path: Path) -> None:
-    """It is read when somebody asks for it."""
+    """The metadata of a file is read on access."""
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
     exif[0x010E] = "a text"
@@ -385,7 +385,7 @@ def test_what_is_not_split(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "pictures" in said(v1.Resize(20), collate_fn=as_list)
     # Pixels that are in memory already.
     assert "lambda" in said(v1.Compose([v1.RandomCrop(24), lambda x: x, v1.ToTensor()]), cifar)
-    # What a class does to another one's images is not looked into.
+    # A class of torchvision v1 that gets images of v2 stays in Python.
     floats = v2.ToDtype(torch.float32, scale=True)
     mixed = v1.Compose([v2.ToImage(), v2.Resize((20, 20)), floats, v1.Normalize(MEAN, STD)])
     assert "class" in said(mixed, collate_fn=as_list)

@@ -126,7 +126,7 @@ def of_rank(rank: int, ranks: int, batch_size: int, shuffle: bool) -> Any:
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(("ranks", "batch_size"), [(2, 8), (4, 4), (1, 16), (1, 8), (1, 4), (3, 16), (4, 12)])
 def test_another_number_of_ranks(shuffle: bool, ranks: int, batch_size: int) -> None:
-    """All ranks together go on behind what all ranks have had: each record once."""
+    """All ranks together continue after the records that all ranks have had: each record comes once."""
     seen: list[int] = []
     states = []
     for rank in range(2):

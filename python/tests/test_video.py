@@ -1,4 +1,4 @@
-"""Video, beside PyAV's decoding of it."""
+"""Video, compared with PyAV's decoding."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
 
 
 def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:
-    """Where clips begin depends on seed, epoch and number alone, and no frame is left out for ever."""
+    """The first frame of a clip depends on seed, epoch and number alone, and every frame is used at some time."""
     write(tmp_path / "x.mp4", n=40, g="10", bf="2")
     want = frames(tmp_path / "x.mp4")
 
@@ -354,7 +354,7 @@ def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:
 
 
 def test_without_the_library(tmp_path: Path, binary: str) -> None:
-    """What is missing is said in one line, and MJPEG needs nothing."""
+    """The error names the missing library in one line. MJPEG needs no library."""
     write(tmp_path / "x.mp4", n=2)
     write(tmp_path / "x.avi", n=2, codec="mjpeg", pixels="yuvj420p")
     (tmp_path / "empty").mkdir()
@@ -422,7 +422,7 @@ def listed(folder: Path, form: str, rows: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "arrow"])
 def test_clips_of_a_list(make: Make, tmp_path: Path, binary: str, form: str) -> None:
-    """A column of paths is clips of the parts that other columns say, beside PyAV's frames; packed, too."""
+    """A column of paths is clips of the parts in other columns, compared with PyAV's frames, also packed."""
     for i in range(3):
         write(tmp_path / f"v/{i}.mp4", n=40 + 5 * i, seed=i, g="10", bf="2")  # 25 a second
     every = [frames(tmp_path / f"v/{i}.mp4") for i in range(3)]
@@ -529,7 +529,7 @@ def test_verify_names_damaged_clips(tmp_path: Path, binary: str) -> None:
 
 @pytest.mark.parametrize(("name", "codec", "more"), [(n, c, o) for n, c, o, _ in CASES])
 def test_verify_takes_what_is_whole(tmp_path: Path, binary: str, name: str, codec: str, more: dict[str, str]) -> None:
-    """Clips that begin anywhere, of all codecs and kinds of groups, are no damage."""
+    """Verify accepts clips that begin anywhere, of all codecs and kinds of groups."""
     if not has(codec):
         pytest.skip(f"PyAV has no {codec}")
     path = tmp_path / "v" / name

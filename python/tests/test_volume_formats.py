@@ -1,4 +1,4 @@
-"""Volumes in .npy, TIFF and DICOM files, beside NumPy's, tifffile's and pydicom's reading of them."""
+"""Volumes in .npy, TIFF and DICOM files, compared with NumPy's, tifffile's and pydicom's reading of them."""
 
 from __future__ import annotations
 

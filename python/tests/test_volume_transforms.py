@@ -1,4 +1,4 @@
-"""Transforms of volumes, beside MONAI's."""
+"""Transforms of volumes, compared with MONAI's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NIfTI volumes, beside nibabel's reading of them."""
+"""NIfTI volumes, compared with nibabel's reading of them."""
 
 from __future__ import annotations
 

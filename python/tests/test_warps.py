@@ -1,7 +1,7 @@
-"""RandomPerspective, ElasticTransform and RandomIoUCrop: images, masks, boxes and key points beside torchvision.
+"""RandomPerspective, ElasticTransform and RandomIoUCrop, compared with torchvision: images, masks, boxes, key points.
 
-The engine's random numbers are a function of (seed, epoch, record, array, place in the list). They are drawn here once
-more, and torchvision's functions are given what they say.
+The engine's random numbers are a function of (seed, epoch, record, array, place in the list). The tests draw them again
+and pass the values to torchvision's functions.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def records(
 
 @pytest.fixture
 def plain(make: Make, coco: Path) -> list[dict[str, Any]]:
-    """Return the records as they are, as tv_tensors."""
+    """Return the unmodified records as tv_tensors."""
     return [
         {
             "image": tv_tensors.Image(torch.from_numpy(batch.image[row].copy()).permute(2, 0, 1)),

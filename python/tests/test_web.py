@@ -51,7 +51,7 @@ class Web:
             return s.connect_ex(("127.0.0.1", self._port)) == 0
 
     def asked(self, method: str) -> list[str]:
-        """What was asked with a method so far."""
+        """Return the requests with a method so far."""
         return [line for line in self._log.read_text().splitlines() if f'"{method} ' in line]
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 def run(binary: str, *args: str | Path, code: int = 0) -> str:
-    """What a command says, on both outputs."""
+    """Run a command and return both of its outputs."""
     done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
@@ -129,7 +129,7 @@ def test_formats(form: str, photos: Path, make: Make, web: Web) -> None:
     arguments = {"batch_size": 16, "shuffle": True, "seed": 1, "transforms": fields or None}
     arguments = {k: v for k, v in arguments.items() if v is not None}
     here = make(f"{web.data}/{name}{options}", **arguments)
-    # Behind a question mark stands what is for the server, behind #? what is for us.
+    # Text after a question mark is for the server, text after #? is for Stoker.
     same(here, make(f"{web.url}/{name}?token=x{'#' if options else ''}{options}", **arguments))
 
 
@@ -140,7 +140,7 @@ def test_source_of_pack_and_convert(binary: str, photos: Path, web: Web, tmp_pat
     assert "hunter2" not in (tmp_path / "there/manifest.json").read_text()
     for shard in (tmp_path / "here").glob("*.arrow"):
         assert shard.read_bytes() == (tmp_path / "there" / shard.name).read_bytes()
-    # One HEAD finds out whether the entity tags are what the list says.
+    # One HEAD checks whether the entity tags equal those in the list.
     heads = [line for line in web.asked("HEAD") if ".jpg" in line]
     assert len(heads) <= 4
     run(binary, "convert", f"{web.url}/photos", f"tar:{tmp_path / 'tar'}")
@@ -168,7 +168,7 @@ def test_refusals(binary: str, photos: Path, web: Web) -> None:
 def test_secrets_of_urls(
     binary: str, photos: Path, web: Web, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """User, password and query of a URL are in nothing that is said or kept, and what is kept nobody else can read."""
+    """User, password and query of a URL appear in no message and no file, and other users cannot read the files."""
     own = {v: tmp_path / v for v in ("XDG_CACHE_HOME", "STOKER_CACHE_DIR", "STOKER_RUNTIME_DIR", "HOME")}
     for name, folder in own.items():
         monkeypatch.setenv(name, str(folder))

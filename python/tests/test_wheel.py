@@ -158,7 +158,7 @@ def test_the_program_can_load_libraries(installed: Path) -> None:
 
 
 def test_the_program_decodes_by_libraries(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the libraries in the wheels of Pillow, imagecodecs and PyAV decode is what they decode for Python."""
+    """The libraries in the wheels of Pillow, imagecodecs and PyAV give the same pixels as in Python."""
     codecs: Any = pytest.importorskip("imagecodecs")
     av: Any = pytest.importorskip("av")
     rng = np.random.default_rng(0)

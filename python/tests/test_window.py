@@ -1,4 +1,4 @@
-"""The order by windows of chunks, beside one that is written anew from what the documentation says of it."""
+"""The order by windows of chunks, compared with a second implementation, written from the documentation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def factors(n: int) -> Iterator[int]:
 
 
 def place(lane: int, lanes: int) -> int:
-    """Where a lane lies: its digits, by the prime factors of the number of lanes, backward."""
+    """Return the position of a lane: its digits, by the prime factors of the number of lanes, backward."""
     out, left = 0, lanes
     for f in factors(lanes):
         left //= f
@@ -173,7 +173,7 @@ def test_auto(make: Make, rows: tuple[Path, list[int]]) -> None:
     loader = make(path, batch_size=8, shuffle="auto")
     chosen = loader.info["order"]
     assert chosen["why"] and (loader.shuffle is True) == (chosen["mode"] == "full")
-    # Its states are those of the order that it has come to.
+    # Its states are those of the order that it has reached.
     again = make(path, batch_size=8, shuffle=loader.shuffle)
     again.load_state_dict(loader.state_dict())
 

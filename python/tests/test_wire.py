@@ -41,7 +41,7 @@ def test_every_message_has_a_golden_file() -> None:
 
 
 def damage(rng: random.Random, raw: bytes) -> bytes:
-    """Return a message of which bytes are others, missing, too many or twice."""
+    """Return a message with bytes that are changed, missing, added or repeated."""
     damaged = bytearray(raw[: rng.randrange(len(raw) + 1)] if rng.random() < 0.3 else raw)
     for _ in range(rng.randrange(4)):
         if damaged:
@@ -61,9 +61,9 @@ def test_damaged_messages_are_refused_or_valid() -> None:
             damaged = damage(rng, raw)
             with contextlib.suppress(wire.WireError):
                 message = wire.unpack(damaged)
-                # What is accepted means one thing only.
+                # Every accepted packet has one meaning.
                 assert wire.unpack(wire.pack(message)) == message
-    # Whole packets, too.
+    # Also damage whole packets.
     whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
     for _ in range(3000):
         packet = damage(rng, b"".join(rng.choices(whole, k=rng.randrange(1, 5))))
@@ -75,7 +75,7 @@ def test_damaged_messages_are_refused_or_valid() -> None:
 
 
 def test_a_connection_outlives_what_it_is_sent() -> None:
-    """Whatever follows READY, a connection gives events, fails with an error of this package, and never hangs."""
+    """After any packets, a connection gives events or fails with an error of this package. It never hangs."""
     rng = random.Random(2)
     whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
     batches = [wire.pack(wire.BatchReady(1, slot, 3, 7 + slot, 0, 1, 0, 6)) for slot in (0, 1, 2, 9)]
@@ -148,7 +148,7 @@ def test_packets_of_several_messages() -> None:
     for count in range(1, len(messages) + 1):
         packet = memoryview(b"".join(messages[:count]))
         assert [bytes(m) for m in wire.split(packet)] == messages[:count]
-    # What is wrong in a packet is in what unpack is given.
+    # Split passes damage in a packet on to unpack.
     for damaged in (b"", messages[0] + b"\x09", messages[0] + bytes(8), messages[0] + b"\x09\x03\0\0\x10\0\0\0"):
         with pytest.raises(wire.WireError):
             for message in wire.split(memoryview(damaged)):

@@ -47,7 +47,7 @@ class Table(collections.OrderedDict):
 
 
 class Several(Made):
-    """Gives a batch at once."""
+    """Returns the samples of a whole batch in one call."""
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         return [(self.make(i), torch.tensor(len(indices))) for i in indices]
@@ -151,7 +151,7 @@ def on_init(worker: int) -> None:
 
 
 def fresh(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], dict[str, Any]]:
-    """Return a function that makes a loader's arguments anew, with a generator in the same state."""
+    """Return a function that makes a loader's arguments again, with a generator in the same state."""
 
     def arguments() -> dict[str, Any]:
         made = dict(kwargs)
