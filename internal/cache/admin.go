@@ -169,7 +169,7 @@ func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records,
 		}
 		what, err := readChunk(path, k)
 		if errors.Is(err, fs.ErrNotExist) {
-			return // it is gone by now
+			return // it was removed meanwhile
 		}
 		chunks++
 		bytes += k.Size

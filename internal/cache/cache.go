@@ -42,7 +42,7 @@ const (
 	// MaxSegments is the number of segments of a data set that are read.
 	MaxSegments = 1 << 16
 
-	below     = "records" // of the cache folder, which others share
+	below     = "records" // in the cache folder, which others share
 	lockName  = "lock"
 	limitName = "limit"
 	aboutName = "about"

@@ -84,7 +84,7 @@ func metaOf(i int) *Meta {
 
 func valueOf(i int) []byte {
 	if i%50 == 49 {
-		return nil // of which nothing is worth keeping
+		return nil // no form is worth caching
 	}
 	r := rand.New(rand.NewPCG(uint64(i), 1))
 	b := make([]byte, 1000+r.IntN(20000))

@@ -68,10 +68,10 @@ func fileSize(end int64) int64    { return up(end, page) + tailBytes(end) }
 // chunkFile is an open chunk. Apart from the record of verified blocks, it does not change.
 type chunkFile struct {
 	key       disk.Key
-	lead, end int64 // where its bytes begin and end in the file
+	lead, end int64 // the range of its bytes in the file
 	fd        int
 	direct    bool           // past the system's cache
-	queue     *ioqueue.Queue // for what is read again, nil for none
+	queue     *ioqueue.Queue // for repeated reads, nil for none
 	sums      []uint64
 	seen      []atomic.Uint64 // a bit for each block whose checksum was compared
 	since     unix.Timespec   // when the file had changed last then
@@ -207,7 +207,7 @@ func (f *chunkFile) read(p []byte, off int64) error {
 	defer bounces.Put(bounce)
 	for len(p) > 0 {
 		lo := at &^ (blockBytes - 1)
-		if lo == at && len(p) >= blockBytes && arena.IsAligned(p, page) { // where it belongs
+		if lo == at && len(p) >= blockBytes && arena.IsAligned(p, page) { // straight to its destination
 			n := min(int64(len(p))&^(blockBytes-1), 4<<20)
 			if err := f.blocks(p[:n], lo); err != nil {
 				return err
@@ -362,7 +362,7 @@ func writeChunk(fd int, direct bool, k disk.Key, what string, b []byte) error {
 	if err := writeFull(fd, tail, up(end, page)); err != nil {
 		return err
 	}
-	if !direct { // what is not written yet cannot be dropped
+	if !direct { // unwritten bytes cannot be dropped
 		_ = unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 		_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 	}

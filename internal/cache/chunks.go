@@ -48,8 +48,8 @@ type Chunks struct {
 	lent    map[disk.Key]*chunkFile
 	views   []*handle[disk.Key, *chunkFile] // all that were lent, also those that are not any more
 
-	until                            atomic.Int64 // nothing is kept before, in nanoseconds
-	dead                             atomic.Bool  // nothing is kept any more
+	until                            atomic.Int64 // nothing is cached before that time, in nanoseconds
+	dead                             atomic.Bool  // caching has failed for good
 	said                             sync.Once
 	kept, keptBytes, badChunks, gone atomic.Int64
 }
@@ -250,7 +250,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 		return nil, false, true, nil
 	}
 	if err == nil {
-		_ = file.Close() // its process is gone: below
+		_ = file.Close() // its process has exited: see below
 	}
 	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX)
 	if err != nil {
@@ -262,7 +262,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, false, true, nil
-	case err == nil: // somebody was killed who filled it; the room is counted
+	case err == nil: // the process that filled it was killed; its space is counted
 		if info, serr := file.Stat(); serr == nil && info.Size() == size {
 			return &chunkFill{c, k, what, file, direct}, false, false, nil
 		}
@@ -281,7 +281,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	if !room {
 		room, several = c.giveWay(k, size)
 	}
-	if !room && several { // the next one may be wanted sooner
+	if !room && several { // the next chunk may be needed sooner
 		return nil, false, false, nil
 	}
 	if !room {
@@ -375,7 +375,7 @@ func (f *chunkFill) remove() {
 	defer f.f.Close()
 	unlock, err := lock(filepath.Join(f.c.dir.root, lockName), unix.LOCK_EX)
 	if err != nil {
-		return // whoever needs room finds it
+		return // another claim will remove it
 	}
 	defer unlock()
 	_ = f.c.dir.change(func() int64 { return -removeFile(f.f.Name(), f.f) })

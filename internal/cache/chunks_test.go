@@ -218,7 +218,7 @@ func TestChunksOfBefore(t *testing.T) {
 	c := openChunks(t, dir)
 	for _, size := range []int64{100, page, 100_000} {
 		k := disk.KeyOf("old", "v1", 64, size)
-		at0 := k // as it would be written where it needs none
+		at0 := k // the same chunk at an offset without leading zeros
 		at0.Off = 0
 		useChunk(c, k, make([]byte, size))
 		b := bytesOf(k)
@@ -335,7 +335,7 @@ func TestDamagedChunks(t *testing.T) {
 			if err := os.WriteFile(c.file(k), whole, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_ = dir.setUsed(0, true) // it was changed behind its back
+			_ = dir.setUsed(0, true) // the file was changed by the test
 		}
 	}
 	if what := useChunk(c, k, p); what != "hit" {
@@ -434,7 +434,7 @@ func TestKilledWhileFilling(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	valid, again, inMemory := 0, 0, int64(0)
-	broken := map[string]bool{} // that were damaged, and not kept again yet
+	broken := map[string]bool{} // damaged chunks that were not cached again yet
 	for kill := range kills {
 		whole := map[string]bool{} // the numbers of the chunks that are whole
 		damage := kill%10 == 9
@@ -492,7 +492,7 @@ func TestKilledWhileFilling(t *testing.T) {
 				lines++
 			}
 			if lines == stop {
-				_ = cmd.Process.Kill() // while it goes on
+				_ = cmd.Process.Kill() // while it runs
 				stop = -1
 			}
 		}
@@ -562,7 +562,7 @@ func TestChunksGivenUp(t *testing.T) {
 	if err != nil || fill == nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*Chunks{a, b} { // the same process, and what is to it another one
+	for _, c := range []*Chunks{a, b} { // the same process, and another one
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(why)

@@ -126,7 +126,7 @@ func (d *Dir) Copies() []Copy {
 		if _, c.Whole = StageIsWhole(filepath.Split(n.Folder)); !c.Whole {
 			folder += partEnd
 			if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-				_ = os.Remove(note) // somebody has removed it
+				_ = os.Remove(note) // another process has removed it
 				continue
 			}
 			c.InUse = inUse(n.Folder)
@@ -150,7 +150,7 @@ func diskUse(folder string) (n int64) {
 		if err == nil && e.Type().IsRegular() && unix.Lstat(path, &st) == nil {
 			n += st.Blocks * 512
 		}
-		return nil // what cannot be looked at counts for nothing
+		return nil // unreadable files count as zero
 	})
 	return n
 }
@@ -225,7 +225,7 @@ func lockStage(folder string, how int16) (*os.File, error) {
 		case err == unix.EAGAIN || err == unix.EACCES:
 			_ = f.Close()
 			return nil, ErrInUse
-		case err != nil && how == unix.F_WRLCK: // without locks nobody knows
+		case err != nil && how == unix.F_WRLCK: // without locks the state is unknown
 			_ = f.Close()
 			return nil, err
 		}

@@ -41,7 +41,7 @@ const (
 	maxJobs   = 1024
 	maxTable  = 1 << 24
 	maxPlace  = 1 << 50
-	rebuildAt = 128 // candidates are ranked anew after one part in so many of them
+	rebuildAt = 128 // candidates are ranked again after 1/rebuildAt of them
 )
 
 // Use is the position at which a chunk is first needed in an epoch and in the next one, -1 for never.
@@ -63,7 +63,7 @@ func (c *Chunks) join() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX) // whoever looks finds it locked
+	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX) // other processes find it locked
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (v *jobView) next(hash uint64) float64 {
 	case ok && u[1] >= 0:
 		return float64(v.length-v.pos+u[1]) / rate
 	case ok:
-		return float64(2*v.length-v.pos) / rate // behind the next epoch
+		return float64(2*v.length-v.pos) / rate // after the next epoch
 	}
 	return math.Inf(1)
 }
@@ -211,7 +211,7 @@ type orders struct {
 	mu     sync.Mutex
 	jobs   map[string]*jobView
 	ranked []rankedChunk // the last one is needed last
-	use    int           // how many of them before they are ranked anew
+	use    int           // how many of them are used before they are ranked again
 	others bool          // there are other jobs, or were
 }
 
@@ -238,7 +238,7 @@ func (c *Chunks) look() bool {
 		}
 		v, err := c.lookAt(filepath.Join(dir, e.Name()), o.jobs[e.Name()])
 		if v == nil && err == nil {
-			continue // it is gone
+			continue // the job has ended
 		}
 		if err != nil || v.uses == nil {
 			return false

@@ -35,7 +35,7 @@ func belady(accesses []int, room, end int) (misses int) {
 		}
 		last[accesses[i]] = i
 	}
-	has := map[int]int{} // the next use of what is there
+	has := map[int]int{} // the next use of each cached chunk
 	for i, c := range accesses[:end] {
 		if _, ok := has[c]; !ok {
 			misses++
@@ -71,7 +71,7 @@ func TestTwoJobs(t *testing.T) {
 			at, begun := []int{0, 0}, []bool{false, false}
 			misses, alone := 0, 0
 			var accesses []int
-			kept := map[int]bool{} // by a cache that never gives anything up
+			kept := map[int]bool{} // in a cache that never removes a chunk
 			step := func(j int, real bool) {
 				i := at[j]
 				at[j]++
@@ -80,7 +80,7 @@ func TestTwoJobs(t *testing.T) {
 				if !real {
 					return
 				}
-				if i%n == 0 || !begun[j] { // the first access of one may come before the other has said anything
+				if i%n == 0 || !begun[j] { // the first access may come before the other job has published
 					begun[j] = true
 					now, next := orders[j].epoch(i/n), orders[j].epoch(i/n+1)
 					uses := make([]Use, n)
@@ -181,7 +181,7 @@ func TestOneJob(t *testing.T) {
 		t.Error("its file is still there")
 	}
 	other = openChunks(t, dir)
-	if err := other.Epoch(0, 4*room, uses[:1]); err != nil { // needs what the first one has used
+	if err := other.Epoch(0, 4*room, uses[:1]); err != nil { // needs the chunk that the first job has used
 		t.Fatal(err)
 	}
 	full("another job", "kept")

@@ -22,7 +22,7 @@ func lentTo(c *Chunks, k disk.Key, off, n int64, expect bool) []byte {
 		if !c.Read(k, p, off) || !bytes.Equal(p, bytesOf(k)[off:off+n]) {
 			return nil
 		}
-		now = now.Add(time.Second) // answers about what is in memory are kept
+		now = now.Add(time.Second) // answers about residency are cached
 		if try > 3 {
 			time.Sleep(time.Millisecond) // the system reads by and by
 		}

@@ -159,7 +159,7 @@ func (d *Dir) sweepOne(path string) {
 	}
 	defer f.Close()
 	if flock(f, unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return // somebody is at it
+		return // a process is filling it
 	}
 	_ = d.change(func() int64 { return -removeFile(path, f) })
 }
@@ -211,7 +211,7 @@ func (d *Dir) removeAll(dir string) error {
 		}
 		count(-1)
 		if err = os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			count(1) // what is left
+			count(1) // the rest
 		}
 		return n
 	})

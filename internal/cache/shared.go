@@ -13,7 +13,7 @@ import (
 type handles[K comparable, F interface{ close() }] struct {
 	mu    sync.Mutex
 	most  int
-	open  map[K]*list.Element // of *handle[K, F], by what they are known by
+	open  map[K]*list.Element // of *handle[K, F], by name
 	order list.List           // the one used last in front
 }
 

@@ -178,13 +178,13 @@ func (s *Stage) file(object int) (*handle[string, *stageFile], error) {
 		}
 		f, err := createIn(part, name)
 		switch _, whole := StageIsWhole(s.root, s.name); {
-		case whole: // meanwhile; what is called part now, if anything, is nobody's
+		case whole: // meanwhile; the folder of the unfinished copy, if any, is unused
 			if err == nil {
 				_ = f.Close()
 			}
 			_ = os.RemoveAll(part)
 			f, err = os.Open(filepath.Join(to, name))
-		case errors.Is(err, fs.ErrNotExist): // somebody has removed the folder
+		case errors.Is(err, fs.ErrNotExist): // the folder was removed
 			if err = os.MkdirAll(part, 0o700); err == nil {
 				f, err = createIn(part, name)
 			}
@@ -433,7 +433,7 @@ func (s *Stage) Finish(more map[string][]byte) (whole bool, err error) {
 			return false, err
 		}
 	}
-	if err := unix.Syncfs(int(s.state.Fd())); err != nil { // it is whole also when the power goes
+	if err := unix.Syncfs(int(s.state.Fd())); err != nil { // the copy stays complete after a power failure
 		return false, err
 	}
 	if err := os.Rename(part, to); err != nil {

@@ -26,7 +26,7 @@ type Batch struct {
 	s       *Set
 	buf     []byte
 	heads   []head
-	written chan struct{} // told when it is, if wait
+	written chan struct{} // signalled after the write, if wait
 	wait    bool
 }
 
@@ -35,8 +35,8 @@ type writer struct {
 	s       *Set
 	free    chan *Batch
 	queue   chan *Batch
-	until   atomic.Int64 // nothing is kept before, in nanoseconds
-	dead    atomic.Bool  // nothing is kept any more
+	until   atomic.Int64 // nothing is cached before that time, in nanoseconds
+	dead    atomic.Bool  // caching has failed for good
 	kept    atomic.Int64
 	waiting atomic.Int64 // bytes of all batches
 	bytes   atomic.Int64
@@ -112,7 +112,7 @@ func (b *Batch) Add(m *Meta, value []byte) {
 func (s *Set) Keep(b *Batch, wait bool) {
 	b.wait = wait
 	written := b.written
-	s.w.queue <- b // there is room for each
+	s.w.queue <- b // the queue has space for each batch
 	if wait {
 		<-written
 	}
@@ -164,7 +164,7 @@ func (w *writer) append(b *Batch) error {
 			n++
 		}
 		if n == 0 && w.f != nil && w.at == headBytes {
-			bytes, n = heads[0].span(), 1 // larger than there is room for: not kept
+			bytes, n = heads[0].span(), 1 // larger than the space: not cached
 		} else if n == 0 {
 			if err := w.next(heads[0].span()); err != nil {
 				return err

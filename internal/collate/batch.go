@@ -19,7 +19,7 @@ type Batch struct {
 	Near bool
 
 	spans []spans    // by Layout.ragged
-	mu    sync.Mutex // of what lies beside
+	mu    sync.Mutex // guards the separately stored rows
 }
 
 // NewBatch returns a Batch, to be given a slot by Begin.

@@ -69,7 +69,7 @@ func (b *Batch) Sizes(a int, fill func(sizes []int64) bool) error {
 	if r := &b.l.ragged[b.l.of[a]]; r.pad != nil {
 		for k, n := range size {
 			if n > r.maxRow && !r.pad.Truncate {
-				sp.begin(b.rows) // PutRows says which row is too long
+				sp.begin(b.rows) // PutRows reports the row that is too long
 				return nil
 			}
 			size[k] = min(n, r.maxRow)

@@ -112,7 +112,7 @@ func TestRowsPutByMany(t *testing.T) {
 						for i := range values {
 							k := first + i
 							v := value(a, k)
-							if k%11 == 3 { // another value came before
+							if k%11 == 3 { // another value was put before
 								if err := b.Put(a, k, []byte("xxxx")); err != nil {
 									t.Error(err)
 								}

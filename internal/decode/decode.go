@@ -49,7 +49,7 @@ type Decoder struct {
 	jobs  []cdec.Job
 	index []int // request of each job
 
-	memory int64 // that an image may take; 0 is no limit
+	memory int64 // the limit for an image; 0 for none
 
 	// Pictures on their way to a row (picture.go).
 	pixels, converted, mirrored, turned cdec.Buffer
@@ -171,7 +171,7 @@ func (d *Decoder) Run(reqs []Request) {
 			r.Err = d.tooLarge(r, d.jobs[i].Err)
 		}
 	}
-	clear(d.jobs) // keep no record's bytes alive
+	clear(d.jobs) // so that no record's bytes stay alive
 }
 
 // runOne runs a single job.

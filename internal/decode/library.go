@@ -275,7 +275,7 @@ func rgbaTable(p color.Palette) (table [256][4]byte) {
 		table[i][3] = 255
 	}
 	for i, c := range p[:min(len(p), 256)] {
-		n, ok := c.(color.NRGBA) // a colour of alpha 0 keeps its RGB only here
+		n, ok := c.(color.NRGBA) // only here a colour with alpha 0 has its RGB values
 		if !ok {
 			n = color.NRGBAModel.Convert(c).(color.NRGBA)
 		}

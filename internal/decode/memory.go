@@ -145,7 +145,7 @@ const (
 func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 	w, h := int64(info.Width), int64(info.Height)
 	pixels := w * h
-	out := pixel * pixels // what the image of a library is turned into
+	out := pixel * pixels // the converted image
 	wide := int64(1)      // bytes of a sample
 	if info.Precision > 8 {
 		wide = 2

@@ -59,7 +59,7 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 			return
 		}
 		if strings.HasSuffix(name, ".ppm") && info.Precision == 16 {
-			return // of which Pillow keeps 8 bits: TestWideColoursOfPNM
+			return // Pillow reads only 8 bits of those: TestWideColoursOfPNM
 		}
 		scale := float32(1)
 		if info.Precision == 1 { // Pillow's arrays of bits have 1 where its pixels have 255

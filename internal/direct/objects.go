@@ -44,9 +44,9 @@ type Objects struct {
 // kept is an object that stays open.
 type kept struct {
 	store.Object
-	view store.Mapping // nil where there is none
+	view store.Mapping // nil for none
 	mem  []byte
-	lend store.Lender // where there is no view, nil for none
+	lend store.Lender // used if there is no view, nil for none
 }
 
 // Begun is a read in progress in the background, with its open object.
@@ -120,7 +120,7 @@ func (o *Objects) Begin(ctx context.Context, object, off, n int64) (b Begun, ok 
 
 // ReadBegun completes a read that Begin started.
 func (o *Objects) ReadBegun(ctx context.Context, b Begun, object int64, p []byte, off int64) error {
-	if b.f != nil && ctx.Err() != nil { // nothing is read
+	if b.f != nil && ctx.Err() != nil { // no read is needed
 		if b.h == nil {
 			_ = b.f.Close()
 		}

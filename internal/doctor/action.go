@@ -13,7 +13,7 @@ type Action struct {
 	words []string // of a command
 	call  string   // of a call: the function
 	args  []argument
-	first []string // of a call: what stands before the options; behind words: the job's command
+	first []string // before the options of a call; after words: the job's command
 	text  string
 }
 
@@ -24,7 +24,7 @@ const (
 	runStoker             // a command of this program
 	callPython            // options of a Python function
 	startWith             // words before the job's own command
-	shellText             // something for another program
+	shellText             // a command of another program
 )
 
 // An argument is an option of a Python call.

@@ -91,7 +91,7 @@ func TestActions(t *testing.T) {
 		if f.r.Loader.Trainers == 0 {
 			f.advise()
 		}
-		for _, c := range checks { // all of them: advise keeps three
+		for _, c := range checks { // all of them: advise returns only three
 			n := len(f.advice)
 			c.advise(f)
 			if v := c.about().verdict; v != "" && v != f.r.Verdict || v == Unknown {
@@ -131,7 +131,7 @@ func TestEngineIsAsked(t *testing.T) {
 	yes, no := true, false
 	for _, c := range []struct {
 		note *loaderNote
-		want string // how the command begins; "" where none is about the engine
+		want string // the beginning of the command; "" if none is about the engine
 		says string
 	}{
 		{&loaderNote{Engine: &yes}, "stoker run -- python train.py", "decode and transform in Stoker's engine"},

@@ -24,7 +24,7 @@ func TestBeside(t *testing.T) {
 		{104, "python", libtime.Made, 0.05},
 		{105, "python", libtime.Made, 0.4}, // runs Python
 		{106, "python", "libopenblas", 0.5},
-		{107, "python", "", 0.5}, // nothing is known of it
+		{107, "python", "", 0.5}, // unknown
 	} {
 		th := &thread{tid: x.tid, comm: x.comm}
 		for range fewNative {

@@ -40,7 +40,7 @@ const (
 	mTrainerRun
 	mTrainerDelay
 	mTrainerTime // that passed for the two
-	mBeside      // that a step takes of the threads that compute it beside the trainer, at least
+	mBeside      // minimum time of a step in the threads that compute it in parallel to the trainer
 	// Amounts.
 	mReadBytes  // from block devices
 	mReadChars  // by read calls
@@ -58,7 +58,7 @@ const (
 	mRefaults  // pages
 	mSwapIn    // pages
 	mFailures  // times the memory limit was hit
-	mPSICPU    // seconds in which some tasks stood still
+	mPSICPU    // seconds in which some tasks were blocked
 	mPSIIO
 	mPSIMemory
 	mPCIeRead // bytes to the device
@@ -139,8 +139,8 @@ func (t *trainerCounts) add(o *trainerCounts) {
 type rankCounts struct {
 	trainerCounts
 	run, delay, time float64 // seconds of its main thread on a core, waiting for one, in all
-	training         float64 // looks at everything
-	together         float64 // looks in which it waited for other ranks
+	training         float64 // wide samples
+	together         float64 // samples in which it waited for other ranks
 }
 
 func (r *rankCounts) add(o *rankCounts) {

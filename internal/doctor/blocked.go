@@ -16,11 +16,11 @@ const (
 	callOther  call = iota
 	callFD          // reads the descriptor in its first argument
 	callWrite       // writes to it
-	callSync        // waits until what was written is on the disk
+	callSync        // waits until written bytes are on the disk
 	callFile        // looks up, opens or describes a file
 	callPoll        // waits for one of several descriptors
 	callSelect      // the same, with a bit for each
-	callEpoll       // the same, with a descriptor that stands for them
+	callEpoll       // the same, with one descriptor for all of them
 	callLock        // a futex
 	callSleep       // a timer
 	callChild       // the end of a child process
@@ -34,7 +34,7 @@ type blocker uint8
 
 const (
 	blockNone    blocker = iota // it runs or could
-	blockUnknown                // asleep, nothing more is known
+	blockUnknown                // asleep, for an unknown reason
 	blockStorage                // a file
 	blockNetwork                // an internet socket
 	blockLocal                  // a Unix socket
@@ -186,7 +186,7 @@ func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *p
 				b = s.ofAny(fs, pid, descriptors(fs, pid, sc))
 			}
 			if fs.Proc != proc.Live.Proc && b != blockSleep {
-				b = blockPipe // the list stands in the memory of the process
+				b = blockPipe // the list is in the memory of the process
 			}
 		case kind == callSelect:
 			b = blockPipe

@@ -41,7 +41,7 @@ func (l *timeline) flat() bool {
 		if b.training == 0 || b.dt <= 0 || b.v[mDiskRead] <= 0 || b.v[mDiskTime] <= 0 {
 			continue
 		}
-		queue := b.v[mDiskTime] / b.dt // requests at once, by Little's law
+		queue := b.v[mDiskTime] / b.dt // concurrent requests, by Little's law
 		x, y := math.Log(queue), math.Log(b.v[mDiskRead]/b.dt)
 		if n == 0 || queue < least {
 			least = queue
@@ -50,7 +50,7 @@ func (l *timeline) flat() bool {
 		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
 	if n < flatBins || least < 1 || most < flatSpread*least {
-		return false // mostly one at a time, or always as many: nothing can be told
+		return false // mostly one at a time, or a constant number: inconclusive
 	}
 	return n*sxy-sx*sy < flatSlope*(n*sxx-sx*sx)
 }

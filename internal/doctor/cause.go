@@ -4,13 +4,13 @@ package doctor
 type cause uint8
 
 const (
-	causeIdle    cause = iota // no work, or nobody takes the result
+	causeIdle    cause = iota // no work, or the result is not taken
 	causeCPU                  // runs, or waits for a core
 	causeStorage              // waits for a file
 	causeNetwork              // waits for a socket
 	causeMemory               // waits for memory
 	causeHandoff              // runs for the hand-off: collate, pickle, copy, pin
-	causeLatency              // sleeps or waits for a lock in the dataset's own code: something answers late
+	causeLatency              // sleeps or waits for a lock in the dataset's own code: a late answer
 	causeOther                // sleeps for no known reason
 	// The trainer's own:
 	causeStep // the training step

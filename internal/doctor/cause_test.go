@@ -9,7 +9,7 @@ func TestLateAnswers(t *testing.T) {
 		name    string
 		m       moment
 		worker  cause
-		trainer cause // of the same look at a trainer that loads its own data
+		trainer cause // for the same sample of a trainer that loads its own data
 	}{
 		{"a sleep in __getitem__", moment{state: 'S', block: blockSleep, view: in(partFetch, dutyWorker)}, causeLatency, causeLatency},
 		{"a mutex in __getitem__", moment{state: 'S', block: blockLock, view: in(partFetch, dutyWorker)}, causeLatency, causeLatency},

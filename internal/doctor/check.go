@@ -22,10 +22,10 @@ type check interface {
 type about struct {
 	name    string  // of the check, in one word
 	verdict Verdict // "" for a check that only gives advice
-	cause   cause   // what threads spend time on for it; causeIdle where it is no resource of the data path
+	cause   cause   // the use of time by threads; causeIdle if it is not a resource of the data path
 	short   string  // the verdict in words: "CPU-bound"
-	removed string  // what is removed, behind "without": "computing examples"
-	doing   string  // what a worker is at: "computing"
+	removed string  // the removed limit, after "without": "computing examples"
+	doing   string  // the work of a worker: "computing"
 }
 
 // checks is the table. The order is that of reports.
@@ -87,7 +87,7 @@ func (v Verdict) Words() string {
 // findings is the input and output of the checks.
 type findings struct {
 	c   *collector
-	r   *Report // what is decided so far
+	r   *Report // the decisions so far
 	s   *shares
 	sum *bin
 

@@ -83,14 +83,14 @@ type collector struct {
 	line timeline
 	bin  bin
 
-	trainingState // what the trainers do: trainer.go
+	trainingState // the state of the trainers: trainer.go
 	memberState   // the job's processes: members.go
 	machineState  // the machine: machine.go
 	dataState     // the data and the code: data.go
-	partnerState  // who waits for whom: partners.go
+	partnerState  // which process waits for which: partners.go
 	nativeState   // in which libraries the data path runs: native.go
 
-	denied     bool // the kernel keeps from this user what the job waits for
+	denied     bool // the kernel hides from this user what the job waits for
 	start      time.Time
 	wall       time.Time
 	lastSlow   time.Time
@@ -192,7 +192,7 @@ func newCollector(opt Options) (*collector, error) {
 	}
 	c.start, c.wall = time.Now(), time.Now()
 	c.cpuAtStart = proc.OwnCPU()
-	if c.pace.cpu = proc.ThreadCPU; opt.Alone && opt.Live == nil { // drawing is no watching
+	if c.pace.cpu = proc.ThreadCPU; opt.Alone && opt.Live == nil { // drawing does not count as observing
 		c.pace.cpu = proc.OwnCPU
 	}
 	if !c.tree.update(c.start) {
@@ -232,7 +232,7 @@ func (c *collector) close() {
 
 // run samples until the end.
 func (c *collector) run(ctx context.Context) {
-	runtime.LockOSThread() // reading /proc on one thread wakes no others
+	runtime.LockOSThread() // reading /proc on one thread wakes no other threads
 	defer runtime.UnlockOSThread()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -19,7 +19,7 @@ type dataState struct {
 	wheres     map[siteKey]int     // functions in which threads ran or slept
 	locks      map[string]int      // samples that waited for a lock, by its file
 	sources    map[string][]string // lines of the job's source files
-	loops      map[place]inLoop    // what is known of lines that were seen on a trainer's stack
+	loops      map[place]inLoop    // results for lines that were seen on a trainer's stack
 }
 
 // noteFile remembers which files are waited for, for the evidence.

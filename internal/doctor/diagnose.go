@@ -93,7 +93,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	// How well the shares are known: the error of a share of n samples.
 	sharp := s.samples / (s.samples + 20)
 	if c.framesOK == 0 && !s.exact {
-		sharp *= 0.7 // nothing from inside the job
+		sharp *= 0.7 // no data from inside the job
 	}
 	switch {
 	case s.samples == 0 && tooShort(r, s):

@@ -21,9 +21,9 @@ const (
 
 // elsewhere has the samples of threads that train instead of the main thread.
 type elsewhere struct {
-	steps, sure int // looks that found one at a step, while the main thread waited
-	works       int // looks that found the main thread at work itself
-	thread      int // the thread that has the training loop; 0 where that is the main one
+	steps, sure int // samples with a thread in a step while the main thread waited
+	works       int // samples with the main thread at work itself
+	thread      int // the thread with the training loop; 0 if it is the main thread
 }
 
 // fewSteps is the number of samples in which a thread must have been in a step.

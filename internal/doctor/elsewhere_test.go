@@ -42,7 +42,7 @@ func TestStepsInAnotherThread(t *testing.T) {
 	own := stack("/home/u/train.py", "train_step", "/home/u/train.py", "train", lib+"/threading.py", "run")
 	for _, c := range []struct {
 		name        string
-		main, waits []pystack.Frame // of the main thread: mostly, and in each fourth look
+		main, waits []pystack.Frame // of the main thread: mostly, and in each fourth sample
 		other, rest []pystack.Frame // of the other one
 		trains      bool            // there
 		share       float64         // of the time, at most, in which it waits

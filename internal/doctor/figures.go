@@ -14,7 +14,7 @@ import (
 func (c *collector) members(now time.Time, dt float64, put func(metric, float64), since func(a, b uint64) float64) {
 	var rss, procs, workers float64
 	budget := 512                       // threads read in this second
-	every := 1 + len(c.tree.members)/64 // what adds up is read in turns where there are many
+	every := 1 + len(c.tree.members)/64 // cumulative figures are read in turns if there are many processes
 	longest := 0.0
 	for _, p := range c.tree.members {
 		procs++

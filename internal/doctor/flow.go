@@ -14,8 +14,8 @@ import (
 type flowUse uint8
 
 const (
-	useNone     flowUse = iota // nothing: it belongs to the step before
-	useProduces                // makes what later statements use
+	useNone     flowUse = iota // unrelated: it belongs to the previous step
+	useProduces                // produces the input of later statements
 	usePrepares                // changes the batch
 )
 
@@ -120,7 +120,7 @@ func carries(file string, loop int, text func(place) string) int {
 	for _, n := range got {
 		of[n] = true
 	}
-	given := map[string]bool{} // names bound since the batch came
+	given := map[string]bool{} // names bound since the batch arrived
 	from := maps.Clone(of)     // those that the loop itself binds
 	first := 0
 	var all []statement

@@ -10,7 +10,7 @@ import (
 type part uint8
 
 const (
-	partUnknown   part = iota // no frames, or none that says
+	partUnknown   part = iota // no frames, or no telling frame
 	partStep                  // outside of any loader
 	partImport                // importing modules
 	partWait                  // waiting for a batch or for work in a queue
@@ -45,7 +45,7 @@ const (
 	dutyUnknown duty = iota
 	dutyTrainer      // in a loader's next, called by the training loop
 	dutyWorker       // makes batches in a process or thread of its own
-	dutyFeeder       // sends what a worker made
+	dutyFeeder       // sends a worker's batches
 	dutyPin          // pins batches
 )
 
@@ -55,17 +55,17 @@ type view struct {
 	duty       duty
 	loader     string // kind, as in Loader.Kind; "" when none was seen
 	where      string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
-	user       bool   // where is a function of the user's own
+	user       bool   // where is a function of the user
 	known      bool   // there were frames
-	leaf       place  // where the innermost frame is
-	asks       loopAt // where the training loop asks for a batch, while it does
-	loop       loopAt // outside of any loader: the training loop, as far as it is known
-	body       int    // the line that it is at; 0 where it is not on the stack
-	collective string // outside of any loader: where it exchanges something with other ranks
+	leaf       place  // the innermost frame
+	asks       loopAt // the place of the training loop that requests a batch, during a request
+	loop       loopAt // outside any loader: the training loop, if known
+	body       int    // its current line; 0 if it is not on the stack
+	collective string // outside any loader: the function that exchanges data with other ranks
 	saves      bool   // of steps: a checkpoint or the like is being written
 	learns     bool   // of steps: a model learns, and is not only used
 	steps      bool   // outside of any loader: a model, an optimizer or the like is on the stack
-	rests      bool   // outside of any loader: it waits for what other threads do
+	rests      bool   // outside any loader: it waits for the work of other threads
 	aside      aside  // in a thread of a pool: whether that trains
 	ownCollate bool   // in a collate function of the user's own
 	byLine     bool   // of that: the line that runs tells whether it makes the batch or computes examples
@@ -271,7 +271,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		return out
 	}
 	out.known = true
-	fetchAt := -1 // the frame of torch's fetcher, below which the dataset's code lies
+	fetchAt := -1 // the frame of torch's fetcher; the dataset's code is below it
 	word := partUnknown
 	library := dutyUnknown
 	loaderAt := -1
@@ -419,7 +419,7 @@ func collatePart(frames []pystack.Frame) (p part, own bool) {
 	case puts:
 		return partCollate, false
 	case installed(frames[0].File):
-		return partTransform, false // a library that knows nothing of batches
+		return partTransform, false // a library without knowledge of batches
 	}
 	return partCollate, true
 }

@@ -60,7 +60,7 @@ func FuzzTrees(f *testing.F) {
 		if r.Verdict == "" || r.Line == "" || !(r.Confidence >= 0 && r.Confidence <= 1) || !(r.Waiting >= 0 && r.Waiting <= 1) {
 			t.Errorf("%+v", r)
 		}
-		if _, err := json.Marshal(r); err != nil { // which takes no infinity and nothing that is no number
+		if _, err := json.Marshal(r); err != nil { // fails for infinity and NaN
 			t.Error(err)
 		}
 	})

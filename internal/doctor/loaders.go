@@ -20,7 +20,7 @@ const maxNotes = 1 << 20
 type loaderNote struct {
 	Dataset string `json:"dataset"` // its class
 	Workers int    `json:"num_workers"`
-	Batches int    `json:"batches"` // of an epoch; 0 where it is not known
+	Batches int    `json:"batches"` // per epoch; 0 if unknown
 	Epochs  int    `json:"epochs"`  // that were begun
 	// Taken reports that the engine or Stoker's own workers make its batches already.
 	Taken bool `json:"taken"`
@@ -37,7 +37,7 @@ type loaderNote struct {
 type noteState struct {
 	files map[int]*os.File
 	tried map[int]time.Time
-	main  *loaderNote // the loader that gives most batches; nil where none is known
+	main  *loaderNote // the loader with most batches; nil if unknown
 }
 
 // read takes the present notes of the trainers.

@@ -85,7 +85,7 @@ def plain():
 		{"no frames", nil, ""},
 	} {
 		w := &collector{}
-		for range 2 { // the second time as it is remembered
+		for range 2 { // the second time from the cache
 			if got := w.trainsAt(c.frames); got.fn != c.want || got.line != 0 {
 				t.Errorf("%s: %q, line %d, want %q", c.name, got.fn, got.line, c.want)
 			}

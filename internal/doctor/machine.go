@@ -40,7 +40,7 @@ type systemState struct {
 	mountsAt time.Time
 
 	cores   float64 // that the job may use
-	limited string  // what limits them: "affinity", "quota" or ""
+	limited string  // their limit: "affinity", "quota" or ""
 	bytes   uint64  // memory that it may use
 	host    Host
 	known   struct{ cpu, net, vm bool }
@@ -187,7 +187,7 @@ func (c *collector) slow(now time.Time, dt float64) {
 	s, v, known := &c.sys, &c.bin.v, &c.line.known
 	put := func(m metric, x float64) {
 		if x < 0 || math.IsNaN(x) {
-			x = 0 // a counter that began anew
+			x = 0 // a restarted counter
 		}
 		v[m] += x
 		known[m] = true

@@ -13,12 +13,12 @@ import (
 type memberState struct {
 	tree        *tree
 	view        *viewer
-	open        func(pid int) (stacks, error) // nil where frames are left alone
+	open        func(pid int) (stacks, error) // nil if frames are not read
 	socks       sockets
-	hot         int // threads looked at in the last tick
+	hot         int // threads sampled in the last tick
 	framesOK    int
 	workersEver int
-	atOnce      map[int]int // looks that found so many workers
+	atOnce      map[int]int // the number of samples with so many workers
 	notes       noteState
 	pinned      bool
 	treeAt      time.Time
@@ -27,8 +27,8 @@ type memberState struct {
 	engine      engineTotals
 	sawPython   bool
 	otherPython string   // why frames of a Python that is not CPython cannot be read
-	turn        int      // which workers are looked at next, where there are many
-	weight      float64  // of each look at one
+	turn        int      // the next workers to sample, if there are many
+	weight      float64  // of each sample of one
 	command     []string // of the root
 	// laneLoaders counts samples of workers by the loader that their frames show.
 	laneLoaders map[string]int
@@ -270,7 +270,7 @@ func (c *collector) sampleWorker(p *process) {
 	}
 	if p.partner {
 		m.view = m.view.asFeeder()
-		c.meet(p) // what it waits for itself makes them too
+		c.meet(p) // its partners also make batches
 	}
 	p.sampled = true
 	p.cause, p.block = workerCause(m), m.block

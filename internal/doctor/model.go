@@ -5,33 +5,33 @@ import "math"
 // shares is the input of the model, condensed from a timeline. Times are in units of the trainer's time: 1 is all of
 // it.
 type shares struct {
-	samples float64 // looks at trainers
+	samples float64 // samples of trainers
 	ticks   float64
 
 	step    float64            // in the training step
 	ran     float64            // of step, on a core or waiting for one
 	wait    float64            // waiting for a batch that others make
 	serial  [numCauses]float64 // loading on the trainer's own thread, by cause
-	ready   float64            // of the serial hand-off, what comes after the batch has arrived
-	restart float64            // of wait and serial, for workers that were started anew
-	device  float64            // how busy the busiest disk is, where the job reads from disks
-	peak    float64            // how many times the mean the device gave in its best second; 0 where the job reads from none
+	ready   float64            // the part of the serial hand-off after the batch has arrived
+	restart float64            // the part of wait and serial for restarted workers
+	device  float64            // utilization of the busiest disk, if the job reads from disks
+	peak    float64            // the device's best second relative to the mean; 0 if the job reads from none
 	other   float64            // asleep in the loader for no known reason
-	beside  float64            // of the step, what other threads than the trainer's compute, at least
+	beside  float64            // the part of the step that other threads than the trainer's compute, at least
 	delay   float64            // of the time that the trainer could run, the part it waited for a core
 	lanes   float64            // workers at a time
-	use     [numCauses]float64 // what a worker does, by cause; with idle they add up to 1
+	use     [numCauses]float64 // the time of a worker by cause; with idle they add up to 1
 	busy    float64            // sum of use without idle
-	stalled [numCauses]float64 // what made the trainer wait, while it did; adds up to 1
+	stalled [numCauses]float64 // the causes of the trainer's waits; adds up to 1
 	stalls  float64            // samples of that
 	lag     float64            // of the time that workers could run, the part they waited for a core
-	engine  *engineShares      // Stoker's engine, where the job uses it
+	engine  *engineShares      // Stoker's engine, if the job uses it
 	tree    float64            // cores that the job used
 	cores   float64            // cores that it may use
 	outside float64            // cores that other programs used
 	limited float64            // share of the time stopped by the quota, per core of the quota
-	memory  float64            // share of the time in which something stood still for want of memory
-	reclaim float64            // of tree, the cores on which the kernel brings pages in again and pushes others out
+	memory  float64            // share of the time in which tasks were blocked by a lack of memory
+	reclaim float64            // the part of tree in which the kernel brings in and evicts pages
 	exact   bool               // wait comes from the step log
 	slow    *slowRank          // the rank whose figures these are; nil for those of all
 	threads bool               // the lanes are threads of the trainer
@@ -322,7 +322,7 @@ func (s *shares) engineProduction(without Verdict) float64 {
 func (s *shares) uneven() float64 {
 	switch {
 	case s.unseen() && s.loadsItself():
-		return s.wait // nobody makes anything meanwhile
+		return s.wait // no other thread makes anything meanwhile
 	case s.engine != nil || s.unseen():
 		return 0
 	}

@@ -75,7 +75,7 @@ func common(chain []loopAt, frames []pystack.Frame) []loopAt {
 // inLoop describes the loops around a line.
 type inLoop struct {
 	trains bool // one of them trains, by its source
-	steps  bool // and the line is where its step begins
+	steps  bool // and the line begins its step
 }
 
 // maxLoops bounds how many lines are remembered.
@@ -256,11 +256,11 @@ type ownKey struct {
 // ownStat counts samples of one place.
 type ownStat struct {
 	all, step float64 // step: those that were a training step without doubt
-	ran       float64 // the others that ran
-	faults    float64 // beside all: those that waited for a page of a mapped file
-	slept     float64 // of step, those that only slept: a timer may be the step's or what makes the batch
+	ran       float64 // other running samples
+	faults    float64 // in addition to all: samples that waited for a page of a mapped file
+	slept     float64 // the part of step that only slept: a timer may belong to the step or to the batch
 	waited    float64 // those that waited for other threads or processes
-	side      counts  // what the other threads of the process were at meanwhile
+	side      counts  // the activity of the other threads of the process meanwhile
 }
 
 type ownCounts map[ownKey]ownStat

@@ -9,7 +9,7 @@ import (
 var testLoop = loopAt{place{"train.py", 10}, "main"}
 
 func ownSamples(rows ...[4]float64) (out ownCounts) {
-	for _, r := range rows { // line of the loop, samples, steps among them, others that ran
+	for _, r := range rows { // line of the loop, samples, steps among them, other running samples
 		out.put(ownKey{testLoop, int(r[0]), place{"leaf.py", int(r[0])}}, ownStat{all: r[1], step: r[2], ran: r[3]})
 	}
 	return out

@@ -25,7 +25,7 @@ type pace struct {
 	cpu   func() time.Duration // of the watching: of this process, or of its thread
 	begun time.Duration        // that at the start
 	tick  time.Duration        // CPU time of a tick, a running mean
-	slow  time.Duration        // of what is read every second
+	slow  time.Duration        // of the slow readings
 }
 
 // begin sets the start of the observation. It runs on the observing thread.

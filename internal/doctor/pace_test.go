@@ -19,9 +19,9 @@ func TestVerdictInTime(t *testing.T) {
 		name  string
 		opt   Options
 		batch float64       // seconds until the loop is in its first step; 0: never
-		cost  time.Duration // that a look takes
+		cost  time.Duration // of a sample
 		spent time.Duration // CPU time of each
-		late  float64       // seconds from the start that are allowed beside those
+		late  float64       // additional seconds from the start that are allowed
 	}{
 		{"attached", attached, 0.1, 0, look, 0},
 		{"attached to one that is slow to begin", attached, 4, 0, look, 0},
@@ -90,8 +90,8 @@ func TestVerdictInTime(t *testing.T) {
 func TestWatchingKeepsItsBudget(t *testing.T) {
 	for _, c := range []struct {
 		name              string
-		begin, look, slow time.Duration // CPU time: of the first look, of each, of what is read every second
-		least             int           // looks
+		begin, look, slow time.Duration // CPU time: of the first sample, of each sample, of the slow readings
+		least             int           // samples
 	}{
 		{"a cheap job", time.Millisecond, 50 * time.Microsecond, time.Millisecond, 250},
 		{"a common one", 10 * time.Millisecond, 200 * time.Microsecond, 4 * time.Millisecond, 100},

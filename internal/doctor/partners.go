@@ -35,18 +35,18 @@ const (
 type partnerState struct {
 	holders  map[uint64][]holder // by the inode of a pipe or a socket
 	heldAt   time.Time
-	heldOf   int               // how many members had come and gone then
-	heldNext time.Duration     // how long to wait before asking again for what nobody held
+	heldOf   int               // the number of members that had started and exited then
+	heldNext time.Duration     // the pause before the next search for an object without a holder
 	peers    map[uint64]uint64 // Unix sockets by the inode of the other end
 	tcp      map[uint64]uint64 // connections within the machine by that of the other end
 	tcpAt    time.Time
 	// The job is in this program's network namespace.
 	network, networkAsked bool
-	sharers               map[memoryAt][]int // members that map the file in which a lock lies
+	sharers               map[memoryAt][]int // members that map the file with a lock
 	sharedAt              time.Time
-	sharedOf              int            // how many members had come and gone then
-	outside               map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
-	outsider              string         // who holds the most frequent of them
+	sharedOf              int            // the number of members that had started and exited then
+	outside               map[uint64]int // samples of waits for objects without a holder in the job, by inode
+	outsider              string         // the holder of the most frequent one
 	asked                 map[uint64]bool
 }
 
@@ -256,7 +256,7 @@ func (c *collector) otherEnd(pid int, e end) uint64 {
 			}
 		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPROTONOSUPPORT) {
-			return 0 // it listens, or is no connection of this kind, or is gone: no list has more
+			return 0 // it listens, or has another type, or is closed: no list has more
 		}
 	}
 	// The kernel walks through all places for connections, which takes milliseconds.

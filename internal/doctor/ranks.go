@@ -32,7 +32,7 @@ func collectiveOf(frames []pystack.Frame) string {
 // slowRank is the rank that the others wait for.
 type slowRank struct {
 	pid     int
-	others  float64 // share of their time that the others wait for it
+	others  float64 // share of their time in which the others wait for it
 	loading float64 // share of its time that it loads or waits for data
 }
 

@@ -31,10 +31,10 @@ const (
 	Network     Verdict = "network"     // reads from sockets: object stores, remote services
 	Memory      Verdict = "memory"      // swap, reclaim, limits of the control group
 	Handoff     Verdict = "handoff"     // collate, pickling, pinning, full queues
-	Latency     Verdict = "latency"     // timers, locks, commands: something outside answers late
+	Latency     Verdict = "latency"     // timers, locks, commands: late external answers
 	Accelerator Verdict = "accelerator" // the training step itself
-	Healthy     Verdict = "healthy"     // nothing worth acting on
-	Unknown     Verdict = "unknown"     // the trainer waits, and nothing seen explains it; or too little was seen
+	Healthy     Verdict = "healthy"     // no gain worth acting on
+	Unknown     Verdict = "unknown"     // the trainer waits for an unknown reason, or too little was observed
 )
 
 // A Report is the doctor's result on a job, and the JSON that `stoker doctor --json` prints and --save keeps.
@@ -44,7 +44,7 @@ type Report struct {
 	Start   time.Time `json:"start"`             // wall clock at the first sample
 	Seconds float64   `json:"seconds"`           // time watched
 	PID     int       `json:"pid"`               // root of the process tree
-	Command []string  `json:"command,omitempty"` // its command line, where readable
+	Command []string  `json:"command,omitempty"` // its command line, if readable
 	Host    Host      `json:"host"`              // the machine
 
 	Verdict    Verdict `json:"verdict"`
@@ -61,7 +61,7 @@ type Report struct {
 	Gains map[Verdict]float64 `json:"gains"`
 	// Line is the verdict as one sentence.
 	Line     string   `json:"line"`
-	Evidence []string `json:"evidence"` // the figures behind it, most telling first
+	Evidence []string `json:"evidence"` // the figures that support it, most telling first
 	Advice   []Advice `json:"advice"`   // what to do, most gain first; at most three
 	Loader   Loader   `json:"loader"`
 	Events   []Event  `json:"events"` // in order of their start
@@ -93,7 +93,7 @@ type Advice struct {
 	Title   string  `json:"title"`             // an imperative: "use 4 workers instead of 1"
 	Why     string  `json:"why"`               // the figures of this job that speak for it
 	Command string  `json:"command,omitempty"` // what to type, or the line of code to change
-	Gain    float64 `json:"gain,omitempty"`    // expected factor; 0 where no model says
+	Gain    float64 `json:"gain,omitempty"`    // expected factor; 0 if there is no estimate
 	// Options are the options of a torch DataLoader that Command sets, nil for other commands.
 	Options map[string]any `json:"options,omitempty"`
 	// Prefix has the words that Command puts before the job's own, nil for other commands.
@@ -117,10 +117,10 @@ type Verified struct {
 	Title     string         `json:"title,omitempty"`
 	Options   map[string]any `json:"options,omitempty"`   // that the job's DataLoaders had
 	Predicted float64        `json:"predicted,omitempty"` // the advice's gain
-	Measured  float64        `json:"measured,omitempty"`  // how many times as fast it was; 0 where that is not known
+	Measured  float64        `json:"measured,omitempty"`  // the measured speed-up; 0 if unknown
 	Before    float64        `json:"before,omitempty"`    // steps per second
 	After     float64        `json:"after,omitempty"`
-	Why       string         `json:"why,omitempty"` // why nothing was measured
+	Why       string         `json:"why,omitempty"` // why there is no measurement
 }
 
 // Loader is the recognised data loader.
@@ -128,11 +128,11 @@ type Loader struct {
 	// Kind is "torch", "stoker", "webdataset", "grain", "tf.data", "dali",
 	// "ffcv", "mosaic", "litdata", "spdl", "datasets", "ray" or "unknown".
 	Kind       string `json:"kind"`
-	Workers    int    `json:"workers"`    // worker processes or threads: what the loader says, else how many were alive most often
-	Restarted  bool   `json:"restarted"`  // workers ended and new ones came (no persistent workers)
+	Workers    int    `json:"workers"`    // worker processes or threads: the loader's number, otherwise the most frequent number of live ones
+	Restarted  bool   `json:"restarted"`  // workers exited and new ones started (no persistent workers)
 	PinMemory  bool   `json:"pin_memory"` // a thread pins batches
 	Trainers   int    `json:"trainers"`   // processes that run training steps (ranks)
-	Recognised string `json:"recognised"` // by what: "frames", "threads", "processes", "step log", "none"
+	Recognised string `json:"recognised"` // the evidence: "frames", "threads", "processes", "step log", "none"
 }
 
 // Level is the severity of an event, with the names of Glances.
@@ -148,7 +148,7 @@ const (
 // Event is a time during which a figure was beyond a threshold.
 type Event struct {
 	Start     float64 `json:"start"` // seconds since the report's start
-	End       float64 `json:"end"`   // the report's end where it still went on
+	End       float64 `json:"end"`   // the report's end if the event was still in progress
 	Level     Level   `json:"level"` // the worst that it reached
 	Name      string  `json:"name"`  // "CPU_USER", "IOWAIT", "MEM", "GPU0_IDLE", ...
 	Value     float64 `json:"value"` // the worst value
@@ -218,8 +218,8 @@ type Steps struct {
 	// Source is "step log" if the job uses Stoker's client or stoker.step(), "frames" if waits were counted from
 	// samples, and "none".
 	Source     string  `json:"source"`
-	Count      int     `json:"count"`           // steps seen; 0 where not known
-	PerSecond  float64 `json:"per_second"`      // 0 where not known
+	Count      int     `json:"count"`           // steps seen; 0 if unknown
+	PerSecond  float64 `json:"per_second"`      // 0 if unknown
 	Mean       float64 `json:"mean"`            // seconds per step, waiting included
 	P50        float64 `json:"p50"`             // seconds
 	P99        float64 `json:"p99"`             // seconds
@@ -227,7 +227,7 @@ type Steps struct {
 	WaitP99    float64 `json:"wait_p99"`        // seconds
 	Waited     float64 `json:"waited"`          // share of the steps that waited more than 1 ms and 1% of the step
 	Stragglers int     `json:"stragglers"`      // steps longer than twice the median
-	Rows       float64 `json:"rows_per_second"` // rows received; 0 where not known
+	Rows       float64 `json:"rows_per_second"` // rows received; 0 if unknown
 }
 
 // maxReport bounds the size of a report that is read back, 64 MiB.

@@ -122,7 +122,7 @@ func (j *Job) Interrupt() { _ = j.cmd.Process.Signal(os.Interrupt) }
 func (j *Job) End(grace time.Duration) bool {
 	select {
 	case <-j.done:
-		_ = unix.Kill(-j.PID(), unix.SIGKILL) // what it has left behind
+		_ = unix.Kill(-j.PID(), unix.SIGKILL) // remaining processes of its group
 		return false
 	default:
 	}

@@ -9,7 +9,7 @@ import (
 func (c *collector) settle(l timeline) timeline {
 	all := ownCounts{}
 	for i := range l.bins {
-		for k, x := range l.bins[i].own { // each of them, so that what is found of a place is found again
+		for k, x := range l.bins[i].own { // each of them, so that results for a position are reused
 			all[k] = all[k].plus(x)
 		}
 	}
@@ -27,7 +27,7 @@ func (c *collector) settle(l timeline) timeline {
 	for k := range made {
 		c.made[ownKey{loop: k.loop, body: k.body}] = true
 	}
-	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without what its imports compute
+	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without the computation of its imports
 	// While the accelerator computes it would be waited for without copies to it as well.
 	var copying map[ownKey]bool
 	var share float64

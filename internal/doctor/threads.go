@@ -9,8 +9,8 @@ type feeding uint8
 
 const (
 	notFeeding  feeding = iota
-	maySleep            // was only ever seen asleep in its own code, as what reports now and then also is
-	surelyFeeds         // worked, read, or had something to put into a queue
+	maySleep            // only ever seen asleep in its own code, like a thread that reports from time to time
+	surelyFeeds         // worked, read, or put values into a queue
 )
 
 // maxLaneThreads limits the number of a trainer's threads that are sampled in a tick.
@@ -35,7 +35,7 @@ func (c *collector) sampleThreads(p *process) bool {
 		}
 		if v.part == partStep || v.part == partUnknown {
 			if !v.user && v.duty == dutyUnknown {
-				continue // of a library that does something of its own
+				continue // belongs to a library with other work
 			}
 		}
 		if v.steps {

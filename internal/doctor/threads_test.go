@@ -51,7 +51,7 @@ func TestThreadsThatFeed(t *testing.T) {
 // cause, with advice. Threads that compute without the lock do not get that advice.
 func TestThreadsAtTheInterpretersLock(t *testing.T) {
 	for _, c := range []struct {
-		waits   float64 // looks at threads that wait for the lock, of 400
+		waits   float64 // samples of threads that wait for the lock, of 400
 		outside float64 // cores that other programs use
 		named   bool
 	}{{300, 0, true}, {300, 3.5, true}, {20, 0, false}} {
@@ -95,11 +95,11 @@ func TestTimeOfChildren(t *testing.T) {
 		c.childrenTime(put)
 	}
 	look(100, 0, 0)
-	look(150, 0, 0.5) // what the threads have shown already
+	look(150, 0, 0.5) // already counted by the threads' samples
 	if got != 0 {
 		t.Errorf("%.2f s twice", got)
 	}
-	look(200, 300, 0.5) // three seconds of children that nobody has seen
+	look(200, 300, 0.5) // three seconds of children that were never sampled
 	if got < 2.9 || got > 3.1 {
 		t.Errorf("%.2f s of children, want 3", got)
 	}

@@ -230,7 +230,7 @@ func (c *collector) fedBy(p *process, m moment) bool {
 	case waitsForOthers(m.block):
 		return c.meet(p)
 	case m.block == blockNetwork:
-		c.partners(p, p.threads[p.loopThread()]) // only to know who they are
+		c.partners(p, p.threads[p.loopThread()]) // only to find them
 	}
 	return false
 }

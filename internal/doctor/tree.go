@@ -47,7 +47,7 @@ type process struct {
 	count   int // threads when they were listed
 	listed  time.Time
 
-	python    stacks // nil where frames cannot be read
+	python    stacks // nil if frames cannot be read
 	pythonTry int    // attempts in a row that failed
 	nextTry   time.Time
 	framesWhy string // for the report: why its frames cannot be read; "" while they can, or may soon
@@ -55,11 +55,11 @@ type process struct {
 	frames    map[int]view // by thread, of the current tick
 
 	trainer *trainerState // nil unless it shows that it trains
-	sampled bool          // its main thread was looked at in the current tick
-	cause   cause         // what the process is at in the current tick
-	block   blocker       // what its main thread waits for
+	sampled bool          // its main thread was sampled in the current tick
+	cause   cause         // the cause for the process in the current tick
+	block   blocker       // the object that its main thread waits for
 	stalled bool          // its main thread waits for a batch
-	mayWait ownKey        // it waits for others outside of any loader: for a batch or in the step
+	mayWait ownKey        // where it waits for others outside any loader: for a batch or in the step
 
 	io       proc.IO
 	ioKnown  bool
@@ -69,10 +69,10 @@ type process struct {
 	stat     proc.Stat
 
 	partner bool // a trainer was seen to wait for it again and again
-	awaited int  // looks at that
+	awaited int  // such samples
 	turns   int  // times that it went on after it was seen waiting for another process
-	fedLast bool // it did so in the last look
-	ranOwn  int  // looks that found it computing in code of the user's own
+	fedLast bool // it did so in the last sample
+	ranOwn  int  // samples with computation in the user's own code
 	// Looks that found it there waiting for a device or a timer.
 	sleptOwn int
 	// Looks that found it there waiting for other threads, in no function that is known to wait.
@@ -84,8 +84,8 @@ type process struct {
 	framework, frameworkAsked bool
 	guess                     counts // of the main thread, before anything shows that it trains
 	guessCPU                  float64
-	stepsSeen                 int  // looks that found it in a training step
-	waitsSeen                 int  // looks that found it waiting for others
+	stepsSeen                 int  // samples in a training step
+	waitsSeen                 int  // samples of waiting for others
 	feeders                   bool // threads of it make its batches
 	workerSeen                bool // has had children that are workers
 	pinSeen                   bool
@@ -95,15 +95,15 @@ type process struct {
 // trainerState is the state of a process that trains.
 type trainerState struct {
 	phase   int  // 0: evidence, the first batch is not there yet; 1: counting
-	asked   bool // it was at something else than a step since its first batch
+	asked   bool // it did other work than a step since its first batch
 	since   time.Time
 	loaders map[string]int // samples by kind of loader
-	fresh   bool           // its workers were started anew, and no batch of theirs has come yet
-	loop    loopAt         // where it asks for batches
+	fresh   bool           // its workers were restarted, and have made no batch yet
+	loop    loopAt         // the place that requests batches
 	// The result of the last sample, for the time until the next one.
 	lastCause cause
 	lastAt    ownKey
-	weak      bool     // nothing but what it has loaded shows that it trains
+	weak      bool     // its loaded libraries are the only evidence that it trains
 	chain     []loopAt // functions that were on the stack whenever it was in no loader
 	// The number of stacks since chain last changed, and of those that lacked part of it.
 	stacks, lacking int
@@ -118,7 +118,7 @@ type thread struct {
 	native, xla int
 	// trained counts samples in which it was in a training step while the main thread waited.
 	trained int
-	call    proc.Syscall // what it waited in when it was last looked at
+	call    proc.Syscall // its system call in the last sample
 	// The result of a wait for several descriptors, and the second of its lookup: mostly the same wait repeats.
 	wait struct {
 		call   proc.Syscall
@@ -195,9 +195,9 @@ type tree struct {
 	ended      int    // members that have ended
 	ticks      uint64 // CPU time of the job, of members that have ended too
 	ticked     bool
-	missed     float64  // seconds of that which no look at a thread has shown
+	missed     float64  // seconds of that which no sample of a thread has shown
 	unread     []string // why the frames of some of those could not be read
-	started    int      // members that appeared after the first look
+	started    int      // members that appeared after the first sample
 	looked     bool
 	most       int  // how many are followed
 	full       bool // there are more
@@ -437,7 +437,7 @@ func rayRole(name, line string) role {
 	case named && strings.Contains(name, "Train"):
 		return roleTrainer
 	case named && (strings.HasPrefix(name, "_") || strings.HasPrefix(name, "Dashboard") || strings.HasPrefix(name, "RuntimeEnv")):
-		return roleIgnored // it looks after the cluster
+		return roleIgnored // it manages the cluster
 	case named:
 		return roleWorker
 	case strings.Contains(line, "/ray/core/src/"), strings.Contains(line, "/site-packages/ray/"):

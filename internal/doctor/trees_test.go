@@ -42,7 +42,7 @@ func unpack(t *testing.T, dir string, a *txtar.Archive, step string) {
 func TestRecordedTrees(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		skipped string // must be among what is skipped
+		skipped string // must be in the skipped lines
 		check   func(t *testing.T, c *collector, b *bin)
 	}{
 		{"cgroup1", "pressure", func(t *testing.T, c *collector, b *bin) {

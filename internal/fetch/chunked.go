@@ -118,7 +118,7 @@ func (r *Chunked) Take(list []*Unit) []*Unit {
 		case stuck || r.lead >= maxLead:
 			return list
 		case admitted >= leadStep:
-			r.f.Wake() // and go on when others had their turn
+			r.f.Wake() // continue when others had their turn
 			return list
 		}
 	}
@@ -143,7 +143,7 @@ func (r *Chunked) admit() (n int, stuck bool) {
 				return n, true
 			}
 		}
-		if h.last.before(at) { // it comes again, in another epoch
+		if h.last.before(at) { // it is needed again in another epoch
 			h.last = r.lastOf(chunk, at)
 		}
 		h.uses.Add(1)
@@ -286,7 +286,7 @@ func (r *Chunked) reserve(h *heldChunk, at Place) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := f.cfg.Memory - f.cfg.Urgent
-	if u.need > most { // its records are read when their turn comes
+	if u.need > most { // its records are read one by one later
 		u.need = 0
 		for i := range u.Extents {
 			u.Extents[i].Size = 0
@@ -361,7 +361,7 @@ func (r *Chunked) make(list []*Unit, stuck bool) []*Unit {
 		}
 		ids, from := g.ids[:n], g.from
 		u := r.of(ids, from)
-		if u.need > 0 && n > 1 { // one at a time finds room
+		if u.need > 0 && n > 1 { // single records fit
 			r.undo(u)
 			for k := range ids {
 				r.units = append(r.units, r.of(ids[k:k+1], from[k:k+1]))

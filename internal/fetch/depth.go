@@ -20,11 +20,11 @@ type depth struct {
 	busy   int // of those, when more could have been out
 	before float64
 	trying int  // what now was before the try, 0 for no try
-	again  bool // the first count of the try gave nothing
+	again  bool // the first count of the try brought no gain
 	mount  bool // the reads are of a mount: a try ends after two slow counts
 	hold   int  // counts to wait before the next try
 
-	pause int     // what hold was after the last try, 0 where that one paid
+	pause int     // hold after the last try, 0 if that one paid
 	held  float64 // the reads are from a mount: a try ends after two slow counts
 	off   int     // counts in a row of another speed than that
 }

@@ -156,7 +156,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDisk(c.records, c.size, 1)
 			rng, link := rand.New(rand.NewPCG(1, 1)), sharedLink(0, rate, 32<<10)
-			var later []time.Time // when what comes later was asked for
+			var later []time.Time // the times at which later reads were requested
 			begun := int64(0)
 			d.read = func(ctx context.Context, object, off int64, n int) error {
 				d.mu.Lock()
@@ -198,7 +198,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 				left--
 			}
 			all := time.Since(start)
-			early := 0 // asked for before what is on its way would come in the time that an answer takes
+			early := 0 // requests before the bytes under way would arrive within a round trip
 			for _, at := range later {
 				if at.Before(start.Add(first - mostWay*time.Second/rate)) {
 					early++

@@ -89,7 +89,7 @@ type Fetcher struct {
 	kick   chan struct{}
 	space  chan struct{}
 
-	work    sync.Cond // of mu: there is something to read, or the depth has grown
+	work    sync.Cond // of mu: there is a read to start, or the depth has grown
 	readers int
 	single  atomic.Bool // the reader waits for each read separately
 	parked  int

@@ -186,7 +186,7 @@ func TestOldestIsWaitedFor(t *testing.T) {
 		defer f.Close()
 		for n := int64(0); n < records; n += 4 {
 			ids := []int64{n, n + 1, n + 2, n + 3}
-			if n%8 == 4 { // what is used again may be smaller than it was
+			if n%8 == 4 { // a reused unit may be smaller than before
 				ids = ids[3:]
 			}
 			u, _ := f.Locate(t.Context(), n, ids, false)

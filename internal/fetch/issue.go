@@ -291,7 +291,7 @@ func (f *Fetcher) reader() {
 			list = append(list, fl)
 		}
 		if f.mayRead() && f.queue.n+f.rush.n > 0 || f.mayLearn() && f.learn.n > 0 {
-			f.wake() // what has landed may have made room for more than one
+			f.wake() // finished reads may have made way for more than one
 		}
 		f.mu.Unlock()
 		for i, fl := range list {

@@ -19,7 +19,7 @@ const patience = 10 * time.Second
 
 func TestClient(t *testing.T) {
 	fake := newFake(t)
-	var slots [fakeSlots][]byte // as long as nobody else has the ring
+	var slots [fakeSlots][]byte // while no other process has the ring
 	for k := range slots {
 		slots[k] = fake.ring.Slot(k)
 	}
@@ -30,7 +30,7 @@ func TestClient(t *testing.T) {
 	if c.Description.Len != fakeSteps || c.Description.SlotBytes != 64 || fake.config != `{"source":"x"}` {
 		t.Errorf("description %+v, configuration %s", c.Description, fake.config)
 	}
-	for range 2 { // what is under way when the stream begins anew is passed over
+	for range 2 { // batches under way are skipped when the stream restarts
 		if err := c.Start(7, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func answer(t testing.TB, fds []int, packets ...[]byte) *Client {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { // what the client sends is read, so that it never waits
+	go func() { // the client's messages are read, so that it never blocks
 		defer close(done)
 		buf := make([]byte, MaxMessage)
 		for {

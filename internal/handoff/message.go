@@ -373,7 +373,7 @@ func First(packet []byte) (message, rest []byte) {
 	}
 	size := le.Uint32(packet[4:])
 	if size < headerSize || uint64(size) > uint64(len(packet)) {
-		return packet, nil // Parse says what is wrong
+		return packet, nil // Parse returns the error
 	}
 	return packet[:size], packet[size:]
 }
@@ -446,7 +446,7 @@ func Parse(b []byte) (Message, error) {
 		return Stats{Request: le.Uint32(body), JSON: copyOf(rest)}, nil
 	case TypeOrder:
 		return parseOrder(body, rest)
-	default: // TypeClose: bodySize knows no others
+	default: // TypeClose: bodySize accepts no other types
 		return Close{}, nil
 	}
 }

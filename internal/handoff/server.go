@@ -104,7 +104,7 @@ func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 	place := func() error { return unix.Link(hidden, path) }
 	if err = place(); errors.Is(err, unix.EEXIST) {
 		err = locked(dir, func() error {
-			for range 3 { // others may still find the place empty
+			for range 3 { // other processes may still find no socket there
 				if err := removeStale(path); err != nil {
 					return err
 				}

@@ -282,7 +282,7 @@ func (w *soundWorker) Make(g *Group) {
 func (w *soundWorker) row(g *Group, k int, o *soundOutput) error {
 	mem := soundMemory{w.t.scratch.sound}
 	mem.Reset()
-	defer w.dec.Forget() // keeps no record's bytes alive
+	defer w.dec.Forget() // so that no record's bytes stay alive
 	rec := &g.Records[k]
 	if err := w.dec.Open(rec.Values[o.field].Bytes); err != nil {
 		return err

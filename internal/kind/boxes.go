@@ -239,7 +239,7 @@ func (m *boxes) groupOf(w *Want) (*boxGroup, error) {
 	}
 	for i := range m.p.Wants {
 		if o := &m.p.Wants[i]; o.Out.Name == w.Out.Follow && o.F.Name == w.F.Boxes {
-			return nil, nil // which come as they are stored
+			return nil, nil // these are used as stored
 		}
 	}
 	return nil, fmt.Errorf("output %q: follow is %q; the rows of field %q belong to %q", w.Out.Name, w.Out.Follow, w.F.Name, w.F.Boxes)

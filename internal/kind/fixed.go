@@ -112,7 +112,7 @@ func (w *fixedWorker) column(c *fixedColumn, g *Group) {
 			}
 		}
 	}
-	clear(w.values) // keeps no record's bytes alive
+	clear(w.values) // so that no record's bytes stay alive
 }
 
 // Close implements Worker.

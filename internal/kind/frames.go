@@ -170,7 +170,7 @@ func (w *framesWorker) Make(g *Group) {
 		w.learn()
 		w.decode()
 		for k := range g.Records {
-			w.clips[k].Forget() // keeps no record's bytes alive
+			w.clips[k].Forget() // so that no record's bytes stay alive
 		}
 	}
 	g.DecodeTime += time.Since(start) - (g.TransformTime - before)

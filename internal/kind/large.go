@@ -57,7 +57,7 @@ func (l *Large) with(t *Tools, w *wish, f func()) error {
 	if w.scratch {
 		n = l.Total()
 	}
-	_ = l.Take(context.Background(), n) // those who have it give it back
+	_ = l.Take(context.Background(), n) // the holders will release it
 	defer l.Give(n, w.heap)
 	if w.decode > t.decodeMemory {
 		t.dec.SetMemory(w.decode)

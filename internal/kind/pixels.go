@@ -39,8 +39,8 @@ type output struct {
 	shared int
 }
 
-// planPixels plans arrays from images. input returns the pixel type for images of one size, or for any size, which is
-// 0.
+// planPixels plans arrays from images. The function input returns the operations' input for images of one size, or of
+// any size if that is 0.
 func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int) (transform.Input, error)) (*pixels, error) {
 	m := &pixels{p: p}
 	for i := range wants {
@@ -165,7 +165,7 @@ type pixelWorker struct {
 	runs     []transform.Run
 	nruns    int
 	now      requests // to decode
-	later    requests // on what now decodes
+	later    requests // based on the images that are decoded now
 	srcs     [][]byte
 	box      []item.Rect // by shared field
 	union    [][]byte    // by shared field

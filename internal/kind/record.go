@@ -226,7 +226,7 @@ func (d *RecordDecoder) whole(v driver.Value, t item.PixelType, raw item.DType, 
 	d.req[0] = decode.Request{Value: v, Pixels: t, Raw: raw, Mask: class, Geom: geom, Store: t.Plain(), Dst: dst}
 	d.images.Run(d.req[:])
 	err := d.req[0].Err
-	d.req[0] = decode.Request{} // keeps no record's bytes alive
+	d.req[0] = decode.Request{} // so that no record's bytes stay alive
 	return err
 }
 

@@ -8,7 +8,7 @@ import (
 // requests are calls of the decoder that are made together.
 type requests struct {
 	reqs []decode.Request
-	of   []rowOutput // what each is for
+	of   []rowOutput // the destination of each request
 }
 
 // rowOutput is the destination of a request.
@@ -28,6 +28,6 @@ func (r *requests) add(req decode.Request, of rowOutput) {
 }
 
 func (r *requests) clear() {
-	clear(r.reqs) // keeps no record's bytes alive
+	clear(r.reqs) // so that no record's bytes stay alive
 	r.reqs, r.of = r.reqs[:0], r.of[:0]
 }

@@ -97,7 +97,7 @@ func align(n int) int { return (n + 63) &^ 63 }
 // kernel lets transforms use the decoder's kernels on pixels in memory.
 type kernel struct {
 	dec *decode.Decoder
-	req [1]decode.Request // here, so that a call allocates nothing
+	req [1]decode.Request // here, so that a call does not allocate
 }
 
 // Resample implements transform.Kernel.

@@ -118,7 +118,7 @@ func (w *valueWorker) Make(g *Group) {
 		}
 		g.Batch.PutRows(c.Array, g.First, w.rows, g.Errs)
 	}
-	clear(w.rows) // keeps no record's bytes alive
+	clear(w.rows) // so that no record's bytes stay alive
 }
 
 // Close implements Worker.

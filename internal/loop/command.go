@@ -163,7 +163,7 @@ func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	case err != nil:
 		return nil, err
 	}
-	if s := cmd.ProcessState; s != nil { // what /proc last said may be half a second old
+	if s := cmd.ProcessState; s != nil { // the last values from /proc may be half a second old
 		if cpu := s.UserTime() + s.SystemTime(); cpu > w.usage.CPU {
 			w.usage.CPU = cpu
 		}
@@ -195,7 +195,7 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 		select {
 		case err := <-done:
 			if !asked.IsZero() {
-				_ = unix.Kill(-w.pid, unix.SIGKILL) // what it left behind
+				_ = unix.Kill(-w.pid, unix.SIGKILL) // remaining processes of its group
 			}
 			return err
 		case <-poll.C:

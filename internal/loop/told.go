@@ -209,7 +209,7 @@ func (l *Log) records() []steplog.Record {
 func (l *Log) stages(steps int) map[string]float64 {
 	records := l.records()
 	sum := steplog.Summarise(records)
-	if l.Lost { // it keeps the last records only
+	if l.Lost { // the log has only the last records
 		steps = 0
 		for _, r := range records {
 			if r.Kind == steplog.Step {

@@ -89,7 +89,7 @@ func (t *Tracing) Trace() *TraceFile {
 	}
 	first := origin
 	for _, s := range t.Spans {
-		if s.From >= first { // what was before the first record is not of this run
+		if s.From >= first { // events before the first record are not from this run
 			event(s.Name, "loading", waitThread, s.From, s.To)
 		}
 	}

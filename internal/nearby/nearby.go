@@ -117,7 +117,7 @@ type Cache struct {
 	src   driver.Source
 	cut   *disk.Cut
 	peers *served // nil without other nodes
-	pages bool    // PagesVariable lets the system's cache hold what is kept
+	pages bool    // PagesVariable allows cached bytes in the system's cache
 	lends atomic.Bool
 }
 

@@ -81,7 +81,7 @@ func (d *data) Chunk(n int) driver.Extent {
 func far(t testing.TB, version byte) (*data, *counttest.Store) {
 	t.Helper()
 	m := storetest.NewMemory(nil)
-	for range version + 1 { // the version of an object says how many were put before
+	for range version + 1 { // the version of an object is the number of earlier puts
 		for n := range objects {
 			m.Put(fmt.Sprintf("o%d", n), bytesOf(n, version))
 		}

@@ -299,7 +299,7 @@ func TestNamespaces(t *testing.T) {
 	inside := [2]string{name + "a", name + "b"}
 	link := [2]string{fmt.Sprintf("sk%da", os.Getpid()), fmt.Sprintf("sk%db", os.Getpid())}
 	address := [2]string{"10.231.78.1", "10.231.78.2"}
-	t.Cleanup(func() { // with a namespace what is in it goes
+	t.Cleanup(func() { // removing a namespace removes its content
 		for _, n := range inside {
 			_ = ip("netns", "del", n)
 		}

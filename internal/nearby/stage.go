@@ -38,7 +38,7 @@ type Staged struct {
 	stage  *cache.Stage // nil when it was whole
 	disk   *disk.Disk
 	bytes  int64
-	more   *store.Entry // what belongs to the copy beside the objects
+	more   *store.Entry // an additional file of the copy
 	from   store.Store
 	say    func(string)
 }
@@ -197,12 +197,12 @@ func (s *Staged) Run(ctx context.Context, end <-chan struct{}, read func(ctx con
 	case <-ctx.Done():
 	}
 	whole := false
-	for range 3 { // what is found to be damaged at the end is copied again
+	for range 3 { // chunks that are damaged at the end are copied again
 		if err = s.copy(ctx, read); err != nil && ctx.Err() == nil || s.stage.Dead() {
 			break
 		}
 		if ctx.Err() != nil && !s.stage.Complete() {
-			return // the next one goes on
+			return // the next job continues
 		}
 		if whole, err = s.stage.Finish(more); whole || err != nil {
 			break

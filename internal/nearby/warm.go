@@ -13,7 +13,7 @@ import (
 // Warmed are the number and size of all chunks and of the cached ones.
 type Warmed struct {
 	Chunks, Bytes   int64 // of all data
-	Kept, KeptBytes int64 // that are kept
+	Kept, KeptBytes int64 // in the cache
 	Now, NowBytes   int64 // of those, that were not before
 }
 

@@ -57,7 +57,7 @@ func (c *Counters) fields() [numCounters]*uint64 {
 		&c.Skipped, &c.Retries, &c.GC,
 		&c.Slots, &c.SlotsFree, &c.SlotsReady, &c.SlotsHeld,
 		&c.DecodeWorkers, &c.ReadWorkers, &c.Memory, &c.BatchSize, &c.Decoded,
-		new(uint64), new(uint64), // room that version 1 has kept
+		new(uint64), new(uint64), // reserved in version 1
 	}
 }
 

@@ -128,7 +128,7 @@ func farAway(s store.Store) (dear bool, where string) {
 func (p *Pipeline) shrink(r *budget.Request) error {
 	w := p.window
 	if p.orderWhy == "" || p.cfg.WorldSize > 1 {
-		return nil // who asked for it is told; ranks may have unequal memory
+		return nil // an explicit window is refused later; ranks may have unequal memory
 	}
 	for n := w.Window(); n > 1; n /= 2 {
 		r.Window = int64(n) * (w.largest + perChunk)

@@ -70,8 +70,8 @@ type badSet struct {
 	first   int64 // epoch that was begun first
 	began   bool
 	always  map[int64]*RecordError
-	once    map[int64]map[int64]*RecordError // by epoch: those that may be good in others
-	skip    map[int64]int64                  // of always: a record behind that may be good
+	once    map[int64]map[int64]*RecordError // by epoch: these may be good in others
+	skip    map[int64]int64                  // from always: the next record that may be good
 	own     map[int64]string                 // reasons of those at their own places in the order
 	failure error
 }
@@ -159,7 +159,7 @@ func (s *badSet) end(id int64) int64 {
 	for next, ok := s.skip[at]; ok; next, ok = s.skip[at] {
 		at = next
 	}
-	for next, ok := s.skip[id]; ok; next, ok = s.skip[id] { // so that the next one finds it at once
+	for next, ok := s.skip[id]; ok; next, ok = s.skip[id] { // so that the next search finds it immediately
 		s.skip[id], id = at, next
 	}
 	return at
@@ -262,7 +262,7 @@ func (p *Pipeline) openBad(ctx context.Context) error {
 type trouble struct {
 	id    int64        // the record that the order has there
 	rec   *RecordError // why it is replaced, nil if it is not yet
-	ahead int64        // how far behind id the record is that takes its place
+	ahead int64        // the distance from id to the record that replaces it
 	// confirmed reports whether the record was read again since the store was found to work.
 	confirmed bool
 }
@@ -339,7 +339,7 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 				return 0, false
 			}
 		} else {
-			if t.ahead >= n { // a run of bad records at the end goes on at the beginning
+			if t.ahead >= n { // a run of bad records at the end continues at the beginning
 				t.ahead = n
 				return 0, false
 			}

@@ -112,7 +112,7 @@ func TestSubstitutesAreTheSame(t *testing.T) {
 					}
 				}
 				from := rng.IntN(len(want))
-				check(from)                // with nothing known
+				check(from)                // without known bad records
 				check(rng.IntN(len(want))) // in the same process
 				check(0)                   // from the beginning
 				p.Close()

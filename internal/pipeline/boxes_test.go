@@ -82,7 +82,7 @@ func TestBoxesFollowTheirImage(t *testing.T) {
 	for name, c := range map[string]struct {
 		outputs []transform.Output
 		format  string
-		all     bool // nothing is dropped
+		all     bool // no row is dropped
 	}{
 		"in the list of the image": {[]transform.Output{
 			{Name: "image", Ops: ops(`{"op":"Resize","size":[20,40]}`, flip, `{"op":"SanitizeBoundingBoxes","min_size":3}`, `{"op":"ConvertBoundingBoxFormat","format":"XYXY"}`)},

@@ -118,7 +118,7 @@ func (p *Pipeline) fingerprint(info *driver.Info) string {
 	}
 	b := p.bucketInfo
 	what := fmt.Sprintln(info.Fingerprint, b.By, b.Largest, b.Records, b.Rows, p.cfg.WorldSize, p.cfg.DropLast)
-	if p.cfg.Uneven == sampler.Drop { // the others have as many batches
+	if p.cfg.Uneven == sampler.Drop { // the other settings have the same number of batches
 		what += string(p.cfg.Uneven)
 	}
 	h := xxh3.HashString128(what).Bytes()

@@ -23,7 +23,7 @@ type onDisk struct {
 	staged  *nearby.Staged // a copy of all of it, in its place
 	ended   chan struct{}  // closed when the first epoch has ended
 	endOnce sync.Once
-	buffers int // 0: nothing is kept
+	buffers int // 0: nothing is cached
 	largest int64
 	mu      sync.Mutex
 	note    string
@@ -71,7 +71,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 		n = 1
 	}
 	if p.cfg.Stage != "" {
-		n = max(n, 2) // one is for what nobody reads
+		n = max(n, 2) // one is for background copies
 	}
 	for before := *r; n > 0; n /= 2 {
 		*r = before
@@ -94,7 +94,7 @@ func (p *Pipeline) worthKeeping(info *driver.Info) bool {
 	for i := range info.Fields {
 		st := info.Fields[i].Stats
 		if st == nil || st.Count == 0 || info.Sequential {
-			return true // nothing says so
+			return true // the sizes are unknown
 		}
 		records += int64(float64(st.Bytes) / float64(st.Count) * float64(info.Len))
 	}

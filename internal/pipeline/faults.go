@@ -125,7 +125,7 @@ func (p *Pipeline) blame(b *batch, row int, id int64, cause error, at time.Time,
 			return ofRecord
 		}
 		return ofRun
-	case p.outage.others(b, row): // what becomes of the row that is tried decides
+	case p.outage.others(b, row): // the result of the retried row decides
 		return ofRun
 	case p.allFail(b, id, at):
 		return ofRun
@@ -175,12 +175,12 @@ func (p *Pipeline) probe(b *batch, id int64) bool {
 		}
 		tried++
 		if tried == 2 {
-			p.fetch.Hold(true) // the first one has failed: the others should not be asked for everything meanwhile
+			p.fetch.Hold(true) // the first record has failed: send no other requests meanwhile
 		}
 		err := p.readable(b, other)
 		switch {
 		case err == nil || store.IsObjectError(err) && !widespread(err):
-			return false // what is wrong with it is not the store's fault
+			return false // its error does not come from the store
 		case !widespread(err) || b.stream.ctx.Err() != nil:
 			return true
 		}

@@ -26,7 +26,7 @@ type Given struct {
 	ids  []int64 // those not dropped
 	from int64   // the position of ids[0]
 	open int64   // the position at which the batch begins that is not whole yet
-	ends []int64 // where the whole batches end that are not dropped
+	ends []int64 // the ends of complete batches that are not dropped
 	step int64   // the number of the first of them
 	more chan struct{}
 }

@@ -68,7 +68,7 @@ func TestOrderOfTheClient(t *testing.T) {
 			if len(given.ends) > 2 {
 				t.Fatalf("%d records and %d batches are still remembered", len(given.ids), len(given.ends))
 			}
-			select { // nothing more comes by itself
+			select { // no further event comes
 			case <-p.wake:
 				if ev, err, ok := p.tryNext(); ok {
 					t.Fatalf("%v, %v behind the last batch", ev, err)

@@ -204,7 +204,7 @@ func damage(t testing.TB, dir, name string, at ...int) {
 func TestInOrderBadRecords(t *testing.T) {
 	const size, files, each = 1000, 2, 30
 	plain, compressed := streams(t, func(int) int { return size }, files, each)
-	last := "x-01.tfrecord" // stored as it is in both
+	last := "x-01.tfrecord" // uncompressed in both
 	for _, dir := range []string{plain, compressed} {
 		damage(t, dir, last, 3*1016+500, 4*1016+500, 29*1016+500)
 	}

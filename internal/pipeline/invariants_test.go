@@ -24,7 +24,7 @@ func TestUseAfterReleaseIsFound(t *testing.T) {
 	if invariants.IsMangled(p.ring.Slot(ev.Slot)[:64]) {
 		t.Error("a batch that is held is destroyed")
 	}
-	p.stopLocked(p.cur) // nobody fills the slot again
+	p.stopLocked(p.cur) // the slot is not filled again
 	p.mu.Unlock()
 	p.Release(ev.Slot)
 	if !invariants.IsMangled(p.ring.Slot(ev.Slot)) {

@@ -14,24 +14,24 @@ import (
 // keeping decides when records are converted for the cache. Undoing their entropy coding takes as long as decoding
 // them, and is half of decoding: the decoder then continues from that point.
 //
-//   - While batches wait for the trainer, it costs nothing that anybody waits for.
-//   - While the trainer waits for batches, it may take as much as leaves them leastRate
-//     of their rate: usually all records of the first epoch. Whoever trains goes through the
-//     data more than once, and from the second epoch on that has paid.
+//   - While batches wait for the trainer, conversion delays no batch.
+//   - While the trainer waits for batches, conversion must leave leastRate of their rate. That usually
+//     allows all records of the first epoch. Trainings read the data more than once, so it pays from
+//     the second epoch on.
 type keeping struct {
 	p    *Pipeline
-	open atomic.Bool // before that, records are read to look at them
+	open atomic.Bool // before that, records are only read to inspect them
 	src  *cachedsource.Source
 
 	spent atomic.Int64
-	note  atomic.Pointer[string] // what was said
+	note  atomic.Pointer[string] // the last message
 
 	mu sync.Mutex
 	// Moving averages in nanoseconds: plain and kept are the times per record from files and from the cache. The field
 	// extra is the additional time for the conversion of a record to the cache's format.
 	plain, kept, extra float64
-	groups             int     // that plain is known of
-	credit             float64 // groups that may be made fit
+	groups             int     // counted in plain
+	credit             float64 // groups that may be converted
 }
 
 const (
@@ -59,7 +59,7 @@ func (k *keeping) options() *cachedsource.Options {
 	opt.Files = !asked
 	if !cfg.wantsCache() {
 		opt.Say = func(what string) {
-			if k.open.Load() { // that there is no cache is no news if nobody wanted one
+			if k.open.Load() { // a missing cache is not reported if it was not requested
 				k.say(what)
 			}
 		}
@@ -108,7 +108,7 @@ func (k *keeping) allow() bool {
 		return false
 	}
 	if k.extra == 0 {
-		k.extra = k.plain // a guess, until the first one was made fit
+		k.extra = k.plain // an estimate until the first conversion
 	}
 	kept := k.kept
 	if kept == 0 {

@@ -89,7 +89,7 @@ func TestFileIsWrittenAnew(t *testing.T) {
 	}
 	p := mustOpen(t, Config{BatchSize: 16, Threads: 2, Lookahead: 1 << 20, OpenSource: func(ctx context.Context, _ string) (driver.Source, error) {
 		return npysource.Open(ctx, name, localstore.New(name), nil)
-	}, Decorate: func(s store.Store) store.Store { // which hides what is in memory
+	}, Decorate: func(s store.Store) store.Store { // which hides the mapping
 		return faulttest.New(s, 1)
 	}})
 	p.Start(item.Position{})

@@ -39,7 +39,7 @@ func pairs(n int64, w, h int, dtype driver.DType) *sourcetest.Memory {
 		raw := driver.Value{Codec: driver.CodecRaw, Width: int32(w), Height: int32(h)}
 		v[0], v[1] = raw, raw
 		v[0].Bytes, v[0].Channels = image, 3
-		v[1].Bytes = mask // a mask has one channel, which need not be said
+		v[1].Bytes = mask // a mask has one channel by default
 		return nil
 	})
 }

@@ -46,7 +46,7 @@ func (p *Pipeline) bound(r *budget.Request) *budget.Request {
 	p.enough = func(need int64) int64 { return budget.ForValue(*r, need) }
 	b, limit := budget.Bounded(r)
 	if b == nil || b == r || p.usualBytes() > limit {
-		return r // what is wrong then is for the one who uses it to say
+		return r // the user of the value reports the error
 	}
 	p.maxValue = limit
 	return b
@@ -83,7 +83,7 @@ func (p *Pipeline) keep(r *budget.Request) {
 		driver.Keep(p.src, n)
 		r.Held = driver.Held(p.src)
 		if _, err := budget.Make(r); err == nil || n == 0 {
-			return // what is wrong then is for the one who uses it to say
+			return // the user of the value reports the error
 		}
 	}
 }

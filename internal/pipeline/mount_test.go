@@ -22,7 +22,7 @@ type together struct {
 	direct bool
 
 	mu   sync.Mutex
-	on   bool // what opening the source reads does not wait
+	on   bool // reads while opening the source do not wait
 	out  int
 	most int
 	met  chan struct{}

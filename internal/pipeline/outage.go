@@ -48,7 +48,7 @@ func (w *worker) retry(b *batch, row int, id int64, cause error) {
 		err := &RunError{Cause: cause, Tries: tries, Took: took, Answers: text}
 		p.batchFailed(b, row, err)
 		p.outage.finish(err)
-	case p.src.Info().Sequential: // what is read in order is read again here
+	case p.src.Info().Sequential: // sources that are read in order read it again here
 		sleep(b.stream.ctx, min(pause(tries-1), patience-took))
 		w.anew(b, row, id)
 	default:

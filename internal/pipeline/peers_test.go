@@ -59,7 +59,7 @@ func TestPeers(t *testing.T) {
 			t.Errorf("node %d keeps %d of %d chunks", i, st.Chunks, chunks)
 		}
 	}
-	for _, p := range engines { // they read ahead meanwhile: what was given is asked for last
+	for _, p := range engines { // they read ahead meanwhile, so the served bytes are read last
 		served += p.Stats().CacheDisk.Peers.ServedBytes
 	}
 	// If a node is overloaded, others read from the store, so that no node waits.

@@ -35,8 +35,8 @@ import (
 type Pipeline struct {
 	cfg    Config
 	src    driver.Source
-	cut    map[int]bool // fields of volumes of which src gives the parts that are wanted
-	epochs bool         // records of src are others in each epoch (driver.Epochs)
+	cut    map[int]bool // volume fields of which src returns only the needed part
+	epochs bool         // the records of src differ per epoch (driver.Epochs)
 	// variants is the number of variants of each record in src; each epoch has one of them (driver.Varied).
 	variants int
 	kept     keeping // of records in the cache
@@ -48,10 +48,10 @@ type Pipeline struct {
 	bucketInfo *BucketInfo
 	// window is the order by windows of chunks, nil for another one.
 	window     *window
-	orderWhy   string     // where it was left to the data
-	ram        *keep.Kept // what is kept of the data in memory, nil for nothing
+	orderWhy   string     // if the order is automatic
+	ram        *keep.Kept // the memory cache of the data, nil for none
 	ramNote    string
-	disk       onDisk // what is kept of it on a disk
+	disk       onDisk // the disk cache of the data
 	epochMu    sync.Mutex
 	lastEpochs [2]struct {
 		n int64
@@ -73,7 +73,7 @@ type Pipeline struct {
 	ring          *arena.Ring
 	objects       *direct.Objects
 	fetch         *fetch.Fetcher
-	workerParse   int64                  // what sources make of bytes in each worker
+	workerParse   int64                  // memory per worker for data that sources unpack
 	maxValue      int64                  // largest value for which there is memory, 0 for all of them
 	enough        func(need int64) int64 // memory with which a larger one is read
 	aloneMu       sync.Mutex
@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 		return nil, err
 	}
 	if err := p.openCopy(ctx); err != nil {
-		_ = p.src.Close() // the refusal is what counts
+		_ = p.src.Close() // the first error counts
 		return nil, err
 	}
 	p.epochs = driver.EpochsOf(p.src)
@@ -185,7 +185,7 @@ func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Sou
 		Shuffle: p.cfg.Shuffle, Seed: p.cfg.Seed,
 	})
 	if err != nil {
-		_ = src.Close() // the refusal is what counts
+		_ = src.Close() // the first error counts
 		return nil, err
 	}
 	plan := s.Plan()
@@ -197,7 +197,7 @@ func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Sou
 func viewOf(ctx context.Context, src driver.Source, spec *view.Spec) (driver.Source, error) {
 	v, err := view.Open(ctx, src, spec, &view.Options{OpenSource: func(ctx context.Context, url string) (driver.Source, error) { return source.Open(ctx, url, nil) }})
 	if err != nil {
-		_ = src.Close() // the refusal is what counts
+		_ = src.Close() // the first error counts
 	}
 	return v, err
 }

@@ -29,7 +29,7 @@ type planner struct {
 	cur    cursor
 	ids    []int64
 	order  int64
-	first  fetch.Place // where the first batch begins
+	first  fetch.Place // the start of the first batch
 	scouts []scout
 	seen   int // of the scouts, those that the fetcher foresees
 	ahead  []*fetch.Unit
@@ -44,7 +44,7 @@ type planner struct {
 	b      *batch
 	row    int
 	rows   int
-	follow cursor // where batches are, behind cur
+	follow cursor // the position of the batches, after cur
 }
 
 // reader produces units on its own, in the order of need.
@@ -270,7 +270,7 @@ func (pl *planner) begin(slot int) bool {
 	}
 	if !p.enqueue(pl.s, entry{slot: slot}, b) {
 		p.mu.Lock()
-		b.state = batchFilling // which enqueue would have said
+		b.state = batchFilling // enqueue would have set it
 		p.freeLocked(b)
 		p.mu.Unlock()
 		return false
@@ -427,7 +427,7 @@ func (pl *planner) located(i int) bool {
 	}
 	ids := append([]int64(nil), u.IDs...)
 	n := pl.p.fetch.Relocate(u)
-	if n < len(ids) { // too much for one unit: the others are one of their own
+	if n < len(ids) { // too much for one unit: the others become a second one
 		rest, m := pl.p.fetch.Locate(pl.s.ctx, u.Order(), ids[n:], false)
 		rests := []scout{{u: rest}}
 		for n += m; n < len(ids); n += m {
@@ -556,7 +556,7 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 			return false
 		}
 		had := len(u.IDs)
-		if n := p.fetch.Relocate(u); n < had { // the others are units of their own
+		if n := p.fetch.Relocate(u); n < had { // the others become their own units
 			m.b.remaining.Add(1)
 			p.mu.Lock()
 			pl.s.missed = append(pl.s.missed, group{m.b, m.row + n, m.row + had, m.order})

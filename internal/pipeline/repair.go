@@ -68,7 +68,7 @@ func (p *Pipeline) openCopy(ctx context.Context) error {
 		return fmt.Errorf("repair_from: %w", err)
 	}
 	if of := src.Info(); of.Format != "pack" || of.Fingerprint != info.Fingerprint || of.Len != info.Len {
-		_ = src.Close() // the refusal is what counts
+		_ = src.Close() // the first error counts
 		return fmt.Errorf("repair_from: %s is not a copy of %s: it has the fingerprint %q, expected %q", of.URL, info.URL, of.Fingerprint, info.Fingerprint)
 	}
 	p.repairs.copy, p.repairs.from = src, direct.NewObjects(src, nil)

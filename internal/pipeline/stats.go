@@ -110,7 +110,7 @@ type heldTime struct {
 func (p *Pipeline) countHeldLocked(change int) {
 	h, now := &p.held, time.Now()
 	switch {
-	case h.since.IsZero(): // before the first batch nobody is slow
+	case h.since.IsZero(): // nothing is counted before the first batch
 	case h.slots == len(p.batches):
 		h.full += now.Sub(h.since)
 	case h.slots <= 1:

@@ -23,7 +23,7 @@ var ErrClosed = errors.New("the loader is closed")
 type stream struct {
 	gen    uint64
 	pos    item.Position
-	given  *Given // the order, where the client gives it
+	given  *Given // the order, if the client gives it
 	ctx    context.Context
 	cancel context.CancelFunc
 	// stopped is set when the result is no longer needed.
@@ -32,7 +32,7 @@ type stream struct {
 	// Guarded by Pipeline.mu:
 	queue   []entry
 	missed  []group // that were to be in memory and are not
-	ended   bool    // nobody looks at missed any more
+	ended   bool    // missed is not read any more
 	skipped int64
 	bad     []RecordError
 }
@@ -70,7 +70,7 @@ type batch struct {
 	// that for its rows.
 	fresh, populate bool
 	p               *Pipeline
-	rows            *collate.Batch // where they go
+	rows            *collate.Batch // the destination
 	// remaining counts the groups that are not done.
 	remaining atomic.Int32
 	// Guarded by Pipeline.mu while the batch is filled:
@@ -106,7 +106,7 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopLocked(p.cur)
-	p.outage.finish(nil) // of what was stopped
+	p.outage.finish(nil) // from the stopped stream
 	p.gen++
 	if p.closed {
 		return p.gen
@@ -149,7 +149,7 @@ func (p *Pipeline) freeLocked(b *batch) {
 		invariants.Mangle(p.ring.Slot(b.slot))
 	}
 	b.state, b.stream, b.err, b.bad = batchFree, nil, nil, b.bad[:0]
-	p.free <- b.slot // never blocks: there is room for each slot
+	p.free <- b.slot // never blocks: the channel has space for each slot
 }
 
 func (p *Pipeline) notify() {

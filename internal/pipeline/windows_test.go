@@ -179,7 +179,7 @@ func TestWindowReadsChunksOnce(t *testing.T) {
 					n, is := uses[e]
 					uses[e] = n - 1
 					if n <= 0 {
-						hedges-- // what is late is asked for again
+						hedges-- // late reads are repeated
 					}
 					if !is || hedges < 0 {
 						t.Fatalf("rank %d of %d read bytes %d to %d of shard %d, which are no chunk of its, or once too often", rank, world, e.Offset, e.Offset+e.Size, e.Object)
@@ -514,7 +514,7 @@ func TestCacheInMemory(t *testing.T) {
 				}
 				st, reads := p.Stats(), p.fetch.Counters()
 				kept := map[driver.Extent]int64{} // how much of a chunk
-				rest := all                       // what is not kept
+				rest := all                       // the part that is not cached
 				for _, e := range chunks {
 					ob := p.src.Object(e.Object)
 					for _, q := range p.ram.Pieces(ob.Store.Path(ob.Entry.Name)) {

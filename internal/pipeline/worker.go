@@ -32,7 +32,7 @@ type worker struct {
 	p      *Pipeline
 	unit   fetch.Unit   // of groups that are in memory
 	one    driver.Group // of records that are parsed one by one
-	mem    *arena.Bump  // of what sources make of bytes
+	mem    *arena.Bump  // for data that sources unpack
 	alloc  func(n int) ([]byte, error)
 	where  func(k, field int, n int64) []byte
 	budget *arena.Budget
@@ -50,7 +50,7 @@ type worker struct {
 
 func (p *Pipeline) newWorker() (*worker, error) {
 	w := &worker{p: p, mem: arena.NewBump(arena.NewBudget(p.workerParse), arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
-	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group allocates nothing
+	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group does not allocate
 	var err error
 	if w.note, err = p.cfg.InFlight.Row(p.groupRows); err != nil {
 		return w, err
@@ -177,7 +177,7 @@ func (p *Pipeline) requeue(b *batch, row int, order int64, pause time.Duration) 
 	})
 }
 
-// group builds rows of a batch, from lo on, for records that were requested at the time found.
+// group builds rows of a batch, from lo on. The work on its records began at the time found.
 func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	p := w.p
 	if b.populate {
@@ -319,7 +319,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 	g := w.fill(b, first, recs)
 	w.decode += g.DecodeTime
 	w.transform += g.TransformTime
-	for k, err := range g.Errs { // replace makes rows too, and what it leaves in g is its own
+	for k, err := range g.Errs { // replace also builds rows, and its entries in g are separate
 		if err != nil {
 			w.replace(b, first+k, &recs[k], err)
 		} else if p.outage.on.Load() {
@@ -330,7 +330,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 
 // fill fills the rows of recs that have no error.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
-	if w.p.epochs && w.p.cfg.Sequence == nil { // what is drawn is drawn for a record, however it is read
+	if w.p.epochs && w.p.cfg.Sequence == nil { // random numbers depend on the record, however it is read
 		for k := range recs {
 			recs[k].ID = w.p.number(recs[k].ID)
 		}

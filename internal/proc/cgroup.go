@@ -8,7 +8,7 @@ import (
 
 // Group is the position of a process in the control groups. Paths are below /sys.
 type Group struct {
-	CPU, Memory, IO string // directories; "" where there is none
+	CPU, Memory, IO string // directories; "" for none
 	V2              bool   // of all: one hierarchy for everything
 	Unified         string // directory in the second version's hierarchy, for its pressure files; may be ""
 }
@@ -137,7 +137,7 @@ func (fs FS) quota(dir string, v2 bool) float64 {
 type MemoryLimit struct {
 	Limit    uint64 // 0 is unlimited
 	Usage    uint64 // of the group that has the limit
-	Inactive uint64 // of Usage, page cache that nobody has looked at for a while
+	Inactive uint64 // part of Usage: page cache that was not used for a while
 	Reusable uint64 // of Usage, page cache that can go
 	Refaults uint64 // pages read again after they had been pushed out
 	Failures uint64 // times that the limit was hit

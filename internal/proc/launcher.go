@@ -19,7 +19,7 @@ func (fs FS) LauncherCores(trainer int, variables []string) float64 {
 		switch {
 		case err != nil && Gone(err):
 			return 0
-		case err != nil || !sets(env, variables): // what another user runs has not been started by the launcher
+		case err != nil || !sets(env, variables): // another user's process was not started by the launcher
 			return fs.UsableCoresOf(pid)
 		}
 		pid = fs.parent(pid)

@@ -10,9 +10,9 @@ import (
 type Mapping struct {
 	Start, End, Offset uint64
 	Exec               bool   // holds code
-	Shared             bool   // what is written is seen by others
-	Device             string // of the file, "major:minor" in hexadecimal digits; "" where there is none
-	Inode              uint64 // of the file; 0 where there is none
+	Shared             bool   // writes are visible to others
+	Device             string // of the file, "major:minor" in hexadecimal digits; "" for none
+	Inode              uint64 // of the file; 0 for none
 	// Name is the file as the kernel writes it, a name such as "[stack]", or "".
 	Name string
 }

@@ -25,10 +25,10 @@ type Stat struct {
 	Threads int
 	Start   uint64 // after boot, in Ticks: with the PID it names a process for ever
 	RSS     uint64 // pages
-	Stack   uint64 // address at which the stack began: another one after each exec; 0 where it is not told
+	Stack   uint64 // start address of the stack: it differs after each exec; 0 if hidden
 	Rank    int    // real-time priority, 1 to 99; 0 for the others
 	Policy  Policy // how its main thread is scheduled
-	Blkio   uint64 // time waited for block devices in Ticks; 0 where delay accounting is off
+	Blkio   uint64 // time waited for block devices in Ticks; 0 if delay accounting is off
 }
 
 // Policy is the scheduling policy of a thread.
@@ -146,13 +146,13 @@ func ParseIO(data []byte) (IO, error) {
 
 // Status has the fields that are read from /proc/PID/status.
 type Status struct {
-	UID, EUID              int // real and effective; -1 where not said
-	Inner                  int // its number in its own PID namespace; 0 where not said
+	UID, EUID              int // real and effective; -1 if missing
+	Inner                  int // its number in its own PID namespace; 0 if missing
 	TracerPID              int
 	RSS, Swap, Shmem       uint64 // bytes
 	Peak                   uint64 // of RSS, bytes
 	Voluntary, Involuntary uint64 // context switches
-	CPUs                   int    // cores that the process may run on; 0 where not said
+	CPUs                   int    // cores that the process may run on; 0 if missing
 }
 
 // ParseStatus reads a status file.
@@ -230,10 +230,10 @@ func bitsIn(mask []byte) int {
 
 // Syscall is the system call in which a thread waits.
 type Syscall struct {
-	Running bool // it runs or could: the file says nothing more
+	Running bool // it runs or could run; the file has nothing else
 	NR      int  // number of the call; -1 when it waits in a page fault
 	Args    [6]uint64
-	PC      uint64 // the instruction that called, or that needed the page; 0 where not said
+	PC      uint64 // the instruction of the call or page fault; 0 if missing
 }
 
 // ParseSyscall reads /proc/PID/syscall.

@@ -119,7 +119,7 @@ func parseInetDiag(data []byte) uint64 {
 	}
 	m := data[unix.NLMSG_HDRLEN:]
 	if m[1] != inetEstablished {
-		return 0 // one that only listens is no other end
+		return 0 // a listening socket is not a connection's end
 	}
 	return uint64(native.Uint32(m[4+inetDiagID+16:]))
 }

@@ -9,7 +9,7 @@ import (
 
 // A code is a code object, which a frame executes.
 type code struct {
-	key   codeKey // what it was when it was read
+	key   codeKey // its state when it was read
 	valid bool    // it is a code object
 	epoch uint64  // sample in which key was compared last
 	addr  uint64
@@ -18,7 +18,7 @@ type code struct {
 	file, name, qual string
 	first            int
 	lines            []lineRange
-	copies           map[uint32]uint64 // where the copies begin
+	copies           map[uint32]uint64 // start addresses of the copies
 }
 
 // codeKey are the fields that tell a code object from another one that was made
@@ -279,7 +279,7 @@ func (p *Process) load(codes []*code) {
 type aString struct {
 	length uint64 // characters
 	kind   uint64 // bytes per character
-	data   uint64 // where they begin
+	data   uint64 // start address of the characters
 }
 
 // stringAt reads the header of a str object. Only compact strings are names: all

@@ -29,10 +29,10 @@ const (
 // image has the needed parts of the ELF file of an interpreter. Addresses are those of the file: the load address must
 // be added.
 type image struct {
-	fixed   bool // loaded where it says (not position independent)
+	fixed   bool // loaded at its own address (not position independent)
 	loads   []elfLoad
 	runtime uint64 // 0 if not found
-	size    uint64 // of what lies there; 0 if not known
+	size    uint64 // size of the data there; 0 if unknown
 	version uint64 // of Py_Version; 0 if not found
 	minor   int    // of version 3, by a text in its read-only data; 0 if not found
 }
@@ -85,7 +85,7 @@ func readImage(r io.ReaderAt) (*image, error) {
 		}
 	}
 	if shsize != 64 || shnum == 0 || shnum > maxSections || shstr >= shnum {
-		return img, nil // no sections: the caller says that there are no symbols
+		return img, nil // no sections: the caller reports missing symbols
 	}
 	headers := make([]byte, int(shnum)*64)
 	if !readAt(r, headers, shoff) {

@@ -13,7 +13,7 @@ type Kind int
 
 // The kinds of errors.
 const (
-	Gone        Kind = iota + 1 // there is no such process any more
+	Gone        Kind = iota + 1 // the process has exited
 	Permission                  // the kernel does not allow it
 	NotPython                   // no CPython was found in it
 	Starting                    // the interpreter is not initialised yet, or is ending: try again
@@ -27,7 +27,7 @@ type Error struct {
 	PID  int
 	Kind Kind
 	Msg  string
-	Hint string // what to do; may be empty
+	Hint string // advice; may be empty
 }
 
 // Error is one line, without the hint.

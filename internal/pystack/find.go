@@ -76,7 +76,7 @@ func findRuntime(pid int) (*found, error) {
 		}
 		var e *Error
 		if errors.As(err, &e) && e.Kind == NoSymbols && !isPython(m.Name) {
-			continue // any program: that it lacks Python's symbols says nothing
+			continue // any program may lack Python's symbols
 		}
 		if !decided {
 			why = err

@@ -13,7 +13,7 @@ type layout struct {
 	version Version
 
 	interpHead     uint64 // _PyRuntime.interpreters.head
-	runtimeCurrent uint64 // _PyRuntime.gilstate.tstate_current: who holds the lock (3.10, 3.11)
+	runtimeCurrent uint64 // _PyRuntime.gilstate.tstate_current: the holder of the lock (3.10, 3.11)
 
 	interpNext, interpThreads uint64
 	interpGIL                 uint64 // PyInterpreterState.ceval.gil, a pointer (from 3.12)
@@ -23,8 +23,8 @@ type layout struct {
 	threadNext, threadInterp uint64
 	threadFrame              uint64 // current frame, or the _PyCFrame that points to it
 	threadID, threadNative   uint64
-	threadChunk              uint64 // datastack_chunk: frames lie in it (from 3.11)
-	threadBytes              uint64 // what to read of a PyThreadState
+	threadChunk              uint64 // datastack_chunk: it has the frames (from 3.11)
+	threadBytes              uint64 // the size to read of a PyThreadState
 	viaCFrame                bool
 	cframeFrame              uint64
 
@@ -48,7 +48,7 @@ type layout struct {
 
 	stringLength, stringState uint64
 	asciiBytes, compactBytes  uint64 // size of the headers before the characters
-	kindShift                 uint   // where the kind begins in the state bits
+	kindShift                 uint   // the position of the kind in the state bits
 
 	bytesData uint64
 }
@@ -232,7 +232,7 @@ func describedLayout(b []byte) (*layout, Version, string) {
 		codeFile: f["codeFile"], codeName: f["codeName"], codeQual: f["codeQual"], codeLines: f["codeLines"], codeFirst: f["codeFirst"],
 		codeStart:    f["codeStart"],
 		stringLength: f["stringLength"], stringState: f["stringState"], asciiBytes: f["asciiBytes"],
-		compactBytes: f["asciiBytes"] + 16, // utf8_length and utf8 lie between
+		compactBytes: f["asciiBytes"] + 16, // utf8_length and utf8 are in between
 		kindShift:    2,
 		bytesData:    f["bytesData"],
 	}

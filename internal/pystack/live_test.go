@@ -237,7 +237,7 @@ func TestFramesAreThoseOfTheInterpreter(t *testing.T) {
 		var want []Thread
 		c := start(t, python, waiting, &want)
 		p := open(t, c.Process.Pid)
-		for range 3 { // fresh, and with what was remembered
+		for range 3 { // fresh, and with cached data
 			got := whole(t, p)
 			if len(got) != len(want)+1 {
 				t.Fatalf("%d threads, want %d", len(got), len(want)+1)
@@ -523,7 +523,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if os.Geteuid() == 0 {
-		if k := kind(2); k != NotPython && k != Gone { // kthreadd, or nothing in a PID namespace
+		if k := kind(2); k != NotPython && k != Gone { // kthreadd, or no process in a PID namespace
 			t.Errorf("kernel thread: kind %d", k)
 		}
 	}

@@ -91,7 +91,7 @@ func (m *processMemory) read(reqs []request) {
 			m.local = append(m.local, v)
 			m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(r.addr), Len: len(r.buf)})
 		}
-		if n == 0 { // nothing to read is read
+		if n == 0 { // an empty request always succeeds
 			reqs[0].ok = true
 			reqs = reqs[1:]
 			continue

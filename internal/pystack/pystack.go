@@ -53,7 +53,7 @@ type Frame struct {
 	Func string // co_name
 	// Qual is co_qualname, "Class.method". It equals Func if the version has none (3.10).
 	Qual string
-	Line int // 0 where the code has no line numbers
+	Line int // 0 if the code has no line numbers
 }
 
 // Thread is one thread that Python knows.
@@ -99,7 +99,7 @@ type Process struct {
 	mem     memory
 	layout  *layout
 	runtime uint64 // address of _PyRuntime
-	size    uint64 // of that; 0 where it is not known
+	size    uint64 // of that; 0 if unknown
 	tids    tidFinder
 
 	codeType uint64 // address of PyCode_Type, once seen
@@ -216,7 +216,7 @@ type interp struct {
 // thread is the last known thread state and its address.
 type thread struct {
 	addr   uint64
-	block  []byte // the PyThreadState, as far as it is needed
+	block  []byte // the needed part of the PyThreadState
 	ok     bool   // block was read in this sample
 	native uint64
 	id     uint64 // pthread_self
@@ -228,16 +228,16 @@ type thread struct {
 	okCF    bool
 
 	leaf   uint64 // current frame, or 0
-	leafAt uint64 // where that pointer stands
+	leafAt uint64 // the address of that pointer
 	verify [8]byte
 
 	// The data stack with most frames: a chunk of memory, whose part from base on is read ahead.
 	chunk, chunkSize uint64
-	base, top        uint64 // top is about where its frames ended last time
+	base, top        uint64 // top is about the end of its frames in the last sample
 	window           []byte
 	okWindow         bool
 
-	extra   []uint64 // frames that lie elsewhere, which are read ahead too
+	extra   []uint64 // frames outside the window, which are also read ahead
 	heap    []byte   // their memory
 	okExtra []bool
 

@@ -111,7 +111,7 @@ func TestFakePython(t *testing.T) {
 			t.Fatalf("sample %d: %+v", i, got)
 		}
 	}
-	if mem.calls > 3 { // the thread's id is looked for again, as there is none
+	if mem.calls > 3 { // the thread's id is searched again, because it was not found
 		t.Errorf("a sample of what is known takes %d calls", mem.calls)
 	}
 	// A frame with a position outside its code, then an invalid code object.
@@ -350,7 +350,7 @@ func TestStrings(t *testing.T) {
 		{"train.py", 1, "train.py"},
 		{"gr\xf6\xdfe", 1, "größe"},
 		{"\xe5\x65\x2c\x67", 2, "日本"},
-		{"\x80\xdca\x00", 2, "\uFFFDa"}, // a byte of a path that is no text
+		{"\x80\xdca\x00", 2, "\uFFFDa"}, // a byte of a path that is not valid text
 		{"\x00\xf6\x01\x00", 4, "😀"},
 		{"\xff\xff\xff\xff", 4, "\uFFFD"},
 	} {

@@ -145,7 +145,7 @@ func (p *Process) walk(t *thread) {
 	l := p.layout
 	var single [maxFrameBytes + 8]byte
 	outside := p.outside[:0]
-	guess := 0 // they mostly come in the order of the last time
+	guess := 0 // they mostly come in the order of the last sample
 	top, before := uint64(0), uint64(0)
 	for addr, depth := t.leaf, 0; ; depth++ {
 		if addr == 0 || depth == maxDepth {
@@ -177,7 +177,7 @@ func (p *Process) walk(t *thread) {
 		}
 		const mostOwner = 4
 		if owner > mostOwner {
-			break // no frame stands here any more
+			break // there is no frame here any more
 		}
 		if owner < l.ownerShim {
 			r := rawFrame{code: le64(b, l.frameCode) &^ 7, instr: le64(b, l.frameInstr)} // the low bits tag references from 3.14 on
@@ -188,10 +188,10 @@ func (p *Process) walk(t *thread) {
 		}
 		previous := le64(b, l.framePrevious)
 		if previous >= addr && t.inChunk(addr) && t.inChunk(previous) {
-			break // callers lie below: this is what was there before
+			break // callers are below: this is old data
 		}
 		if depth&(depth-1) == 0 {
-			before = addr // of a chain that bites its tail, one of these comes again
+			before = addr // in a cyclic chain, one of these comes again
 		}
 		if addr = previous; addr == before {
 			break

@@ -104,7 +104,7 @@ func (b *Buckets) After(id, try int64) (int64, bool) {
 type Epoch struct {
 	order Order
 	split *Split
-	walk  *walk // where the order is by windows
+	walk  *walk // if the order is by windows
 
 	b       *Buckets
 	shuffle bool

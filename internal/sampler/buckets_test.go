@@ -93,7 +93,7 @@ func TestBuckets(t *testing.T) {
 				}
 			}
 		}
-		if n > 0 { // who takes the place of a record is of its bucket
+		if n > 0 { // the replacement of a record is in its bucket
 			id := rng.Int64N(n)
 			got := map[int64]bool{}
 			for try := int64(1); ; try++ {

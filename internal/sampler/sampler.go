@@ -271,7 +271,7 @@ func (s *Split) share(row, left, rows int64) (Part, bool) {
 // shareInTurn is share of positions that ranks take in turn.
 func (s *Split) shareInTurn(row, left, rows int64) (Part, bool) {
 	r, w := int64(s.Rank), int64(s.World)
-	first := ((r-row)%w + w) % w // of the rank's, behind row
+	first := ((r-row)%w + w) % w // of the rank's positions, after row
 	had := max(left-first+w-1, 0) / w
 	p := Part{Lo: row + first, Stride: w}
 	if left < rows*w {

@@ -132,7 +132,7 @@ type WindowEpoch struct {
 	w      *Windows
 	seed   uint64
 	epoch  int64
-	order  Order   // of all records, where the window is whole; else of the chunks
+	order  Order   // of all records if the window is whole, otherwise of the chunks
 	behind []int64 // of the chunks in their order, the records before each, and all
 }
 
@@ -212,7 +212,7 @@ func (e *WindowEpoch) First(chunk, rank, world int) int64 {
 	}
 	first := int64(-1)
 	e.lanes(chunk, func(lane int, from, to int64) {
-		for turn := from; turn < to && turn < from+int64(world); turn++ { // ranks come again after so many
+		for turn := from; turn < to && turn < from+int64(world); turn++ { // ranks repeat after world turns
 			pos := turn*int64(w.window) + int64(lane)
 			if int(pos%int64(world)) == rank {
 				if first < 0 || pos < first {

@@ -93,7 +93,7 @@ func TestWindows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for round := range 300 {
 		starts := chunks(rng, 1+rng.IntN(60), 1+rng.IntN(40))
-		if round%5 == 0 { // one that is larger than all others together
+		if round%5 == 0 { // one chunk that is larger than all others together
 			starts[len(starts)-1] += 1000
 		}
 		checkWindowOrder(t, starts, 1+rng.IntN(70), rng.Uint64(), int64(round%3))

@@ -20,7 +20,7 @@ type Summary struct {
 	First, Last, WaitingSince int64
 
 	waitFrom, stepFrom int64
-	endless            time.Duration // waits since the last batch in which no batch came
+	endless            time.Duration // waits without a batch since the last batch
 	open               map[uint32]int64
 }
 
