@@ -27,8 +27,8 @@ type CompactOptions struct {
 // Compacted is the result of Compact.
 type Compacted struct {
 	Manifest *Manifest
-	// Shards is the number of rewritten or deleted shards, Freed the number of bytes freed. Stray is the number of
-	// deleted files that belonged to nothing.
+	// Shards is the number of rewritten or deleted shards, Freed the number of bytes freed. Stray lists deleted files
+	// that belonged to nothing.
 	Shards int
 	Freed  int64
 	Stray  []string

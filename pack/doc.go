@@ -1,8 +1,8 @@
 // Package pack writes, reads and checks packs: datasets in a few large files
 // that every tool which knows Apache Arrow can open.
 //
-// A pack is a folder with shards (ordinary Arrow IPC files) and manifest.json. The manifest lists the location and
-// checksum of each chunk of records, the class names, and the data that the loader needs for planning.
+// A pack is a folder with shards (ordinary Arrow IPC files) and manifest.json. The manifest lists the chunks of
+// records with their locations and checksums, the class names, and the data for the loader's planning.
 // docs/reference/pack-format.md is the specification.
 //
 //	summary, err := pack.Write(ctx, "photos/", "photos.pack", nil)

@@ -94,7 +94,7 @@ func roomOf(t *testing.T, memory, free int64, threads int) *room {
 	return r
 }
 
-// Whatever inputs need, all of them finish, none takes more than the total, and everything is released.
+// All inputs finish, whatever they need. None takes more than the total, and everything is released.
 func TestRoomLetsAllThrough(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {

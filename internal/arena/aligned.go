@@ -10,7 +10,7 @@ func Aligned(n, to int) []byte {
 	return b[at : at+n : at+n]
 }
 
-// IsAligned says whether the address of b is a multiple of to, a power of two.
+// IsAligned reports whether the address of b is a multiple of to, a power of two.
 func IsAligned(b []byte, to int) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))&uintptr(to-1) == 0
 }

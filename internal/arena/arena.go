@@ -1,8 +1,6 @@
-// Package arena holds the memory that must not be on the Go heap: the ring of
-// batch slots that trainers map, and the buffers that records are read into.
-// It accounts for every byte by purpose against one budget, so that the engine
-// keeps within what its user allowed, and it never makes the garbage collector
-// work: nothing in here is scanned or freed by it.
+// Package arena allocates the memory that must not be on the Go heap: the ring of batch slots that trainers map, and
+// the read buffers. It counts every byte by purpose against one budget, so that the engine stays within its limit.
+// The garbage collector does not scan or free this memory.
 package arena
 
 import (
@@ -21,16 +19,16 @@ import (
 // are multiples of it, so that the kernel can back them with huge pages.
 const HugePage = budget.HugePage
 
-// Purpose says what off-heap memory is used for.
+// Purpose is the use of off-heap memory.
 type Purpose int
 
 // The purposes.
 const (
 	// PurposeRing is the ring of batch slots.
 	PurposeRing Purpose = iota
-	// PurposeRead is what records are read into.
+	// PurposeRead is for records that are read.
 	PurposeRead
-	// PurposeScratch is what workers keep whole images in between two steps.
+	// PurposeScratch is for whole images that workers keep between two steps.
 	PurposeScratch
 	numPurposes
 )

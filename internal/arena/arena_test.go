@@ -47,8 +47,7 @@ func TestRing(t *testing.T) {
 		}
 		s[0], s[HugePage-1] = byte(k+1), byte(k+11)
 	}
-	// A trainer that maps the descriptor sees the same bytes, and nobody can
-	// change the size.
+	// A trainer that maps the descriptor sees the same bytes, and the size cannot be changed.
 	m, err := unix.Mmap(r.Fd(), 0, int(r.Bytes()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +181,7 @@ func TestBlock(t *testing.T) {
 	if _, err := b.Bytes(2 << 20); !errors.Is(err, ErrBudget) {
 		t.Fatalf("error is %v", err)
 	}
-	// What fits exactly must not fail for the reserve that growing takes.
+	// A request that fits exactly must not fail because of the reserve for growing.
 	if _, err := b.Bytes(1<<20 - 4096); err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,11 @@ func NewBlock(budget *Budget, purpose Purpose) *Block {
 	return &Block{budget: budget, purpose: purpose}
 }
 
-// Tail is how many bytes can be read behind the end of what Bytes and
-// Buffer.Alloc return.
+// Tail is the number of readable bytes after the end of the slices that Bytes and Buffer.Alloc return.
 const Tail = 64
 
-// Bytes returns n bytes, page aligned, not zeroed, with Tail readable bytes
-// behind them. When the block has to grow, what was in it is lost and slices
-// from earlier calls become invalid.
+// Bytes returns n bytes, page aligned, not zeroed, followed by Tail readable bytes. If the block must grow, its
+// contents are lost and slices from earlier calls become invalid.
 func (b *Block) Bytes(n int) ([]byte, error) {
 	if n+Tail > len(b.mem) {
 		b.Free()

@@ -2,9 +2,8 @@ package arena
 
 import "github.com/stokerdata/stoker/internal/invariants"
 
-// Bump hands out pieces of off-heap memory that are all given up at once: what
-// one group of records is read into. It keeps its memory between uses. It
-// belongs to one goroutine at a time.
+// Bump allocates pieces of off-heap memory that are all released together, for example the read buffers of one group
+// of records. It keeps its memory between uses. It belongs to one goroutine at a time.
 type Bump struct {
 	budget  *Budget
 	purpose Purpose
@@ -27,8 +26,7 @@ const (
 	minChunk  = 256 << 10
 )
 
-// Alloc returns n bytes, 64-byte aligned, not zeroed, with Tail readable bytes
-// behind them. It fails with ErrBudget.
+// Alloc returns n bytes, 64-byte aligned, not zeroed, followed by Tail readable bytes. It fails with ErrBudget.
 func (b *Bump) Alloc(n int) ([]byte, error) {
 	if n < 0 {
 		return nil, ErrBudget
@@ -74,10 +72,10 @@ func (b *Bump) grow(need int) error {
 	return nil
 }
 
-// Budget is where its memory comes from.
+// Budget returns the budget that its memory is counted against.
 func (b *Bump) Budget() *Budget { return b.budget }
 
-// Failed says whether an Alloc failed since Reset.
+// Failed reports whether an Alloc failed since Reset.
 func (b *Bump) Failed() bool { return b.failed }
 
 // Used returns the bytes handed out since Reset.

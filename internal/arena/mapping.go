@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is a read-only view of a file whose pages are used where they are,
-// but only while they are in memory: touching a mapping of cold data reads one
-// page per fault, twenty times slower than a read. Its methods may be called
-// from any goroutine, except Close.
+// Mapping is a read-only view of a file whose pages are used in place, but only while they are in memory. Touching a
+// mapping of cold data reads one page per fault, twenty times slower than a read. Except for Close, its methods are
+// safe for concurrent use.
 //
 // The file must not be made shorter while it is mapped.
 type Mapping struct {
@@ -23,27 +22,26 @@ type Mapping struct {
 	page    int64
 }
 
-// region is what was last heard of a part of the file.
+// region is the last known state of a part of the file.
 type region struct {
 	// asked is when: positive when all pages were in memory, negative when some
 	// were not, 0 before the first time.
 	asked atomic.Int64
 	// pages has a bit for each page that was in memory.
 	pages [regionBytes / minPage / 64]atomic.Uint64
-	// mapped says that the pages are in this process's page table.
+	// mapped is true if the pages are in this process's page table.
 	mapped atomic.Bool
 }
 
 const (
 	regionBytes = 1 << 20
 	minPage     = 4096
-	// recheck is how long an answer about a region is taken to hold.
+	// recheck is the time for which the state of a region is considered valid.
 	recheck = 500 * time.Millisecond
 )
 
-// MapFile maps the first size bytes of a file. It fails where the system would
-// not tell what is in memory: Linux says so only to those who may write the
-// file.
+// MapFile maps the first size bytes of a file. It fails if the system does not report which pages are in memory.
+// Linux reports that only to users who may write the file.
 func MapFile(fd int, size int64) (*Mapping, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -66,8 +64,8 @@ func MapFile(fd int, size int64) (*Mapping, error) {
 	}, nil
 }
 
-// Resident returns bytes [lo, hi) when they are in memory, else nil. They are
-// valid until Close. The caller says what time it is, once for many calls.
+// Resident returns bytes [lo, hi) if they are in memory, otherwise nil. They are valid until Close. The caller passes
+// the current time, once for many calls.
 func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 	if lo < 0 || hi > int64(len(m.mem)) || lo >= hi {
 		return nil
@@ -91,9 +89,8 @@ func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 	return m.mem[lo:hi:hi]
 }
 
-// has says whether the pages of bytes [lo, hi) of a region were in memory. The
-// system drops pages one at a time: where a few of a region are gone, small
-// records beside them are still there.
+// has reports whether the pages of bytes [lo, hi) of a region were in memory. The system drops pages one at a time:
+// if some pages of a region are gone, small records on other pages are still in memory.
 func (m *Mapping) has(g *region, lo, hi int64) bool {
 	for p := lo / m.page; p <= (hi-1)/m.page; p++ {
 		if g.pages[p/64].Load()>>(p%64)&1 == 0 {
@@ -103,8 +100,8 @@ func (m *Mapping) has(g *region, lo, hi int64) bool {
 	return true
 }
 
-// glance says whether bytes of a region may be in memory. Of data that is not it is all that
-// is asked: to look at all of the region takes ten times as long.
+// glance reports whether bytes of a region may be in memory. For data that is not in memory, this is the only check,
+// because checking the whole region takes ten times as long.
 func (m *Mapping) glance(lo, hi int64) bool {
 	lo &^= m.page - 1
 	n := (hi - lo + m.page - 1) / m.page

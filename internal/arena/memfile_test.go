@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sandbox may refuse memfd_create: other files take its place, or the error says what to do.
+// A sandbox may refuse memfd_create. Other files then replace it, or the error explains what to do.
 func TestMemFileWithoutMemfd(t *testing.T) {
 	for _, refused := range []error{unix.EPERM, unix.ENOSYS} {
 		memfd = func(string, int) (int, error) { return -1, refused }

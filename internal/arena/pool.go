@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Pool is memory that is counted and not held: whoever takes part of it waits
-// until there is as much, allocates where it likes and gives it back. What was
-// taken on the Go heap is free again when it has been collected, which is not
-// done before somebody waits for it.
+// Pool counts memory that it does not hold. A caller that takes a part waits until enough is available, allocates it
+// anywhere and releases it. Memory taken on the Go heap is free again after a garbage collection, which runs only if
+// a caller waits for memory.
 type Pool struct {
 	total int64
 	sem   *semaphore.Weighted
@@ -20,8 +19,7 @@ type Pool struct {
 	used, peak atomic.Int64
 	mu         sync.Mutex
 	waiting    int
-	// garbage is what was given back on the Go heap, as far as nobody knows it to
-	// be free again.
+	// garbage is the memory on the Go heap that was released but may not be collected yet.
 	garbage int64
 }
 
@@ -33,7 +31,7 @@ func NewPool(total int64) *Pool {
 // Total is the size of the pool.
 func (p *Pool) Total() int64 { return p.total }
 
-// Used is how much is taken.
+// Used returns the amount of memory taken.
 func (p *Pool) Used() int64 { return p.used.Load() }
 
 // Peak is the most that was taken at a time.
@@ -54,7 +52,7 @@ func (p *Pool) Take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// TryTake takes n bytes if they are there and nobody waits.
+// TryTake takes n bytes if they are available and no caller waits.
 func (p *Pool) TryTake(n int64) bool {
 	ok := p.sem.TryAcquire(n)
 	if ok {
@@ -75,7 +73,7 @@ func (p *Pool) took(n int64) {
 	}
 }
 
-// Give gives n bytes back; heap says that they are garbage of the Go heap.
+// Give releases n bytes. heap is true if they are garbage on the Go heap.
 func (p *Pool) Give(n int64, heap bool) {
 	p.used.Add(-n)
 	if !heap {

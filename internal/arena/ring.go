@@ -9,10 +9,9 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 )
 
-// Ring is the memory of the batch slots: an anonymous memfd, mapped here and,
-// through its descriptor, by the trainer. It has no name in any file system,
-// so nothing of it is left when both sides are gone, and its size is sealed:
-// neither side can shrink it under the other.
+// Ring is the memory of the batch slots: an anonymous memfd, mapped here and, through its descriptor, by the trainer.
+// It has no name in any file system, so it disappears when both sides exit. Its size is sealed: neither side can
+// shrink it while the other uses it.
 type Ring struct {
 	file   *os.File
 	mem    []byte

@@ -1,7 +1,6 @@
-// Package audio reads files of sound: WAV, AIFF, AU, CAF, Wave64, FLAC, Ogg Vorbis, Opus and MP3. Probe
-// looks at headers only. A Decoder makes float32 samples from -1 to 1 of a part of a
-// recording: of WAV and FLAC, and mostly of Ogg, without decoding what lies before.
-// What is decoded in C is package csound's.
+// Package audio reads sound files: WAV, AIFF, AU, CAF, Wave64, FLAC, Ogg Vorbis, Opus and MP3. Probe reads only
+// headers. A Decoder returns a part of a recording as float32 samples from -1 to 1. For WAV, FLAC and mostly for Ogg
+// it does so without decoding the samples before. Package csound has the decoders written in C.
 package audio
 
 import (
@@ -20,16 +19,16 @@ type Info struct {
 	Format string
 	// Rate is the number of samples per second of each of Channels.
 	Rate, Channels int
-	// Encoding is how samples are stored, for messages: "16 bit", "float 32 bit",
-	// "mu-law"; "" where that says nothing.
+	// Encoding is the format of stored samples, for messages: "16 bit", "float 32 bit", "mu-law"; "" if that adds no
+	// information.
 	Encoding string
-	// FrameBytes is what a sample of all channels takes where all take the same, else 0.
+	// FrameBytes is the number of bytes of one sample of all channels, 0 if it varies.
 	FrameBytes int
 	// Frames is the number of samples of a channel.
 	Frames int64
 }
 
-// Seconds is how long it lasts.
+// Seconds returns the duration.
 func (i *Info) Seconds() float64 { return float64(i.Frames) / float64(i.Rate) }
 
 // String describes it in a few words.
@@ -54,7 +53,7 @@ const (
 	MaxFrames   = 1 << 40
 )
 
-// ErrFormat is the error of bytes that are no sound that this package knows.
+// ErrFormat is the error for bytes in an unknown format of sound.
 var ErrFormat = errors.New("it is not sound of a format that is read")
 
 // errNotNative is the error of sound that this package leaves to FFmpeg. It is an ErrFormat.
@@ -66,7 +65,7 @@ func (notNative) Error() string { return "only FFmpeg may read it" }
 
 func (notNative) Is(target error) bool { return target == ErrFormat }
 
-// Detect says which format bytes are of, by their beginning; "" for none.
+// Detect returns the format of the sound whose first bytes are b, "" if unknown.
 func Detect(b []byte) string {
 	if f := magic(b); f != "" {
 		return f
@@ -190,7 +189,7 @@ type Decoder struct {
 	block []byte  // encoded bytes on their way to C
 	sizes []int32 // of packets
 
-	// What libraries have for the last stream of theirs.
+	// The libraries' state for the last stream that each decoded.
 	vorbis                *csound.Vorbis
 	vorbisID, vorbisSetup []byte
 	opus                  *csound.Opus
@@ -268,7 +267,7 @@ func (d *Decoder) copied(b []byte) []byte {
 	return d.block
 }
 
-// csoundTail is how many bytes are readable behind copies.
+// csoundTail is the number of readable bytes after copies.
 const csoundTail = 16
 
 func (d *Decoder) ints(n int) []int32 {

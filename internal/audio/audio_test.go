@@ -33,7 +33,7 @@ func floats(t testing.TB, name string) []float32 {
 	return out
 }
 
-// signal is what scripts/fixtures/audio.py writes: 16 bits, interleaved.
+// signal returns the samples that scripts/fixtures/audio.py writes: 16 bits, interleaved.
 func signal(frames, channels int) []int16 {
 	out := make([]int16, frames*channels)
 	state := int64(1)
@@ -64,7 +64,7 @@ func decode(t testing.TB, b []byte) (Info, []float32) {
 	return d.Info, out
 }
 
-// What soundfile reads of the files that it wrote is what comes out here, to the bit.
+// The samples are identical, bit for bit, to those that soundfile reads from the files that it wrote.
 func TestWAV(t *testing.T) {
 	for name, encoding := range map[string]string{
 		"u8": "8 bit", "s16": "16 bit", "s24": "24 bit", "s32": "32 bit", "f32": "float 32 bit", "f64": "float 64 bit",
@@ -181,7 +181,7 @@ func try(b []byte) error {
 	return d.Decode(make([]float32, n*int64(d.Channels)), int(n), d.Frames-n, n)
 }
 
-// A file that is cut off says so.
+// A truncated file is reported as such.
 func TestCut(t *testing.T) {
 	for _, name := range all(t) {
 		b := file(t, name)
@@ -360,7 +360,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// A tag in front of FLAC does not make an MP3 of it.
+// A tag before FLAC data does not make the file an MP3.
 func TestTaggedFLAC(t *testing.T) {
 	for _, name := range all(t) {
 		b := file(t, name)
@@ -376,7 +376,7 @@ func TestTaggedFLAC(t *testing.T) {
 	}
 }
 
-// Sound that FFmpeg may read says so where there is no FFmpeg, with a command to type.
+// For sound that only FFmpeg can read, a missing FFmpeg is an error with a command to type.
 func TestNotNative(t *testing.T) {
 	t.Setenv(videodec.Folder, t.TempDir())
 	if videodec.LoadFormat() == nil {

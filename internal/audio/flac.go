@@ -122,8 +122,7 @@ func (f *flac) seekTable(b []byte) {
 	}
 }
 
-// count finds out how many samples there are where STREAMINFO does not say it: by
-// the last frame.
+// count finds the number of samples from the last frame if STREAMINFO does not have it.
 func (f *flac) count() (total int64) {
 	window := 4 << 10
 	for window < 2*len(f.frames) {

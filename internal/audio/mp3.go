@@ -16,13 +16,13 @@ type mp3 struct {
 	skip   int64 // samples in front of the first one of the recording
 }
 
-// mp3Delay is how many samples decoders give before the first one that was encoded.
+// mp3Delay is the number of samples that decoders return before the first encoded one.
 const mp3Delay = 529
 
-// mp3Garbage is how much may lie between frames.
+// mp3Garbage is the maximum number of bytes between frames.
 const mp3Garbage = 64 << 10
 
-// mp3Begin finds the first frame, behind tags and what else players look over.
+// mp3Begin finds the first frame, after tags and other data that players skip.
 func mp3Begin(b []byte) (at int, ok bool) {
 	return mp3Next(b, tags(b))
 }
@@ -52,7 +52,7 @@ func mp3Same(b []byte, f *csound.MP3Frame) bool {
 	return ok && g.Rate() == f.Rate() && g.Channels() == f.Channels() && g.Samples() == f.Samples()
 }
 
-// mp3Ends says whether what follows are tags.
+// mp3Ends reports whether b begins with tags, which follow the last frame.
 func mp3Ends(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("TAG")) || bytes.HasPrefix(b, []byte("APETAGEX")) || bytes.HasPrefix(b, []byte("LYRICS")) || bytes.HasPrefix(b, []byte("ID3"))
 }
@@ -90,7 +90,7 @@ func openMP3(d *Decoder, b []byte) (Info, recording, error) {
 	}
 	info.Frames = int64(len(m.places)) * int64(m.frame.Samples())
 	if trimmed {
-		// What encoders put around the sound is left out.
+		// The padding that encoders add before and after the sound is removed.
 		m.skip = int64(delay + mp3Delay)
 		info.Frames = max(info.Frames-int64(delay+max(padding, mp3Delay)), 0)
 	}
@@ -128,8 +128,8 @@ func mp3Tag(b []byte, f *csound.MP3Frame) (frames, delay, padding int, tagged, t
 	return frames, v >> 12, v & 0xfff, true, true
 }
 
-// mp3Before is how many frames before the wanted ones are decoded, since each depends
-// on the one before, and mp3Feed how many before those may have bytes of theirs.
+// mp3Before is the number of extra frames to decode before the requested ones, because each frame depends on the
+// previous one. mp3Feed is the number of frames before those that may contain some of their bytes.
 const (
 	mp3Before = 3
 	mp3Feed   = 40

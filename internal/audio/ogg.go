@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/internal/csound"
 )
 
-// An Ogg file is pages of a few kilobytes, each with a checksum, that hold packets in
-// segments of up to 255 bytes; a packet may go on in the next page.
+// An Ogg file consists of pages of a few kilobytes, each with a checksum. Pages hold packets in segments of up to 255
+// bytes, and a packet may continue in the next page.
 
 // page is the header of a page.
 type page struct {
@@ -53,7 +53,7 @@ func readPage(b []byte, at int) (p page, err error) {
 	return p, nil
 }
 
-// oggTable has the checksums of bytes with k bytes behind them.
+// oggTable has the checksums of bytes that are followed by k bytes.
 var oggTable = func() (t [8][256]uint32) {
 	for i := range 256 {
 		c := uint32(i) << 24
@@ -104,9 +104,9 @@ type stream struct {
 	first  int // the page in which the sound begins
 }
 
-// packets goes through the pages from one on. f gets each page, with the packets that
-// end in it; the bytes of packets are one behind the other in data. It ends when f
-// returns false or with the stream's last page.
+// packets reads the pages, starting with the one at offset at. f gets each page, with the packets that end in it.
+// data has the bytes of the packets, one after the other. packets stops when f returns false or after the stream's
+// last page.
 func (s *stream) packets(at int, data []byte, f func(p *page, next int, data []byte, sizes []int32) bool) error {
 	var sizes []int32
 	started, open := false, int32(0)
@@ -180,7 +180,7 @@ func openOgg(d *Decoder, b []byte) (Info, recording, error) {
 	return info, nil, fmt.Errorf("ogg: neither Vorbis nor Opus: %w", errNotNative)
 }
 
-// headers reads n packets from the page at, behind which sound begins in a new page.
+// headers reads n packets from the page at. After them, sound begins in a new page.
 func (s *stream) headers(at, n int) ([][]byte, error) {
 	var packets [][]byte
 	var data []byte
@@ -228,9 +228,8 @@ func (s *stream) firstPage() (packets csound.Packets, granule int64, last bool, 
 	return packets, granule, last, err
 }
 
-// bounds works out which samples of all that are decoded are the recording: Skip of
-// them are left out in front, and there are n. have is the number of samples up to the
-// first page with a position.
+// bounds computes the position of the recording in the decoded samples: skip samples are left out at the start, and
+// the recording has n samples. have is the number of samples up to the first page with a position.
 func bounds(have, granule, last int64, only bool) (skip, n int64) {
 	if last < 0 {
 		return 0, 0

@@ -39,8 +39,7 @@ func (o *opus) open(at int, info *Info) error {
 	default:
 		return fmt.Errorf("%d channels of mapping %d: %w", c, family, csound.ErrDamaged)
 	}
-	// Opus decodes at any of five rates: that of what was encoded, when it is one of
-	// them, or the next one above.
+	// Opus decodes at any of five rates: the original rate if it is one of them, or the next higher one.
 	o.o.Rate = opusRate
 	was := int(binary.LittleEndian.Uint32(b[12:]))
 	for _, rate := range []int{24000, 16000, 12000, 8000} {
@@ -76,7 +75,7 @@ func (o *opus) decode(d *Decoder, dst []float32, stride int, from, n int64) erro
 	if err != nil {
 		return err
 	}
-	// A packet depends on all those before it, so that they are decoded, too.
+	// A packet depends on all packets before it, so they are also decoded.
 	done, err := d.opus.Decode(&p, from+o.skip, n, dst, stride)
 	if err == nil && done < n {
 		err = fmt.Errorf("there are %d of %d samples: %w", from+done, from+n, csound.ErrCut)

@@ -18,7 +18,7 @@ type pcm struct {
 	signed8  bool // bytes with a sign
 }
 
-// sample is how a sample is stored.
+// sample is the format of a stored sample.
 type sample int
 
 const (
@@ -53,7 +53,7 @@ func float(size int) sample {
 	return sampleUnknown
 }
 
-// errSample says that newPCM was given sampleUnknown.
+// errSample is the error of newPCM for sampleUnknown.
 var errSample = errors.New("unknown samples")
 
 // newPCM returns a recording without data, and sets Info.Encoding.

@@ -64,8 +64,8 @@ func (d *Decoder) vorbisFor(v *vorbis) (*csound.Vorbis, error) {
 	return lib, nil
 }
 
-// vorbisEnds says how many samples there are when each of the packets is decoded: each
-// but the first one gives a quarter of its own block and of the one before.
+// vorbisEnds returns the number of samples after decoding each of the packets. Each packet except the first adds a
+// quarter of its own block and of the previous one.
 func vorbisEnds(lib *csound.Vorbis, p *csound.Packets) []int64 {
 	blocks, ends := make([]int32, len(p.Sizes)), make([]int64, len(p.Sizes))
 	lib.Blocks(p, blocks)
@@ -93,8 +93,8 @@ func (v *vorbis) decode(d *Decoder, dst []float32, stride int, from, n int64) er
 	}
 	ends := vorbisEnds(lib, &p)
 	from += v.skip
-	// The packet with which decoding begins gives nothing by itself: what comes behind
-	// its end depends on it and the next one only.
+	// The first decoded packet gives no samples alone. The samples after its end depend only on it and the next
+	// packet.
 	k := max(sort.Search(len(ends), func(i int) bool { return ends[i] > from })-1, 0)
 	begin := int64(0)
 	if len(ends) > 0 {

@@ -15,7 +15,7 @@ const (
 	waveExtensible = 0xfffe
 )
 
-// unknownSize is what writers put where they did not know yet how much would come.
+// unknownSize is the size that writers store if they do not know the length yet.
 const unknownSize = math.MaxUint32
 
 // riff is the layout of a WAV file or of one of its relatives.

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// WAVHeader is how many bytes stand before the samples of what PutWAV writes: a number
-// at which samples are aligned.
+// WAVHeader is the number of bytes before the samples in the output of PutWAV. Samples are aligned at this offset.
 const WAVHeader = 56
 
 // WAVBytes is the size of a WAV file of frames samples of each channel: float32, or 16 bit.
@@ -18,9 +17,8 @@ func WAVBytes(channels int, frames int64, sixteen bool) int64 {
 	return WAVHeader + size*int64(channels)*frames
 }
 
-// PutWAV writes a WAV file of samples into dst, which has WAVBytes, and is less than
-// 4 GiB. src has little-endian float32s, of all channels at a time, or, with planes, of
-// one channel behind the other.
+// PutWAV writes a WAV file of samples into dst, which has WAVBytes and is smaller than 4 GiB. src has little-endian
+// float32 samples. They are interleaved, or with planes in one block per channel.
 func PutWAV(dst, src []byte, rate, channels int, planes, sixteen bool) {
 	n := len(src) / 4
 	size, format := 4, uint16(waveFloat)

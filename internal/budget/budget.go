@@ -1,17 +1,16 @@
-// Package budget is what an engine holds, as arithmetic: its constants, and how
-// the memory that it may take is shared out among the ring of batches, reading
-// and scratch. It has no I/O, clock or goroutines, so that the planner and the
-// probe compute with the very figures that the pipeline runs with.
+// Package budget computes the memory use of an engine: its constants, and the division of its memory budget among the
+// ring of batches, reading and scratch. It has no I/O, clock or goroutines, so the planner and the probe compute with
+// the same figures as the pipeline.
 //
 // Read Make (how the budget is shared out) and constants.go.
 package budget
 
 import "math"
 
-// Request is what an engine is asked to do, as far as memory depends on it.
+// Request is the task of an engine, as far as memory depends on it.
 type Request struct {
-	// Memory is the budget in bytes; Automatic says that nobody chose it but
-	// AutomaticMemory, for one of Engines, which errors then say.
+	// Memory is the budget in bytes. Automatic is true if AutomaticMemory chose it, for one of Engines. Errors then
+	// mention that.
 	Memory    int64
 	Automatic bool
 	Engines   int
@@ -21,36 +20,34 @@ type Request struct {
 	SlotBytes int64
 	// Threads is the number of decode workers.
 	Threads int
-	// Prefetch is the number of batches made ahead, and Lookahead the bytes read
-	// ahead; 0 means a default that fits. What is asked for is given or refused.
+	// Prefetch is the number of batches built ahead, and Lookahead the number of bytes read ahead; 0 means a default
+	// that fits. An explicit value is used or refused.
 	Prefetch  int
 	Lookahead int64
-	// Window is what the chunks take that an order by windows uses at a time.
+	// Window is the memory of the chunks that a shuffle buffer of chunks uses at a time.
 	Window int64
-	// Cache is what is kept of the data for the next epochs.
+	// Cache is the memory for data that is cached for the next epochs.
 	Cache int64
-	// Substitutes says that other records are read in the place of bad ones.
+	// Substitutes is true if other records replace bad ones.
 	Substitutes bool
 
 	// Images are the image fields that arrays of the batch are made from, one for
 	// each array.
 	Images []Image
-	// ValueBytes is about how many bytes the other values of a record have, and
-	// UnplacedBytes the largest of them that may have to be read into memory
-	// beside the batch.
+	// ValueBytes is the approximate size of the other values of a record. UnplacedBytes is the size of the largest of
+	// them that may have to be read into memory outside of the batch.
 	ValueBytes, UnplacedBytes int64
-	// Together is how many records at least are better made together, 0 for no wish.
+	// Together is the preferred minimum number of records to build together, 0 for no preference.
 	Together int
-	// InOrder is what going through a source takes that can only be read in order,
-	// beside its records.
+	// InOrder is the memory for reading a source that can only be read in order, in addition to its records.
 	InOrder int64
-	// Held is what the source holds of its records in memory.
+	// Held is the memory of the records that the source holds.
 	Held int64
 }
 
 // Image describes the images of a field. A zero means that it is not known.
 type Image struct {
-	// MaxBytes is the largest as it is stored.
+	// MaxBytes is the size of the largest stored image.
 	MaxBytes int64
 	// Width and Height are set when all images are stored as pixels of that size,
 	// MaxWidth and MaxHeight are the largest sides.
@@ -59,20 +56,19 @@ type Image struct {
 	// PixelBytes are those of a pixel while it is worked on; 0 stands for the 3 of
 	// RGB.
 	PixelBytes int64
-	// Kept says that decoded pixels are kept between two steps as a rule.
+	// Kept is true if decoded pixels are usually kept between two steps.
 	Kept bool
-	// Frames says that they are those of videos: a whole one is kept, and their
-	// decoder holds more of them.
+	// Frames is true for frames of videos. A whole frame is kept, and the decoder holds more frames.
 	Frames bool
 	// RowWidth and RowHeight are the size of what becomes of them.
 	RowWidth, RowHeight int64
 }
 
-// Shares say how the budget is shared out, in bytes.
+// Shares is the division of the budget, in bytes.
 type Shares struct {
 	Budget int64 `json:"budget"`
 	Ring   int64 `json:"ring"`
-	// Lookahead is what may be read and wait for its turn.
+	// Lookahead is the memory for data that is read ahead and waits for its turn.
 	Lookahead int64 `json:"lookahead"`
 	// Window is for the chunks that an order by windows uses at a time.
 	Window int64 `json:"window,omitempty"`
@@ -84,11 +80,11 @@ type Shares struct {
 	// Scratch is the most that workers take to decode images and hold of them
 	// between two steps.
 	Scratch int64 `json:"scratch"`
-	// Held is what the source holds of its records, because its files are compressed.
+	// Held is the memory of the records that the source holds because its files are compressed.
 	Held int64 `json:"held,omitempty"`
 }
 
-// Plan is how an engine runs.
+// Plan is the configuration of an engine.
 type Plan struct {
 	Shares
 	// Slots is the number of batches that the ring has room for, SlotStride their
@@ -97,22 +93,19 @@ type Plan struct {
 	SlotStride int64
 	// GroupRows is the number of records that are read and decoded together.
 	GroupRows int
-	// Of Read: Fetch is for the records that are wanted next, Urgent for those that
-	// are wanted before them and were not planned, WorkerParse, of each worker, for
-	// what sources make of the bytes of a group, Alone for what they make of any
-	// single record that does not fit there, Substitute for records that take the
-	// place of bad ones, InOrder for sources that can only be read in order.
+	// The parts of Read: Fetch is for the next records, and Urgent for unplanned records that are needed before them.
+	// WorkerParse, for each worker, is for the values that sources make from the bytes of a group. Alone is for the
+	// values of a single record that does not fit there. Substitute is for records that replace bad ones, and InOrder
+	// for sources that can only be read in order.
 	Fetch, Urgent, WorkerParse, Alone, Substitute, InOrder int64
-	// WorkerScratch is the part of Scratch that each worker has for images between
-	// two steps. WorkerDecode is what decoding an image may take there: each worker
-	// has twice as much, since what it took for the image before is not all given
-	// back yet. Large is the part for images that need more.
+	// WorkerScratch is the part of Scratch that each worker has for images between two steps. WorkerDecode is the
+	// memory for decoding an image there. Each worker has twice as much, because the memory of the previous image is
+	// not completely released yet. Large is the part for images that need more.
 	WorkerScratch, WorkerDecode, Large int64
 }
 
-// Make shares the budget out: first what the least number of slots, reads and
-// scratch need; of the rest a quarter to read ahead, then more of each, then more
-// slots, and what is left to large images and to read ahead again.
+// Make divides the budget. First come the minimum slots, reads and scratch. A quarter of the rest is for reading
+// ahead, then come more of each and more slots. The remainder is for large images and more readahead.
 func Make(r *Request) (*Plan, error) {
 	p := least(r)
 	spare := r.Memory - p.sum(r)
@@ -183,12 +176,12 @@ func (p *Plan) reading(r *Request) {
 	}
 }
 
-// read is what Read comes to.
+// read returns the total of Read.
 func (p *Plan) read(r *Request) int64 {
 	return p.Fetch + p.Urgent + int64(r.Threads)*p.WorkerParse + p.Alone + p.Substitute + p.InOrder
 }
 
-// sum is what a plan takes.
+// sum returns the total memory of a plan.
 func (p *Plan) sum(r *Request) int64 {
 	return p.Ring + p.Window + p.Cache + p.Lookahead + p.read(r) + p.scratch(r) + p.Held
 }
@@ -227,8 +220,8 @@ func Bounded(r *Request) (bounded *Request, limit int64) {
 	return nil, 0
 }
 
-// bounded returns r with room for values of up to n bytes, nil if it has no larger ones. Values that are all of one size
-// stay as they are.
+// bounded returns r with space for values of up to n bytes, nil if it has no larger ones. Values of one fixed size do
+// not change.
 func (r *Request) bounded(n int64) *Request {
 	b, larger := *r, false
 	b.Images = append([]Image(nil), r.Images...)

@@ -56,8 +56,7 @@ func TestMakeWithEnough(t *testing.T) {
 	}
 }
 
-// Whatever is asked for, the shares are within the budget, or the error says how
-// much would do, which then does.
+// For any request, the shares fit the budget, or the error names a sufficient budget, which then works.
 func TestSharesFitTheBudget(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	refused := 0

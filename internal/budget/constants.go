@@ -12,32 +12,29 @@ const (
 	minSlots = 3
 	// DefaultSlots is the number of slots for batches of ordinary size.
 	DefaultSlots = 6
-	// smallSlots or more for batches that take a few huge pages only; for tiny
-	// ones, which are made and used up faster than processes wake each other, as
-	// many as make smallRing.
+	// smallSlots is the minimum for batches of a few huge pages. Tiny batches are built and consumed faster than
+	// processes wake each other, so they get as many slots as fit into smallRing.
 	smallSlots = 8
 	maxSlots   = 32
 	smallBatch = 8 << 20
 	smallRing  = 24 << 20
 
-	// GroupRows is the most records of a group: enough that a call into C, a
-	// channel send and a lock cost nothing per record, few enough that a batch
-	// keeps all cores busy. Calls into C of more than 10 ms would wake the
-	// runtime's monitor.
+	// GroupRows is the maximum number of records of a group. It is large enough that a call into C, a channel send
+	// and a lock cost nothing per record. It is small enough that a batch keeps all cores busy. Calls into C of more
+	// than 10 ms would wake the runtime's monitor.
 	GroupRows = 8
 	// Small raw records go in larger groups, of up to groupBytes.
 	maxSmallGroupRows = 256
 	groupBytes        = 1 << 20
 
-	// Readers is the number of reads in flight that an engine begins with. It makes
-	// more where that pays (package fetch).
+	// Readers is the initial number of reads in flight of an engine. It uses more if that is faster (package fetch).
 	Readers = 8
 	// MaxReaders is the most reads in flight of an engine.
 	MaxReaders = 512
 
-	// minRead is the least that is read into, minParse the least that sources may
-	// make of it in each worker, and for a single record beside the largest value.
-	// With more memory it is what a group takes, up to maxParse.
+	// minRead is the minimum memory for read data. minParse is the minimum for the values that sources make from it,
+	// for each worker and for a single record in addition to the largest value. With more memory it is the size of a
+	// group, up to maxParse.
 	minRead      = 4 << 20
 	minParse     = 512 << 10
 	maxParse     = 32 << 20
@@ -60,9 +57,8 @@ const (
 	minLarge = 4 << 20
 	maxLarge = 256 << 20
 
-	// Beside is what an engine takes beside its budget: the program, Go's runtime
-	// and what it leaves to collect, stacks, and what decoders hold between images.
-	// Twice what the index of the source takes comes to it.
+	// Beside is the memory of an engine outside of its budget: the program, Go's runtime and its garbage, stacks, and
+	// the state of decoders between images. Twice the size of the source's index is added to it.
 	Beside = 64 << 20
 
 	// MaxPrefetch is the most that may be asked for.

@@ -9,9 +9,8 @@ import (
 // guessedLarge is for large images where their sizes are not known.
 const guessedLarge = 32 << 20
 
-// Enough is the memory with which an engine has what it wants, in whole MiB: all
-// of its slots, as much to read ahead as two batches take on the storage, with
-// recordBytes a record, and scratch for the largest image.
+// Enough returns the memory with which an engine has everything it can use, in whole MiB: all of its slots and
+// scratch for the largest image. The readahead is two batches as stored, with recordBytes per record.
 func Enough(r *Request, recordBytes int64) int64 {
 	p := least(r)
 	p.Ring = int64(Slots(r.Prefetch, p.SlotStride)) * p.SlotStride

@@ -6,8 +6,8 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// tooLittle says what the least is that the engine can do with, in one line: for
-// the prefetch that was asked for, or for any.
+// tooLittle returns an error with the minimum memory of the engine, in one line: for the requested prefetch, or for
+// any.
 func tooLittle(r *Request, p *Plan) error {
 	from := "the memory budget"
 	if r.Automatic {

@@ -5,28 +5,27 @@ import (
 	"strings"
 )
 
-// Node is what a launcher says, in the environment, of the processes of a job on
-// this machine. Each process of a training has an engine of its own.
+// Node describes the processes of a job on this machine, as a launcher reports them in the environment. Each process
+// of a training has its own engine.
 type Node struct {
-	// Engines is the number of processes, 1 where nobody says.
+	// Engines is the number of processes, 1 if unknown.
 	Engines int
-	// TaskCores are those that Slurm gives to each task, JobCores those that all
-	// processes have together; 0 where nobody says. Fixed says that the number of
-	// cores was set for each process (GOMAXPROCS).
+	// TaskCores is the number of cores that Slurm gives to each task. JobCores is the number that all processes have
+	// together. They are 0 if unknown. Fixed is true if the number of cores was set for each process (GOMAXPROCS).
 	TaskCores, JobCores int
 	Fixed               bool
 }
 
-// LauncherVariables are those that say how many processes there are, in the
-// environment of each: of torchrun and its relatives, Open MPI, MPICH, MVAPICH, Spectrum MPI and Horovod.
+// LauncherVariables are the environment variables with the number of processes: of torchrun and its relatives, Open
+// MPI, MPICH, MVAPICH, Spectrum MPI and Horovod.
 var LauncherVariables = []string{
 	"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "JSM_NAMESPACE_LOCAL_SIZE",
 	"HOROVOD_LOCAL_SIZE",
 }
 
-// NodeOf reads the environment that launchers and Slurm make. engines, when it is
-// not 0, is what the trainer knows. launcher is asked for the cores of the process
-// that has started them all, 0 where they are not known, when that matters.
+// NodeOf reads the environment variables of launchers and Slurm. engines, if not 0, is the number that the trainer
+// reports. launcher returns the cores of the process that started all others, 0 if unknown. It is called only if
+// needed.
 func NodeOf(engines int, getenv func(name string) string, launcher func() int) Node {
 	n := Node{Engines: engines, Fixed: count(getenv("GOMAXPROCS")) > 0}
 	for _, name := range LauncherVariables {
@@ -35,15 +34,15 @@ func NodeOf(engines int, getenv func(name string) string, launcher func() int) N
 		}
 	}
 	if n.Engines > 0 {
-		// Whatever Slurm says is of the launcher, which is its one task on this machine.
+		// Slurm's variables describe the launcher, which is its one task on this machine.
 		if n.Engines > 1 && !n.Fixed {
 			n.JobCores = max(launcher(), 0)
 		}
 		return n
 	}
 	n.Engines = 1
-	// A batch script has the variables of tasks, too, but is one process: only the
-	// tasks of a step have a SLURM_STEP_ID.
+	// A batch script also has the variables of tasks, but is one process. Only the tasks of a step have a
+	// SLURM_STEP_ID.
 	if getenv("SLURM_STEP_ID") == "" && getenv("SLURM_JOB_ID") != "" {
 		return n
 	}
@@ -56,11 +55,10 @@ func NodeOf(engines int, getenv func(name string) string, launcher func() int) N
 	return n
 }
 
-// Threads is the number of decode workers of one of the engines, when its process
-// may use cores. They may be a part of what all have together: its own, since it
-// was bound to them (taskset, cpusets of tasks), which it keeps; or that of some of
-// the processes (a NUMA node), which share it. Where the parts are equally large
-// each process has as much as if all shared all, and that is what none passes.
+// Threads returns the number of decode workers of one of the engines, if its process may use cores. The cores may be
+// a part of the common ones. If they are the process's own, because it was bound to them (taskset, cpusets of tasks),
+// it uses all of them. If several processes share them (a NUMA node), it uses its share. With parts of equal size,
+// each process gets the same as if all shared all cores, and no process gets more.
 func (n *Node) Threads(cores int) int {
 	switch {
 	case n.Fixed || n.Engines <= 1:
@@ -72,8 +70,7 @@ func (n *Node) Threads(cores int) int {
 	return int(clamp(int64(cores), 1, MaxThreads))
 }
 
-// AutomaticMemory is what one of the engines takes when nobody chose: its part of
-// a quarter of the free memory.
+// AutomaticMemory returns the default memory of one of the engines: its part of a quarter of the free memory.
 func (n *Node) AutomaticMemory(free int64) int64 { return free / 4 / int64(max(n.Engines, 1)) }
 
 // count reads a whole number above zero, else 0.

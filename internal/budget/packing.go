@@ -6,28 +6,27 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// PackRequest is what packing is asked to do, as far as memory depends on it.
+// PackRequest is the task of a packing run, as far as memory depends on it.
 type PackRequest struct {
-	// Memory is the budget in bytes. Free is what there was when nobody chose one:
-	// Memory is then a part of it.
+	// Memory is the budget in bytes. Free is the free memory if the budget was chosen automatically, as a part of it.
 	Memory, Free int64
-	// Threads is the number of inputs that are worked on at once.
+	// Threads is the number of inputs that are processed at the same time.
 	Threads int
 	// ChunkBytes is the size of a chunk.
 	ChunkBytes int64
-	// Held is what the source holds of its records in memory.
+	// Held is the memory of the records that the source holds.
 	Held int64
 }
 
-// Packing is how the memory of packing is shared out, in bytes.
+// Packing is the division of the memory of packing, in bytes.
 type Packing struct {
 	Budget int64
 	// Chunk is the chunk that is being put together.
 	Chunk int64
-	// Ahead is for inputs as they are read, until they are written in their order.
+	// Ahead is for inputs as read, until they are written in their order.
 	Ahead int64
-	// Quick is for what is made of them, where that is little, and Large where it
-	// is much or where there is no room in Quick. A single input may take One.
+	// Quick is for small results. Large is for large results, and for small ones if Quick is full. A single input may
+	// take One.
 	Quick, Large, One int64
 	// JobKept and WorkerKept are the sizes of buffers that each input under way and
 	// each worker keep for the next one.
@@ -35,24 +34,23 @@ type Packing struct {
 }
 
 const (
-	// PackJobs is how many inputs there are under way for each worker: those that
-	// wait to be written behind one that takes long.
+	// PackJobs is the number of inputs in progress for each worker, including those that wait to be written after a
+	// slow one.
 	PackJobs = 16
 	// A part of the memory of packing is from minPackPart to packPart for each
 	// worker: enough for the buffers of ordinary photographs.
 	minPackPart = 1 << 20
 	packPart    = 32 << 20
-	// packParts are what is not for large inputs: twice Ahead and Quick, since what
-	// is garbage of them is not collected before as much again is used, and what is
-	// kept.
+	// packParts is the share that is not for large inputs. It is twice Ahead and Quick, because their garbage is not
+	// collected before the same amount is used again, plus the memory that is kept.
 	packParts = 5
-	// chunkTimes: while a chunk grows, its old memory is there beside the new.
+	// chunkTimes is 2 because a growing chunk has its old and its new memory at the same time.
 	chunkTimes = 2
 	// Buffers of a worker: pictures on their way, and a file that is mended.
 	workerBuffers = 8
 )
 
-// amount is a budget as it was given, in MiB or, below one, in bytes.
+// amount formats a budget, in MiB or, below one, in bytes.
 func amount(n int64) string {
 	if n < 1<<20 {
 		return units.Plural(n, "byte")
@@ -60,7 +58,7 @@ func amount(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-// MakePacking shares the memory out, or says how much is needed.
+// MakePacking divides the memory, or returns an error with the required amount.
 func MakePacking(r *PackRequest) (*Packing, error) {
 	p := &Packing{Budget: r.Memory, Chunk: chunkTimes * r.ChunkBytes}
 	rest := r.Memory - p.Chunk - r.Held
@@ -81,33 +79,31 @@ func MakePacking(r *PackRequest) (*Packing, error) {
 	return p, nil
 }
 
-// VerifyRequest is what decoding the records of a pack to check them is asked to do,
-// as far as memory depends on it; its fields are those of a PackRequest.
+// VerifyRequest is the task of a run that decodes the records of a pack to check them, as far as memory depends on
+// it. Its fields are those of a PackRequest.
 type VerifyRequest struct {
 	Memory, Free int64
 	Threads      int
 }
 
-// Verifying is how the memory of checking is shared out, in bytes.
+// Verifying is the division of the memory for checking, in bytes.
 type Verifying struct {
 	Budget int64
-	// Read is for records that are read and Large for what decoding takes, where it
-	// is more than the Kept that each worker may have of both without asking. A single
-	// record may take OneRead, decoding a single value One.
+	// Read is for the records that are read, and Large for decoding. Both are only for needs above Kept, which each
+	// worker may use without asking. A single record may take OneRead, decoding a single value One.
 	Read, OneRead, Large, One, Kept int64
 }
 
 const (
-	// verifyWorker is what a worker has in any case, to read a chunk with.
+	// verifyWorker is the memory that a worker always has, for reading a chunk.
 	verifyWorker = 1 << 20
-	// minVerify is the least beside; maxKept is more than ordinary photographs take.
+	// minVerify is the minimum in addition to that. maxKept is more than ordinary photographs need.
 	minVerify = 16 << 20
 	maxKept   = 8 << 20
 )
 
-// MakeVerifying shares the memory out, or says how much is needed. A quarter is for
-// what workers keep: each a record, pixels, and twice what decoding took, which may
-// be garbage that is not collected.
+// MakeVerifying divides the memory, or returns an error with the required amount. A quarter is for the memory that
+// workers keep: each a record, pixels, and twice the decoding memory, which may be uncollected garbage.
 func MakeVerifying(r *VerifyRequest) (*Verifying, error) {
 	threads := int64(r.Threads)
 	rest := r.Memory - threads*verifyWorker

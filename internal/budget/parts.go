@@ -10,9 +10,8 @@ func SlotStride(slotBytes int64) int64 {
 	return (slotBytes + to - 1) / to * to
 }
 
-// Slots is the number of slots of an engine with all the memory that it
-// wants: the batches made ahead, the one that the trainer works on and the one
-// that it still holds.
+// Slots returns the number of slots of an engine with sufficient memory. It counts the batches built ahead, the one
+// that the trainer uses, and the previous one that it still holds.
 func Slots(prefetch int, stride int64) int {
 	switch {
 	case prefetch > 0:
@@ -26,7 +25,7 @@ func Slots(prefetch int, stride int64) int {
 // leastRead is room to read the largest record into.
 func leastRead(r *Request) int64 { return max(minRead, largestRecord(r)) }
 
-// largestRecord is room for the largest record, as it is stored.
+// largestRecord returns the size of the largest stored record.
 func largestRecord(r *Request) int64 {
 	n := r.UnplacedBytes
 	for _, im := range r.Images {
@@ -44,7 +43,7 @@ func (p *Plan) groupParse(r *Request) int64 {
 	return min(int64(p.GroupRows), most/n)*n + minParse
 }
 
-// valueBytes is what the largest values of a record have together.
+// valueBytes returns the total size of the largest values of a record.
 func (r *Request) valueBytes() int64 {
 	n := r.UnplacedBytes
 	for _, im := range r.Images {
@@ -53,13 +52,13 @@ func (r *Request) valueBytes() int64 {
 	return max(n, 1)
 }
 
-// togetherBytes is what the values of records may have that are made together: what a
-// worker gets of the memory for them, less what it takes for each group anyway.
+// togetherBytes returns the maximum size of the values of records that are built together. It is a worker's share of
+// the memory for them, without its fixed memory per group.
 func (r *Request) togetherBytes() int64 {
 	return min(maxTogether, max(r.Memory/16/int64(max(r.Threads, 1))-minParse, 0))
 }
 
-// storedBytes is the largest image as it is stored.
+// storedBytes returns the size of the largest stored image.
 func (im *Image) storedBytes() int64 {
 	return max(im.MaxBytes, pixels(im.Width, im.Height)*im.pixelBytes())
 }
@@ -77,7 +76,7 @@ func workerScratch(images []Image) int64 {
 	return n
 }
 
-// decoderBytes is what the decoders of a worker hold of videos.
+// decoderBytes returns the memory that the video decoders of a worker hold.
 func decoderBytes(images []Image) int64 {
 	n := int64(0)
 	for _, im := range images {
@@ -88,9 +87,8 @@ func decoderBytes(images []Image) int64 {
 	return n
 }
 
-// keptImages is what the largest image that is kept between steps takes: once decoded,
-// three times on its way, each with room to grow. What does not find it has to wait for
-// Large, and is decoded once more.
+// keptImages returns the memory of the largest image that is kept between steps: one decoded copy and three
+// intermediate ones, each with space to grow. An image that finds no memory waits for Large and is decoded again.
 func keptImages(images []Image) int64 {
 	need := int64(0)
 	for _, im := range images {
@@ -103,8 +101,8 @@ func keptImages(images []Image) int64 {
 	return need
 }
 
-// largeImage is what the largest image takes: three copies of it between steps,
-// and what decoding it takes in any format, as far as its size is known.
+// largeImage returns the memory of the largest image: three copies of it between steps, and decoding it in any
+// format, as far as its size is known.
 func largeImage(images []Image) int64 {
 	need := int64(0)
 	for _, im := range images {

@@ -27,7 +27,7 @@ type Bar struct {
 	High  float64 `json:"high"`
 	// Ours sets it off.
 	Ours bool `json:"ours"`
-	// Remark stands behind the value.
+	// Remark follows the value.
 	Remark string `json:"remark"`
 }
 

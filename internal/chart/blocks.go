@@ -26,7 +26,7 @@ func Sparkline(shares []float64, cells int) string {
 	return out.String()
 }
 
-// clamp brings a share between 0 and 1; what is no number is 0.
+// clamp limits a share to the range from 0 to 1 and turns NaN into 0.
 func clamp(x float64) float64 {
 	if !(x > 0) {
 		return 0

@@ -1,11 +1,9 @@
-// Package chart draws every picture of this project: the curves of studies, for
-// a terminal and as SVG, the bars, matrices and scatter plots of the benchmarks,
-// and the plots over time of doctor's pages.
+// Package chart draws every picture of this project. These are the curves of studies, for a terminal and as SVG, the
+// bars, matrices and scatter plots of the benchmarks, and the timelines of doctor's pages.
 //
-// The SVG is written here and not by a plotting library because text is then real
-// text in the reader's own fonts, it follows a dark background, and the libraries
-// that were tried bring 8 MB of fonts and rasterisers into a program of 4. All
-// text is escaped: labels may come from anywhere.
+// This package writes the SVG itself instead of using a plotting library. Text is then real text in the reader's own
+// fonts, and follows a dark background. The tested libraries add 8 MB of fonts and rasterisers to a program of 4 MB.
+// All text is escaped, because labels may come from anywhere.
 package chart
 
 import (
@@ -17,7 +15,7 @@ import (
 	"math"
 )
 
-// Heading is what stands above and below every picture.
+// Heading is the text above and below every picture.
 type Heading struct {
 	Title    string `json:"title"`
 	Subtitle string `json:"subtitle"`

@@ -11,14 +11,14 @@ type Scatter struct {
 	Heading
 	XLabel string `json:"x_label"`
 	YLabel string `json:"y_label"`
-	// Unit stands behind the numbers of both axes.
+	// Unit follows the numbers of both axes.
 	Unit string `json:"unit"`
 	// Band is the share to either side of the diagonal that is set off, 0 for
 	// none, and BandName what it is.
 	Band     float64        `json:"band"`
 	BandName string         `json:"band_name"`
 	Groups   []ScatterGroup `json:"groups"`
-	// Hollow says what points are that are not filled.
+	// Hollow describes the points that are not filled.
 	Hollow string `json:"hollow"`
 	// Notes stand below the names, the first one bold.
 	Notes []string `json:"notes"`
@@ -97,7 +97,7 @@ func pointFill(k int, hollow bool) string {
 	return fmt.Sprintf(`fill="%s" fill-opacity="0.85"`, colour(k))
 }
 
-// legend names what is in the plot, beside it.
+// legend draws the names of the groups next to the plot.
 func (c *Scatter) legend(out *canvas, x, y float64) {
 	for k, g := range c.Groups {
 		out.add(`<circle cx="%s" cy="%s" r="5" %s stroke="%s" stroke-width="2"/>`, px(x), px(y), pointFill(k, false), colour(k))
@@ -139,8 +139,7 @@ func (c *Scatter) bounds() (low, high float64) {
 	return low * 0.85, high * 1.2
 }
 
-// logTicks are round numbers on a logarithmic axis: few to a decade where there
-// are many decades.
+// logTicks returns round numbers for a logarithmic axis: few per decade if there are many decades.
 func logTicks(low, high float64) []float64 {
 	factors := []float64{1, 2, 5}
 	switch decades := math.Log10(high / low); {

@@ -39,7 +39,7 @@ func newCanvas(width, height int, h Heading) *canvas {
 	return c
 }
 
-// add writes one element; what stands in it is escaped already.
+// add writes one element whose contents are already escaped.
 func (c *canvas) add(format string, args ...any) {
 	fmt.Fprintf(&c.b, format, args...)
 	c.b.WriteByte('\n')

@@ -8,8 +8,7 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// Terminal draws the chart with Braille dots, width x height characters and
-// the axes beside them.
+// Terminal draws the chart with Braille dots, width x height characters plus the axes.
 func (c *Curves) Terminal(width, height int) string {
 	width, height = max(width, 20), max(height, 5)
 	x0, x1, top := c.bounds()

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// Timeline is a plot over time inside a page. It stretches to the room that it is
-// given: one unit across is a second, and the height is 100, so that another
-// viewBox shows another part. Names and axes are for the page to write beside it.
-// Colours are names of the page's CSS variables.
+// Timeline is a plot over time inside a page. It stretches to the available width. One horizontal unit is a second,
+// and the height is 100, so another viewBox shows another part. The page writes names and axes next to it. Colours
+// are names of the page's CSS variables.
 type Timeline struct {
 	// T are seconds, in order; a line has as many values.
 	T     []float64
@@ -24,14 +23,14 @@ type Timeline struct {
 	Stacked bool
 }
 
-// TimeLine is one line; a value that is no number is a gap.
+// TimeLine is one line. A NaN value is a gap.
 type TimeLine struct {
 	Color  string
 	Fill   bool
 	Values []float64
 }
 
-// Band is a span of time to be set off behind the lines.
+// Band is a time span that is highlighted in the background.
 type Band struct {
 	Start, End float64
 	Color      string
@@ -70,7 +69,7 @@ func (c *Timeline) TimeTicks() []Tick {
 	return out
 }
 
-// ValueTicks are round values with a unit behind them, from above.
+// ValueTicks returns round values with a unit, from the top down.
 func (c *Timeline) ValueTicks(unit string) []Tick {
 	var out []Tick
 	for _, v := range ticksBetween(0, c.top(), 4) {

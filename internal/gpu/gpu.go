@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// Reading is one device at one time. What a driver does not tell is zero.
+// Reading is the state of one device at one time. Values that a driver does not report are zero.
 type Reading struct {
 	Index       int
 	Name        string
@@ -31,14 +31,14 @@ type Reading struct {
 // A library is one vendor's devices.
 type library interface {
 	count() int
-	// read fills what it can; all says that more than the utilisation is wanted.
+	// read fills the available values. With all it reads more than the utilisation.
 	read(i int, all bool, r *Reading)
 	close()
 }
 
-// Devices are the accelerators of this machine. They own a goroutine that reads
-// them: their utilisation once a second, the rest in turn, because some of NVML's
-// calls measure for 20 ms, and each takes a share of a millisecond of the CPU.
+// Devices are the accelerators of this machine. A goroutine reads their utilisation once a second and the other
+// values in turn. The reason is that some of NVML's calls measure for 20 ms, and each takes a fraction of a
+// millisecond of CPU time.
 type Devices struct {
 	libs []library
 	stop chan struct{}
@@ -49,16 +49,15 @@ type Devices struct {
 	last []Reading
 }
 
-// Every is how often the devices are read: nvidia-smi dmon's tick. Where that would
-// take more than budget of a core, as with many devices, it is rarer, down to rarest.
+// Every is the interval between readings, the same as the interval of nvidia-smi dmon. If reading takes more than
+// budget of a core, for example with many devices, the interval grows up to rarest.
 const (
 	Every  = time.Second
 	budget = 0.001
 	rarest = 4 * time.Second
 )
 
-// allEvery is how many ticks lie between two in which more than the utilisation of
-// some device is read.
+// allEvery is the number of ticks between two readings of more than the utilisation.
 const allEvery = 4
 
 // The names under which drivers install their libraries.
@@ -67,8 +66,7 @@ var (
 	amdNames  = []string{"libamd_smi.so", "/opt/rocm/lib/libamd_smi.so"}
 )
 
-// Open loads what libraries there are. It returns nil and one line for a person
-// where there is no accelerator to read.
+// Open loads the available libraries. If there is no accelerator to read, it returns nil and one line for the user.
 func Open() (*Devices, []string) { return open(nvmlNames, amdNames, proc.ThreadCPU) }
 
 // open is Open with the libraries' names and what a thread has taken of the CPU.
@@ -173,8 +171,8 @@ func load(paths []string) (uintptr, error) {
 	return 0, errNotFound
 }
 
-// bind makes *f call the first function of lib that has one of the names; it
-// reports whether there is one. *f stays nil where there is none.
+// bind makes *f call the first function of lib that has one of the names, and reports whether it found one. Otherwise
+// *f stays nil.
 func bind(lib uintptr, f any, names ...string) bool {
 	for _, name := range names {
 		if symbol, err := purego.Dlsym(lib, name); err == nil && symbol != 0 {
@@ -185,7 +183,7 @@ func bind(lib uintptr, f any, names ...string) bool {
 	return false
 }
 
-// text returns the bytes of b up to the first zero, as far as they are printable.
+// text returns the printable bytes of b up to the first zero.
 func text(b []byte) string {
 	for i, c := range b {
 		if c == 0 {

@@ -63,7 +63,7 @@ func build(t *testing.T, source string, flags ...string) string {
 
 func nothing() time.Duration { return 0 }
 
-// Where reading is dear it is rarer: 3 ms of 3 s are a thousandth.
+// Slow readings are made less often: 3 ms of 3 s are a thousandth.
 func TestReadingKeepsItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spent time.Duration

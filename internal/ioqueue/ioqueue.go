@@ -1,10 +1,9 @@
 // Package ioqueue reads past the system's cache without a thread that sleeps for each read.
 //
-// A thread that reads past the system's cache sleeps until the device has answered: with
-// reads of 112 KiB that is a switch there and one back each, beside the work of the Go
-// runtime, which takes the processor of a thread that sleeps and looks for another one. So
-// reads go to the kernel's queue (io_submit), all that is wanted by then in one call, and one
-// goroutine, which the runtime's poller wakes, takes the answers to those who wait for them.
+// A thread that reads past the system's cache sleeps until the device answers. With reads of 112 KiB, each read costs
+// two context switches, plus the work of the Go runtime to take the processor away from the sleeping thread. This
+// package therefore passes reads to the kernel's queue (io_submit), all pending ones in one call. One goroutine,
+// woken by the runtime's poller, delivers the results to the waiting callers.
 package ioqueue
 
 import (
@@ -17,16 +16,16 @@ import (
 )
 
 const (
-	// mostQueued is how many reads are in a queue at a time; more are read by threads.
+	// mostQueued is the maximum number of reads in a queue at a time. Threads make the remaining reads.
 	mostQueued = 128
-	// mostParts is how many pieces of memory one goes to.
+	// mostParts is the maximum number of pieces of memory for one read.
 	mostParts = 3
 
 	cmdReadV  = 7 // IOCB_CMD_PREADV
 	flagResFd = 1 // IOCB_FLAG_RESFD
 )
 
-// iocb is struct iocb of linux/aio_abi.h, on machines of 64 bits. What has no name is 0.
+// iocb is struct iocb of linux/aio_abi.h, on 64-bit machines. Unnamed fields are 0.
 type iocb struct {
 	data   uint64
 	_      uint64
@@ -57,8 +56,8 @@ type queued struct {
 	done chan int64 // how many bytes there are, or less than 0
 }
 
-// Queue is a queue of reads. Its methods may be called from any goroutine, except Close,
-// which is called when nobody reads any more.
+// Queue is a queue of reads. Its methods are safe for concurrent use, except Close, which must be called after the
+// last read.
 type Queue struct {
 	ctx   uintptr
 	wake  *os.File // an eventfd
@@ -103,8 +102,8 @@ func (q *Queue) Close() {
 	q.destroy()
 }
 
-// Read reads to several pieces of memory, one behind another, which lie as such reads need it.
-// It may end before they are full, at the end of the file at least. It says false where that has failed, for whichever reason.
+// Read reads into several pieces of memory, one after the other, aligned as such reads require. It may stop before
+// they are full, for example at the end of the file. ok is false if the read failed for any reason.
 func (q *Queue) Read(fd int, to [][]byte, off int64) (n int, ok bool) {
 	q.mu.Lock()
 	if len(q.free) == 0 || len(to) > mostParts {
@@ -134,8 +133,8 @@ func (q *Queue) Read(fd int, to [][]byte, off int64) (n int, ok bool) {
 	return int(res), res >= 0
 }
 
-// submitNext gives the kernel what is to be read, and has somebody else do so with what has
-// come meanwhile: who reads waits for its own answer.
+// submitNext submits the pending reads to the kernel, and lets another goroutine submit those that arrived in the
+// meantime. Each reader waits only for its own result.
 func (q *Queue) submitNext() {
 	q.mu.Lock()
 	list := q.next

@@ -19,8 +19,8 @@ const page = 4096
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What many read at once of the queue, more than it holds, is what is there; reads that
-// cannot be made fail, and nothing else does.
+// Many concurrent reads, more than the queue holds, return the right data. Reads that cannot be made fail, and
+// nothing else does.
 func TestQueue(t *testing.T) {
 	q := New()
 	if q == nil {

@@ -1,8 +1,7 @@
-// Package libtime says in which libraries threads of other processes spend their CPU
-// time: zlib, libjpeg, HDF5, the interpreter. The kernel notes where a thread is every
-// 20 ms of its CPU time (perf_event_open with its software clock), for which it needs
-// no performance counters and, where kernel.perf_event_paranoid is at most 2, no rights
-// but those to trace the process. Nothing in the process is changed or stopped.
+// Package libtime measures in which libraries threads of other processes spend their CPU time: zlib, libjpeg, HDF5,
+// the interpreter. The kernel records the position of a thread every 20 ms of its CPU time (perf_event_open with its
+// software clock). This needs no performance counters. If kernel.perf_event_paranoid is at most 2, it needs only the
+// right to trace the process. The process is neither changed nor stopped.
 //
 // A Sampler belongs to one goroutine.
 package libtime
@@ -31,10 +30,9 @@ const (
 	pages = 1
 	// sampleBytes is the size of a sample: a header and an address.
 	sampleBytes = 16
-	// mapsAge is how old a memory map must be to be read again for an address that is
-	// not in it.
+	// mapsAge is the minimum age at which a memory map is read again for an address that is not in it.
 	mapsAge = 2 * time.Second
-	// Of the kernel's perf_event_mmap_page: where the head and the tail of the ring stand.
+	// The offsets of the head and the tail of the ring in the kernel's perf_event_mmap_page.
 	headAt, tailAt = 1024, 1032
 )
 
@@ -52,7 +50,7 @@ type thread struct {
 	ring []byte // a page about the buffer, and the buffer
 }
 
-// codeMap is where the code of a process lies.
+// codeMap has the address ranges of the code of a process.
 type codeMap struct {
 	parts []part // by address
 	read  time.Time
@@ -68,8 +66,8 @@ func New(fs proc.FS) *Sampler {
 	return &Sampler{fs: fs, threads: map[int]*thread{}, maps: map[int]*codeMap{}}
 }
 
-// Err is why no thread can be followed here: the kernel does not allow it or has no
-// such thing. It is nil while nobody has asked.
+// Err returns the reason why no thread can be sampled on this machine: the kernel does not allow it or does not
+// support it. It is nil before the first attempt.
 func (s *Sampler) Err() error { return s.why }
 
 // Follow begins to follow a thread; it may be asked again and again.
@@ -123,8 +121,8 @@ func (s *Sampler) Take(tid int, found func(address uint64)) {
 	binary.NativeEndian.PutUint64(t.ring[tailAt:], tail)
 }
 
-// records reads what lies between tail and head in the ring of a buffer and returns
-// the new tail. What makes no sense ends it.
+// records reads the data between tail and head in the ring of a buffer and returns the new tail. It stops at invalid
+// data.
 func records(buffer []byte, head, tail uint64, found func(address uint64)) uint64 {
 	size := uint64(len(buffer))
 	if head < tail || head-tail > size {
@@ -160,8 +158,8 @@ func (s *Sampler) Retain(keep func(tid int) bool) {
 // Close stops following all threads.
 func (s *Sampler) Close() { s.Retain(func(int) bool { return false }) }
 
-// Forked says that a process is a fork of another one and runs no other program: its code
-// lies where that one's does.
+// Forked declares that a process is a fork of another one and runs the same program, so its code has the same
+// addresses.
 func (s *Sampler) Forked(pid, from int) {
 	if m := s.maps[from]; m != nil && s.maps[pid] == nil && len(s.maps) < maxMaps {
 		s.maps[pid] = &codeMap{parts: m.parts, read: m.read}
@@ -171,8 +169,7 @@ func (s *Sampler) Forked(pid, from int) {
 // maxMaps bounds the processes whose maps are kept.
 const maxMaps = 1024
 
-// Library names the library that has the code at an address of a process, as Name
-// does; "" where nobody knows.
+// Library returns the name of the library that has the code at an address of a process, like Name, or "" if unknown.
 func (s *Sampler) Library(pid int, address uint64) string {
 	m := s.maps[pid]
 	if m != nil {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Names that are no library's.
+// Names for code that is not in a library.
 const (
 	Python = "Python" // the interpreter itself
 	C      = "libc"   // the C library, which others have called
 	Made   = "code made at run time"
 )
 
-// Name is what people call a mapped file: "libhdf5", "libz", "PIL", "Python". A library
-// that a wheel brings along has the name that it has elsewhere.
+// Name returns the usual name of a mapped file: "libhdf5", "libz", "PIL", "Python". A library bundled in a wheel gets
+// its ordinary name.
 func Name(file string) string {
 	file = strings.TrimSuffix(file, " (deleted)")
 	base := path.Base(file)
@@ -51,8 +51,8 @@ func Name(file string) string {
 	return name
 }
 
-// isTag reports whether text is what a wheel adds to a library's name: eight
-// hexadecimal digits, or a version.
+// isTag reports whether text is a suffix that a wheel adds to a library's name: eight hexadecimal digits, or a
+// version.
 func isTag(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789abcdef.") == ""
 }
@@ -64,8 +64,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// works says what libraries do that data paths are known to wait for, by how their
-// names begin.
+// works lists the work of libraries that often slow down data paths, by the first letters of their names.
 var works = []struct{ library, does string }{
 	{"libz", "inflating (gzip, PNG, zip)"}, {"zlib", "inflating (gzip, PNG, zip)"}, {"libdeflate", "inflating (gzip)"}, {"libisal", "inflating (gzip)"},
 	{"libjpeg", "decoding JPEG"}, {"libturbojpeg", "decoding JPEG"}, {"libpng", "decoding PNG"}, {"libwebp", "decoding WebP"},
@@ -78,7 +77,7 @@ var works = []struct{ library, does string }{
 	{"libarrow", "Arrow"}, {"libparquet", "Parquet"}, {"libssl", "encryption"}, {"libcrypto", "encryption"},
 }
 
-// Does says what a library is for, as far as that is known: "decoding JPEG".
+// Does returns the purpose of a library, if known: "decoding JPEG".
 func Does(library string) string {
 	best, does := 0, ""
 	for _, w := range works {

@@ -1,9 +1,8 @@
 // Package mask turns masks (images of class numbers) into bytes of a pack and
 // back, without loss: an image file, plain numbers, or runs of equal numbers.
 //
-// Runs are what packs use unless they are told otherwise: they are decoded at
-// some gigabytes per second, a crop touches only its own rows, and any reader
-// writes a decoder for them in twenty lines (docs/reference/pack-format.md, "The runs codec").
+// Packs store masks as runs by default. Runs are decoded at some gigabytes per second, a crop reads only its own
+// rows, and a decoder for them takes about twenty lines (docs/reference/pack-format.md, "The runs codec").
 package mask
 
 import (
@@ -35,9 +34,8 @@ type Mask struct {
 // ErrLossy is the error of a JPEG: its pixels are not what was put in.
 var ErrLossy = errors.New("a JPEG cannot be a mask: it changes class numbers; save masks as PNG")
 
-// FromFile decodes an image file whose pixels are class numbers: gray, of 1 to
-// 16 bits, or with a palette, whose indices are the numbers. Colours in which
-// red, green and blue are equal everywhere are gray, too.
+// FromFile decodes an image file whose pixels are class numbers: gray, of 1 to 16 bits, or with a palette, whose
+// indices are the numbers. A colour image in which red, green and blue are equal everywhere counts as gray.
 func FromFile(b []byte) (*Mask, error) {
 	if imagefile.Detect(b) == driver.CodecJPEG {
 		return nil, ErrLossy
@@ -166,8 +164,7 @@ func fromImage(m image.Image, scale uint8) (*Mask, error) {
 	return out, nil
 }
 
-// Open decodes the mask v as a whole, however it is stored. Of a file the width
-// and the height need not be known.
+// Open decodes the whole mask v, in any codec. For a file, the width and height need not be known.
 func Open(v *driver.Value) (*Mask, error) {
 	switch v.Codec {
 	case driver.CodecRaw, driver.CodecRuns:

@@ -62,7 +62,7 @@ func pngOf(t testing.TB, m *Mask) []byte {
 	return b.Bytes()
 }
 
-// Every codec gives every part of a mask back as it was.
+// Every codec returns every part of a mask unchanged.
 func TestCodecsAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 60 {
@@ -103,7 +103,7 @@ func TestCodecsAgree(t *testing.T) {
 	}
 }
 
-// Class numbers are what the file holds, however few bits they have.
+// Class numbers are the numbers in the file, with any number of bits.
 func TestFromFile(t *testing.T) {
 	palette := image.NewPaletted(image.Rect(0, 0, 3, 1), color.Palette{color.RGBA{9, 8, 7, 255}, color.Black, color.White})
 	copy(palette.Pix, []byte{2, 0, 1})
@@ -197,7 +197,7 @@ func BenchmarkBox(b *testing.B) {
 	}
 }
 
-// TestMasksOfAllFormats reads masks of all formats beside the numbers that Pillow reads.
+// TestMasksOfAllFormats compares masks of all formats with the numbers that Pillow reads.
 func TestMasksOfAllFormats(t *testing.T) {
 	names, err := filepath.Glob("../decode/testdata/formats/*.mask")
 	if err != nil || len(names) < 30 {

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// A stack is any number of masks of one image, such as one for each object in it: for each
-// the length of its runs in four bytes, little-endian, and the runs, of uint8.
+// A stack is any number of masks of one image, such as one for each object in it. Each mask is the length of its runs
+// in four bytes, little-endian, followed by the runs, of uint8.
 
 // AppendToStack appends a mask of uint8 to a stack.
 func AppendToStack(dst []byte, m *Mask) []byte {

@@ -39,8 +39,8 @@ func (s state) withCodec(p *Plan, name string) state {
 	return s
 }
 
-// capacity is what each part could deliver alone, in examples per second of one
-// machine; what is not known is left out.
+// capacity returns the examples per second that each part of one machine could deliver alone. Unknown parts are left
+// out.
 func (r *resolved) capacity(s state) []Capacity {
 	var out []Capacity
 	add := func(name string, v float64) {
@@ -85,9 +85,8 @@ func (r *resolved) capacity(s state) []Capacity {
 // costs besides t, the hand-off, is not worth a change.
 const enough = 0.985
 
-// delivers is the throughput of a state: by Predict where the cores are known,
-// otherwise the least capacity; at most what the accelerators take. It also says
-// which part decides.
+// delivers returns the throughput of a state and the part that limits it. If the cores are known, the throughput is
+// from Predict, otherwise it is the least capacity. It is at most the demand of the accelerators.
 func (r *resolved) delivers(p *Plan, s state) (rate float64, limit string) {
 	if s.cores > 0 && s.cpuSeconds > 0 {
 		out := Predict(r.pipeline(s))
@@ -143,7 +142,7 @@ func (r *resolved) storeOf(s state) *storage {
 	return r.storageFor(s.es, s.layout)
 }
 
-// deliver predicts what the machine delivers as it is.
+// deliver predicts the throughput of the unchanged machine.
 func (r *resolved) deliver(p *Plan, s *storage) {
 	now := r.now(p)
 	d := &p.Delivered
@@ -158,8 +157,7 @@ type change struct {
 	apply                     func(state) state
 }
 
-// changes are what could be done to raise the throughput, as far as it makes
-// sense for these data.
+// changes returns the changes that could raise the throughput and make sense for this data.
 func (r *resolved) changes(p *Plan) []change {
 	var out []change
 	src := r.dataset.Path
@@ -321,8 +319,8 @@ func (r *resolved) advice(p *Plan, step int, c change, from, to float64) Advice 
 	return a
 }
 
-// alternatives are what else would do: a larger t, sharing, buying. When the
-// need is met they say how much there is to spare.
+// alternatives returns other ways to meet the need: a larger t, sharing, buying. If the need is met, they report how
+// much capacity is left.
 func (r *resolved) alternatives(p *Plan, start state, before float64, left []change) {
 	need := p.Goal.PerSecond
 	caps := r.capacity(start)
@@ -375,7 +373,7 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 	}
 }
 
-// buy says what hardware would do.
+// buy adds the hardware that would meet the need.
 func (r *resolved) buy(p *Plan, start state, before float64, alternative func(kind, title, why, effect string, to float64)) {
 	need := p.Goal.PerSecond
 	better := start

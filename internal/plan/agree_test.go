@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestOneModelSpeaks holds that the verdict, the margins, the prediction and the advice of
-// a plan agree, whatever was measured: also where reads past the page cache give many times
-// what the loader gets.
+// TestOneModelSpeaks checks that the verdict, the margins, the prediction and the advice of a plan agree for any
+// measurements. For example, reads past the page cache may be many times faster than the loader's reads.
 func TestOneModelSpeaks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	between := func(low, high float64) float64 { return low + (high-low)*rng.Float64() }

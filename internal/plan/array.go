@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// Array is one array of an example as it lies in a batch.
+// Array is one array of an example as stored in a batch.
 type Array struct {
 	Name  string  `json:"name"`
 	Shape []int64 `json:"shape"`
@@ -18,7 +18,7 @@ type Array struct {
 // maxArray is the largest array of one example that can be meant, in bytes.
 const maxArray = 1 << 44
 
-// elementSize is the size of an element in bytes, 0 for what is no type.
+// elementSize returns the size of an element in bytes, 0 for an unknown type.
 func elementSize(name string) int {
 	t, _ := dtype.ParseAny(name)
 	return t.Size()

@@ -23,7 +23,7 @@ func TestParseArray(t *testing.T) {
 	}
 }
 
-// Whatever is typed, a parser returns something that makes sense or one line.
+// For any input, a parser returns a valid result or an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"image:512x512x3:u8", "n=256 t=200ms es=64KB", "a:1:f32", "n=1 t=1s es=1MB dataset=5GB"} {
 		f.Add(s)

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// GetPrice is what a million requests that read cost in a bucket.
+// GetPrice is the price of a million read requests to a bucket.
 type GetPrice struct {
 	// Scheme is that of its URLs.
 	Scheme string
@@ -32,28 +32,26 @@ func GetPrices() []GetPrice {
 // rangeBytes is the most that one request reads.
 const rangeBytes = 8 << 20
 
-// BucketCost is what an epoch asks of a bucket, without what is kept in memory. What
-// leaves the bucket's region costs more, by the byte, which is not in here.
+// BucketCost is the load of an epoch on a bucket, without cached data. It does not include the price per byte of
+// traffic that leaves the bucket's region.
 type BucketCost struct {
-	// Requests are those of an epoch in the order of a full permutation, one for each
-	// record that is read, or more of large ones; RequestsWindow are those in windows of
-	// chunks, 0 where the data has no chunks.
+	// Requests is the number of requests of an epoch with a full permutation: one for each record, or more for large
+	// ones. RequestsWindow is the number with a shuffle buffer of chunks, 0 if the data has no chunks.
 	Requests       int64 `json:"requests"`
 	RequestsWindow int64 `json:"requests_window,omitempty"`
 	Bytes          int64 `json:"bytes"`
-	// PerMillion is the price that was taken, in US dollars, and Price that of an epoch; 0
-	// where it is not known.
+	// PerMillion is the price used, in US dollars, and Price the price of an epoch. They are 0 if unknown.
 	PerMillion  float64 `json:"price_per_million_gets,omitempty"`
 	Price       float64 `json:"price,omitempty"`
 	PriceWindow float64 `json:"price_window,omitempty"`
 	Source      string  `json:"source,omitempty"`
-	// Seconds is how long the reads of an epoch take by themselves in the order of a full
-	// permutation, and SecondsWindow in windows; 0 where the server was not measured.
+	// Seconds is the time for the reads of an epoch alone, with a full permutation. SecondsWindow is the time with a
+	// shuffle buffer of chunks. They are 0 if the server was not measured.
 	Seconds       float64 `json:"seconds,omitempty"`
 	SecondsWindow float64 `json:"seconds_window,omitempty"`
 }
 
-// InBucket says whether a path is the URL of a bucket, and of which scheme.
+// InBucket returns the scheme of a path and reports whether the path is the URL of a bucket.
 func InBucket(path string) (scheme string, ok bool) {
 	scheme, _, ok = strings.Cut(path, "://")
 	return scheme, ok && (scheme == "s3" || scheme == "gs" || scheme == "az")

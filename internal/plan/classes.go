@@ -2,11 +2,10 @@ package plan
 
 import "math"
 
-// Class is a kind of storage with figures that are typical of it. What is
-// measured counts more.
+// Class is a kind of storage with typical figures. Measurements have priority over them.
 type Class struct {
-	// Name is one of the Class constants, Title what people call it; Unit is
-	// what one buys more of, "" where more does not help.
+	// Name is one of the Class constants and Title the usual name. Unit is the thing to buy more of, "" if more does
+	// not help.
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Unit  string `json:"unit,omitempty"`
@@ -16,14 +15,13 @@ type Class struct {
 	IOPS      float64 `json:"iops"`
 	Bandwidth float64 `json:"bandwidth"`
 	PerClient float64 `json:"per_client,omitempty"`
-	// Serial says that the transfer of a read adds to the time to get at it, as
-	// with the one arm of a disk; elsewhere the two overlap.
+	// Serial is true if the transfer time of a read adds to its access time, as with the single arm of a disk.
+	// Otherwise the two overlap.
 	Serial bool `json:"serial,omitempty"`
 	// Latency is that of one small read, with nothing else going on.
 	Latency Latency `json:"latency"`
-	// FileOps are the requests that it takes to read a small file, one behind
-	// another: open, read, close over a network; one where the system keeps the
-	// directories in memory.
+	// FileOps is the number of sequential requests that read a small file: open, read and close over a network. It is
+	// one if the system keeps the directories in memory.
 	FileOps float64 `json:"file_ops"`
 	Network bool    `json:"network,omitempty"`
 	Source  string  `json:"source"`
@@ -100,8 +98,7 @@ func ClassNamed(name string) (Class, bool) {
 	return Class{}, false
 }
 
-// storage is what the assessment asks of a storage, whether it was measured or
-// comes from the table of classes.
+// storage is a storage as the assessment sees it, either measured or from the table of classes.
 type storage struct {
 	title, unit, name string
 	origin            string
@@ -112,15 +109,15 @@ type storage struct {
 	requests float64
 	latency  Latency
 	network  bool
-	// limited says what limits it besides the device: "the cgroup's limit".
+	// limited names a limit other than the device: "the cgroup's limit".
 	limited string
 }
 
 // bytesBound is the share of the bandwidth from which on bytes count as the limit.
 const bytesBound = 0.7
 
-// examples is how many examples of block bytes it delivers per second, and
-// whether requests, not bytes, are what limits it.
+// examples returns how many examples of block bytes it delivers per second, and whether requests rather than bytes
+// are the limit.
 func (s *storage) examples(block float64) (rate float64, byRequests bool) {
 	r, b := s.iops/s.requests, s.bandwidth/block
 	// Reads so large that their transfer decides are short of bytes, not of
@@ -128,8 +125,7 @@ func (s *storage) examples(block float64) (rate float64, byRequests bool) {
 	return math.Min(r, b), r < bytesBound*b
 }
 
-// storage is the class as a storage for examples of block bytes, read by
-// clients machines at once.
+// storage returns the class as a storage for examples of block bytes, with clients machines reading at the same time.
 func (c Class) storage(block float64, layout string, clients float64, network float64) *storage {
 	s := &storage{
 		title: c.Title, unit: c.Unit, name: c.Name, origin: OriginTypical,
@@ -139,7 +135,7 @@ func (c Class) storage(block float64, layout string, clients float64, network fl
 		s.requests = c.FileOps
 	}
 	if c.Serial {
-		// Each read takes its positioning and its transfer, one behind the other.
+		// Each read takes its positioning time plus its transfer time.
 		s.iops = 1 / (1/c.IOPS + block/c.Bandwidth)
 	}
 	perClient := c.PerClient
@@ -229,10 +225,9 @@ func depths(rates []ReadRate) []int {
 	return out
 }
 
-// atBlock interpolates the reads per second and the latency at a block size:
-// the seconds per read are taken as linear in the bytes, which is what a fixed
-// cost and a bandwidth give. Outside of what was measured it keeps the
-// bandwidth above and the reads per second below.
+// atBlock interpolates the reads per second and the latency at a block size. It assumes that the seconds per read are
+// linear in the bytes: a fixed cost plus bytes over bandwidth. Above the measured sizes the bandwidth is constant,
+// below them the reads per second are.
 func atBlock(rates []ReadRate, depth int, block float64) (iops float64, latency Latency) {
 	var below, above *ReadRate
 	for i := range rates {

@@ -1,7 +1,7 @@
-// Package plan says what a data loading path must deliver, and whether a
-// machine does: pure functions from a target (batch size n, seconds t that the
-// accelerator takes for it, bytes es of a stored example), a dataset and a
-// machine to requirements, verdicts and advice.
+// Package plan computes the throughput that a data loading path must deliver, and whether a machine delivers it. It
+// has only pure functions. Their inputs are a target, a dataset and a machine, and their results are requirements,
+// verdicts and advice. A target is a batch size n, the seconds t that the accelerator takes for a batch, and the
+// bytes es of a stored example.
 //
 // It has no I/O, no clock and no goroutines: what is measured comes in as a
 // [Machine], and internal/probe measures it. Each formula names its source.

@@ -17,7 +17,7 @@ type Field struct {
 	Kind  string `json:"kind"`
 	DType string `json:"dtype,omitempty"`
 	Shape []int  `json:"shape,omitempty"`
-	// MaxBytes is the largest value as it is stored.
+	// MaxBytes is the size of the largest stored value.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// Width and Height are set when all images are pixels of that size, MaxWidth
 	// and MaxHeight are the largest sides.
@@ -35,15 +35,14 @@ const (
 	FieldBytes  = "bytes"
 )
 
-// Engine is what an engine with the settings of a plan holds: what its Info says
-// when it is opened.
+// Engine has the settings of an engine for a plan, as reported by Info when the engine is opened.
 type Engine struct {
 	Threads int           `json:"threads"`
 	Slots   int           `json:"slots"`
 	Memory  budget.Shares `json:"memory"`
 }
 
-// unknownCores is for how many cores memory is planned where nobody says.
+// unknownCores is the number of cores for memory planning if the number is unknown.
 const unknownCores = 8
 
 // threads is the number of decode workers of the engine of each accelerator.
@@ -72,7 +71,7 @@ func (r *resolved) engine(prefetch int) (*budget.Plan, error) {
 // largestSlot keeps all sums of slots within 64 bits.
 const largestSlot = 1 << 50
 
-// request is what the loader of a plan asks of one engine.
+// request returns the request of the loader of a plan to one engine.
 func (r *resolved) request(threads, prefetch int) budget.Request {
 	out := budget.Request{
 		BatchSize: int(r.Batch), SlotBytes: r.slotBytes(), Threads: threads, Prefetch: prefetch,
@@ -105,8 +104,8 @@ func (r *resolved) request(threads, prefetch int) budget.Request {
 	return out
 }
 
-// slotBytes is the size of a batch of the loader of a plan: of u8 images, as it
-// hands them over whatever they become, and of what is stored beside them.
+// slotBytes returns the size of a batch of the loader of a plan. The batch has u8 images, whatever they are converted
+// to later, and the other stored fields.
 func (r *resolved) slotBytes() int64 {
 	cols := r.columns()
 	layout, err := collate.New(int(r.Batch), cols)

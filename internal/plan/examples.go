@@ -12,10 +12,10 @@ import (
 type Example struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Text is where the calculation stands.
+	// Text is the publication that has the calculation.
 	Text string `json:"text"`
-	// Target, Dataset and Machine are its inputs. What the text does not say is
-	// left out or said in Assumed.
+	// Target, Dataset and Machine are its inputs. Figures that the text does not have are left out or listed in
+	// Assumed.
 	Target  Target  `json:"target"`
 	Dataset Dataset `json:"dataset"`
 	Machine Machine `json:"machine"`
@@ -24,14 +24,14 @@ type Example struct {
 	figures func(*Plan) []Figure
 }
 
-// Figure is a figure of the text beside ours.
+// Figure compares a figure of the text with ours.
 type Figure struct {
 	What string `json:"what"`
-	// Text is the figure as it is printed, Ours what the planner says.
+	// Text is the printed figure, Ours the planner's.
 	Text string `json:"text"`
 	Ours string `json:"ours"`
-	// Agrees says whether they are the same but for rounding (2%); where not, or
-	// where the text's own arithmetic is off, Reason says why.
+	// Agrees is true if they are equal except for rounding (2%). If they are not, or if the text's own arithmetic is
+	// wrong, Reason explains why.
 	Agrees bool   `json:"agrees"`
 	Reason string `json:"reason,omitempty"`
 }

@@ -61,7 +61,7 @@ func TestPublishedFigures(t *testing.T) {
 	}
 }
 
-// Where a text disagrees with itself, the example says why.
+// If a text contradicts itself, the example explains why.
 func TestExamplesGiveReasons(t *testing.T) {
 	disagree := map[string]int{}
 	for _, e := range Examples() {

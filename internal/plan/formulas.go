@@ -2,9 +2,8 @@ package plan
 
 import "math"
 
-// The formulas of the planner, each a pure function. "Feeding the beast" is
-// Assaf Pinhasi's article of that name on the data loading path, where n, t and
-// es come from; "Efficient PyTorch" is Eugene Khvedchenya's.
+// The formulas of the planner, each a pure function. n, t and es are from "Feeding the beast", Assaf Pinhasi's
+// article on the data loading path. "Efficient PyTorch" is by Eugene Khvedchenya.
 
 // LargestBatch is the largest n whose state fits an accelerator:
 // (memory - parameters) / activation, rounded down; 0 when not even one example
@@ -19,7 +18,7 @@ func LargestBatch(memory, parameters, activation float64) int64 {
 	return int64(math.Min((memory-parameters)/activation, 1<<40))
 }
 
-// BatchMemory is what n examples need on an accelerator: n x activation + parameters.
+// BatchMemory returns the memory for n examples on an accelerator: n x activation + parameters.
 //
 // Source: as LargestBatch.
 func BatchMemory(n int64, parameters, activation float64) float64 {
@@ -54,7 +53,7 @@ func ComputeRate(flops, deviceFLOPS float64) float64 { return deviceFLOPS / flop
 // Source: "Feeding the beast", stage 2: Read IOPS = n/t.
 func ReadIOPS(n, t float64) float64 { return n / t }
 
-// Disks is how many devices of iops each give the reads that are needed.
+// Disks returns the number of devices with iops each that give the needed reads.
 //
 // Source: "Feeding the beast": 5885 IOPS need "~45 disks".
 func Disks(need, iops float64) float64 { return math.Ceil(need/iops - 1e-9) }
@@ -71,9 +70,8 @@ func ExampleBytes(arrays []Array) float64 {
 	return sum
 }
 
-// WorkerBatches is the memory for the batches of a loader with worker processes:
-// batch x workers x ahead, where ahead is the number of batches each worker has
-// finished or in hand.
+// WorkerBatches returns the memory for the batches of a loader with worker processes: batch x workers x ahead. ahead
+// is the number of batches per worker that are finished or in progress.
 //
 // Source: "Efficient PyTorch", advice 4: "N times more RAM to store those
 // batches" (ahead = 1). PyTorch's DataLoader gives each worker prefetch_factor = 2
@@ -89,20 +87,18 @@ func EpochSeconds(records, rate float64) float64 { return records / rate }
 // Source: Little's law, L = lambda x W.
 func ReadsInFlight(rate, latency float64) float64 { return math.Max(1, math.Ceil(rate*latency-1e-9)) }
 
-// ReadQuantile is the quantile of a single read that decides about a batch: a
-// batch waits for the slowest of its n reads, and all n are below a latency x
-// with probability F(x)^n. For 99% of the batches of 128 reads it is 0.99992.
+// ReadQuantile returns the quantile of a single read that decides about a batch. A batch waits for the slowest of its
+// n reads, and all n are below a latency x with probability F(x)^n. For 99% of the batches of 128 reads it is
+// 0.99992.
 //
 // Source: the distribution of the largest of n independent values.
 func ReadQuantile(share float64, n int64) float64 {
 	return math.Pow(share, 1/math.Max(1, float64(n)))
 }
 
-// At is the quantile q of a latency distribution, from the percentiles that are
-// known. Between two of them, and beyond the last, the logarithm of the latency
-// is taken as linear in the number of nines, -log10(1-q): latencies of storage
-// have tails of about that shape. It does not go beyond ten times the largest
-// that was seen.
+// At is the quantile q of a latency distribution, from the percentiles that are known. Between two of them, and
+// beyond the last, the logarithm of the latency is assumed to be linear in the number of nines, -log10(1-q). The
+// tails of storage latencies have about that shape. It does not go beyond ten times the largest that was seen.
 func (l Latency) At(q float64) float64 {
 	type point struct{ nines, seconds float64 }
 	var known []point
@@ -132,7 +128,7 @@ func (l Latency) At(q float64) float64 {
 	return math.Min(v, math.Max(limit, known[len(known)-1].seconds))
 }
 
-// typical is the mean where it is known, the median otherwise.
+// typical returns the mean if it is known, otherwise the median.
 func (l Latency) typical() float64 {
 	if l.Mean > 0 {
 		return l.Mean
@@ -140,9 +136,8 @@ func (l Latency) typical() float64 {
 	return l.P50
 }
 
-// BatchSeconds is the time that the share q of batches of n reads takes at most,
-// with depth reads in flight: the reads one behind another on each of the depth
-// places, and the tail of the slowest.
+// BatchSeconds returns the maximum time for the share q of batches of n reads, with depth reads in flight. It is the
+// time of the reads in each of depth sequences, plus the tail of the slowest read.
 func BatchSeconds(l Latency, n int64, depth, q float64) float64 {
 	mean := l.typical()
 	return float64(n)*mean/depth + math.Max(0, l.At(ReadQuantile(q, n))-mean)

@@ -123,7 +123,7 @@ func (r *resolved) cpu(p *Plan) {
 // codecBytes is the name under which records that are not decoded stand.
 const codecBytes = "bytes"
 
-// codec is how the records are stored now.
+// codec returns the current codec of the records.
 func (r *resolved) codec() string {
 	switch {
 	case r.Kind != KindImage:
@@ -134,7 +134,7 @@ func (r *resolved) codec() string {
 	return CodecKeep
 }
 
-// scaling is what all cores together give of the sum of each alone.
+// scaling returns the rate of all cores together, as a share of the sum of the cores alone.
 func (r *resolved) scaling() float64 {
 	if r.machine.Scaling > 0 && r.machine.Scaling <= 1 {
 		return r.machine.Scaling
@@ -142,12 +142,11 @@ func (r *resolved) scaling() float64 {
 	return 1
 }
 
-// codecs are the rates per codec, each with the bytes that an example then has
-// on the storage. What was measured comes first; what was not is taken from the
-// typical rates, scaled by how this machine does on a codec that was.
+// codecs returns the rates per codec, each with the stored bytes of an example. Measured rates are preferred. Others
+// are typical rates, scaled by this machine's speed on a measured codec.
 func (r *resolved) codecs() []CodecRate {
 	if r.Kind != KindImage {
-		// Records that are used as they are: a copy into the batch.
+		// Records that are used unchanged are only copied into the batch.
 		bandwidth := r.machine.MemoryBandwidthCore
 		origin := OriginMeasured
 		if bandwidth <= 0 {
@@ -258,7 +257,7 @@ func (r *resolved) current(p *Plan) CodecNeed {
 	return CodecNeed{}
 }
 
-// clients is the number of machines that read at once.
+// clients returns the number of machines that read at the same time.
 func (r *resolved) clients() float64 { return float64(r.Experiments) }
 
 // storage decides which storage the plan is for, and notes where nothing is known.
@@ -273,9 +272,8 @@ func (r *resolved) storage(p *Plan) *storage {
 	return s
 }
 
-// storageFor is the storage for examples of block bytes: the class that the user
-// names, with the measurement where that is of this class, or else what was
-// measured. It is nil where neither is there.
+// storageFor returns the storage for examples of block bytes. If the user names a class, it is that class, with the
+// measurement if it is of the same class. Otherwise it is the measured storage, or nil without one.
 func (r *resolved) storageFor(block float64, layout string) *storage {
 	measured := r.machine.Store.measured(block, layout)
 	name := r.Storage
@@ -291,8 +289,8 @@ func (r *resolved) storageFor(block float64, layout string) *storage {
 	return nil
 }
 
-// memory is what one machine holds: the batches of each accelerator that are
-// made ahead, buffers, scratch and a cache; and the PyTorch DataLoader beside it.
+// memory computes the memory of one machine: the batches built ahead for each accelerator, buffers, scratch memory
+// and a cache. It also computes that of the PyTorch DataLoader for comparison.
 //
 // Source: "Efficient PyTorch", advice 4, for the sizes and for the DataLoader;
 // package budget, as the engine itself, for the engine.
@@ -482,9 +480,9 @@ func (r *resolved) resources(p *Plan, s *storage) {
 	p.Judged = s != nil && r.machine.Cores > 0
 }
 
-// reconcile gives the margins of the storage and of the cores that the prediction has, so
-// that one model speaks on the page: the prediction knows that the loader's reads go through
-// the page cache, and what they cost the cores. Other trainings are not in it.
+// reconcile takes the margins of the storage and of the cores from the prediction, so that the page uses one model.
+// The prediction includes the page cache for the loader's reads and their cost in CPU time. It does not include other
+// trainings.
 func (r *resolved) reconcile(p *Plan) {
 	now := r.now(p)
 	if now.cores > 0 && now.cpuSeconds > 0 && len(r.Others) == 0 {
@@ -582,7 +580,7 @@ func (r *resolved) classes(p *Plan) {
 	for _, c := range Classes() {
 		s := c.storage(p.Reads.Block, r.dataset.Layout, r.clients(), r.machine.Network)
 		if c.Name == ClassRAM {
-			// What was measured, or what some cores copy before the memory is the limit.
+			// The measured bandwidth, or the copies of a few cores until memory becomes the limit.
 			s.bandwidth *= math.Min(math.Max(r.machine.Cores, 1), 8)
 			if r.machine.MemoryBandwidth > 0 {
 				s.bandwidth = r.machine.MemoryBandwidth

@@ -230,7 +230,7 @@ func TestFormulas(t *testing.T) {
 	}
 }
 
-// Whatever the figures, a plan is refused in one line or is finite throughout.
+// For any figures, a plan is refused in one line or has only finite numbers.
 func FuzzMake(f *testing.F) {
 	f.Add(int64(128), 0.087, 64e3, int64(4), int64(1), 16.0, int64(64e9), "nvme", 0.0, int64(1e6), true)
 	f.Add(int64(1), 1e-9, 1.0, int64(1<<20), int64(1<<20), 0.01, int64(1<<20), "hdd", 1.0, int64(1), false)
@@ -285,8 +285,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// What a server was measured to give says how long the reads of an epoch take: of one
-// that answers after 10 ms and sends 100 MB/s, the bytes over its bandwidth.
+// The measured rates of a server determine the read time of an epoch. For a server that answers after 10 ms and sends
+// 100 MB/s, that is the bytes over its bandwidth.
 func TestRemoteEpoch(t *testing.T) {
 	const latency, bandwidth = 0.010, 100e6
 	m := measured()

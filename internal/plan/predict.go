@@ -13,21 +13,20 @@ const (
 	// recordVariation is the standard deviation over the mean of the work for a
 	// photograph, about that of its size.
 	recordVariation = 0.55
-	// handoffPython is what the Python client adds to the engine's hand-off.
+	// handoffPython is the time that the Python client adds to the engine's hand-off.
 	handoffPython = 25e-6
 	p99Deviations = 2.33 // of a normal distribution
-	// throttleSlice is how long Linux lets a throttled group wait at a time
-	// (block/blk-throttle.c, DFL_THROTL_SLICE: a tenth of a second).
+	// throttleSlice is the time for which Linux lets a throttled group wait (block/blk-throttle.c, DFL_THROTL_SLICE:
+	// a tenth of a second).
 	throttleSlice = 0.1
 )
 
-// Predict says what a pipeline delivers on a machine: examples per second,
-// accelerator utilisation and the time from step to step.
+// Predict predicts the throughput of a pipeline on a machine: examples per second, accelerator utilisation and the
+// time from step to step.
 //
-// The stages overlap, so that the slowest one decides and not the sum (the
-// operational bound min_i(1/D_i) of Denning and Buzen, "The operational analysis
-// of queueing network models", ACM Computing Surveys 10(3), 1978). What the bound
-// leaves out is added where it matters:
+// The stages overlap, so the slowest one decides and not the sum. This is the operational bound min_i(1/D_i) of
+// Denning and Buzen, "The operational analysis of queueing network models", ACM Computing Surveys 10(3), 1978.
+// Predict adds important effects that the bound ignores:
 //
 //   - a core has one rate alone and another beside busy neighbours: the rate
 //     with k cores is interpolated between the measured one core and all cores;
@@ -38,9 +37,8 @@ const (
 //     at least their fair share C*T/(T+1);
 //   - the first step after a batch has to wait for the hand-off.
 //
-// Batches vary: the time to make one has the standard deviation of its records
-// over sqrt(n) and of the last group under way. Its effect on the 99th percentile
-// is what Prefetch batches cannot hide.
+// Batches vary: the time to build one has the standard deviation of its records over sqrt(n) and of the last group in
+// progress. The part that Prefetch batches cannot hide affects the 99th percentile.
 func Predict(p Pipeline, m Machine) Prediction {
 	var out Prediction
 	accelerators := float64(max(p.Accelerators, 1))
@@ -98,10 +96,9 @@ func Predict(p Pipeline, m Machine) Prediction {
 			data = max(data, b.seconds)
 		}
 	}
-	// The hand-off is not hidden by the step: the trainer asks for a batch when it
-	// has done the last one. Nor is that a trainer who sleeps, or waits for its
-	// accelerator, is woken late when the cores are busy, which they are for the
-	// share of the step that the making of a batch takes.
+	// The step does not hide the hand-off: the trainer asks for a batch after finishing the last one. It also does
+	// not hide late wake-ups. A trainer that sleeps, or waits for its accelerator, is woken late when the cores are
+	// busy. They are busy for the share of the step that building a batch takes.
 	floor := t + p.StepCPU + handoff
 	if cpu.known && !p.Spin && floor > 0 {
 		floor += m.WakeLatency * min(cpu.period(n, t)/floor, 1)
@@ -121,7 +118,7 @@ func Predict(p Pipeline, m Machine) Prediction {
 	return out
 }
 
-// cpuModel is what the cores give to the engine.
+// cpuModel is the CPU capacity of the engine.
 type cpuModel struct {
 	known   bool
 	seconds float64 // of CPU per example on one busy core, misses included
@@ -130,7 +127,7 @@ type cpuModel struct {
 	spin    float64 // share of the step for which the trainer keeps a core busy
 	// Rates relative to one core: measured with measuredCores busy.
 	scaling, measuredCores float64
-	// crowding is the rate beside a busy thread over the fair share.
+	// crowding is the rate next to a busy thread, divided by the fair share.
 	crowding float64
 }
 
@@ -194,10 +191,9 @@ func codecRate(m *Machine, codec string) *CodecRate {
 	return nil
 }
 
-// sizeFactor corrects the cost of a sample for records of another mean size. Of
-// a JPEG's time two thirds go into its entropy code and most of the rest into
-// its pixels, both in proportion to its bytes; the output has one size. dct and
-// raw images cost by the pixels of the crop and of the output.
+// sizeFactor corrects the cost of a sample for records of another mean size. Two thirds of a JPEG's time is its
+// entropy code and most of the rest its pixels. Both are proportional to its bytes, because the output has one size.
+// The cost of dct and raw images depends on the pixels of the crop and of the output.
 func sizeFactor(codec string, bytes, sampled float64) float64 {
 	if bytes <= 0 || sampled <= 0 {
 		return 1
@@ -209,9 +205,9 @@ func sizeFactor(codec string, bytes, sampled float64) float64 {
 	return fixed + (1-fixed)*bytes/sampled
 }
 
-// missSeconds is the CPU time that a record from the disk costs more than one
-// from memory: the kernel's work for a read into the page cache and, for codecs
-// that are otherwise used where they lie, the copy out of it.
+// missSeconds returns the extra CPU time of a record from the disk compared with one from memory. It is the kernel's
+// work for a read into the page cache. For codecs that are otherwise used in place, it also includes the copy out of
+// the page cache.
 func missSeconds(p *Pipeline, m *Machine) float64 {
 	if m.Store == nil || p.RecordBytes <= 0 {
 		return 0
@@ -248,9 +244,8 @@ func (c *cpuModel) power(k float64) float64 {
 	return k * (1 - (1-c.scaling)*share)
 }
 
-// period is the least time per step of n examples with a trainer that computes
-// for t: what the engine gets done beside it and what it must do while the
-// trainer waits.
+// period returns the minimum time per step of n examples with a trainer that computes for t. The engine works next to
+// the trainer, and does the rest while the trainer waits.
 func (c *cpuModel) period(n, t float64) float64 {
 	work := n * c.seconds
 	alone := c.power(min(c.workers, c.cores))
@@ -265,9 +260,8 @@ func (c *cpuModel) period(n, t float64) float64 {
 	return t + (work-during)/alone
 }
 
-// fairShare is what workers get of the rate that they have alone when one more
-// thread is busy all the time: it takes a core of its own while there are any, or
-// the share of one thread among all.
+// fairShare returns the share of their full rate that workers get while one more thread is always busy. That thread
+// uses a free core if there is one, or takes the share of one thread among all.
 func fairShare(workers, cores float64) float64 {
 	if workers+1 <= cores {
 		return 1
@@ -275,11 +269,10 @@ func fairShare(workers, cores float64) float64 {
 	return min(max(cores-1, cores*workers/(workers+1))/min(workers, cores), 1)
 }
 
-// storageRate is how many examples per second the storage gives, every one a
-// miss, 0 when that is not known.
+// storageRate returns the examples per second of the storage if every example is a miss, 0 if unknown.
 func storageRate(p *Pipeline, m *Machine, out *Prediction) float64 {
 	record := max(p.RecordBytes, 1)
-	// A record begins and ends within a page, and pages are what is read.
+	// A record begins and ends within a page, and reads are whole pages.
 	read := record + pageBytes
 	if m.Store != nil && m.Store.Class == ClassObject {
 		read = record // of objects there are bytes
@@ -326,9 +319,8 @@ func storeRate(p *Pipeline, s *Store, read float64) float64 {
 	return RateAt(s.Random, read, depth) * loaderShare(p, s, read, depth)
 }
 
-// loaderShare is what the loader gets of the reads of a size, which it plans and
-// makes through the page cache, beside plain ones past it: by what was measured,
-// linear between the sizes.
+// loaderShare returns the loader's rate for reads of a size, as a share of plain reads. The loader plans its reads
+// and goes through the page cache, plain reads do not. The share is measured, and linear between the measured sizes.
 func loaderShare(p *Pipeline, s *Store, read, depth float64) float64 {
 	var shares []point
 	for _, b := range s.Buffered {
@@ -364,10 +356,9 @@ func between(points []point, block float64) float64 {
 	return lo.figure + (hi.figure-lo.figure)*(block-lo.block)/(hi.block-lo.block)
 }
 
-// RateAt is the number of reads of block bytes per second with depth in flight,
-// interpolated between what was measured without the page cache: over depth in
-// the logarithm, over size as latency plus bytes over bandwidth, which is linear
-// in the time of a read. 0 means that there is nothing to go by.
+// RateAt returns the number of reads of block bytes per second with depth in flight, 0 if nothing was measured. It
+// interpolates between measurements without the page cache. Over depth it uses the logarithm, over size the time of a
+// read: latency plus bytes over bandwidth.
 func RateAt(rates []ReadRate, block, depth float64) float64 {
 	// By block: the time per read at the wanted depth.
 	type point struct{ block, seconds float64 }
@@ -448,7 +439,7 @@ func stepP99(p *Pipeline, n, floor, data, workers float64) float64 {
 	return floor + max(p99Deviations-z, 0)*sigma
 }
 
-// isThrottled says that a control group, and not the disk, ends the rate.
+// isThrottled reports whether a control group, rather than the disk, limits the rate.
 func isThrottled(p *Pipeline, m *Machine) bool {
 	return p.DiskBandwidth > 0 || p.DiskIOPS > 0 || m.Store != nil && (m.Store.LimitBandwidth > 0 || m.Store.LimitIOPS > 0)
 }

@@ -10,16 +10,13 @@ const dsAnalyzerDisk = 525e6
 // and Chidambaram, "Analyzing and Mitigating Data Stalls in DNN Training", PVLDB
 // 14(5), 2021), in examples per second, for comparison with Predict.
 //
-// As published: min(F, P, G), where G is what the accelerator takes, P what the
-// cores prepare with everything in memory, and F = D/T_f what can be fetched
-// with T_f = x*D/C + (1-x)*D/S: the share x of the dataset D at the speed C of
-// memory, and then the rest at the speed S of the disk. The tool that came with
-// the paper has 525 MB/s for S.
+// As published: min(F, P, G). G is the demand of the accelerator, P the rate of the cores with everything in memory,
+// and F = D/T_f the fetch rate. T_f is x*D/C + (1-x)*D/S: the share x of the dataset D at the speed C of memory, then
+// the rest at the speed S of the disk. The tool that came with the paper has 525 MB/s for S.
 //
-// Corrected: S is what was measured for records of this size and number in
-// flight, with the caps in force, and hits are read while misses are under way,
-// F = min(C/(x*es), S/((1-x)*es)). What it still leaves out is that the work of
-// misses and the trainer take cores away, and that cores slow each other down.
+// Corrected: S is the measured rate for records of this size and number in flight, with the active caps. Hits are
+// read while misses are in flight: F = min(C/(x*es), S/((1-x)*es)). It still ignores that misses and the trainer take
+// CPU time, and that busy cores slow each other down.
 func DSAnalyzer(p Pipeline, m Machine) (published, corrected float64) {
 	var ignored Prediction
 	bytes := max(p.RecordBytes, 1)

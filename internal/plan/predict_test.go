@@ -136,8 +136,8 @@ func TestRateAt(t *testing.T) {
 	}
 }
 
-// Through the page cache the disk gives a half of small blocks and all of large
-// ones: reads in between get what lies in between.
+// Through the page cache the disk delivers half of its rate for small blocks and all of it for large ones. Sizes in
+// between are interpolated.
 func TestPredictReadsThroughThePageCache(t *testing.T) {
 	m := testMachine()
 	m.Store.Buffered = []ReadRate{
@@ -154,8 +154,8 @@ func TestPredictReadsThroughThePageCache(t *testing.T) {
 	}
 }
 
-// What the loader was measured to get is what is predicted, however many reads at a
-// time it found to pay: fewer or more than plain reads were measured with.
+// The prediction equals the measured rate of the loader, at any number of concurrent reads that the loader chose.
+// That number may be outside of the measured range of plain reads.
 func TestPredictWhatTheLoaderGot(t *testing.T) {
 	const block = 112 << 10
 	for _, depth := range []int{8, 64, 512} {

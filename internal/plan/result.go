@@ -3,14 +3,14 @@ package plan
 // Version is that of the JSON form of a Plan. Keys are only added within one.
 const Version = 1
 
-// Plan is what a data path must deliver, whether it does, and what to change.
-// Sizes are in bytes, times in seconds, rates per second.
+// Plan has the requirements of a data path, whether it meets them, and the changes to make. Sizes are in bytes, times
+// in seconds, rates per second.
 type Plan struct {
 	Version int     `json:"version"`
 	Inputs  []Input `json:"inputs"`
 	Goal    Goal    `json:"goal"`
 	Fit     Fit     `json:"fit"`
-	// Reads are what the storage must give, for all experiments together.
+	// Reads are the reads that the storage must deliver, for all experiments together.
 	Reads ReadNeed `json:"reads"`
 	// CPU is the work per codec, for one machine.
 	CPU    []CodecNeed `json:"cpu"`
@@ -19,10 +19,10 @@ type Plan struct {
 	// known: as the accelerators could, and as this machine delivers.
 	EpochSeconds          float64 `json:"epoch_seconds,omitempty"`
 	EpochSecondsPredicted float64 `json:"epoch_seconds_predicted,omitempty"`
-	// Bucket is what an epoch asks of the bucket that the data lies in, nil of others.
+	// Bucket is the load of an epoch on the bucket that has the data, nil for other storage.
 	Bucket *BucketCost `json:"bucket,omitempty"`
-	// Resources say whether each part delivers; FirstToFail is the one with the
-	// least margin, Meets whether all do, Judged whether enough is known to say.
+	// Resources has a verdict for each part. FirstToFail is the part with the smallest margin. Meets is true if all
+	// parts deliver enough, Judged if enough is known for a verdict.
 	Resources   []Resource     `json:"resources"`
 	FirstToFail string         `json:"first_to_fail,omitempty"`
 	Meets       bool           `json:"meets"`
@@ -34,13 +34,13 @@ type Plan struct {
 	// Loader are the settings that follow, Engine what an engine with them holds.
 	Loader Settings `json:"loader"`
 	Engine Engine   `json:"engine"`
-	// Sentences say it in words; Notes are what to know about the figures.
+	// Sentences describe the plan in words. Notes are remarks about the figures.
 	Sentences []string `json:"sentences"`
 	Notes     []string `json:"notes,omitempty"`
 }
 
-// Goal is what has to arrive: Share of the mini-batches of Batch examples within
-// Step seconds, on each of Accelerators.
+// Goal is the required delivery: Share of the mini-batches of Batch examples within Step seconds, on each of
+// Accelerators.
 type Goal struct {
 	Share        float64 `json:"share"`
 	Batch        int64   `json:"batch"`
@@ -54,11 +54,11 @@ type Goal struct {
 	PerSecond      float64 `json:"examples_per_second"`
 	// LatencyBound is the longest that a single example may take: t.
 	LatencyBound float64 `json:"latency_bound_seconds"`
-	// ComputeRate is what the FLOP/s of the device would allow, 0 if not known.
+	// ComputeRate is the rate that the FLOP/s of the device allow, 0 if unknown.
 	ComputeRate float64 `json:"compute_examples_per_second,omitempty"`
 }
 
-// Fit is how a batch fits the memory of an accelerator; zero where it is not known.
+// Fit describes how a batch fits into the memory of an accelerator. It is zero if unknown.
 type Fit struct {
 	Known             bool    `json:"known"`
 	Fits              bool    `json:"fits"`
@@ -68,8 +68,8 @@ type Fit struct {
 	Have              float64 `json:"have_bytes,omitempty"`
 }
 
-// ReadNeed is what the storage must give. The Low figures are those of the
-// smallest number of experiments.
+// ReadNeed is the number of reads that the storage must deliver. The Low figures are for the smallest number of
+// experiments.
 type ReadNeed struct {
 	IOPS         float64 `json:"iops"`
 	IOPSLow      float64 `json:"iops_low"`
@@ -99,7 +99,7 @@ type CodecNeed struct {
 	Current      bool    `json:"current,omitempty"`
 }
 
-// MemoryNeed is what a loader holds in the memory of one machine.
+// MemoryNeed is the memory that a loader needs on one machine.
 type MemoryNeed struct {
 	// Example is one example in a batch, by array; Batch is n of them.
 	Example float64      `json:"example_bytes"`
@@ -116,9 +116,9 @@ type MemoryNeed struct {
 	Total      float64 `json:"total_bytes"`
 	Cache      float64 `json:"cache_bytes"`
 	CacheShare float64 `json:"cache_share"`
-	// Torch is the PyTorch DataLoader beside it.
+	// Torch is the need of the PyTorch DataLoader, for comparison.
 	Torch TorchNeed `json:"torch"`
-	// Compact is the size of the batch with one byte per element, where that is less.
+	// Compact is the size of the batch with one byte per element, if that is smaller.
 	Compact float64 `json:"compact_batch_bytes,omitempty"`
 	Have    float64 `json:"have_bytes,omitempty"`
 }
@@ -129,13 +129,13 @@ type ArrayBytes struct {
 	Bytes float64 `json:"bytes"`
 }
 
-// TorchNeed is what the PyTorch DataLoader needs for the same.
+// TorchNeed is the memory that the PyTorch DataLoader needs for the same task.
 type TorchNeed struct {
 	// Workers in all, for all accelerators of the machine; Cores they keep busy.
 	Workers float64 `json:"workers"`
 	Cores   float64 `json:"cores"`
-	// PerWorker is the batches of one worker, with prefetch_factor 2; Total those
-	// of all; OneEach is with a single batch per worker, as texts count it.
+	// PerWorker is the size of the batches of one worker, with prefetch_factor 2. Total is the size of all batches.
+	// OneEach is the size with a single batch per worker, as articles count it.
 	PerWorker float64 `json:"per_worker_bytes"`
 	Total     float64 `json:"total_bytes"`
 	OneEach   float64 `json:"one_batch_each_bytes"`
@@ -177,14 +177,14 @@ type Resource struct {
 	Detail  string  `json:"detail,omitempty"`
 }
 
-// Delivered is what the machine is predicted to deliver.
+// Delivered is the predicted throughput of the machine.
 type Delivered struct {
-	// PerSecond is in examples, at most what the accelerators take; AU is the
-	// share of the time that they work; Limit is one of the Limit constants.
+	// PerSecond is in examples, at most the demand of the accelerators. AU is the share of the time that the
+	// accelerators work. Limit is one of the Limit constants.
 	PerSecond float64 `json:"examples_per_second"`
 	AU        float64 `json:"au"`
 	Limit     string  `json:"limit"`
-	// Measured says that measurements of this machine went into it.
+	// Measured is true if measurements of this machine were used.
 	Measured bool `json:"measured"`
 }
 
@@ -192,8 +192,7 @@ type Delivered struct {
 type LatencyPlan struct {
 	Origin  string `json:"origin,omitempty"`
 	Storage string `json:"storage,omitempty"`
-	// Mean and P99 of one example: its reads one behind another, and its
-	// decoding.
+	// Mean and P99 are the times for one example: its reads, one after the other, and its decoding.
 	Mean float64 `json:"mean_seconds,omitempty"`
 	P99  float64 `json:"p99_seconds,omitempty"`
 	// Depth is the number of reads in flight that hides the latency; LoaderDepth
@@ -209,7 +208,7 @@ type LatencyPlan struct {
 	Prefetch int `json:"prefetch,omitempty"`
 }
 
-// ClassVerdict says whether a kind of storage would do.
+// ClassVerdict reports whether a kind of storage would be sufficient.
 type ClassVerdict struct {
 	Name    string  `json:"name"`
 	Title   string  `json:"title"`
@@ -255,7 +254,7 @@ type Settings struct {
 	Threads   int64  `json:"threads"`
 	Prefetch  int    `json:"prefetch"`
 	Memory    int64  `json:"memory"`
-	// Pack is the command that makes the pack, "" where there is one.
+	// Pack is the command that makes the pack, "" if the data is already a pack.
 	Pack string `json:"pack,omitempty"`
 	// Python is a program with them.
 	Python string `json:"python"`

@@ -78,7 +78,7 @@ func trimAtMost(s string) string {
 	return s
 }
 
-// smallFiles reports whether requests, not bytes, are what the storage lacks.
+// smallFiles reports whether the storage lacks requests rather than bytes.
 func (r *resolved) smallFiles(p *Plan) bool {
 	requests, ok := p.Resource(ResourceRequests)
 	if !ok || requests.Verdict != VerdictNo || p.FirstToFail != ResourceRequests {

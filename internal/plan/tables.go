@@ -4,8 +4,8 @@ package plan
 type Device struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Memory in bytes; FLOPS is single precision, MixedFLOPS 16-bit with 32-bit
-	// sums on tensor cores without sparsity; both per second.
+	// Memory is in bytes. FLOPS is the rate in single precision, per second. MixedFLOPS is the rate of tensor cores
+	// in 16 bits with 32-bit sums, without sparsity.
 	Memory     float64 `json:"memory"`
 	FLOPS      float64 `json:"flops"`
 	MixedFLOPS float64 `json:"mixed_flops"`
@@ -32,8 +32,8 @@ func Devices() []Device {
 type Model struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// FLOPs per example; Parameters and Activation (state per example) in bytes
-	// of 32-bit numbers; 0 where nothing is published.
+	// FLOPs is per example. Parameters and Activation (state per example) are in bytes of 32-bit numbers. They are 0
+	// if nothing is published.
 	FLOPs      float64 `json:"flops,omitempty"`
 	Parameters float64 `json:"parameters,omitempty"`
 	Activation float64 `json:"activation,omitempty"`
@@ -67,7 +67,7 @@ type Speed struct {
 	Device    string  `json:"device"`
 	Model     string  `json:"model"`
 	PerSecond float64 `json:"per_second"`
-	// Batch is the n that it was measured with, 0 where it is not said.
+	// Batch is the n of the measurement, 0 if the source does not state it.
 	Batch  int64  `json:"batch,omitempty"`
 	Source string `json:"source"`
 }
@@ -121,10 +121,9 @@ func SpeedOf(device, model string) (Speed, bool) {
 	return Speed{}, false
 }
 
-// typicalCodecs are the CPU seconds per image where nothing was measured: those
-// of photographs of 110 kB (mean 470 x 400 pixels), RandomResizedCrop(224) and
-// flip, whole engine, on a 2026 Xeon (docs/internals/benchmarks.md). They grow with the
-// bytes of the image; raw ones with the pixels copied.
+// typicalCodecs returns typical CPU seconds per image. They are for photographs of 110 kB (mean 470 x 400 pixels),
+// RandomResizedCrop(224) and flip, with the whole engine, on a 2026 Xeon (docs/internals/benchmarks.md). They grow
+// with the bytes of the image, or with the pixels copied for raw images.
 func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 	const photo = 110e3
 	grow := recordBytes / photo
@@ -143,15 +142,15 @@ func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 	return rates
 }
 
-// What other figures of this project's benchmarks go into a plan.
+// Other figures of this project's benchmarks that plans use.
 const (
 	// dctGrowth is the size of a dct pack over that of its JPEGs (docs/internals/benchmarks.md).
 	dctGrowth = 1.095
 	// torchCPU is the CPU time of PyTorch's DataLoader with torchvision's decoder
 	// for such a photograph, in seconds (docs/internals/benchmarks.md).
 	torchCPU = 1.92e-3
-	// torchBandwidth is what it collates and hands over, bytes per second and
-	// worker: 28-35 ms per batch of 38.5 MB.
+	// torchBandwidth is the number of bytes that it collates and hands over per second and worker: 28-35 ms per batch
+	// of 38.5 MB.
 	torchBandwidth = 1.2e9
 	// pixelsPerByte of a photograph as JPEG: 470 x 400 in 110 kB.
 	pixelsPerByte = 470 * 400 / 110e3

@@ -14,7 +14,7 @@ const (
 	KindBytes = "bytes" // records that are used as they are
 )
 
-// Where a figure comes from.
+// The origins of a figure.
 const (
 	OriginGiven     = "given"     // the user said it
 	OriginDataset   = "dataset"   // read from the dataset
@@ -24,12 +24,11 @@ const (
 	OriginTypical   = "typical"   // an ordinary value, where nothing better is known
 )
 
-// Target is what the user wants. Zero values are filled in from Device and
-// Model, from the dataset, from the machine, or asked for; see Make.
+// Target describes the user's goal. Zero values are filled in from Device and Model, from the dataset, from the
+// machine, or requested from the user; see Make.
 type Target struct {
-	// Batch is n, examples per accelerator and step; Step is t, the seconds
-	// that the accelerator takes for them. Rate is examples per second of one
-	// accelerator, where that is what is known.
+	// Batch is n, the examples per accelerator and step. Step is t, the seconds that the accelerator takes for them.
+	// Rate is the examples per second of one accelerator, if only that is known.
 	Batch int64   `json:"batch,omitempty"`
 	Step  float64 `json:"step,omitempty"`
 	Rate  float64 `json:"rate,omitempty"`
@@ -46,24 +45,23 @@ type Target struct {
 	Parameters        float64 `json:"parameters,omitempty"`
 	Activation        float64 `json:"activation,omitempty"`
 	AcceleratorMemory float64 `json:"accelerator_memory,omitempty"`
-	// Accelerators work on one training, on one machine; Experiments such
-	// trainings run at once on the same storage, on machines of their own:
-	// from ExperimentsLow to Experiments of them.
+	// Accelerators is the number of accelerators of one training, on one machine. Experiments is the number of such
+	// trainings that run at the same time on the same storage, each on its own machine. The range is from
+	// ExperimentsLow to Experiments.
 	Accelerators   int64 `json:"accelerators,omitempty"`
 	Experiments    int64 `json:"experiments,omitempty"`
 	ExperimentsLow int64 `json:"experiments_low,omitempty"`
 	// Share is the part of mini-batches that must not wait, 0.99 by default.
 	Share float64 `json:"share,omitempty"`
-	// Kind is KindImage or KindBytes; Arrays are what an example becomes in a
-	// batch, an image of 224 x 224 x 3 bytes by default.
+	// Kind is KindImage or KindBytes. Arrays are the arrays of an example in a batch, an image of 224 x 224 x 3 bytes
+	// by default.
 	Kind   string  `json:"kind,omitempty"`
 	Arrays []Array `json:"arrays,omitempty"`
 	// Storage is the class that the data lies on; empty means what was measured.
 	Storage string `json:"storage,omitempty"`
 	// Cached is the share of the dataset that is kept in memory.
 	Cached float64 `json:"cached,omitempty"`
-	// GetPrice is what a million requests to a bucket cost in US dollars, 0 for the list
-	// price.
+	// GetPrice is the price of a million requests to a bucket in US dollars, 0 for the list price.
 	GetPrice float64 `json:"price_per_million_gets,omitempty"`
 	// Workers are those of the PyTorch DataLoader that the plan compares with;
 	// 0 means as many as it would need.
@@ -100,8 +98,7 @@ type Missing struct {
 
 // MissingFigure is one of them.
 type MissingFigure struct {
-	// Key is the field of Target that would hold it: "step"; Name is what it is,
-	// Ways how it may be given.
+	// Key is the field of Target for the figure: "step". Name describes it, and Ways are the ways to specify it.
 	Key, Name string
 	Ways      []string
 }
@@ -118,7 +115,7 @@ func (m *Missing) Error() string {
 	return fmt.Sprintf("%d figures are missing: %s", len(names), units.List(names, "and"))
 }
 
-// BadInput says that a figure cannot be meant.
+// BadInput is the error of an impossible figure.
 type BadInput struct {
 	// Key is the field of Target, Dataset or Machine.
 	Key, Reason string
@@ -158,7 +155,7 @@ func (r *resolved) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// check refuses what cannot be meant, whoever it comes from.
+// check refuses impossible figures from any origin.
 func (t *Target) check(d *Dataset, m *Machine) error {
 	for _, f := range []struct {
 		key       string

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// decimals writes a number with one decimal where it has one and is below 100.
+// decimals writes a number with one decimal if it is below 100 and not an integer.
 func decimals(v float64) string {
 	if v < 99.95 && v != math.Trunc(v) {
 		return strconv.FormatFloat(math.Max(v, 0.1), 'f', 1, 64)

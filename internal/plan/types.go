@@ -30,9 +30,8 @@ const (
 	LayoutPack  = "pack"  // few large files, read in chunks
 )
 
-// Machine is what a machine delivers, as `stoker probe` measures it or as the
-// user says. A zero means that it is not known. Times are in seconds, sizes in
-// bytes, rates per second.
+// Machine has the rates of a machine, measured by `stoker probe` or specified by the user. Zero means unknown. Times
+// are in seconds, sizes in bytes, rates per second.
 type Machine struct {
 	// CPU is the name of the processor, Measured when it was measured (RFC 3339).
 	CPU      string `json:"cpu,omitempty"`
@@ -44,8 +43,8 @@ type Machine struct {
 	// the page cache would give back.
 	MemoryTotal int64 `json:"memory_total,omitempty"`
 	MemoryFree  int64 `json:"memory_free,omitempty"`
-	// MemoryBandwidth is what a copy moves with all cores, MemoryBandwidthCore
-	// with one: bytes copied per second, each read once and written once.
+	// MemoryBandwidth is the copy rate of all cores, MemoryBandwidthCore that of one: bytes copied per second, each
+	// read once and written once.
 	MemoryBandwidth     float64 `json:"memory_bandwidth,omitempty"`
 	MemoryBandwidthCore float64 `json:"memory_bandwidth_core,omitempty"`
 	// MemoryCopy and MemoryCopyCore are the same through the caches (memcpy);
@@ -55,17 +54,16 @@ type Machine struct {
 	// NUMANodes is the number of memory nodes, Accelerators names the devices found.
 	NUMANodes    int      `json:"numa_nodes,omitempty"`
 	Accelerators []string `json:"accelerators,omitempty"`
-	// Codecs is what decoding and transforming costs, per codec.
+	// Codecs has the cost of decoding and transforming, per codec.
 	Codecs []CodecRate `json:"codecs,omitempty"`
 	// Scaling is the throughput of all cores over Cores times that of one core:
 	// 1 is perfect, two hyperthreads of one core may give 0.6.
 	Scaling float64 `json:"scaling,omitempty"`
-	// WakeLatency is how much later than asked for a sleeping thread is woken, in
-	// the mean, while all cores decode.
+	// WakeLatency is the mean delay in waking a sleeping thread while all cores decode.
 	WakeLatency float64 `json:"wake_latency,omitempty"`
 	// Store is the storage under the dataset (or under the path given to probe).
 	Store *Store `json:"store,omitempty"`
-	// Handoff is what it costs to hand batches to the trainer.
+	// Handoff is the cost of handing batches to the trainer.
 	Handoff *Handoff `json:"handoff,omitempty"`
 	// Network is the line rate of the interface that a network file system goes
 	// through, in bytes per second.
@@ -74,14 +72,14 @@ type Machine struct {
 	// Unfinished are the parts for which the time was up.
 	Busy       float64  `json:"busy,omitempty"`
 	Unfinished []string `json:"unfinished,omitempty"`
-	// Notes say what could not be measured, one line each.
+	// Notes list the measurements that failed, one line each.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// mostBusy is how much of the cores other programs may use while a machine is measured.
+// mostBusy is the maximum share of the cores that other programs may use during the measurements.
 const mostBusy = 0.25
 
-// Doubt says why the measurements should be made again, "" if they hold.
+// Doubt returns the reason why the measurements should be repeated, "" if they are valid.
 func (m *Machine) Doubt() string {
 	var why []string
 	if len(m.Unfinished) > 0 {
@@ -99,7 +97,7 @@ func (m *Machine) Doubt() string {
 // CodecRate is the work on one core for the images of one codec, warm.
 type CodecRate struct {
 	Codec string `json:"codec"`
-	// Transform is what is done after (or within) the decoding, "RandomResizedCrop(224), flip".
+	// Transform is the processing after (or within) the decoding, "RandomResizedCrop(224), flip".
 	Transform string `json:"transform,omitempty"`
 	// CPUSeconds is the CPU time per image of the whole engine: reading from
 	// memory, decoding, transforming, collating.
@@ -126,7 +124,7 @@ type CodecRate struct {
 	// OutputBytes is the size of one example in a batch.
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 	Images      int64 `json:"images,omitempty"`
-	// Origin says whether it is "measured" here or "typical".
+	// Origin is "measured" for this machine or "typical".
 	Origin string `json:"origin,omitempty"`
 }
 
@@ -138,36 +136,34 @@ type Store struct {
 	Path       string `json:"path,omitempty"`
 	Filesystem string `json:"filesystem,omitempty"`
 	Device     string `json:"device,omitempty"`
-	// Random are reads at random places, Sequential reads one behind another,
-	// Files opens, reads and closes whole small files; each for several block
-	// sizes and numbers of reads in flight.
+	// Random are reads at random offsets, Sequential are consecutive reads, and Files opens, reads and closes whole
+	// small files. Each has several block sizes and numbers of reads in flight.
 	Random     []ReadRate `json:"random,omitempty"`
 	Sequential []ReadRate `json:"sequential,omitempty"`
 	Files      []ReadRate `json:"files,omitempty"`
-	// Buffered are random reads through the page cache of what was not in it, made
-	// by the loader's own code with the depth that it finds; Random goes past the
-	// page cache where the file system can.
+	// Buffered are random reads of uncached data through the page cache. They are made by the loader's own code, at
+	// the depth that it chooses. Random bypasses the page cache if the file system supports it.
 	Buffered []ReadRate `json:"buffered,omitempty"`
-	// LimitBandwidth and LimitIOPS are what a cgroup lets through, 0 for no limit.
+	// LimitBandwidth and LimitIOPS are the limits of a cgroup, 0 for no limit.
 	LimitBandwidth float64 `json:"limit_bandwidth,omitempty"`
 	LimitIOPS      float64 `json:"limit_iops,omitempty"`
-	// Endpoint is what was seen of a server, nil of other storage.
+	// Endpoint has the observed capabilities of a server, nil for other storage.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 }
 
-// Endpoint is what a server of objects can do.
+// Endpoint has the capabilities of an object server.
 type Endpoint struct {
-	// Ranges says that it reads parts of objects, IfMatch that it refuses to read of
-	// another version than the one that is asked for.
+	// Ranges is true if it reads parts of objects. IfMatch is true if it refuses to read a version other than the
+	// requested one.
 	Ranges  bool `json:"ranges"`
 	IfMatch bool `json:"if_match"`
 	// Checksum is the header with which it sends checksums, "" for none.
 	Checksum string `json:"checksum,omitempty"`
-	// Depth is how many large reads in flight give all but a twentieth of the bandwidth.
+	// Depth is the number of large reads in flight that reach 95% of the bandwidth.
 	Depth int `json:"depth,omitempty"`
 }
 
-// ReadRate is what reads of Block bytes gave with Depth of them in flight.
+// ReadRate is the measured rate of reads of Block bytes with Depth of them in flight.
 type ReadRate struct {
 	Block     int64   `json:"block"`
 	Depth     int     `json:"depth"`
@@ -176,7 +172,7 @@ type ReadRate struct {
 	Latency   Latency `json:"latency"`
 	// CPUSeconds is the CPU time of one read, copies included.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
-	// Cached says that the bytes came from the page cache.
+	// Cached is true if the bytes came from the page cache.
 	Cached bool `json:"cached,omitempty"`
 }
 
@@ -198,13 +194,12 @@ type Handoff struct {
 	Bandwidth float64 `json:"bandwidth,omitempty"`
 }
 
-// Dataset is what is to be loaded. A zero means that it is not known.
+// Dataset describes the data to be loaded. Zero means unknown.
 type Dataset struct {
-	// Path is where it lies, Layout one of the Layout constants.
+	// Path is its location, Layout one of the Layout constants.
 	Path   string `json:"path,omitempty"`
 	Layout string `json:"layout,omitempty"`
-	// Codec is how its images are stored: one of the Codec constants, or "" for
-	// records that are not images.
+	// Codec is the codec of its stored images: one of the Codec constants, or "" for records that are not images.
 	Codec string `json:"codec,omitempty"`
 	// Records is the number of examples, Bytes the size of all of them on the storage.
 	Records int64 `json:"records,omitempty"`
@@ -218,7 +213,7 @@ type Dataset struct {
 	Channels int     `json:"channels,omitempty"`
 	// ChunkBytes is the size of one read of a pack, 0 for files.
 	ChunkBytes int64 `json:"chunk_bytes,omitempty"`
-	// InOrder says that it can only be read in order, since it is compressed.
+	// InOrder is true if it can only be read in order, because it is compressed.
 	InOrder bool `json:"in_order,omitempty"`
 	// Fields are the stored fields that take room in a batch, where they are known.
 	Fields []Field `json:"fields,omitempty"`
@@ -236,13 +231,12 @@ type Pipeline struct {
 	Threads int    `json:"threads,omitempty"`
 	Codec   string `json:"codec,omitempty"`
 	Layout  string `json:"layout,omitempty"`
-	// RecordBytes is the size of one example as it is stored, in Codec;
-	// OutputBytes its size in a batch.
+	// RecordBytes is the stored size of one example, in Codec. OutputBytes is its size in a batch.
 	RecordBytes float64 `json:"record_bytes,omitempty"`
 	OutputBytes float64 `json:"output_bytes,omitempty"`
 	// CPUSeconds is the CPU time per example, 0 to take it from Machine.Codecs.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
-	// CachedShare is the part of the examples that lies in memory, 0 to 1.
+	// CachedShare is the share of the examples that are in memory, 0 to 1.
 	CachedShare float64 `json:"cached_share,omitempty"`
 	// DiskBandwidth and DiskIOPS cap what the storage gives, on top of Machine.Store.
 	DiskBandwidth float64 `json:"disk_bandwidth,omitempty"`
@@ -250,8 +244,8 @@ type Pipeline struct {
 	// Depth is the number of reads in flight, Prefetch the batches made ahead.
 	Depth    int `json:"depth,omitempty"`
 	Prefetch int `json:"prefetch,omitempty"`
-	// Spin says that the trainer burns a core while the accelerator works, as a
-	// framework's launching thread does.
+	// Spin is true if the trainer keeps a core busy while the accelerator works, like the launching thread of a
+	// framework.
 	Spin bool `json:"spin,omitempty"`
 	// StepCPU is the CPU time of the trainer itself per step, in Python say, when
 	// it does not spin.
@@ -268,7 +262,7 @@ const (
 	LimitAccelerator = "accelerator"
 )
 
-// Prediction is what Predict says of a Pipeline on a Machine.
+// Prediction is the result of Predict for a Pipeline on a Machine.
 type Prediction struct {
 	// Throughput is in examples per second, all accelerators together; AU is
 	// compute time over total time, 0 to 1.
@@ -282,13 +276,13 @@ type Prediction struct {
 	FirstBatch float64 `json:"first_batch,omitempty"`
 	// Limit is the resource that decides, one of the Limit constants.
 	Limit string `json:"limit"`
-	// Capacity is what each resource could deliver alone, in examples per second.
+	// Capacity lists the examples per second that each resource could deliver alone.
 	Capacity []Capacity `json:"capacity"`
 	// Missing names what was not known and left out ("storage: not measured").
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Capacity is what one resource could deliver if it were the only limit.
+// Capacity is the rate of one resource if it were the only limit.
 type Capacity struct {
 	Resource  string  `json:"resource"`
 	PerSecond float64 `json:"per_second"`

@@ -58,8 +58,8 @@ func parse(data []byte) (m *plan.Machine, ok bool) {
 	return m, json.Unmarshal(data, &m) == nil && m != nil
 }
 
-// question is what the result for a path is cached by. It names the machine, because home
-// folders are shared between machines.
+// question returns the cache key for the results of a path. The key names the machine, because machines share home
+// folders.
 func question(path string) (string, error) {
 	dir := stores.Public(path)
 	if !stores.IsURL(path) {

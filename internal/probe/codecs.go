@@ -9,11 +9,9 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 )
 
-// Codecs is the part of Run that decodes, with the operations of a pipeline of
-// one's own: what an image of the pack or folder at path costs in each of the
-// codecs, measured on a sample of it in memory, for about d. Of the machine only
-// what that needs is filled in. It is an error when there are no images to be
-// had: generated ones say nothing about those at path.
+// Codecs is the decoding part of Run, with custom pipeline operations. It measures the cost of an image of the pack
+// or folder at path in each of the codecs, on a sample in memory, for about d. Only the related fields of the machine
+// are set. It fails if path has no images, because generated images would not represent them.
 func Codecs(ctx context.Context, path string, codecs []string, operations []json.RawMessage, d time.Duration) (*plan.Machine, error) {
 	dir, err := folder(path)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// footprint is how much memory the copies of a sample take, so that no
-	// cache of the processor holds them: a data set does not fit either, and
-	// decoding from the cache is a quarter faster.
+	// footprint is the total size of the copies of a sample. It is too large for any processor cache, because data
+	// sets are as well and decoding from the cache is a quarter faster.
 	footprint = 1 << 30
 	// footprintShare bounds it by the free memory.
 	footprintShare = 10
@@ -30,8 +29,7 @@ type copies struct {
 	each  int64 // records of one copy
 }
 
-// openCopies makes copies of the pack dir beside it until the footprint is
-// reached and opens all of them.
+// openCopies copies the pack dir to neighbouring folders until the footprint is reached, and opens all copies.
 func openCopies(ctx context.Context, dir string, limit int64) (_ *copies, err error) {
 	c := &copies{}
 	defer func() {

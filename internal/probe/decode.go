@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	// decodeBatch is what people train with; where memory is short it is less.
+	// decodeBatch is a common batch size for training. It is smaller if memory is short.
 	decodeBatch, smallBatch = 128, 32
 	leastFree               = 4 << 30
-	// windows is how many times each rate is taken; the median counts.
+	// windows is the number of measurements of each rate. The median counts.
 	windows = 3
 	// leastRun is the shortest time that a rate is taken over: in less, batches
 	// that were ready before would count.
@@ -218,7 +218,7 @@ type keepOpen struct{ *copies }
 
 func (keepOpen) Close() error { return nil }
 
-// rates is what run measured.
+// rates are the results of run.
 type rates struct {
 	cpu       float64 // seconds of CPU time per image
 	perSecond float64 // images by the clock
@@ -228,11 +228,11 @@ type rates struct {
 	late      float64 // seconds by which the companion was woken late
 }
 
-// A companion is a thread that runs beside the engine, as a trainer does. It
-// ends when stop is set and returns what it has to say.
+// A companion is a thread that runs at the same time as the engine, like a trainer. It exits when stop is set and
+// returns its result.
 type companion func(stop *atomic.Bool) float64
 
-// nothing runs beside the engine.
+// nothing is the companion for measuring the engine alone.
 func nothing(*atomic.Bool) float64 { return 0 }
 
 // spinner computes all the time.
@@ -266,7 +266,7 @@ func sleeper(stop *atomic.Bool) float64 {
 
 func (r *rates) stage(name string) float64 { return r.stages[name] }
 
-// run takes batches of src for d and gives them back at once.
+// run takes batches of src for d and releases them immediately.
 func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration, beside companion) (r rates, err error) {
 	d = max(d, leastRun)
 	pipe, err := pipeline.Open(ctx, pipeline.Config{Cache: pipeline.CacheOff,

@@ -15,8 +15,8 @@ import (
 
 // This file measures the server of a URL: a bucket's, or a web server.
 
-// The reads that are measured: small ones for the latency, one of about a photograph and
-// one that gets the most of each request, at depths that grow while that gives more.
+// The measured reads: small ones for the latency, one of about the size of a photograph, and one that gets the most
+// from each request. The depths grow while the rate increases.
 const (
 	smallRange = 4 << 10
 	largeRange = 8 << 20
@@ -29,9 +29,9 @@ var (
 )
 
 const (
-	// maxObjects is how many objects are looked at.
+	// maxObjects is the maximum number of objects examined.
 	maxObjects = 1000
-	// endpointBuffers bounds what is read into at once.
+	// endpointBuffers limits the size of all read buffers together.
 	endpointBuffers = 256 << 20
 	// grows is by how much more a deeper queue must give to be worth it, and enough the
 	// share of the most that the recommended depth gives.
@@ -39,7 +39,7 @@ const (
 	enough = 0.95
 )
 
-// isRemote says whether the path is the URL of a server.
+// isRemote reports whether the path is the URL of a server.
 func (p *probe) isRemote() bool { return stores.IsURL(p.path) }
 
 // endpoint measures reads of a server.

@@ -41,8 +41,8 @@ func bucketOf(t *testing.T) (url string, server *httpfaulttest.Folder) {
 	return "s3://bucket/%?anonymous=true&endpoint=" + s.URL, server
 }
 
-// Of a server its reads are measured at growing depths, and what it can do is said; the
-// result is kept for the URL.
+// The reads of a server are measured at growing depths, and its capabilities are reported. The result is cached for
+// the URL.
 func TestEndpoint(t *testing.T) {
 	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	url, _ := bucketOf(t)
@@ -78,7 +78,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// Where there is nothing to read that is said, and nothing else fails.
+// If there is nothing to read, the probe reports that, and nothing else fails.
 func TestEndpointWithout(t *testing.T) {
 	url, _ := bucketOf(t)
 	if _, err := Run(t.Context(), strings.Replace(url, "%", "nothing", 1), Options{For: MinFor}); err == nil || !strings.Contains(err.Error(), "s3://bucket/nothing") {

@@ -20,7 +20,7 @@ import (
 var fileDepths = []int{1, 8, 32}
 
 const (
-	// leastFiles is how many of the user's images there must be to read them.
+	// leastFiles is the minimum number of the user's images for a measurement with them.
 	leastFiles = 64
 	// Otherwise files of our own serve, about as large as a small JPEG.
 	ownFiles     = 256

@@ -33,7 +33,7 @@ func mountOf(dir string) (mount, error) {
 // memoryKinds are file systems whose files are the page cache itself.
 var memoryKinds = map[string]bool{"tmpfs": true, "ramfs": true, "devtmpfs": true, "hugetlbfs": true}
 
-// networkClass says which class a network file system belongs to.
+// networkClass returns the class of a network file system.
 func networkClass(kind string) string {
 	switch proc.RemoteFiles(kind) {
 	case proc.RemoteServer:
@@ -44,9 +44,8 @@ func networkClass(kind string) string {
 	return ""
 }
 
-// class says what kind of storage it is: by the kind of the file system, by what
-// the kernel says of the device, and, where a virtual machine hides the
-// device, by what was measured.
+// class returns the kind of storage, from the kind of the file system and the kernel's description of the device. If
+// a virtual machine hides the device, it uses the measured rates.
 func (m mount) class(s *plan.Store) string {
 	if memoryKinds[m.kind] {
 		return plan.ClassRAM
@@ -112,7 +111,7 @@ func scratch(dir string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// freeSpace is what the user may still write below dir, in bytes.
+// freeSpace returns the number of bytes that the user may still write below dir.
 func freeSpace(dir string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

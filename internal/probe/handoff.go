@@ -11,9 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// handoff measures batches of one tiny record through the engine's own protocol
-// over a socket: the time from batch to batch is what handing over costs. The
-// bytes of a batch are not copied, so that its size does not matter.
+// handoff measures the hand-off cost: the time from batch to batch for batches of one tiny record, through the
+// engine's own protocol over a socket. The bytes of a batch are not copied, so its size does not matter.
 func (p *probe) handoff(ctx context.Context, d time.Duration) {
 	per, err := perBatch(ctx, d)
 	if err != nil {
@@ -60,7 +59,7 @@ func perBatch(ctx context.Context, d time.Duration) (seconds float64, err error)
 	return receive(ours, d)
 }
 
-// patience is how long the engine, which has nothing to wait for, may take.
+// patience is the maximum time for the engine, which has nothing to wait for.
 const patience = 30 * time.Second
 
 // receive is the trainer's side: it takes batches and gives their slots back.

@@ -32,7 +32,7 @@ import (
 type blocks struct {
 	info         driver.Info
 	size, stride int64
-	// far says that they lie on another machine: the loader then begins with more reads.
+	// far is true if they are on another machine. The loader then starts with more reads.
 	far bool
 	// read fills p from an offset, forget has the system forget a record.
 	read   func(ctx context.Context, p []byte, off int64) error
@@ -120,9 +120,9 @@ func (o blockObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// asLoader measures for d how fast the loader gets records at random places: with the loader's own
-// planning of reads (package fetch), which finds by itself how many to have in
-// flight. The first half of the time is for that and does not count.
+// asLoader measures for d how fast the loader reads records at random offsets. It uses the loader's own planning of
+// reads (package fetch), which finds the number of reads in flight automatically. The first half of the time is for
+// that and is not counted.
 func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.ReadRate, error) {
 	block, total := b.size, b.info.Len*b.stride
 	r := plan.ReadRate{Block: block}
@@ -155,7 +155,7 @@ func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.
 	select {
 	case <-done:
 	case <-timeout.C:
-		// Its goroutines cannot be ended and are left behind.
+		// Its goroutines cannot be stopped and are leaked.
 		return r, fmt.Errorf("a read of %d bytes has been out for %v; the storage hangs", block, hungRead)
 	}
 	select {
@@ -172,8 +172,7 @@ func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.
 	return r, nil
 }
 
-// readMemory is what an engine has to read ahead records of block bytes with when
-// nobody says how much memory it may take.
+// readMemory returns the memory that an engine uses by default to read ahead records of block bytes.
 func readMemory(free, block int64) (ahead, urgent int64, err error) {
 	if free <= 0 {
 		free = leastFree
@@ -277,11 +276,11 @@ func (l *loaderRun) use(ctx context.Context, stop context.CancelFunc) {
 	}
 }
 
-// leastRecords is what is counted at least, however long that takes.
+// leastRecords is the minimum number of records to count, regardless of the time.
 const leastRecords = 4 * budget.GroupRows
 
-// count lets one span of time go by and counts what is done in another one, or in
-// as much more of it as it takes to count anything where the machine is busy.
+// count waits for one span of time and then counts records during a second one. If the machine is busy, it extends
+// the second span until it can count enough.
 func (l *loaderRun) count(ctx context.Context, span time.Duration) {
 	wait := func(d time.Duration) bool {
 		select {

@@ -24,7 +24,7 @@ const (
 	maxLarge = 64
 )
 
-// dataset is what lies at the path.
+// dataset describes the data at the path.
 type dataset struct {
 	// pack is its manifest when the folder is a pack.
 	pack *pack.Manifest
@@ -40,8 +40,8 @@ type dataFile struct {
 	size int64
 }
 
-// look finds out what lies at the path, without reading any of it but a pack's
-// manifest. Of a tree with more names than it may look at it sees a random part.
+// look examines the path, without reading file contents except a pack's manifest. If a tree has more names than the
+// limit, it examines a random part.
 func (p *probe) look(ctx context.Context, d time.Duration) {
 	if pack.IsPack(p.path) {
 		m, err := pack.ReadManifest(p.path)

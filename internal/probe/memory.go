@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// copyRecord is what is copied at once: a raw 256 x 256 RGB image.
+	// copyRecord is the size of one copy: a raw 256 x 256 RGB image.
 	copyRecord = 256 * 256 * 3
 	// copyBuffers is the memory that is copied from and to, which must not fit
 	// a cache: less where little is free.

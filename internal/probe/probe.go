@@ -1,12 +1,10 @@
-// Package probe measures what a machine delivers to a data loader: the storage
-// under a path, decoding and transforming on the user's own files, memory, the
-// hand-off of a batch, and the limits that control groups set. The result is a
-// [plan.Machine], from which package plan predicts.
+// Package probe measures what a machine delivers to a data loader: the storage under a path, decoding and
+// transforming of the user's own files, memory, the hand-off of a batch, and the limits of control groups. The result
+// is a [plan.Machine], from which package plan predicts.
 //
-// Run is bounded: each part has a deadline and a share of the time, what is
-// written is at most a scratch file of 1 GiB or a tenth of the free space, and
-// it is gone afterwards. Files of the user are read past the page cache where
-// the file system can, so that what other programs have cached stays cached.
+// Run is limited: each part has a deadline and a share of the time. The only file written is a scratch file of at
+// most 1 GiB or a tenth of the free space, which is deleted afterwards. Files of the user bypass the page cache if
+// the file system supports it, so that data cached by other programs stays cached.
 //
 // Read Run (the parts, in order), store.go (reads of all sizes) and decode.go
 // (what an image costs).
@@ -52,7 +50,7 @@ const (
 	Crop = "crop"
 	// Whole is the whole image, resized.
 	Whole = "whole"
-	// None leaves raw images of one size as they are.
+	// None keeps raw images of one size unchanged.
 	None = "none"
 )
 
@@ -86,10 +84,9 @@ func (p *probe) note(format string, args ...any) {
 	p.m.Notes = append(p.m.Notes, fmt.Sprintf(format, args...))
 }
 
-// Run measures this machine and the storage and data at path: a pack, a folder
-// of images, or any other folder, for the storage alone; of a URL the server. The notes of the result
-// say what could not be measured and why. An error means that path cannot be
-// used or that ctx ended.
+// Run measures this machine and the storage and data at path. The path is a pack, a folder of images, any other
+// folder (only its storage is measured), or the URL of a server. The notes of the result list failed measurements and
+// the reasons. An error means that path cannot be used or that ctx ended.
 func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 	if opt.For == 0 {
 		opt.For = DefaultFor
@@ -142,8 +139,7 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 	return p.m, nil
 }
 
-// othersCPU returns what says which share of this process's cores other programs have used
-// since.
+// othersCPU returns a function that reports the share of this process's cores used by other programs since this call.
 func othersCPU() func() float64 {
 	cpus := proc.AllowedCPUs()
 	start, own := time.Now(), proc.OwnCPU()
@@ -159,8 +155,8 @@ func othersCPU() func() float64 {
 	}
 }
 
-// grace is how much more than twice its share a part may take, for what must be
-// written or opened before anything can be measured.
+// grace is the time that a part may take in addition to twice its share, for writing or opening files before the
+// measurement.
 var grace = 5 * time.Second
 
 // runPart gives a part its deadline.
@@ -187,8 +183,7 @@ func reachable(ctx context.Context, url string) error {
 	return nil
 }
 
-// folder returns the absolute folder of path, with links followed: path itself,
-// or the folder that a file lies in.
+// folder returns the absolute folder of path, with links followed: path itself, or the folder that contains a file.
 func folder(path string) (string, error) {
 	dir, err := filepath.Abs(path)
 	if err == nil {
@@ -210,9 +205,9 @@ func folder(path string) (string, error) {
 	return dir, nil
 }
 
-// processors is what the Go runtime began with: the cores that it may use.
+// processors is the number of cores that the Go runtime may use at the start.
 var processors = runtime.GOMAXPROCS(0)
 
-// cores is how many goroutines measure what all cores do together: as many as
-// the engine has decode workers by default.
+// cores returns the number of goroutines for measurements of all cores together: the default number of decode workers
+// of the engine.
 func cores() int { return max(processors, 1) }

@@ -70,8 +70,7 @@ func TestLatencies(t *testing.T) {
 	}
 }
 
-// A short run on a folder of a few images: everything is measured or said to be
-// missing, and nothing is left behind.
+// A short run on a folder of a few images: everything is measured or reported as missing, and no files remain.
 func TestRun(t *testing.T) {
 	before := grace
 	grace = time.Hour // on a busy machine as well
@@ -207,7 +206,7 @@ func FuzzParse(f *testing.F) {
 			t.Error("no machine")
 		}
 		if ok {
-			// What was read may be anything; predicting from it must not fail.
+			// The file content may be anything, and predicting from it must not fail.
 			p := plan.Predict(plan.Pipeline{Batch: 64, Step: 0.1, Codec: plan.CodecKeep, RecordBytes: 1e5}, *m)
 			_ = p.Throughput
 		}

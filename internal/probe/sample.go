@@ -36,8 +36,7 @@ type sample struct {
 	bytes int64
 	// origin is "measured" for images of the user.
 	origin string
-	// raw says that they are pixels of a raw pack: other codecs would not be
-	// those of the user's images.
+	// raw is true for pixels of a raw pack. Other codecs made from them would not represent the user's images.
 	raw           bool
 	width, height float64 // means
 }

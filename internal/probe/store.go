@@ -32,20 +32,20 @@ var (
 const (
 	// alignment suits direct reads of all common devices.
 	alignment = 4096
-	// leastLarge is how much of the user's own must be there to read from it.
+	// leastLarge is the minimum size of the user's own data for a measurement with it.
 	leastLarge = 128 << 20
 	// maxScratch and scratchShare bound the scratch file.
 	maxScratch   = 1 << 30
 	scratchShare = 10
 	leastScratch = 1 << 20
-	// maxBuffers bounds what is read into at once.
+	// maxBuffers limits the size of all read buffers together.
 	maxBuffers = 64 << 20
 	// slowRead is from where on deeper queues are not tried: they would only
 	// make the probe long.
 	slowRead = 300 * time.Millisecond
 	// maxProcs bounds the processors of the Go runtime while reads are out.
 	maxProcs = 64
-	// hungRead is for how long a read may be out behind the deadline.
+	// hungRead is the time after the deadline for which a read may be pending.
 	hungRead = 10 * time.Second
 
 	// loaderBlock is about a JPEG of ImageNet, loaderLarge a few records of raw pixels.
@@ -111,7 +111,7 @@ func (p *probe) storage(ctx context.Context, d time.Duration) {
 		return
 	}
 	defer t.close()
-	// What is left of the time, a quarter of it for reads through the cache.
+	// The remaining time, a quarter of it for reads through the cache.
 	left := max(d-time.Since(started), d/2)
 	each := left * 3 / 4 / time.Duration(len(randomBlocks)*len(randomDepths)+len(sequentialDepth))
 	for _, block := range randomBlocks {
@@ -169,7 +169,7 @@ func (p *probe) openTarget(ctx context.Context, m mount, d time.Duration) (*targ
 // too few or when the file system has no direct reads.
 func (p *probe) openLarge(ctx context.Context, m mount) *target {
 	t := &target{own: false, direct: true, cached: memoryKinds[m.kind]}
-	// A read that is out when the time is up ends by itself.
+	// A pending read is not cancelled when the time is up.
 	ctx = context.WithoutCancel(ctx)
 	for _, f := range p.data.large {
 		o, err := localstore.New(f.path).Open(ctx, "")
@@ -206,8 +206,7 @@ func readsDirect(read readFunc) bool {
 	return err == nil && n == len(buf)
 }
 
-// openScratch writes a scratch file of at most size bytes in d or less. What it
-// holds cannot be compressed.
+// openScratch writes a scratch file of at most size bytes within d. Its contents cannot be compressed.
 func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Duration) (*target, error) {
 	free := freeSpace(p.path)
 	size = min(size, free/scratchShare) &^ (1<<20 - 1)
@@ -273,7 +272,7 @@ func fill(ctx context.Context, f *os.File, size int64, d time.Duration) (int64, 
 	return at, ctx.Err()
 }
 
-// drops asks the kernel to forget our scratch file and says whether it did.
+// drops asks the kernel to drop our scratch file from the cache and reports whether it did.
 func (t *target) drops() bool {
 	buf := make([]byte, alignment)
 	_ = unix.Fadvise(t.fd, 0, 0, unix.FADV_DONTNEED)
@@ -289,8 +288,7 @@ func (t *target) drops() bool {
 	return true
 }
 
-// measure reads blocks at random places, or one behind another, with depth reads
-// in flight, for d.
+// measure reads blocks at random offsets, or consecutive blocks, with depth reads in flight, for d.
 func (t *target) measure(ctx context.Context, d time.Duration, block int64, depth int, sequential bool) (plan.ReadRate, error) {
 	if t.total >= alignment {
 		block = min(block, t.total&^(alignment-1))
@@ -319,7 +317,7 @@ func (t *target) measure(ctx context.Context, d time.Duration, block int64, dept
 				read, off = t.pick(rng, block)
 			}
 			if t.own && !t.direct && !t.cached {
-				// The scratch file is ours: nobody misses these pages.
+				// The scratch file is ours, so no other program needs these pages.
 				_ = unix.Fadvise(t.fd, off, block, unix.FADV_DONTNEED)
 			}
 			return read(buf, off)
@@ -337,7 +335,7 @@ func (t *target) measure(ctx context.Context, d time.Duration, block int64, dept
 	return r, nil
 }
 
-// flow is what inFlight counted.
+// flow is the result of inFlight.
 type flow struct {
 	seconds float64
 	bytes   int64
@@ -356,9 +354,8 @@ func (f *flow) into(r *plan.ReadRate) {
 	}
 }
 
-// inFlight keeps depth reads going for d. Each worker gets its read function
-// from reads. A read that does not come back long after the end counts as hung;
-// its goroutine cannot be ended and is left behind, with its memory.
+// inFlight keeps depth reads in flight for d. Each worker gets its read function from reads. A read that does not
+// return long after the end counts as hung. Its goroutine cannot be stopped and is leaked, with its memory.
 func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker int) func() (int, error)) (res flow, hung bool, err error) {
 	type result struct {
 		bytes int64
@@ -366,9 +363,8 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 		err   error
 	}
 	results := make([]result, depth)
-	// Goroutines that come back from a read queue for a processor of the Go
-	// runtime, at the mercy of those that are there already: with a processor
-	// for each, the kernel decides, and latencies are those of the storage.
+	// Goroutines that return from a read wait for a processor of the Go runtime, and depend on the goroutines that
+	// use it. With a processor for each, the kernel schedules them, and latencies are those of the storage.
 	if procs := runtime.GOMAXPROCS(0); depth > procs {
 		runtime.GOMAXPROCS(min(depth, maxProcs))
 		defer runtime.GOMAXPROCS(procs)

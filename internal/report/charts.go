@@ -210,7 +210,7 @@ func charts(runs []run) []chartView {
 	return out
 }
 
-// bands are the events behind the lines, the worst on top.
+// bands returns the events in the background of the lines, the worst on top.
 func bands(r *doctor.Report, names *regexp.Regexp) []chart.Band {
 	var events []doctor.Event
 	for _, e := range r.Events[:min(len(r.Events), maxEvents)] {
@@ -230,8 +230,7 @@ func bands(r *doctor.Report, names *regexp.Regexp) []chart.Band {
 // maxPoints bounds a plot; doctor writes a point per second.
 const maxPoints = 100_000
 
-// valuesOf returns a series as long as "t", which a file that somebody wrote by
-// hand may not have.
+// valuesOf returns a series as long as "t", which a hand-written file may not have.
 func valuesOf(r *doctor.Report, key string) (doctor.Values, bool) {
 	t, v := r.Series["t"], r.Series[key]
 	if len(t) == 0 || len(v) != len(t) || len(t) > maxPoints {

@@ -15,8 +15,7 @@ type Row struct {
 	Before, After string // with units; "-" where not known
 	// Ratio is after / before; 0 where it says nothing.
 	Ratio float64
-	// Better is 1 where the change is for the better, -1 where it is for the worse,
-	// and 0 where it is neither or small (less than 3%).
+	// Better is 1 for an improvement, -1 for a regression, and 0 if the change is neutral or small (less than 3%).
 	Better int
 }
 
@@ -33,7 +32,7 @@ func (r Row) RatioText() string {
 	return fmt.Sprintf("%.2fx", r.Ratio)
 }
 
-// figure is how one number is read from a report and written.
+// figure describes how one number is read from a report and formatted.
 type figure struct {
 	name   string
 	value  func(*doctor.Report) float64 // NaN: not known
@@ -89,8 +88,8 @@ func Compare(before, after *doctor.Report) []Row {
 	return rows
 }
 
-// Speedup is how many times as fast the second run is, by the best figure that
-// both have, and what that figure is; 0 where there is none.
+// Speedup returns how many times faster the second run is, by the best figure that both have, and the name of that
+// figure. It is 0 without such a figure.
 func Speedup(before, after *doctor.Report) (factor float64, by string) {
 	switch {
 	case before.Steps.PerSecond > 0 && after.Steps.PerSecond > 0:
@@ -120,8 +119,7 @@ func known(x float64, is bool) float64 {
 
 func positive(x float64) float64 { return known(x, x > 0) }
 
-// mean is the mean of a series where it is known, while the job trained: its
-// start says nothing of its speed.
+// mean returns the mean of a series while the job trained, if known. The start of the job does not show its speed.
 func mean(key string) func(*doctor.Report) float64 {
 	return func(r *doctor.Report) float64 {
 		v, training := r.Series[key], r.Series["wait"]
@@ -144,7 +142,7 @@ func mean(key string) func(*doctor.Report) float64 {
 // megabytes writes what the series count in MB per second.
 func megabytes(x float64) string { return units.Bandwidth(1e6 * x) }
 
-// three writes a number with three digits, a small one without zeros behind the point.
+// three formats a number with three digits, a small one without trailing zeros.
 func three(x float64) string {
 	switch {
 	case x == 0:

@@ -1,10 +1,9 @@
 // Package report writes what stoker doctor found as one HTML page, and compares
 // two of its reports.
 //
-// The page needs nothing else: style, plots (internal/chart), script and data
-// stand in it, and a content security policy forbids it to load anything or to run
-// any other script. Everything that comes from the watched job - command lines,
-// paths, names of functions - reaches the page as text only.
+// The page is self-contained: it includes style, plots (internal/chart), script and data. A content security policy
+// forbids it to load anything or to run any other script. Everything from the watched job - command lines, paths,
+// names of functions - reaches the page as text only.
 package report
 
 import (
@@ -35,8 +34,8 @@ var (
 	pageScript string
 )
 
-// policy lets the page run its own script and nothing else, and load nothing. The
-// script holds no data: that stands in an element of its own, which is never run.
+// policy allows the page to run its own script and nothing else, and to load nothing. The script has no data. The
+// data is in a separate element, which is never run.
 var policy = fmt.Sprintf("default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'", hashOf(pageScript))
 
 func hashOf(s string) string {
@@ -63,7 +62,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageTemplate))
 
-// A view is what the template shows.
+// A view has the values that the template shows.
 type view struct {
 	*doctor.Report
 	Policy   string
@@ -110,12 +109,12 @@ type laneEvent struct {
 	Text string
 }
 
-// data is what the script draws.
+// data has the values that the script draws.
 type data struct {
 	Charts []chartView `json:"charts"`
 }
 
-// Limits of a page, for reports that somebody else wrote.
+// Limits of a page, for reports from other programs.
 const (
 	maxCommand = 400 // characters that are shown of a command line
 	maxLanes   = 40
@@ -193,7 +192,7 @@ func stageGroups(stages []doctor.Stage) []stageGroup {
 	return out
 }
 
-// eventWords say what an event's name means.
+// eventWords has a description for each event name.
 var eventWords = map[string]string{
 	"CPU_USER": "CPU, user", "CPU_SYSTEM": "CPU, system", "CPU_IOWAIT": "CPU waits for I/O", "CPU_STEAL": "CPU taken by the host",
 	"CPU_QUOTA": "stopped by CPU quota", "CPU_PRESSURE": "tasks wait for CPU", "IO_PRESSURE": "tasks wait for I/O", "MEM_PRESSURE": "tasks wait for memory",

@@ -168,7 +168,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Reports that somebody else wrote, or that are nearly empty, give a page too.
+// Reports that other programs wrote, or that are nearly empty, also give a page.
 func TestOddReports(t *testing.T) {
 	nan := math.NaN()
 	for name, r := range map[string]*doctor.Report{
@@ -213,7 +213,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzPage feeds reports as they are read from files.
+// FuzzPage tests reports in the form of files.
 func FuzzPage(f *testing.F) {
 	var seed bytes.Buffer
 	if err := example(0.5, 4).Write(&seed); err != nil {

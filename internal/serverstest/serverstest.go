@@ -27,7 +27,7 @@ import (
 type Server struct {
 	// URL is http://127.0.0.1:PORT.
 	URL string
-	// Dir is where it keeps what it has.
+	// Dir is the folder with its data.
 	Dir string
 	// Access and Secret are its credentials.
 	Access, Secret string
@@ -132,7 +132,7 @@ func TCPFaults(t testing.TB) *Server {
 	})
 }
 
-// tool is where a program lies that make servers built.
+// tool returns the path of a program that make servers built.
 func tool(t testing.TB, name string) string {
 	t.Helper()
 	root, err := os.Getwd() // tests run in the folder of their package
@@ -149,7 +149,7 @@ func tool(t testing.TB, name string) string {
 	return path
 }
 
-// tries is how often a port is looked for: another program may take it first.
+// tries is the number of attempts to find a port, because another program may take it first.
 const tries = 5
 
 func start(t testing.TB, dir, name string, env []string, args func(port string) []string) *Server {

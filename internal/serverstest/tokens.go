@@ -14,9 +14,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Tokens are what a server of credentials gives: each ends soon.
+// Tokens are issued by a credentials server. Each expires soon.
 type Tokens struct {
-	// Life is how long one serves.
+	// Life is the lifetime of a token.
 	Life time.Duration
 
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ func (k *Tokens) Give() (token string, ends time.Time) {
 	return fmt.Sprint(tokenPrefix, n), k.ends[n]
 }
 
-// Serve says whether one serves: one that was given and has not ended.
+// Serve reports whether a token is valid: it was issued and has not expired.
 func (k *Tokens) Serve(token string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,24 +54,23 @@ func (k *Tokens) Serve(token string) bool {
 	return time.Now().Before(k.ends[n])
 }
 
-// Given is how many were given.
+// Given returns the number of issued tokens.
 func (k *Tokens) Given() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.ends)
 }
 
-// served says whether the last one that was given has served.
+// served reports whether the last issued token has been used.
 func (k *Tokens) served() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.used == len(k.ends)
 }
 
-// Share has processes of a test of the calling program work until a few tokens have
-// ended, and kills one of them meanwhile: all others go on without an error, and each
-// token is fetched once for all of them, a little before the last one ends. Env is what
-// the processes find in their environment beside what is there.
+// Share runs processes of a test of the calling program until a few tokens have expired, and kills one of them
+// meanwhile. All others continue without an error. Each token is fetched once for all of them, shortly before the
+// last one expires. env is added to the environment of the processes.
 func (k *Tokens) Share(t *testing.T, test string, processes, fetches int, env ...string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -115,8 +114,8 @@ func (k *Tokens) Share(t *testing.T, test string, processes, fetches int, env ..
 	}
 	killed := all[processes-1]
 	for from := k.Given(); k.Given() < from+fetches; {
-		// It is shared before it is used: a process that is killed with one that nobody else
-		// has takes it with it, and then the next one is rightly fetched at once.
+		// A token must be shared before it is used. If a killed process were the only one with a token, the next
+		// token would correctly be fetched immediately.
 		if killed.cmd != nil && k.Given() > from && k.served() {
 			if err := killed.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -154,8 +153,8 @@ const (
 	worked  = "worked"
 )
 
-// work is what a process of Share does: step, again and again, until its input ends; the
-// test then ends the process. In another process it skips the test.
+// work is the main loop of a process of Share: it repeats step until its input ends. The test then exits the process.
+// In another process it skips the test.
 func work(t *testing.T, step func() error) {
 	t.Helper()
 	if os.Getenv(workEnv) == "" {
@@ -182,8 +181,7 @@ func work(t *testing.T, step func() error) {
 	}
 }
 
-// Read is what a process of Share does: it opens a store and reads x, which holds "hello",
-// again and again, until it is to end.
+// Read is a process of Share. It opens a store and reads x, which holds "hello", repeatedly until it is told to stop.
 func Read(t *testing.T, open func() (store.Store, error)) {
 	t.Helper()
 	var s store.Store

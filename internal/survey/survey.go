@@ -19,16 +19,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// sampled is how many records are looked into, spread over the dataset.
+// sampled is the number of examined records, spread over the dataset.
 const sampled = 128
 
 // maxSample bounds the bytes that a sample may take.
 const maxSample = 256 << 20
 
-// headerBytes is what is read first of a file for the header of its image.
+// headerBytes is the size of the first read of a file for the header of its image.
 const headerBytes = 64 << 10
 
-// Survey is what was found.
+// Survey is the result of a survey.
 type Survey struct {
 	Dataset plan.Dataset
 	// Kind is plan.KindImage or plan.KindBytes; Arrays are the fields of records

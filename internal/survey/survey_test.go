@@ -39,7 +39,7 @@ func TestLookAtFolders(t *testing.T) {
 		}
 	}
 	if s, err = Look(ctx, other); err != nil {
-		// A driver may refuse what are no npz files; then the error names the folder.
+		// A driver may refuse files that are not npz files. The error then names the folder.
 		if !strings.Contains(err.Error(), other) {
 			t.Error(err)
 		}

@@ -4,17 +4,17 @@ import (
 	"unicode/utf8"
 )
 
-// addedToken is a token that is found in text as it stands.
+// addedToken is a token that is matched literally in text.
 type addedToken struct {
 	text  string
 	token uint32
-	// word: only where no letters or digits stand beside it.
+	// word: only if no letters or digits are next to it.
 	word bool
-	// left and right: the white space beside it belongs to it.
+	// left and right: the adjacent white space belongs to it.
 	left, right bool
 }
 
-// match is where an added token was found.
+// match is the position of an added token.
 type match struct {
 	from, to int
 	token    uint32

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// none is no token.
+// none is the value for a missing token.
 const none = math.MaxUint32
 
 // model makes tokens of a word.
@@ -25,7 +25,7 @@ type bpe struct {
 	// symbols are the tokens of single bytes, for models that work on bytes; nil for
 	// those of characters, which are looked up.
 	symbols *[256]uint32
-	// whole says that a word which is a token is that token, whatever is merged.
+	// whole is true if a word that is a token becomes that token, regardless of merges.
 	whole bool
 	// Of characters:
 	unknown        uint32 // none: unknown ones are left out
@@ -72,7 +72,7 @@ func (p *pairs) at(a, b uint32) (slot int, found bool) {
 	}
 }
 
-// set says what becomes of two tokens; there must be room.
+// set stores the merge of two tokens. There must be space.
 func (p *pairs) set(a, b uint32, m merge) {
 	slot, _ := p.at(a, b)
 	p.keys[slot], p.values[slot] = uint64(a)<<32|uint64(b), m
@@ -219,7 +219,7 @@ func (m *bpe) mergeShort(s []uint32, w *work) []uint32 {
 	return s
 }
 
-// candidate is a pair that may be merged: that of a symbol and the one behind it.
+// candidate is a pair that may be merged: a symbol and the next one.
 type candidate struct {
 	merge
 	at   int32

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// sink takes a piece of text. first says that it begins where the text begins.
+// sink takes a piece of text. first is true if the piece begins where the text begins.
 type sink func(w *work, piece []byte, first bool)
 
 // part is a piece of a text, and whether it is one that was looked for.
@@ -101,7 +101,7 @@ func join(parts []part, behavior string) []part {
 		}
 		return out
 	case withNext:
-		// The same from behind.
+		// The same from the end.
 		after, at := false, len(parts)
 		for i := len(parts) - 1; i >= 0; i-- {
 			p := parts[i]
@@ -144,7 +144,7 @@ func literal(s string) cutter {
 	}
 }
 
-// isPunctuation is what BERT takes for it.
+// isPunctuation reports whether BERT treats r as punctuation.
 func isPunctuation(r rune) bool {
 	return r < 128 && (r > ' ' && r < '0' || r > '9' && r < 'A' || r > 'Z' && r < 'a' || r > 'z' && r < 127) || unicode.Is(unicode.P, r) ||
 		r == 0x166D || r == 0x111C9
@@ -153,7 +153,7 @@ func isPunctuation(r rune) bool {
 // isNumeric is a number of any kind.
 func isNumeric(r rune) bool { return unicode.Is(unicode.N, r) }
 
-// spaced puts a blank in front of pieces that do not begin with one.
+// spaced adds a blank at the start of pieces that do not begin with one.
 func (t *Tokenizer) spaced(next sink) sink {
 	n := t.stages
 	t.stages++
@@ -166,8 +166,8 @@ func (t *Tokenizer) spaced(next sink) sink {
 	}
 }
 
-// meta puts a sign in the place of blanks, and in front of pieces: of all of them, or of
-// the first one of a text.
+// meta replaces blanks by a sign, and also adds the sign at the start of pieces: of all of them, or of the first one
+// of a text.
 func (t *Tokenizer) meta(sign string, always, first bool, next sink) sink {
 	n := t.stages
 	t.stages++

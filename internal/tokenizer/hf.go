@@ -229,8 +229,8 @@ func (t *Tokenizer) normalizer(c *component) error {
 	return nil
 }
 
-// preTokenizer makes the stage of a pre-tokenizer. bytesOf says that what comes of it
-// are bytes; last, that nothing stands behind it, as that asks for.
+// preTokenizer makes the stage of a pre-tokenizer. bytesOf reports whether its output is bytes. last is true if no
+// stage follows, which ByteLevel requires.
 func (t *Tokenizer) preTokenizer(c *component, next sink, last bool) (s sink, bytesOf bool, err error) {
 	switch c.Type {
 	case "Sequence":
@@ -314,7 +314,7 @@ func (t *Tokenizer) preTokenizer(c *component, next sink, last bool) (s sink, by
 	return nil, false, fmt.Errorf("its pre-tokenizer %q is not supported: there are Sequence, ByteLevel, Split, Whitespace, WhitespaceSplit, BertPreTokenizer, Punctuation, Digits, CharDelimiterSplit and Metaspace", c.Type)
 }
 
-// parseModel reads the model; bytesOf says that its words are bytes.
+// parseModel reads the model. bytesOf is true if its words are bytes.
 func (t *Tokenizer) parseModel(m *modelJSON, bytesOf bool) error {
 	kind := m.Type
 	if kind == "" && len(m.Merges) > 0 {
@@ -504,8 +504,8 @@ func (t *Tokenizer) parseUnigram(m *modelJSON, bytesOf bool) error {
 	return nil
 }
 
-// signs are what bytes are written as by ByteLevel: printable ones of Latin-1 as
-// themselves, the others as what follows U+0100.
+// signs are the characters that ByteLevel writes for bytes: printable characters of Latin-1 for themselves,
+// characters from U+0100 for the others.
 var signs, unsigned = func() (signs [256]rune, back map[rune]byte) {
 	back = map[rune]byte{}
 	n := rune(0)

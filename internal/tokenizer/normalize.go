@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizer appends what a text becomes to nothing. cut says that nothing is left of its
-// first character: what is there then does not count as the beginning of a text.
+// normalizer appends the normalized text to to. cut reports whether nothing is left of the first character. The rest
+// then does not count as the beginning of a text.
 type normalizer func(to, text []byte) (out []byte, cut bool)
 
 // normalized runs all normalizers, in memory of w.
@@ -37,7 +37,7 @@ func form(f norm.Form) normalizer {
 // character that breaks them up, as streams need it and texts here do not.
 const mostMarks = 10
 
-// manyMarks says whether a text has many marks in a row.
+// manyMarks reports whether a text has many marks in a row.
 func manyMarks(text []byte) bool {
 	row := 0
 	for at := 0; at < len(text); {
@@ -82,7 +82,7 @@ func formed(to, text []byte, f norm.Form) []byte {
 	return append(to, string(all)...)
 }
 
-// composed puts marks together with what they stand behind.
+// composed merges marks with the characters before them.
 func composed(all []rune, class func(rune) uint8) []rune {
 	out := all[:0]
 	starter, last := -1, uint8(0)
@@ -135,9 +135,9 @@ func without(is func(r rune) bool) normalizer {
 	})
 }
 
-// The library's tables of marks and punctuation are those of an old Unicode: a few
-// characters have another category by now, which is theirs here, too. Those that were
-// added to Unicode since are not told apart.
+// The library's tables of marks and punctuation are from an old Unicode version. A few characters have a different
+// category today, and this function uses the old one. It does not distinguish characters that were added to Unicode
+// since.
 
 func isMark(r rune) bool {
 	return unicode.Is(unicode.M, r) || r == 0x1CF2 || r == 0x1CF3
@@ -149,7 +149,7 @@ func isBertControl(r rune) bool {
 	return r != '\t' && r != '\n' && r != '\r' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co)
 }
 
-// clean is what BERT does first.
+// clean is the first step of BERT.
 var clean = mapped(func(to []byte, r rune) []byte {
 	switch {
 	case r == 0 || r == 0xFFFD || isBertControl(r):
@@ -160,7 +160,7 @@ var clean = mapped(func(to []byte, r rune) []byte {
 	return utf8.AppendRune(to, r)
 })
 
-// isChinese is what BERT takes for a character of Chinese.
+// isChinese reports whether BERT treats r as a Chinese character.
 func isChinese(r rune) bool {
 	for _, of := range [][2]rune{
 		{0x4E00, 0x9FFF}, {0x3400, 0x4DBF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF}, {0x2F800, 0x2FA1F},
@@ -197,7 +197,7 @@ func replace(find cutter, content string) normalizer {
 	}
 }
 
-// prepend puts a text in front of one that is not empty.
+// prepend adds a text at the start of one that is not empty.
 func prepend(s string) normalizer {
 	return func(to, text []byte) ([]byte, bool) {
 		if len(text) == 0 {

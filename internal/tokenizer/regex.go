@@ -10,10 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// The patterns that cut text into words look ahead and take without giving back, which
-// Go's own regular expressions do not have. This is what they need of Oniguruma and of
-// Rust's fancy-regex: alternatives in order, classes by Unicode's properties, greedy,
-// lazy and possessive repetition, look-ahead, atomic groups, case folding.
+// The patterns that cut text into words use look-ahead and possessive repetition, which Go's own regular expressions
+// do not have. This is the subset of Oniguruma and of Rust's fancy-regex that they need: ordered alternatives,
+// classes by Unicode's properties, greedy, lazy and possessive repetition, look-ahead, atomic groups, case folding.
 
 // matcher returns where a match that begins at a place ends, -1 when there is none.
 type matcher func(s []byte, at int) int
@@ -63,8 +62,7 @@ func compile(pattern string, of dialect) (*regex, error) {
 	return &regex{pattern, m}, nil
 }
 
-// find returns the first match at or behind a place, or -1. Matches of nothing do not
-// count.
+// find returns the first match at or after a position, or -1. Empty matches do not count.
 func (r *regex) find(s []byte, at int) (from, to int) {
 	for at < len(s) {
 		if to := r.match(s, at); to > at {
@@ -280,7 +278,7 @@ func (p *parser) group() (*node, error) {
 	return n, nil
 }
 
-// class reads a class in brackets, behind the first one.
+// class reads a class in brackets, after the opening bracket.
 func (p *parser) class() (*class, error) {
 	if p.depth++; p.depth > maxNesting {
 		return nil, p.fail("classes lie in each other more than %d deep", maxNesting)
@@ -346,7 +344,7 @@ func (p *parser) member(c *class) (r rune, single bool, err error) {
 	return 0, false, nil
 }
 
-// escape reads what stands behind a backslash.
+// escape reads the characters after a backslash.
 func (p *parser) escape(c *class, inClass bool) error {
 	if !p.more() {
 		return p.fail("there is nothing after \\")

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// A file of ranks of tiktoken has a line for each token: its bytes in base64 and its
-// number, which is when it is merged. What text is cut by, and tokens with a meaning,
-// stand in tiktoken's own code, by the name of an encoding.
+// A rank file of tiktoken has a line for each token: its bytes in base64 and its number, which is also its merge
+// rank. The patterns that cut text, and the special tokens, are in tiktoken's own code, by the name of an encoding.
 
 type encoding struct {
 	pattern string
@@ -43,8 +42,8 @@ var encodings = map[string]encoding{
 // Encodings are the names of tiktoken's encodings.
 func Encodings() []string { return slices.Sorted(maps.Keys(encodings)) }
 
-// parseRanks reads a file of ranks. Special tokens are not looked for in text: it is
-// taken as it stands (encode_ordinary).
+// parseRanks reads a rank file. It does not look for special tokens in text, which it encodes literally
+// (encode_ordinary).
 func (t *Tokenizer) parseRanks(b []byte, name string) error {
 	e, ok := encodings[name]
 	if !ok {

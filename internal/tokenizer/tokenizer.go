@@ -1,10 +1,9 @@
-// Package tokenizer turns text into numbers of tokens, as Hugging Face's tokenizers do
-// with a tokenizer.json, and as tiktoken does with a file of ranks: the same numbers,
-// for any text.
+// Package tokenizer turns text into token numbers. For any text, the numbers are the same as from Hugging Face's
+// tokenizers with a tokenizer.json, or from tiktoken with a rank file.
 //
-// What is not known of a file is refused when it is loaded, in one line. Special
-// tokens around a text, truncation and padding, which a tokenizer.json may ask for, are
-// left out: they are about the input of a model, and this is about data.
+// A file with unknown settings is refused when it is loaded, with an error of one line. Special tokens around a text,
+// truncation and padding in a tokenizer.json are ignored: they concern the input of a model, and this package is
+// about data.
 package tokenizer
 
 import (
@@ -20,9 +19,9 @@ import (
 // MaxFile is the largest file of a tokenizer.
 const MaxFile = 512 << 20
 
-// Tokenizer turns text into tokens. It may be used by several goroutines at once.
+// Tokenizer turns text into tokens. It is safe for concurrent use.
 type Tokenizer struct {
-	// name is what the file is called, for messages.
+	// name is the name of the file, for messages.
 	name  string
 	model model
 	// normalize changes text before it is cut, nil for not at all.
@@ -61,7 +60,7 @@ type work struct {
 	unknown bool
 }
 
-// Options say what a file does not say itself. Nil means nothing.
+// Options supply settings that a file does not have. Nil means no settings.
 type Options struct {
 	// Encoding is the name of tiktoken's encoding, such as cl100k_base, for files whose
 	// names do not say it.
@@ -88,8 +87,7 @@ func Load(name string, opt *Options) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse makes a tokenizer of the content of a file; its name may say which encoding of
-// tiktoken it is.
+// Parse makes a tokenizer from the content of a file. The file's name may identify the encoding of tiktoken.
 func Parse(b []byte, name string, opt *Options) (*Tokenizer, error) {
 	var o Options
 	if opt != nil {
@@ -129,7 +127,7 @@ func (t *Tokenizer) Special(text string) (uint32, bool) {
 	return id, ok
 }
 
-// ends are what the token that ends a document is called, the most likely first.
+// ends are names of the token that ends a document, the most likely first.
 var ends = []string{
 	"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<｜end▁of▁sentence｜>", "<|endofdocument|>", "<EOS>", "[EOS]", "[SEP]",
 }
@@ -144,7 +142,7 @@ func (t *Tokenizer) End() (text string, id uint32, ok bool) {
 	return "", 0, false
 }
 
-// Append appends the tokens of a text. What is no UTF-8 in it counts as U+FFFD.
+// Append appends the tokens of a text. Invalid UTF-8 in it counts as U+FFFD.
 func (t *Tokenizer) Append(to []uint32, text []byte) []uint32 {
 	if len(text) == 0 {
 		return to

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// The same numbers as the libraries give is what python/tests/test_tokenizers.py
-// compares. Here is what these have no part in.
+// python/tests/test_tokenizers.py checks that the numbers equal those of the libraries. The tests here cover the
+// rest.
 
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
@@ -141,7 +141,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A tokenizer is used by several goroutines at once.
+// A tokenizer is used by several goroutines at the same time.
 func TestConcurrent(t *testing.T) {
 	tok := load(t, "he", "ll", "hello")
 	want := tok.Append(nil, []byte("hello hello hell"))

@@ -4,8 +4,8 @@ import (
 	"unicode/utf8"
 )
 
-// wordPiece takes the longest token that a word begins with, then the longest one that
-// what is left begins with, behind a prefix.
+// wordPiece takes the longest token at the start of a word, then repeatedly the longest one at the start of the rest,
+// with a prefix.
 type wordPiece struct {
 	vocab   map[string]uint32
 	size    int
@@ -43,13 +43,13 @@ func (m *wordPiece) append(to []uint32, word []byte, w *work) []uint32 {
 	return to
 }
 
-// lastRune is where the last character of b[from:end] begins.
+// lastRune returns the position of the last character of b[from:end].
 func lastRune(b []byte, from, end int) int {
 	_, n := utf8.DecodeLastRune(b[from:end])
 	return end - n
 }
 
-// wordLevel looks words up as they are.
+// wordLevel looks up unmodified words.
 type wordLevel struct {
 	vocab   map[string]uint32
 	size    int

@@ -26,7 +26,7 @@ type aviTrack struct {
 	frames int64 // time in frames
 }
 
-// superEntry is where an OpenDML index lies.
+// superEntry is the location of an OpenDML index.
 type superEntry struct{ offset, size int64 }
 
 // avi reads RIFF AVI with idx1 or OpenDML's indexes, or without any.
@@ -89,8 +89,8 @@ func (f *file) avi() (*Index, error) {
 	return t.x, err
 }
 
-// chunk reads the header of a chunk that may go up to end. One that would go on behind
-// the end of the file ends there: what was not closed is read as far as it goes.
+// chunk reads the header of a chunk that may extend to end. A chunk that would extend past the end of the file ends
+// there, so an unclosed file is read as far as possible.
 func (f *file) chunk(off, end int64) (kind string, body, next int64, err error) {
 	b, err := f.bytes(off, 8)
 	if err != nil {
@@ -226,8 +226,7 @@ func (t *aviTrack) openDML(f *file) error {
 	return nil
 }
 
-// isFrame says whether a chunk's name is that of a frame of the stream: its number in
-// two digits and dc or db.
+// isFrame reports whether a chunk's name is that of a frame of the stream: its number in two digits and dc or db.
 func (t *aviTrack) isFrame(name []byte) bool {
 	return string(name[:2]) == fmt.Sprintf("%02d", t.stream) && (name[2] == 'd' && (name[3] == 'c' || name[3] == 'b'))
 }

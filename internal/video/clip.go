@@ -15,8 +15,8 @@ import (
 //	order of decoding and its size; for each frame the place of its packet; then the
 //	packets, one behind the other.
 //
-// Packets whose numbers follow each other are decoded one after the other; the first one
-// and each that does not follow the one before it begins anew, with a key frame.
+// Packets with consecutive numbers are decoded one after the other. The first packet, and each that does not follow
+// its predecessor, starts a new sequence with a key frame.
 type Clip struct {
 	Stream
 	// Video is the same number for all clips of a video, and for no other's.
@@ -40,13 +40,13 @@ const (
 	MaxClipFrames = 1 << 16
 )
 
-// ClipBytes is how long a clip is beside its packets.
+// ClipBytes returns the size of a clip without its packets.
 func (s *Stream) ClipBytes(packets, frames int) int64 {
 	return clipHead + int64(len(s.Codec)) + int64(len(s.Config)) + 8*int64(packets) + 4*int64(frames)
 }
 
-// Plan is what a clip takes: its frames, as places in Index.Frames, what has to be decoded
-// to have them, and where that lies. Its memory is used again.
+// Plan describes the data that a clip needs: its frames, as positions in Index.Frames, the frames to decode for them,
+// and their locations. Its memory is reused.
 type Plan struct {
 	Frames []int32
 	Spans  []Span
@@ -66,7 +66,7 @@ func (x *Index) Plan(p *Plan, n int, shown func(j int) int) {
 	}
 }
 
-// Size is how many bytes a clip of some frames has, whose spans these are.
+// Size returns the number of bytes of a clip of frames with these spans.
 func (x *Index) Size(spans []Span, frames []int32) int64 {
 	packets, data := 0, int64(0)
 	for _, s := range spans {
@@ -76,8 +76,8 @@ func (x *Index) Size(spans []Span, frames []int32) int64 {
 	return x.ClipBytes(packets, len(frames)) + data
 }
 
-// Append writes a clip of frames (places in Frames) into b, which has the Size of it.
-// pieces are those of the spans, one behind the other, and data their bytes.
+// Append writes a clip of frames (positions in Frames) into b, which must have the size that Size returns. pieces are
+// those of the spans, one after the other, and data has their bytes.
 func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pieces []Piece, data [][]byte) error {
 	packets := 0
 	for _, s := range spans {
@@ -116,7 +116,7 @@ func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pie
 	return nil
 }
 
-// mirrored is added to the rotation of a clip whose frames are mirrored, too.
+// mirrored is added to the rotation of a clip if its frames are also mirrored.
 const mirrored = 360
 
 // turn is the rotation as a clip has it.
@@ -129,7 +129,7 @@ func (s *Stream) turn() int {
 
 var errClip = errors.New("it is not a clip of video, or damaged")
 
-// Parse reads a clip. Its packets lie in b.
+// Parse reads a clip. Its packets are slices of b.
 func (c *Clip) Parse(b []byte) error {
 	if len(b) < clipHead || string(b[:4]) != clipMagic {
 		return errClip
@@ -190,7 +190,7 @@ func (c *Clip) Bytes() int64 {
 	return n
 }
 
-// AppendTo writes the clip behind b.
+// AppendTo appends the clip to b.
 func (c *Clip) AppendTo(b []byte) []byte {
 	b = append(b, clipMagic...)
 	for _, n := range []int{c.Width, c.Height, c.turn(), int(c.Matrix), int(c.Range), len(c.Codec), len(c.Config), len(c.Packets), len(c.Frames)} {

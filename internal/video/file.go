@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// file reads parts of a file. What is read stays until the next part, so that
-// headers that lie together cost one read.
+// file reads parts of a file. The last part read stays in memory, so that adjacent headers cost one read.
 type file struct {
 	ctx  context.Context
 	in   Input
@@ -17,7 +16,7 @@ type file struct {
 	at  int64 // where buf begins
 }
 
-// ahead is how much is read at least.
+// ahead is the minimum size of a read.
 const ahead = 64 << 10
 
 // bytes returns n bytes from an offset on, valid until the next call.

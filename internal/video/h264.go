@@ -1,8 +1,7 @@
 package video
 
-// Clean says whether decoding begins with a packet as if there were nothing before it. An
-// H.264 key frame that is no IDR picture is none: frames behind it may speak of such as came
-// before, which a decoder passes over.
+// Clean reports whether decoding can start at a packet as if there were nothing before it. It is false for an H.264
+// key frame that is not an IDR picture. Later frames may refer to frames before it, and a decoder skips them.
 func (s *Stream) Clean(packet []byte) bool {
 	if s.Codec != H264 {
 		return true
@@ -10,7 +9,7 @@ func (s *Stream) Clean(packet []byte) bool {
 	if len(s.Config) < 5 {
 		return false
 	}
-	// The packet is units of a kind, each behind its length.
+	// The packet is a sequence of NAL units, each preceded by its length.
 	n := int(s.Config[4]&3) + 1
 	for len(packet) > n {
 		size := 0

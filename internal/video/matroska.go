@@ -56,8 +56,7 @@ type mkTrack struct {
 	grouped bool  // the frame read last is of a group
 }
 
-// matroska goes through all elements of a file: where frames lie is said only in front
-// of each.
+// matroska reads all elements of a file, because the location of each frame is stored only directly before it.
 func (f *file) matroska() (*Index, error) {
 	t := &mkTrack{x: &Index{Format: "matroska", Timescale: 1e9}, scale: 1e6}
 	for off := int64(0); off < f.size; {
@@ -142,7 +141,7 @@ func head(b []byte) (id uint32, n int, size uint64, m int, ok bool) {
 	return id, n, size, m, ok
 }
 
-// varint reads a number that says how long it is.
+// varint reads a number that includes its own length.
 func varint(b []byte) (v uint64, n int, ok bool) {
 	if len(b) == 0 || b[0] == 0 {
 		return 0, 0, false

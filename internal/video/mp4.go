@@ -12,7 +12,7 @@ func isMP4(head []byte) bool {
 	return slices.Contains([]string{"ftyp", "moov", "mdat", "wide", "free", "skip", "pnot"}, string(head[4:8]))
 }
 
-// maxBoxes is how many boxes a file may have at its top.
+// maxBoxes is the maximum number of boxes at the top level of a file.
 const maxBoxes = 1 << 20
 
 // mp4 reads ISO 14496-12: the tables of moov, and what fragments add to them.

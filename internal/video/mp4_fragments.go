@@ -76,10 +76,10 @@ func (r *fragment) head(b []byte) error {
 	return nil
 }
 
-// notKey is the bit in a frame's flags that says that decoding cannot begin with it.
+// notKey is the bit in a frame's flags for a frame at which decoding cannot start.
 const notKey = 0x10000
 
-// run adds frames that lie one behind the other.
+// run adds frames that are stored one after the other.
 func (r *fragment) run(b []byte) error {
 	t := r.t
 	if len(b) < 8 {

@@ -45,7 +45,7 @@ func (t *mp4Track) tables() error {
 	return t.keys(part["stss"])
 }
 
-// table is a box of entries of the same size, behind version, flags and their number.
+// table reads a box of entries of the same size, which follow version, flags and their number.
 func table(name string, b []byte, entry int) (entries []byte, n int, err error) {
 	if b == nil {
 		return nil, 0, nil
@@ -198,7 +198,7 @@ func (t *mp4Track) times(stts, ctts []byte) error {
 	return nil
 }
 
-// keys marks the frames with which decoding can begin: all, where there is no table.
+// keys marks the frames at which decoding can start. Without a table, these are all frames.
 func (t *mp4Track) keys(stss []byte) error {
 	if stss == nil {
 		for i := range t.x.Frames {
@@ -226,7 +226,7 @@ var codecs = map[string]string{
 	"mp4v": MPEG4, "jpeg": MJPEG, "mjpa": MJPEG, "MJPG": MJPEG,
 }
 
-// stsd says how frames are encoded.
+// stsd reads the encoding of frames.
 func (t *mp4Track) stsd(b []byte) error {
 	if len(b) < 8 {
 		return errors.New("it does not say how its video is encoded (stsd)")

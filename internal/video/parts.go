@@ -21,13 +21,13 @@ type Parts struct {
 	Size, Count, Stride uint32
 }
 
-// Found is a frame that another package has found. Parts are nil if the frame is in one piece. Held are its bytes if the
-// file does not have them as they are.
+// Found is a frame that another package has found. Parts are nil if the frame is in one piece. Held has the bytes of
+// the frame if the file does not store them unchanged.
 type Found struct {
 	Frame
 	Parts []Parts
 	Held  []byte
-	// Hidden says that decoding it gives no frame that is shown.
+	// Hidden is true if decoding it gives no visible frame.
 	Hidden bool
 }
 

@@ -2,17 +2,15 @@
 // one lies, when it is shown and whether decoding can begin with it. MP4 and MOV, AVI,
 // Matroska and WebM are read, all in Go.
 //
-// Open reads a file's index (of an Input: a file, or an object of a bucket) and returns
-// an Index. Index.Shown are the frames in the order in which they are shown, Index.At
-// is the one that is shown at a time. What has to be read and decoded for some frames
-// are Index.Spans, each of which begins with a key frame; where the bytes of a span lie
-// are its Pieces. Frames and what their decoder has to know travel as a Clip, of which
-// one value of driver.KindFrames consists: Append makes it, Clip.Parse reads it, and
-// package videodec decodes it.
+// Open reads a file's index (from an Input: a file, or an object of a bucket) and returns an Index. Index.Shown are
+// the frames in the order of display, and Index.At is the frame at a time. Index.Spans are the data to read and
+// decode for some frames. Each span begins with a key frame, and its Pieces are the locations of its bytes. Frames
+// and the data for their decoder are passed on as a Clip, the value of a field of driver.KindFrames. Append makes a
+// Clip, Clip.Parse reads it, and package videodec decodes it.
 //
-// A source that lists frames in another way (a table of episodes and times, say) does as
-// package internal/source/videosource: Open each file once, turn times into frames by At, in
-// Locate ask for the Pieces, in Parse call Append.
+// A source that lists frames in another way (for example a table of episodes and times) works like package
+// internal/source/videosource. It opens each file once and converts times into frames with At. Its Locate asks for
+// the Pieces, and its Parse calls Append.
 package video
 
 import (
@@ -24,7 +22,7 @@ import (
 	"sort"
 )
 
-// Input is what a file of video is read from, such as a store.Object.
+// Input is the source of a video file, such as a store.Object.
 type Input interface {
 	Size() int64
 	// ReadAt fills p from offset off, or fails.
@@ -66,13 +64,13 @@ const (
 	DCT = "dct"
 )
 
-// Stills says that each frame is an image, which needs no other one.
+// Stills reports whether each frame is an image that needs no other frame.
 func (s *Stream) Stills() bool { return s.Codec == MJPEG || s.Codec == Raw || s.Codec == DCT }
 
-// Matrix says how colours are stored, by the numbers of ITU-T H.273; 2 is not known.
+// Matrix is the storage format of colours, by the numbers of ITU-T H.273; 2 is unknown.
 type Matrix uint8
 
-// Range says which values colours have.
+// Range is the value range of colours.
 type Range uint8
 
 // The ranges, by libavcodec's numbers.
@@ -85,31 +83,31 @@ const (
 // MatrixUnknown means that a file does not say.
 const MatrixUnknown Matrix = 2
 
-// Frame is where a frame lies and when it is shown.
+// Frame is the location and the display time of a frame.
 type Frame struct {
 	Offset int64
 	// PTS is the time at which it is shown, in 1/Timescale of a second.
 	PTS  int64
 	Size uint32
-	// Key says that decoding can begin with it.
+	// Key is true if decoding can start with it.
 	Key bool
-	// hidden says that it is decoded only for others: an edit list leaves it out.
+	// hidden is true if it is decoded only for other frames, because an edit list leaves it out.
 	hidden bool
 }
 
-// Stream is what a decoder has to know of a video.
+// Stream has the properties of a video that a decoder needs.
 type Stream struct {
 	// Codec is one of those above, or libavcodec's name of another one.
 	Codec string
-	// Config is what the container has for the decoder, such as an avcC box.
+	// Config is the container's data for the decoder, such as an avcC box.
 	Config        []byte
 	Width, Height int
-	// Rotation is how far frames have to be turned to be upright: 0, 90, 180 or 270
-	// degrees clockwise. Width and Height are those before.
+	// Rotation is the rotation that makes frames upright: 0, 90, 180 or 270 degrees clockwise. Width and Height are
+	// the sizes before it.
 	Rotation int
 	// Mirror reports that they are mirrored afterwards, left and right changing places.
 	Mirror bool
-	// Matrix and Range are what the container says of colours.
+	// Matrix and Range are the container's description of colours.
 	Matrix Matrix
 	Range  Range
 }
@@ -120,7 +118,7 @@ var ErrTurned = errors.New("its frames are turned or mirrored, which is not done
 // Turned reports whether frames are stored in another way than they are shown.
 func (s *Stream) Turned() bool { return s.Rotation != 0 || s.Mirror }
 
-// Upright is the size of frames as they are shown.
+// Upright returns the size of displayed frames.
 func (s *Stream) Upright() (width, height int) {
 	if s.Rotation%180 != 0 {
 		return s.Height, s.Width
@@ -149,7 +147,7 @@ type Index struct {
 	reorder int32
 }
 
-// ErrNotVideo says that a file is of none of the formats.
+// ErrNotVideo is the error of a file in none of the formats.
 var ErrNotVideo error = unsupported{errors.New("it is not an MP4, MOV, AVI, Matroska or WebM file")}
 
 // Open reads the index of a file.
@@ -235,7 +233,7 @@ func (x *Index) Duration() float64 {
 	return x.Seconds(n-1) * float64(n) / float64(n-1)
 }
 
-// Rate is how many frames are shown in a second, on average; 1 where there is only one.
+// Rate returns the average number of frames per second, 1 if there is only one frame.
 func (x *Index) Rate() float64 {
 	if last := x.Seconds(len(x.Shown) - 1); last > 0 {
 		return float64(len(x.Shown)-1) / last
@@ -243,9 +241,8 @@ func (x *Index) Rate() float64 {
 	return 1
 }
 
-// At is the frame, of Shown, that is on show some seconds after the first one was: the
-// last that begins by then, where a twentieth of a frame does not count: containers
-// round times.
+// At returns the frame, of Shown, that is displayed some seconds after the first one. It is the last frame that
+// begins by then, with a tolerance of a twentieth of a frame, because containers round times.
 func (x *Index) At(seconds float64) int {
 	at := (seconds+0.05/x.Rate())*float64(x.Timescale) + float64(x.Frames[x.Shown[0]].PTS)
 	return max(sort.Search(len(x.Shown), func(i int) bool { return float64(x.Frames[x.Shown[i]].PTS) > at })-1, 0)
@@ -254,7 +251,7 @@ func (x *Index) At(seconds float64) int {
 // Start is the frame with which decoding has to begin to decode frame d.
 func (x *Index) Start(d int32) int32 {
 	i := sort.Search(len(x.keys), func(i int) bool { return x.keys[i] > d }) - 1
-	// A frame that is shown before the key frame in front of it needs the one before.
+	// A frame that is shown before its preceding key frame needs the key frame before that one.
 	for ; i >= 0; i-- {
 		if k := x.keys[i]; x.Frames[k].PTS <= x.Frames[d].PTS {
 			return k
@@ -301,7 +298,7 @@ type Piece struct {
 	First, Last  int32
 }
 
-// gap is how many bytes between two frames, of sound for instance, are read with them.
+// gap is the maximum number of bytes between two frames, for example of sound, that are read with them.
 const gap = 16 << 10
 
 // Pieces appends where the frames of a span lie.
@@ -322,7 +319,7 @@ func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
 	return pieces
 }
 
-// Held is how many bytes of memory it takes.
+// Held returns the number of bytes of memory that it uses.
 func (x *Index) Held() int64 {
 	const frame = 24 // bytes of a Frame
 	parts := int64(0)
@@ -335,5 +332,5 @@ func (x *Index) Held() int64 {
 	return parts + frame*int64(len(x.Frames)) + 4*int64(len(x.Shown)+len(x.keys)) + 8*int64(len(x.before)) + int64(len(x.Config))
 }
 
-// Keys is how many key frames there are.
+// Keys returns the number of key frames.
 func (x *Index) Keys() int { return len(x.keys) }

@@ -43,7 +43,7 @@ func open(t testing.TB, name string) *Index {
 	return x
 }
 
-// packets are what ffprobe says of small.mp4: pts, position and size.
+// packets are the packets of small.mp4 according to ffprobe: pts, position and size.
 var packets = [][3]int64{
 	{0, 48, 1100}, {1536, 1148, 23}, {512, 1171, 12}, {1024, 1183, 12}, {3072, 1195, 46}, {2048, 1241, 14}, {2560, 1255, 12},
 	{3584, 1267, 20}, {4096, 1287, 472}, {5632, 1759, 23}, {4608, 1782, 12}, {5120, 1794, 12}, {7168, 1806, 58}, {6144, 1864, 14},
@@ -124,7 +124,7 @@ func TestAVI(t *testing.T) {
 	}
 }
 
-// What is decoded for frames begins with a key frame that is shown before them.
+// The data to decode for frames begins with a key frame that is shown before them.
 func TestSpans(t *testing.T) {
 	x := open(t, "small.mp4")
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("frames %v: %v, not %v", c.frames, got, c.want)
 		}
 	}
-	// A frame that is shown before the key frame in front of it.
+	// A frame that is shown before its preceding key frame.
 	x.Frames[9].PTS = x.Frames[8].PTS - 1
 	if got := x.Start(9); got != 0 {
 		t.Errorf("decoding begins at %d", got)
@@ -285,7 +285,7 @@ func FuzzClip(f *testing.F) {
 	})
 }
 
-// What AppendTo writes is read as it was.
+// The output of AppendTo is parsed to the same clip.
 func TestClipAppendTo(t *testing.T) {
 	c := Clip{Stream: Stream{Codec: Raw, Config: []byte("config"), Width: 3, Height: 2, Rotation: 90, Mirror: true, Matrix: 5, Range: RangeFull}, Video: 1 << 60}
 	for i, size := range []int{18, 0, 7} {

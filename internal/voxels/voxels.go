@@ -1,5 +1,5 @@
-// Package voxels says where the parts of a volume lie that is stored as it is, in one
-// piece, and cuts them out of what was read.
+// Package voxels locates the parts of a volume that is stored unencoded in one piece, and copies them from the bytes
+// read.
 package voxels
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Array is a volume in C order: Lead volumes, one behind the other, of Sides z, y and x, with
-// Size bytes a voxel.
+// Array is a volume in C order: Lead volumes, one after the other, with the sides z, y and x in Sides and Size bytes
+// per voxel.
 type Array struct {
 	Lead  int64
 	Sides [3]int
@@ -30,7 +30,7 @@ func Of(shape []int, t driver.DType) Array {
 // a disk gives no less.
 const wideRow = 16 << 10
 
-// piece is what is read at once: rows of a slice, stride bytes apart, size bytes from offset on.
+// piece is the data of one read: rows of a slice, stride bytes apart, size bytes from offset on.
 type piece struct{ offset, size, stride, rows int64 }
 
 // Bytes is the size of a part.
@@ -38,7 +38,7 @@ func (a *Array) Bytes(box *driver.Box) int64 {
 	return a.Lead * a.Size * int64(box.Size[0]) * int64(box.Size[1]) * int64(box.Size[2])
 }
 
-// Inside says whether a part lies in the volume, and is none of nothing.
+// Inside reports whether a part is inside of the volume and not empty.
 func (a *Array) Inside(box *driver.Box) bool {
 	for i, side := range a.Sides {
 		if box.At[i] < 0 || box.Size[i] < 1 || box.At[i] > side-box.Size[i] {

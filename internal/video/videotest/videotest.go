@@ -106,7 +106,7 @@ func Grays(t testing.TB, b []byte) (out []int) {
 	return out
 }
 
-// Near says whether grays are the same but for what JPEG loses.
+// Near reports whether grays are equal except for losses of JPEG.
 func Near(a, b []int) bool {
 	return slices.EqualFunc(a, b, func(x, y int) bool { return max(x-y, y-x) < 3 })
 }
