@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cacheUnit is how much of a large file is either cached or not: larger than a
-// kernel reads ahead, small beside a shard.
+// cacheUnit is the size of the parts of a large file that are cached or not: larger than the kernel's readahead and
+// small compared with a shard.
 const cacheUnit = 8 << 20
 
 // maxFiles bounds the list of files that a cache setting is applied to.
@@ -53,9 +53,8 @@ func localPath(source string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(source, "file://"), "file:")
 }
 
-// setCached puts share of the bytes of files into the page cache and the rest
-// out of it. Which ones depends on the files alone. It needs no privileges:
-// what other processes have mapped stays, though.
+// setCached puts share of the bytes of files into the page cache and evicts the rest. The choice depends on the files
+// alone. It needs no privileges, but cannot evict pages that other processes have mapped.
 func setCached(ctx context.Context, files []string, share float64) error {
 	rnd := rand.New(rand.NewPCG(7, 11))
 	var buf []byte

@@ -19,8 +19,8 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// openTimeout is how long an engine may take to open a source: a folder of
-// millions of files on a slow disk takes minutes.
+// openTimeout is the time an engine may take to open a source: a folder of millions of files on a slow disk takes
+// minutes.
 const openTimeout = 10 * time.Minute
 
 // engine is a running `stoker serve`, a child of this process.
@@ -58,9 +58,8 @@ func (t *tail) lastLine() string {
 	return lines[len(lines)-1]
 }
 
-// startEngine runs the engine on the given CPUs (all when empty) with n clients:
-// over a socket pair for one, as a loader does it, over a socket in a folder of
-// its own for several.
+// startEngine runs the engine on the given CPUs (all when empty) with n clients. A single client uses a socket pair, as
+// a loader does. Several clients use a socket in a folder of its own.
 func startEngine(ctx context.Context, command []string, cpus []int, n int) (*engine, []*handoff.Client, error) {
 	e := &engine{log: &tail{}, done: make(chan struct{})}
 	args := append([]string{}, command[1:]...)
@@ -121,7 +120,7 @@ func closeAll(clients []*handoff.Client) {
 	}
 }
 
-// dialTimeout is how long an engine may take to start.
+// dialTimeout is the time an engine may take to start.
 const dialTimeout = 30 * time.Second
 
 func (e *engine) dial(ctx context.Context) (*handoff.Client, error) {

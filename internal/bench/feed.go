@@ -10,13 +10,13 @@ import (
 	"github.com/stokerdata/stoker/internal/handoff"
 )
 
-// Fed says how many simulated accelerators a data path feeds.
+// Fed is the number of simulated accelerators that a data path feeds.
 type Fed struct {
 	// Accelerators is the largest number at which all tried up to it reached the
 	// target; 0 when one was too many.
 	Accelerators int     `json:"accelerators"`
 	Target       float64 `json:"au_target"`
-	// Note says why no more were tried.
+	// Note is the reason why no more were tried.
 	Note string `json:"note,omitempty"`
 	// Runs are the numbers tried, in order.
 	Runs []*Result `json:"runs"`
@@ -25,10 +25,9 @@ type Fed struct {
 // maxFed bounds the search: beyond it a machine's limit is not its data path.
 const maxFed = 256
 
-// Feed finds how many accelerators a data path feeds at an AU of target or
-// better. It measures what the path delivers at most, starts at the number that
-// this is enough for, and goes up and down from there until a number is enough
-// and the next one is not.
+// Feed finds how many accelerators a data path feeds at an AU of target or better. It measures the maximum that the
+// path delivers and starts at the number that this is enough for. From there it goes up and down until a number is
+// enough and the next one is not.
 func Feed(ctx context.Context, o Options, target float64, note func(format string, args ...any)) (*Fed, error) {
 	return feed(ctx, o, target, note, Run)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 )
 
-// What can limit a run.
+// The possible limits of a run.
 const (
 	LimitAccelerator = plan.LimitAccelerator
 	LimitCPU         = plan.LimitCPU
@@ -15,11 +15,11 @@ const (
 	LimitHandoff     = plan.LimitHandoff
 )
 
-// busyReaders: with this share of the readers' time spent reading, and reads from
-// storage, the storage is what they wait for.
+// busyReaders is the share of the readers' time spent reading from which the storage counts as their limit, if they
+// read from storage at all.
 const busyReaders = 0.5
 
-// judge says what limited the run.
+// judge sets the limit of the run.
 func (r *Result) judge() {
 	if r.Seconds <= 0 || r.Steps == 0 {
 		return

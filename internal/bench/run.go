@@ -27,7 +27,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/stores"
 )
 
-// Options say what Run measures.
+// Options are the settings of Run.
 type Options struct {
 	// Config is the pipeline; its Source is measured.
 	Config pipeline.Config
@@ -52,8 +52,8 @@ type Options struct {
 	OneEpoch bool
 	// Cores confines engine and trainer to so many CPUs, 0 to all.
 	Cores int
-	// Cached is the share of the source's bytes to be in the page cache at the
-	// start, 0 to 1; a negative one leaves the cache as it is.
+	// Cached is the share of the source's bytes to be in the page cache at the start, 0 to 1. A negative share leaves
+	// the cache unchanged.
 	Cached float64
 	// Files are those whose pages Cached concerns; see SourceFiles.
 	Files []string
@@ -65,9 +65,8 @@ type Options struct {
 	cpus, all []int // in use, and those that could be
 }
 
-// Result is what Run measured. All but Open and FirstBatch leaves out the first
-// steps: those in which each slot of the ring is used for the first time, or with
-// OneEpoch the first one alone. Times are in seconds.
+// Result is the result of Run. All fields but Open and FirstBatch exclude the first steps, in which each slot of the
+// ring is used for the first time. With OneEpoch they exclude the first step alone. Times are in seconds.
 type Result struct {
 	Source       string  `json:"source"`
 	Format       string  `json:"format"`
@@ -98,8 +97,8 @@ type Result struct {
 	StepTime stats.Distribution `json:"step_time"`
 	Wait     stats.Distribution `json:"wait"`
 	Waited   float64            `json:"waited"`
-	// Open is how long the engine took to start and to open the source,
-	// FirstBatch how long the first batch took after that.
+	// Open is the time the engine took to start and to open the source, FirstBatch the time until the first batch after
+	// that.
 	Open       float64 `json:"open_seconds"`
 	FirstBatch float64 `json:"first_batch_seconds"`
 
@@ -108,8 +107,8 @@ type Result struct {
 	// CPUPerThousand is of the engine, per 1,000 examples.
 	CPUEngine  float64 `json:"cpu_engine"`
 	CPUTrainer float64 `json:"cpu_trainer"`
-	// CPUOthers is what other programs used of the same cores, CPUOthersAll of all
-	// that this process may use.
+	// CPUOthers are the CPU seconds of other programs on the same cores, CPUOthersAll on all cores that this process
+	// may use.
 	CPUOthers      float64 `json:"cpu_others"`
 	CPUOthersAll   float64 `json:"cpu_others_all"`
 	CPUPerThousand float64 `json:"cpu_per_thousand"`
@@ -125,10 +124,10 @@ type Result struct {
 	RingEmpty float64 `json:"ring_empty"`
 	// Skipped counts records that were replaced.
 	Skipped int64 `json:"skipped"`
-	// Limit is what decides the speed, Why one line about it.
+	// Limit is the resource that limits the speed, Why the reason in one line.
 	Limit string `json:"limit"`
 	Why   string `json:"why"`
-	// Notes say what the reader must know to trust the figures.
+	// Notes are the cautions that the reader must know to trust the figures.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -177,7 +176,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer e.stop()
 	defer closeAll(clients)
-	// Whatever waits, waits for a connection.
+	// All waiting code waits for a connection.
 	stop := context.AfterFunc(ctx, func() {
 		for _, c := range clients {
 			c.Interrupt()
@@ -194,7 +193,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// loader is where a trainer's batches come from: a handoff.Client.
+// loader is the source of a trainer's batches: a handoff.Client.
 type loader interface {
 	Start(epoch, row int64) error
 	Next(timeout time.Duration) (handoff.Message, error)
@@ -313,7 +312,7 @@ func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client
 	return r, ctx.Err()
 }
 
-// residentBytes is how much of the source is to stay in the page cache.
+// residentBytes is the number of bytes of the source to stay in the page cache.
 func (o *Options) residentBytes() int64 {
 	if o.Cached <= 0 {
 		return 0
@@ -327,7 +326,7 @@ func (o *Options) residentBytes() int64 {
 	return int64(o.Cached * float64(total))
 }
 
-// together runs f for each trainer at once and joins their errors.
+// together runs f for all trainers concurrently and joins their errors.
 func together(trainers []*trainer, f func(*trainer) error) error {
 	var wg sync.WaitGroup
 	for _, t := range trainers {
@@ -354,11 +353,9 @@ func countersOf(trainers []*trainer) ([]pipeline.Stats, error) {
 	return all, nil
 }
 
-// warmUp is the number of first steps that do not count: one, for which the
-// engine has nothing ready, or as many as there are slots. The memory of a slot
-// is made when it is first used; for batches of a gigabyte that takes longer
-// than all else, and a training run does it once. Where every byte is to be read
-// once the first step alone is left out.
+// warmUp is the number of first steps that do not count: one, for which the engine has nothing ready, or as many as
+// there are slots. The memory of a slot is allocated on first use. For batches of a gigabyte that takes longer than
+// everything else, and a training run does it once. If every byte is to be read once, only the first step is skipped.
 func (o *Options) warmUp(slots int) int {
 	if o.OneEpoch {
 		return 1
@@ -445,7 +442,7 @@ func (t *trainer) run() error {
 			break
 		}
 	}
-	// What the last sleep lasted too long, the accelerator did not compute.
+	// The accelerator did not compute during the time by which the last sleep was too long.
 	t.total = time.Since(began) - late
 	return nil
 }

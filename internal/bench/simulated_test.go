@@ -36,8 +36,7 @@ func (l *slowLoader) Next(time.Duration) (handoff.Message, error) {
 	return handoff.Batch{Rows: 4}, nil
 }
 
-// What a simulated accelerator reports of loaders that are slower and faster
-// than it is.
+// A simulated accelerator reports loaders that are slower or faster than the accelerator.
 func TestTrainerTellsWaitingFromComputing(t *testing.T) {
 	for _, c := range []struct {
 		load, step time.Duration

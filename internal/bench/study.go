@@ -37,7 +37,7 @@ type Cell struct {
 	AU        float64 `json:"au,omitempty"`
 	Low       float64 `json:"low"`
 	High      float64 `json:"high"`
-	// Limit is what most runs were limited by, Why the line of one of them.
+	// Limit is the limit of most runs, Why the line of one of them.
 	Limit string `json:"limit,omitempty"`
 	Why   string `json:"why,omitempty"`
 	// CPU is the engine's CPU seconds per 1,000 examples, PSS the memory.
@@ -54,7 +54,7 @@ type Series struct {
 	Cells []int     `json:"cells"`
 	// Knee is the place in Cells of the last point that adds speed: see KneeOf.
 	Knee int `json:"knee"`
-	// Verdict says what the knee is and what limits beyond it.
+	// Verdict names the knee and the limit beyond it.
 	Verdict string `json:"verdict"`
 }
 
@@ -77,8 +77,7 @@ type Outcome struct {
 	PSS                    int64
 }
 
-// KneeGain is what a point must add to the last one that added something, to
-// count: a tenth.
+// KneeGain is the factor by which a point must exceed the last point that counted, to count itself: a tenth more.
 const KneeGain = 1.10
 
 // KneeOf returns the place of the knee: the last point whose speed is at least
@@ -119,9 +118,8 @@ func cellsOf(axes []Axis) ([]Cell, error) {
 	return cells, nil
 }
 
-// RunStudy runs every combination of the axes repeats times: in turns, in a new
-// order each time, so that what changes on the machine meanwhile meets all of
-// them. run measures one.
+// RunStudy runs every combination of the axes repeats times, by calling run. Each turn has a new order, so that changes
+// on the machine affect all combinations alike.
 func RunStudy(ctx context.Context, subject, unit string, axes []Axis, repeats int, run func(values map[string]string) (Outcome, error), note func(format string, args ...any)) (*Study, error) {
 	cells, err := cellsOf(axes)
 	if err != nil {

@@ -21,22 +21,20 @@ type Subject struct {
 	Path   string // local path
 	Format string
 	Len    int64
-	// Image is the name of the first field of images, "" without one. Codec is
-	// how its images are stored in a pack: "keep", "dct", "raw" or "mixed"; for
-	// files "keep".
+	// Image is the name of the first field of images, "" without one. Codec is the codec of its images in a pack:
+	// "keep", "dct", "raw" or "mixed". For files it is "keep".
 	Image string
 	Codec string
-	// Fixed says that all images are raw and of one size, so that they need no
-	// transform.
+	// Fixed reports whether all images are raw and of one size, so that they need no transform.
 	Fixed bool
 	// RecordBytes is the mean size of a record on the storage, 0 when not known.
 	RecordBytes float64
 	ChunkBytes  int64
-	// Sequential says that it can only be read in order, not shuffled.
+	// Sequential reports whether the source can only be read in order, not shuffled.
 	Sequential bool
 }
 
-// Look opens a source and says what it is.
+// Look opens a source and describes it.
 func Look(ctx context.Context, url string) (*Subject, error) {
 	src, err := source.Open(ctx, url, nil)
 	if err != nil {

@@ -26,8 +26,7 @@ type ToldRun struct {
 	Limit     string  `json:"limit"`
 }
 
-// ToldCurve is what a program is answered: the points in order, and which is the
-// knee.
+// ToldCurve is the answer to a program: the points in order, and the knee.
 type ToldCurve struct {
 	Cells   []ToldCell `json:"cells"`
 	Knee    int64      `json:"knee"`

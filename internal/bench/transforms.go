@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DefaultTransforms is what training on photographs does.
+// DefaultTransforms are the usual transforms of training on photographs.
 const DefaultTransforms = "RandomResizedCrop(224),RandomHorizontalFlip"
 
 // maxTransforms bounds a list of transforms.

@@ -17,7 +17,7 @@ import (
 // what crops of 224 are usually taken from.
 const decodedSize = 256
 
-// maxCopy bounds the size of a copy that a benchmark makes by itself.
+// maxCopy bounds the size of a copy that a benchmark makes without being asked.
 const maxCopy = 16 << 30
 
 // Copy stores the source in another way, "dct" or "raw" (decoded, 256 x 256),

@@ -12,22 +12,20 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// Scenario is what another machine or another way to store the data would give.
+// Scenario is the predicted speed on another machine or with the data stored in another way.
 type Scenario struct {
-	// Name says what is changed.
+	// Name describes the change.
 	Name string `json:"name"`
 	// PerSecond, AU and Limit are predicted, Gain is against the run.
 	PerSecond float64 `json:"examples_per_second"`
 	AU        float64 `json:"au"`
 	Gain      float64 `json:"gain"`
-	// Capacity is what the data path alone would deliver, without waiting for
-	// the accelerator, in examples per second.
+	// Capacity is the speed of the data path alone, without waiting for the accelerator, in examples per second.
 	Capacity float64 `json:"capacity"`
 	Limit    string  `json:"limit"`
-	// Measured is what a run of the scenario gave in examples per second, 0 when
-	// it was not tried.
+	// Measured is the speed of a run of the scenario in examples per second, 0 if it was not tried.
 	Measured float64 `json:"measured,omitempty"`
-	// Note says what the prediction assumes or why it was not tried.
+	// Note is the assumption of the prediction, or the reason why the scenario was not tried.
 	Note string `json:"note,omitempty"`
 
 	kind scenarioKind
@@ -42,25 +40,22 @@ const (
 	fastDisk
 )
 
-// What the dct codec does to JPEGs, where a sample of the data could not be
-// measured: CPU time and bytes per image, as measured on 10,000 photographs with
-// RandomResizedCrop (docs/internals/benchmarks.md).
+// The effect of the dct codec on JPEGs if no sample of the data could be measured: CPU time and bytes per image. They
+// were measured on 10,000 photographs with RandomResizedCrop (docs/internals/benchmarks.md).
 const (
 	dctWork  = 0.21 // 1.09 and 0.23 CPU seconds per 1,000 images
 	dctBytes = 1.1
 )
 
-// FastDisk is the disk of the fourth scenario when nobody asks for another, in
-// bytes per second.
+// FastDisk is the default speed of the disk of the fourth scenario, in bytes per second.
 const FastDisk = 2e9
 
-// sampleFor is how long the costs of a sample are measured.
+// sampleFor is the time for which the costs of a sample are measured.
 const sampleFor = 6 * time.Second
 
-// Costs measures, on a sample of the subject in memory, what its images cost in
-// the codec that they have and in dct, alone on a core and with all cores busy,
-// with the operations of cfg. What `stoker probe` has said of the machine beside
-// that is kept. Without images to be had it gives that alone.
+// Costs measures the cost of a sample of images in memory, with the operations of cfg. It measures dct and raw subjects
+// in their codec and others in keep and dct, on one core and with all cores busy. It keeps the other results of `stoker
+// probe` for the machine, and returns those alone if there are no images.
 func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine, error) {
 	m := &plan.Machine{}
 	if s.Path != "" {
@@ -84,8 +79,8 @@ func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine,
 		return m, err
 	}
 	m.Codecs, m.WakeLatency, m.Cores = got.Codecs, got.WakeLatency, got.Cores
-	// What the cores do to each other, by CPU time: a window of a second by the
-	// clock has more to do with when its batches ended.
+	// The slowdown of busy cores comes from CPU time: by the clock, a window of a second depends more on when its
+	// batches ended.
 	m.Scaling = got.Codecs[0].Scaling
 	return m, nil
 }
@@ -124,7 +119,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 		change(&p, &m)
 		x := plan.Predict(p, m)
 		sc := Scenario{Name: name, kind: kind, Gain: x.Throughput / now.Throughput, Limit: x.Limit, Note: note}
-		// What the model leaves out of the run it leaves out of the scenario too.
+		// Effects that the model omits for the run it also omits for the scenario.
 		sc.PerSecond = r.PerSecond * sc.Gain
 		if r.Step > 0 {
 			most := float64(r.Batch*r.Accelerators) / r.Step
@@ -137,7 +132,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 		out = append(out, sc)
 	}
 	add(fmt.Sprintf("twice the cores (%d)", 2*r.Cores), moreCores, "", func(p *plan.Pipeline, _ *plan.Machine) {
-		// What other programs take of the machine they will take of it then, too.
+		// Other programs will use as many cores in the scenario as now.
 		p.Cores = max(2*float64(r.Cores)-r.CPUOthersAll/r.Seconds, base.Cores)
 		p.Threads *= 2
 	})
@@ -180,8 +175,8 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 	return out
 }
 
-// warmCPU is the CPU time of an example when none has to come from storage: that
-// of a sample in memory, where one was measured and is less than the run's.
+// warmCPU is the CPU time of an example that does not come from storage. It is that of a sample in memory, if one was
+// measured and is less than the run's.
 func warmCPU(p *plan.Pipeline, own *plan.CodecRate) float64 {
 	if own == nil || p.CachedShare >= 0.98 {
 		return p.CPUSeconds
@@ -212,7 +207,7 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 		p.CachedShare = max(1-float64(r.BlockBytes)/float64(r.LogicalBytes), 0)
 	}
 	if r.Limit == LimitStorage {
-		// In records, whatever their size, so that the base is what was measured.
+		// The rate is in records of any size, so that the base equals the measured speed.
 		p.DiskIOPS = r.PerSecond * max(1-p.CachedShare, 0.01)
 		// Whole pages are read, and ahead: the storage gives more bytes than are used.
 		// Predict adds a page to each record.
@@ -223,8 +218,8 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 	return p
 }
 
-// CheckWhatIf measures the scenarios that this machine can try: more cores where
-// there are some, memory, and a dct copy of the data, which it makes and removes.
+// CheckWhatIf measures the scenarios that this machine can try: more cores if available, memory, and a dct copy of the
+// data, which it makes and removes.
 func CheckWhatIf(ctx context.Context, s *Subject, o Options, scenarios []Scenario, note func(format string, args ...any)) error {
 	for i := range scenarios {
 		sc := &scenarios[i]

@@ -1,6 +1,5 @@
-// Package bmpimage reads the pixels of BMP files as Pillow does: palettes of 1, 2, 4 and 8
-// bits, also in runs, and colours of 16, 24 and 32 bits with masks of any kind. Package
-// imagefile has read how they lie in the file.
+// Package bmpimage reads the pixels of BMP files as Pillow does. It reads palettes of 1, 2, 4 and 8 bits, also in runs,
+// and colours of 16, 24 and 32 bits with masks of any kind. Package imagefile has read the layout of the file.
 package bmpimage
 
 import (
@@ -38,7 +37,7 @@ func Read(b []byte, l *imagefile.BMPLayout, mask bool, dst []byte) error {
 	return nil
 }
 
-// line is where row y of the file belongs.
+// line returns the row of the picture that row y of the file belongs to.
 func line(l *imagefile.BMPLayout, y int) int {
 	if l.TopDown {
 		return y
@@ -97,9 +96,9 @@ func index(dst []byte, x int, i byte, l *imagefile.BMPLayout, mask bool) {
 	}
 }
 
-// decoder puts runs of indices where they belong. at is the number of the next pixel, and x is its
-// column. Like Pillow, it lets single pixels that are too many for a row go on in the next row, and
-// drops those of a run, so x can be larger than the width.
+// decoder writes runs of indices to their positions. at is the number of the next pixel, and x is its column. Like
+// Pillow, it continues single pixels that are too many for a row in the next row. It drops those of a run, so x can be
+// larger than the width.
 type decoder struct {
 	l     *imagefile.BMPLayout
 	mask  bool

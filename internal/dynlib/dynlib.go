@@ -26,7 +26,7 @@ import (
 // that other packages have brought, with colons between them. An empty one stands for the system.
 const Packages = "STOKER_PACKAGE_LIBRARIES"
 
-// ErrMissing is what the error of a library that cannot be loaded is.
+// ErrMissing is wrapped by the error for a library that cannot be loaded.
 var ErrMissing = errors.New("a library is missing")
 
 // Library is a shared library that is loaded once.

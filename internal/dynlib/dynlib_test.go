@@ -19,7 +19,7 @@ func library(name string) *Library {
 	}
 }
 
-// A library that is missing is one line that says what to install.
+// The error for a missing library is one line with the package to install.
 func TestMissing(t *testing.T) {
 	check := func(what string, l *Library, want string) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestMissing(t *testing.T) {
 	check("refused", refused, "the picture needs libm, but libm cannot be used (libm.so.6: too old)"+advice)
 }
 
-// What was found has the path of its file and its version, wherever it was named.
+// A library that was found has the path of its file and its version, even if it was found by name alone.
 func TestFound(t *testing.T) {
 	l := library("libm")
 	l.Names = []string{"libstoker-no.so.1", "libm.so.6"}
@@ -95,8 +95,8 @@ func build(t *testing.T, dir, name, code string, needs ...string) string {
 
 const needsFolder = "STOKER_TEST_FOLDER"
 
-// A library finds what it needs in its own folder, as in wheels, also if it does not say where
-// that is. A library that needs what is nowhere says so.
+// A library finds its dependencies in its own folder, as in wheels, even if it does not name that folder. The error for
+// a dependency that cannot be found names it.
 func TestNeeded(t *testing.T) {
 	dir := t.TempDir()
 	third := build(t, dir, "libstoker-third.so.3", "int third(void) { return 11; }")
@@ -124,7 +124,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestNeedsFolder is what a process of TestNeeded does.
+// TestNeedsFolder runs in the process that TestNeeded starts.
 func TestNeedsFolder(t *testing.T) {
 	dir := os.Getenv(needsFolder)
 	if dir == "" {

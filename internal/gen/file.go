@@ -32,7 +32,7 @@ func pickSize(s *stream, width, height int) (w, h int) {
 	return max(w*width/meanWidth, 8), max(h*height/meanHeight, 8)
 }
 
-// encoding says how an image is stored.
+// encoding is the way an image is stored.
 type encoding struct {
 	gray bool
 	opts cdec.EncodeOptions

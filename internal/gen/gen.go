@@ -1,8 +1,7 @@
-// Package gen makes labelled images that look like photographs to a codec: dead
-// leaves (things that hide each other, with sizes of a power law) with 1/f
-// textures, edges, blurred grounds and grain, in the sizes, samplings and
-// qualities that photographs on the web have. The same seed gives the same bytes
-// on every machine, and each image depends on (seed, index) alone.
+// Package gen makes labelled images that look like photographs to a codec. They are dead leaves: things that hide each
+// other, with sizes of a power law. They have 1/f textures, edges, blurred grounds and grain, in the sizes, samplings
+// and qualities of photographs on the web. The same seed gives the same bytes on every machine, and each image depends
+// on (seed, index) alone.
 //
 // Read Generator.Image (one image from start to end), newScene (what is in it)
 // and painter.paint (how it gets pixels), in this order.
@@ -15,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// Options says what to generate.
+// Options are the settings of a Generator.
 type Options struct {
 	Count   int
 	Classes int

@@ -265,7 +265,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Whatever is asked for within the limits gives an image.
+// Any options within the limits give an image.
 func FuzzImage(f *testing.F) {
 	f.Add(uint64(0), 1, 16, 16)
 	f.Add(uint64(7), 300, 470, 400)

@@ -65,8 +65,8 @@ func (p *painter) cover(leaves []leaf, w, h int) {
 	}
 }
 
-// colour paints the pixels of each leaf; those of none get the ground, or stay
-// as they are where there is no ground.
+// colour paints the pixels of each leaf. Pixels outside of all leaves get the ground, or stay unchanged without a
+// ground.
 func (p *painter) colour(dst []byte, ground *leaf, leaves []leaf, w, h int) {
 	for y := range h {
 		ids := p.ids[y*w : (y+1)*w]
@@ -127,8 +127,8 @@ func (p *painter) enlarge(dst []byte, w, h, sw int) {
 	}
 }
 
-// blur mixes side/16 of the neighbours on both sides into each pixel, across and
-// down, and adds grain where it is given.
+// blur mixes side/16 of the neighbours on both sides into each pixel, across and down, and adds grain if grain is not
+// nil.
 func (p *painter) blur(dst, src []byte, w, h int, side uint16, grain *[1 << 16]int8, strength int32, at int) {
 	n := w * 3
 	p.row = resized(p.row, n+6)

@@ -5,10 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// The generator must give the same bytes on every machine. So everything is
-// computed in integers: Go may fuse x*y+z into one rounding on some processors,
-// and transcendental functions differ in their last bits. (math.Sqrt of an
-// integer is exact everywhere: IEEE 754 defines it.)
+// The generator must give the same bytes on every machine. So everything is computed in integers. Go may fuse x*y+z
+// into one rounding on some processors, and transcendental functions differ in their last bits. math.Sqrt of an integer
+// is exact everywhere, as IEEE 754 defines it.
 
 // one is 1.0 in the fixed-point numbers of this package.
 const (
@@ -51,9 +50,8 @@ func (s *stream) bell(spread int) int {
 // chance is true in percent of 100 cases.
 func (s *stream) chance(percent int) bool { return s.below(100) < percent }
 
-// radius returns a radius between lo and hi (both in 1/16 pixel) whose density
-// falls with its third power: the law under which a picture of occluding discs
-// looks alike at every scale, as photographs do.
+// radius returns a radius between lo and hi, both in 1/16 pixel. Its density falls with its third power. Under this law
+// a picture of occluding discs looks alike at every scale, as photographs do.
 func (s *stream) radius(lo, hi int) int {
 	l2, h2 := uint64(lo*lo), uint64(hi*hi)
 	u := s.pcg.Uint64() >> 44 // 20 bits

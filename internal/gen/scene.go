@@ -1,8 +1,7 @@
 package gen
 
-// A class is what the images of one label have in common, strong enough that a
-// small model can learn it from any part of an image, flipped or not: which
-// hues prevail, how saturated they are, and how surfaces are textured.
+// A class is the set of common traits of the images of one label: the main hues, their saturation, and the texture of
+// surfaces. The traits are strong enough for a small model to learn them from any part of an image, flipped or not.
 type class struct {
 	hues       [2]int // on the colour circle of 1536
 	saturation int    // of 255
@@ -70,8 +69,8 @@ func newScene(s *stream, c *class, t *tiles, width, height int) *scene {
 		sc.blurred = append(sc.blurred, newLeaf(s, c, t, sh.quarter(), rough/2))
 	}
 
-	// Enough leaves that their areas add up to some part of the picture, or to a
-	// few times of it: from a few things before a blurred ground to a thicket.
+	// The number of leaves is chosen so that their areas add up to between some part of the picture and a few times its
+	// area. That ranges from a few things before a blurred ground to a thicket.
 	cover := s.between(20, 120)
 	if s.chance(55) {
 		cover = s.between(120, 420)

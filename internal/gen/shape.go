@@ -11,8 +11,8 @@ type shape struct {
 	x, y    [6]int
 }
 
-// newShape draws a shape of about the given radius. stretch >= one is how much
-// longer than wide it is, along angle (of 256).
+// newShape draws a shape of about the given radius. stretch >= one is its ratio of length to width, along angle (of
+// 256).
 func newShape(s *stream, cx, cy, r, stretch, angle int, polygon bool) shape {
 	sh := shape{cx: cx, cy: cy}
 	sin, cos := sincos(angle)
@@ -55,7 +55,7 @@ func (sh *shape) rows(height int) (top, bottom int) {
 	return max(lo>>4, 0), min(hi>>4+1, height)
 }
 
-// span returns the pixels [from, to) of row y whose centres lie in the shape.
+// span returns the pixels [from, to) of row y whose centres are inside the shape.
 func (sh *shape) span(y, width int) (from, to int) {
 	yc := y*16 + 8
 	var lo, hi int

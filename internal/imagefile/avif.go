@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// AVIF: an image of AV1 in the boxes of ISO 14496-12 and 23008-12. What is read of them is
-// the size of the primary item and how it is turned, and whether its bytes are there.
+// AVIF: an image of AV1 in the boxes of ISO 14496-12 and 23008-12. This file reads the size of the primary item and its
+// turn, and checks whether its bytes are there.
 
-// isAVIF says whether the bytes begin as those of AVIF do.
+// isAVIF reports whether the bytes begin like an AVIF file.
 func isAVIF(b []byte) bool {
 	if len(b) < 16 || string(b[4:8]) != "ftyp" {
 		return false
@@ -68,7 +68,7 @@ func boxes(b []byte, each func(kind string, body []byte, whole bool) error) erro
 	return nil
 }
 
-// avifHead is what is needed of the box "meta".
+// avifHead holds the needed parts of the box "meta".
 type avifHead struct {
 	primary uint64
 	props   []avifProp
@@ -162,7 +162,7 @@ func (h *avifHead) properties(kind string, body []byte, _ bool) error {
 	return nil
 }
 
-// places reads where items lie, of those that lie in the file.
+// places reads the positions of the items that are in the file.
 func (h *avifHead) places(r *boxReader) {
 	version := r.uint(4) >> 24
 	sizes := r.uint(2)

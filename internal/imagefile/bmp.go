@@ -27,14 +27,14 @@ const (
 	maxBMPHeader   = 1 << 10
 )
 
-// BMPLayout says how the picture of a BMP file lies in it.
+// BMPLayout describes the position and format of the picture in a BMP file.
 type BMPLayout struct {
 	Width, Height int
 	Bits          int
 	TopDown       bool
-	// RLE says that runs of indices are stored.
+	// RLE reports whether the pixels are stored as runs of indices.
 	RLE bool
-	// Pixels is where they begin.
+	// Pixels is the offset of the pixels.
 	Pixels int
 	// Palette has colours of Step bytes: blue, green, red.
 	Palette []byte
@@ -113,8 +113,8 @@ func probeBMP(b []byte, info *Info) error {
 	return nil
 }
 
-// ReadBMPLayout reads how the picture lies in a BMP file, or in a DIB. Its error is
-// ErrUnsupported if the file uses something that is not read.
+// ReadBMPLayout reads the layout of the picture in a BMP file or a DIB. Its error is ErrUnsupported if the file uses a
+// feature that is not supported.
 func ReadBMPLayout(b []byte) (*BMPLayout, error) {
 	var info Info
 	if err := probeBMP(b, &info); err != nil {
@@ -248,7 +248,7 @@ func (l *BMPLayout) palette(b []byte, at, size int, colors int64) error {
 // Stride is the size of a row, which is not compressed.
 func (l *BMPLayout) Stride() int { return (l.Width*l.Bits + 31) / 32 * 4 }
 
-// bytes is how many bytes of pixels there are at least. The last row need not be padded.
+// bytes is the minimum number of bytes of pixels. The last row need not be padded.
 func (l *BMPLayout) bytes() int64 {
 	if l.RLE {
 		return 2

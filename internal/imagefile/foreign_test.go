@@ -64,7 +64,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// Whatever the bytes: an error, or a size.
+// Any bytes give an error or a size.
 func FuzzForeign(f *testing.F) {
 	for _, b := range foreign(f) {
 		f.Add(b)

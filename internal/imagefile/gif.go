@@ -22,16 +22,15 @@ func probeGIF(b []byte, info *Info) error {
 	return nil
 }
 
-// gifExtent is how far the frame at byte p reaches. As in Pillow, the first one makes the
+// gifExtent returns the right and bottom edge of the frame at byte p. As in Pillow, the first frame can make the
 // picture larger.
 func gifExtent(b []byte, p int) (width, height int) {
 	at := func(i int) int { return int(binary.LittleEndian.Uint16(b[p+i:])) }
 	return at(1) + at(5), at(3) + at(7)
 }
 
-// NormalGIF returns a GIF as strict decoders want it: the picture is as large as its first
-// frame, and there is a palette, of gray if the file has none. All other files stay as
-// they are.
+// NormalGIF returns a GIF in the form that strict decoders need: the picture is as large as its first frame, and there
+// is a palette, of gray if the file has none. It returns all other files unmodified.
 func NormalGIF(b []byte) []byte {
 	if len(b) < 13 || string(b[:3]) != "GIF" {
 		return b

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Info is what the header of an image says.
+// Info is the content of an image's header.
 type Info struct {
 	Codec driver.Codec
 	// Width and Height are at least 1. They are not held against any limit.
@@ -32,17 +32,17 @@ type Info struct {
 	Float     bool
 	// Orientation is the EXIF orientation, 1 to 8; 1 when there is none.
 	Orientation uint8
-	// Turn is the orientation that decoding applies, as a part of the format: that of TIFF files, which Pillow turns,
-	// too. Width and Height are those of the turned image. 0 means none.
+	// Turn is the orientation that decoding applies as a part of the format: that of TIFF files, which Pillow also
+	// turns. Width and Height are those of the turned image. 0 means none.
 	Turn uint8
 
 	// Progressive is of JPEGs only, as is Sampling: "4:4:4", "4:2:0" and so on,
 	// "" when it has no such name.
 	Progressive bool
 	Sampling    string
-	// Buffered says that a decoder has to hold a second form of the whole picture
-	// until it knows its pixels: the coefficients of a JPEG that is progressive or
-	// has several scans, the passes of an interlaced PNG.
+	// Buffered reports whether a decoder must hold a second form of the whole picture until it knows the pixels.
+	// Examples are the coefficients of a JPEG that is progressive or has several scans, and the passes of an interlaced
+	// PNG.
 	Buffered bool
 	// Rare is of JPEGs only: they are neither baseline nor progressive with Huffman codes and 8 bits. Only a
 	// decoder can tell whether it reads them.
@@ -61,7 +61,7 @@ type Info struct {
 	JPEG *JPEG
 }
 
-// Color says what the samples of an image mean.
+// Color is the meaning of the samples of an image.
 type Color string
 
 // The kinds of colour that Probe tells apart.
@@ -78,8 +78,7 @@ const (
 	Other   Color = "other"
 )
 
-// The errors of this package. All of them mean that the file is no whole image;
-// the text says in what way.
+// The errors of this package. All of them mean that the file is not a whole image. The text gives the reason.
 var (
 	ErrEmpty     = errors.New("empty file")
 	ErrNotImage  = errors.New("not an image")
@@ -128,9 +127,8 @@ func Detect(b []byte) driver.Codec {
 	return driver.CodecUnknown
 }
 
-// IsPicture says whether bytes of which b is the beginning are an image that has
-// colours: where the first bytes are no proof, the header has to make sense. whole
-// says that b is all there is.
+// IsPicture reports whether b begins an image that has colours. If the first bytes are not a proof, the header must be
+// valid. whole reports whether b is the whole file.
 func IsPicture(b []byte, whole bool) bool {
 	switch codec := Detect(b); codec {
 	case driver.CodecUnknown, driver.CodecFlo:
@@ -181,13 +179,11 @@ func Probe(b []byte) (Info, error) {
 	return info, err
 }
 
-// Check looks whether b is a whole image.
+// Check checks whether b is a whole image.
 //
-// Every format is checked to be as long as its own structure says. PNG also has
-// checksums, which are compared. For JPEG the chain of markers is walked
-// through all scans up to the end marker: a file that was cut off anywhere is
-// found, bits that changed inside of the entropy-coded data are not, and
-// neither is a file that was cut off and given an end marker afterwards.
+// Every format must be as long as its own structure requires. The checksums of PNG are compared. For JPEG the chain of
+// markers is followed through all scans to the end marker. This finds a file that was cut off anywhere. It does not
+// find bits that changed inside the entropy-coded data, or a cut file that was given an end marker afterwards.
 func Check(b []byte) (Info, error) {
 	info, err := Probe(b)
 	if err != nil {
@@ -239,8 +235,8 @@ func Check(b []byte) (Info, error) {
 	return info, nil
 }
 
-// decodedHere says that the image is decoded by the same package that has read its
-// header, or by a library that looks at the header anew.
+// decodedHere reports whether this package's reader of the header also decodes the image, or a library that reads the
+// header again.
 func (info *Info) decodedHere() bool {
 	switch info.Codec {
 	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF, driver.CodecTIFF,

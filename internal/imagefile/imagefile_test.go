@@ -167,7 +167,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// JFIF and Adobe markers say what the colours mean, so they stay.
+// JFIF and Adobe markers define the meaning of the colours, so they stay.
 func TestStripKeepsColours(t *testing.T) {
 	base := encoded(t, encJPEG, 8, 8)
 	var b []byte

@@ -26,8 +26,7 @@ const (
 
 // JPEG describes the structure of a JPEG file.
 type JPEG struct {
-	// End is the number of bytes up to and with the end marker (or all of
-	// them where it is missing).
+	// End is the number of bytes up to and including the end marker, or of all bytes if there is no end marker.
 	End int
 	// Odd means stray bytes between markers, which decoders skip.
 	Odd bool
@@ -42,7 +41,7 @@ type segment struct {
 
 func (s segment) payload(b []byte) []byte { return b[s.start+4 : s.end] }
 
-// frame says that the segment is a frame header.
+// frame reports whether the segment is a frame header.
 func (s segment) frame() bool {
 	return s.marker >= 0xC0 && s.marker <= 0xCF && s.marker != mDHT && s.marker != mJPG && s.marker != mDAC
 }
@@ -50,9 +49,8 @@ func (s segment) frame() bool {
 // errEnds means that the bytes end where a marker is looked for.
 var errEnds = errors.New("no more markers")
 
-// nextSegment finds the segment at byte p, with the tolerance of libjpeg: stray
-// bytes in front of it are passed over, which odd says. The end marker is a
-// segment without a payload.
+// nextSegment finds the segment at byte p, as tolerantly as libjpeg: it skips stray bytes before the segment and then
+// sets odd. The end marker is a segment without a payload.
 func nextSegment(b []byte, p int) (seg segment, odd bool, err error) {
 	for {
 		if p < len(b) && b[p] != 0xFF {
@@ -206,8 +204,7 @@ func jpegProblem(marker byte, frame []byte) error {
 	return fmt.Errorf("%w: a JPEG with %s; save it as a baseline or progressive JPEG of 8 bits, or as PNG", ErrUnsupported, what)
 }
 
-// endOfScan returns the position of the next marker behind entropy-coded data
-// that begins at p, or len(b).
+// endOfScan returns the position of the next marker after entropy-coded data that begins at p, or len(b).
 func endOfScan(b []byte, p int) int {
 	for {
 		k := bytes.IndexByte(b[p:], 0xFF)
@@ -226,7 +223,7 @@ func endOfScan(b []byte, p int) int {
 	}
 }
 
-// jpegColors is what the segments say about components.
+// jpegColors holds the information on components from the segments.
 type jpegColors struct {
 	jfif, adobe  bool
 	transform    byte

@@ -2,13 +2,12 @@ package imagefile
 
 import "bytes"
 
-// iccPrefix is in front of each part of a colour profile.
+// iccPrefix begins each part of a colour profile.
 const iccPrefix = "ICC_PROFILE\x00"
 
-// AppendStripped appends the JPEG without its metadata: all APPn and comment
-// segments go except JFIF and Adobe, which say how colours are to be read, and
-// whatever follows the end marker. The pixels stay the same bit for bit. A file
-// with stray bytes between its markers is left as it is.
+// AppendStripped appends the JPEG without its metadata. It drops everything after the end marker, and all APPn and
+// comment segments except JFIF and Adobe, which define the meaning of the colours. The pixels stay the same bit for
+// bit. It appends a file with stray bytes between its markers unmodified.
 func (j *JPEG) AppendStripped(dst, b []byte) []byte {
 	if j.Odd {
 		return append(dst, b...)

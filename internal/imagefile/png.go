@@ -46,7 +46,7 @@ func probePNG(b []byte, info *Info) error {
 	default:
 		return broken("colour type %d, which does not exist", header[9])
 	}
-	// EXIF may stand in front of the pixels or behind them.
+	// EXIF may come before or after the pixels.
 	for p := 8; ; {
 		kind, body, _, ok := pngChunk(b, p)
 		if !ok || string(kind) == "IEND" {

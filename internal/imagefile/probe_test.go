@@ -121,8 +121,8 @@ func TestProbeOfTheBeginning(t *testing.T) {
 	}
 }
 
-// The orientation counts wherever the format has room for it: tools put EXIF
-// behind the pixels of a PNG, and into WebP as it stands in a JPEG.
+// The orientation counts at each position that the format allows: tools write EXIF after the pixels of a PNG, and write
+// it into WebP in the form that JPEG uses.
 func TestOrientationBesidePixels(t *testing.T) {
 	turned := exif(binary.BigEndian, "MM", 6)
 	chunk := func(kind string, data []byte) []byte {

@@ -17,16 +17,16 @@ const (
 	bigTIFFBig    = "MM\x00+"
 )
 
-// exifMark is in front of EXIF data in a JPEG, and now and then elsewhere.
+// exifMark precedes EXIF data in a JPEG, and sometimes in other formats.
 const exifMark = "Exif\x00\x00"
 
 // A directory is the first one of a TIFF structure.
 type directory struct {
 	b     []byte
 	order binary.ByteOrder
-	// at is where its entries begin, n how many there are.
+	// at is the offset of its entries, n their number.
 	at, n int64
-	// wide says that it is of BigTIFF.
+	// wide reports whether the directory is from a BigTIFF file.
 	wide bool
 }
 
@@ -127,7 +127,7 @@ func (d *directory) entryBytes() int64 {
 	return 12
 }
 
-// place is where the values of an entry lie that has no room for them.
+// place returns the offset of the values of an entry that do not fit into the entry.
 func (d *directory) place(e entry) int64 {
 	if d.wide {
 		return d.long8(e.value)
@@ -135,7 +135,7 @@ func (d *directory) place(e entry) int64 {
 	return int64(d.order.Uint32(e.value))
 }
 
-// whole is how many of the entries are there.
+// whole returns the number of entries that are in the file.
 func (d *directory) whole() int64 { return min(d.n, (int64(len(d.b))-d.at)/d.entryBytes()) }
 
 func (d *directory) entry(i int64) entry {

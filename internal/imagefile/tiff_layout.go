@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// SampleFormat says what the samples of a TIFF file are.
+// SampleFormat is the number format of the samples of a TIFF file.
 type SampleFormat uint32
 
 // The formats.
@@ -40,7 +40,7 @@ var unreadCompressions = map[int]string{
 	34933: "PNG", 50001: "WebP", 50002: "JPEG XL", 52546: "JPEG XL",
 }
 
-// Photometric says what the samples of a TIFF file stand for.
+// Photometric is the meaning of the samples of a TIFF file.
 type Photometric uint32
 
 // The values that are read.
@@ -61,7 +61,7 @@ var unreadPhotometrics = map[Photometric]string{
 	32845: "LogLuv", 34892: "linear raw",
 }
 
-// Alpha says what the sample after the colours of a TIFF file is.
+// Alpha is the meaning of the sample after the colours of a TIFF file.
 type Alpha uint8
 
 // The kinds of alpha.
@@ -71,7 +71,7 @@ const (
 	Premultiplied
 )
 
-// TIFFLayout says how the first picture of a TIFF file lies in it.
+// TIFFLayout describes the position and format of the first picture in a TIFF file.
 type TIFFLayout struct {
 	Order         binary.ByteOrder
 	Width, Height int
@@ -82,11 +82,11 @@ type TIFFLayout struct {
 	Format            SampleFormat
 	Photometric       Photometric
 	Alpha             Alpha
-	// Planar says that each sample has blocks of its own.
+	// Planar reports whether each sample has blocks of its own.
 	Planar bool
 	// Colormap has the red, then the green, then the blue of all colours of a palette.
 	Colormap []uint32
-	// LowBitFirst says that the first pixel of a byte is in its lowest bit.
+	// LowBitFirst reports whether the first pixel of a byte is in its lowest bit.
 	LowBitFirst bool
 	// Fax are the options of TIFFGroup3: 1 for two-dimensional coding.
 	Fax uint32
@@ -108,14 +108,13 @@ type TIFFLayout struct {
 	Offsets, Sizes []uint32
 }
 
-// Across and Down are how many blocks lie beside and below each other.
+// Across returns the number of blocks in a row.
 func (l *TIFFLayout) Across() int { return (l.Width + l.BlockWidth - 1) / l.BlockWidth }
 
-// Down is how many rows of blocks there are.
+// Down returns the number of rows of blocks.
 func (l *TIFFLayout) Down() int { return (l.Height + l.BlockHeight - 1) / l.BlockHeight }
 
-// Subsampled reports whether several pixels share a sample of chroma outside of a JPEG,
-// which has its own way.
+// Subsampled reports whether several pixels share a sample of chroma outside of a JPEG, which has its own subsampling.
 func (l *TIFFLayout) Subsampled() bool {
 	return l.Photometric == TIFFYCbCr && l.Samples == 3 && l.Compression != TIFFJPEG && l.SubX*l.SubY > 1
 }
@@ -128,8 +127,8 @@ func fax(compression int) bool {
 // maxTileExcess is by how much a side of a tile may be longer than that of the picture.
 const maxTileExcess = 1024
 
-// ReadTIFFLayout reads how the first picture lies in a TIFF file. Its error is
-// ErrUnsupported if the file uses something that is not read.
+// ReadTIFFLayout reads the layout of the first picture in a TIFF file. Its error is ErrUnsupported if the file uses a
+// feature that is not supported.
 func ReadTIFFLayout(b []byte) (*TIFFLayout, error) {
 	d, err := openDirectory(b)
 	if err != nil {

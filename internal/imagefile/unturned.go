@@ -9,8 +9,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Unturned returns an image file without its EXIF orientation: a copy whose orientation is 1. It is for files beside
-// annotations of the image as it is stored, so that no reader turns the image alone.
+// Unturned returns an image file without its EXIF orientation: a copy whose orientation is 1. It is for files with
+// annotations of the stored image, so that no reader turns the image alone.
 func Unturned(b []byte) ([]byte, error) {
 	info, err := Probe(b)
 	if err != nil || info.Orientation < 2 {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// webpChunks calls chunk for each chunk of the file, also for one that the file
-// ends in, until it returns an error. size is what its header says.
+// webpChunks calls chunk for each chunk of the file, also for a chunk that is cut off, until chunk returns an error.
+// size is the size in the chunk's header.
 func webpChunks(b []byte, chunk func(kind, body []byte, size int64) error) error {
 	end := min(8+int64(binary.LittleEndian.Uint32(b[4:])), int64(len(b)))
 	for p := int64(12); p+8 <= end; {
@@ -89,9 +89,9 @@ func checkWebP(b []byte) error {
 type WebPFrame struct {
 	// File is the frame as a WebP file of its own.
 	File []byte
-	// X and Y are where it lies in the picture.
+	// X and Y are the position of the frame in the picture.
 	X, Y, Width, Height int
-	// Alpha says that pixels outside of the frame are transparent.
+	// Alpha reports whether pixels outside of the frame are transparent.
 	Alpha bool
 }
 

@@ -1,6 +1,5 @@
-// libavif by dlopen. Of its structures only the heads are used that are the same in all
-// versions from 0.9 on; where the pixels of an avifRGBImage lie is found out when the
-// library is loaded.
+// libavif by dlopen. Only those heads of its structures are used that are the same in all versions from 0.9 on. The
+// offset of the pixels of an avifRGBImage is found when the library is loaded.
 #include "imagelib.h"
 #include "load.h"
 
@@ -40,8 +39,8 @@ static struct {
 	void (*free)(rgb_image *);
 } avif;
 
-// Finds where an avifRGBImage has its pixels: the word that becomes a pointer when they
-// are allocated, in front of the size of a row.
+// Finds the offset of the pixels of an avifRGBImage: the word that becomes a pointer when they are allocated, before
+// the size of a row.
 static int find_pixels(char *err, size_t size)
 {
 	image_head *image = avif.image(5, 3, 8, YUV444);

@@ -1,8 +1,7 @@
-// Package imagelib decodes JPEG XL, AVIF and JPEG 2000 by libjxl, libavif and libopenjp2,
-// each of which package dynlib loads when the first such image is met. Like cdec it is one of the few packages that import "C" or unsafe.
+// Package imagelib decodes JPEG XL, AVIF and JPEG 2000 by libjxl, libavif and libopenjp2. Package dynlib loads each
+// library on the first image that needs it. Like cdec it is one of the few packages that import "C" or unsafe.
 //
-// What is given to it is the caller's memory. Encoded bytes may not be mapped files,
-// which can lose pages while they are read.
+// The caller owns all memory. Encoded bytes may not be mapped files, which can lose pages while they are read.
 package imagelib
 
 /*
@@ -79,8 +78,8 @@ func Ready(codec driver.Codec) error {
 	return err
 }
 
-// Decode decodes an image of width x height pixels to channels of some bytes each, which
-// pix has room for: for JPEG XL 1, 3 or 4 channels, for AVIF 4, each of 1 or 2 bytes.
+// Decode decodes an image of width x height pixels into pix, which must be large enough. Channels are 1, 3 or 4 for
+// JPEG XL and 4 for AVIF, of 1 or 2 bytes each.
 func Decode(codec driver.Codec, data []byte, width, height, channels, bytes int, pix []byte) error {
 	if err := Ready(codec); err != nil {
 		return err
@@ -110,8 +109,8 @@ func result(rc C.int, text *[256]C.char) error {
 	return errors.New(C.GoString(&text[0]))
 }
 
-// DecodeGray decodes the first rows of a JPEG 2000 of one component, width samples each, to
-// pix, which has room for them: samples as they are, of 1 or 2 bytes, little-endian.
+// DecodeGray decodes the first rows of a JPEG 2000 of one component, width samples each, into pix, which must be large
+// enough. Samples are not converted: they have 1 or 2 bytes, little-endian.
 func DecodeGray(data []byte, width, rows, bytes int, pix []byte) error {
 	if _, err := libopenjp2.Load(); err != nil {
 		return err

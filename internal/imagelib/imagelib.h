@@ -7,8 +7,8 @@
 
 enum { SI_OK = 0, SI_DAMAGED = 1, SI_UNSUPPORTED = 2, SI_MEMORY = 3 };
 
-// What is wanted of an image: exactly this size, with 1, 3 or 4 channels of 1 or 2
-// bytes, little-endian, rows without padding.
+// The requested form of an image: exactly this size, with 1, 3 or 4 channels of 1 or 2 bytes, little-endian, rows
+// without padding.
 typedef struct {
 	uint32_t width, height;
 	int channels, bytes;
@@ -19,11 +19,11 @@ int si_load_jxl(const char *path, char *text, size_t size);
 int si_load_avif(const char *path, char *text, size_t size);
 int si_load_openjp2(const char *path, char *text, size_t size);
 
-// Decode an image to pix, which has room for it. They hold nothing behind the call.
+// Decode an image to pix, which must be large enough. The decoders keep no memory after the call.
 int si_jxl(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
 // AVIF becomes RGBA of one or two bytes.
 int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
-// Of JPEG 2000 of one component the first rows are given, as they are, in one or two bytes.
+// JPEG 2000 of one component: the first rows, without conversion, in one or two bytes.
 int si_j2k(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
 
 #endif

@@ -105,7 +105,7 @@ static int seek_to(int64_t at, void *user)
 	return 1;
 }
 
-// What the library says, of which the first line is kept.
+// The message of the library. Only its first line is kept.
 typedef struct {
 	char *err;
 	size_t size;

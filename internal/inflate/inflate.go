@@ -1,6 +1,5 @@
-// Package inflate decompresses deflate data (RFC 1951), bare or in the frames of zlib
-// (RFC 1950) and gzip (RFC 1952), of which all bytes are in memory and whose size is
-// known: several times as fast as a reader that takes it piece by piece.
+// Package inflate decompresses deflate data (RFC 1951), bare or in the frames of zlib (RFC 1950) and gzip (RFC 1952).
+// All bytes must be in memory and the size known. It is several times as fast as a reader that decompresses in pieces.
 package inflate
 
 import (
@@ -100,7 +99,7 @@ func gzipHead(b []byte) (int, error) {
 	return at, nil
 }
 
-// Raw writes deflate data to dst. It returns how many bytes that were and how many
-// of src it used. What does not fit is ErrSize. It panics with an error if src is part
-// of a mapped file that cannot be read, as code of Go that reads it does.
+// Raw writes deflate data to dst. It returns the number of bytes written and the number of bytes of src used. Data that
+// does not fit is ErrSize. Like Go code that reads src, it panics with an error if src is part of a mapped file that
+// cannot be read.
 func Raw(dst, src []byte) (n, used int, err error) { return cdec.Inflate(dst, src) }

@@ -122,8 +122,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// What the standard library takes this takes, too, with the same result; and it
-// refuses what that refuses.
+// Raw accepts and rejects the same data as the standard library, with the same result.
 func FuzzRaw(f *testing.F) {
 	for _, p := range samples() {
 		p = p[:min(len(p), 3000)]

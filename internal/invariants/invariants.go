@@ -1,8 +1,6 @@
-// Package invariants holds checks that cost nothing in release builds: what a
-// program with bugs in its use of memory gets away with for a long time. Programs
-// and tests that are built with the tag invariants (`make test-invariants`) find
-// memory destroyed as soon as it is given back, and stop at what is given back
-// twice.
+// Package invariants holds checks that cost nothing in release builds. They find bugs in the use of memory that can
+// otherwise stay unnoticed for a long time. In programs and tests with the build tag invariants (`make
+// test-invariants`), memory is destroyed when it is released, and a second release stops the program.
 //
 //	if invariants.Enabled && refs < 0 {
 //		invariants.Broken("a block is released twice")
@@ -11,12 +9,11 @@ package invariants
 
 import "fmt"
 
-// mangled is what memory holds after Mangle: as numbers it is far off, as sizes
-// and offsets it is out of range.
+// mangled is the content of memory after Mangle. Numbers made of it are far off, and sizes and offsets are out of
+// range.
 const mangled = 0xdb
 
-// Mangle destroys memory that nobody may use any more. Without the tag it does
-// nothing.
+// Mangle destroys memory that must not be used any more. Without the tag it does nothing.
 func Mangle(b []byte) {
 	if !Enabled {
 		return
@@ -26,7 +23,7 @@ func Mangle(b []byte) {
 	}
 }
 
-// IsMangled says whether Mangle has been at work on b, and nobody since.
+// IsMangled reports whether Mangle has destroyed b and b has not been written since.
 func IsMangled(b []byte) bool {
 	for _, v := range b {
 		if v != mangled {

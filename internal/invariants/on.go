@@ -2,6 +2,6 @@
 
 package invariants
 
-// Enabled says whether this is a build with checks. It is a constant, so that in
-// others the compiler leaves them out.
+// Enabled reports whether this is a build with checks. It is a constant, so that other builds do not contain the
+// checks.
 const Enabled = true

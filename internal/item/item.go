@@ -1,6 +1,5 @@
-// Package item holds the small types that the stages of the pipeline hand to
-// each other: what to cut out of an image, how to store it, and where in a
-// batch it goes. It imports no more of the project than the list of element types.
+// Package item holds the small types that the stages of the pipeline pass on. They define the part of an image to cut out, the way
+// to store it, and its position in a batch. It imports no more of the project than the list of element types.
 package item
 
 import (
@@ -43,11 +42,9 @@ const (
 // Rect is a box in pixels: x in [X, X+W), y in [Y, Y+H).
 type Rect struct{ X, Y, W, H int32 }
 
-// Geometry says which pixels of an image become the output, as one step that
-// decoders can run without touching the rest of the image: cut Box out of the
-// image, resize it to ResizeW x ResizeH, keep Window of the result, then flip.
-// The filter reads only pixels inside Box, as if the box were an image of its
-// own.
+// Geometry defines the pixels of an image that become the output, as one step that decoders can run on a part of the
+// image. The steps are: cut Box out of the image, resize it to ResizeW x ResizeH, keep Window of the result, then flip.
+// The filter reads only pixels inside Box, as if the box were an image of its own.
 type Geometry struct {
 	Box              Rect
 	ResizeW, ResizeH int32
@@ -74,15 +71,14 @@ const (
 // MaxChannels is the largest number of channels of an image.
 const MaxChannels = 4
 
-// PixelType says what pixels are while they are worked on: the type of their
-// elements (U8, U16 or, for arrays, F32) and the number of their interleaved
-// channels, 1 to MaxChannels. The zero value stands for RGB of u8.
+// PixelType is the type of pixels between the steps. It is the type of their elements (U8, U16 or, for arrays, F32) and
+// the number of their interleaved channels, 1 to MaxChannels. The zero value stands for RGB of u8.
 type PixelType struct {
 	DType    DType
 	Channels int32
 }
 
-// RGB is what images are decoded to unless something else is asked for.
+// RGB is the default type of decoded images.
 var RGB = PixelType{DType: U8, Channels: 3}
 
 // OrRGB returns t, or RGB for the zero value.
@@ -104,15 +100,14 @@ func (t PixelType) String() string {
 	return fmt.Sprintf("%s with %d channels", t.DType, t.Channels)
 }
 
-// Plain is the Store that writes pixels of this type as they are, interleaved.
+// Plain is the Store that writes pixels of this type unmodified, interleaved.
 func (t PixelType) Plain() Store {
 	return Store{DType: t.DType, Layout: NHWC, Channels: t.Channels, Scale: [MaxChannels]float32{1, 1, 1, 1}}
 }
 
-// Store says how the finished pixels of an output are written into the batch:
-// value = pixel*Scale[c] + Bias[c], converted to DType (integers: rounded to
-// nearest even and cut off at their range). Where DType is that of the pixels,
-// Scale 1 and Bias 0, they are copied.
+// Store defines how the finished pixels of an output are written into the batch: value = pixel*Scale[c] + Bias[c],
+// converted to DType. Integers are rounded to nearest even and clamped to their range. If DType is the type of the
+// pixels, Scale 1 and Bias 0, they are copied.
 type Store struct {
 	DType  DType
 	Layout Layout
@@ -129,11 +124,9 @@ type Array struct {
 	// Kind is the kind of the field that the array is made from, such as "image",
 	// "" for what the engine adds: record numbers, soft labels.
 	Kind string
-	// Format says what the numbers of a box are, "XYXY" for instance; "" for what is
-	// no box.
+	// Format is the meaning of the numbers of a box, for example "XYXY". It is "" for arrays that are not boxes.
 	Format string
-	// Boxes is the array of the boxes that the elements of each row belong to, one
-	// each, "" for none.
+	// Boxes is the array of the boxes that the elements of each row belong to, one each, "" for none.
 	Boxes string
 	DType DType
 	// Shape is that of one row. In a ragged array a row has one axis more, the
@@ -143,18 +136,15 @@ type Array struct {
 	// RowBytes is the size of one row; rows follow each other without gap. It is
 	// 0 in ragged arrays.
 	RowBytes int64
-	// Ragged arrays have the elements of the first axis of all rows one behind the
-	// other at Offset, Capacity bytes at most, and at Offsets as many int64 as rows
-	// and one more, between which those of a row lie, counted in elements of the
-	// first axis, the first one 0.
+	// A Ragged array has the concatenated elements of the first axis of all rows at Offset, Capacity bytes at most. At
+	// Offsets are int64 bounds, one more than rows: row i is between bounds i and i+1. They count elements of the first
+	// axis, and the first bound is 0.
 	Ragged   bool
 	Offsets  int64
 	Capacity int64
-	// Padded arrays have one axis more in front of Shape, whose length differs from
-	// batch to batch: it lies at LengthAt, an int64. They are not Ragged, though
-	// rows were of any length before they were filled up; Capacity bounds them. Of is
-	// the array that this one says something about: how long its rows were, and which
-	// elements of them are their own.
+	// A Padded array has one additional axis before Shape. Its length differs from batch to batch and is at LengthAt,
+	// an int64. Padded arrays are not Ragged, though rows had any length before they were padded. Capacity bounds them.
+	// Of is the array that this one describes: the original lengths of its rows, or a mask of their own elements.
 	Padded   bool
 	LengthAt int64
 	Of       string

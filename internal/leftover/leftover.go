@@ -1,5 +1,5 @@
-// Package leftover lists what this process would leave behind if it ended now: unfinished output, temporary folders
-// and processes that it has started. A program that must end while it computes removes them and names the rest.
+// Package leftover lists what this process would leave if it exited now: unfinished output, temporary folders and
+// processes that it has started. A program that must exit while it computes removes them and names the rest.
 package leftover
 
 import (

@@ -46,7 +46,7 @@ func parsePage(text string) (p page) {
 	return p
 }
 
-// anchor is what a heading is called in links.
+// anchor returns the name of a heading in links.
 func anchor(heading string) string {
 	heading = markdownLink.ReplaceAllStringFunc(heading, func(s string) string { return s[1:strings.Index(s, "]")] })
 	return strings.Map(func(r rune) rune {

@@ -1,6 +1,5 @@
-// Package lint holds the rules of this code base that no tool knows, as tests:
-// which package may import which, where C and unsafe are allowed, and that
-// everything exported says what it is.
+// Package lint holds the rules of this code base that no tool knows, as tests. They define the imports that are allowed
+// and the packages that may use C and unsafe. They require a comment on every exported name.
 package lint
 
 import (
@@ -55,7 +54,7 @@ func (f *file) imports() []string {
 
 var fset = token.NewFileSet()
 
-// position is where something stands, for messages.
+// position returns the file and line of a node, for messages.
 func position(n ast.Node) string {
 	p := fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", filepath.ToSlash(strings.TrimPrefix(p.Filename, root+string(filepath.Separator))), p.Line)
@@ -201,7 +200,7 @@ func TestLeavesImportNothing(t *testing.T) {
 	}
 }
 
-// What the kernel says of processes, limits and devices is read in one place.
+// Only internal/proc reads the kernel's data on processes, limits and devices.
 func TestOnlyProcReadsProc(t *testing.T) {
 	path := regexp.MustCompile(`^/(proc|sys)(/\S*)?$`)
 	for _, f := range parseAll(t) {
@@ -250,7 +249,7 @@ func TestPurePackages(t *testing.T) {
 	}
 }
 
-// What reads data knows nothing of the pipeline, not even through others.
+// Packages that read data do not import the pipeline, not even indirectly.
 func TestDriversDoNotReachThePipeline(t *testing.T) {
 	graph := map[string][]string{}
 	for _, f := range parseAll(t) {
@@ -283,9 +282,8 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 	}
 }
 
-// Stores know nothing of what lies in them, and decorators nothing of each other.
-// Those that reach over a network stand on one reader, which has retry's rules and
-// counts.
+// Stores know nothing of their contents, and decorators nothing of each other. Networked stores use one reader, which
+// has retry's rules and counts.
 func TestStoresStandBelow(t *testing.T) {
 	reader := "internal/store/ranged"
 	networked := []string{"internal/store/bucket", "internal/store/lease", "internal/store/node", "internal/store/pieces", reader}
@@ -307,9 +305,9 @@ func TestStoresStandBelow(t *testing.T) {
 	}
 }
 
-// What asks servers goes through the range reader of the stores, which looks at every
-// answer, bounds every wait and counts. Doctor's throttled server is a program of its
-// own, and the servers of tests are asked before there is a store.
+// Requests to servers go through the range reader of the stores, which checks every answer, bounds every wait and
+// counts. Exceptions are doctor's throttled server, a program of its own, and the servers of tests, which are asked
+// before there is a store.
 func TestOnlyStoresSpeakHTTP(t *testing.T) {
 	for _, f := range parseAll(t) {
 		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/store", "internal/serverstest", "bench") {
@@ -345,8 +343,8 @@ func TestTestPackagesAreImportedByTestsOnly(t *testing.T) {
 	}
 }
 
-// What a kind of field is, is a file of internal/kind: the pipeline knows none by
-// name, so that a new one does not touch it.
+// Each kind of field is defined in a file of internal/kind. The pipeline knows no kind by name, so that a new one does
+// not touch it.
 func TestThePipelineKnowsNoKind(t *testing.T) {
 	for _, f := range parseAll(t) {
 		if !within(f.dir, "internal/pipeline") {
@@ -363,7 +361,7 @@ func TestThePipelineKnowsNoKind(t *testing.T) {
 	}
 }
 
-// What reads data reads it from a store, so that it need not be local files.
+// Packages that read data read it from a store, so that it need not be local files.
 func TestDataIsReadThroughStores(t *testing.T) {
 	readers := []string{"source", "internal/source", "pack", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
 	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
@@ -472,7 +470,7 @@ func TestRaceDetectorWatchesGoroutines(t *testing.T) {
 
 func TestLibrariesDoNotExit(t *testing.T) {
 	for _, f := range parseAll(t) {
-		// Small programs that belong to benchmarks are programs, too.
+		// Small programs of benchmarks are also programs.
 		if within(f.dir, "cmd", "internal/cli") || f.ast.Name.Name == "main" {
 			continue
 		}
@@ -494,7 +492,7 @@ func TestLibrariesDoNotExit(t *testing.T) {
 	}
 }
 
-// One file of each package says what it is, so that there is one place to look.
+// One file of each package describes it, so that there is one place to look.
 func TestPackageComments(t *testing.T) {
 	comments := map[string][]string{}
 	for _, f := range parseAll(t) {
@@ -571,8 +569,7 @@ func knownToAll(d *ast.FuncDecl) bool {
 	return d.Recv != nil && slices.Contains([]string{"Error", "Unwrap", "String"}, d.Name.Name)
 }
 
-// checkSpec wants a comment on a type, and on a constant or variable or on the
-// group that it stands in.
+// checkSpec requires a comment on a type, and on a constant or variable or on its group.
 func checkSpec(t *testing.T, group *ast.GenDecl, spec ast.Spec) {
 	t.Helper()
 	switch s := spec.(type) {

@@ -8,23 +8,23 @@ import (
 	"fmt"
 )
 
-// Header is what is said of an image.
+// Header is the size and depth of an image.
 type Header struct {
 	Width, Height int
-	// Bits is how many a sample has.
+	// Bits is the number of bits per sample.
 	Bits int
 }
 
-// Error is what is wrong at a byte of the data.
+// Error is an error at a byte of the data.
 type Error struct {
 	At  int
 	Err error
 }
 
-// Error says what is wrong, and where.
+// Error returns the offset and the cause.
 func (e *Error) Error() string { return fmt.Sprintf("byte %d: %v", e.At, e.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Markers.
@@ -295,7 +295,7 @@ func (d *decoder) difference() (int32, error) {
 	return v, nil
 }
 
-// restart reads the mark where it begins anew.
+// restart reads a restart marker and resets the decoder.
 func (d *decoder) restart(number int) error {
 	d.acc, d.n, d.pads = 0, 0, 0
 	// Bytes that were read ahead were none of a marker, so that it is still to come.
@@ -360,7 +360,7 @@ func Decode(out, data []byte, size int) (Header, error) {
 	return d.head, nil
 }
 
-// row decodes a row; fresh says that there is none above it.
+// row decodes a row. fresh reports whether there is no row above it.
 func (d *decoder) row(row, above []uint16, fresh bool) error {
 	px := uint16(1) << (uint(d.head.Bits) - d.shift - 1)
 	if !fresh {

@@ -52,7 +52,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What is cut off is an error, and so is what is none of ours.
+// Truncated images and images in other formats are errors.
 func TestDamaged(t *testing.T) {
 	for _, m := range images {
 		data := ljpegtest.Encode(m)

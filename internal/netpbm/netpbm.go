@@ -22,27 +22,26 @@ var (
 // MaxChannels is the largest number of values of a pixel.
 const MaxChannels = 4
 
-// Header is what the beginning of a file says.
+// Header is the content of a file's header.
 type Header struct {
 	Width, Height int32
 	// Channels are 1 (gray), 2 (gray, alpha), 3 (RGB) or 4 (RGB, alpha).
 	Channels int32
 	// Max is the value that stands for white, 1 to 65535.
 	Max int
-	// Offset is where the pixels begin.
+	// Offset is the offset of the pixels.
 	Offset int
-	// text says that values are written as decimal numbers, bits that there are 8
-	// pixels in a byte, inverted that 1 stands for black.
+	// text means that values are decimal numbers, bits means 8 pixels per byte, and inverted means that 1 is black.
 	text, bits, inverted bool
 }
 
-// Bilevel says that the only values are 0 and 1.
+// Bilevel reports whether the only values are 0 and 1.
 func (h *Header) Bilevel() bool { return h.Max == 1 }
 
-// Wide says that values have two bytes.
+// Wide reports whether values have two bytes.
 func (h *Header) Wide() bool { return h.Max > 255 }
 
-// IsBeginning says whether b begins as one of the formats does.
+// IsBeginning reports whether b begins like one of the formats.
 func IsBeginning(b []byte) bool {
 	if len(b) < 4 || b[0] != 'P' || b[1] < '1' || b[1] > '7' || !blank(b[2]) {
 		return false
@@ -78,8 +77,7 @@ func Parse(b []byte) (Header, error) {
 	return h, nil
 }
 
-// parsePNM reads a header of P1 to P6: numbers between blanks and comments, one blank
-// behind the last.
+// parsePNM reads a header of P1 to P6: numbers between blanks and comments, and one blank after the last number.
 func (h *Header) parsePNM(b []byte) error {
 	kind := b[1] - '0'
 	h.Channels, h.Max = 1, 1
@@ -212,8 +210,8 @@ func (h *Header) finishPAM(depth int, tuple string) error {
 // values is the number of values of the picture.
 func (h *Header) values() int64 { return int64(h.Width) * int64(h.Height) * int64(h.Channels) }
 
-// Least is how many bytes a file with this header has at least. Values that are
-// written as text have a digit each and, but for bits, a blank between them.
+// Least returns the minimum number of bytes of a file with this header. Values in text form have at least a digit each
+// and, except for bits, a blank between them.
 func (h *Header) Least() int64 {
 	n := h.values()
 	switch {
@@ -228,8 +226,8 @@ func (h *Header) Least() int64 {
 	return int64(h.Offset) + n
 }
 
-// Values gives the values of all pixels: a byte each, or two, little-endian, where
-// h.Wide says so. They may lie in b. 1 is white also in PBM, where the file has 0 for it.
+// Values returns the values of all pixels: one byte each, or two, little-endian, if h.Wide. The result may be a part of
+// b. White is 1 also in PBM, although the file stores 0 for it.
 func (h *Header) Values(b []byte) ([]byte, error) {
 	if least := h.Least(); int64(len(b)) < least {
 		return nil, fmt.Errorf("%w: %d bytes, a picture of %d x %d has at least %d", ErrTruncated, len(b), h.Width, h.Height, least)
@@ -255,7 +253,7 @@ func (h *Header) Values(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// cut limits bytes to the largest value, in memory of its own where one is above it.
+// cut limits bytes to the largest value. It returns a copy if a byte is above it.
 func (h *Header) cut(in []byte) []byte {
 	for i, v := range in {
 		if int(v) > h.Max {

@@ -37,13 +37,13 @@ type Header struct {
 	Fortran bool
 	// Shape is the shape of the whole array, in C order.
 	Shape []int64
-	// Offset is where the elements begin, counted from the beginning.
+	// Offset is the offset of the elements from the beginning.
 	Offset int64
 	// Bytes is the size of all elements. Parse does not set it.
 	Bytes int64
 }
 
-// ErrFormat is in all errors: the bytes are not what the format says.
+// ErrFormat is in all errors: the bytes do not follow the format.
 var ErrFormat = errors.New("not a .npy file that can be read")
 
 func bad(format string, a ...any) error {
@@ -74,8 +74,8 @@ func HeaderSize(b []byte) (int, error) {
 	return at + int(n), nil
 }
 
-// ParseHeader reads the header that b begins with: of an array of numbers in C order
-// that this machine can use as they are.
+// ParseHeader reads the header at the beginning of b. The array must hold numbers in C order that this machine can use
+// without conversion.
 func ParseHeader(b []byte) (*Header, error) {
 	h, err := Parse(b)
 	if err != nil {

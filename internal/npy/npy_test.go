@@ -19,7 +19,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What NumPy itself wrote: version 1 of 2.x, and version 2.
+// Headers that NumPy itself wrote: version 1 of 2.x, and version 2.
 func TestNumPy(t *testing.T) {
 	v1 := "\x93NUMPY\x01\x00v\x00{'descr': '<u2', 'fortran_order': False, 'shape': (5, 3), }"
 	for len(v1) < 127 {

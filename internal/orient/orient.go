@@ -1,5 +1,5 @@
-// Package orient is the eight EXIF orientations: what they do to sizes, places and pixels. An orientation leads from
-// the image as it is stored to the image as it is shown. 0 and 1 change nothing.
+// Package orient defines the eight EXIF orientations: their effect on sizes, positions and pixels. An orientation turns
+// the stored image into the shown image. 0 and 1 change nothing.
 package orient
 
 // Mirrored reports which axes of the stored image an orientation mirrors, before those of 5 and more swap them.
@@ -37,8 +37,7 @@ func Size(o, w, h int32) (int32, int32) {
 	return w, h
 }
 
-// Ambiguous says what to do about an image of which the annotations or the mask, its argument, may be as it is stored
-// or as it is shown.
+// Ambiguous is the hint for an image whose annotations or mask (the argument) may fit the stored or the shown image.
 const Ambiguous = "apply_orientation=True takes the %s for that of the turned image; without it, or for a pack, turn the file itself " +
 	"(mogrify -auto-orient FILE) or remove its orientation (exiftool -Orientation= FILE)"
 

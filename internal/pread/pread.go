@@ -20,7 +20,7 @@ func Once(fd int, b []byte, off int64) (int, error) {
 	}
 }
 
-// Into is Once of several pieces of memory, one behind another.
+// Into is Once for several consecutive pieces of memory.
 func Into(fd int, to [][]byte, off int64) (int, error) {
 	for {
 		n, err := unix.Preadv(fd, to, off)
@@ -33,7 +33,7 @@ func Into(fd int, to [][]byte, off int64) (int, error) {
 	}
 }
 
-// Full fills b. Where the file ends before that the error is io.ErrUnexpectedEOF.
+// Full fills b. If the file ends before that, the error is io.ErrUnexpectedEOF.
 func Full(fd int, b []byte, off int64) error {
 	for len(b) > 0 {
 		n, err := Once(fd, b, off)

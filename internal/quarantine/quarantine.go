@@ -22,8 +22,8 @@ type Record struct {
 	Record int64  `json:"record"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
-	// Epoch is the only epoch in which the record is known to be bad, -1 for all. Of a damaged image another epoch may
-	// use a part that is not damaged.
+	// Epoch is the only epoch in which the record is known to be bad, -1 for all. Another epoch may use a part of a
+	// damaged image that is intact.
 	Epoch int64 `json:"epoch"`
 }
 

@@ -230,8 +230,8 @@ func (s *Server) release(d *kind.RecordDecoder) {
 	d.Close()
 }
 
-// answer does a request. Values go to m. Sources are opened with the context of the server, since other clients may use
-// them, too, and read with that of the client.
+// answer does a request. Values go to m. Sources are opened with the context of the server, since other clients may
+// also use them, and read with that of the client.
 func (s *Server) answer(server, ctx context.Context, r *Request, m *memory) *Answer {
 	o, done, err := s.use(server, r)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package scan goes through all records of a source and reads of each only what is
-// asked for: some fields, how long values are, or how large images are, for which
-// the header of a file is read and not the file. Chunks of records are read by
-// several goroutines at once.
+// Package scan reads the requested parts of all records of a source: some fields, the sizes of values, or the sizes of
+// images. For the size of an image it reads the header of the file only. Several goroutines read chunks of records
+// concurrently.
 package scan
 
 import (
@@ -19,18 +18,16 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Request says what is wanted of each record. The fields are places in Info.Fields.
+// Request defines the parts to read of each record. Fields are indices of Info.Fields.
 type Request struct {
-	// Values are fields whose values are wanted, Sizes those whose values' sizes in
-	// bytes are, Shapes those of images whose width and height are.
+	// Values are the fields whose values are read, Sizes those whose values' sizes in bytes are read, and Shapes those
+	// of images whose width and height are read.
 	Values, Sizes, Shapes []int
-	// Lenient says that a record of which this cannot be had is not the end: its
-	// Errs says why.
+	// Lenient continues after a record that cannot be read. Its Errs has the reason.
 	Lenient bool
-	// Threads is how many goroutines read, 0 for a choice.
+	// Threads is the number of goroutines that read, 0 for a default.
 	Threads int
-	// Progress, when it is set, is told now and then how many records are done, by
-	// one goroutine at a time.
+	// Progress, if set, is called now and then with the number of finished records, by one goroutine at a time.
 	Progress func(done, total int64)
 }
 
@@ -49,11 +46,11 @@ type Rows struct {
 // Group is the largest number of Rows.
 const Group = 64
 
-// chunk is how many records a goroutine takes at once.
+// chunk is the number of records that a goroutine takes in one step.
 const chunk = 16 * Group
 
-// Run calls each with all records of src, by several goroutines at once and in any
-// order, but for a source that is read in order.
+// Run calls each with all records of src, from several goroutines concurrently and in any order. A sequential source is
+// read in order.
 func Run(ctx context.Context, src driver.Source, req *Request, each func(r *Rows) error) error {
 	info := src.Info()
 	progress := newProgress(req, info.Len)
@@ -278,7 +275,7 @@ func (w *worker) read(ctx context.Context, first int64, n int) error {
 	return nil
 }
 
-// RecordError says which record could not be looked at.
+// RecordError is the error of a record that could not be read.
 type RecordError struct {
 	ID   int64
 	Name string
@@ -313,11 +310,11 @@ const (
 	// Extents that lie so near to each other are read together, up to mergeBytes.
 	mergeGap   = 4 << 10
 	mergeBytes = 1 << 20
-	// headBytes is how much of a file is read for its header at first.
+	// headBytes is the number of bytes of a file that are read first for its header.
 	headBytes = 8 << 10
 )
 
-// whole reads fields of some records. What is wrong with a record is its Err.
+// whole reads fields of some records. It stores a record's error in Errs.
 func (w *worker) whole(ctx context.Context, to *wants, ids []int64, want []bool) error {
 	g := &to.g
 	if err := w.locate(ctx, g, ids, want); err != nil {
@@ -352,7 +349,7 @@ func (w *worker) locate(ctx context.Context, g *driver.Group, ids []int64, want 
 	return nil
 }
 
-// together reads extent i, of record k, and those behind it that lie near.
+// together reads extent i, of record k, and the nearby extents after it.
 func (w *worker) together(ctx context.Context, g *driver.Group, k, i int) {
 	e := g.Extents[i]
 	last, end := i, e.Offset+e.Size
@@ -443,7 +440,7 @@ func (w *worker) shapesOf(ctx context.Context, i int) error {
 	return nil
 }
 
-// head is what was read of the beginning of a value, nil when that is not known.
+// head returns the known beginning of a value, nil if it is not known.
 func head(g *driver.Group, k int, v []byte) []byte {
 	_, bytes := g.Of(k)
 	for _, b := range bytes {
@@ -546,7 +543,7 @@ func inOrder(ctx context.Context, src driver.Source, req *Request, progress *pro
 		k := rows.N
 		records[k].ID, records[k].Err = rec.ID, rec.Err
 		for f, v := range rec.Values {
-			// What a record holds is its own until this returns.
+			// The source may overwrite the values of a record after this returns.
 			v.Bytes = slices.Clone(v.Bytes)
 			records[k].Values[f] = v
 		}

@@ -10,22 +10,21 @@ import (
 	"sync/atomic"
 )
 
-// Found is what is alike.
+// Found is the result of Find.
 type Found struct {
-	// Pairs are those that are alike, the nearest ones first, up to a number.
+	// Pairs are the similar pairs, the nearest ones first, up to a limit.
 	Pairs []Pair
-	// Total is how many there are, of Images that were looked at; Records is how many
-	// have one before them that they are alike to.
+	// Total is the number of pairs among the Images compared. Records is the number of records that are similar to an
+	// earlier record.
 	Total, Images, Records int64
 }
 
-// step is how many hashes are looked at between two looks at whether anybody still waits.
+// step is the number of hashes between two checks for cancellation.
 const step = 1 << 10
 
-// Find finds pairs among the hashes of records, whose numbers are ids, ascending. It
-// keeps the nearest ones, up to most. Of images with equal hashes each is paired with
-// the first of them only, and that one stands for all towards others. All cores look, each
-// at some of the hashes; what comes out does not depend on them.
+// Find finds pairs among the hashes of records, whose numbers are ids, ascending. It keeps the nearest ones, up to
+// most. Images with equal hashes are paired only with the first of them, which represents all of them towards other
+// images. Each core searches a part of the hashes. The result does not depend on the number of cores.
 func Find(ctx context.Context, ids []int64, hashes []uint64, distance, most int) (*Found, error) {
 	type entry struct {
 		hash uint64

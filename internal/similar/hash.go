@@ -1,19 +1,17 @@
 // Package similar finds images that look alike though their bytes differ: the same
 // photograph in another size, quality or format.
 //
-// Each image has a hash of 64 bits, and the distance of two images is the number of bits
-// in which theirs differ. The hash is that of the library imagehash (phash), but for the filter of
-// the thumbnail and arithmetic in whole numbers, so that it is the same on every
-// machine:
+// Each image has a hash of 64 bits, and the distance of two images is the number of bits in which their hashes differ.
+// The hash is that of the library imagehash (phash), except for the filter of the thumbnail and for integer arithmetic,
+// which makes it the same on every machine:
 //
-//  1. the image in gray, as it is stored, resized to 32 x 32 pixels, bilinear with
+//  1. the image in gray, in its stored orientation, resized to 32 x 32 pixels, bilinear with
 //     antialias, as Pillow does it;
 //  2. its discrete cosine transform, of which the 8 x 8 lowest frequencies stay:
 //     c[v][u] = sum over y, x of pixel[y][x] cos(pi (2x+1) u / 64) cos(pi (2y+1) v / 64);
-//  3. bit 63 - (8v + u) says whether c[v][u] is above the median of all 64.
+//  3. bit 63 - (8v + u) is 1 if c[v][u] is above the median of all 64.
 //
-// Two unrelated images differ in about 32 bits; copies that were resized or compressed
-// again in few.
+// Two unrelated images differ in about 32 bits. Resized or recompressed copies differ in a few.
 package similar
 
 import (

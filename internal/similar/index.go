@@ -15,7 +15,7 @@ const (
 	DefaultDistance = 6
 )
 
-// CheckDistance says what is wrong with a distance.
+// CheckDistance returns an error for an invalid distance.
 func CheckDistance(d int) error {
 	if d < 0 || d > MaxDistance {
 		return fmt.Errorf("a distance of %d: it is 0 to %d of 64 bits", d, MaxDistance)
@@ -61,7 +61,7 @@ func layout(n, distance int) []band {
 	return best
 }
 
-// ball is how many numbers of so many bits differ in no more than radius bits from one.
+// ball returns the count of numbers with so many bits that differ from a given one in at most radius bits.
 func ball(bits, radius int) int {
 	total, choose := 0, 1
 	for r := range radius + 1 {
@@ -71,16 +71,15 @@ func ball(bits, radius int) int {
 	return total
 }
 
-// index finds hashes that are near another one. Of two that differ in d bits, one of k
-// bands differs in no more than d/k of them: there are as many buckets for each band as it
-// has values, and a hash is looked for in those that are so near its own. A hash is there
-// once, however many images have it. Who knows such indexes calls them multi-index hashing.
+// index finds hashes that are near another one. If two hashes differ in d bits, one of their k bands differs in at most
+// d/k of them. Each band has a bucket per value, and a search visits the buckets whose value is that near. A hash is
+// stored once, regardless of the number of images with it. The usual name is multi-index hashing.
 type index struct {
 	hashes   []uint64 // sorted, each once
 	bands    []band
 	radius   int
 	distance int
-	// start of a bucket in order, and behind it the next one's, by band.
+	// start holds the first index of each bucket in order, followed by that of the next bucket, by band.
 	start [][]uint32
 	order [][]uint32
 	masks [][]uint32 // by band, what is put on it to get those that are near
@@ -97,7 +96,7 @@ func newIndex(hashes []uint64, distance int) *index {
 		for i := range len(start) - 1 {
 			start[i+1] += start[i]
 		}
-		// Each bucket is filled from its beginning, which then is where the next one begins.
+		// Each bucket is filled from its beginning. Afterwards start[k] is the beginning of the next bucket.
 		for i, h := range hashes {
 			k := b.of(h)
 			order[start[k]] = uint32(i)
@@ -120,8 +119,7 @@ func near(out []uint32, m uint32, bits, radius int) []uint32 {
 	return out
 }
 
-// behind calls found for each hash behind i in their order that is no further from it than
-// the distance, once each and in any order.
+// behind calls found for each hash after i in the order that is within the distance, once each and in any order.
 func (x *index) behind(i int, found func(k, distance int)) {
 	h := x.hashes[i]
 	for b, band := range x.bands {
@@ -145,7 +143,7 @@ func (x *index) behind(i int, found func(k, distance int)) {
 	}
 }
 
-// seen says that hashes which differ so were found by a band before b.
+// seen reports whether a band before b has found hashes with this difference.
 func (x *index) seen(differ uint64, b int) bool {
 	for _, band := range x.bands[:b] {
 		if bits.OnesCount32(band.of(differ)) <= x.radius {
@@ -155,7 +153,7 @@ func (x *index) seen(differ uint64, b int) bool {
 	return false
 }
 
-// around is behind for all others, and may call found several times.
+// around is like behind for all other hashes, and may call found several times.
 func (x *index) around(i int, found func(k int)) {
 	h := x.hashes[i]
 	for b, band := range x.bands {

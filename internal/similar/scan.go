@@ -14,19 +14,19 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Request says which images are compared.
+// Request selects the images to compare.
 type Request struct {
-	// Field is the place of a field of images.
+	// Field is the index of a field of images.
 	Field int
-	// Within says which records, nil for all.
+	// Within selects the records, nil for all.
 	Within func(id int64) bool
-	// Threads is how many are decoded at once, 0 for one per core.
+	// Threads is the number of images decoded concurrently, 0 for one per core.
 	Threads  int
 	Progress func(done, total int64)
 }
 
-// Hashes are the hashes of the images of a source, and the numbers of their records,
-// ascending. Those that cannot be decoded have none: who reads them says so.
+// Hashes returns the hashes of the images of a source, and the numbers of their records, ascending. Images that cannot
+// be decoded have no hash. The commands that read the images report them.
 func Hashes(ctx context.Context, src driver.Source, req *Request) (ids []int64, hashes []uint64, err error) {
 	info := src.Info()
 	threads := req.Threads

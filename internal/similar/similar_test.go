@@ -53,7 +53,7 @@ func TestHash(t *testing.T) {
 			t.Errorf("%016x, want %016x", got, want)
 		}
 	}
-	// Of an image of one colour only the mean is not 0.
+	// In an image of one colour only the mean is not 0.
 	flat := slices.Repeat([]byte{77}, Side*Side)
 	if got := Hash(flat); got != 1<<63 {
 		t.Errorf("an image of one colour has %016x", got)
@@ -61,7 +61,7 @@ func TestHash(t *testing.T) {
 	if got := Hash(make([]byte, Side*Side)); got != 0 {
 		t.Errorf("a black image has %016x", got)
 	}
-	// The same for ever: caches and users keep them.
+	// The hash must never change: caches and users store it.
 	ramp := make([]byte, Side*Side)
 	for i := range ramp {
 		ramp[i] = byte(i%Side*5 + i/Side*i%7)
@@ -89,8 +89,7 @@ func hashes(rng *rand.Rand, n int) (ids []int64, all []uint64) {
 	return ids, all
 }
 
-// What is found is what comparing each with each finds, but that images with equal hashes
-// count as one.
+// Find gives the same pairs as comparing each image with each, except that images with equal hashes count as one.
 func TestFind(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, distance := range []int{0, 1, 3, 4, 6, 7, 8, MaxDistance} {
@@ -127,7 +126,7 @@ func TestFind(t *testing.T) {
 				t.Fatalf("distance %d: the nearest %d pairs are others", distance, most)
 			}
 		}
-		// Of what stays no two are alike, and what goes has one that stays.
+		// The remaining images are all different, and each removed image resembles a remaining one.
 		gone := map[int64]bool{}
 		for _, id := range repeats(t, ids, all, distance) {
 			gone[id] = true
@@ -211,7 +210,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// BenchmarkMillion is what a million images take, a third of which have copies.
+// BenchmarkMillion measures a million images, a third of which have copies.
 func BenchmarkMillion(b *testing.B) {
 	ids, all := make([]int64, 1_000_000), make([]uint64, 1_000_000)
 	rng := rand.New(rand.NewPCG(7, 8))

@@ -1,6 +1,5 @@
-// Package stats sums up measured values: medians, percentiles and how they are
-// spread. What is written for people and what is judged by counts in the same way
-// everywhere.
+// Package stats summarises measured values: medians, percentiles and spread. Reports and decisions use the same
+// definitions.
 package stats
 
 import (
@@ -23,7 +22,7 @@ func Median(values []float64) float64 {
 	return v[n/2]
 }
 
-// Distribution says how values are spread, such as times in seconds.
+// Distribution is the distribution of values, such as times in seconds.
 type Distribution struct {
 	Mean float64 `json:"mean"`
 	P50  float64 `json:"p50"`

@@ -139,8 +139,8 @@ func lab(dst, src []byte) {
 	}
 }
 
-// labNodes is how many nodes of each axis are computed. Colours between them are interpolated, as
-// Little CMS does for Pillow, whose colours outside of sRGB differ by up to 50 levels from exact ones.
+// labNodes is the number of computed nodes per axis. Colours between them are interpolated, as Little CMS does for
+// Pillow. Pillow's colours outside of sRGB differ by up to 50 levels from exact ones.
 const labNodes = 33
 
 var labTable = sync.OnceValue(func() *[labNodes][labNodes][labNodes][3]int32 {
@@ -269,7 +269,7 @@ func (r *reader) integer8(i int) uint32 {
 	}
 }
 
-// float is a sample that is no unsigned number of up to 16 bits.
+// float returns a sample whose type is not an unsigned number of up to 16 bits.
 func (r *reader) float(i int) float32 {
 	b := r.pixels[i*r.size:]
 	switch v := r.stored(i); r.l.Format {

@@ -51,7 +51,7 @@ var modeCodes = map[string]int16{
 // faxBits is the length of the longest code.
 const faxBits = 13
 
-// faxCode is what bits begin with: a value and the length of its code, 0 for none.
+// faxCode is the meaning of the next bits: a value and the length of its code, 0 for none.
 type faxCode struct {
 	value int16
 	bits  uint8
@@ -159,9 +159,9 @@ func (f *fax) oneDimension() error {
 	return nil
 }
 
-// changes returns the edges of the row above that count at a column: the first to the
-// right of it at which the colour changes away from color, and the one after it. The
-// search begins at edge i. Only an edge of a row that has begun lies at its column.
+// changes returns the edges of the row above that count at a column. They are the first edge to the right of it at
+// which the colour changes away from color, and the edge after that. The search begins at edge i. Only an edge of a row
+// that has begun can be at its column.
 func (f *fax) changes(i, at, color int, begun bool) (k, b1, b2 int) {
 	for i > 0 && i > len(f.above)-1 {
 		i--
@@ -182,7 +182,7 @@ func (f *fax) changes(i, at, color int, begun bool) (k, b1, b2 int) {
 	return i, b1, b2
 }
 
-// twoDimensions reads a row that says how it differs from the one above.
+// twoDimensions reads a row that is coded as differences from the row above.
 func (f *fax) twoDimensions() error {
 	f.edges = f.edges[:0]
 	at, color, i, b1, b2 := 0, 0, 0, 0, 0
@@ -243,8 +243,7 @@ func setBits(row []byte, from, to int) {
 	}
 }
 
-// endOfLine passes over a mark for the end of a row, and the zeros in front of it, and
-// reports whether there is one.
+// endOfLine skips an end-of-row mark and the zeros before it, and reports whether there is one.
 func (f *fax) endOfLine() bool {
 	at, zeros := f.at, 0
 	for ; at < 8*len(f.src); at++ {
@@ -287,7 +286,7 @@ func unpackFax(dst, src []byte, width int, kind faxKind) error {
 	return nil
 }
 
-// row reads the next row. A mark in front of it is passed over.
+// row reads the next row. It skips a mark before the row.
 func (f *fax) row(kind faxKind) error {
 	if kind.align > 0 {
 		f.at = (f.at + kind.align - 1) / kind.align * kind.align

@@ -68,8 +68,8 @@ const (
 	mAPP14 = 0xEE
 )
 
-// jpegFile puts a JPEG together out of the tables and a block, with a marker that says
-// how colours are meant, and finds out its size.
+// jpegFile builds a JPEG from the tables and a block, with a marker for the meaning of the colours, and returns its
+// size.
 func (r *reader) jpegFile(src []byte) (jpeg []byte, w, h int, err error) {
 	transform := byte(0)
 	if r.l.Photometric == imagefile.TIFFYCbCr {

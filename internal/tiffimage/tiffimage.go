@@ -1,6 +1,5 @@
-// Package tiffimage reads the pictures of TIFF files: samples of 1 to 32 bits and floats
-// of 16, 32 and 64, in strips or tiles, by pixel or by channel. It reads all compressions
-// of imagefile.TIFFLayout, which says how a picture lies in its file.
+// Package tiffimage reads the pictures of TIFF files: samples of 1 to 32 bits and floats of 16, 32 and 64, in strips or
+// tiles, by pixel or by channel. It reads all compressions of imagefile.TIFFLayout, which describes a picture's layout.
 package tiffimage
 
 import (
@@ -22,12 +21,12 @@ import (
 	"github.com/stokerdata/stoker/internal/inflate"
 )
 
-// Options say what a picture is read for.
+// Options are the settings for reading a picture.
 type Options struct {
-	// Mask reads class numbers: samples as they are stored, indices of a palette.
+	// Mask reads class numbers: the stored samples without conversion, or the indices of a palette.
 	Mask bool
-	// Narrow reads what Pillow holds as 8 bits as those: of 16-bit colours the upper
-	// ones, of signed bytes their bits.
+	// Narrow reads as 8 bits the samples that Pillow holds as 8 bits: the upper bits of 16-bit colours, and the bits of
+	// signed bytes.
 	Narrow bool
 	// JPEG decodes JPEGs inside of the file. Nil stands for one that is made for it.
 	JPEG *cdec.Decoder
@@ -232,8 +231,7 @@ func reverse(b []byte) {
 	}
 }
 
-// unpackSamples spreads samples that are no whole bytes, the first one in the highest
-// bits, or of 24 bits.
+// unpackSamples spreads samples that are not whole bytes, the first one in the highest bits, or samples of 24 bits.
 func (r *reader) unpackSamples(row []byte) {
 	n, at := r.l.Bits, 0
 	for i := range len(r.wide) / r.size {
@@ -404,8 +402,8 @@ func (r *reader) sum(row []byte) {
 	}
 }
 
-// sumBytes adds to each byte of a row of floats the one of its channel before it, and
-// puts the bytes of each float, of which all first ones come first, together.
+// sumBytes adds to each byte of a row of floats the preceding byte of its channel. Then it joins the bytes of each
+// float: the row has the first bytes of all floats first.
 func (r *reader) sumBytes(row []byte) []byte {
 	for i := r.samples; i < len(row); i++ {
 		row[i] += row[i-r.samples]

@@ -12,9 +12,8 @@ var byteUnits = map[string]float64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50,
 }
 
-// ParseBytes reads a size: "64KB", "64 KiB", "16GB", "110000". Decimal and
-// binary units are what their names say. A bare number below 1024 is refused:
-// it is more likely that its unit was left out.
+// ParseBytes reads a size: "64KB", "64 KiB", "16GB", "110000". Decimal and binary units have their standard meaning. A
+// bare number below 1024 is refused, because its unit was probably omitted.
 func ParseBytes(s string) (float64, error) {
 	v, unit, err := split(s)
 	if err != nil {
@@ -41,7 +40,7 @@ func wholeBytes(s string, v float64) (float64, error) {
 	return v, nil
 }
 
-// byteUnitHint says which unit may be meant.
+// byteUnitHint suggests the unit that may be meant.
 func byteUnitHint(v float64, unit string) string {
 	for name := range byteUnits {
 		if strings.EqualFold(name, unit) && name != "kB" {
@@ -87,8 +86,8 @@ func scaled(v float64) (float64, string) {
 	return v, prefixes[p]
 }
 
-// Binary writes the size of a block as people name it: 4 KiB. What is no whole
-// number of KiB it writes as Bytes does.
+// Binary writes the size of a block in the usual form: 4 KiB. Sizes that are not a whole number of KiB are written like
+// Bytes.
 func Binary(n int64) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// number is what figures come as.
+// number is a type of figures.
 type number interface {
 	~int | ~int32 | ~int64 | ~uint64 | ~float64
 }
@@ -25,8 +25,7 @@ func commas(s string) string {
 	return sign + s
 }
 
-// Count writes a number rounded to a whole one, with commas: 5,885. Below 10 it
-// keeps one decimal where there is one.
+// Count writes a number rounded to a whole one, with commas: 5,885. Below 10 it keeps one decimal if it is not 0.
 func Count(v float64) string {
 	if v < 9.95 && math.Abs(v-math.Round(v)) > 0.05 {
 		return strconv.FormatFloat(v, 'f', 1, 64)
@@ -79,10 +78,10 @@ func Percent(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*v, 'f', 1, 64), ".0") + "%"
 }
 
-// Tenths writes a share always with one place behind the point, for columns: 99.0%.
+// Tenths writes a share always with one decimal, for columns: 99.0%.
 func Tenths(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + "%" }
 
-// Whole writes a share without places behind the point: 99%.
+// Whole writes a share without decimals: 99%.
 func Whole(v float64) string { return strconv.FormatFloat(100*v, 'f', 0, 64) + "%" }
 
 // Rough writes a share with two digits: 0.5%, 9.9%, 43%.

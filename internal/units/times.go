@@ -27,7 +27,7 @@ func ParseSpan(s string) (time.Duration, error) {
 	return time.Duration(math.Round(v * 1e9)), err
 }
 
-// parseTime reads a time in seconds; bare says that it came without a unit.
+// parseTime reads a time in seconds. bare reports whether it had no unit.
 func parseTime(s string) (v float64, bare bool, err error) {
 	if d, err := time.ParseDuration(s); err == nil && d > 0 { // several units in a row
 		return checkTime(s, d.Seconds(), false)

@@ -1,11 +1,9 @@
-// Package units reads and writes sizes, times, rates, counts and shares as people
-// do. It is the one place for that: commands, the planner and reports use it, and
-// Python's package is held equal to it by the tables in testdata, which tests of
-// both sides read. It imports nothing of the project.
+// Package units reads and writes sizes, times, rates, counts and shares in the usual notations. Commands, the planner
+// and reports use it. Tests of both sides read the tables in testdata, which keep the Python package equal to this one.
+// It imports nothing of the project.
 //
-// The parsers are strict: a figure without its unit is refused where the unit
-// could be guessed wrong, and the error says in one line what to write instead.
-// All of them return finite numbers above zero.
+// The parsers are strict. They refuse a figure without a unit if the unit could be guessed wrong, and the error gives
+// the correction in one line. All of them return finite numbers above zero.
 package units
 
 import (

@@ -83,7 +83,7 @@ func TestParseCountAndRange(t *testing.T) {
 	}
 }
 
-// Whatever is typed, a parser returns a finite number above zero or one line.
+// For any input, a parser returns a finite number above zero or an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"64KB", "87ms", "4GFLOP", "7TFLOP/s", "5-10", "99%", "1,457 img/s", "10Gbit/s", "1e308", "5e", "+e5", "1e+", "µ", "1e308GB/s", "1e-323bit/s", "1e-323%"} {
 		f.Add(s)
@@ -128,8 +128,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// The tables in testdata hold both sides to the same reading of sizes: Python's
-// tests read them, too.
+// The tables in testdata define the reading of sizes for both sides: Python's tests also read them.
 func TestTables(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "tables.json"))
 	if err != nil {

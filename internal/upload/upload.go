@@ -1,5 +1,5 @@
-// Package upload puts what was written into a local folder into a store, such as a
-// bucket: for what is made as files, and has to be whole before anybody sees it.
+// Package upload copies files from a local folder into a store, such as a bucket. It is for outputs that are made as
+// files and must be complete before a reader sees them.
 package upload
 
 import (
@@ -21,19 +21,18 @@ import (
 )
 
 const (
-	// atOnce is how many files go at a time, and pieceBytes what is read of one at once.
+	// atOnce is the number of files copied concurrently, and pieceBytes the size of one read.
 	atOnce     = 8
 	pieceBytes = 1 << 20
 	// undoTakes bounds the removal of what went before a failure.
 	undoTakes = time.Minute
 )
 
-// last are files that say what there is: they come when the rest is there.
+// last are index files: they are copied after all other files.
 var last = []string{"index.json", "dataset_info.json", "state.json"}
 
-// Tree puts all files below dir into a store, under the same names, and says how many
-// and how large they are. Where that fails, or is interrupted, those that went are
-// removed again. Objects appear one after the other; those that say what there is come
+// Tree puts all files below dir into a store, under the same names, and returns their number and total size. If it
+// fails or is interrupted, it removes the files that it has copied. Objects appear one after the other, the index files
 // last.
 func Tree(ctx context.Context, dir string, st store.WriteStore) (files, bytes int64, err error) {
 	var first, then []string

@@ -73,7 +73,7 @@ func TestTree(t *testing.T) {
 	if err := Empty(t.Context(), st, "it"); err == nil || !strings.Contains(err.Error(), "it already exists") {
 		t.Errorf("error is %v", err)
 	}
-	// Of what fails nothing stays.
+	// A failed upload leaves nothing.
 	to = filepath.Join(t.TempDir(), "to")
 	st = open(to, "index.json")
 	if _, _, err := Tree(t.Context(), dir, st); err == nil || !strings.Contains(err.Error(), "no more room") || !slices.Contains(st.made, "a.tar") {

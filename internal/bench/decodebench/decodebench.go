@@ -1,5 +1,5 @@
-// Package decodebench is `stoker bench decode`: it runs the engine without a
-// trainer and says what reading, decoding and transforming cost, stage by stage.
+// Package decodebench is `stoker bench decode`: it runs the engine without a trainer and reports the cost of reading,
+// decoding and transforming, stage by stage.
 package decodebench
 
 import (
@@ -23,22 +23,22 @@ const (
 	Crop = "crop"
 	// Whole is the whole image, resized.
 	Whole = "whole"
-	// None leaves raw images as they are.
+	// None leaves raw images unmodified.
 	None = "none"
 )
 
-// Options say what Run measures.
+// Options are the settings of Run.
 type Options struct {
 	Source    string
 	Transform string
 	// Size is the width and height of the output, in pixels.
 	Size, Batch, Threads int
 	Memory               int64
-	// For is how long to measure, after Warmup.
+	// For is the duration of the measurement, after Warmup.
 	Warmup, For time.Duration
 }
 
-// Report is what Run measured. All counts are of the window only.
+// Report is the result of Run. All counts are of the window only.
 type Report struct {
 	Source    string  `json:"source"`
 	Records   int64   `json:"records"`
@@ -75,8 +75,7 @@ type Stage struct {
 	Workers int     `json:"workers"`
 }
 
-// Run runs the engine without a trainer: it takes batches and gives their
-// slots back at once.
+// Run runs the engine without a trainer: it takes batches and releases their slots immediately.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	ops, err := o.operations()
 	if err != nil {

@@ -52,8 +52,8 @@ type Workload struct {
 const (
 	NPZ      = "npz"
 	TFRecord = "tfrecord"
-	// Indexed is DLIO's indexed_binary: records one behind the other, with the
-	// files .off.idx and .sz.idx of 64-bit offsets and sizes.
+	// Indexed is DLIO's indexed_binary: concatenated records, with the files .off.idx and .sz.idx of 64-bit offsets and
+	// sizes.
 	Indexed = "indexed_binary"
 )
 
@@ -83,10 +83,10 @@ func Find(name string) (*Workload, bool) {
 	return nil, false
 }
 
-// DescriptionName is the file in the folder that says what is in it.
+// DescriptionName is the file in the folder that describes its contents.
 const DescriptionName = "storage.json"
 
-// Options say what to write.
+// Options are the settings of a generated data set.
 type Options struct {
 	Workload *Workload
 	// Format is one of Workload.Formats, "" for the first.
@@ -108,7 +108,7 @@ type Description struct {
 	Seed    uint64 `json:"seed"`
 }
 
-// Check fills in the defaults and says what is wrong with the options.
+// Check fills in the defaults and returns an error for invalid options.
 func (o *Options) Check() error {
 	w := o.Workload
 	if o.Format == "" {
@@ -205,7 +205,7 @@ func Read(dir string) (*Description, error) {
 	return d, nil
 }
 
-// writer is what one goroutine uses again for each file.
+// writer is the state that one goroutine uses again for each file.
 type writer struct {
 	o    *Options
 	buf  []byte

@@ -9,8 +9,7 @@ import (
 // Image is a picture of Width x Height samples of some bits.
 type Image struct {
 	Width, Height, Bits, Predictor, Shift int
-	// Interval is after how many rows it begins anew, 0 for never. Long takes codes of up
-	// to 16 bits.
+	// Interval is the number of rows between restarts, 0 for none. Long uses codes of up to 16 bits.
 	Interval int
 	Long     bool
 	Samples  []uint16
