@@ -41,8 +41,8 @@ const (
 	// worker: enough for the buffers of ordinary photographs.
 	minPackPart = 1 << 20
 	packPart    = 32 << 20
-	// packParts is the share that is not for large inputs. It is twice Ahead and Quick, because their garbage is not
-	// collected before the same amount is used again, plus the memory that is kept.
+	// packParts is the number of parts that are not for large inputs. Ahead and Quick count twice, because their
+	// garbage is not collected before the same amount is used again. The last part is for memory that is kept.
 	packParts = 5
 	// chunkTimes is 2 because a growing chunk has its old and its new memory at the same time.
 	chunkTimes = 2

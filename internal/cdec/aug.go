@@ -42,10 +42,9 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Pixmap is an image for the augmentations: H rows of W pixels of C interleaved
-// channels of DType (zero: item.U8), without padding. Its methods and the
-// functions beside it do what the kernels of torchvision.transforms.v2 do to
-// tensors of that type, those of integers within one level.
+// Pixmap is an image for the augmentations: H rows of W pixels of C interleaved channels of DType (zero: item.U8),
+// without padding. Its methods and the functions in this package behave like the kernels of torchvision.transforms.v2
+// for tensors of that type. Results of integer types differ by at most one level.
 type Pixmap struct {
 	Pix     []byte
 	W, H, C int

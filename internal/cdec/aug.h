@@ -1,7 +1,6 @@
-// Augmentation kernels: 8-bit images, packed rows (no padding), 1 or 3
-// interleaved channels. The arithmetic is torchvision's for uint8 tensors.
-// Every kernel has a portable C form; where it is hot there are AVX2 and
-// AVX-512 (VBMI) forms that give the same bytes.
+// Augmentation kernels: 8-bit images, packed rows (no padding), 1 or 3 interleaved channels. The arithmetic is
+// torchvision's for uint8 tensors. Every kernel has a portable C form. The hot ones also have AVX2 and AVX-512 (VBMI)
+// forms that give the same bytes.
 #ifndef STOKER_AUG_H
 #define STOKER_AUG_H
 
@@ -11,7 +10,7 @@
 // Instruction sets, in rising order; each includes the ones before it.
 enum { SK_AUG_SCALAR = 0, SK_AUG_AVX2 = 1, SK_AUG_VBMI = 2 };
 
-// What sk_aug_isa() may return at most on this machine.
+// The highest value that sk_aug_isa() can return on this machine.
 int sk_aug_best_isa(void);
 int sk_aug_isa(void);
 // For tests and benchmarks: use at most this instruction set.
@@ -100,9 +99,8 @@ void sk_pillow_hue(uint8_t *p, size_t np, uint8_t shift);
 void sk_pillow_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels, float f);
 
 typedef struct {
-    // Source position of output pixel (x, y): (m[0]*x + m[1]*y + m[2]) / d and
-    // (m[3]*x + m[4]*y + m[5]) / d, d = m[6]*x + m[7]*y + 1, where the centre of
-    // the first pixel is (0.5, 0.5).
+    // Source position of output pixel (x, y): (m[0]*x + m[1]*y + m[2]) / d and (m[3]*x + m[4]*y + m[5]) / d, with d =
+    // m[6]*x + m[7]*y + 1. The centre of the first pixel is (0.5, 0.5).
     double m[8];
     int bilinear;  // else nearest
     uint8_t fill[3];

@@ -168,7 +168,7 @@ void sk_any_remap(int elem, void *dst, int n, const void *src, int sw, int sh, i
 
 // ---- whole pixels
 
-// Copies n pixels of px bytes: each dst behind the other, src step bytes apart.
+// Copies n pixels of px bytes to consecutive positions of dst. In src they are step bytes apart.
 static void copy_pixels(int px, uint8_t *dst, const uint8_t *src, ptrdiff_t step, int n)
 {
 	// A size that the compiler knows becomes one load and one store.

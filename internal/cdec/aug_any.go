@@ -49,12 +49,12 @@ import (
 // The kernels of pixels that are not u8 of 1 or 3 channels: aug_any.h. Callers
 // have checked their images and arguments.
 
-// bytes3 says that aug.h has the kernels of p: u8 of 1 or 3 channels.
+// bytes3 reports whether aug.h has the kernels for p: u8 of 1 or 3 channels.
 func (p *Pixmap) bytes3() bool {
 	return p.dtype() == item.U8 && (p.C == 1 || p.C == 3)
 }
 
-// maxValue is what stands for white.
+// maxValue returns the value of white.
 func (p *Pixmap) maxValue() float64 {
 	switch p.DType {
 	case item.F32:

@@ -1,5 +1,5 @@
-// The kernels of aug_any.h for elements of type T, whose largest value is TOP;
-// FN names them. WHOLE says that T is an integer.
+// The kernels of aug_any.h for elements of type T with the maximum value TOP. FN makes their names. WHOLE is 1 if T
+// is an integer.
 
 static inline T FN(cut)(float v)
 {

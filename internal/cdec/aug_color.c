@@ -1,6 +1,5 @@
-// Colour kernels. Each hot one is a scalar loop (the definition) and an AVX2
-// loop that does the same float operations in the same order, so that both
-// give the same bytes; the scalar loop also finishes what the vectors leave.
+// Colour kernels. Each hot one has a scalar loop (the definition) and an AVX2 loop with the same float operations in
+// the same order, so that both give the same bytes. The scalar loop also handles the pixels left over by the vectors.
 
 #include "aug.h"
 
@@ -181,10 +180,9 @@ void sk_aug_saturate(uint8_t *p, size_t np, float ratio, float rest) {
 
 // ---- hue ----
 
-// With V = max, C = max - min and the hue h in sixths of a turn, a channel is
-// V - C * clamp(min(k, 4 - k), 0, 1), k = (n + h) mod 6, n = 5, 3, 1 for R, G,
-// B: the usual conversion to HSV and back without its tables. torchvision
-// scales to [0, 1] and back by 255.999/255, which HUE_UP keeps.
+// A channel is V - C * clamp(min(k, 4 - k), 0, 1), k = (n + h) mod 6, n = 5, 3, 1 for R, G, B. Here V = max, C = max
+// - min, and h is the hue in sixths of a turn. This is the usual conversion to HSV and back without its tables.
+// torchvision scales to [0, 1] and back by 255.999/255, and HUE_UP does the same.
 #define HUE_UP (255.999f / 255.0f)
 
 static inline float hue_channel(float v, float c, float k) {

@@ -99,8 +99,7 @@ enum { BLUR_MID_SHIFT = 8, BLUR_END_SHIFT = 20 };
 static inline int reflect(int y, int h) { return y < 0 ? -y : y >= h ? 2 * (h - 1) - y : y; }
 
 #if defined(__x86_64__)
-// Two symmetric pairs of taps at once: the sums a and b, interleaved, times
-// (wa, wb).
+// Two symmetric pairs of taps in one step: the sums a and b, interleaved, times (wa, wb).
 SK_AVX2_INLINE void blur_step(__m256i a, __m256i b, __m256i w, __m256i *lo, __m256i *hi) {
     *lo = _mm256_add_epi32(*lo, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), w));
     *hi = _mm256_add_epi32(*hi, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), w));

@@ -118,9 +118,8 @@ const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 // of kw columns.
 func BlurTemp(p Pixmap, kw int) int { return p.tempElem()*(p.W+kw)*p.C + 66 }
 
-// blurWeights gives torchvision's kernel of k taps in 1/16384, from the centre
-// outwards. What rounding leaves over is carried to the next tap and at last to
-// the centre, so that the sum is exact.
+// blurWeights computes torchvision's kernel of k taps in 1/16384, from the centre outwards. Each rounding error is
+// carried to the next tap and finally to the centre, so that the sum is exact.
 func blurWeights(w *[MaxBlurKernel/2 + 1]C.int16_t, k int, sigma float64) {
 	r := k / 2
 	step := 1 / math.Sqrt2
@@ -224,7 +223,7 @@ func (p *AffineParams) linear() (a, b, c, d float64) {
 	return a, b, c, d
 }
 
-// WarpMode says how Warp finds the value at a point between pixels.
+// WarpMode sets how Warp computes the value at a point between pixels.
 type WarpMode struct {
 	Bilinear bool
 	// HasFill fills with Fill what lies outside. Without it that is black, and
@@ -280,9 +279,8 @@ func bytesMap(mode *WarpMode) (m C.sk_aug_map) {
 	return m
 }
 
-// Remap writes into dst what src shows at points that row says, row by row: where each
-// pixel of row y of dst comes from, counted in pixels from the centre of the first one.
-// dst must not overlap src.
+// Remap fills dst with pixels of src at the points that row returns. row sets the source positions of the pixels of
+// row y of dst, in pixels from the centre of the first one. dst must not overlap src.
 func Remap(dst, src Pixmap, mode WarpMode, row func(y int, xs, ys []float32)) error {
 	if err := checkPair(dst, src); err != nil {
 		return err
@@ -359,7 +357,7 @@ func (p *Pixmap) checkBytes() error {
 	return nil
 }
 
-// PadMode says how an image goes on beyond its borders.
+// PadMode sets how an image is extended beyond its borders.
 type PadMode int
 
 // The modes of torchvision's pad.

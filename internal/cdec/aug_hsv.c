@@ -10,8 +10,8 @@ enum { HSV_SHIFT = 12, HSV_HALF = 1 << (HSV_SHIFT - 1), HSV_HUES = 180 };
 #define HSV_SATURATION ((float)(255 << HSV_SHIFT))
 #define HSV_HUE ((float)(HSV_HUES << HSV_SHIFT) / 6.0f)
 
-// Which of v and the three smaller values that a pixel may have become red, green
-// and blue, by sixths of the hues.
+// The values of red, green and blue by sixths of the hues: v, or one of the three smaller values that a channel may
+// have.
 enum { FULL, NONE, DOWN, UP };
 static const uint8_t places[6][4] = {
     {FULL, UP, NONE, 0x80}, {DOWN, FULL, NONE, 0x80}, {NONE, FULL, UP, 0x80},
@@ -20,7 +20,7 @@ static const uint8_t places[6][4] = {
 
 typedef struct {
     int saturation[256], hue[256];  // the quotients
-    // Of each hue: its sixth, and how far between two corners it lies.
+    // For each hue: its sixth, and its position between two corners.
     uint8_t sector[HSV_HUES];
     float rest[HSV_HUES];
 } hsv_tables;
@@ -43,7 +43,7 @@ __attribute__((constructor)) static void hsv_make_tables(void) {
 // The kernels work in floats where all numbers are whole and below 1 << 24, so that
 // nothing is rounded.
 
-// What the tables of a call make of saturations, values and hues.
+// The results of a call's tables for saturations, values and hues.
 typedef struct {
     float saturation[256], value[256], rest[HSV_HUES];
     int32_t place[HSV_HUES];
@@ -121,7 +121,7 @@ SK_VBMI_INLINE __m512i hsv_scaled16(__m512i n, __m512 q) {
 
 SK_VBMI static size_t hsv_vbmi(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations,
                                const uint8_t *values) {
-    // Of each hue where the pixel's values go, two bits each, and its place in a sixth.
+    // For each hue: the destinations of the pixel's values, two bits each, and the position in a sixth.
     uint8_t turned[256] = {0}, order[8][4] = {{0}};
     float steps[32] = {0};
     for (int i = 0; i < HSV_HUES; i++) turned[i] = hues[i];
@@ -179,7 +179,7 @@ SK_VBMI static size_t hsv_vbmi(uint8_t *p, size_t np, const uint8_t *hues, const
 }
 #endif
 
-// OpenCV cuts fractions off, too.
+// OpenCV also truncates fractions.
 static inline uint8_t whole8(float v) { return (uint8_t)v; }
 
 void sk_aug_hsv(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations, const uint8_t *values) {

@@ -95,8 +95,7 @@ func PillowRotation(angle, cx, cy float64) PillowMap {
 	return m
 }
 
-// PillowWarp is PIL.Image.transform. What lies outside is the fill of mode. dst must
-// not overlap src.
+// PillowWarp is PIL.Image.transform. Points outside of the image get the fill of mode. dst must not overlap src.
 func PillowWarp(dst, src Pixmap, m PillowMap, mode WarpMode) error {
 	if err := checkPair(dst, src); err != nil {
 		return err

@@ -175,8 +175,8 @@ func (c *goldenCase) run(src *goldenImage) (Pixmap, error) {
 	return img, fmt.Errorf("unknown operation %q", c.Op)
 }
 
-// nearTie says that the pixel comes from half way between two pixels, where
-// float noise decides which of them is taken.
+// nearTie reports whether the pixel comes from half way between two pixels, so that float noise decides which of them
+// is used.
 func nearTie(inv Affine, c *goldenCase, src *goldenImage, x, y int) bool {
 	sx, sy := inv.Apply(float64(x)-float64(c.W-1)/2, float64(y)-float64(c.H-1)/2)
 	sx, sy = sx+float64(src.W-1)/2, sy+float64(src.H-1)/2

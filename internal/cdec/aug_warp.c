@@ -73,8 +73,8 @@ static void bilinear_pixel(uint8_t *d, const warp_source *s, float sx, float sy)
 }
 
 #if defined(__x86_64__)
-// Four bytes at each offset; the last pixel of an image is read one byte
-// early and shifted down, so that nothing behind the image is touched.
+// Four bytes at each offset. The last pixel of an image is read one byte early and shifted down, so that no byte
+// after the image is read.
 SK_AVX2_INLINE __m256i gather_pixels(const warp_source *s, __m256i ix, __m256i iy, __m256i inside, __m256i otherwise) {
     __m256i off = _mm256_add_epi32(_mm256_mullo_epi32(iy, _mm256_set1_epi32(s->w)), ix);
     off = _mm256_add_epi32(off, _mm256_add_epi32(off, off));
@@ -96,7 +96,7 @@ SK_AVX2 static int nearest_row_avx2(uint8_t *d, int dw, const warp_source *s, fl
         __m256 fx = _mm256_add_ps(_mm256_set1_ps((float)x), step);
         __m256 sx = _mm256_add_ps(_mm256_mul_ps(fx, _mm256_set1_ps(ax)), _mm256_set1_ps(bx));
         __m256 sy = _mm256_add_ps(_mm256_mul_ps(fx, _mm256_set1_ps(ay)), _mm256_set1_ps(by));
-        // What does not fit an int32 becomes its minimum: outside.
+        // A value that does not fit an int32 becomes its minimum, which counts as outside.
         __m256i ix = _mm256_cvtps_epi32(sx), iy = _mm256_cvtps_epi32(sy);
         __m256i inside = _mm256_and_si256(in_range(ix, s->w), in_range(iy, s->h));
         sk_store8(d + 3 * (size_t)x, gather_pixels(s, ix, iy, inside, fill));

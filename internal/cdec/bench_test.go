@@ -30,8 +30,7 @@ func benchKernels(b *testing.B, f func(b *testing.B) (pixels int)) {
 	}
 }
 
-// Benchmarks report processor time beside time, which on a busy machine says
-// more: start it with cpuStart after the set-up.
+// Benchmarks also report processor time, which is more meaningful on a busy machine: call cpuStart after the set-up.
 var cpuBefore time.Duration
 
 func cpuNow(b *testing.B) time.Duration {
@@ -89,8 +88,7 @@ func BenchmarkResize(b *testing.B) {
 	}
 }
 
-// BenchmarkStore writes 224x224 RGB pixels as they are, flipped, and in the
-// types and layouts of batches.
+// BenchmarkStore writes 224x224 RGB pixels unchanged, flipped, and in the types and layouts of batches.
 func BenchmarkStore(b *testing.B) {
 	run := func(name string, g item.Geometry, st item.Store) {
 		b.Run(name, func(b *testing.B) {
@@ -222,9 +220,8 @@ func photoJobs(b *testing.B, most int) []Job {
 	return jobs
 }
 
-// BenchmarkPhotos compares, per image of the same boxes: decoding all of it and
-// resizing the box; and decoding only the box. best-us is the mean over the
-// images of their fastest run, which a busy machine disturbs least.
+// BenchmarkPhotos compares, per image of the same boxes, decoding the whole image and resizing the box with decoding
+// only the box. best-us is the mean over the images of their fastest run, which a busy machine disturbs least.
 func BenchmarkPhotos(b *testing.B) {
 	jobs := photoJobs(b, 100)
 	d := newDecoder(b)

@@ -14,8 +14,8 @@ import (
 // value is empty and ready for use by one goroutine.
 type Buffer struct{ p []byte }
 
-// Bytes returns n bytes, not zeroed, 64-byte aligned, valid until the next
-// call of Bytes or Free. There are 64 readable bytes behind them.
+// Bytes returns n bytes, not zeroed, 64-byte aligned, valid until the next call of Bytes or Free. They are followed
+// by 64 readable bytes.
 func (b *Buffer) Bytes(n int) ([]byte, error) {
 	if n > len(b.p)-64 {
 		b.Free()

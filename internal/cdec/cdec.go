@@ -2,9 +2,8 @@
 // libjpeg-turbo, the dct codec, and raw pixels, straight into the rows of a
 // batch. It is one of two packages that import "C" or unsafe.
 //
-// A Decoder belongs to one goroutine. Its Run does many jobs in one call into
-// C; nothing is allocated per job. What a job may ask for is an item.Geometry
-// (which pixels) and an item.Store (how they are written).
+// A Decoder belongs to one goroutine. Its Run does many jobs in one call into C; nothing is allocated per job. A job
+// specifies an item.Geometry (which pixels) and an item.Store (how they are written).
 package cdec
 
 /*
@@ -38,7 +37,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Format says how the bytes of a Job are encoded.
+// Format is the encoding of the bytes of a Job.
 type Format uint8
 
 // The formats that Run decodes. Other image formats are package decode's.
@@ -85,19 +84,19 @@ type Job struct {
 
 // The reasons for which decoding fails, for errors.Is.
 var (
-	// ErrCorrupt says that the bytes are damaged or end too early.
+	// ErrCorrupt is the error for bytes that are damaged or end too early.
 	ErrCorrupt = errors.New("damaged image")
-	// ErrUnsupported says that the image is of a kind not decoded here.
+	// ErrUnsupported is the error for a kind of image that is not decoded here.
 	ErrUnsupported = errors.New("unsupported image")
-	// ErrArgument says that the job contradicts itself or the image.
+	// ErrArgument is the error for a job that contradicts itself or the image.
 	ErrArgument = errors.New("bad request")
-	// ErrMemory says that decoding takes more memory than SetMaxMemory allows.
+	// ErrMemory is the error if decoding needs more memory than SetMaxMemory allows.
 	ErrMemory = errors.New("out of memory")
 	// ErrNoMemory is an ErrMemory for which the system is to blame: it has no memory.
 	ErrNoMemory = fmt.Errorf("%w: %w", ErrMemory, syscall.ENOMEM)
-	// ErrLimit says that the image is larger than the limits allow.
+	// ErrLimit is the error for an image that exceeds the limits.
 	ErrLimit = errors.New("image too large")
-	// ErrUnreadable says that a page of a mapped file could not be read.
+	// ErrUnreadable is the error if a page of a mapped file could not be read.
 	ErrUnreadable = errors.New("unreadable")
 )
 
@@ -105,7 +104,7 @@ var (
 type Error struct {
 	// Kind is one of the Err values of this package.
 	Kind error
-	// Msg says what was found.
+	// Msg describes the problem.
 	Msg string
 }
 
@@ -184,8 +183,7 @@ func SetKernels(name string) error {
 	return fmt.Errorf("kernels %q: want one of scalar, avx2, avx512", name)
 }
 
-// jobsPerCall is how many jobs go into one call: more than a group of the
-// pipeline has.
+// jobsPerCall is the maximum number of jobs in one call, more than a group of the pipeline has.
 const jobsPerCall = 32
 
 // Decoder decodes images. It is used by one goroutine at a time.
@@ -225,8 +223,8 @@ func (d *Decoder) SetMaxPixels(n int64) { C.sk_set_max_pixels(d.c, C.int64_t(n))
 // than n bytes, with ErrMemory; 0 means that nothing is refused.
 func (d *Decoder) SetMaxMemory(n int64) { C.sk_set_max_memory(d.c, C.int64_t(n)) }
 
-// ReturnMemory makes the C library give memory of more than a few MiB back to the
-// system as soon as it is freed, for the whole process.
+// ReturnMemory makes the C library return blocks of more than a few MiB to the system as soon as they are freed, for
+// the whole process.
 func ReturnMemory() { C.sk_return_memory() }
 
 // setPlain makes the decoder use libjpeg's own entropy decoder, for comparison.
@@ -332,8 +330,8 @@ func (d *Decoder) DecodeFull(src, dst []byte) (width, height int, err error) {
 	return int(w), int(h), err
 }
 
-// DecodeSamples decodes a whole JPEG to its samples of u8, HWC, as they are stored, but for
-// YCbCr, which becomes RGB. dst must hold width*height*channels bytes. src may not be a mapped file.
+// DecodeSamples decodes a whole JPEG to its stored samples of u8, HWC. YCbCr is converted to RGB. dst must have space
+// for width*height*channels bytes. src may not be a mapped file.
 func (d *Decoder) DecodeSamples(src, dst []byte) (width, height, channels int, err error) {
 	var w, h, n C.int
 	if len(src) == 0 {
@@ -364,11 +362,10 @@ func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst 
 // gatherPerCall bounds the table of addresses.
 const gatherPerCall = 512
 
-// Gather copies the first rowBytes of each src to dst, one behind the other,
-// past the caches: for a dst that is part of more memory than they hold, and is
-// written once and read by another process. It panics if a slice is too short,
-// as copy loops of Go do, and with an *Error of ErrUnreadable if one is part of a
-// mapped file that cannot be read.
+// Gather copies the first rowBytes of each src to consecutive positions in dst, past the caches. It is for a dst that
+// is written once, read by another process, and part of more memory than the caches hold. It panics if a slice is too
+// short, like copy loops of Go. It panics with an *Error of ErrUnreadable if a slice is part of a mapped file that
+// cannot be read.
 func Gather(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 1) }
 
 // GatherNear is Gather through the caches, for a small dst that is read soon.

@@ -73,11 +73,11 @@ void sk_dec_free(sk_dec *d);
 // Refuses larger images than n pixels from now on; SK_MAX_PIXELS at first.
 void sk_set_max_pixels(sk_dec *d, int64_t n);
 
-// Bounds what libjpeg may take for an image, in bytes; 0 is no bound.
+// Limits the bytes that libjpeg may take for an image. 0 means no limit.
 void sk_set_max_memory(sk_dec *d, int64_t n);
 
-// Makes free() give memory of more than a few MiB back to the system at once,
-// for the whole process. Returns whether the C library can.
+// Makes free() return blocks of more than a few MiB to the system immediately, for the whole process. Returns whether
+// the C library supports this.
 int sk_return_memory(void);
 
 // For tests and benchmarks: whether libjpeg's own entropy decoder is used, and
@@ -92,23 +92,20 @@ int sk_guard_install(void); // 0
 
 void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
 
-// Decodes a whole JPEG to u8 RGB rows without gaps: the reference that the box
-// decoder is tested against. *w and *h are set once the header is read, also
-// when dst (of dst_len bytes) is too small.
+// Decodes a whole JPEG to u8 RGB rows without gaps. The box decoder is tested against this function. *w and *h are
+// set after the header is read, also if dst (of dst_len bytes) is too small.
 int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h);
-// Decodes a whole JPEG to rows of its samples, as they are stored, but for YCbCr, which
-// becomes RGB. *w, *h and *channels are set once the header is read.
+// Decodes a whole JPEG to rows of its stored samples. YCbCr is converted to RGB. *w, *h and *channels are set after
+// the header is read.
 int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels);
 // Why the last call with a result code failed.
 const char *sk_message(const sk_dec *d);
 
-// Copies n rows of row_bytes each to dst, one behind the other; past_caches says
-// that dst is part of more memory than the caches hold.
-// Copies rows; SK_UNREADABLE when a page of one cannot be read.
+// Copies n rows of row_bytes each to dst, one after the other. past_caches is 1 if dst is part of more memory than
+// the caches hold. Returns SK_UNREADABLE if a page of a row cannot be read.
 int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
-// Copies n bytes past the caches and continues *crc, the state of a CRC-32C, with
-// them; SK_UNREADABLE as sk_gather, SK_BAD_ARGUMENT where this processor or the
-// kernel set has no way for that.
+// Copies n bytes past the caches and continues *crc, the state of a CRC-32C, with them. Returns SK_UNREADABLE like
+// sk_gather, or SK_BAD_ARGUMENT if this processor or the kernel set cannot do that.
 int sk_copy_crc32c(int isa, uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc);
 
 #endif

@@ -7,9 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Convert writes the pixels of src into dst, of the same size and another type:
-// integers of another width as torchvision scales them (shifted by 8 bits), gray
-// in three channels. dst must not overlap src.
+// Convert writes the pixels of src into dst, of the same size and another type. Integers are converted to another
+// width like in torchvision (shifted by 8 bits), gray to three channels. dst must not overlap src.
 func Convert(dst, src Pixmap) error {
 	if dst.W != src.W || dst.H != src.H || dst.C != src.C && src.C != 1 {
 		return &Error{ErrArgument, fmt.Sprintf("an image of %dx%d pixels of %d channels cannot become one of %dx%d of %d", src.W, src.H, src.C, dst.W, dst.H, dst.C)}

@@ -18,11 +18,11 @@ import (
 	"unsafe"
 )
 
-// NotDCT is why a JPEG has no form in the dct codec: it is of a kind that the
-// codec does not cover, or not certainly whole. Its bytes are kept as they are.
+// NotDCT is the error for a JPEG that the dct codec cannot store: the codec does not cover its kind, or it may be
+// incomplete. Its bytes are kept unchanged.
 type NotDCT struct {
 	Reason DCTReason
-	// Detail says what was found.
+	// Detail describes the problem.
 	Detail string
 }
 
@@ -59,7 +59,7 @@ var dctReasons = map[C.int]DCTReason{
 	C.DCT_LOSSLESS:   NotDCTLossless,
 }
 
-// exifMark is in front of EXIF data in an APP1 segment.
+// exifMark precedes EXIF data in an APP1 segment.
 const exifMark = "Exif\x00\x00"
 
 // DCTEncoder makes the dct form of JPEGs. It is used by one goroutine at a time, and
@@ -85,7 +85,7 @@ func (e *DCTEncoder) Close() {
 	*e = DCTEncoder{}
 }
 
-// encodedKeep is how much memory for results is kept.
+// encodedKeep is the maximum size of the result buffer that is kept for reuse.
 const encodedKeep = 16 << 20
 
 // Encode returns the dct form of a JPEG: its coefficients without the entropy code.
@@ -97,8 +97,7 @@ func (e *DCTEncoder) Encode(jpeg []byte) ([]byte, error) { return e.encode(jpeg,
 // sound ones that are baseline. Others are a NotDCT.
 func (e *DCTEncoder) EncodeRows(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, rowsOnly) }
 
-// How JPEGs are encoded: row by row and, where that is not possible, by libjpeg, by
-// that alone, or not at all then.
+// The ways to read JPEGs: row by row with libjpeg as the alternative, only by libjpeg, or only row by row.
 const (
 	byRows   = 0
 	plain    = 1
@@ -122,7 +121,7 @@ func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
 	return nil, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
 }
 
-// DCTImage is what the header of dct bytes says.
+// DCTImage is the content of the header of dct bytes.
 type DCTImage struct {
 	Width, Height int
 	// Components is 1 (gray) or 3 (YCbCr).
@@ -168,9 +167,8 @@ func CheckDCT(src []byte) (blocks int64, err error) {
 	return int64(n), nil
 }
 
-// DCTToJPEG writes a JPEG with the coefficients and tables of src, so with the
-// same pixels. exif is EXIF data, with or without the "Exif\x00\x00" that a JPEG
-// has in front of it, icc a colour profile; both may be empty.
+// DCTToJPEG writes a JPEG with the coefficients and tables of src, and therefore with the same pixels. exif is EXIF
+// data, with or without the "Exif\x00\x00" that precedes it in a JPEG. icc is a colour profile. Both may be empty.
 func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
 	if len(exif) > 0 && !bytes.HasPrefix(exif, []byte(exifMark)) {
 		exif = append([]byte(exifMark), exif...)

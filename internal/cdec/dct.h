@@ -1,7 +1,6 @@
-// The dct codec: a JPEG without its entropy code. The quantised coefficients
-// are packed into bits in a way that vector instructions unpack, in tiles that
-// a crop can pick. docs/reference/pack-format.md ("The dct codec") specifies the bytes; the
-// names here are the ones used there.
+// The dct codec: a JPEG without its entropy code. The quantised coefficients are packed into bits in a way that
+// vector instructions can unpack, in tiles from which a crop can choose. docs/reference/pack-format.md ("The dct
+// codec") specifies the bytes. The names here are the same.
 //
 //   dct_parse.c    header and tile table, all checks of them
 //   dct_unpack*.c  bits of a tile -> coefficients (portable, AVX2, AVX-512)
@@ -23,8 +22,8 @@
 #define DCT_MAX_TABLES 4
 #define DCT_MAX_BLOCKS 64 // blocks of all components in one tile
 #define DCT_MAX_PLANES 16 // magnitudes are below 2^16
-// A group is what shares bit planes in a tile: the luma blocks, then the blocks
-// of both chroma components.
+// A group is the set of blocks that share bit planes in a tile: the luma blocks, then the blocks of both chroma
+// components.
 #define DCT_MAX_GROUPS 2
 
 typedef struct {
@@ -73,7 +72,7 @@ static inline size_t dct_tile_size(const dct_image *im, int row, int col)
 // Position k of the zigzag order in a block of rows of 8.
 extern const uint8_t dct_natural[64];
 
-// How many positions behind the DC a block of end class c has bits for.
+// The number of positions after the DC for which a block of end class c has bits.
 static inline int dct_end(int c)
 {
 	return c == 15 ? 63 : 4 * c;
@@ -94,11 +93,10 @@ void dct_tile_shape(const dct_image *im, int row, int col, dct_shape *s);
 #define DCT_WORD 56
 #define DCT_MAX_WORDS (DCT_MAX_VALUES / DCT_WORD)
 
-// Readers of bits may load this many bytes from behind the end of a tile.
+// Readers of bits may load this many bytes after the end of a tile.
 #define DCT_READ_PAD 16
 
-// Coefficients of the blocks of a tile, and room for what vector code writes
-// behind them.
+// Coefficients of the blocks of a tile, and space for vector code to write after them.
 typedef struct {
 	int16_t coef[DCT_MAX_BLOCKS + 8][64]; // natural order
 	uint8_t end[DCT_MAX_BLOCKS + 8];      // end class of each block
@@ -111,10 +109,9 @@ typedef struct {
 	// the two lists of those that a plane concerns.
 	uint16_t mag[DCT_MAX_VALUES];
 	uint16_t list[2][DCT_MAX_VALUES + 32];
-	// Vector code: the planes as maps of DCT_WORD values per word (reach: is
-	// there a bit in this plane, bit: which), then the values, in AVX2 of 16
-	// bits, in AVX-512 low and high bytes apart. A vector may be written and
-	// read beyond the last value.
+	// Vector code: the planes as maps of DCT_WORD values per word. reach has a bit for each value with a bit in this
+	// plane, bit has these bits. The values follow: 16 bits each in AVX2, low and high bytes separately in AVX-512. A
+	// vector may be written and read beyond the last value.
 	uint64_t reach[DCT_MAX_PLANES + 1][DCT_MAX_WORDS];
 	uint64_t bit[DCT_MAX_PLANES + 1][DCT_MAX_WORDS];
 	uint64_t sign[DCT_MAX_WORDS];
@@ -130,8 +127,8 @@ dct_unpack_fn dct_unpack_scalar, dct_unpack_avx2, dct_unpack_avx512;
 
 // ---- pixels
 
-// Inverse transforms of 4 blocks that lie side by side; writes 8 rows of 32
-// samples. end: the largest end class of the four (what lies behind it is zero).
+// Inverse transforms of 4 adjacent blocks. Writes 8 rows of 32 samples. end: the largest end class of the four.
+// Coefficients after it are zero.
 typedef void dct_idct4_fn(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride);
 // n samples in, 2n out; in[-1] and in[n] are read. Writes up to 128 bytes more.
 typedef void dct_h2v1_fn(const uint8_t *in, uint8_t *out, int n);
@@ -180,15 +177,15 @@ typedef struct {
 	size_t len, cap;
 } dct_bytes; // malloc'ed
 
-// What encoding keeps from image to image.
+// The state that the encoder keeps from image to image.
 typedef struct dct_encoder dct_encoder;
 dct_encoder *dct_encoder_new(void); // NULL when there is no memory
 void dct_encoder_free(dct_encoder *e);
 
-// Both return DCT_OK or why not with a message; out->p is the caller's to free,
-// also after a failure, and may have come from an earlier call. tile: width of the
-// tiles in MCUs, 0 for the usual one. plain: by libjpeg's entropy decoder alone, which has
-// all coefficients in memory; or DCT_ROWS_ONLY, without it: what needs it is refused.
+// Both return DCT_OK, or the reason for the failure and a message. The caller must free out->p, also after a failure;
+// it may come from an earlier call. tile: width of the tiles in MCUs, 0 for the usual one. plain: use only libjpeg's
+// entropy decoder, which keeps all coefficients in memory. DCT_ROWS_ONLY: never use it, and refuse images that need
+// it.
 #define DCT_ROWS_ONLY 2
 int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
                   char message[SK_MESSAGE]);

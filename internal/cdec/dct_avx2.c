@@ -40,8 +40,8 @@ TARGET static inline void idct2(const int16_t (*coef)[64], const uint16_t *quant
 		r[2 * i] = _mm256_permute2x128_si256(a, b, 0x20);
 		r[2 * i + 1] = _mm256_permute2x128_si256(a, b, 0x31);
 	}
-	// Where rows 1 to 7 are zero, libjpeg-turbo multiplies by 4 and wraps. No
-	// difference unless row 0 is out of all proportion; then one by one.
+	// If rows 1 to 7 are zero, libjpeg-turbo multiplies by 4 and wraps. The result differs only if row 0 is extremely
+	// large. Then the blocks are transformed one by one.
 	if (!_mm256_testz_si256(_mm256_add_epi16(r[0], _mm256_set1_epi16(8192)), _mm256_set1_epi16((short)0xc000))) {
 		dct_idct_one(coef[0], quant, dst, stride);
 		dct_idct_one(coef[1], quant, dst + 8, stride);
@@ -121,7 +121,7 @@ TARGET static inline void word_values_256(dct_work *w, int i, int half, int plan
 	}
 }
 
-// Where the value of bit i of a map goes; of bit 64, which is none: behind the block.
+// The destination of the value of bit i of a map. Bit 64, which does not exist, goes to a position after the block.
 static const uint8_t places[65] = {1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41,
                                    34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30,
                                    37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 64, 64};
@@ -143,9 +143,8 @@ TARGET static int64_t group_256(dct_work *w, const uint8_t *heads, int first, in
 			STORE(coef + i, _mm256_setzero_si256());
 		coef[0] = w->dc[b];
 		const int16_t *v = w->value + w->before[b];
-		// Eight at a time, for loops of unforeseeable length cost more than a
-		// few stores in vain: they go to the first coefficient behind the
-		// block, which is not written yet.
+		// Eight values at a time, because loops of unpredictable length cost more than a few wasted stores. The
+		// wasted stores go to the first coefficient after the block, which is not written yet.
 		for (uint64_t m = w->nonzero[b]; m != 0; v += 8)
 			for (int i = 0; i < 8; i++, m = _blsr_u64(m))
 				coef[places[_tzcnt_u64(m)]] = v[i];

@@ -1,5 +1,5 @@
-// The dct codec with AVX-512 (BW, VBMI, VBMI2, VNNI): see dct_x86.h for the first half of
-// unpacking, dct_simd.h for the kernels that have the same text at each width.
+// The dct codec with AVX-512 (BW, VBMI, VBMI2, VNNI). The first half of unpacking is in dct_x86.h. dct_simd.h has the
+// kernels that are the same at each width.
 #include "dct.h"
 
 #if defined(__x86_64__)
@@ -52,8 +52,8 @@ TARGET static void idct4_512(const int16_t (*coef)[64], const uint16_t *quant, i
 	r[1] = _mm512_shuffle_i64x2(b0, b2, 0xdd);
 	r[2] = _mm512_shuffle_i64x2(b1, b3, 0x88);
 	r[3] = _mm512_shuffle_i64x2(b1, b3, 0xdd);
-	// Where rows 1 to 7 are zero, libjpeg-turbo multiplies by 4 and wraps. No
-	// difference unless row 0 is out of all proportion; then one by one.
+	// If rows 1 to 7 are zero, libjpeg-turbo multiplies by 4 and wraps. The result differs only if row 0 is extremely
+	// large. Then the blocks are transformed one by one.
 	if (_mm512_cmpgt_epu16_mask(_mm512_add_epi16(r[0], _mm512_set1_epi16(8192)), _mm512_set1_epi16(16383)) != 0) {
 		for (int b = 0; b < 4; b++)
 			dct_idct_one(coef[b], quant, dst + 8 * b, stride);
@@ -89,9 +89,8 @@ TARGET static void idct4_512(const int16_t (*coef)[64], const uint16_t *quant, i
 
 // ---- unpacking
 
-// Byte i of the low and of the high bytes of 64 coefficients in zigzag order goes
-// where the lanes, unpacked, give rows of 8 in natural order: lane l has rows l
-// and l + 4.
+// The destination of byte i of the low and of the high bytes of 64 coefficients in zigzag order. After unpacking, the
+// lanes have rows of 8 in natural order: lane l has rows l and l + 4.
 static const uint8_t zigzag_to_lanes[64] = {
     0, 1, 5,  6,  14, 15, 27, 28, 10, 19, 23, 32, 39, 45, 52, 54, 2, 4,  7,  13, 16, 26, 29, 42, 20, 22, 33, 38, 46, 51, 55, 60,
     3, 8, 12, 17, 25, 30, 41, 43, 21, 34, 37, 47, 50, 56, 59, 61, 9, 11, 18, 24, 31, 40, 44, 53, 35, 36, 48, 49, 57, 58, 62, 63};

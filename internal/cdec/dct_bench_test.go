@@ -7,10 +7,9 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// BenchmarkDCT compares, for the same RandomResizedCrop boxes of the same
-// photographs on one core: decoding all of the JPEG and resizing, decoding the
-// part of it that the box needs, and the dct codec. The three take turns, so
-// that what else the machine does hits all of them; times are processor time.
+// BenchmarkDCT compares three methods for the same RandomResizedCrop boxes of the same photographs on one core. They
+// are decoding the whole JPEG and resizing, decoding the part that the box needs, and the dct codec. The three take
+// turns, so that other load on the machine affects all of them. Times are processor time.
 func BenchmarkDCT(b *testing.B) {
 	jpegs := photoJobs(b, 200)
 	dcts := make([]Job, len(jpegs))

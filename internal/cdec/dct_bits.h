@@ -1,5 +1,4 @@
-// What the three forms of unpacking share. Bits are numbered from the least
-// significant one of the first byte.
+// Common code of the three forms of unpacking. Bits are numbered from the least significant one of the first byte.
 #ifndef STOKER_DCT_BITS_H
 #define STOKER_DCT_BITS_H
 

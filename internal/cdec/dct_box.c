@@ -1,10 +1,9 @@
 // The box decoder of the dct codec: which tiles a box needs, in which order
 // their samples become pixels.
 //
-// The image is walked in bands, one row of MCUs each. A band holds the samples
-// of the tiles that the box touches, per component; where chroma is upsampled
-// from the rows above and below, the last row of pixels of a band waits for the
-// next band. Everything that a step touches stays in the first level cache.
+// The image is processed in bands, one row of MCUs each. A band holds the samples of the tiles that the box touches,
+// per component. If chroma is upsampled from the rows above and below, the last row of pixels of a band waits for the
+// next band. The data of a step stays in the first-level cache.
 #include "sk.h"
 
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 
 #include "dct.h"
 
-// Rows handed to the sink at once.
+// Rows passed to the sink in one call.
 #define ROWS 8
 // In front of each row of a band: the sample left of the first one, aligned.
 #define LEFT 64
@@ -56,7 +55,7 @@ static scratch *scratch_of(sk_dec *d)
 	return d->dct;
 }
 
-// What the box needs of the image.
+// The part of the image that the box needs.
 typedef struct {
 	int x, y, w, h;
 	int row0, row1;   // rows of MCUs [row0, row1)
@@ -157,9 +156,8 @@ static void transform(const dct_kernels *kn, const dct_image *im, scratch *s, co
 				int end = 0;
 				for (int i = x; i < min(x + 4, x1); i++)
 					end = max(end, s->work.end[first + i]);
-				// May take in up to 3 blocks of another row or component, or
-				// of an earlier tile (there is room for 8 behind the last):
-				// what they give is written over or never read.
+				// This may read up to 3 blocks of another row or component, or of an earlier tile (there is space for
+				// 8 after the last). Their results are overwritten or never read.
 				kn->idct4(s->work.coef + first + x, quant, end, row + 8 * x, p->stride);
 			}
 		}

@@ -1,7 +1,6 @@
-// JPEG -> dct: the entropy code is undone, then tile after tile is packed. Most
-// JPEGs go through huffman.c, a tile at a time, which stays in the first-level cache;
-// what that does not handle, or gives up, goes through libjpeg, which says what is
-// wrong with it.
+// JPEG -> dct: the entropy code is decoded, then one tile after the other is packed. Most JPEGs are read by
+// huffman.c, a tile at a time, which stays in the first-level cache. Images that it cannot read are read by libjpeg,
+// which also reports what is wrong with them.
 #include "huffman.h"
 
 #include <jerror.h>
@@ -28,9 +27,8 @@ static void on_error(j_common_ptr ci)
 	longjmp(((reader *)ci->err)->jump, 1);
 }
 
-// Warnings that leave the coefficients what the writer meant are let pass: a
-// missing end marker behind complete data, bytes before a marker, odd
-// application markers.
+// Warnings that do not affect the intended coefficients are ignored: a missing end marker after complete data, bytes
+// before a marker, unusual application markers.
 static void on_message(j_common_ptr ci, int level)
 {
 	if (level >= 0)
@@ -204,7 +202,7 @@ static int code_of(int libjpeg_code)
 	return DCT_NOT_JPEG;
 }
 
-// What can be said once the header is read.
+// Checks that are possible after the header is read.
 static int check_header(j_decompress_ptr ci, char *message)
 {
 	if (ci->arith_code)
@@ -225,8 +223,8 @@ static int check_header(j_decompress_ptr ci, char *message)
 	return DCT_OK;
 }
 
-// What can be said once all coefficients are read: nothing may be missing,
-// because libjpeg would then smooth over the gaps when it decodes.
+// Checks that are possible after all coefficients are read. No data may be missing, because libjpeg would then smooth
+// over the gaps when it decodes.
 static int check_complete(j_decompress_ptr ci, char *message)
 {
 	for (int c = 0; c < ci->num_components; c++) {
@@ -301,8 +299,7 @@ static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
 	return out->len;
 }
 
-// Where the coefficients of an image come from: tile by tile, or, where scan is NULL,
-// all of them by libjpeg.
+// The source of the coefficients of an image: tile by tile, or all of them by libjpeg if scan is NULL.
 typedef struct {
 	sk_scan *scan;
 	jvirt_barray_ptr *coefs;
@@ -342,8 +339,8 @@ static void take_read(dct_packer *k, const dct_image *im, const dct_shape *s, co
 static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa, char *message)
 {
 	dct_image im;
-	// The parser derives everything from the header, as the decoder will do.
-	// It needs a table behind it; give it room, zeroed.
+	// The parser derives everything from the header, like the decoder. It needs a table after the header: reserve
+	// space for it, zeroed.
 	const size_t table = out->len;
 	const int per_h = ci->num_components == 1 ? 1 : ci->max_h_samp_factor, per_v = ci->num_components == 1 ? 1 : ci->max_v_samp_factor;
 	const size_t mcols = (ci->image_width + 8u * (unsigned)per_h - 1) / (8u * (unsigned)per_h);

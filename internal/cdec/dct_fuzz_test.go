@@ -12,9 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// libjpegIsAVX2 says that the library at hand is the one whose 16-bit arithmetic
-// decides about absurd coefficients: its code for other processors, NEON
-// among them, gives other pixels for those.
+// libjpegIsAVX2 is true if the library uses the 16-bit arithmetic that determines the pixels of absurd coefficients.
+// Its code for other processors, such as NEON, gives other pixels for those.
 const libjpegIsAVX2 = runtime.GOARCH == "amd64"
 
 // fuzzPixels bounds the images that the fuzz targets decode.
@@ -96,9 +95,8 @@ func TestDCTCorpus(t *testing.T) {
 	}
 }
 
-// FuzzDCTDecode feeds arbitrary bytes to the decoder: it must not touch memory
-// that is not its own, all kernels must agree, and where the bytes can be
-// written as a JPEG, libjpeg must see the same pixels.
+// FuzzDCTDecode passes arbitrary bytes to the decoder. It must not touch memory outside of its own, and all kernels
+// must agree. If the bytes can be written as a JPEG, libjpeg must return the same pixels.
 func FuzzDCTDecode(f *testing.F) {
 	for _, jpeg := range seedImages(f) {
 		src, err := encodeDCT(nil, jpeg)

@@ -6,7 +6,7 @@
 
 #include "dct.h"
 
-// An APP2 segment holds this much of a profile behind its 14 bytes of header.
+// The maximum size of the part of a profile in an APP2 segment, after its 14 bytes of header.
 #define ICC_PIECE 65519
 #define OUT_STEP ((size_t)1 << 16)
 

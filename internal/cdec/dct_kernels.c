@@ -1,4 +1,4 @@
-// Which kernels run here.
+// Selects the kernels for this machine.
 #include "dct_pack.h"
 
 const dct_kernels *dct_kernels_for(int isa)

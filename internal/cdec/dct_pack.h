@@ -1,4 +1,4 @@
-// What the forms of packing share: a writer of bits and a tile taken apart.
+// Common code of the forms of packing: a writer of bits, and a tile split into its parts.
 #ifndef STOKER_DCT_PACK_H
 #define STOKER_DCT_PACK_H
 

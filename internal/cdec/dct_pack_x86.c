@@ -59,7 +59,7 @@ TARGET2 static inline __m256i bytes_of(const uint16_t *p, int shift)
 	return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
 }
 
-// Which of the 56 magnitudes at p reach plane k (are at least 2^(k-1)).
+// A map of the 56 magnitudes at p that reach plane k (are at least 2^(k-1)).
 TARGET2 static inline uint64_t reaches(const uint16_t *p, int k, int high)
 {
 	const __m256i b0 = bytes_of(p, 8), b1 = bytes_of(p + 32, 8);
@@ -149,8 +149,8 @@ TARGET5 static void planes_wide(dct_packer *k, dct_writer *out, const uint16_t *
 	*out = w;
 }
 
-// Magnitudes as bytes, of which only those stay that reach the next plane: the writer of
-// bits is what takes the time, and gets fewer and fuller words.
+// Magnitudes as bytes. Only those that reach the next plane are kept. The writer of bits takes most of the time, and
+// this gives it fewer and fuller words.
 TARGET5 static void planes_512(dct_packer *k, dct_writer *out, const uint16_t *mag, int n)
 {
 	dct_writer w = *out;

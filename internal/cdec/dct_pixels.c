@@ -1,7 +1,6 @@
-// Coefficients -> samples -> RGB, the portable form. The arithmetic is that of
-// libjpeg-turbo's vector code, which agrees with its C code (jidctint.c,
-// jdsample.c, jdcolor.c) on every sane image and differs in where it wraps and
-// saturates when coefficients are absurd: here too.
+// Coefficients -> samples -> RGB, the portable form. The arithmetic is that of libjpeg-turbo's vector code. For every
+// sane image it agrees with its C code (jidctint.c, jdsample.c, jdcolor.c). For absurd coefficients the two differ in
+// where they wrap and saturate, and this code follows the vector code.
 #include <string.h>
 
 #include "dct.h"

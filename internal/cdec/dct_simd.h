@@ -1,9 +1,9 @@
-// Transform, upsampling and colour for a vector width, included once per width
-// with these defined: V (vector), HALF (half of it), LANES (16-byte lanes),
-// TARGET, FN(name), and OP(x) which completes the name of an intrinsic.
+// Transform, upsampling and colour for a vector width. The file is included once per width with these defined: V
+// (vector), HALF (half of it), LANES (16-byte lanes), TARGET, FN(name), and OP(x), which completes the name of an
+// intrinsic.
 //
-// Blocks lie side by side in the 16-byte lanes of a vector: LANES of them are
-// transformed at once. The arithmetic is that of jidctint-avx2.asm, see dct_pixels.c.
+// Blocks are next to each other in the 16-byte lanes of a vector: LANES of them are transformed together. The
+// arithmetic is that of jidctint-avx2.asm, see dct_pixels.c.
 
 #define F_0_298 2446
 #define F_0_390 3196

@@ -277,7 +277,7 @@ func TestDCTRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want the reason %q", c.name, err, c.want)
 		}
 	}
-	// What libjpeg tolerates without losing anything is taken.
+	// JPEGs that libjpeg tolerates without any loss are accepted.
 	for _, jpeg := range [][]byte{plain[:len(plain)-2], append(bytes.Clone(plain), "behind the end"...)} {
 		if _, err := encodeDCT(nil, jpeg); err != nil {
 			t.Errorf("refused: %v", err)

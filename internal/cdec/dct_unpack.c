@@ -1,9 +1,8 @@
 // Bits of a tile -> coefficients: the portable form, and what the forms share.
 //
-// Safe by check: every stage knows how many bits it will take before it reads
-// any, and compares that with the end of the tile; loads go at most
-// DCT_READ_PAD bytes beyond it. Safe by layout: at most 64 blocks of 63 positions,
-// at most 16 planes, so no array index depends on anything but these.
+// Safe by check: every stage computes how many bits it will read before it reads any, and compares that with the end
+// of the tile. Loads go at most DCT_READ_PAD bytes beyond it. Safe by layout: there are at most 64 blocks of 63
+// positions and at most 16 planes, and array indexes depend on nothing else.
 #include "dct_bits.h"
 
 // Values of the group's blocks: magnitudes in mag, in the order of the stream.

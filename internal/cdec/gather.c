@@ -1,7 +1,6 @@
-// Copies of whole records into a batch. A batch that is too large for the caches
-// is written past them: its lines are written once here and read later by
-// another process, so that bringing them into the cache first (as an ordinary
-// store does) is waste. A small one stays in the cache for its reader.
+// Copies of whole records into a batch. A batch that is too large for the caches is written past them. Its lines are
+// written once here and read later by another process, so loading them into the cache first (like an ordinary store)
+// would be wasted work. A small batch stays in the cache for its reader.
 #include "sk.h"
 
 #include <string.h>
@@ -12,9 +11,8 @@
 // Records shorter than this are copied through the cache: their lines are too
 // few for the write-combining buffers to pay.
 #define STREAM_BYTES 1024
-// Longer ones are copied in PARTS places at a time. One core's reads of one page
-// after another do not keep the memory busy: the prefetcher stops at the end of
-// each page, and the next one waits for its address. Four of them do.
+// Longer ones are copied at PARTS positions in parallel. Reading one page after another does not saturate the memory:
+// the prefetcher stops at the end of each page, and the next page waits for its address. Four positions are enough.
 #define PARTS 4
 #define PARTS_BYTES (PARTS * 2048)
 // How far ahead of the copy lines are asked for, into the second-level cache:
@@ -81,10 +79,9 @@ STREAM(stream_avx512, "avx512f", lines_avx512, 64)
 
 // ---- the same with a checksum
 //
-// A CRC-32C is a remainder of polynomials over GF(2), in which bit 31 of a word is
-// x^0. That of two pieces is that of the first one times x^bits of the second one,
-// plus that of the second one, begun with 0. So PARTS places have one each, and what
-// the processor's instruction for it takes is hidden behind the memory's time.
+// A CRC-32C is a remainder of polynomials over GF(2), in which bit 31 of a word is x^0. The CRC of two pieces is the
+// CRC of the first, times x^bits of the second, plus the CRC of the second, started with 0. So each of PARTS
+// positions has its own CRC, and the time of the CRC instruction overlaps with that of the memory.
 
 // a * t * x^33: the product as 64 bits is one times x short, the reduction adds x^32.
 __attribute__((target("sse4.2,pclmul"))) static inline uint32_t product(uint32_t a, uint32_t t)
@@ -146,14 +143,13 @@ __attribute__((target("avx2,sse4.2,pclmul"))) static uint32_t stream_sum_avx2(ui
 	return sum(crc, src, n);
 }
 
-// With VPCLMULQDQ, the bytes of a place are added up modulo the polynomial 64 at a
-// time: acc, times x^512, plus the next ones. What is left has the checksum of them all.
+// With VPCLMULQDQ, the bytes at a position are summed modulo the polynomial, 64 at a time: acc, times x^512, plus the
+// next ones. The checksum of the rest is the checksum of all of them.
 #define FOLD "avx512f,vpclmulqdq,sse4.2,pclmul"
 
 __attribute__((target(FOLD))) static inline __m512i folded(__m512i acc, __m512i next)
 {
-	// Of the two halves of 16 bytes, the first one stands 64 bits higher; a product of
-	// two words of 64 bits is one times x short.
+	// The first of the two halves of 16 bytes is 64 bits higher. A product of two 64-bit words lacks one factor x.
 	const __m512i x = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)(0x75bba45bull << 32), (long long)(0x1c19243bull << 32)));
 	const __m512i lo = _mm512_clmulepi64_epi128(acc, x, 0x00), hi = _mm512_clmulepi64_epi128(acc, x, 0x11);
 	return _mm512_ternarylogic_epi64(lo, hi, next, 0x96);

@@ -2,9 +2,9 @@
 // cannot read, raises SIGBUS in the middle of a decoder. That ends the decoder's
 // call with SK_UNREADABLE, and not the process.
 //
-// Signal handlers belong to the process: this one is put in front of the one
-// that is there (Go's runtime has one before any of this is called) and passes on
-// what is not its own. It is the only state that this library shares.
+// Signal handlers belong to the process. This one is installed before the existing one (Go's runtime installs one
+// before any of this is called) and passes on signals that are not its own. It is the only state that this library
+// shares.
 #include "sk.h"
 
 #include <pthread.h>

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// mapped maps a file of n bytes and then cuts it off behind the first page.
+// mapped maps a file of n bytes and then truncates it after the first page.
 func mapped(t *testing.T, n int) []byte {
 	name := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(name, make([]byte, n), 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestPagesThatAreGone(t *testing.T) {
 		}
 		d.Close()
 	}
-	// What Go touches is Go's runtime's to deal with, as before.
+	// Faults in Go code are handled by Go's runtime, as before.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if recover() == nil {

@@ -1,5 +1,5 @@
-// The entropy decoder for baseline JPEGs, in the place of libjpeg's: most of
-// the time of a JPEG is spent here. What makes it faster:
+// The entropy decoder for baseline JPEGs, which replaces libjpeg's. Most of the decoding time of a JPEG is spent
+// here. It is faster because:
 //
 //   - A table lookup gives two coefficients (runs, values and the length of both)
 //     where their codes fit in it, else one.
@@ -16,10 +16,9 @@
 // Two ways lead here: libjpeg calls it MCU by MCU when it makes pixels, and
 // sk_scan gives rows of coefficients to who wants nothing else.
 //
-// It handles sound data. Whatever is out of the ordinary (a code that does not
-// exist, a block that overflows, data that end early, another marker than
-// expected) ends in SK_RETRY: the image is decoded again with libjpeg's own
-// decoder, which then gives the pixels or the error that it always gives.
+// It handles valid data. Any irregularity (a code that does not exist, a block that overflows, data that ends early,
+// an unexpected marker) results in SK_RETRY. The image is then decoded again with libjpeg's own decoder, which gives
+// its usual pixels or error.
 #include "huffman.h"
 
 #include <stdlib.h>
@@ -41,8 +40,7 @@ struct turn {
 	const turn *next;
 };
 
-// What is done with n MCUs that come next. to is all zeros. They return whether that
-// was possible.
+// The ways to process the next n MCUs. to is all zeros. They return whether they succeeded.
 typedef struct {
 	int (*zigzag)(huffman *h, int n, JCOEF *to); // blocks in zigzag order
 	int (*natural)(huffman *h, int n, JCOEF *to);
@@ -51,8 +49,7 @@ typedef struct {
 
 struct huffman {
 	const forms *forms;
-	// The bits not yet used are the upper ones of buffer. Of them `zeros` are behind
-	// the end of the data.
+	// The unused bits are the upper ones of buffer. `zeros` of them are after the end of the data.
 	uint64_t buffer;
 	int count, zeros;
 	const uint8_t *p, *end, *next_ff;
@@ -72,7 +69,7 @@ struct huffman {
 	JCOEF ready[RUN_BLOCKS][DCTSIZE2];
 };
 
-// Natural order of zigzag positions; a run may lead up to 15 behind the end.
+// Natural order of zigzag positions. A run may lead up to 15 positions past the end.
 static const uint8_t natural[64 + 16] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
     6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
@@ -88,7 +85,7 @@ typedef struct {
 
 INLINE void save(huffman *h, const bits *b)
 {
-	// What is below the bits that count is the beginning of the next byte.
+	// The bits below the counted ones are the beginning of the next byte.
 	h->count = (int)(b->count & 63);
 	h->buffer = h->count == 0 ? 0 : b->buffer & ~(uint64_t)0 << (64 - h->count);
 	h->p = b->p;
@@ -159,7 +156,7 @@ typedef struct {
 	uint64_t entry, buffer;
 } found;
 
-// Where a run is.
+// The state of a run.
 typedef struct {
 	const sk_codes *table;
 	const turn *next;
@@ -168,7 +165,7 @@ typedef struct {
 	found *log; // with PASS, of the block's DC difference, then of what is of no use
 } place;
 
-// Goes on to the next table where the entry e says so.
+// Switches to the next table if the entry e requires it.
 INLINE void switch_table(place *t, uint64_t e)
 {
 	const sk_codes *table = t->next->table;
@@ -198,8 +195,8 @@ INLINE size_t index_of(const bits *b)
 	return b->buffer >> (64 - SK_LOOK);
 }
 
-// Takes what a lookup at index finds, at most SK_MOST_BITS; returns 0 and does nothing
-// where it is none of the common things.
+// Processes the result of a lookup at index, at most SK_MOST_BITS. Returns 0 and does nothing if it is not one of the
+// common cases.
 INLINE int step(bits *b, place *t, size_t index, int how)
 {
 	uint64_t e; // the entry, whose lower bits are `used`
@@ -425,8 +422,7 @@ static int handles(const struct jpeg_decompress_struct *ci)
 	       ci->Ah == 0 && ci->Al == 0;
 }
 
-// Begins at the data behind the header. The tables are there and sound, and member
-// and blocks are set.
+// Starts at the data after the header. The tables exist and are valid, and member and blocks are set.
 static void begin(huffman *h, const struct jpeg_decompress_struct *ci, int isa)
 {
 	h->forms = forms_for(isa);
@@ -519,8 +515,8 @@ int sk_huffman_start(sk_dec *d)
 
 struct sk_scan {
 	huffman h;
-	// The data without stuffed bytes, of which there is one in about 200: each is a branch
-	// foreseen wrongly and a slow refill. behind is where they end in the file, before end.
+	// The data without stuffed bytes. About one byte in 200 is stuffed, and each costs a mispredicted branch and a
+	// slow refill. behind is their end position in the file, before end.
 	uint8_t *plain;
 	size_t room;
 	const uint8_t *behind, *end;
@@ -542,7 +538,7 @@ void sk_scan_free(sk_scan *s)
 // Larger data keep their stuffed bytes, so that what a scan holds is bounded.
 #define UNSTUFF_MOST (4 << 20)
 
-// Copies the data without stuffed bytes. Where there are no data, or restarts, or no memory, it does nothing.
+// Copies the data without stuffed bytes. Does nothing if there is no data, no memory, or if there are restarts.
 static void unstuff(sk_scan *s)
 {
 	huffman *h = &s->h;
@@ -610,7 +606,7 @@ const JCOEF (*sk_scan_next(sk_scan *s, int n))[DCTSIZE2]
 int sk_scan_end(const sk_scan *s)
 {
 	const huffman *h = &s->h;
-	// What is buffered and not used are the bits that fill the last byte.
+	// The buffered and unused bits are the padding of the last byte.
 	if (h->count - h->zeros >= 8)
 		return SK_RETRY;
 	if (h->unstuffed && h->p != h->end)

@@ -16,7 +16,7 @@ int sk_huffman_start(sk_dec *d);
 typedef struct sk_scan sk_scan;
 sk_scan *sk_scan_new(void); // NULL when there is no memory
 void sk_scan_free(sk_scan *s);
-// Begins, behind jpeg_read_header. Returns SK_OK, or SK_RETRY where libjpeg has to do it.
+// Starts the scan after jpeg_read_header. Returns SK_OK, or SK_RETRY if libjpeg has to decode it.
 int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa);
 #define SK_SCAN_BLOCKS 64
 // Decodes the next n MCUs, of at most so many blocks: MCU after MCU as the scan has them,

@@ -53,7 +53,7 @@ static void fill(sk_codes *t)
 	}
 }
 
-// Puts a second symbol behind the first where its code is in the index, too.
+// Adds a second symbol to the first if the code of the second is also in the index.
 static sk_code joined(const sk_code *single, uint32_t index)
 {
 	sk_code a = single[index];

@@ -4,23 +4,23 @@
 
 #include "sk.h"
 
-// How many bits a lookup looks at. One more is a step less for each block, and slower: the tables of an image and what else
-// is at hand would no longer fit into the first-level cache.
+// The number of bits of a lookup. One more saves a step per block but is slower: the tables of an image and the other
+// data would no longer fit into the first-level cache.
 #define SK_LOOK 9
 // The same for what follows the ones that long codes begin with.
 #define SK_LOOK_MORE 10
 
-// What the next bits are. Fields of bytes are loaded one by one, which takes fewer operations than taking a word apart.
+// The meaning of the next bits. Fields are loaded byte by byte, which takes fewer operations than splitting a word.
 typedef struct {
-	// How many bits are used, in the lower six bits: codes, and the bits of values behind
-	// them. At most SK_MOST_BITS.
+	// The number of bits used, in the lower six bits: codes, and the bits of the values after them. At most
+	// SK_MOST_BITS.
 	uint8_t used;
 	uint8_t advance; // how many positions of the block are gone on; SK_NOT_HERE where the code is longer than the index
 	uint8_t following; // how many of the bits used are those of the last value, where it is not in the entry
 	uint8_t place; // where the first value belongs, counted from here
 	int16_t first; // the first of two values
-	// The value in front of the next position, the only one or the second; where its bits follow,
-	// what is added to them if the first of them is 0.
+	// The value before the next position: the only one or the second. If its bits follow, this is added to them if
+	// the first of them is 0.
 	int16_t last;
 } sk_code;
 
@@ -33,7 +33,7 @@ typedef struct {
 
 typedef struct {
 	sk_code look[1 << SK_LOOK];
-	// Longer codes, which all begin with `ones` ones, by the bits behind those.
+	// Longer codes, which all begin with `ones` ones, indexed by the bits after those.
 	sk_code more[1 << SK_LOOK_MORE];
 	int ones;
 	int made, dc;

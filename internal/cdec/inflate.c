@@ -66,7 +66,7 @@ INLINE uint64_t load64(const uint8_t *p)
 	return v;
 }
 
-// What the entry of a symbol is, without its code's size.
+// The entry of a symbol, without the size of its code.
 static uint32_t of_literal(unsigned sym)
 {
 	if (sym < 256)
@@ -129,7 +129,7 @@ static int build(uint32_t *table, unsigned size, unsigned bits, const uint8_t *l
 		return 0;
 	for (unsigned i = 0; i < size; i++)
 		table[i] = SPECIAL;
-	// How far codes go behind each beginning of `bits` bits.
+	// The maximum code length after each prefix of `bits` bits.
 	uint8_t deep[1 << LIT_BITS];
 	const unsigned mask = (1u << bits) - 1;
 	if (most > bits) {
@@ -364,7 +364,7 @@ static int careful(inflater *s)
 	}
 }
 
-// Copies a match; up to 16 bytes behind it are written too.
+// Copies a match. May also write up to 16 bytes after it.
 INLINE void copy_match(uint8_t *out, size_t back, size_t length)
 {
 	const uint8_t *from = out - back;
@@ -582,7 +582,7 @@ __attribute__((target("avx2"))) static uint32_t sum_avx2(__m256i v)
 	return (uint32_t)_mm_cvtsi128_si32(x);
 }
 
-// 32 bytes at a time: b grows by 32 times a as it was, and by each byte as often as it is in a.
+// 32 bytes at a time: b grows by 32 times the previous a, and by each byte as many times as a contains it.
 __attribute__((target("avx2"))) static size_t adler_avx2(uint32_t *a, uint32_t *b, const uint8_t *p, size_t n)
 {
 	const __m256i often = _mm256_setr_epi8(32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,

@@ -24,9 +24,9 @@ var (
 	ErrDeflateSize  = errors.New("deflate data has another size than it should have")
 )
 
-// Inflate writes deflate data (RFC 1951) to dst. It returns how many bytes that were
-// and how many of src it used. What does not fit is ErrDeflateSize. It panics as
-// Gather does if src is part of a mapped file that cannot be read.
+// Inflate writes deflate data (RFC 1951) to dst. It returns the number of bytes written and the number of bytes of
+// src used. If dst is too small, it fails with ErrDeflateSize. It panics like Gather if src is part of a mapped file
+// that cannot be read.
 func Inflate(dst, src []byte) (n, used int, err error) {
 	var made, took C.size_t
 	code := C.sk_inflate(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)),
@@ -50,9 +50,8 @@ func Adler32(p []byte) uint32 {
 	return uint32(C.sk_adler32(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(p)), C.size_t(len(p))))
 }
 
-// Unshuffle fills dst, as long as src, with numbers of the given size, of which src
-// has all first bytes, then all second bytes, and so on; what is left over is copied.
-// It panics as Gather does.
+// Unshuffle fills dst, as long as src, with numbers of the given size. src has all first bytes, then all second
+// bytes, and so on. Bytes left over at the end are copied. It panics like Gather.
 func Unshuffle(dst, src []byte, size int) {
 	dst = dst[:len(src)]
 	if size < 1 {

@@ -5,14 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Why data is not decompressed; beside SK_OK and SK_UNREADABLE.
+// Reasons why data is not decompressed, in addition to SK_OK and SK_UNREADABLE.
 enum {
 	SK_INFLATE_DATA = 100, // it is damaged
 	SK_INFLATE_SHORT,      // it is cut off
 	SK_INFLATE_SIZE,       // it does not fit
 };
 
-// Writes deflate data to dst. *made is how many bytes that were, *used how many of src they took.
+// Writes deflate data to dst. *made is the number of bytes written, *used the number of bytes of src used.
 int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used);
 
 // The checksum of zlib (RFC 1950).

@@ -95,7 +95,7 @@ func TestInflateKernelSetsAgree(t *testing.T) {
 	}
 }
 
-// What the standard library takes is taken, with the same bytes; nothing else is.
+// Inflate accepts the same data as the standard library, with the same result, and nothing else.
 func FuzzInflate(f *testing.F) {
 	rng := rand.New(rand.NewPCG(20, 7))
 	for _, level := range []int{flate.HuffmanOnly, 0, 1, 9} {

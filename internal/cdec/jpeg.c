@@ -1,15 +1,12 @@
-// JPEG through libjpeg-turbo: the pixels of a box, equal bit for bit to those
-// of a full decode with the library's defaults (ISLOW, fancy upsampling), which
-// is what Pillow and torchvision give.
+// JPEG with libjpeg-turbo: the pixels of a box. They are equal, bit for bit, to those of a full decode with the
+// library's defaults (ISLOW, fancy upsampling), and therefore to those of Pillow and torchvision.
 //
-// What damage is an error: a record whose pixels are not those that its writer
-// meant is never served silently. So these warnings of libjpeg count as errors
-// of the record: data that ends early, codes that do not exist, restart markers
-// out of order. Pillow refuses truncated files too; bad codes it lets pass.
-// Tolerated, as Pillow and torchvision do: bytes before a marker, a missing end
-// marker behind complete data, odd JFIF, Adobe and ICC markers. Rows below the
-// box are not looked at: damage there fails only the boxes that reach it
-// (`stoker pack` and `stoker verify --decode` look at every row).
+// Damage that is an error: a record whose pixels are not those that its writer meant is never served silently. The
+// following warnings of libjpeg are therefore errors of the record: data that ends early, codes that do not exist,
+// restart markers out of order. Pillow also refuses truncated files, but accepts bad codes. Tolerated, like in Pillow
+// and torchvision: bytes before a marker, a missing end marker after complete data, unusual JFIF, Adobe and ICC
+// markers. Rows below the box are not checked: damage there fails only the boxes that reach it (`stoker pack` and
+// `stoker verify --decode` check every row).
 #include "huffman.h"
 
 #include <string.h>
@@ -52,13 +49,12 @@ static void source_skip(j_decompress_ptr ci, long n)
 	ci->src->bytes_in_buffer -= (size_t)n;
 }
 
-// libjpeg keeps the tables of an image for the next one, which may lack its
-// own. Here each image stands for itself: they are forgotten. Their memory is
-// libjpeg's until the object is destroyed, so that is done now and then: often
-// enough that the list of it, which is walked for each new table, is short.
+// libjpeg keeps the tables of an image for the next one, which may lack its own. Here each image is independent, so
+// the tables are discarded. libjpeg holds their memory until the object is destroyed. The object is therefore
+// recreated often enough that the list of tables, which is searched for each new table, stays short.
 #define IMAGES_PER_OBJECT 16
-// What they have left counts towards the memory that an image may take. Where that is
-// so little that it would show, nothing is left.
+// The memory of discarded tables counts towards the limit for an image. If the limit is so small that this matters,
+// the object is recreated for each image.
 #define TIGHT_MEMORY (8 << 20)
 
 static void create(sk_dec *d)
@@ -201,7 +197,7 @@ static void fail_jump(sk_dec *d, int code)
 	longjmp(d->jump, 1);
 }
 
-// What all decoding has in common.
+// Options that all decoding has in common.
 static void usual_options(sk_dec *d)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;

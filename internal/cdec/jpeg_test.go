@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// plainStore is u8 RGB as it is.
+// plainStore is unmodified u8 RGB.
 var plainStore = item.RGB.Plain()
 
 // cut returns the geometry that cuts out a box and changes nothing.

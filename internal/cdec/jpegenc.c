@@ -27,8 +27,8 @@ static void enc_quiet(j_common_ptr c, int level) {
 	(void)level;
 }
 
-// An APP2 marker holds at most 65,519 bytes of a profile behind its 14 bytes of
-// header; longer profiles are cut into numbered pieces.
+// An APP2 marker holds at most 65,519 bytes of a profile after its 14 bytes of header. Longer profiles are split into
+// numbered pieces.
 #define ICC_PIECE 65519
 
 static void write_icc(struct jpeg_compress_struct *c, const uint8_t *icc, size_t n) {
@@ -56,9 +56,8 @@ typedef struct {
 	size_t len, cap;
 } encoder;
 
-// The output grows in memory that the encoder owns at any time. libjpeg's own
-// jpeg_mem_dest says where its memory is at the end only: behind an error it
-// may have freed what the caller would free again.
+// The output grows in memory that the encoder always owns. libjpeg's own jpeg_mem_dest reports the location of its
+// memory only at the end. After an error it may already have freed memory that the caller would free again.
 static void dest_room(encoder *e) {
 	e->dest.next_output_byte = e->buf + e->len;
 	e->dest.free_in_buffer = e->cap - e->len;

@@ -10,8 +10,7 @@ import (
 	"unsafe"
 )
 
-// EncodeOptions says how EncodeJPEG writes a file. The zero value means quality
-// 90, 4:4:4, baseline.
+// EncodeOptions sets how EncodeJPEG writes a file. The zero value means quality 90, 4:4:4, baseline.
 type EncodeOptions struct {
 	Quality     int // 1 to 100; 0 means 90
 	HSamp       int // luma over chroma samples, across; 0 means 1

@@ -18,8 +18,8 @@ typedef struct {
 	size_t exif_len, icc_len;
 } sk_enc_params;
 
-// Encodes one image. On success returns 0 and *out is the file, to be released
-// with sk_jpeg_free; otherwise 1, and message says why.
+// Encodes one image. On success returns 0 and sets *out to the file, to be released with sk_jpeg_free. Otherwise
+// returns 1 and sets message to the reason.
 int sk_jpeg_encode(const sk_enc_params *p, const uint8_t *pixels, uint8_t **out, size_t *out_len, char *message, size_t message_len);
 void sk_jpeg_free(uint8_t *out);
 

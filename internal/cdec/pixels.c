@@ -143,9 +143,8 @@ static int run_nearest(state *s, const uint8_t *box, ptrdiff_t stride)
 	return SK_OK;
 }
 
-// Rows come from the top; each is resized horizontally. A ring keeps as many of
-// those as an output row needs, or, where those are many, the sums of the
-// output rows that are open are kept instead.
+// Rows arrive from the top. Each is resized horizontally. A ring keeps as many of them as an output row needs. If
+// that is too many, the sums of the unfinished output rows are kept instead.
 static int run_filter(state *s, const uint8_t *box, ptrdiff_t stride)
 {
 	const sk_geom *g = s->g;

@@ -1,6 +1,5 @@
-// Pixels of any element type (u8, u16, f32) and 1 to 4 channels: cut, resized,
-// flipped and stored. What RGB and gray of u8 do in resize.c, this does for all
-// others, in floats.
+// Pixels of any element type (u8, u16, f32) and 1 to 4 channels: cropped, resized, flipped and stored. resize.c
+// handles RGB and gray of u8. This handles all others, in floats.
 #ifndef STOKER_PIXELS_H
 #define STOKER_PIXELS_H
 

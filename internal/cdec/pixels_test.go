@@ -59,7 +59,7 @@ func TestPixelKernelSetsAgree(t *testing.T) {
 		}
 		px := types[rng.IntN(len(types))]
 		job := Job{Format: FormatPixels, Pixels: px, Width: w, Height: h}
-		// At an odd address, with nothing behind.
+		// At an odd address, with nothing after the pixels.
 		job.Src = append(make([]byte, 1), noisyPixels(rng, px, int(w)*int(h))...)[1:]
 		job.Geom = randomGeometry(rng, w, h)
 		job.Store = px.Plain()

@@ -9,7 +9,7 @@ enum { MODE_COPY, MODE_NEAREST, MODE_RING, MODE_TALL };
 
 // ---- finished rows
 
-// Where output row out_row goes: into the batch, or into r->row to be stored.
+// The destination of output row out_row: the batch, or r->row if the row must be converted first.
 static uint8_t *row_target(const sk_resizer *r)
 {
 	int y = r->g->flip_v ? r->h - 1 - r->out_row : r->out_row;
@@ -56,8 +56,7 @@ static void nearest_row(sk_resizer *r, const uint8_t *src)
 	}
 }
 
-// n rows, at most SK_ROWS: the ring has room for them beside the rows that the
-// next output row needs.
+// n rows, at most SK_ROWS: the ring has space for them in addition to the rows that the next output row needs.
 static void ring_rows(sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n)
 {
 	const sk_axis *ay = &r->ay;

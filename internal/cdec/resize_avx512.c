@@ -12,14 +12,12 @@
 
 // ---- horizontal pass
 //
-// One byte permute does three things: it gathers the pixels of a pair of taps
-// for four outputs, puts the two values of each colour side by side for the
-// multiply-add, and widens them to 16 bits (bytes that are not selected are
-// zeroed). A register of result holds four outputs of R, G, B and a spare.
+// One byte permute does three things. It gathers the pixels of a pair of taps for four outputs, puts the two values
+// of each colour next to each other for the multiply-add, and widens them to 16 bits. Bytes that are not selected are
+// zeroed. A result register has four outputs of R, G, B and a spare.
 //
-// Narrow tables: the pixels of four outputs lie in one window of 64 bytes
-// (scales up to 2 or 3). Wide ones: sixteen bytes, four taps, are loaded for
-// each of the four outputs, as in resize_avx2.c.
+// Narrow tables: the pixels of four outputs are in one window of 64 bytes (scales up to 2 or 3). Wide tables: sixteen
+// bytes, four taps, are loaded for each of the four outputs, as in resize_avx2.c.
 
 typedef struct {
 	int32_t wide, groups, steps, spare[13];
@@ -168,9 +166,8 @@ static size_t h_table_512(const sk_resizer *r, void *table)
 
 #define WORDS ((__mmask64)0x5555555555555555)
 
-// by8: the shift is 8 bits, so that picking bytes does it. clamp: bicubic.
-// Several rows at once share the loads of the table, which is larger than the
-// rows.
+// by8: the shift is 8 bits, so that selecting bytes does it. clamp: bicubic. Rows that are processed together share
+// the loads of the table, which is larger than the rows.
 T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int16_t *const *mid, int rows, int steps,
                           int by8, int clamp)
 {

@@ -91,8 +91,7 @@ func outputBytes(g *item.Geometry, s *item.Store) int {
 	return int(g.Window.W) * int(g.Window.H) * int(s.Channels) * s.DType.Size()
 }
 
-// guarded returns n bytes with a pattern before and behind them, and a check
-// that the pattern is still there.
+// guarded returns n bytes with a pattern before and after them, and a function that checks the pattern.
 func guarded(n int) (b []byte, intact func() bool) {
 	all := make([]byte, n+128)
 	for i := range all {

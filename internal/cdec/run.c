@@ -41,7 +41,7 @@ static int raw_box(sk_dec *d, const sk_job *job, int px, int x, int y, int w, in
 		return sk_fail(d, SK_CORRUPT, "a raw image of %dx%dx%d needs %zu bytes, not %zu", job->width, job->height, px, need,
 		               job->src_len);
 	sink->px = px;
-	// Rows whose padding would lie behind the source go through a copy.
+	// Rows whose padding would extend past the source are copied first.
 	const size_t bytes = (size_t)w * (size_t)px;
 	size_t at = (size_t)y * stride + (size_t)x * (size_t)px;
 	int whole = h;

@@ -8,8 +8,8 @@
 #include <malloc.h>
 #endif
 
-// Scratch buffers above this size are given back after the run that needed
-// them, so that one huge image does not hold its memory for ever.
+// Scratch buffers above this size are released after the run that needed them, so that one huge image does not keep
+// its memory allocated.
 #define SK_KEEP_BYTES ((size_t)8 << 20)
 
 static sk_buf *const *buffers(sk_dec *d, sk_buf *list[8])

@@ -1,19 +1,16 @@
-// What the C files of this package share: the decoder object with its scratch
-// memory, errors, and the row sink through which decoders hand pixels on.
+// Common code of the C files of this package: the decoder object with its scratch memory, errors, and the row sink to
+// which decoders pass pixels.
 //
 // Decoders push rows. A decoder of a format (JPEG, dct, raw) is one function
 //
 //     int sk_xxx_decode_box(sk_dec *d, const uint8_t *src, size_t n,
 //                           int x, int y, int w, int h, sk_sink *sink);
 //
-// that decodes the pixels [x,x+w) x [y,y+h) of the image in src and hands them
-// to the sink from the top row to the bottom one, a few rows at a time, while
-// they are still in the first level cache. It sets sink->px (bytes per pixel)
-// before the first rows, calls sink->rows, and returns SK_OK, or the result of
-// sk_fail. src is input from outside: nothing in it may be trusted, and no byte
-// behind src[n-1] may be read. The box must be checked against the image
-// (sk_check_box), the image against the limits (sk_check_size), before memory
-// is taken.
+// that decodes the pixels [x,x+w) x [y,y+h) of the image in src. It passes them to the sink from the top row to the
+// bottom one, a few rows at a time, while they are still in the first-level cache. It sets sink->px (bytes per pixel)
+// before the first rows, calls sink->rows, and returns SK_OK, or the result of sk_fail. src is untrusted input, and
+// no byte after src[n-1] may be read. Before it allocates memory, it must check the box against the image
+// (sk_check_box) and the image against the limits (sk_check_size).
 #ifndef STOKER_SK_H
 #define STOKER_SK_H
 
@@ -26,8 +23,8 @@
 
 #include "cdec.h"
 
-// Rows handed to a sink must be readable this many bytes behind their last
-// pixel (the content does not matter): vector loads are not cut off.
+// Rows passed to a sink must have this many readable bytes after their last pixel (with any content), because vector
+// loads are not cut off.
 #define SK_PAD 64
 
 // ---- sinks
@@ -110,12 +107,10 @@ int sk_check_box(sk_dec *d, int w, int h, int x, int y, int bw, int bh);
 int sk_jpeg_init(sk_dec *d);
 int sk_jpeg_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);
 
-// For decoders that bring their own header and coefficients (dct.c). The
-// caller has set a setjmp on d->jump (after which it returns
-// sk_jpeg_failed(d)), called sk_jpeg_source, jpeg_read_header, set whatever it
-// wants in d->ci, called jpeg_start_decompress and replaced the entropy
-// decoder. This runs crop, skip and the loop over rows, with the pixels of a
-// full decode, and ends with jpeg_abort_decompress.
+// For decoders with their own header and coefficients (dct.c). The caller has set a setjmp on d->jump (after which it
+// returns sk_jpeg_failed(d)) and called sk_jpeg_source and jpeg_read_header. It has set its options in d->ci, called
+// jpeg_start_decompress and replaced the entropy decoder. This function crops, skips and loops over the rows, with
+// the pixels of a full decode. It ends with jpeg_abort_decompress.
 void sk_jpeg_source(sk_dec *d, const uint8_t *src, size_t n);
 int sk_jpeg_failed(sk_dec *d);
 // Chooses output colour space and decoding options, before
@@ -128,7 +123,7 @@ int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink);
 // The dct codec; same contract as sk_jpeg_decode_box.
 int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);
 
-// What a call goes back to when a page that it reads is not there (guard.c):
+// The jump target of a call if a page that it reads is missing (guard.c):
 //
 //	if (sigsetjmp(g.back, 0) == 0) { sk_guard_on(&g); ... } else { failed }
 //	sk_guard_off();

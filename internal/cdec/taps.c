@@ -68,7 +68,7 @@ int sk_taps(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int w
 	a->n = n;
 	a->kstride = (most + 1) & ~1;
 
-	// start, count, k, then the weights of one output as they are computed.
+	// start, count, k, then the weights of one output during computation.
 	const size_t ints = ((size_t)n * 4 + 63) & ~(size_t)63;
 	const size_t ks = ((size_t)n * (size_t)a->kstride * 2 + 64 + 63) & ~(size_t)63;
 	uint8_t *p = sk_need(b, ints * 2 + ks + (size_t)most * sizeof(double));

@@ -2,8 +2,8 @@
 // resampling and spectra. Like cdec it is one of the few packages that import "C"
 // or unsafe; what files hold around their samples is package audio's.
 //
-// What is given to it is the caller's memory. Encoded bytes may not be mapped
-// files, which can lose pages while they are read.
+// Input memory belongs to the caller. Encoded bytes may not be mapped files, which can lose pages while they are
+// read.
 package csound
 
 /*
@@ -35,7 +35,7 @@ import (
 	"unsafe"
 )
 
-// What decoding may end with.
+// The errors of decoding.
 var (
 	ErrDamaged     = errors.New("it is damaged")
 	ErrChecksum    = errors.New("its checksum differs: it is damaged")
@@ -60,7 +60,7 @@ func failure(code C.int) error {
 	return ErrDamaged
 }
 
-// PCM says how a sample is stored.
+// PCM is the format of a stored sample.
 type PCM int
 
 // The kinds of samples; Table is a byte for which Samples has a table.
@@ -91,10 +91,10 @@ func Samples(p PCM, src []byte, dst []float32, stride, channels, n int, table *[
 	C.ss_pcm(C.int(p), (*C.uint8_t)(&src[0]), (*C.float)(&dst[0]), C.size_t(stride), C.size_t(channels), C.size_t(n), t)
 }
 
-// FLAC is what the frames of a FLAC file have in common.
+// FLAC has the common properties of the frames of a FLAC file.
 type FLAC struct {
 	Channels, Bits, Rate, MaxBlock int
-	// Unit is how many samples the number of a frame counts, in files whose frames all have the same size.
+	// Unit is the number of samples that the number of a frame counts, in files whose frames all have the same size.
 	Unit int
 }
 
@@ -159,7 +159,7 @@ func Bytes(f []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), 4*len(f))
 }
 
-// Aligned says whether bytes begin where floats may.
+// Aligned reports whether the address of b is aligned for floats.
 func Aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%4 == 0 }
 
 // Log makes each value scale*ln(max(v, floor) + add).

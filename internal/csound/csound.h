@@ -29,8 +29,8 @@ int ss_flac_header(ss_flac *f, const uint8_t *data, size_t size);
 int ss_flac_frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out);
 // Finds the first frame header in data from *at on.
 int ss_flac_find(ss_flac *f, const uint8_t *data, size_t size, size_t *at);
-// Decodes frames from *at on until samples [from, from+n) are in dst or there are no
-// more; done says how many there are.
+// Decodes frames from *at on until samples [from, from+n) are in dst or the data ends. *done is the number of samples
+// in dst.
 int ss_flac_decode(ss_flac *f, const uint8_t *data, size_t size, size_t *at, int32_t *room, int64_t from, int64_t n,
                    float *dst, size_t stride, int64_t *done);
 
@@ -43,7 +43,7 @@ enum { SS_LANES = 8, SS_FRAMES = 16 }; // of a vector; of a call of the FFT
 void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x, int64_t first,
                  int64_t from, int64_t n, float *out);
 
-// v = scale * ln(max(v, floor) + add), for values that are no subnormals.
+// v = scale * ln(max(v, floor) + add), for values that are not subnormal.
 void ss_log(float *x, size_t n, float floor, float add, float scale);
 
 typedef struct {
@@ -59,9 +59,9 @@ typedef struct {
 void ss_spectra(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo, const int32_t *hi,
                 const float *weights, const float *x, int64_t frames, float *out, size_t stride, float *room);
 
-// ogg.c: packets lie one behind the other in data, sizes[i] bytes each. Decoding starts
-// anew with the first one; skip samples are left out, then n go to dst, channel c to
-// dst + c*stride, of which done are there in the end.
+// ogg.c: packets are stored one after the other in data, sizes[i] bytes each. Decoding restarts with the first one.
+// skip samples are left out, then n are written to dst, channel c to dst + c*stride. *done is the number of samples
+// written.
 typedef struct ss_vorbis ss_vorbis;
 int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out, int *channels,
                    int *rate);

@@ -55,8 +55,8 @@ static uint16_t crc16(const uint8_t *p, size_t n)
 
 // --- bits --------------------------------------------------------------------
 
-// The next bits are the highest of cache, of which left are valid. Behind the end
-// there are zeros; past() says whether some of them were taken.
+// The next bits are the highest of cache, of which left are valid. After the end there are zeros; past() returns
+// whether some of them were used.
 typedef struct {
 	const uint8_t *p, *end;
 	uint64_t cache;
@@ -114,7 +114,7 @@ static inline int32_t get_signed(bits *b, int n)
 	return v;
 }
 
-// The number of zeros before the next one, which is taken, too; too many: -1.
+// The number of zeros before the next one. The one is also consumed. Returns -1 for too many.
 static inline int unary(bits *b)
 {
 	int n = 0;

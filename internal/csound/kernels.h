@@ -34,8 +34,8 @@ TARGET void FN(resample)(const float *coefs, const int32_t *start, int phases, i
 	}
 }
 
-// The logarithm is that of the mantissa, from sqrt(1/2) to sqrt(2), as the series of
-// atanh, and that of the exponent: the error is below 3e-7 of the result, or of 1.
+// The sum of two logarithms: that of the mantissa, from sqrt(1/2) to sqrt(2), as the series of atanh, and that of the
+// exponent. The error is below 3e-7 of the result, or of 1.
 TARGET void FN(log)(float *x, size_t n, float floor, float add, float scale)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -53,8 +53,8 @@ TARGET void FN(log)(float *x, size_t n, float floor, float add, float scale)
 	}
 }
 
-// One step of a Stockham FFT: n is what is left of the length, s the stride, w the
-// twiddles of this step, (p-1) complex numbers for each q.
+// One step of a Stockham FFT: n is the remaining length, s the stride, w the twiddles of this step, (p-1) complex
+// numbers for each q.
 TARGET static void FN(radix2)(int n, int s, const float *w, const vec *ar, const vec *ai, vec *br, vec *bi)
 {
 	const int m = n / 2;

@@ -1,6 +1,5 @@
-// MPEG audio layer III (ISO/IEC 11172-3 and 13818-3), and the lower rates that are
-// called MPEG 2.5. What takes time is written as products with small matrices, which
-// compilers vectorise.
+// MPEG audio layer III (ISO/IEC 11172-3 and 13818-3), and the lower rates that are called MPEG 2.5. The slow parts
+// are written as products with small matrices, which compilers vectorise.
 #include "csound.h"
 
 #include <math.h>
@@ -433,7 +432,7 @@ static void stereo(const ss_mp3_frame *f, granule *g, float *l, float *r)
 	if (f->mode & 1) {
 		const granule *of = &g[1];
 		if (of->type == 2) {
-			// By window: the bands behind the last one that has lines.
+			// By window: the bands after the last one that has lines.
 			const uint16_t *b = short_bands[f->bands];
 			const int first = of->mixed ? 3 : 0, at0 = of->mixed ? (long_bands[f->bands][8] == 36 ? 8 : 6) : 0;
 			int last[3] = {first, first, first};
@@ -564,7 +563,7 @@ int ss_mp3_decode(ss_mp3 *d, const uint8_t *data, const ss_mp3_frame *f, float *
 	const int own = f->bytes - 4 - 2 * f->crc - f->side;
 	const uint8_t *main = data + f->bytes - own;
 	int scfsi[2] = {0}, granules = f->lsf ? 1 : 2, missing = begin > d->have;
-	// What is kept of frames before, and this one's own behind it.
+	// The data kept from earlier frames, followed by this frame's own.
 	if (own > MOST_MAIN)
 		return SS_DAMAGED;
 	memcpy(d->main + d->have, main, (size_t)own);

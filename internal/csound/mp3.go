@@ -28,10 +28,10 @@ func (f *MP3Frame) Samples() int { return int(f.c.samples) }
 // Bytes is the size of the frame.
 func (f *MP3Frame) Bytes() int { return int(f.c.bytes) }
 
-// Tag is where a frame has what encoders say of the file, instead of sound.
+// Tag returns the position of the encoder's information about the file, in a frame that has it instead of sound.
 func (f *MP3Frame) Tag() int { return 4 + 2*int(f.c.crc) + int(f.c.side) }
 
-// ParseMP3 reads a header, and says whether it is one.
+// ParseMP3 reads a header. ok reports whether it is a valid one.
 func ParseMP3(b []byte) (f MP3Frame, ok bool) {
 	if len(b) < 4 || b[0] != 0xff {
 		return f, false

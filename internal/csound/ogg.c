@@ -37,7 +37,7 @@ void ss_vorbis_close(ss_vorbis *v)
 int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out, int *channels,
                    int *rate)
 {
-	// The library wants comments; nobody here does.
+	// The library requires comments, which are not used here.
 	static const uint8_t comment[] = {3, 'v', 'o', 'r', 'b', 'i', 's', 0, 0, 0, 0, 0, 0, 0, 0, 1};
 	*out = NULL;
 	ss_vorbis *v = calloc(1, sizeof *v);
@@ -103,9 +103,9 @@ int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, in
 }
 
 #if defined(__x86_64__)
-// libopus asks the processor what it can, by CPUID, whenever a decoder starts anew, which
-// packets can make it do. In a virtual machine that is a call to the hypervisor, which takes
-// longer than to decode a packet. The linker puts this in its place (--wrap): it asks once.
+// libopus detects the processor's features with CPUID each time that a decoder restarts, and packets can cause
+// restarts. In a virtual machine, CPUID is a call to the hypervisor, which takes longer than decoding a packet. The
+// linker replaces the function by this one (--wrap), which detects the features once.
 int __real_opus_select_arch(void);
 int __wrap_opus_select_arch(void);
 

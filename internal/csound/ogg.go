@@ -15,8 +15,7 @@ import "C"
 
 import "unsafe"
 
-// Packets are those of an Ogg stream, one behind the other: Sizes[i] bytes of Data
-// each.
+// Packets are the packets of an Ogg stream, one after the other: Sizes[i] bytes of Data each.
 type Packets struct {
 	Data  []byte
 	Sizes []int32
@@ -56,7 +55,7 @@ func (v *Vorbis) Close() {
 	v.c = nil
 }
 
-// Blocks returns the block sizes of packets, 0 for those that are no sound.
+// Blocks returns the block sizes of packets, 0 for packets without sound.
 func (v *Vorbis) Blocks(p *Packets, blocks []int32) {
 	if len(p.Sizes) == 0 {
 		return
@@ -110,7 +109,7 @@ func (d *Opus) Close() {
 	d.c = nil
 }
 
-// OpusSamples is how many samples packets have at a rate.
+// OpusSamples returns the number of samples in packets at a rate.
 func OpusSamples(p *Packets, rate int) int64 {
 	data, sizes, count := p.args()
 	var total C.int64_t

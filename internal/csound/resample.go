@@ -88,13 +88,13 @@ func bessel(x float64) float64 {
 	return sum
 }
 
-// Len is how many samples come out of n.
+// Len returns the number of output samples for n input samples.
 func (r *Resampler) Len(n int64) int64 {
 	return (n*int64(r.phases) + int64(r.step) - 1) / int64(r.step)
 }
 
-// Span says which samples outputs [from, from+n) are made of: [lo, hi), which may
-// reach over both ends of the sound, where it is 0.
+// Span returns the samples [lo, hi) from which outputs [from, from+n) are computed. The range may extend past both
+// ends of the sound, where samples are 0.
 func (r *Resampler) Span(from, n int64) (lo, hi int64) {
 	if n <= 0 {
 		return 0, 0

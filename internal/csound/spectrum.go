@@ -77,8 +77,8 @@ func (s *Spectrum) root(k, n int) {
 	s.twiddles = append(s.twiddles, float32(cos), float32(sin))
 }
 
-// Bands makes sums of bins: band m has the weights of bins lo[m] to hi[m], one behind
-// the other.
+// Bands makes sums of bins: band m has the weights of bins lo[m] to hi[m]. The weights of all bands are stored one
+// after the other.
 func (s *Spectrum) Bands(lo, hi []int32, weights []float32) {
 	s.lo, s.hi, s.weights = lo, hi, weights
 	s.c.mels = C.int(len(lo))
@@ -92,7 +92,7 @@ func (s *Spectrum) Rows() int {
 	return int(s.c.bins)
 }
 
-// Room is how many floats Run works in. They are 32-byte aligned.
+// Room returns the number of floats that Run needs as work space. They are 32-byte aligned.
 func (s *Spectrum) Room() int { return (4*int(s.c.n) + 2*int(s.c.bins)) * C.SS_LANES }
 
 // Run makes the frames of x, the first one at its beginning. Row m of out begins at

@@ -103,7 +103,7 @@ func (q *Queue) Close() {
 }
 
 // Read reads into several pieces of memory, one after the other, aligned as such reads require. It may stop before
-// they are full, for example at the end of the file. ok is false if the read failed for any reason.
+// they are full, for example at the end of the file. ok is false if the queue is full or the read failed.
 func (q *Queue) Read(fd int, to [][]byte, off int64) (n int, ok bool) {
 	q.mu.Lock()
 	if len(q.free) == 0 || len(to) > mostParts {

@@ -1,6 +1,6 @@
-// libavcodec by dlopen. Of FFmpeg's structures only those heads are used that are the
-// same in all versions from 5 to 8 (libavcodec 59 to 62), and what sv_load finds to be
-// true of the library at hand; all else goes through functions and options by name.
+// libavcodec by dlopen. The code uses only the first fields of FFmpeg's structures, which are the same in all
+// versions from 5 to 8 (libavcodec 59 to 62). sv_load also checks them against the loaded library. Everything else
+// uses functions and options by name.
 #include "videodec.h"
 
 #include <dlfcn.h>
@@ -83,7 +83,7 @@ int sv_load(const char *path, char *text, size_t size) {
 		dlclose(lib);
 		return SV_ERROR;
 	}
-	// Fresh structures have values that show whether the heads are where they should be.
+	// New structures have values that show whether the fields are at the expected offsets.
 	frame_head *frame = av.frame();
 	packet_head *packet = av.packet();
 	int fits = frame && packet && frame->extended == frame->data && !frame->width && frame->format == -1 && frame->pts == NO_PTS &&

@@ -1,4 +1,4 @@
-// What av.c and avformat.c share of FFmpeg's libraries.
+// Common code of av.c and avformat.c for FFmpeg's libraries.
 #ifndef STOKER_AV_H
 #define STOKER_AV_H
 

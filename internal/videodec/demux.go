@@ -147,7 +147,7 @@ func (s *Sound) block() (ok bool, err error) {
 	return true, nil
 }
 
-// Skip goes to a later sample, or to the end, and returns where it is.
+// Skip goes to a later sample, or to the end, and returns its position.
 func (s *Sound) Skip(to int64) (int64, error) {
 	for s.left && s.at+int64(s.samples.samples) <= to {
 		s.at += int64(s.samples.samples)

@@ -29,7 +29,7 @@ func (f *Frame) Upright(s *video.Stream) (width, height int) {
 	return f.Width, f.Height
 }
 
-// planes says how the pixels lie, by the name of their format.
+// planes sets the layout of the pixels, by the name of their format.
 func (f *Frame) planes(from *C.sv_frame) error {
 	name := C.GoString(&from.format[0])
 	f.p = C.sv_planes{planes: from.planes, stride: from.stride, bytes: 1, step: 1}
@@ -84,8 +84,8 @@ func (f *Frame) packed(name string) {
 	}
 }
 
-// inverse are libswscale's factors for colours, of 16 bits behind the point, by
-// H.273's number of the matrix: V to red, U to blue, U and V to green.
+// inverse has libswscale's factors for colours, with 16 fraction bits, by H.273's number of the matrix: V to red, U
+// to blue, U and V to green.
 var inverse = map[video.Matrix][4]int64{
 	1: {117489, 138438, 13975, 34925},
 	4: {104448, 132798, 24759, 53109},
@@ -116,12 +116,12 @@ func factors(m video.Matrix, full bool) C.sv_colours {
 	}
 }
 
-// RGB converts a box of the frame, once it is turned as the stream says, to RGB of 8
-// bits, row by row, in dst. What the stream of the codec does not say of colours is what
-// the container says, or BT.601 of a limited range.
+// RGB converts a box of the frame, after the rotation of the stream, to RGB of 8 bits, row by row, in dst. Colour
+// properties that the codec's stream does not specify come from the container. The default is BT.601 of limited
+// range.
 func (f *Frame) RGB(s *video.Stream, x, y, w, h int, dst []byte) {
-	// Where the first pixel of the box, as it is stored, goes, and how far it is from
-	// there to the next one of its row and of its column.
+	// The destination of the first stored pixel of the box, and the distances to the next pixel of its row and of its
+	// column.
 	at, px, row := 0, 3, 3*w
 	if s.Mirror {
 		width, _ := f.Upright(s)

@@ -190,8 +190,8 @@ func (l *listing) index() (*video.Index, error) {
 	return video.New(&l.stream, "container of FFmpeg", den, l.found, l.in.size)
 }
 
-// shown returns the times of the frames in the order in which they came out, by their packets or, without of, by the
-// times of decoding, which some containers have alone. It returns nil if the times do not grow.
+// shown returns the times of the frames in the order of output. The times are those of the packets, or without of the
+// decoding times, because some containers have only those. It returns nil if the times do not grow.
 func (l *listing) shown(of func(n int32) int64) []int64 {
 	out := make([]int64, len(l.order))
 	for i, n := range l.order {
@@ -212,8 +212,9 @@ func (l *listing) shown(of func(n int32) int64) []int64 {
 	return out
 }
 
-// Where a packet lies is found by its bytes, from where the demuxer says that it begins, or where the last one ended:
-// in one piece, or in pieces with heads of the container between them. Whatever pieces are found have the right bytes.
+// The location of a packet is found by its bytes. The search starts at the demuxer's position, or at the end of the
+// previous packet. A packet is in one piece, or in pieces with headers of the container between them. The bytes of
+// all pieces found are compared.
 
 const (
 	anchor   = 16       // bytes that have to be equal where a piece begins
@@ -224,8 +225,8 @@ const (
 	mostHeld = 64 << 20
 )
 
-// find returns where data are in the file, nil if they are not found. Bytes that are found too early or too late, such as padding, can hide those
-// of the next packet, so that places before are tried, too.
+// find returns the location of data in the file, nil if not found. Bytes that match too early or too late, such as
+// padding, can hide those of the next packet, so earlier positions are also tried.
 func (l *listing) find(data []byte, pos int64) ([]video.Parts, error) {
 	for _, at := range []int64{max(l.at, pos), l.at, pos, l.begin} {
 		if at < 0 {
@@ -256,8 +257,8 @@ func (l *listing) match(data []byte, at int64) (parts []video.Parts, end int64, 
 	return parts, at, nil
 }
 
-// piece finds the next piece of data from an offset on. n is 0 if there is none. The bytes of a frame are often those of
-// the frames before and after, too, so that what is near comes first.
+// piece finds the next piece of data from an offset on. n is 0 if there is none. The bytes of a frame often also
+// occur in the frames before and after, so the nearest match has priority.
 func (l *listing) piece(data []byte, at int64) (place int64, n int, err error) {
 	if n, err = l.equal(data, at); err != nil || n >= min(anchor, len(data)) {
 		return at, n, err

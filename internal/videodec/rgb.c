@@ -1,5 +1,5 @@
-// Pixels of decoded frames. What colours come to is libswscale's: numbers of 16 bits,
-// high halves of products, colours of the pixels that share them without a filter.
+// Pixels of decoded frames. The colour arithmetic is that of libswscale: 16-bit numbers, high halves of products, and
+// chroma that is shared by pixels without a filter.
 #include "videodec.h"
 
 enum { CHUNK = 512 };

@@ -1,6 +1,6 @@
-// Package videodec decodes video: H.264, HEVC, AV1, VP9 and others by libavcodec, which
-// is loaded when the first of them is met, so that one binary works on machines with and
-// without it. Like cdec it is one of the few packages that import "C" or unsafe.
+// Package videodec decodes video: H.264, HEVC, AV1, VP9 and others by libavcodec. The library is loaded on first use,
+// so that one binary works on machines with and without it. Like cdec it is one of the few packages that import "C"
+// or unsafe.
 //
 // A Decoder belongs to one goroutine and decodes in it: the library starts no threads.
 package videodec
@@ -27,8 +27,7 @@ import (
 	"github.com/stokerdata/stoker/internal/video"
 )
 
-// decoders are the library's decoders of a codec, the best first, where they are not
-// called as it is.
+// decoders are the library's decoders of a codec, the best first, if their names differ from that of the codec.
 var decoders = map[string][]string{video.AV1: {"libdav1d", "libaom-av1"}}
 
 // maxPixels bounds the frames that the library allocates.
@@ -62,13 +61,13 @@ func find(codec string) (string, error) {
 	return "", fmt.Errorf("it is encoded as %s, which %s has no decoder for", codec, loaded())
 }
 
-// Has fails where there is no library, or none with the codec.
+// Has fails if there is no library, or none with the codec.
 func Has(codec string) error {
 	_, err := find(codec)
 	return err
 }
 
-// New makes a decoder. It fails where there is no library, or none with the codec.
+// New makes a decoder. It fails if there is no library, or none with the codec.
 func New(s *video.Stream) (*Decoder, error) { return open(s, maxPixels, false) }
 
 // NewStrict makes a decoder that fails where a packet is damaged, instead of making up what
@@ -123,7 +122,7 @@ func (d *Decoder) Send(packet []byte, pts int64, skip bool) error {
 	return errors.New("the decoder takes no more before it has given what it has")
 }
 
-// End says that no packet follows: what is left comes out.
+// End declares that no packet follows, so that the decoder outputs its remaining frames.
 func (d *Decoder) End() error {
 	if C.sv_send(d.d, nil, 0, 0, 0, &d.err[0], C.size_t(len(d.err))) == C.SV_ERROR {
 		return d.reason()

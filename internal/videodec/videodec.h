@@ -13,7 +13,7 @@ enum { SV_OK = 0, SV_AGAIN = 1, SV_END = 2, SV_ERROR = 3 };
 // A decoder of one stream.
 typedef struct sv_decoder sv_decoder;
 
-// What a decoder gave. planes are valid until the next call for the same decoder.
+// The output of a decoder. planes are valid until the next call for the same decoder.
 typedef struct {
 	const uint8_t *planes[4];
 	int stride[4];
@@ -28,7 +28,8 @@ int sv_load(const char *path, char *text, size_t size);
 // Whether there is a decoder of that name.
 int sv_has(const char *name);
 
-// tag, bits, width and height are what the container says: 0 if a decoder needs none of them. With strict, what is damaged is an error and nothing is made up for it.
+// tag, bits, width and height are the container's values, 0 if a decoder needs none of them. With strict, damaged
+// data is an error and is not concealed.
 sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
 // Gives a decoder a packet, or its end (data NULL). With skip, a frame that no other
 // depends on need not be decoded.
@@ -43,7 +44,7 @@ void sv_close(sv_decoder *d);
 // A file whose packets are read one after another, from memory or through svRead.
 typedef struct sv_demuxer sv_demuxer;
 
-// What a file says of a stream. config is valid until the demuxer is closed.
+// The properties of a stream in a file. config is valid until the demuxer is closed.
 typedef struct {
 	char codec[32];
 	int tag, bits, width, height;
@@ -99,8 +100,8 @@ typedef struct {
 	int16_t y, y_offset, vr, ug, vg, ub;
 } sv_colours;
 
-// Converts a box of a frame to RGB of 8 bits: the first pixel goes to dst, the next of
-// its row px bytes behind it, the next of its column stride bytes.
+// Converts a box of a frame to RGB of 8 bits. The first pixel is written to dst, the next of its row px bytes later,
+// the next of its column stride bytes later.
 void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px, ptrdiff_t stride);
 
 #endif
