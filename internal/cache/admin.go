@@ -32,7 +32,7 @@ type Entry struct {
 	InUse bool      `json:"in_use"`
 }
 
-// List lists the data sets, those first that were used last.
+// List returns the data sets, the most recently used first.
 func (d *Dir) List() []Entry {
 	var out []Entry
 	for _, id := range d.ids() {
@@ -67,8 +67,7 @@ func (d *Dir) entry(id string) Entry {
 	return e
 }
 
-// eachIn gives f the heads of a segment and returns how many bytes it and its list
-// have in use.
+// eachIn calls f for the heads of a segment and returns the number of bytes that the segment and its list use.
 func eachIn(segment string, f func(h *head, at int64)) int64 {
 	info, err := os.Stat(segment)
 	if err != nil {

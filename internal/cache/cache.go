@@ -125,7 +125,7 @@ func (d *Dir) Limit() (n int64, from string) {
 	return min((free+d.size())/10, AutomaticLimit), "automatic: a tenth of what is free, at most " + units.Bytes(float64(AutomaticLimit))
 }
 
-// size is that of all segments and chunks of all data sets.
+// size returns the total size of all segments and chunks.
 func (d *Dir) size() (n int64) {
 	for _, id := range d.ids() {
 		m, _ := sizeOf(filepath.Join(d.root, id))
@@ -179,7 +179,7 @@ func ID(origin string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// lock takes a lock of a file that is made for it. The lock is held until unlock.
+// lock locks a lock file, which it creates if necessary, until unlock is called.
 func lock(name string, how int) (unlock func(), err error) {
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -251,7 +251,7 @@ func (d *Dir) related(origin string) (ids []string) {
 	return ids
 }
 
-// Below reports whether a path or URL is that of a folder, or below it.
+// Below reports whether a path or URL is folder or is below it.
 func Below(path, folder string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(folder, "/"))
 	return ok && (rest == "" || rest[0] == '/')

@@ -25,13 +25,13 @@ import (
 // chunk. Numbers are little-endian:
 //
 //	0    magic      u32
-//	4    name       u32  the length of what it is of, for messages
+//	4    name       u32  the length of the object's name, for messages
 //	8    object     u64
 //	16   version    16 bytes
 //	32   offset     u64
 //	40   size       u64
 //	48   checksum   u64  XXH3 of the checksums of the blocks
-//	56   lead       u64  the zeros in front, 0 in files of before there were any
+//	56   lead       u64  the zeros at the beginning, 0 in older files
 //	64   name       184 bytes, the end of a longer one
 //	248  checksum   u64  XXH3 of the 248 bytes before
 //	256  checksums  u64 each  XXH3 of a block of the file, the last of which may be short
@@ -150,7 +150,7 @@ func (f *chunkFile) readTail() error {
 	return err
 }
 
-// readTailAt is readTail of a file whose bytes end at a place.
+// readTailAt is readTail for a file whose bytes end at a given offset.
 func (f *chunkFile) readTailAt(end int64) error {
 	b := arena.Aligned(int(tailBytes(end)), page)
 	if err := readFull(f.fd, b, up(end, page)); err != nil {

@@ -387,8 +387,7 @@ func (c *Chunks) failed(err error) {
 	c.said.Do(func() { c.say(whyNot(err, c.path)) })
 }
 
-// Forget removes the chunks of other versions of some objects: version gives those that
-// count, by object.
+// Forget removes the chunks of other versions of some objects. version has the valid versions by object.
 func (c *Chunks) Forget(version map[uint64][16]byte) error {
 	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX)
 	if err != nil {

@@ -81,7 +81,7 @@ func chunkOf(i int, size int64) disk.Key {
 	return disk.KeyOf(fmt.Sprintf("far/object %d", i%7), "v1", int64(i/7)*up(size, page), size)
 }
 
-// bytesOf are those of a chunk.
+// bytesOf returns the bytes of a chunk.
 func bytesOf(k disk.Key) []byte {
 	b := make([]byte, k.Size)
 	rng := rand.NewPCG(k.Object, uint64(k.Off))
@@ -454,7 +454,7 @@ func TestKilledWhileFilling(t *testing.T) {
 					damage = false
 				}
 			}
-			// Reading all of them each time would take the time of the test.
+			// Reading all of them each time would take too long.
 			if info, err := os.Stat(path); err == nil && info.Size() == fileSize(size) && !broken[strconv.Itoa(i)] {
 				whole[strconv.Itoa(i)] = true
 			}

@@ -32,7 +32,7 @@ type Copy struct {
 	// Folder is the present or future folder of the complete copy.
 	Folder string `json:"folder"`
 	Whole  bool   `json:"whole"`
-	// Bytes are those that it takes on the disk, Of those of the data.
+	// Bytes is the disk space of the copy, Of the size of the data.
 	Bytes int64 `json:"bytes"`
 	Of    int64 `json:"of"`
 	// Used is the last time that a job started to make the copy. InUse reports that a job is making it.

@@ -25,11 +25,11 @@ import (
 //	4   rank        u32  of the job's processes
 //	8   generation  u64  odd while the rest is being written
 //	16  length      i64  positions of an epoch
-//	24  position    i64  in the epoch that the table is of, of what was used last
-//	32  rate        f64  positions in a second, 0 where that is not known
+//	24  position    i64  of the last used chunk, in the epoch of the table
+//	32  rate        f64  positions per second, 0 if unknown
 //	40  count       u64
 //	48  zeros
-//	64  table       24 bytes each: the chunk's hash u64, where it comes first in this epoch
+//	64  table       24 bytes each: the chunk's hash u64, its first position in this epoch
 //	                and in the next one, i64, -1 for never
 //
 // A count of 0 means that the uses are unknown. Then no chunk is removed for another one.
@@ -100,8 +100,8 @@ func (c *Chunks) leave() {
 	_ = c.job.f.Close()
 }
 
-// Epoch writes down when a process of a job, with its number among them, uses the chunks,
-// at the beginning of an epoch of so many positions.
+// Epoch publishes when a process of a job, with its rank, uses the chunks. It is called at the beginning of an epoch of
+// length positions.
 func (c *Chunks) Epoch(rank int, length int64, uses []Use) error {
 	j := &c.job
 	j.mu.Lock()
@@ -205,8 +205,8 @@ func (v *jobView) next(hash uint64) float64 {
 	return math.Inf(1)
 }
 
-// orders are those of all jobs that share a data set, as one of them sees them, and the
-// chunks that there are, ranked by when they are needed.
+// orders are the orders of all jobs that share a data set, as seen by one of them, and the chunks, ranked by their next
+// use.
 type orders struct {
 	mu     sync.Mutex
 	jobs   map[string]*jobView

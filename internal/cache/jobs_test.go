@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// order is when a job uses which chunk: a permutation for each epoch.
+// order returns when a job uses which chunk: a permutation for each epoch.
 type order struct {
 	n    int
 	seed uint64

@@ -44,7 +44,7 @@ func (c *Chunks) lendFile(f *handle[disk.Key, *chunkFile]) {
 func (c *Chunks) mayLend(f *handle[disk.Key, *chunkFile]) bool {
 	c.lentMu.Lock()
 	defer c.lentMu.Unlock()
-	// Its file may be held already: by who was faster, or from before it was another one.
+	// Another goroutine may already hold its file, or hold it from before the file was replaced.
 	if c.lent[f.name] != nil || f.f.view.Load() != nil || len(c.views) >= c.open.most/2 {
 		return false
 	}

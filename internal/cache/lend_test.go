@@ -139,7 +139,7 @@ func TestDamagedIsNotLent(t *testing.T) {
 	}
 }
 
-// Only so many files stay open for it.
+// The number of files that stay open for lending is limited.
 func TestLentFilesAreBounded(t *testing.T) {
 	dir, err := At(t.TempDir(), 64<<20)
 	if err != nil {

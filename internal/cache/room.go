@@ -19,7 +19,7 @@ import (
 // listing all of them each time would be slow:
 //
 //	0   bytes     u64
-//	8   busy      u64  not 0 while it is being changed: who finds it so counts anew
+//	8   busy      u64  not 0 during a change: a reader that finds this counts again
 //	16  checksum  u64  XXH3 of the 16 bytes before
 //
 // The file is changed under the lock of the cache.
@@ -89,8 +89,7 @@ func (d *Dir) countChunks() (n int64) {
 	return n
 }
 
-// eachChunk calls f for the files of a data set's chunks, those that are not finished
-// among them, with their sizes.
+// eachChunk calls f for the files of a data set's chunks, with their sizes, including unfinished ones.
 func eachChunk(set string, f func(path string, k disk.Key, size int64)) {
 	eachFile(set, true, func(dir string, e fs.DirEntry, k disk.Key) {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {

@@ -104,7 +104,7 @@ func (s *Set) follow() {
 	}
 }
 
-// listed returns the segments of the data set and of those that may have the same files.
+// listed returns the segments of the data set and of related ones that may have the same files.
 func (s *Set) listed() (paths []string) {
 	for _, dir := range append([]string{s.path}, s.also...) {
 		for _, name := range segmentsOf(dir) {

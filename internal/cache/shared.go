@@ -8,8 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
-// handles are files that stay open between uses, up to a number of them: those that were
-// used last.
+// handles are files that stay open between uses: the most recently used ones, up to a limit.
 type handles[K comparable, F interface{ close() }] struct {
 	mu    sync.Mutex
 	most  int
@@ -25,7 +24,7 @@ type handle[K comparable, F interface{ close() }] struct {
 	gone bool // from the list: its last user closes it
 }
 
-// take opens a file, or finds it open.
+// take opens a file, or returns it if it is open.
 func (h *handles[K, F]) take(name K, open func() (F, error)) (*handle[K, F], error) {
 	h.mu.Lock()
 	if e := h.open[name]; e != nil {

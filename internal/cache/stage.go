@@ -34,10 +34,10 @@ const (
 
 // StageObject is an object that is to be copied.
 type StageObject struct {
-	// Name is a path, Size that of the whole.
+	// Name is a path, Size the size of the object.
 	Name string
 	Size int64
-	// Keys are its chunks: all of its bytes, in order.
+	// Keys are the chunks of the object: all of its bytes, in order.
 	Keys []disk.Key
 }
 
@@ -196,7 +196,7 @@ func (s *Stage) file(object int) (*handle[string, *stageFile], error) {
 	})
 }
 
-// createIn opens a file in a folder, which is there, or makes it.
+// createIn opens or creates a file in an existing folder.
 func createIn(folder, name string) (*os.File, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Batch says where the rows of one batch go. There is one for each slot, used
-// again and again. Different rows may be filled at the same time.
+// Batch writes the rows of one batch. There is one for each slot, which is reused. Different rows may be filled
+// concurrently.
 type Batch struct {
 	l    *Layout
 	slot []byte
@@ -59,8 +59,8 @@ func (b *Batch) PutInt(a, i int, v int64) {
 	binary.LittleEndian.PutUint64(b.slot[b.l.Arrays[a].Offset+int64(i)*8:], uint64(v))
 }
 
-// Place returns where in the slot a value of n bytes for row i of array a
-// belongs, and false when there is no place of that size.
+// Place returns the position in the slot for a value of n bytes in row i of array a, and false if there is no place of
+// that size.
 func (b *Batch) Place(a, i int, n int64) (at int64, ok bool) {
 	arr := &b.l.Arrays[a]
 	if b.l.of[a] >= 0 {
@@ -73,8 +73,7 @@ func (b *Batch) Place(a, i int, n int64) (at int64, ok bool) {
 	return arr.Offset + int64(i)*arr.RowBytes, n == arr.RowBytes
 }
 
-// gatherFrom is the size from which a copy past the caches is worth a call
-// into C.
+// gatherFrom is the size from which a copy that bypasses the caches is worth a call into C.
 const gatherFrom = 4 << 10
 
 // Copy copies v to dst, a row of the batch, unless it is already there.
@@ -89,8 +88,7 @@ func (b *Batch) Copy(dst, v []byte) {
 	}
 }
 
-// Gather copies values that are as large as a row into rows first, first+1, ...
-// of array a, one of fixed shape.
+// Gather copies values of the size of a row into rows first, first+1, ... of array a, which has a fixed shape.
 func (b *Batch) Gather(a, first int, values [][]byte) {
 	dst, n := b.Span(a, first, first+len(values)), int(b.l.Arrays[a].RowBytes)
 	if b.Near {

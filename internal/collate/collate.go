@@ -21,21 +21,20 @@ type Layout struct {
 	Bytes int64
 
 	ragged []raggedArray
-	// of is the place of an array in ragged, -1 for those of fixed shape.
+	// of is the index of an array in ragged, -1 for arrays of fixed shape.
 	of []int
 }
 
 // Column describes an array to be placed.
 type Column struct {
-	// Name and Kind are those of the array.
+	// Name and Kind are the array's name and kind.
 	Name, Kind string
-	// Format is that of boxes.
+	// Format is the format of boxes.
 	Format string
 	// Boxes is the column of the boxes that rows belong to, "" for none.
 	Boxes string
 	DType item.DType
-	// Shape is that of one row. A row of a ragged column has one axis more, the
-	// first one, of any length.
+	// Shape is the shape of one row. A row of a ragged column has an additional first axis of any length.
 	Shape []int
 	// The rows of a Ragged column have at most MaxRow bytes each, and Capacity
 	// together.
@@ -52,7 +51,7 @@ type Column struct {
 // MaxBatch is the largest batch, in bytes.
 const MaxBatch = 1 << 40
 
-// New places the columns one after the other. Names must differ.
+// New places the columns one after another. Names must differ.
 func New(rows int, cols []Column) (*Layout, error) {
 	l := &Layout{Rows: rows}
 	seen := map[string]bool{}
@@ -126,7 +125,7 @@ func New(rows int, cols []Column) (*Layout, error) {
 	return l, nil
 }
 
-// find is the place of the array of a name.
+// find returns the index of the array with a name.
 func (l *Layout) find(name string) int {
 	return slices.IndexFunc(l.Arrays, func(a item.Array) bool { return a.Name == name })
 }

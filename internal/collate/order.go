@@ -9,8 +9,7 @@ type segment struct {
 }
 
 const (
-	// From manySegments on, rows are sorted through other memory, of up to maxCopy
-	// bytes.
+	// From manySegments on, rows are sorted through separate memory of up to maxCopy bytes.
 	manySegments = 64
 	maxCopy      = 32 << 20
 )
@@ -49,7 +48,7 @@ func order(values []byte, at, size []int64) {
 	}
 }
 
-// rotateAll brings segments into the order of their rows, in place.
+// rotateAll puts segments into the order of their rows, in place.
 func rotateAll(values []byte, s []segment) {
 	// First move all segments to the beginning in their present order.
 	slices.SortFunc(s, func(a, b segment) int { return int(min(max(a.at-b.at, -1), 1)) })

@@ -17,8 +17,8 @@ import (
 type Pad struct {
 	// Value is the padding value.
 	Value float64 `json:"value"`
-	// Length is the length of all rows; 0 means that of the longest row of the batch,
-	// rounded up to a multiple of Multiple.
+	// Length is the length of all rows. 0 means that of the longest row of the batch, rounded up to a multiple of
+	// Multiple.
 	Length   int64 `json:"length"`
 	Multiple int64 `json:"multiple"`
 	// Truncate cuts rows that are longer than Length; otherwise they are errors.
@@ -106,7 +106,7 @@ func (p *padding) length(longest int64) int64 {
 	return (longest + p.Multiple - 1) / p.Multiple * p.Multiple
 }
 
-// cut makes a value no longer than rows are.
+// cut truncates a value to the length of rows.
 func (p *padding) cut(arr *item.Array, element int64, v []byte) ([]byte, error) {
 	n := int64(len(v)) / element
 	switch {

@@ -64,13 +64,13 @@ func load(src []byte, t item.PixelType, x int) (p pixel) {
 	return p
 }
 
-// luma is Pillow's convert("L"), for 16 bits too.
+// luma returns Pillow's convert("L"), also for 16 bits.
 func (p *pixel) luma() uint32 {
 	return (p.r*19595 + p.g*38470 + p.b*7471 + 0x8000) >> 16
 }
 
-// narrow makes 8 bits of 16: the upper ones, but 16-bit gray, which Pillow holds
-// as a mode of its own, is cut off at 255.
+// narrow converts 16 bits to 8. It keeps the upper bits, except for 16-bit gray, a separate mode in Pillow, which is
+// clipped at 255.
 func (p *pixel) narrow(gray bool) {
 	p.a >>= 8
 	if gray {
@@ -108,9 +108,8 @@ func convertRow(dst, src []byte, want, have item.PixelType) {
 	}
 }
 
-// convertFloats converts from floats or to them. Numbers stay what they are, as
-// Pillow's convert does it: they are cut off at the range of integers, and fractions
-// of them are dropped. Without alpha a picture is opaque.
+// convertFloats converts from or to floats as Pillow's convert does: values are clipped to the range of integers, and
+// fractions are dropped. Without alpha a picture is opaque.
 func convertFloats(dst, src []byte, want, have item.PixelType) {
 	ch, n := int(have.Channels), int(want.Channels)
 	white := map[item.DType]float32{item.U8: 255, item.U16: 65535, item.F32: 1}
@@ -192,8 +191,7 @@ func classRow(dst, src []byte, want item.DType, from *picture, y int) error {
 	return nil
 }
 
-// loadClass reads pixel x of a row of class numbers. Of floats, or integers of more
-// bits than 16, they are those that a uint16 has room for.
+// loadClass reads pixel x of a row of class numbers. Floats and integers of more than 16 bits must fit a uint16.
 func loadClass(src []byte, from *picture, x, y int) (pixel, error) {
 	if from.t.DType != item.F32 {
 		return load(src, from.t, x), nil

@@ -126,8 +126,8 @@ func probe(src []byte) (imagefile.Info, error) {
 	return info, cdec.CheckSize(int64(info.Width), int64(info.Height))
 }
 
-// Run does the requests and sets the Err of each. A failed one leaves its Dst
-// in an undefined state and does not affect the others.
+// Run processes the requests and sets the Err of each. A failed one leaves its Dst in an undefined state and does not
+// affect the others.
 func (d *Decoder) Run(reqs []Request) {
 	d.jobs, d.index = d.jobs[:0], d.index[:0]
 	for i := range reqs {
@@ -203,7 +203,7 @@ func TryBytes(v *driver.Value) int64 {
 	return int64(v.Width) * int64(v.Height) * int64(tryType(v).Size())
 }
 
-// tryType is RGB, but for optical flow, which has no colours.
+// tryType returns RGB, except for optical flow, which has no colours.
 func tryType(v *driver.Value) item.PixelType {
 	if v.Codec == driver.CodecFlo {
 		return item.PixelType{DType: item.F32, Channels: 2}

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// loadForeign loads an image that a library decodes which may be missing.
+// loadForeign loads an image with an optional library.
 func (d *Decoder) loadForeign(r *Request, info *imagefile.Info) (*picture, error) {
 	if err := imagelib.Ready(info.Codec); err != nil {
 		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: err.Error()}
@@ -24,7 +24,7 @@ func (d *Decoder) loadForeign(r *Request, info *imagefile.Info) (*picture, error
 	if p.pix, err = d.pixels.Bytes(int(p.h) * p.stride()); err != nil {
 		return nil, err
 	}
-	// Bytes of a mapped file may go away while C reads them, and those of a copy not.
+	// Bytes of a mapped file may disappear while C reads them; a copy stays.
 	err = imagelib.Decode(info.Codec, bytes.Clone(r.Value.Bytes), int(p.w), int(p.h), int(p.t.Channels), p.t.DType.Size(), p.pix)
 	switch {
 	case errors.Is(err, imagelib.ErrMemory):
@@ -37,7 +37,7 @@ func (d *Decoder) loadForeign(r *Request, info *imagefile.Info) (*picture, error
 	return p, nil
 }
 
-// oneChannel makes gray of colours that are gray everywhere: masks have no others.
+// oneChannel converts colours that are gray everywhere to gray: masks have no other colours.
 func (p *picture) oneChannel() error {
 	if p.t.DType != item.U8 {
 		return &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "masks of more than 8 bits have no colours"}

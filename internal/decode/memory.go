@@ -124,16 +124,14 @@ func (d *Decoder) tooLarge(r *Request, err error) error {
 	return &MemoryError{Need: max(need, d.memory+1), Limit: d.memory}
 }
 
-// bound is at least Memory of an image of so many pixels in any of the formats
-// but lossless WebP and TIFF.
+// bound returns at least the Memory of an image of that size in any format except lossless WebP and TIFF.
 func bound(width, height int64) int64 { return rowsMemory(width) + 20*(width+16)*(height+16) }
 
 // rowsMemory is the memory of decoders that process an image by rows: bands of rows of all components.
 func rowsMemory(width int64) int64 { return 256*width + 256<<10 }
 
 const (
-	// Of lossless WebP: what Huffman trees take for each byte of the file that
-	// describes them, and all that the library allows.
+	// For lossless WebP: the memory of Huffman trees per byte of the file that describes them, and the library's limit.
 	webpTrees    = 400
 	webpTreesMax = 210 << 20
 	// libraryMemory is the memory that a library takes for any image: buffers of its decompressor.
@@ -204,8 +202,8 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 	return out + 8*pixels + libraryMemory
 }
 
-// CoefficientMemory is the most that libjpeg takes to give the coefficients of a
-// JPEG, or to be given them, instead of pixels.
+// CoefficientMemory returns the most memory that libjpeg takes to read or write the coefficients of a JPEG instead of
+// pixels.
 func CoefficientMemory(info *imagefile.Info) int64 {
 	return rowsMemory(int64(info.Width)) + jpegCoefficients(info)
 }

@@ -85,7 +85,7 @@ func nativePixels(p *picture, img image.Image) {
 	}
 }
 
-// swapRow makes little-endian u16 of big-endian ones.
+// swapRow converts big-endian u16 to little-endian.
 func swapRow(out, in []byte) {
 	for i := 0; i+1 < len(out); i += 2 {
 		out[i], out[i+1] = in[i+1], in[i]

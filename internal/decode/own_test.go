@@ -89,7 +89,7 @@ func TestNumbersAreThoseOfTheFile(t *testing.T) {
 	})
 }
 
-// TestWideColoursOfPNM decodes colours of 16 bits to all of their bits.
+// TestWideColoursOfPNM decodes colours of 16 bits without loss.
 func TestWideColoursOfPNM(t *testing.T) {
 	d := newDecoder(t, Options{})
 	for name, scale := range map[string]float64{"rgb-16-65535.ppm": 1, "rgb-16-1023.ppm": 65535. / 1023} {
@@ -111,7 +111,7 @@ func TestWideColoursOfPNM(t *testing.T) {
 	}
 }
 
-// TestMasksOfOwnFormats: class numbers are those of the file, whatever its largest is.
+// TestMasksOfOwnFormats: class numbers equal those of the file, for any maximum.
 func TestMasksOfOwnFormats(t *testing.T) {
 	d := newDecoder(t, Options{})
 	for name, want := range map[string][]uint16{

@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// picture is an image in memory, or a part of one, on its way to a row. It is
-// loaded as the codec gives it, then converted, then turned.
+// picture is an image or a part of one in memory, before it becomes a row. It is loaded in the codec's format, then
+// converted, then rotated.
 type picture struct {
 	pix  []byte
 	w, h int32
@@ -95,7 +95,7 @@ func (p *picture) job() cdec.Job {
 	return job
 }
 
-// load reads the image of a request: all of it, or just the box.
+// load reads the image of a request: all of it, or only the box.
 func (d *Decoder) load(r *Request, codec driver.Codec, orientation int32) (*picture, error) {
 	v := &r.Value
 	more := r.pictureMemory(codec, orientation)

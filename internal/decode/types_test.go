@@ -78,7 +78,7 @@ func TestModesArePillows(t *testing.T) {
 				t.Errorf("%s as %s: byte %d is %d, want %d", name, px, at, got[at], want[at])
 			}
 			compared++
-			// Of 16 bits, those of 8 spread over the range.
+			// 16-bit values are 8-bit values scaled to the range.
 			if strings.Contains(name, "16") || strings.Contains(name, "float") || strings.Contains(name, "int") || strings.HasSuffix(name, ".pfm") {
 				continue
 			}
@@ -173,8 +173,8 @@ func TestMasksAreTheirValues(t *testing.T) {
 	}
 }
 
-// TestGeometryOfOtherTypes checks that a box of an image, resized, is that box
-// of its pixels, resized, whatever the pixels are, turned or not.
+// TestGeometryOfOtherTypes checks that a resized box of an image equals the resized box of its pixels, for any pixel
+// type, rotated or not.
 func TestGeometryOfOtherTypes(t *testing.T) {
 	for _, turn := range []bool{false, true} {
 		d := newDecoder(t, Options{ApplyOrientation: turn})
@@ -249,7 +249,7 @@ func TestRawTypes(t *testing.T) {
 		if err != nil || !bytes.Equal(got, c.want) {
 			t.Errorf("%v of %s as %s (mask %v): %v, %v, want %v", c.in.Bytes, c.dtype, c.px, c.mask, got, err, c.want)
 		}
-		// Turned upside down and back: the same values the other way round.
+		// Turned upside down and back: the same values in reverse order.
 		turned := c.in
 		turned.Orientation = 3
 		reqs := []Request{{Value: turned, Raw: c.dtype, Pixels: c.px, Mask: c.mask, Geom: cut(0, 0, 2, 1), Store: c.px.Plain(), Dst: make([]byte, len(c.want))}}
@@ -281,7 +281,7 @@ func TestRawTypes(t *testing.T) {
 	}
 }
 
-// TestRowsOfU16 stores bytes as u16, and JPEGs in other types than RGB.
+// TestRowsOfU16 stores bytes as u16, and JPEGs as other types than RGB.
 func TestRowsOfU16(t *testing.T) {
 	d := newDecoder(t, Options{})
 	formats(t, func(name string, src, want []byte, w, h int32) {

@@ -47,8 +47,7 @@ func webpToRGB(dst []byte, m *image.YCbCr) {
 	}
 }
 
-// upsample interpolates the chroma of pixel x from the near and the far row,
-// with the roundings of libwebp.
+// upsample interpolates the chroma of pixel x from the near and the far row, with the rounding of libwebp.
 func upsample(near, far []byte, x int) int32 {
 	c := x / 2 // the nearest sample
 	o := c - 1 // the other one

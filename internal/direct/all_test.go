@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// inOrder is a source of n records that gives only the first few in order.
+// inOrder is a source of n records that yields only the first few in order.
 type inOrder struct {
 	driver.InOrderOnly
 	driver.Source

@@ -25,9 +25,8 @@ func CheckSize(n int64) error {
 	return nil
 }
 
-// All reads the records from number from on to before number to, of a source that gives
-// them in order. Alloc returns memory for a value of a record, and each takes the record,
-// which is valid until it returns.
+// All reads the records from number from to before number to, from a source that yields them in order. alloc returns
+// memory for a value of a record. each gets the record, which is valid until it returns.
 func All(ctx context.Context, src driver.Sequential, obj *Objects, from, to int64, alloc func(id, n int64) ([]byte, error), each func(rec *driver.Record) error) error {
 	if from >= to {
 		return nil

@@ -21,7 +21,7 @@ type Reader struct {
 	Place func(k, field int, n int64) []byte
 	// Want selects the fields, nil for all.
 	Want []bool
-	// Again is that of driver.Group.
+	// Again is the same as in driver.Group.
 	Again bool
 
 	src driver.Source
@@ -95,8 +95,7 @@ func (r *Reader) learn(ctx context.Context, e driver.Extent) error {
 	return Learn(r.src, e, b)
 }
 
-// Locate locates the records of a group, for which it has the pieces of the
-// index that are not known yet read by learn.
+// Locate locates the records of a group. learn reads the pieces of the index that are not known yet.
 func Locate(ctx context.Context, src driver.Source, g *driver.Group, learn func(ctx context.Context, e driver.Extent) error) error {
 	for range maxRounds {
 		if err := LocateOnce(src, g); err != nil {
@@ -173,7 +172,7 @@ func Sizes(src driver.Source, want []bool, each func(id, size int64) error) erro
 	return nil
 }
 
-// Learn gives a piece of the index to a source; a panic becomes an error.
+// Learn passes a piece of the index to a source; a panic becomes an error.
 func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard("reading the index", &err)

@@ -36,7 +36,7 @@ type argument struct {
 // stoker is a command of this program.
 func stoker(words ...string) Action { return Action{kind: runStoker, words: words} }
 
-// dataLoader is torch's, with other options.
+// dataLoader returns the action for torch's DataLoader with other options.
 func dataLoader(args ...argument) Action {
 	return Action{kind: callPython, call: "DataLoader", first: []string{"..."}, args: args}
 }

@@ -107,18 +107,16 @@ func (c *counts) busy() float64 {
 	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeLatency] + c[causeOther]
 }
 
-// trainerCounts are samples of trainers and of those that work for them.
+// trainerCounts are samples of trainers and of their workers.
 type trainerCounts struct {
-	// trainer counts samples of the main threads, lanes those of workers.
+	// trainer counts samples of the main threads, and lanes those of workers.
 	trainer, lanes counts
 	// stalled counts the work of the workers while a trainer waited for them. Each sample counts once, shared among the
 	// workers that were not idle.
 	stalled counts
-	// trainerRan counts those of the trainers' samples in which the thread was on
-	// a core or waited for one.
+	// trainerRan counts the trainers' samples in which the thread was on a core or waited for one.
 	trainerRan counts
-	// own counts the trainers' samples outside of any loader, and ready those in
-	// which they made a batch ready there.
+	// own counts the trainers' samples outside any loader, and ready those in which they prepared a batch there.
 	own   ownCounts
 	ready float64
 	// restart counts the samples in which it waited for restarted workers.
@@ -135,7 +133,7 @@ func (t *trainerCounts) add(o *trainerCounts) {
 	t.restart += o.restart
 }
 
-// rankCounts are those of one trainer of several.
+// rankCounts are the counts of one of several trainers.
 type rankCounts struct {
 	trainerCounts
 	run, delay, time float64 // seconds of its main thread on a core, waiting for one, in all
@@ -162,7 +160,7 @@ type bin struct {
 	trainerParts, laneParts [numParts]float64
 	// training counts the wide samples while a trainer was past its first batch.
 	training float64
-	// opening counts samples of trainers that had not asked for a second batch yet.
+	// opening counts samples of trainers that had not requested a second batch yet.
 	opening float64
 	// threadLanes counts samples of lanes that are threads, and interpreter those that waited for the interpreter's
 	// lock.

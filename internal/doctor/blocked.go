@@ -49,7 +49,7 @@ const (
 	blockFault                  // a page that was not in memory: of a mapped file, or swapped out
 )
 
-// sockets tells internet sockets from local ones by their inodes.
+// sockets distinguishes internet sockets from local ones by their inodes.
 type sockets struct {
 	kinds map[uint64]proc.SocketKind
 	asked map[uint64]bool // not found in the lists: do not ask again

@@ -67,5 +67,5 @@ func (l *timeline) peak(mean float64) float64 {
 	return most / max(mean, 1)
 }
 
-// capped reports whether the device can give no more.
+// capped reports whether the device is at its limit.
 func (s *shares) capped() bool { return s.device > cappedFrom }

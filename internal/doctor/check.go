@@ -28,7 +28,7 @@ type about struct {
 	doing   string  // the work of a worker: "computing"
 }
 
-// checks is the table. The order is that of reports.
+// checks is the table of checks, in the order of reports.
 var checks = []check{
 	ranksCheck{}, workersCheck{}, restartsCheck{}, interpreterCheck{},
 	cpuCheck{}, storageCheck{}, networkCheck{}, memoryCheck{}, handoffCheck{}, latencyCheck{},
@@ -37,8 +37,7 @@ var checks = []check{
 	shmCheck{}, throttledCheck{},
 }
 
-// Causes are the verdicts that name a resource which a data path can starve for, in
-// the order in which reports list them.
+// Causes are the verdicts that name a resource of the data path, in the order of reports.
 var Causes = causes()
 
 func causes() []Verdict {
@@ -118,8 +117,7 @@ func (f *findings) per(m metric) float64 {
 // starved reports whether the verdict names a resource of the data path.
 func (f *findings) starved() bool { return slices.Contains(Causes, f.r.Verdict) }
 
-// resource is the part of a check that all resources of the data path share: the
-// gain is that of the model.
+// resource is the shared part of the checks for resources of the data path: the gain comes from the model.
 type resource struct{}
 
 func (resource) gainOf(f *findings, v Verdict) float64 { return 1 / f.s.timeWithout(v) }

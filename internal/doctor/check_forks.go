@@ -1,6 +1,6 @@
 package doctor
 
-// forksCheck tells of jobs that start processes all the time.
+// forksCheck reports jobs that start processes all the time.
 type forksCheck struct{ remedy }
 
 func (forksCheck) about() about { return about{name: "forks"} }

@@ -2,8 +2,7 @@ package doctor
 
 import "strconv"
 
-// interpreterCheck is about threads of the trainer that take turns at the
-// interpreter's lock.
+// interpreterCheck reports threads of the trainer that compete for the interpreter's lock.
 type interpreterCheck struct{ remedy }
 
 func (interpreterCheck) about() about { return about{name: "interpreter"} }

@@ -73,7 +73,7 @@ func (f *findings) smaller() Action {
 	return other("np.save(path, array.astype(np.float16))   # or a pack: stoker pack compresses")
 }
 
-// bulk is the size of reads from which a device is short of bytes rather than of reads.
+// bulk is the read size from which a device's limit is bytes and not the number of reads.
 const bulk = 64 << 10
 
 // capText returns the reason why a device is at its limit.

@@ -22,7 +22,7 @@ type dataState struct {
 	loops      map[place]inLoop    // results for lines that were seen on a trainer's stack
 }
 
-// noteFile remembers which files are waited for, for the evidence.
+// noteFile records the files that threads wait for, for the evidence.
 func (c *collector) noteFile(pid int, file string) {
 	if file == "" || strings.HasSuffix(file, " (deleted)") {
 		return
@@ -37,7 +37,7 @@ func (c *collector) noteFile(pid int, file string) {
 	}
 }
 
-// noteLock remembers which file's lock is waited for.
+// noteLock records the files whose locks threads wait for.
 func (c *collector) noteLock(file string) {
 	if file != "" && (len(c.locks) < 100 || c.locks[file] > 0) {
 		c.locks[printable(file)]++
@@ -89,7 +89,7 @@ func (c *collector) top(x cause) (siteKey, float64) {
 	return best, float64(n) / float64(max(1, total))
 }
 
-// topWhere is the function in which a cause was seen most often.
+// topWhere returns the function in which a cause was sampled most often.
 func (c *collector) topWhere(x cause) string {
 	best, share := c.top(x)
 	if best.where == "" || share < 0.2 {
@@ -159,7 +159,7 @@ func (c *collector) slowPath() (kind, file string) {
 // maxSource bounds the size of a source file that is read.
 const maxSource = 1 << 20
 
-// sourceLine reads a line of the job's source; "" where it cannot be read.
+// sourceLine returns a line of the job's source; "" if it cannot be read.
 func (c *collector) sourceLine(at place) string {
 	if at.line <= 0 || at.file == "" || strings.HasPrefix(at.file, "<") {
 		return ""

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// actGain is the gain from which a resource of the data path is worth naming.
+	// actGain is the gain from which a resource of the data path is reported.
 	actGain = 1.10
 	// roomGain is the factor by which the data path must be faster than the step for the step to be the undoubted
 	// limit.
@@ -133,7 +133,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
 	if blind := c.framesOK == 0 && !s.exact && s.lanes == 0 && s.engine == nil; blind && (r.Verdict == Healthy || r.Verdict == Accelerator) {
-		// A thread that runs or sleeps may be in its step as well as in its loader.
+		// A thread that runs or sleeps may be in its step or in its loader.
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
 	r.Confidence = round(min(0.99, max(0.01, r.Confidence)), 2)

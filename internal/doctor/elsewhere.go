@@ -35,7 +35,7 @@ func (e *elsewhere) accepted() bool {
 	return e.sure >= fewSteps || e.steps >= fewSteps && 5*e.works <= e.steps
 }
 
-// trainsIn reports whether a thread trains in the place of the main one.
+// trainsIn reports whether a thread trains instead of the main thread.
 func (p *process) trainsIn(t *thread) bool { return t.trained >= fewSteps && p.elsewhere.accepted() }
 
 // loopThread is the thread with the training loop.
@@ -90,7 +90,7 @@ func (c *collector) lead(p *process) int {
 	return p.pid
 }
 
-// asTrainer is the view of a thread that trains in the place of the main one.
+// asTrainer returns the view of a thread that trains instead of the main thread.
 func (v view) asTrainer() view {
 	if v.aside != asideNone {
 		v.part, v.duty, v.steps = partStep, dutyUnknown, true
@@ -133,7 +133,7 @@ func eventLoop(file string) bool {
 	return strings.Contains(file, "/asyncio/") || strings.Contains(file, "/uvloop/") || strings.Contains(file, "/trio/_core/")
 }
 
-// makes reports whether a function of the user's own on a stack makes batches by its name.
+// makes reports whether a stack has a function of the user whose name indicates that it makes batches.
 func makes(frames []pystack.Frame) bool {
 	for i := range frames {
 		if !installed(frames[i].File) && (wordOf(frames[i].Func) != partUnknown || ownPart(frames[i:i+1]) != partStep) {

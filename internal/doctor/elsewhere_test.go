@@ -21,7 +21,7 @@ func (threaded) Owns(uint64) (owns, known bool) { return false, false }
 
 func (threaded) Close() error { return nil }
 
-// A main thread that waits in an event loop or for a thread has others train for it.
+// If the main thread waits in an event loop or for a thread, other threads train.
 func TestStepsInAnotherThread(t *testing.T) {
 	const (
 		futex = "202 0x5000 0x189 0x0 0x0 0x0 0xffffffff 0x7f 0x7f"

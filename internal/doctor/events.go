@@ -107,8 +107,7 @@ func findEvents(l *timeline, c *collector) []Event {
 	return out
 }
 
-// levelEvents finds the times in which a figure is at or beyond its lowest
-// threshold without a break.
+// levelEvents finds the periods in which a figure is continuously at or beyond its lowest threshold.
 func levelEvents(l *timeline, r eventRule) []Event {
 	var out []Event
 	for i := 0; i < len(l.bins); {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// seconds makes a timeline of one metric, a value for each second.
+// seconds returns a timeline of one metric, with a value for each second.
 func seconds(m metric, values ...float64) *timeline {
 	l := &timeline{}
 	l.known[m] = true

@@ -28,7 +28,7 @@ func (loading) Owns(uint64) (owns, known bool) { return false, false }
 
 func (loading) Close() error { return nil }
 
-// program makes process 100 of a machine in dir run another program.
+// program lets process 100 of a machine in dir run another program.
 func program(t *testing.T, dir, comm, cmd string, stack int) {
 	t.Helper()
 	stat := fmt.Sprintf("100 (%s) S 1 1 1 0 -1 4194304 10 0 1 0 10 5 0 0 20 0 1 0 5000 1000 100 1 1 1 %d 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n", comm, stack)

@@ -76,8 +76,7 @@ func flow(file string, loop, step int, text func(place) string) (uses map[int]fl
 	return uses, true
 }
 
-// A statement is one of a loop: its lines, its text, the names that it binds and those
-// that it uses.
+// A statement is a statement of a loop: its lines, its text, the names that it binds and the names that it uses.
 type statement struct {
 	lines          []int
 	code           string
@@ -206,7 +205,7 @@ func around(file string, loop int, text func(place) string) map[string]bool {
 	return names
 }
 
-// passes are the names that a statement gives to calls, those whose methods it calls too.
+// passes returns the names that a statement passes to calls, including names whose methods it calls.
 func passes(code string) []string {
 	code = withoutText(code)
 	var out []string
@@ -244,7 +243,7 @@ func passes(code string) []string {
 	return out
 }
 
-// calledBefore is the name, with its dots, that code ends with; "" where it ends with none.
+// calledBefore returns the dotted name at the end of code; "" if there is none.
 func calledBefore(code string) string {
 	i := len(code)
 	for i > 0 && (letter(code[i-1]) || code[i-1] == '.' || code[i-1] >= '0' && code[i-1] <= '9' || code[i-1] == ')' || code[i-1] == ']') {
@@ -328,7 +327,7 @@ func loopTargets(head string) []string {
 	return names
 }
 
-// assignment splits a statement into the names that it binds and those that it uses.
+// assignment splits a statement into the names that it binds and the names that it uses.
 func assignment(code string) (targets, reads []string) {
 	code = withoutText(code)
 	depth, from, augmented := 0, 0, false

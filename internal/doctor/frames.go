@@ -378,8 +378,7 @@ func collating(callee, caller string) bool {
 	return !strings.HasPrefix(callee, "_iter")
 }
 
-// batching are words in the names of functions that put examples together, and
-// collateTexts those of lines that do.
+// batching are words in the names of functions that put examples together, and collateTexts parts of lines that do so.
 var (
 	batching     = []string{"collate", "pad", "stack", "batch", "concat", "merge", "to_tensor"}
 	collateTexts = []string{"tensor(", "stack(", "cat(", "concat", "pad", "from_numpy(", "array(", "zeros(", "empty(", "full(", "collate", "batch_encode", "zip("}

@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// stack makes frames from "file:function" pairs, leaf first.
+// stack returns frames from "file:function" pairs, leaf first.
 func stack(pairs ...string) []pystack.Frame {
 	var out []pystack.Frame
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -48,8 +48,8 @@ while True:
     time.sleep(0.02)
 `
 
-// TestLive watches small Python loops. Nothing depends on how busy the machine
-// is: a slow machine makes the loading slower, not the sleeping step.
+// TestLive observes small Python loops. The result does not depend on the load of the machine: a slow machine slows
+// down the loading, not the sleeping step.
 func TestLive(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

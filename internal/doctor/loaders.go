@@ -9,8 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// loadersName is the file in memory in which a trainer writes its DataLoaders down, as
-// python/src/stoker/_loaders.py makes it.
+// loadersName is the memory file with a trainer's notes on its DataLoaders, written by python/src/stoker/_loaders.py.
 const loadersName = "stoker-loaders"
 
 // maxNotes limits the size of that file.
@@ -92,8 +91,7 @@ func ownNotes(f *os.File, pid int) bool {
 	return writer == own
 }
 
-// readNotes returns who wrote a file, and the loaders. It returns 0 while the file is
-// being written.
+// readNotes returns the writer of a file and the loaders. It returns 0 while the file is being written.
 func readNotes(f *os.File) (writer int, loaders []loaderNote) {
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxNotes))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// written makes a source file and returns its name.
+// written creates a source file and returns its name.
 func written(t *testing.T, lines string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "train.py")

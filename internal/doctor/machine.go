@@ -52,7 +52,7 @@ type systemState struct {
 	disk    string // the busiest device that the tree reads from
 	// The control group's limits for reads from that device per second; 0 for no limit.
 	readBytes, readCount float64
-	// partitions remembers which devices are parts of others.
+	// partitions records which devices are parts of others.
 	partitions map[string]bool
 }
 

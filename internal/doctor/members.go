@@ -357,10 +357,10 @@ func rank(c cause) int {
 	return 0
 }
 
-// retire makes launchers of the members above a trainer: they do not train.
+// retire turns the members above a trainer into launchers: they do not train.
 func (t *tree) retire(p *process) {
 	for q := t.members[p.ppid]; q != nil; q = t.members[q.ppid] {
-		// With ranks below it, its own "workers" are those ranks.
+		// If it has ranks below it, its own "workers" are those ranks.
 		if q.role == roleTrainer && (q.trainer == nil || q.trainer.phase == 0) {
 			q.role, q.trainer = roleIgnored, nil
 		}

@@ -158,8 +158,7 @@ func stratified(all, ran counts, exact float64) (counts, counts) {
 	return all, ran
 }
 
-// correct scales the sampled shares to the exact share of waiting that the step
-// log gives.
+// correct scales the sampled shares to the exact share of waiting in the step log.
 func (s *shares) correct(sum *bin) {
 	if sum.v[mLogTime] < 0.5 {
 		return
@@ -270,8 +269,8 @@ func (s *shares) loading() float64 {
 // faster than this many times.
 const minTime = 0.05
 
-// production is the time that making a batch takes of the trainer's time per
-// batch, with workers side by side; without leaves a resource out.
+// production returns the time that workers in parallel take per batch, relative to the trainer's time. The argument
+// without names a resource to leave out.
 func (s *shares) production(without Verdict) float64 {
 	switch {
 	case s.engine != nil:
@@ -366,8 +365,8 @@ func (s *shares) part(x cause) float64 {
 	return use / s.busy
 }
 
-// timeWithout predicts the time of a step, of the time it takes now, were a
-// resource free; see docs/reference/doctor.md.
+// timeWithout predicts the time of a step if a resource were free, relative to the present time; see
+// docs/reference/doctor.md.
 func (s *shares) timeWithout(v Verdict) float64 {
 	step, rest := s.step+s.other, 0.0
 	for x, t := range s.serial {
@@ -433,7 +432,7 @@ func (s *shares) timeWithLess(v Verdict, part float64) float64 {
 	return 1 - part*(1-s.timeWithout(v))
 }
 
-// timeWithWorkers predicts the time of a step with other workers.
+// timeWithWorkers predicts the time of a step with another number of workers.
 func (s *shares) timeWithWorkers(n float64) float64 {
 	if n <= 0 || s.cores <= 0 {
 		return 1

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// use makes the shares of a worker's time.
+// use returns the shares of a worker's time.
 func use(pairs map[cause]float64) (out [numCauses]float64) {
 	for c, v := range pairs {
 		out[c] = v

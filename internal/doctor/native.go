@@ -14,7 +14,7 @@ import (
 // Python frames end at native code. The kernel shows the work of native code: the library in which a thread runs, and
 // the library that touched a missing page.
 
-// nativeState is in which libraries the data path runs.
+// nativeState has the libraries in which the data path runs.
 type nativeState struct {
 	libs    *libtime.Sampler
 	spent   map[string]int            // samples of CPU time by library

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ownLoop makes its batches itself, forkLoop has them made by processes that it forks.
+// ownLoop makes its batches itself, and forkLoop uses processes that it forks.
 const (
 	ownLoop = `
 import time
@@ -97,8 +97,8 @@ func TestPyPy(t *testing.T) {
 	})
 }
 
-// TestForkServer: workers that a fork server starts, Python's default from 3.14 on, are
-// children of the server and belong to who asked for them.
+// TestForkServer: workers of a fork server, Python's default from 3.14 on, are children of the server and belong to the
+// process that requested them.
 func TestForkServer(t *testing.T) {
 	for _, name := range []string{"python3", "python3.14"} {
 		python, err := exec.LookPath(name)
@@ -165,7 +165,7 @@ func TestJobOfAnotherUser(t *testing.T) {
 	if err != nil || os.Geteuid() != 0 {
 		t.Skip("it takes python3, and root to be two users")
 	}
-	// The folder of the test's program is closed to others.
+	// Other users cannot read the folder of the test's program.
 	dir, err := os.MkdirTemp("", "another-user")
 	if err != nil {
 		t.Fatal(err)

@@ -287,7 +287,7 @@ func TestRenames(t *testing.T) {
 	}
 }
 
-// In the middle of an exec a process has no command line: it is read again later.
+// During an exec a process has no command line: it is read again later.
 func TestCommandLineComesLater(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python train.py s3://bucket/train", 'S', "running")

@@ -33,8 +33,8 @@ func (l loopAt) lineIn(frames []pystack.Frame) int {
 	return 0
 }
 
-// askedBy is the statement that asks for a batch, of the frames that called a
-// loader: the user's own, not that of a progress bar or of a framework between.
+// askedBy returns the statement that requests a batch, from the frames that called a loader. It is the user's own
+// statement, and not that of a progress bar or framework in between.
 func askedBy(frames []pystack.Frame) loopAt {
 	at := &frames[0]
 	for i := range frames {
@@ -253,7 +253,7 @@ type ownKey struct {
 	leaf place
 }
 
-// ownStat counts samples of one place.
+// ownStat counts samples of one position.
 type ownStat struct {
 	all, step float64 // step: those that were a training step without doubt
 	ran       float64 // other running samples
@@ -429,7 +429,7 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 	}
 	inner := indent(text(place{l.file, top}))
 	if words := strings.TrimSpace(text(place{l.file, top})); startsLoop(words) {
-		// It was seen in the statement that it loops over, if in others below too.
+		// It was sampled in the statement that it loops over if it was also sampled in statements below.
 		for _, k := range keys {
 			if k.body > top && indent(text(place{l.file, k.body})) > inner {
 				l.line = top

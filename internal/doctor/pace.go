@@ -5,7 +5,7 @@ import "time"
 // Observing costs time for each thread, process and file in /proc. The cost on a machine is not known in advance, so
 // the pace follows from the time that was spent.
 
-// budget is the share of one core that watching may take.
+// budget is the share of one core that observation may take.
 const budget = 0.008
 
 // makeUp is the time in which an excess over the budget is saved again.
@@ -54,8 +54,7 @@ func (p *pace) nextTick(now time.Time, least time.Duration) time.Duration {
 	return min(time.Duration(p.stretch(now)*float64(wait)), longestTick)
 }
 
-// nextSlow is the time from one reading of the slow kind to the next, which takes half of
-// the budget at most.
+// nextSlow returns the time until the next slow reading. Those readings take at most half of the budget.
 func (p *pace) nextSlow(now time.Time) time.Duration {
 	wait := float64(p.slow) / (budget / 2)
 	return min(max(slowEvery, time.Duration(p.stretch(now)*wait)), longestSlow)

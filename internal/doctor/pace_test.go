@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
-// TestVerdictInTime: whatever a job does, there is a verdict fifteen seconds after its
-// first batch, or after the time in which one was waited for. Neither clock is a real one.
+// TestVerdictInTime: there is a verdict fifteen seconds after the first batch of any job, or after the wait for one has
+// timed out. Both clocks are simulated.
 func TestVerdictInTime(t *testing.T) {
 	const within, look = 15.0, 200 * time.Microsecond
 	attached := Options{Seconds: FirstVerdict.Seconds(), Patience: 2, Most: 14.5}

@@ -25,7 +25,7 @@ const (
 	holdersAge = time.Second
 	// maxHolders limits the number of processes whose descriptors are listed.
 	maxHolders = 512
-	// maxOutside bounds how many things are remembered whose other side is not in the job.
+	// maxOutside limits the number of remembered objects whose other side is not in the job.
 	maxOutside = 256
 	// futexPrivate is the flag of a futex call for locks that only threads of one process use.
 	futexPrivate = 128
@@ -174,7 +174,7 @@ func descriptors(fs proc.FS, pid int, sc *proc.Syscall) []int {
 // maxPoll limits the number of descriptors of one poll call that are looked up.
 const maxPoll = 16
 
-// foreign reads memory of a process, which may be closed to us.
+// foreign reads memory of a process, which may not be allowed.
 func foreign(fs proc.FS, pid int, address uint64, b []byte) int {
 	if fs.Proc != proc.Live.Proc || len(b) == 0 || address == 0 {
 		return 0
@@ -259,7 +259,7 @@ func (c *collector) otherEnd(pid int, e end) uint64 {
 			return 0 // it listens, or has another type, or is closed: no list has more
 		}
 	}
-	// The kernel walks through all places for connections, which takes milliseconds.
+	// The kernel walks through its whole connection table, which takes milliseconds.
 	if now := time.Now(); now.Sub(c.tcpAt) > 4*max(holdersAge, c.heldNext) {
 		c.tcpAt = now
 		c.listConnections()
@@ -317,7 +317,7 @@ func (c *collector) listHolders() {
 	}
 }
 
-// listConnections asks the kernel which connections have both ends on this machine.
+// listConnections gets the connections with both ends on this machine from the kernel.
 func (c *collector) listConnections() {
 	c.tcp = map[uint64]uint64{}
 	ends := map[string]uint64{}

@@ -32,13 +32,13 @@ func (m recorded) write(name, data string) {
 	}
 }
 
-// run makes a process of one thread; call is its /proc/PID/syscall.
+// run records a process of one thread; call is its /proc/PID/syscall.
 func (m recorded) run(pid, ppid int, cmd string, state byte, call string) {
 	m.t.Helper()
 	m.start(pid, ppid, pid, cmd, state, call, "0 0")
 }
 
-// fork makes one that runs its parent's program.
+// fork records a process that runs its parent's program.
 func (m recorded) fork(pid, ppid int, cmd string) {
 	m.t.Helper()
 	m.start(pid, ppid, ppid, cmd, 'S', "running", "0 0")
@@ -74,7 +74,7 @@ func (m recorded) link(pid, fd int, target string) {
 	}
 }
 
-// point makes a link in the folder of a process, if it is not there yet.
+// point creates a link in the folder of a process, if it does not exist yet.
 func (m recorded) point(pid int, name, target string) {
 	m.t.Helper()
 	if err := os.Symlink(target, filepath.Join(m.dir, fmt.Sprint(pid), name)); err != nil && !os.IsExist(err) {

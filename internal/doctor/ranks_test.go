@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSlowRank takes the figures of the rank that the others wait for.
+// TestSlowRank uses the figures of the rank that the others wait for.
 func TestSlowRank(t *testing.T) {
 	rank := func(step, wait, together, late float64) rankCounts {
 		r := rankCounts{together: together, training: 50}

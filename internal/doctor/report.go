@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ReportVersion is the version of the JSON of [Report]. Fields may be added to
-// a version; a field that changes its meaning makes a new one.
+// ReportVersion is the version of the JSON of [Report]. Fields may be added without a new version; a field that changes
+// its meaning requires one.
 const ReportVersion = 1
 
 // Verdict is the limit of a job.
@@ -52,9 +52,8 @@ type Report struct {
 	// Waiting is the share of the trainer's time, 0..1, in which it waited for data, or loaded the data itself if it
 	// has no workers.
 	Waiting float64 `json:"waiting"`
-	// Gain is the factor by which the job would go faster were the resource of
-	// the verdict free: 1 for Healthy, Accelerator and Unknown, which name none. See
-	// docs/reference/doctor.md for the model.
+	// Gain is the factor by which the job would be faster if the resource of the verdict were free. It is 1 for
+	// Healthy, Accelerator and Unknown, which name none. See docs/reference/doctor.md for the model.
 	Gain float64 `json:"gain"`
 	// Gains holds that factor for every resource, and for "accelerator" how many
 	// times as fast a step the data path could feed.
@@ -145,7 +144,7 @@ const (
 	Critical Level = "critical"
 )
 
-// Event is a time during which a figure was beyond a threshold.
+// Event is a period in which a figure was beyond a threshold.
 type Event struct {
 	Start     float64 `json:"start"` // seconds since the report's start
 	End       float64 `json:"end"`   // the report's end if the event was still in progress

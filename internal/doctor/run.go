@@ -75,8 +75,7 @@ func StartWith(args []string, o JobOptions) (*Job, error) {
 	return j, nil
 }
 
-// forward passes signals on, and takes the exit status of orphans, until the job
-// has ended.
+// forward forwards signals and collects the exit status of orphans until the job has ended.
 func (j *Job) forward() {
 	defer j.wg.Done()
 	tick := time.NewTicker(10 * time.Second)

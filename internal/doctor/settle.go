@@ -109,8 +109,7 @@ func (l *timeline) deviceIdle() (share float64, ok bool) {
 // leastUse is the minimum utilization of an accelerator that a job uses.
 const leastUse = 0.05
 
-// copying are the places in which a batch is copied to an accelerator, and how many samples
-// ran there.
+// copying returns the positions in which a batch is copied to an accelerator, and the number of samples there.
 func (o ownCounts) copying(text func(place) string) (map[ownKey]bool, float64) {
 	out, ran := map[ownKey]bool{}, 0.0
 	for k, x := range o {
@@ -126,7 +125,7 @@ func (o ownCounts) copying(text func(place) string) (map[ownKey]bool, float64) {
 // little: most of that time is kernel work for those pages, and waiting for a core.
 const fewFaults = 3
 
-// mapping are the lines, whatever they call, that wait for pages of a mapped file.
+// mapping returns the lines that wait for pages of a mapped file, in any function that they call.
 func (o ownCounts) mapping() map[ownKey]bool {
 	lines := map[ownKey]ownStat{}
 	for k, x := range o {

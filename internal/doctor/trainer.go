@@ -11,7 +11,7 @@ type trainingState struct {
 	lastGuess counts
 	samples   int // of trainers and lanes that count
 	log       stepTotals
-	// collectives counts samples of trainers that waited for other ranks, by where.
+	// collectives counts samples of trainers that waited for other ranks, by function.
 	collectives map[string]int
 	rankNames   map[int]string
 }
@@ -72,8 +72,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 			}
 			t.weak = false
 		}
-		// The statement that asks for the next batch also frees the one before,
-		// which takes long for many small objects; no function tells of it.
+		// The statement that requests the next batch also frees the previous one, which takes long for many small
+		// objects and shows no function.
 		if v.asks.line > 0 {
 			t.loop = v.asks
 		} else if v.part == partStep && m.block == blockNone && v.leaf.line > 0 && v.leaf == t.loop.place {
@@ -214,7 +214,7 @@ func (p *process) atInterpreter(tid int) bool {
 	return owns || !known
 }
 
-// waitsForOthers reports whether a block is one that other threads or processes end.
+// waitsForOthers reports whether another thread or process ends a block.
 func waitsForOthers(b blocker) bool {
 	return b == blockLock || b == blockPipe || b == blockLocal || b == blockChild
 }

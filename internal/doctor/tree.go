@@ -75,7 +75,7 @@ type process struct {
 	ranOwn  int  // samples with computation in the user's own code
 	// Looks that found it there waiting for a device or a timer.
 	sleptOwn int
-	// Looks that found it there waiting for other threads, in no function that is known to wait.
+	// Samples in which it waited for other threads there, in a function that is not known to wait.
 	lockedOwn int
 	elsewhere elsewhere
 	beside    besideTimes
@@ -114,7 +114,7 @@ type thread struct {
 	tid   int
 	comm  string
 	feeds feeding
-	// Samples of its CPU time, and those of them in code of XLA's.
+	// Samples of its CPU time, and the number of them in code of XLA.
 	native, xla int
 	// trained counts samples in which it was in a training step while the main thread waited.
 	trained int
@@ -180,14 +180,12 @@ type key struct {
 	start uint64
 }
 
-// tree is the processes that belong to a job: the root, its descendants, and
-// those of them whose parent has ended.
+// tree is the set of processes of a job: the root, its descendants, and descendants whose parent has exited.
 type tree struct {
 	fs      proc.FS
 	root    int
 	members map[int]*process
-	// others are processes that do not belong to it, by PID, so that the
-	// parent of a process is read once.
+	// others are processes that do not belong to the job, by PID, so that the parent of a process is read once.
 	others map[int]struct{}
 	swept  time.Time
 	// noChildren reports that this kernel does not list children.
@@ -210,8 +208,7 @@ func newTree(fs proc.FS, root int) *tree {
 // maxMembers bounds how many processes are followed.
 const maxMembers = 4096
 
-// update finds new members and drops those that have ended. It reports whether
-// the root is still there.
+// update finds new members and drops those that have exited. It reports whether the root still exists.
 func (t *tree) update(now time.Time) bool {
 	buf := make([]byte, 1024)
 	stat := func(pid int) (proc.Stat, bool) {
@@ -286,10 +283,9 @@ func (t *tree) update(now time.Time) bool {
 	return t.members[t.root] != nil
 }
 
-// children asks each member for its children, which costs little: listing all
-// processes of a machine takes milliseconds. It reports whether this kernel can
-// tell. Children that a thread other than the first started are found every few
-// seconds.
+// children reads the list of children of each member, which is cheap: listing all processes of a machine takes
+// milliseconds. It reports whether this kernel has such lists. Children that a thread other than the first started are
+// found every few seconds.
 func (t *tree) children(now time.Time, found map[int]proc.Stat, stat func(int) (proc.Stat, bool)) bool {
 	if t.noChildren {
 		return false
@@ -446,8 +442,7 @@ func rayRole(name, line string) role {
 	return roleTrainer
 }
 
-// starter is the process that asked for another one: its parent, or who asked a fork
-// server for it.
+// starter returns the process that requested another one: its parent, or the client of a fork server.
 func (t *tree) starter(p *process) *process {
 	parent := t.members[p.ppid]
 	if parent != nil && isForkServer(parent) {
@@ -488,8 +483,7 @@ func (t *tree) sameProgram(pid int) *pystack.Process {
 	return nil
 }
 
-// runsPython reports whether a process's program is an interpreter, whatever the process
-// calls itself.
+// runsPython reports whether a process's program is an interpreter, whatever its name.
 func (t *tree) runsPython(p *process) bool {
 	name := filepath.Base(t.fs.Program(p.pid))
 	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy")
@@ -522,7 +516,7 @@ func sameCommand(a, b []string) bool {
 	return true
 }
 
-// workersOf are those of workers that descend from a process.
+// workersOf returns the workers that descend from a process.
 func (t *tree) workersOf(pid int, workers []*process) []*process {
 	var out []*process
 	for _, w := range workers {

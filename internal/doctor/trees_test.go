@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// unpack writes a recorded tree; the files of step N replace those before.
+// unpack writes a recorded tree; the files of step N replace earlier ones.
 func unpack(t *testing.T, dir string, a *txtar.Archive, step string) {
 	t.Helper()
 	for _, f := range a.Files {
@@ -37,8 +37,8 @@ func unpack(t *testing.T, dir string, a *txtar.Archive, step string) {
 	}
 }
 
-// TestRecordedTrees reads machines that differ: control groups of both versions,
-// no pressure stall information, processes that hide from others.
+// TestRecordedTrees reads different machines: control groups of both versions, no pressure stall information, hidden
+// processes.
 func TestRecordedTrees(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -44,8 +44,8 @@ func (l *timeline) warmUp() (from, to int) {
 	return from, to
 }
 
-// warmed gives a timeline in which the first step does not count, if it was one: the
-// accelerator has computed after it.
+// warmed returns a timeline in which the first step does not count, if it was one: the accelerator has computed after
+// it.
 func (l timeline) warmed() timeline {
 	from, to := l.warmUp()
 	busy, left := false, 0.0

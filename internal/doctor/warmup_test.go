@@ -102,7 +102,7 @@ func TestCopiesToADevice(t *testing.T) {
 		{"another job's device", 0, 0},
 	} {
 		b := deviceSecond(c.busy, 0.1, 50, 0)
-		// Its generator is not on the stack while it copies: only the innermost line tells.
+		// Its generator is not on the stack while it copies: only the innermost line shows it.
 		b.own.put(ownKey{loopAt{place{"train.py", 3}, "forever"}, 0, place{"train.py", 7}}, ownStat{all: 20, ran: 20})
 		b.own.put(ownKey{loopAt{place{"train.py", 3}, "forever"}, 0, place{"train.py", 9}}, ownStat{all: 30, step: 30})
 		b.trainerRan[causeStep] = 50

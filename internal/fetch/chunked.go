@@ -114,7 +114,7 @@ func (r *Chunked) Take(list []*Unit) []*Unit {
 		case r.ctx.Err() != nil:
 			return list
 		case len(list) > before && len(list) < maxMade:
-			// There may be room for more now.
+			// More memory may be free now.
 		case stuck || r.lead >= maxLead:
 			return list
 		case admitted >= leadStep:

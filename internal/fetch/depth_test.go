@@ -98,7 +98,7 @@ func TestDepthOfOneOddCount(t *testing.T) {
 	}
 }
 
-// One slow count, such as that of a server that pauses, does not end a try of more reads.
+// One slow count, as from a server that pauses, does not end a try of more reads.
 func TestDepthOfASlowCount(t *testing.T) {
 	for slow := range 8 {
 		var d depth

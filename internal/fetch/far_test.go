@@ -320,8 +320,7 @@ func TestNextEpochPassesWhatIsLate(t *testing.T) {
 	})
 }
 
-// Of large reads those that are needed first are there first: they do not share the link with
-// all that is read ahead.
+// Large reads arrive in the order of need: they do not share the link with all reads ahead.
 func TestLargeReadsComeInTheirOrder(t *testing.T) {
 	const way, rate, size, first, part = 10 * time.Millisecond, 100e6, 4 << 20, 4, 256 << 10
 	synctest.Test(t, func(t *testing.T) {

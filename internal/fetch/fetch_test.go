@@ -167,8 +167,8 @@ func open(d *disk, memory, urgent int64) *Fetcher {
 	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: urgent, Budget: arena.NewBudget(2*memory + 1<<21)})
 }
 
-// drive plays the planner and a worker that takes pause for each unit: all
-// records of order, in units of rows.
+// drive acts as the planner and as a worker that takes pause for each unit. It reads all records of order, in units of
+// rows.
 func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func(u *Unit)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -501,8 +501,7 @@ func TestTooLargeForTheMemory(t *testing.T) {
 	})
 }
 
-// Large extents are read in pieces, several at a time, to their place when they
-// have one.
+// Large extents are read in pieces, several at a time, straight to their destination if they have one.
 func TestPieces(t *testing.T) {
 	const size = 3*maxRequest + 8
 	d := newDisk(4, size, 4)

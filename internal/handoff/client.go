@@ -84,8 +84,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	}
 }
 
-// Pair makes a client and the descriptor of the other end of its connection, for
-// an engine (FromFD).
+// Pair returns a client and the descriptor of the other end of its connection, for an engine (FromFD).
 func Pair() (c *Client, engine int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *Client) Send(m Message) error {
 	return nil
 }
 
-// Receive waits for the next message, whatever it is.
+// Receive waits for the next message of any type.
 func (c *Client) Receive(timeout time.Duration) (Message, error) {
 	if len(c.rest) == 0 {
 		c.conn.SetReadDeadline(time.Now().Add(timeout))
@@ -244,7 +243,7 @@ func (c *Client) Next(timeout time.Duration) (Message, error) {
 	}
 }
 
-// take returns the oldest message that was not asked for yet.
+// take returns the oldest message that was not received yet.
 func (c *Client) take(timeout time.Duration) (Message, error) {
 	if len(c.queue) > 0 {
 		m := c.queue[0]
@@ -267,7 +266,7 @@ func (c *Client) Data(b Batch) []byte {
 	return c.ring[at : at+uint64(c.Description.SlotBytes)]
 }
 
-// Release gives the slot of a batch back.
+// Release releases the slot of a batch.
 func (c *Client) Release(b Batch) error { return c.Send(Release{Slot: b.Slot, Lease: b.Lease}) }
 
 // statsTimeout is the time that an engine has to answer STATS. It also answers while it waits for storage.

@@ -128,8 +128,7 @@ func TestDialWaits(t *testing.T) {
 	}
 }
 
-// answer makes an engine that answers OPEN with a packet and descriptors, and
-// then sends more packets.
+// answer returns the client of an engine that answers OPEN with a packet and descriptors, and then sends more packets.
 func answer(t testing.TB, fds []int, packets ...[]byte) *Client {
 	engine, c := pair(t)
 	for i, p := range packets {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the version of the messages and of the ring's layout. It is in
-// every message; each side refuses any other.
+// Version is the version of the messages and of the ring's layout. It is in every message, and each side refuses other
+// versions.
 const Version = 3
 
 // Limits for both sides, so that no length in a message can request more memory than this.
@@ -140,7 +140,7 @@ type EpochEnd struct {
 	Report  string
 }
 
-// Release gives a slot back to the engine.
+// Release returns a slot to the engine.
 type Release struct {
 	Slot  uint32
 	Lease uint64
@@ -378,8 +378,7 @@ func First(packet []byte) (message, rest []byte) {
 	return packet[:size], packet[size:]
 }
 
-// Parse decodes one message. The result does not keep b. Every length is
-// checked against b before it is used.
+// Parse decodes one message. The result does not refer to b. Every length is checked against b before it is used.
 func Parse(b []byte) (Message, error) {
 	if len(b) < headerSize {
 		return nil, protocolErrorf("message of %d bytes, the header alone has %d", len(b), headerSize)
@@ -521,7 +520,7 @@ func parseError(body, rest []byte) (Message, error) {
 	return m, nil
 }
 
-// copyOf returns nil for nothing, so that encoding and parsing are inverse.
+// copyOf returns nil for an empty slice, so that encoding and parsing are inverse.
 func copyOf(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

@@ -17,8 +17,7 @@ var update = flag.Bool("update", false, "write the golden messages anew")
 
 const goldenDir = "testdata/golden"
 
-// goldenMessage is an entry of testdata/golden/messages.json, which the tests
-// of the Python client read as well.
+// goldenMessage is an entry of testdata/golden/messages.json, which the tests of the Python client also read.
 type goldenMessage struct {
 	File   string         `json:"file"`
 	Type   string         `json:"type"`

@@ -9,8 +9,7 @@ import (
 
 type peerKey struct{}
 
-// withPeer notes in ctx which process is at the other end of conn: the one that
-// connected, or that made the socket pair.
+// withPeer stores in ctx the process at the other end of conn: the one that connected, or that created the socket pair.
 func withPeer(ctx context.Context, conn *net.UnixConn) context.Context {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FromFD makes a connection of a descriptor that was inherited from the
-// process that started this one, and takes the descriptor over.
+// FromFD returns a connection for a descriptor that was inherited from the parent process. The connection owns the
+// descriptor.
 func FromFD(fd int) (*net.UnixConn, error) {
 	unix.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "handoff")
@@ -47,12 +47,11 @@ type Server struct {
 	opt      Options
 	path     string
 	listener *net.UnixListener
-	// file is the socket in the file system. While it is open no other file has
-	// its number.
+	// file is the socket in the file system. While it is open no other file has its inode number.
 	file *os.File
 }
 
-// maxPath is the longest socket path that the system takes.
+// maxPath is the longest socket path that the system accepts.
 const maxPath = 107
 
 // Listen creates the socket, for this user alone. It replaces a socket file without a server, as a killed server leaves
@@ -69,15 +68,14 @@ func Listen(path string, opt Options) (*Server, error) {
 	return &Server{opt: opt, path: path, listener: listener, file: file}, nil
 }
 
-// listenBeside listens under a name of its own in the folder of path and then
-// gives the socket its name there.
+// listenBeside listens under a temporary name in the folder of path and then links the socket to its final name.
 func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, nil, fmt.Errorf("making socket %s: %w", path, cause(err))
 	}
 	defer dir.Close()
-	// By way of the open folder, since the other name may be longer than path.
+	// Through the open folder, because the temporary path may be longer than path.
 	hidden := fmt.Sprintf("%s/.stoker-%d-%x", proc.FDPath(int(dir.Fd())), os.Getpid(), rand.Uint32())
 	// The mode that a socket has before it gets its name is the file's.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
@@ -90,8 +88,7 @@ func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 		return nil, nil, fmt.Errorf("making socket %s: %w", path, cause(err))
 	}
 	listener := l.(*net.UnixListener)
-	// The server removes its own socket only, never one that has taken its
-	// place since.
+	// The server removes only its own socket, and not another one that has replaced it.
 	listener.SetUnlinkOnClose(false)
 	defer unix.Unlink(hidden)
 	fd, err := unix.Open(hidden, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -238,7 +235,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// remove removes the socket, unless another one has taken its place.
+// remove removes the socket, unless another one has replaced it.
 func (s *Server) remove() {
 	defer s.file.Close()
 	dir, err := os.Open(filepath.Dir(s.path))

@@ -29,7 +29,7 @@ type Pipeline interface {
 	NewGiven(pos item.Position) *pipeline.Given
 	StartGiven(pos item.Position, given *pipeline.Given) (gen uint64)
 	Next(ctx context.Context) (pipeline.Event, error)
-	// Poll is Next without waiting: false when there is no event yet.
+	// Poll is Next without waiting: it returns false if there is no event yet.
 	Poll() (pipeline.Event, error, bool)
 	Release(slot int)
 	Stats() pipeline.Stats
@@ -103,8 +103,8 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		return cleanEnd(err)
 	}
-	// From here one goroutine reads, so that the client's death is seen while
-	// the source is being opened and whatever the sender waits for.
+	// From here one goroutine reads, so that the client's exit is noticed while the source is being opened and while
+	// the sender waits.
 	var p Pipeline
 	opened := make(chan struct{})
 	readDone := make(chan error, 1)
@@ -138,8 +138,7 @@ func openError(err error) Error {
 	return Error{Code: code, Record: -1, Reason: err.Error(), Hint: hintOf(err)}
 }
 
-// cleanEnd makes nil of the errors that mean no more than that the other side
-// has left or that this side has closed the connection.
+// cleanEnd returns nil for errors that only mean that either side has closed the connection.
 func cleanEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
@@ -341,8 +340,7 @@ func (s *Session) send(m Message) error {
 	return err
 }
 
-// serve sends READY and then the batches of whatever stream the client has
-// started last.
+// serve sends READY and then the batches of the stream that the client started last.
 func (s *Session) serve(ctx context.Context, p Pipeline) error {
 	ring := p.Ring()
 	s.mu.Lock()

@@ -55,9 +55,9 @@ type Heard struct {
 	Slowest int
 	// FramesPerByte is the most of them.
 	FramesPerByte float64
-	// Formats are all of theirs.
+	// Formats are the formats of the sample.
 	Formats []string
-	// Err is why the first of those that cannot be read cannot, and names it.
+	// Err is the error of the first unreadable recording, with its name.
 	Err error
 }
 
@@ -148,7 +148,7 @@ func (h *Heard) add(one *audio.Info, size int) {
 	}
 }
 
-// sounds makes rows of recordings.
+// sounds builds rows of recordings.
 type sounds struct {
 	p    *Planner
 	outs []soundOutput
@@ -262,7 +262,7 @@ func (m *sounds) NewWorker(t *Tools) (Worker, error) {
 	return &soundWorker{m: m, t: t}, nil
 }
 
-// soundWorker makes rows of recordings in one goroutine.
+// soundWorker builds rows of recordings in one goroutine.
 type soundWorker struct {
 	m   *sounds
 	t   *Tools
@@ -310,7 +310,7 @@ func (w *soundWorker) row(g *Group, k int, o *soundOutput) error {
 // Close implements Worker.
 func (w *soundWorker) Close() { w.dec.Close() }
 
-// soundMemory gives memory until the next record.
+// soundMemory provides memory until the next record.
 type soundMemory struct{ *arena.Bump }
 
 // Floats implements transform.SoundMemory.

@@ -42,10 +42,9 @@ type boxGroup struct {
 	// cols are its arrays. The boxes, if any, come first.
 	cols  []boxColumn
 	boxed bool
-	// format is that of the stored boxes, out that of those in the batch.
+	// format is the format of the stored boxes, out that of the boxes in the batch.
 	format, out transform.BoxFormat
-	// prog are the operations of the image, whose field it is, own those of the
-	// boxes.
+	// prog are the operations of the image to which the field belongs, own those of the boxes.
 	prog  *transform.Program
 	image int
 	own   []transform.BoxOp
@@ -58,7 +57,7 @@ type boxColumn struct {
 	points bool
 	stored bool     // driver.Field.Stored
 	masks  *stacked // nil for other fields
-	// rowBytes are those of the row of a box.
+	// rowBytes is the number of bytes in the row of a box.
 	rowBytes int
 }
 
@@ -383,7 +382,7 @@ func (w *boxWorker) group(bg *boxGroup, g *Group) {
 	}
 }
 
-// record makes the rows of one record.
+// record builds the rows of one record.
 func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 	rec := &g.Records[k]
 	pl := &w.places

@@ -67,7 +67,7 @@ func (p *Planner) sizeHint(v *driver.Value, image, mask *decode.Info) string {
 	return "the mask is that of the image as its EXIF orientation turns it; load with apply_orientation=True"
 }
 
-// place names the value of a field: by its file, if it has one of its own.
+// place returns a name for the value of a field: that of its file, if it has its own file.
 func (p *Planner) place(rec *driver.Record, field int) string {
 	name := fmt.Sprintf("%q", p.Info.Fields[field].Name)
 	if paths, ok := driver.As[driver.Pather](p.Source); ok {

@@ -26,7 +26,7 @@ const (
 	clipsTogether = 128
 )
 
-// frames makes rows of clips.
+// frames builds rows of clips.
 type frames struct {
 	p    *Planner
 	outs []framesOutput
@@ -39,7 +39,7 @@ type framesOutput struct {
 	prog  *transform.Program
 	field int
 	t     int
-	// crop takes some frames of the stored clip, nil for all.
+	// crop selects frames of the stored clip, nil for all.
 	crop *transform.ClipCrop
 	// as reports that rows are the decoded frames without changes.
 	as bool
@@ -124,7 +124,7 @@ func (m *frames) NewWorker(t *Tools) (Worker, error) {
 	return &framesWorker{m: m, t: t, dec: dec, clips: make([]video.Clip, t.GroupRows), starts: make([][]int, t.GroupRows)}, nil
 }
 
-// framesWorker makes rows of clips in one goroutine.
+// framesWorker builds rows of clips in one goroutine.
 type framesWorker struct {
 	m     *frames
 	t     *Tools
@@ -144,8 +144,7 @@ type framesWorker struct {
 	field  int
 }
 
-// clipPart is packets First to Last, in the order of decoding, that a clip has from
-// place at on.
+// clipPart is the part of a clip from frame at on: packets First to Last, in the order of decoding.
 type clipPart struct {
 	video       uint64
 	first, last int32
@@ -229,8 +228,7 @@ func (w *framesWorker) choose(k int) {
 	}
 }
 
-// frame is the frame of a clip of n that is row pos of an output, which takes frames from
-// start on.
+// frame returns the frame in a clip of n frames for row pos of an output, which takes frames from start on.
 func (o *framesOutput) frame(start, pos, n int) int {
 	if o.crop == nil {
 		return pos
@@ -272,8 +270,7 @@ func (w *framesWorker) decode() {
 	}
 }
 
-// span decodes the packets of some parts, and makes the frames of the plan, which is in
-// the order of their packets.
+// span decodes the packets of some parts and builds the frames of the plan, which is in the order of their packets.
 func (w *framesWorker) span(parts []clipPart, last int32, plan []clipFrame) {
 	s := &w.clips[parts[0].k].Stream
 	if s.Stills() {
@@ -349,7 +346,7 @@ func (w *framesWorker) row(o *framesOutput, k, pos int) []byte {
 	return row[pos*n : (pos+1)*n]
 }
 
-// still makes a frame of a video whose frames are images by themselves.
+// still builds a frame of a video whose frames are separate images.
 func (w *framesWorker) still(c clipFrame) {
 	if w.g.Errs[c.k] != nil {
 		return
@@ -407,9 +404,9 @@ func (w *framesWorker) finish(c clipFrame, width, height int, direct func(row []
 	return nil
 }
 
-// make makes frame pos of the row of an output.
+// make builds frame pos of the row of an output.
 func (w *framesWorker) make(o *framesOutput, c clipFrame, pos, width, height int, direct func(row []byte), part func(g item.Geometry) (driver.Value, item.Rect)) error {
-	// The same random numbers for each frame: those of the record.
+	// The same random numbers for each frame, from the record.
 	if err := w.run.Begin(o.prog, w.m.p.Seed, w.g.Epoch, w.g.Records[c.k].ID, width, height); err != nil {
 		return err
 	}

@@ -37,8 +37,7 @@ func (c *codecs) close() {
 	}
 }
 
-// frame makes frame c of all outputs of a decoded frame, of which no more is converted
-// than is needed.
+// frame builds frame c of all outputs from a decoded frame, and converts only the needed part.
 func (w *framesWorker) frame(c clipFrame, s *video.Stream, f *videodec.Frame) error {
 	width, height := f.Upright(s)
 	whole := func(row []byte) { f.RGB(s, 0, 0, width, height, row) }

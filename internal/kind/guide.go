@@ -36,7 +36,7 @@ func (p *Planner) guide(prog *transform.Program, output string) (*guide, error) 
 	return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of the image, and the batch has none; also name their field in fields", output)
 }
 
-// boxes are those of a record, as corners, in its image, which info describes.
+// boxes returns the boxes of a record as corners in its image, which info describes.
 func (g *guide) boxes(rec *driver.Record, info decode.Info) ([][4]float32, error) {
 	v := rec.Values[g.field].Bytes
 	if len(v)%16 != 0 {
@@ -64,7 +64,7 @@ func turnBoxes(boxes [][4]float32, info decode.Info) {
 	}
 }
 
-// turnPoints turns key points as turnBoxes turns boxes. Those without a place (0, 0) have none afterwards.
+// turnPoints rotates key points like turnBoxes rotates boxes. Points without a position (0, 0) stay without one.
 func turnPoints(points [][2]float32, info decode.Info) {
 	w, h := orient.Size(info.Orientation, info.Width, info.Height)
 	for i, p := range points {

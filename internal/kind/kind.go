@@ -44,9 +44,9 @@ func All() []Kind {
 
 // Want is one array of the batch that is made from a field.
 type Want struct {
-	// Array is its place among the arrays of the batch.
+	// Array is the index in the arrays of the batch.
 	Array int
-	// Field is the place of the field in Info.Fields, and F the field.
+	// Field is the index of the field in Info.Fields, and F the field.
 	Field int
 	F     *driver.Field
 	// Out is the requested output. Without operations, it is the field as stored.
@@ -71,8 +71,8 @@ type Planner struct {
 	Seed uint64
 	// ApplyOrientation rotates images according to their EXIF orientation.
 	ApplyOrientation bool
-	// First returns the size of the image of the first record, of a field by its place, for
-	// images that no operation gives a size. It may be nil.
+	// First returns the size of the first record's image in a field, for images without a size from an operation. It
+	// may be nil.
 	First func(field int) (transform.First, error)
 	// Cut are the volume fields, by their index, whose first operation is a crop that the source applies.
 	Cut map[int]bool
@@ -82,7 +82,7 @@ type Planner struct {
 
 // Maker builds the arrays of one kind. It does not change after its creation and serves all workers concurrently.
 type Maker interface {
-	// Columns are the arrays that it makes.
+	// Columns returns the arrays that it builds.
 	Columns() []Column
 	// Cost returns the cost of building the arrays.
 	Cost() Cost
@@ -93,7 +93,7 @@ type Maker interface {
 // Column describes an array.
 type Column struct {
 	collate.Column
-	// Array is the place of the array in the batch, that of its Want.
+	// Array is the index of the array in the batch, that of its Want.
 	Array int
 	// Stored reports that a row is the stored value, byte for byte, so that sources may read it straight into the
 	// batch.
@@ -112,7 +112,7 @@ type Cost struct {
 	Together int
 }
 
-// Worker makes rows, in one goroutine.
+// Worker builds rows, in one goroutine.
 type Worker interface {
 	// Make fills the rows of a group. The error of a record goes to Errs; records that already have an error are
 	// skipped.
@@ -155,7 +155,7 @@ func (g *Group) each(field string, row func(k int) error) {
 	}
 }
 
-// noOperations refuses operations on fields of kinds that take none.
+// noOperations refuses operations on fields of kinds that accept none.
 func noOperations(w *Want) error {
 	switch {
 	case len(w.Out.Ops) > 0:

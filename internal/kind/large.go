@@ -28,8 +28,8 @@ type wish struct {
 	// decode are bytes to decode an image in, of the Go heap if heap is set.
 	decode int64
 	heap   bool
-	// scratch is for an image between two steps. Nobody knows how much that is
-	// before it is done, so that it takes all that is left.
+	// scratch reports that an image between two steps needs memory. The amount is not known in advance, so it takes all
+	// that is left.
 	scratch bool
 }
 

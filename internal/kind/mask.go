@@ -8,8 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Mask is an image of class numbers: rows of shape [H, W], which operations move
-// without mixing values.
+// Mask is an image of class numbers: rows of shape [H, W], for which operations do not mix values.
 var Mask = Kind{Name: driver.KindMask, Decoded: true, Plan: planMasks}
 
 func planMasks(p *Planner, wants []Want) ([]Maker, error) {

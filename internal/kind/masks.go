@@ -11,8 +11,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Masks is any number of masks of an image, which follow its operations: rows of shape
-// [n, H, W]. They belong to boxes as a rule, and are planned with these.
+// Masks is any number of masks of an image, which follow its operations: rows of shape [n, H, W]. They usually belong
+// to boxes, and are planned with these.
 var Masks = Kind{Name: driver.KindMasks, Plan: planBoxes}
 
 // stacked describes masks that follow their image.
@@ -90,7 +90,7 @@ func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int3
 	return out, nil
 }
 
-// one makes the row of one mask.
+// one builds the row of one mask.
 func (w *boxWorker) one(s *stacked, g *Group, k int, from driver.Value, info decode.Info, around [][4]float32, row []byte) error {
 	run := &w.run
 	if err := run.BeginAround(s.prog, w.m.p.Seed, g.Epoch, g.Draw(k), int(info.Width), int(info.Height), around); err != nil {

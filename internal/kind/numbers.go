@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// numbers makes rows of one number each.
+// numbers builds rows of one number each.
 type numbers struct {
 	dtype item.DType
 	cols  []numberColumn

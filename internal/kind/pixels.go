@@ -25,8 +25,7 @@ type output struct {
 	field int
 	// raw is the element type of values that are pixels without a header; 0 means u8.
 	raw item.DType
-	// all, when bytes are more than 0, describes every value but for its bytes, of
-	// which there are so many: arrays.
+	// all describes every value except its bytes, if bytes is more than 0. Each value then has that many bytes: arrays.
 	all   driver.Value
 	bytes int
 	// gather reports that rows may be copied from raw records without changes.
@@ -154,7 +153,7 @@ func (m *pixels) Cost() (c Cost) {
 	return c
 }
 
-// pixelWorker makes rows of images in one goroutine.
+// pixelWorker builds rows of images in one goroutine.
 type pixelWorker struct {
 	m   *pixels
 	t   *Tools
@@ -245,7 +244,7 @@ func (w *pixelWorker) gather(o int) bool {
 	return true
 }
 
-// row is the place of output o of row k of the group.
+// row returns the memory for output o of row k of the group.
 func (w *pixelWorker) row(o, k int) []byte {
 	return w.g.Batch.Row(w.m.outputs[o].Array, w.g.First+k)
 }

@@ -28,8 +28,8 @@ type Decoded struct {
 	Number uint64
 }
 
-// Element returns the type of the elements of a field after decoding, and the sides of its shape:
-// -1 where records differ. A field that is one number or one text has no type.
+// Element returns the element type of a field after decoding and its shape, with -1 for axes that differ between
+// records. A field that is one number or one text has no type.
 func Element(f *driver.Field) (t string, shape []int) {
 	open := func(n int) []int {
 		all := make([]int, n)

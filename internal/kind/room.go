@@ -26,8 +26,7 @@ func largestBatch(p *Planner, field int) int64 {
 	return most
 }
 
-// largestCounted bounds the bytes of the rows largest values by how many there are
-// of which size.
+// largestCounted returns a limit for the bytes of the largest values of rows records, from the counts of sizes.
 func largestCounted(s *driver.FieldStats, rows int64) int64 {
 	total := int64(0)
 	for i, from := range slices.Backward(slices.Sorted(maps.Keys(s.Sizes))) {

@@ -5,7 +5,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Rows makes the rows of batches. It belongs to one goroutine.
+// Rows builds the rows of batches. It belongs to one goroutine.
 type Rows struct {
 	tools   Tools
 	large   *Large
@@ -60,7 +60,7 @@ func (r *Rows) all(g *Group) {
 	}
 }
 
-// one makes a single row.
+// one builds a single row.
 func (r *Rows) one(g *Group, k int) {
 	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
 	if one.draw >= 0 {

@@ -37,7 +37,7 @@ type sized struct{ array, field int }
 
 // Request describes the content of a batch.
 type Request struct {
-	// Kinds are those that there are; nil means All.
+	// Kinds are the available kinds; nil means All.
 	Kinds []Kind
 	// Outputs are the named arrays. The fields in Fields are added to them. If Fields is empty, all fields whose kind
 	// is not Decoded are added, or all fields if there are no Outputs either.
@@ -220,7 +220,7 @@ func (s *Set) Columns() []collate.Column {
 	return cols
 }
 
-// Classes are the class names by array, of those that have some.
+// Classes returns the class names by array, for arrays that have some.
 func (s *Set) Classes() map[string][]string {
 	var m map[string][]string
 	for i := range s.wants {
@@ -300,7 +300,7 @@ func (s *Set) Place(b *collate.Batch, row, field int, n int64) (at int64, ok boo
 	return b.Place(array, row, n)
 }
 
-// fault describes a bug that was caught, with the place in the code.
+// fault describes a bug that was caught, with its position in the code.
 func fault(what string, r any) error {
 	if err := direct.Unreadable(r); err != nil {
 		return err

@@ -24,7 +24,7 @@ func open(t *testing.T, fields []driver.Field, r Request) *Set {
 	return s
 }
 
-// ops makes a list of operations from JSON.
+// ops builds a list of operations from JSON.
 func ops(list ...string) (all []json.RawMessage) {
 	for _, s := range list {
 		all = append(all, json.RawMessage(s))

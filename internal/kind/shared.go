@@ -42,8 +42,8 @@ func (sh *shared) decide(w *pixelWorker, mine int, rec *driver.Record) {
 	}
 }
 
-// boxCost is about what decoding a box costs, in pixels. Without an index
-// the entropy code of a JPEG must be read down to the last row of the box.
+// boxCost returns about the cost of decoding a box, in pixels. Without an index the entropy code of a JPEG must be read
+// up to the last row of the box.
 func boxCost(b item.Rect, width int, dct bool) float64 {
 	area := float64(b.W) * float64(b.H)
 	if dct {

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Text is UTF-8 of any length: bytes in a batch, of which clients make strings.
+// Text is UTF-8 of any length: bytes in a batch, which clients convert to strings.
 var Text = Kind{Name: driver.KindText, Plan: planRagged(ofBytes, checkText)}
 
 var errNotText = errors.New("is not UTF-8")

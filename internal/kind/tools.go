@@ -26,8 +26,7 @@ type Tools struct {
 // scratch is memory for images between two steps.
 type scratch struct {
 	*transform.Scratch
-	// pixels are decoded images that are not yet rows, of which used bytes are in
-	// use.
+	// pixels has decoded images that are not rows yet; used is the number of bytes in use.
 	pixels *arena.Block
 	used   int
 	// sound is the memory in which recordings are decoded and processed.

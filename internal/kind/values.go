@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// values makes rows of any length that are the stored bytes of their values.
+// values builds rows of any length from the stored bytes of their values.
 type values struct {
 	cols []valueColumn
 	// check refuses values that break the rules of the kind; nil accepts all.

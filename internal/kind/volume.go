@@ -74,7 +74,7 @@ func FirstVolume(info *driver.Info, outputs []transform.Output) string {
 	return ""
 }
 
-// volumes makes rows of volumes.
+// volumes builds rows of volumes.
 type volumes struct {
 	p    *Planner
 	outs []volumeOutput

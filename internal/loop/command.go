@@ -26,7 +26,7 @@ type CommandOptions struct {
 	Args []string
 	// Env is added to the environment.
 	Env []string
-	// Cores confines the command to so many CPUs, 0 to all.
+	// Cores limits the command to that many CPUs, 0 for all.
 	Cores int
 	// Steps ends the command after that many steps, For after that time. With 0 the command runs to its end.
 	Steps int

@@ -52,8 +52,7 @@ const (
 	maxStages      = 1000
 )
 
-// The order in which the parts of a step are listed, and those of loading; others
-// follow by their names.
+// The order of the parts of a step, and of the stages of loading; others follow in the order of their names.
 var (
 	partOrder   = []string{"copy", "forward", "backward", "optimiser", "copy back"}
 	insideOrder = []string{"getitem", "collate"}
@@ -71,7 +70,7 @@ type Summary struct {
 	// PerStep is the time of a step, and Waited the part that was waiting. WaitsSeen is false if waits are unknown.
 	PerStep, Waited float64
 	WaitsSeen       bool
-	// Parts are those of the step, Inside those of the wait.
+	// Parts are the parts of the step, and Inside those of the wait.
 	Parts, Inside []Part
 	Engine        []Stage
 	CPU           float64
@@ -116,7 +115,7 @@ func (s *Summary) Profile() *Profile {
 	return p
 }
 
-// inOrder sorts parts: those that order names first.
+// inOrder sorts parts: first the ones in order.
 func inOrder(parts []Part, order []string) []Part {
 	place := func(p Part) int {
 		if i := slices.Index(order, p.Name); i >= 0 {
@@ -167,8 +166,7 @@ const (
 	Share
 )
 
-// Compare sets two profiles side by side: the step, its stages (those of the
-// later profile first), and the speed.
+// Compare lists two profiles side by side: the step, its stages (first those of the later profile), and the speed.
 func Compare(before, after *Profile) []Change {
 	type key struct{ where, name string }
 	var keys []key

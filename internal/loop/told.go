@@ -194,7 +194,7 @@ func (t *Told) engine() []Stage {
 	return stages
 }
 
-// records are those of the log, as the reader of step logs has them.
+// records returns the log's records in the form of the step log reader.
 func (l *Log) records() []steplog.Record {
 	out := make([]steplog.Record, 0, len(l.Records))
 	for _, r := range l.Records {

@@ -39,7 +39,7 @@ type Tracing struct {
 	Spans []Span
 }
 
-// Trace makes the trace.
+// Trace returns the trace.
 func (t *Tracing) Trace() *TraceFile {
 	out := &TraceFile{DisplayTimeUnit: "ms", TraceEvents: []TraceEvent{
 		t.meta("process_name", 0, t.Title),
@@ -100,8 +100,7 @@ func (t *Tracing) meta(name string, thread int, value string) TraceEvent {
 	return TraceEvent{Name: name, Ph: "M", PID: t.PID, TID: thread, Args: map[string]any{"name": value}}
 }
 
-// Trace makes a trace of the part of a step log that a program tells; its steps
-// are marked.
+// Trace returns a trace of the part of a step log that a program reports; its steps are marked.
 func (l *Log) Trace(title string, pid int) *TraceFile {
 	t := Tracing{Title: title, PID: pid, Records: l.records(), Names: l.Names, Marked: true, Spans: l.Spans}
 	return t.Trace()

@@ -20,7 +20,7 @@ import (
 // maxObjects is the largest number of objects that are cut into pieces one by one, or checked for other versions.
 const maxObjects = 1 << 22
 
-// Local is the path of a store of local files, "" of others.
+// Local returns the path of a store of local files, "" for other stores.
 func Local(s store.Store) string {
 	if id, ok := store.As[store.Identifier](s); ok {
 		if name, _ := id.Identity(); filepath.IsAbs(name) {
@@ -90,7 +90,7 @@ func Pieces(src driver.Source) []disk.Piece {
 
 // Options configure the cache.
 type Options struct {
-	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
+	// Dir is the folder and Limit its size limit in bytes, as for cache.At.
 	Dir   string
 	Limit int64
 	// Memory reports whether a piece is cached in memory. Such pieces are not cached on the disk if there is not enough
@@ -236,7 +236,7 @@ func (c *Cache) forget() error {
 	return c.Chunks.Forget(now)
 }
 
-// Keys are those of all chunks of the source's data, with the bytes of each.
+// Keys calls f for all chunks of the source's data, with the bytes of each.
 func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) error {
 	for n := range c.src.Info().Objects {
 		ob := c.src.Object(n)

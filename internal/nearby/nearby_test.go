@@ -36,7 +36,7 @@ const (
 	objectBytes                   = chunksOf * chunkBytes
 )
 
-// bytesOf are those of an object; version is drawn into them.
+// bytesOf returns the bytes of an object, which depend on version.
 func bytesOf(n int, version byte) []byte {
 	b := make([]byte, objectBytes)
 	for i := range b {

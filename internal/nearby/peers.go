@@ -77,7 +77,7 @@ func ourselves(nodes []string) (string, error) {
 	return self, nil
 }
 
-// served is the part of a Cache that other nodes are given.
+// served is the part of a Cache that serves other nodes.
 type served struct {
 	*peer.Peers
 	server  *peer.Server

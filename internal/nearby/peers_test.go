@@ -76,7 +76,7 @@ func TestPeerOptions(t *testing.T) {
 	}
 }
 
-// Two nodes read each chunk of the store once together, and give each other the rest.
+// Two nodes together read each chunk from the store once, and serve the rest to each other.
 func TestNodes(t *testing.T) {
 	nodes := addresses(t, 2)
 	var read, served, hits, failed int64

@@ -50,7 +50,7 @@ func TestStageOfVersions(t *testing.T) {
 		}
 		return names
 	}
-	// Begun, and given up.
+	// Started and given up.
 	d, _ := far(t, 0)
 	s, err := openStage(t, d, dir, kept)
 	if err != nil {

@@ -78,7 +78,7 @@ func (p *Publisher) write() error {
 	return err
 }
 
-// Close ends the writing and takes the counters away.
+// Close stops the writing and removes the counters.
 func (p *Publisher) Close() error {
 	var err error
 	p.once.Do(func() {

@@ -28,7 +28,7 @@ type Info struct {
 	Len int64 `json:"len"`
 	// Steps is the number of batches of a whole epoch, the same on each rank.
 	Steps int64 `json:"steps"`
-	// BatchSize, Rank and WorldSize are those in force.
+	// BatchSize, Rank and WorldSize are the values in effect.
 	BatchSize int `json:"batch_size"`
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
@@ -94,8 +94,8 @@ type Event struct {
 	Epoch int64
 	// Step is the number of the batch in its epoch.
 	Step int64
-	// Pos is the position after the batch: Start(Pos) makes the next batch.
-	// After the last batch of an epoch it is the start of the next epoch.
+	// Pos is the position after the batch: Start(Pos) begins with the next batch. After the last batch of an epoch it
+	// is the start of the next epoch.
 	Pos item.Position
 
 	// Skipped counts the records of the epoch that were replaced because they
@@ -149,9 +149,8 @@ type Stats struct {
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
 	// ConsumerWait is the time that Next spent waiting for a batch.
 	ConsumerWait time.Duration `json:"consumer_wait_ns"`
-	// RingFull is the time during which the trainer held every slot: it is the
-	// slower side. RingEmpty is the time during which it held at most one, the
-	// batch that it works on: the pipeline is the slower side.
+	// RingFull is the time for which the trainer held every slot, so the trainer is the slower side. RingEmpty is the
+	// time for which it held at most the batch in use, so the pipeline is the slower side.
 	RingFull  time.Duration `json:"ring_full_ns"`
 	RingEmpty time.Duration `json:"ring_empty_ns"`
 	// MemoryUsed and MemoryPeak are off-heap bytes of the budget.

@@ -62,8 +62,7 @@ func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error)
 	return cols, nil
 }
 
-// Place implements fetch.Places: the bytes of the slot in which a source may
-// put a value of n bytes.
+// Place implements fetch.Places: it returns the bytes of the slot in which a source may put a value of n bytes.
 func (b *batch) Place(row, field int, n int64) []byte {
 	at, ok := b.p.set.Place(b.rows, row, field, n)
 	if !ok {
@@ -73,8 +72,7 @@ func (b *batch) Place(row, field int, n int64) []byte {
 	return b.p.ring.Slot(b.slot)[at : at+n : at+n]
 }
 
-// backFrom is the size of a value from which a call to back its memory is less
-// than the faults that it saves.
+// backFrom is the size of a value from which a call to back its memory costs less than the page faults that it saves.
 const backFrom = 64 << 10
 
 // back maps memory for n bytes of a slot that was never used, in one call, before a source writes them. The call in

@@ -20,7 +20,7 @@ import (
 
 // This file tracks the records that are known to be bad, and ends the run if there are too many.
 
-// DefaultMaxBad is the Config.MaxBad that clients send if the user gives none: 5%, but leastBad records of small data.
+// DefaultMaxBad is the Config.MaxBad that clients send if the user gives none: 5%, but at least leastBad records.
 const DefaultMaxBad = "default"
 
 const (
@@ -165,13 +165,13 @@ func (s *badSet) end(id int64) int64 {
 	return at
 }
 
-// BadRecordsError ends a run in which more records are bad than Config.MaxBad allows.
+// BadRecordsError ends a run with more bad records than Config.MaxBad allows.
 type BadRecordsError struct {
 	// Bad is the number of bad records, Of the number of all records.
 	Bad, Of int64
 	// Reasons are the reasons with their numbers.
 	Reasons string
-	// Last is the record that was one too many.
+	// Last is the record that exceeded the limit.
 	Last   *RecordError
 	maxBad string
 }
@@ -230,7 +230,7 @@ func byNumber(counts map[string]int64, most int, text func(reason string, n int6
 	return strings.Join(parts, ", ")
 }
 
-// openBad makes the set, with the records of the quarantine file.
+// openBad creates the set, with the records of the quarantine file.
 func (p *Pipeline) openBad(ctx context.Context) error {
 	limit, err := parseMaxBad(p.cfg.MaxBad)
 	if err != nil {
@@ -298,8 +298,8 @@ func (w *worker) oneAgain(b *batch, row int, id int64) error {
 	return w.again(b, row, id, w.p.src, w.p.objects)
 }
 
-// skip puts another record into the place of a bad one: the next one in the order of the source that is good, (id+1)
-// mod N, (id+2) mod N, ... This depends on the bad records alone, so all ranks and resumed runs give the same batch.
+// skip replaces a bad record by the next good one in the order of the source: (id+1) mod N, (id+2) mod N, ... The
+// result depends only on the bad records, so all ranks and resumed runs build the same batch.
 func (w *worker) skip(b *batch, row int, t *trouble, rec *RecordError, every bool) {
 	p := w.p
 	own := t.rec == nil
@@ -392,7 +392,7 @@ func (w *worker) skipInOrder(b *batch, row int, t *trouble) {
 	p.noneLeft(b, row, t)
 }
 
-// noneLeft makes a batch fail in which no other record can take the place of a bad one.
+// noneLeft fails a batch in which no other record can replace a bad one.
 func (p *Pipeline) noneLeft(b *batch, row int, t *trouble) {
 	rec := *t.rec
 	rec.Reason += fmt.Sprintf("; none of the %d records after it could be used instead", t.ahead-1)

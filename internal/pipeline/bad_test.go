@@ -258,7 +258,7 @@ func TestMaxBad(t *testing.T) {
 	}
 }
 
-// Records in the quarantine file are not read again, by another process either; those of other data are left alone.
+// Records in the quarantine file are not read again, also by another process. Those of other data are ignored.
 func TestQuarantine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bad.jsonl")
 	if err := os.WriteFile(path, []byte(`{"source":"other:","data":"else","record":1,"reason":"x"}`+"\n"+`{"source":"memory:","da`), 0o600); err != nil {

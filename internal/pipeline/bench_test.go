@@ -22,7 +22,7 @@ func cpuTime() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// run takes b.N batches and reports rates by wall clock and by CPU.
+// run loads b.N batches and reports rates by wall clock and by CPU.
 func run(b *testing.B, cfg Config) {
 	p := mustOpen(b, cfg)
 	p.Start(item.Position{})

@@ -44,8 +44,8 @@ func BucketKeys() []string { return []string{"by", "boundaries", "count", "max_t
 // BucketInfo describes the buckets of a pipeline.
 type BucketInfo struct {
 	By string `json:"by"`
-	// Largest is the length or proportion of the largest record in each bucket,
-	// Records how many there are, Rows those of its batches on each rank.
+	// Largest is the length or proportion of the largest record in each bucket. Records is the number of its records,
+	// and Rows the number of rows of its batches on each rank.
 	Largest []float64 `json:"largest"`
 	Records []int64   `json:"records"`
 	Rows    []int     `json:"rows"`
@@ -86,8 +86,7 @@ func (p *Pipeline) steps() int64 {
 	return p.split.Steps()
 }
 
-// epoch is the order of an epoch. Those who read ahead and those who fill batches go
-// through the same ones.
+// epoch returns the order of an epoch. The planner and the workers use the same ones.
 func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	switch {
 	case p.window != nil:
@@ -185,8 +184,7 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	return nil
 }
 
-// bucketRows is the number of rows of batches of a bucket, in which the longest row has
-// some elements.
+// bucketRows returns the number of rows of a bucket's batches, for the length of the longest row.
 func (p *Pipeline) bucketRows(c *Bucket, longest float64) (int, error) {
 	if c.MaxTokens == 0 {
 		return p.cfg.BatchSize, nil

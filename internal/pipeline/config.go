@@ -71,7 +71,8 @@ type Config struct {
 	// MaxBad is the limit of bad records with "skip": a number such as "20", or a share such as "5%" of the records of
 	// this rank. Empty means no limit. Clients send DefaultMaxBad if the user sets none.
 	MaxBad string `json:"max_bad"`
-	// Quarantine is a text file of bad records with "skip": those in it are not read, and others are added. "" for none.
+	// Quarantine is a text file of bad records with "skip", "" for none. Records in it are not read, and new bad ones
+	// are added.
 	Quarantine string `json:"quarantine"`
 	// Crashed are records that crashed earlier engines of this client. They are bad, and are not read.
 	Crashed []int64 `json:"crashed"`
@@ -81,8 +82,8 @@ type Config struct {
 	// Timeout is the time in seconds for which a failure of the store or the machine may last before the stream fails.
 	// 0 means 300.
 	Timeout float64 `json:"timeout"`
-	// Outputs are the image arrays of a batch. When there are none, each image
-	// field gives one output of its name, without operations.
+	// Outputs are the image arrays of a batch. If there are none, each image field gives one output with its name,
+	// without operations.
 	Outputs []transform.Output `json:"outputs"`
 	// Layout is the layout of outputs without one: "NHWC" (the default) or "NCHW".
 	Layout string `json:"layout"`
@@ -270,7 +271,7 @@ func ConfigKeys() []string {
 	return keys
 }
 
-// wantsCache reports whether the user has asked for a cache, by its size or folder too.
+// wantsCache reports whether the user has requested a cache, also through its size or folder.
 func (c *Config) wantsCache() bool { return c.Cache == CacheOn || c.CacheDir != "" || c.CacheLimit > 0 }
 
 // withDefaults returns a checked copy of c with simple defaults filled in.
@@ -365,7 +366,7 @@ const (
 	OnErrorSkip  = "skip"
 	// OnErrorRepair reads damaged records from another copy of the pack.
 	OnErrorRepair = "repair"
-	// OnErrorMark leaves the rows of records that cannot be used to the client, who
-	// knows them by their index, -1 - the number of the record.
+	// OnErrorMark leaves the rows of bad records to the client, which recognises them by their index: -1 - the number
+	// of the record.
 	OnErrorMark = "mark"
 )

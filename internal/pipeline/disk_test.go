@@ -264,7 +264,7 @@ func TestLentChunksAreTakenAway(t *testing.T) {
 	}
 }
 
-// faulty is a source of some records of which the pages cannot be read, once each.
+// faulty is a source with some records whose pages cannot be read, once each.
 type faulty struct {
 	driver.Source
 	mu   sync.Mutex

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// This file decides whose fault a failure is: the record's, or that of the store, the network or the machine.
+// This file decides whether a failure belongs to the record, or to the store, the network or the machine.
 
 // RunError is a failure of the store, the network or the machine. No record is to blame, so none is replaced.
 type RunError struct {
@@ -64,7 +64,7 @@ func (e *RunError) Hint() string {
 const (
 	// defaultTimeout is Config.Timeout if it is not set.
 	defaultTimeout = 300 * time.Second
-	// mostTries is the share of the timeout after which a failure is final, so that the reason arrives before the
+	// mostTries is the fraction of the timeout after which a failure is final, so that the reason arrives before the
 	// client gives up.
 	mostTries = 0.8
 	// lastingTries is the retry time for failures that seldom pass: those of the machine, and refusals.
@@ -220,7 +220,7 @@ func (u *uncached) close() error {
 	return u.objects.Close()
 }
 
-// pause is the delay before a retry, of which there were some.
+// pause returns the delay before the next retry, given the number of retries so far.
 func pause(tries int) time.Duration {
 	return min(firstPause*time.Duration(math.Exp2(float64(min(tries, 16)))), longestPause)
 }

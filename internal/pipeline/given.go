@@ -16,8 +16,8 @@ const OrderClient = "client"
 // MaxGiven is the limit of records that were added and whose batch has not begun.
 const MaxGiven = 1 << 22
 
-// Given is the order of one stream as its client gives it, batch by batch, ahead of
-// the batches. It never ends: who gives it knows how many batches there are.
+// Given is the order of one stream as its client gives it, batch by batch, ahead of the batches. It never ends: the
+// client knows the number of batches.
 type Given struct {
 	records int64 // of the source
 	rows    int   // of a batch at most

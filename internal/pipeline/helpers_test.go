@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { cachetest.Main(m) }
 
-// ops makes a list of operations from JSON.
+// ops builds a list of operations from JSON.
 func ops(list ...string) []json.RawMessage {
 	var out []json.RawMessage
 	for _, s := range list {

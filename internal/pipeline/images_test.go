@@ -188,12 +188,12 @@ func TestReadsWithinTheBudget(t *testing.T) {
 	}
 }
 
-// A steady epoch allocates nothing and collects no garbage.
+// A steady epoch neither allocates nor collects garbage.
 func TestNoGarbageInASteadyEpoch(t *testing.T) {
 	if racetest.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	// PNGs are decoded by a Go library, which allocates.
+	// PNGs are decoded by a Go library, which allocates memory.
 	jpegs := encoded(t, 40*400, 0)
 	p := mustOpen(t, Config{OpenSource: use(jpegs), BatchSize: 64, Shuffle: true, Outputs: imageOps(opRRC, opFlip)})
 	p.Start(item.Position{})

@@ -24,8 +24,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// streams makes records as plain files, and the same ones compressed: files of
-// several members, which records go across, but for the last one.
+// streams writes records as plain files and as compressed ones. The compressed files have several members, and records
+// cross their boundaries, except in the last file.
 func streams(t testing.TB, sizes func(i int) int, files, each int) (plain, compressed string) {
 	t.Helper()
 	plain, compressed = t.TempDir(), t.TempDir()
@@ -199,8 +199,7 @@ func damage(t testing.TB, dir, name string, at ...int) {
 	}
 }
 
-// A record that is bad takes the same substitute as in a file that is not
-// compressed, or ends the epoch and is named.
+// A bad record has the same replacement as in an uncompressed file, or ends the epoch and is named.
 func TestInOrderBadRecords(t *testing.T) {
 	const size, files, each = 1000, 2, 30
 	plain, compressed := streams(t, func(int) int { return size }, files, each)
@@ -224,7 +223,7 @@ func TestInOrderBadRecords(t *testing.T) {
 	}
 }
 
-// lastError takes batches until one fails.
+// lastError loads batches until one fails.
 func lastError(t testing.TB, p *Pipeline) error {
 	t.Helper()
 	for {

@@ -27,7 +27,7 @@ import (
 
 const bomb = 96 << 20
 
-// withBomb calls add for 12 images; the one in the middle has bomb bytes, which are zeros.
+// withBomb calls add for 12 images; the one in the middle has bomb bytes, all zeros.
 func withBomb(t *testing.T, add func(name string, size int64) (io.Writer, error)) {
 	t.Helper()
 	var small bytes.Buffer

@@ -19,8 +19,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A file that becomes shorter while it is mapped costs its records, which are
-// named, and not the engine.
+// If a file becomes shorter while it is mapped, the missing records fail with their names, and the engine keeps
+// running.
 func TestFileBecomesShorter(t *testing.T) {
 	for _, rows := range []int{4096, 256} { // rows that are copied one by one, and gathered past the caches
 		for _, skip := range []bool{false, true} {
@@ -94,7 +94,7 @@ func TestFileIsWrittenAnew(t *testing.T) {
 	}})
 	p.Start(item.Position{})
 	take(t, p)
-	// In place: that it gets shorter for a moment would be noticed without looking.
+	// Written in place: a temporarily shorter file would be detected without this check.
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -88,6 +88,5 @@ func (p *Pipeline) keep(r *budget.Request) {
 	}
 }
 
-// nearRing is the size up to which a ring is written through the caches, so that
-// the trainer finds the batch there, and not past them.
+// nearRing is the largest ring that is written through the caches, so that the trainer finds the batch there.
 const nearRing = 32 << 20

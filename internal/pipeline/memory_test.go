@@ -123,7 +123,7 @@ func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	}
 }
 
-// making is a source that makes the values of images in memory of its groups.
+// making is a source that creates the values of images in the memory of its groups.
 type making struct{ driver.Source }
 
 func (m making) Parse(g *driver.Group) error {

@@ -28,7 +28,7 @@ type outageEnd struct {
 	err  error // why the run ends, nil if the rows are to be tried again
 }
 
-// retry has a row made again after a failure of the run, or fails if that lasts for too long.
+// retry builds a row again after a failure of the run, or fails if that lasts too long.
 func (w *worker) retry(b *batch, row int, id int64, cause error) {
 	p := w.p
 	var counted interface{ Reason() string } // the store has reported it already
@@ -76,7 +76,7 @@ func (o *outage) join(b *batch, row int) (end *outageEnd, tries int, since time.
 	return nil, o.tries, o.since
 }
 
-// release starts other reads again unless there is an outage.
+// release restarts other reads unless there is an outage.
 func (o *outage) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +85,7 @@ func (o *outage) release() {
 	}
 }
 
-// others reports whether there is an outage in which another row is tried.
+// others reports whether there is an outage in which another row is retried.
 func (o *outage) others(b *batch, row int) bool {
 	if !o.on.Load() {
 		return false

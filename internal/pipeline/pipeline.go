@@ -43,7 +43,7 @@ type Pipeline struct {
 	info     Info
 	split    sampler.Split
 	layout   *collate.Layout
-	// buckets are those that batches are of, nil without.
+	// buckets are the buckets of the batches, nil for none.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
 	// window is the order by windows of chunks, nil for another one.
@@ -177,7 +177,7 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 	return src, nil
 }
 
-// sequences puts sequences in the place of the documents of a source.
+// sequences replaces the documents of a source by sequences.
 func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Source, error) {
 	c := p.cfg.Sequence
 	s, err := sequence.Open(ctx, src, &sequence.Options{

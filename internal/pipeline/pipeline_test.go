@@ -173,7 +173,7 @@ func TestDropLast(t *testing.T) {
 	if batches[2].pos != (item.Position{Epoch: 1}) {
 		t.Fatalf("position after the last batch is %+v", batches[2].pos)
 	}
-	// A position too near to the end gives the end of that epoch first.
+	// A position too close to the end first gives the end of that epoch.
 	p.Start(item.Position{Epoch: 4, Row: 40})
 	if g := take(t, p); g.end == nil || g.end.Epoch != 4 {
 		t.Fatalf("%+v", g)
@@ -183,8 +183,7 @@ func TestDropLast(t *testing.T) {
 	}
 }
 
-// Restarts at random times give the batches of the last Start only, and lose
-// no slot.
+// Restarts at random times give only the batches of the last Start, and lose no slot.
 func TestRestarts(t *testing.T) {
 	src := sourcetest.Wrap(sourcetest.Raw(400, 24, 24, 3, 5), func(id int64) *sourcetest.Fault {
 		if id%50 == 0 {
@@ -303,7 +302,7 @@ func TestSkip(t *testing.T) {
 	if !strings.Contains(ends[0].Bad[0].Error(), "memory record") {
 		t.Fatal(ends[0].Bad[0])
 	}
-	// Resuming in the middle gives the same batches, replacements included.
+	// Resuming in the middle gives the same batches, including replacements.
 	q := open(1)
 	q.Start(all[2].pos)
 	for _, want := range all[3:7] {

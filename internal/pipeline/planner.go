@@ -49,7 +49,7 @@ type planner struct {
 
 // reader produces units on its own, in the order of need.
 type reader interface {
-	// Take appends those that are ready to list, which holds those not used yet.
+	// Take appends the ready units to list, which has the unused ones.
 	Take(list []*fetch.Unit) []*fetch.Unit
 	// Stop gives up the units that were not taken.
 	Stop()
@@ -97,7 +97,7 @@ func newPlanner(p *Pipeline, s *stream) *planner {
 	return pl
 }
 
-// following gives the next group to the goroutine that reads in order.
+// following returns the next group to the goroutine that reads in order.
 func (pl *planner) following(ids []int64) (order int64, n int) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
@@ -108,8 +108,7 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 	return pl.order, n
 }
 
-// cursor is a place in the order of the epochs: row k of the part of a global
-// batch that is this rank's.
+// cursor is a position in the order of the epochs: row k of this rank's part of a global batch.
 type cursor struct {
 	// given is the order if the client gives it. It then has one epoch, and ok reports that the next batch is known.
 	given *Given
@@ -262,8 +261,7 @@ func (pl *planner) begin(slot int) bool {
 	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
 	clear(b.trouble)
 	p.bad.begin(b.epoch)
-	// One for the planner itself, so that the batch is not complete before all
-	// of its groups are out.
+	// One for the planner itself, so that the batch is not complete before all of its groups are out.
 	b.remaining.Store(1)
 	if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
 		p.batchFailed(b, 0, &RecordError{ID: p.number(b.ids[0]), Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})

@@ -75,7 +75,7 @@ func (p *Pipeline) openCopy(ctx context.Context) error {
 	return nil
 }
 
-// damaged reports whether other copies of the bytes of a record may be right.
+// damaged reports whether other copies of a record's bytes may be intact.
 func damaged(cause error) bool {
 	for _, is := range []error{driver.ErrDamaged, store.ErrDamaged, cdec.ErrUnreadable, unix.EIO} {
 		if errors.Is(cause, is) {
@@ -91,8 +91,8 @@ func (p *Pipeline) cached() bool {
 	return nearby.Of(p.src) || p.ram != nil || p.disk.Cache != nil || p.disk.staged != nil
 }
 
-// repair makes a row of a damaged record from other bytes. It returns why that failed: the cause, or with another copy
-// the causes of both.
+// repair builds the row of a damaged record from other bytes. On failure it returns the reason: the cause or, with
+// another copy, the causes of both.
 func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 	p, r := w.p, &w.p.repairs
 	r.mu.Lock()
@@ -123,7 +123,7 @@ func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 	return nil
 }
 
-// again makes a row of a record that is read from other objects than usual.
+// again builds the row of a record that is read from other objects than usual.
 func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *direct.Objects) error {
 	p := w.p
 	rd := direct.NewReader(src, objects)

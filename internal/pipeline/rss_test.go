@@ -28,8 +28,7 @@ type childReport struct {
 	Failed  string
 }
 
-// TestChildEngine is not a test but the child of the tests below: an engine process
-// that makes the batches of an epoch.
+// TestChildEngine is not a test but the child process of the tests below: an engine that loads the batches of an epoch.
 func TestChildEngine(t *testing.T) {
 	config := os.Getenv(childConfig)
 	if config == "" {
@@ -72,8 +71,7 @@ func TestChildEngine(t *testing.T) {
 	fmt.Printf("report %s\n", line)
 }
 
-// runEngine makes the batches of an epoch of the images of a folder in a process
-// of their own.
+// runEngine loads an epoch of a folder's images in a separate process.
 func runEngine(t *testing.T, dir string, memory int64, onError string) childReport {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{

@@ -84,8 +84,7 @@ type batch struct {
 // maxBadListed bounds the list of replaced records in an epoch's report.
 const maxBadListed = 100
 
-// group is a piece of work: rows [lo, hi) of a batch. Order is its place in the
-// order of need.
+// group is a unit of work: rows [lo, hi) of a batch. order is its position in the order of need.
 type group struct {
 	b      *batch
 	lo, hi int
@@ -123,8 +122,7 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	return s.gen
 }
 
-// stopLocked drops a stream: its complete batches are freed, the others when
-// their last group is done.
+// stopLocked drops a stream: its complete batches are freed immediately, the others when their last group is done.
 func (p *Pipeline) stopLocked(s *stream) {
 	if s == nil || s.stopped.Swap(true) {
 		return
@@ -196,9 +194,8 @@ func (p *Pipeline) groupsDone(b *batch, n int32) {
 	p.mu.Unlock()
 }
 
-// Next returns the next event of the current stream, in order. It waits for
-// Start when there is no stream. After an error the stream is over until the
-// next Start.
+// Next returns the next event of the current stream, in order. It waits for Start if there is no stream. After an error
+// the stream has ended until the next Start.
 func (p *Pipeline) Next(ctx context.Context) (Event, error) {
 	var waited time.Time
 	for {
@@ -226,7 +223,7 @@ func (p *Pipeline) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// Poll is Next without waiting: it returns false when there is no event yet.
+// Poll is Next without waiting: it returns false if there is no event yet.
 func (p *Pipeline) Poll() (Event, error, bool) { return p.tryNext() }
 
 func (p *Pipeline) tryNext() (Event, error, bool) {
@@ -276,7 +273,7 @@ func (s *stream) pop() {
 	s.queue = s.queue[:len(s.queue)-1]
 }
 
-// Release gives a slot back. Slots that are not held are left alone.
+// Release frees a slot. Slots that are not held are ignored.
 func (p *Pipeline) Release(slot int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -175,7 +175,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// Records that take the place of bad ones have other sizes.
+// Replacements of bad records have other sizes.
 func TestValuesSkipped(t *testing.T) {
 	bad := []int64{0, 3, 4, 17, 18, 19, 20, 55, 59}
 	for name, src := range variants(60, 300, bad...) {

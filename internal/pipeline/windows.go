@@ -16,9 +16,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file makes the order by windows of chunks, when that is asked for or chosen.
+// This file builds the order by windows of chunks, if it is requested or chosen.
 
-// WindowAuto is the value of Config.Window with which the data decides.
+// WindowAuto is the value of Config.Window for a choice based on the data.
 const WindowAuto = -1
 
 const (
@@ -79,7 +79,7 @@ type window struct {
 	}
 }
 
-// chooseOrder makes the order by windows.
+// chooseOrder sets up the order by windows.
 func (p *Pipeline) chooseOrder(info *driver.Info) error {
 	cfg := &p.cfg
 	if cfg.Window == WindowAuto {
@@ -99,7 +99,7 @@ func (p *Pipeline) chooseOrder(info *driver.Info) error {
 	return p.useWindow(starts, own)
 }
 
-// useWindow makes the order of Config.Window.
+// useWindow sets up the order for Config.Window.
 func (p *Pipeline) useWindow(starts []int64, own driver.Chunker) error {
 	w, err := sampler.NewWindows(starts, p.cfg.Window)
 	if err != nil {
@@ -116,8 +116,8 @@ func (p *Pipeline) useWindow(starts []int64, own driver.Chunker) error {
 	return nil
 }
 
-// chunks are those of the source, or runs of its records of about the same size, as
-// many in each.
+// chunks returns the chunks of the source, or runs of its records of about the same size, with the same number of
+// records each.
 func (p *Pipeline) chunks(info *driver.Info) (starts []int64, own driver.Chunker) {
 	if starts, own = driver.ChunksOf(p.src); own != nil {
 		return starts, own
@@ -182,7 +182,7 @@ func (w *window) epoch(n int64) *sampler.WindowEpoch {
 	return e
 }
 
-// fingerprint is that of the source and of its chunks: positions depend on both.
+// fingerprint returns the fingerprint of the source and of its chunks, because positions depend on both.
 func (w *window) fingerprint(of string) string {
 	h := xxh3.New()
 	_, _ = fmt.Fprintln(h, of, "window", w.Window())

@@ -22,8 +22,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// remotePack is a pack of records of src in chunks of 64 KiB, whose store has no more
-// abilities than a bucket.
+// remotePack is a pack of records of src in chunks of 64 KiB, in a store with the abilities of a bucket.
 var remotePack = sync.OnceValues(func() (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "windows")
 	if err != nil {
@@ -385,7 +384,7 @@ func TestWindowRefusals(t *testing.T) {
 	}
 }
 
-// Positions are of an order: another window, or other chunks, are another fingerprint.
+// Positions belong to an order: another window or other chunks have another fingerprint.
 func TestWindowFingerprint(t *testing.T) {
 	var prints []string
 	for _, window := range []int{0, 7, 8} {

@@ -71,8 +71,7 @@ func (w *worker) close() {
 
 func (w *worker) loop() {
 	p := w.p
-	// A mapped page that cannot be read is then a panic, which is the record's
-	// error, and not the end of the process.
+	// An unreadable mapped page then causes a panic, which becomes the record's error, and does not end the process.
 	debug.SetPanicOnFault(true)
 	defer w.keepThread(0)
 	for {
@@ -161,8 +160,8 @@ func (p *Pipeline) miss(g group) {
 	p.groupsDone(g.b, 1)
 }
 
-// requeue has a row of a batch read and made again, after a pause. The worker does not wait for it: others need the
-// memory of its group.
+// requeue schedules a row of a batch to be read and built again after a pause. The worker does not wait, because others
+// need the memory of its group.
 func (p *Pipeline) requeue(b *batch, row int, order int64, pause time.Duration) {
 	b.remaining.Add(1)
 	g := group{b, row, row + 1, order}
@@ -255,8 +254,8 @@ func (w *worker) parse(g *driver.Group, unit error) error {
 	return direct.Parse(w.p.src, g)
 }
 
-// oneByOne makes rows of the records of a group each on its own, to find the one
-// that is to blame, or because together they do not fit the memory.
+// oneByOne builds the rows of a group one at a time, to find the record that fails, or because the records together do
+// not fit the memory.
 func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 	for k := range g.IDs {
 		o := &w.one
@@ -313,7 +312,7 @@ func (w *worker) alone(b *batch, row int, o *driver.Group) {
 // place returns the memory in the batch for a value of the group that is being parsed.
 func (w *worker) place(k, field int, n int64) []byte { return w.b.Place(w.first+k, field, n) }
 
-// make makes the rows of recs, from row first on.
+// make builds the rows of recs, from row first on.
 func (w *worker) make(b *batch, first int, recs []driver.Record) {
 	p := w.p
 	g := w.fill(b, first, recs)
@@ -349,9 +348,9 @@ func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	return g
 }
 
-// populate backs the rows of a group with memory before their first use, so
-// that no decoder faults them in page by page. Doing it here and not when the
-// ring is made lets the first batch go out before the other slots have memory.
+// populate backs the rows of a group with memory before their first use, so that decoders do not cause a page fault per
+// page. Since this happens here and not at the creation of the ring, the first batch does not wait for the memory of
+// the other slots.
 func (w *worker) populate(b *batch, lo, hi int) {
 	for i := range w.p.layout.Arrays {
 		a := &w.p.layout.Arrays[i]
@@ -414,7 +413,7 @@ func (p *Pipeline) lost(b *batch) bool {
 	return b.err != nil
 }
 
-// batchFailed makes a batch fail, with the error of its first bad row.
+// batchFailed fails a batch with the error of its first bad row.
 func (p *Pipeline) batchFailed(b *batch, row int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -432,7 +431,7 @@ func (p *Pipeline) inEpoch(epoch, id int64) int64 {
 	return driver.InEpoch(epoch, id)
 }
 
-// asked is the number by which the source is asked for record id in an epoch.
+// asked returns the number by which the source identifies record id in an epoch.
 func (p *Pipeline) asked(epoch, id int64) int64 {
 	if p.epochs {
 		return p.inEpoch(epoch, id)
@@ -440,7 +439,7 @@ func (p *Pipeline) asked(epoch, id int64) int64 {
 	return id
 }
 
-// number is the number of a record among those of the source.
+// number returns the number of a record in the source.
 func (p *Pipeline) number(id int64) int64 {
 	if p.epochs {
 		_, id = driver.OfEpoch(id)

@@ -61,6 +61,6 @@ func setAll(cpus []int) {
 	}
 }
 
-// OwnGroup puts a child into a process group of its own, so that Ctrl-C in a
-// terminal reaches this process alone, which then ends the child.
+// OwnGroup puts a child into its own process group, so that Ctrl-C in a terminal reaches only this process, which then
+// ends the child.
 func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -213,7 +213,7 @@ func wantMemory(name string) bool {
 	return false
 }
 
-// number reads a file that holds one; 0 where it cannot be read or holds none.
+// number reads a file with one number; 0 if it cannot be read or has none.
 func (fs FS) number(dir, name string) uint64 {
 	data, err := fs.ReadSys(nil, dir, name)
 	if err != nil {

@@ -16,8 +16,8 @@ func ParseChildren(data []byte) []int {
 	return out
 }
 
-// Children lists the processes that the threads of a process have started; ok
-// is false on kernels that do not tell (without CONFIG_PROC_CHILDREN).
+// Children returns the processes that the threads of a process have started. ok is false on kernels without that list
+// (CONFIG_PROC_CHILDREN).
 func (fs FS) Children(pid int) (children []int, ok bool) {
 	tids, err := fs.Numbers(strconv.Itoa(pid), "task")
 	if err != nil {
@@ -36,7 +36,7 @@ func (fs FS) Children(pid int) (children []int, ok bool) {
 	return children, true
 }
 
-// Tree returns the live processes of which root is an ancestor, and root.
+// Tree returns the live descendants of root, and root.
 func (fs FS) Tree(root int) []int {
 	tree := []int{root}
 	for i := 0; i < len(tree); i++ {

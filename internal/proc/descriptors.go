@@ -43,7 +43,7 @@ func (fs FS) Ends(pid int, found func(inode uint64, writes bool)) error {
 		}
 		writes := true
 		if kind == "pipe" {
-			// The rights of the link are those of the descriptor.
+			// The permissions of the link are those of the descriptor.
 			var st unix.Stat_t
 			if unix.Lstat(fs.Path(pid, "fd/"+strconv.Itoa(fd)), &st) == nil {
 				writes = st.Mode&0o200 != 0

@@ -56,7 +56,7 @@ func TestLauncherCores(t *testing.T) {
 	if got := root(t, files).LauncherCores(7, []string{"LOCAL_WORLD_SIZE"}); got != 40 {
 		t.Errorf("%g cores of another user's launcher, want 40", got)
 	}
-	// Of this process: whatever started the tests.
+	// For this process: the launcher of the tests.
 	if got := Live.LauncherCores(Self, []string{"NO_SUCH_VARIABLE"}); got < 0 || got > 1<<16 {
 		t.Errorf("%g cores here", got)
 	}

@@ -21,8 +21,7 @@ type Mapping struct {
 // since a trainer has thousands of them.
 func ParseMapping(line string) (Mapping, bool) { return parseMapping([]byte(line), "") }
 
-// parseMapping does so; last is the name of the line before, which lines of the same
-// file share.
+// parseMapping parses one line. last is the name in the previous line, which lines of the same file share.
 func parseMapping(line []byte, last string) (m Mapping, ok bool) {
 	var place, rights, offset, device, inode []byte
 	for _, part := range []*[]byte{&place, &rights, &offset, &device, &inode} {

@@ -34,9 +34,8 @@ var Live = FS{Proc: "/proc", Sys: "/sys"}
 // maxFile limits the size of a file that is read to 1 MiB: /proc/stat of a machine with thousands of cores fits.
 const maxFile = 1 << 20
 
-// Read reads a file below Proc into buf, which it grows when need be, and
-// returns the bytes read. It does without os.File because a file of /proc is
-// read thousands of times: no finaliser, no poller.
+// Read reads a file below Proc into buf, which grows if necessary, and returns the bytes read. It does not use os.File,
+// because files of /proc are read thousands of times: no finaliser, no poller.
 func (fs FS) Read(buf []byte, path ...string) ([]byte, error) {
 	return readFile(filepath.Join(fs.Proc, filepath.Join(path...)), buf)
 }
@@ -46,7 +45,7 @@ func (fs FS) ReadSys(buf []byte, path ...string) ([]byte, error) {
 	return readFile(filepath.Join(fs.Sys, filepath.Join(path...)), buf)
 }
 
-// Self in the place of a process's number is the process that reads.
+// Self, used as a process number, means the calling process.
 const Self = 0
 
 // Process reads /proc/PID/name.
@@ -63,7 +62,7 @@ func (fs FS) Path(pid int, name string) string {
 	return fs.Proc + "/" + who + "/" + name
 }
 
-// Exists reports whether there is such a process, running or not yet waited for.
+// Exists reports whether a process exists, running or not yet waited for.
 func (fs FS) Exists(pid int) bool {
 	_, err := os.Stat(fs.Path(pid, ""))
 	return err == nil
@@ -78,8 +77,7 @@ func (fs FS) threadPath(pid, tid int, name string) string {
 	return fs.Proc + "/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/" + name
 }
 
-// Numbers lists the entries of a directory below Proc that are numbers, such as
-// processes or the threads of one.
+// Numbers returns the numeric entries of a directory below Proc, such as processes or the threads of one.
 func (fs FS) Numbers(path ...string) ([]int, error) {
 	d, err := os.Open(filepath.Join(fs.Proc, filepath.Join(path...)))
 	if err != nil {
@@ -190,8 +188,7 @@ func Gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// Text reads a small file below Sys without the white space around it; "" where
-// it cannot be read.
+// Text reads a small file below Sys without the white space around it; "" if it cannot be read.
 func (fs FS) Text(path ...string) string {
 	data, err := fs.ReadSys(nil, path...)
 	if err != nil {
@@ -200,8 +197,7 @@ func (fs FS) Text(path ...string) string {
 	return string(bytes.TrimSpace(data))
 }
 
-// Setting reads /proc/sys/name without the white space around it; "" where this
-// kernel has no such setting.
+// Setting reads /proc/sys/name without the white space around it; "" if this kernel has no such setting.
 func (fs FS) Setting(name string) string {
 	data, err := fs.Read(nil, "sys", name)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// root makes a machine of files below /proc and /sys.
+// root creates a machine of files below /proc and /sys.
 func root(t testing.TB, files map[string]string) FS {
 	t.Helper()
 	dir := t.TempDir()

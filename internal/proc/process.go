@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Ticks is the unit of the CPU times of /proc/PID/stat per second (USER_HZ),
-// which is 100 on every architecture that this program runs on.
+// Ticks is the number of units per second for the CPU times of /proc/PID/stat (USER_HZ): 100 on every supported
+// architecture.
 const Ticks = 100
 
 // Stat is the content of /proc/PID/stat, or of that file of a thread.
@@ -34,7 +34,7 @@ type Stat struct {
 // Policy is the scheduling policy of a thread.
 type Policy uint8
 
-// RealTime names the policies whose threads run before all others, "" for the rest.
+// RealTime returns the name of a policy whose threads run before all others, "" for other policies.
 func (p Policy) RealTime() string {
 	switch p {
 	case 1:
@@ -293,8 +293,8 @@ func ParseStatm(data []byte) Statm {
 	return Statm{f.uint(), f.uint(), f.uint()}
 }
 
-// Resident returns the bytes of memory of this process that are resident, and
-// those of them that it shares with no file or other process.
+// Resident returns this process's resident memory in bytes, and the part that is not shared with a file or other
+// process.
 func Resident() (rss, private int64) {
 	data, err := Live.Process(nil, Self, "statm")
 	if err != nil {

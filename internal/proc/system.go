@@ -16,7 +16,7 @@ type CPU struct {
 	Blocked                                               int // processes that wait for I/O now
 }
 
-// Total is all of the time.
+// Total returns the total time.
 func (c CPU) Total() uint64 {
 	return c.User + c.Nice + c.System + c.Idle + c.IOWait + c.IRQ + c.SoftIRQ + c.Steal
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConnectedInode finds the other end of a connection, and that of none.
+// TestConnectedInode finds the other end of a connection, and none for an unconnected socket.
 func TestConnectedInode(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6"} {
 		listener, err := net.Listen(network, "localhost:0")

@@ -14,8 +14,8 @@ const (
 	unixShowPeer    = 4
 )
 
-// UnixPeers returns, for each connected Unix socket of this network namespace, the
-// inode of its other end. It needs no rights, but a kernel with unix_diag.
+// UnixPeers returns, for each connected Unix socket of this network namespace, the inode of its other end. It needs no
+// rights, but a kernel with unix_diag.
 func UnixPeers() (map[uint64]uint64, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {

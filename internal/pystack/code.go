@@ -21,8 +21,7 @@ type code struct {
 	copies           map[uint32]uint64 // start addresses of the copies
 }
 
-// codeKey are the fields that tell a code object from another one that was made
-// at the same address later.
+// codeKey has the fields that distinguish a code object from a later one at the same address.
 type codeKey struct {
 	kind, size             uint64
 	file, name, qual, line uint64
@@ -189,7 +188,7 @@ func (p *Process) copyOf(c *code, index uint32) uint64 {
 	return at
 }
 
-// isCode reports whether a type is that of code objects, by its name.
+// isCode reports whether a type is the type of code objects, by its name.
 func (p *Process) isCode(kind uint64) bool {
 	if kind == 0 || p.codeType != 0 {
 		return kind != 0 && kind == p.codeType
@@ -282,8 +281,8 @@ type aString struct {
 	data   uint64 // start address of the characters
 }
 
-// stringAt reads the header of a str object. Only compact strings are names: all
-// that Python makes since 3.3.
+// stringAt reads the header of a str object. Names are always compact strings, the only ones that Python creates since
+// 3.3.
 func (l *layout) stringAt(b []byte) (aString, bool) {
 	state := le32(b, l.stringState) >> l.kindShift
 	s := aString{length: le64(b, l.stringLength), kind: uint64(state & 7), data: l.compactBytes}

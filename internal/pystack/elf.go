@@ -109,7 +109,7 @@ func readImage(r io.ReaderAt) (*image, error) {
 			readOnly = s
 		}
 	}
-	// The dynamic symbols remain in stripped files; the others are a second try.
+	// Stripped files still have the dynamic symbols; the others are the second choice.
 	for _, kind := range []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_SYMTAB} {
 		for _, s := range sections {
 			if s.kind == kind && int(s.link) < len(sections) && (img.runtime == 0 || img.version == 0) {
@@ -168,8 +168,7 @@ func (img *image) base(start, offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// pythonVersion is PY_VERSION as a text of its own, which every interpreter
-// holds.
+// pythonVersion matches PY_VERSION as a separate text, which every interpreter has.
 var pythonVersion = regexp.MustCompile(`\x003\.(\d{1,2})\.\d{1,2}(?:\+|(?:a|b|rc)\d{1,2}\+?)?\x00`)
 
 // minorFromText finds the version in the texts of an interpreter, for builds whose symbols do not show it (Py_Version

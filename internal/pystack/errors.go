@@ -56,7 +56,7 @@ func permissionError(pid int) *Error {
 	return e
 }
 
-// owner returns the user that a process runs as, -1 where not known.
+// owner returns the user of a process, -1 if unknown.
 func owner(pid int) int {
 	s, err := proc.Live.Status(pid)
 	if err != nil {

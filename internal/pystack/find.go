@@ -140,7 +140,7 @@ func attach(pid int, mem memory, img *image, m proc.Mapping, minor int) (*layout
 	return l, runtime, l.check(pid, one, runtime)
 }
 
-// check follows the first links, which lead nowhere if the layout is wrong.
+// check follows the first pointers, which are invalid if the layout is wrong.
 func (l *layout) check(pid int, read func(uint64, []byte) bool, runtime uint64) error {
 	unknown := &Error{PID: pid, Kind: Unknown, Msg: fmt.Sprintf("its CPython %s is built in a way that is not known (a debug build?)", l.version)}
 	word := func(addr uint64) uint64 {
@@ -190,7 +190,7 @@ func readMaps(r io.Reader, exe string) (candidates []proc.Mapping, minor int, fi
 		}
 		switch name := path.Base(m.Name); {
 		case m.Name != exe && !strings.Contains(name, "python"):
-			// Hundreds of libraries, for which an expression takes long.
+			// There are hundreds of libraries, and a regular expression is slow.
 		case libraryName.MatchString(name):
 			libraries = append(libraries, m)
 		case m.Name == exe:

@@ -56,8 +56,7 @@ type layout struct {
 // gilBytes is the number of bytes that are read from a lock.
 const gilBytes = 64
 
-// Sizes up to which the layout that a process describes is believed. Interpreter
-// state is the largest structure, 200 to 400 kB.
+// Size limits for the layout that a process describes. Interpreter state is the largest structure, 200 to 400 kB.
 const (
 	maxInterpOffset = 8 << 20
 	maxThreadBytes  = 4096

@@ -109,8 +109,7 @@ type child struct {
 	out *bufio.Reader
 }
 
-// start runs a script and returns when it has printed its first line, which is
-// parsed into v.
+// start runs a script and returns after its first line, which is parsed into v.
 func start(t testing.TB, python []string, script string, v any) *child {
 	t.Helper()
 	cmd := exec.Command(python[0], append(slices.Clone(python[1:]), "-c", script)...)
@@ -388,8 +387,7 @@ sys.stdin.readline()
 	})
 }
 
-// While functions call each other as fast as they can, a sample must still be a
-// chain of calls that the program can make.
+// While functions call each other very fast, each sample must be a possible chain of calls of the program.
 func TestFastCallsGiveNoFalseChains(t *testing.T) {
 	calls := map[string][]string{
 		"a": {"main"}, "b": {"a"}, "c": {"a", "b"}, "d": {"b", "c", "d"}, "e": {"c"}, "g": {"e", "d"}, "main": {"<module>"}, "<genexpr>": {"g"},
@@ -431,8 +429,8 @@ main()
 		}
 		s := p.Stats()
 		t.Logf("%d samples: %d wrong calls, torn %d, retried %d, calls %d, %v", n, wrong, s.Torn, s.Retried, s.Calls, seen)
-		// Measured: at most 0.7% wrong and 2 to 15% dropped, the more the busier the
-		// machine. These limits only tell that from a reader that is broken.
+		// Measured: at most 0.7% wrong and 2 to 15% dropped, more on a busy machine. These limits only detect a broken
+		// reader.
 		if wrong > n/20 {
 			t.Errorf("%d of %d samples show a call that cannot be", wrong, n)
 		}

@@ -25,8 +25,7 @@ type memory interface {
 	close() error
 }
 
-// maxVectors is the most buffers that the kernel takes in one call (IOV_MAX is
-// 1024).
+// maxVectors is the largest number of buffers per call of the kernel (IOV_MAX is 1024).
 const maxVectors = 1000
 
 // processMemory reads with process_vm_readv, or through /proc/PID/mem if a sandbox does not have that call.

@@ -84,7 +84,7 @@ func (v Version) String() string {
 	return s
 }
 
-// Stats counts what happened since Open.
+// Stats counts events since Open.
 type Stats struct {
 	Samples int64
 	Threads int64 // threads seen, summed over the samples
@@ -329,8 +329,8 @@ func (p *Process) Sample() ([]Thread, error) {
 	return out, nil
 }
 
-// list brings p.interps and p.threads up to date. It returns which thread state
-// holds an interpreter lock.
+// list updates p.interps and p.threads. It returns a function that reports whether a thread state holds an interpreter
+// lock.
 func (p *Process) list() (func(uint64) bool, error) {
 	l := p.layout
 	var head, current [8]byte

@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// fakeMemory answers from a few bytes: addresses in its range are read, others
-// are not mapped.
+// fakeMemory answers reads from a few bytes. Only addresses in its range are mapped.
 type fakeMemory struct {
 	base  uint64
 	data  []byte
@@ -34,8 +33,7 @@ func (m *fakeMemory) read(reqs []request) {
 func (m *fakeMemory) failure() error { return nil }
 func (m *fakeMemory) close() error   { return nil }
 
-// layouts are those of all versions; the described ones with the offsets of real
-// builds.
+// layouts returns the layouts of all versions; the described ones have the offsets of real builds.
 func layouts() []*layout {
 	l313 := layout312
 	l313.version = Version{Major: 3, Minor: 13}
@@ -50,8 +48,7 @@ func layouts() []*layout {
 // fakeBase is the start address of the fake memories.
 const fakeBase = 0x1000
 
-// fakePython is the memory of a CPython 3.12 with one thread, which runs inner,
-// called by outer.
+// fakePython returns the memory of a CPython 3.12 with one thread, which runs inner, called by outer.
 func fakePython() []byte {
 	l, le := &layout312, binary.LittleEndian
 	m := make([]byte, 8192)
@@ -137,7 +134,7 @@ func FuzzSample(f *testing.F) {
 	const base = fakeBase
 	f.Add(fakePython(), uint8(2))
 	f.Add(fakePython(), uint8(3))
-	// Memory in which each word points to some other word of it.
+	// Memory in which each word points to another word of it.
 	for seed := range uint64(4) {
 		b := make([]byte, 4096)
 		for i := range len(b) / 8 {
@@ -148,7 +145,7 @@ func FuzzSample(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
 	f.Fuzz(func(t *testing.T, data []byte, version uint8) {
 		l := layouts()[int(version)%5]
-		// The memory repeats, so that large offsets lead into it too.
+		// The memory repeats, so that large offsets are also inside it.
 		if len(data) > 0 {
 			data = bytes.Repeat(data, 1+8192/len(data))
 		}

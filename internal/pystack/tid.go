@@ -65,8 +65,8 @@ func (f *tidFinder) find(p *Process, self, native uint64) int {
 	return 0
 }
 
-// tasks maps the ids of the process's threads in its own PID namespace to those
-// in ours. They are the same outside of containers.
+// tasks maps the ids of the process's threads in its own PID namespace to those in ours. They are equal outside
+// containers.
 func (f *tidFinder) tasks() map[int]int {
 	who := strconv.Itoa(f.pid)
 	tids, err := proc.Live.Numbers(who, "task")

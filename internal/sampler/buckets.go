@@ -11,8 +11,7 @@ import (
 // records in each bucket and the order of all batches differ per epoch. Buckets do not change after their creation.
 type Buckets struct {
 	split Split // Len and Batch are not used
-	// ids are the records, bucket by bucket, in the order of the source; those of
-	// bucket b are ids[first[b]:first[b+1]].
+	// ids are the records, bucket by bucket, in the order of the source. Bucket b has ids[first[b]:first[b+1]].
 	ids   []uint32
 	first []int64
 	// rows has the rows of a batch and rank. batches has the number of global batches before each bucket, and in total
@@ -26,8 +25,8 @@ type Buckets struct {
 // MaxBucketed is the largest number of records that can be put into buckets.
 const MaxBucketed = 1 << 32
 
-// NewBuckets sorts n records into buckets: of gives the bucket of each, in
-// [0, len(rows)), and rows the number of rows of the bucket's batches on each rank.
+// NewBuckets sorts n records into buckets. of returns the bucket of a record, in [0, len(rows)). rows has the number of
+// rows of each bucket's batches on each rank.
 func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets, error) {
 	if n > MaxBucketed {
 		return nil, fmt.Errorf("%d records are more than can be put into buckets, which is %d", n, int64(MaxBucketed))
@@ -66,7 +65,7 @@ func (b *Buckets) global(k int) int64 { return int64(b.rows[k]) * int64(b.split.
 // Steps is the number of batches of an epoch, the same on each rank.
 func (b *Buckets) Steps() int64 { return b.batches[len(b.batches)-1] }
 
-// Records is the number of records of bucket k, Rows that of the rows of its batches.
+// Records returns the number of records of bucket k. Rows returns the number of rows of its batches.
 func (b *Buckets) Records(k int) int64 { return b.first[k+1] - b.first[k] }
 
 // Rows is the number of rows of a batch of bucket k on each rank.

@@ -18,9 +18,8 @@ func mix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Rounds of the Feistel network. Four make a pseudo-random permutation of a
-// large domain. In a tiny one a round has few functions to choose from, and it
-// takes many until all permutations are equally likely.
+// Rounds of the Feistel network. Four make a pseudo-random permutation of a large domain. In a tiny domain a round has
+// few functions to choose from, so it takes many rounds until all permutations are equally likely.
 const (
 	rounds     = 8
 	tinyRounds = 32
@@ -67,9 +66,8 @@ func (o *Order) Len() int64 { return int64(o.n) }
 
 // At returns the record at a position, both in [0, Len).
 //
-// It is a Feistel network over the smallest power of two that holds n, walked
-// until the result is below n: a permutation of [0, n), in less than two steps
-// on average.
+// It uses a Feistel network over the smallest power of two that holds n. It repeats the network until the result is
+// below n, which gives a permutation of [0, n) in less than two steps on average.
 func (o *Order) At(pos int64) int64 {
 	if !o.shuffle {
 		return pos
@@ -183,7 +181,7 @@ func (o *Order) decrypt(x uint64) uint64 {
 // evenly by ranks.
 type Uneven string
 
-// The ways. The first one is that of an empty string too.
+// The possible values. An empty string means the first one.
 const (
 	// Exact shares the positions without change: each record once. A rank may have fewer rows than another one, or
 	// none.
@@ -207,8 +205,8 @@ type Split struct {
 	World    int
 	DropLast bool
 	Uneven   Uneven
-	// InTurn gives each rank the positions that are its number modulo the number of
-	// ranks, in the place of a run of them.
+	// InTurn gives each rank the positions that equal its number modulo the number of ranks, instead of a run of
+	// positions.
 	InTurn bool
 }
 
@@ -268,7 +266,7 @@ func (s *Split) share(row, left, rows int64) (Part, bool) {
 	return p, rows > 0
 }
 
-// shareInTurn is share of positions that ranks take in turn.
+// shareInTurn is share for positions that ranks take in turn.
 func (s *Split) shareInTurn(row, left, rows int64) (Part, bool) {
 	r, w := int64(s.Rank), int64(s.World)
 	first := ((r-row)%w + w) % w // of the rank's positions, after row
@@ -292,7 +290,7 @@ func (s *Split) shareInTurn(row, left, rows int64) (Part, bool) {
 	return p, rows > 0
 }
 
-// steps is the number of batches that so many positions give.
+// steps returns the number of batches for that many positions.
 func (s *Split) steps(positions, rows int64) int64 {
 	global := rows * int64(s.World)
 	n := positions / global

@@ -273,7 +273,7 @@ func BenchmarkAt(b *testing.B) {
 	}
 }
 
-// Fill is At, whatever the number of records, the place and the length.
+// Fill equals At for any number of records, position and length.
 func TestFillIsAt(t *testing.T) {
 	for _, n := range []int64{1, 2, 3, 5, 64, 100, 255, 257, 1000, 40_000, 1 << 20, MaxLen - 3, MaxLen} {
 		for _, shuffle := range []bool{true, false} {

@@ -72,8 +72,8 @@ func (w *Windows) size(n int64, lane int) int64 {
 	return (n - int64(lane) + m - 1) / m
 }
 
-// reversed is l with its digits in the reverse order, the digits being those of the
-// prime factors of n: those that are equal modulo the first factors become neighbours.
+// reversed returns l with its digits in reverse order. The digits are those of the prime factors of n, so that values
+// that are equal modulo the first factors become neighbours.
 func reversed(l, n int) int {
 	out, left := 0, n
 	for f := 2; left > 1; {
@@ -94,7 +94,7 @@ func reversed(l, n int) int {
 // Window is the number of chunks of a window.
 func (w *Windows) Window() int { return w.window }
 
-// Chunks is the number of chunks, Len that of records.
+// Chunks returns the number of chunks, Len the number of records.
 func (w *Windows) Chunks() int { return len(w.starts) - 1 }
 
 // Len is the number of records.
@@ -136,7 +136,7 @@ type WindowEpoch struct {
 	behind []int64 // of the chunks in their order, the records before each, and all
 }
 
-// Epoch is the order of an epoch. It takes 8 bytes for each chunk.
+// Epoch returns the order of an epoch. It takes 8 bytes per chunk.
 func (w *Windows) Epoch(seed uint64, epoch int64) *WindowEpoch {
 	e := &WindowEpoch{w: w, seed: seed, epoch: epoch}
 	if w.Whole() {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// chunks are random bounds of so many chunks of up to most records.
+// chunks returns random bounds of n chunks with up to most records each.
 func chunks(rng *rand.Rand, n, most int) []int64 {
 	starts := []int64{0}
 	for range n {

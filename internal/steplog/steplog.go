@@ -152,9 +152,8 @@ func (l *Log) Head() (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), nil
 }
 
-// Read returns the records from number since on and the number to go on with.
-// The log keeps the last records only: lost counts those that were overwritten
-// before they could be read.
+// Read returns the records from number since on and the number to continue with. The log has only the last records:
+// lost counts the ones that were overwritten before they could be read.
 func (l *Log) Read(since uint64) (records []Record, next, lost uint64, err error) {
 	head, err := l.Head()
 	if err != nil {

@@ -37,8 +37,7 @@ func Summarise(records []Record) Summary {
 	return s
 }
 
-// Add adds records up that follow those before. Waits and stages that began
-// before the first record of all count from there.
+// Add adds consecutive records. Waits and stages that began before the very first record count from there.
 func (s *Summary) Add(records []Record) {
 	if len(records) == 0 {
 		return
