@@ -1,5 +1,6 @@
-// Package item holds the small types that the stages of the pipeline pass on. They define the part of an image to cut out, the way
-// to store it, and its position in a batch. It imports no more of the project than the list of element types.
+// Package item holds the small types that the stages of the pipeline pass on. They define the part of an image to cut
+// out, the way to store it, and its position in a batch. It imports no more of the project than the list of element
+// types.
 package item
 
 import (
