@@ -114,8 +114,8 @@ if TYPE_CHECKING:
         "watch",
     ]
 
-# Where the names above are. They are imported when they are asked for, so that a trainer and its workers have no more
-# of the package in memory than they use.
+# The module of each name above. Modules are imported on first use, so that a trainer and its workers hold only the
+# parts that they use.
 _NAMES: dict[str, tuple[str, ...]] = {
     "_batch": ("Batch",),
     "_bench": ("BenchResult", "StudyResult", "bench", "study"),

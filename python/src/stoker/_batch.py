@@ -17,7 +17,7 @@ from ._surface import DTYPES
 _TEXTS = ("text", "json")
 
 INDEX = "index"
-# What soft labels have behind the name of their labels.
+# The suffix of the array of soft labels.
 SOFT = "_soft"
 
 
@@ -28,13 +28,12 @@ class Batch:
     in the last batch of an epoch without ``drop_last``. ``keys()``, ``values()`` and ``items()`` list the arrays of
     ``transforms=`` first, in its order, then the other fields in the order of the source, and ``index``, the record
     numbers, last. Iterating and unpacking give the arrays in that order without ``index``: ``images, labels = batch``.
-    Where MixUp or CutMix made soft labels, they take the place of the labels there; by name both are there:
+    With soft labels from MixUp or CutMix, these take the place of the labels there; by name both exist:
     ``batch["label"]`` and ``batch["label_soft"]``.
     Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``; with ``stoker.Padded`` as one array,
     with their lengths in ``batch["NAME_length"]``.
-    The arrays lie in memory shared with the engine. They may be changed in place
-    and stay valid as long as they, or views of them, are alive; then the engine
-    uses the memory for another batch. Keep few batches, or copies.
+    The arrays are in memory shared with the engine. They may be changed in place and stay valid as long as they, or
+    views of them, are alive. Then the engine uses the memory for another batch. Hold few batches, or copies.
 
     Attributes:
         epoch: the epoch that the batch belongs to.
@@ -69,7 +68,7 @@ class Batch:
 
     @property
     def repeated(self) -> Any:
-        """Which rows have come before in the epoch: bool [rows], to leave them out of a metric."""
+        """The rows that have come before in the epoch: bool [rows], to exclude them from a metric."""
         index = self._arrays[INDEX]
         mask = index < 0  # all False, an array of the same library
         mask[self._rows - self.num_repeated :] = True
@@ -171,13 +170,13 @@ class ArraySpec:
         self.dtype: str = described["dtype"]
         self.shape = tuple(int(n) for n in described["shape"])
         self.offset = int(described["offset"])
-        # Where the offsets of a ragged array lie, None for others.
+        # The position of the offsets of a ragged array, None for others.
         self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
-        # Where the length of the rows of a padded array lies, None for others.
+        # The position of the row length of a padded array, None for others.
         self.length_at: int | None = int(described["length_at"]) if described.get("padded") else None
         # How many bytes the rows of a ragged or padded array may have together.
         self.capacity = int(described["capacity"]) if self.varies else 0
-        # The padded array that this one says something about, "" for none.
+        # The padded array that this one describes, "" for none.
         self.of: str = described.get("of", "")
         self.channels_last = channels_last and self.kind == "image" and len(self.shape) == 3
         if self.dtype not in DTYPES:

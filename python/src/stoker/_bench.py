@@ -26,7 +26,7 @@ from ._measure import (
 
 @dataclass
 class BenchResult:
-    """What ``stoker.bench`` measured; the first step is left out. Times are in seconds.
+    """The result of ``stoker.bench``, without the first step. Times are in seconds.
 
     Attributes:
         loader: the loader, as it describes itself.
@@ -91,9 +91,9 @@ def bench(
         print(stoker.bench(loader, step=0.087))              # simulated: sleeps 87 ms per batch
         print(stoker.bench(loader, step=train_step))         # the real step, on a GPU when it uses one
 
-    The loader is any iterable of batches: ``stoker.Loader``, a PyTorch ``DataLoader``, a generator. It is run
-    through again when it ends before ``max_batches``, except for generators. For a step on a GPU the end of its work
-    is waited for, so that computing and waiting do not overlap: otherwise asynchronous work would count as waiting.
+    The loader is any iterable of batches: ``stoker.Loader``, a PyTorch ``DataLoader``, a generator. If it ends before
+    ``max_batches``, it is run again, except for generators. Each step on a GPU is awaited, so that computing and
+    waiting do not overlap. Otherwise asynchronous work would count as waiting.
 
     Args:
         loader: gives the batches.
@@ -187,7 +187,7 @@ def study(
     spin: bool = False,
     axis: str = "workers",
 ) -> StudyResult:
-    """Measure a loader for several numbers of workers, and find the knee: where more of them stop helping.
+    """Measure a loader for several numbers of workers, and find the knee, from which more workers do not help.
 
     ::
 
@@ -196,8 +196,8 @@ def study(
         print(result.chart())           # the curve
         result.save_svg("knee.svg")
 
-    Each number gets a new loader, ``repeats`` times, in turns and in a new order each time, so that what changes on
-    the machine meanwhile meets all of them. The time to start workers does not count: the first step is left out.
+    Each number gets a new loader, ``repeats`` times, in turns and in a new order each time, so that changes on the
+    machine affect all numbers alike. The time to start workers does not count: the first step is excluded.
 
     Args:
         make_loader: makes a loader from the number of workers; it may be any number that means something.

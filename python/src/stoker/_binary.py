@@ -22,11 +22,9 @@ SYSTEM = ""  # stands for the system's libraries among them
 def find_binary() -> str:
     """Return the path of the ``stoker`` binary.
 
-    It is, in this order: the file that ``STOKER_BINARY`` names, the one inside
-    the installed package, ``bin/stoker`` of the checkout that this package runs
-    from, ``stoker`` on the ``PATH``. An installed package has two: ``stoker``
-    can load libraries, and ``stoker-static`` also starts where the first one
-    cannot, for example without glibc.
+    The binary is the first of these: the file that ``STOKER_BINARY`` names, the one inside the installed package,
+    ``bin/stoker`` of the checkout that this package runs from, ``stoker`` on the ``PATH``. An installed package has two
+    binaries. ``stoker`` can load libraries. ``stoker-static`` also starts without glibc, for example.
 
     Raises:
         EngineNotFound: there is none; the message lists every place searched.
@@ -97,7 +95,7 @@ def _libraries(package: str, pattern: str) -> list[str]:
 
 
 def _checkout() -> Path | None:
-    """Return the root of the checkout that this file lies in, if it does."""
+    """Return the root of the checkout that contains this file, if there is one."""
     root = _HERE.parents[2] if len(_HERE.parents) > 2 else None
     return root if root is not None and (root / "cmd" / "stoker" / "main.go").is_file() else None
 

@@ -95,8 +95,7 @@ def _no_engine(path: str, error: OSError) -> StokerError:
 class Connection:
     """A session with an engine.
 
-    Waiting and receiving may happen in several threads at once; starting
-    streams and taking events is for one at a time.
+    Several threads may wait and receive concurrently. Only one may start streams and take events.
     """
 
     def __init__(self, sock: socket.socket, process: EngineProcess | None, where: str) -> None:
@@ -126,12 +125,12 @@ class Connection:
         self._ring: mmap.mmap | None = None
         self._ring_fd = -1
         self._stride = 0
-        # What the engine was asked for, which bounds what it may say.
+        # The request to the engine, which bounds its answers.
         self._batch_size = 0
         self.slots = 0
         self.closed = False
         self.info: dict[str, Any] = {}
-        # Where the stream goes on when its next event is taken; None when it cannot.
+        # The position to continue at when the next event is taken, None if the stream cannot continue.
         self.cursor: Position | None = None
         self._torn = False
         _open_connections.add(self)
@@ -199,7 +198,7 @@ class Connection:
     # --- the stream --------------------------------------------------------
 
     def start(self, position: Position) -> None:
-        """Begin the stream anew at ``position``; what was on its way is dropped."""
+        """Begin the stream again at ``position``. Batches on their way are dropped."""
         self._gen += 1
         stale = [e for e in self._events if isinstance(e, wire.BatchReady)]
         self._events.clear()
@@ -264,7 +263,7 @@ class Connection:
         self.release_dead()
         now = time.monotonic()
         if deadline is None:
-            # Another thread, or none: nobody else could give a batch back.
+            # Only another thread could release a batch.
             deadline = now + (_HELD_GRACE if threading.active_count() > 1 else 0)
         if len(self._held) >= self.slots and now >= deadline:
             raise BatchesHeld(
@@ -380,7 +379,7 @@ class Connection:
         return found
 
     def _take(self) -> bool:
-        """Receive a message without waiting; say whether there was one."""
+        """Receive a message without waiting; report whether there was one."""
         with self._receive_lock:
             if self._dead is not None:
                 raise self._dead_again()
@@ -464,7 +463,7 @@ class Connection:
                     self._sock.send(message)
                 return
             except BlockingIOError:
-                # The engine reads at all times, so that this passes at once or it is stopped.
+                # The engine reads at all times, so that the socket has space immediately unless the engine is stopped.
                 if time.monotonic() > deadline:
                     why = stopped(self._engine_pid()) or "the engine does not take messages"
                     raise StokerTimeout(why) from None
@@ -479,7 +478,7 @@ class Connection:
     # --- failures ----------------------------------------------------------
 
     def _lost(self) -> StokerError:
-        """The connection has ended and nobody here has ended it."""
+        """The connection has ended, and this side has not closed it."""
         if self._dead is None:
             if self.closed:
                 return StokerError("the loader was closed")
@@ -490,7 +489,8 @@ class Connection:
         return self._dead_again()
 
     def _dead_again(self) -> StokerError:
-        """Return the error that ended the session, anew: a raised one holds the user's frames, and their batches."""
+        """Return a new copy of the error that ended the session: a raised one holds the user's frames and their
+        batches."""
         self.cursor = None
         return copy.copy(self._dead) or StokerError("the session has ended")
 
@@ -533,7 +533,7 @@ class Connection:
         )
 
     def _engine_pid(self) -> int:
-        """Return the number of the engine's process, also of one that somebody else has started."""
+        """Return the process number of the engine, also if another program has started it."""
         if self._process is not None:
             return self._process.pid
         try:

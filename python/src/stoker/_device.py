@@ -1,10 +1,10 @@
 """Batches on an accelerator.
 
 The ring is registered as pinned memory once, so that copies out of it need no staging. They run on a stream of their
-own, one batch ahead of the loop; a slot of the ring goes back to the engine when the copies out of it have ended, and
-the memory of a tensor is not used again before the loop's stream is done with it.
+own, one batch ahead of the loop. A slot of the ring returns to the engine when the copies out of it have ended. The
+memory of a tensor is not used again before the loop's stream has finished with it.
 
-What is done with the accelerator is in ``Device``, so that a test can take its place.
+All calls of the accelerator are in ``Device``, so that a test can replace it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Work = Callable[[list[Any]], list[Any]]
 
 
 class Device(Protocol):
-    """What feeding an accelerator takes."""
+    """The operations that feeding an accelerator needs."""
 
     def pin(self, address: int, size: int) -> str:
         """Register memory, from which copies then need no staging. Returns why it cannot be, "" when it is."""
@@ -50,7 +50,7 @@ class Device(Protocol):
         ...
 
     def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
-        """Begin to copy, on a stream of its own, and to do ``work`` with the copies behind that.
+        """Begin to copy, on a stream of its own, and to do ``work`` with the copies afterwards.
 
         Returns what is handed over, copies or what the work has made of them, and the event of the end of it all.
         """
@@ -61,7 +61,7 @@ class Device(Protocol):
         ...
 
     def ended(self, event: Any, wait: bool = False) -> bool:
-        """Whether an event has come to pass; ``wait`` waits for it."""
+        """Whether an event has ended; ``wait`` waits for it."""
         ...
 
 
@@ -87,7 +87,7 @@ class Cpu:
         """Do nothing."""
 
     def ended(self, event: Any, wait: bool = False) -> bool:
-        """Everything has come to pass."""
+        """Report that everything has ended."""
         return True
 
 
@@ -169,7 +169,7 @@ def open_device(name: Any) -> Device | None:
 
 
 def feeder(device: Any, seed: int) -> BatchFeeder | None:
-    """Return what brings batches to the device that ``device=`` names, None where there is nothing to do.
+    """Return the feeder of the device that ``device=`` names, None if there is nothing to do.
 
     Raises:
         ConfigError: there is no such device.
@@ -194,7 +194,7 @@ def wanted(device: Any) -> Device | None:
 
 
 class Pending:
-    """What was begun: what is handed over in the end, its tensors, and the event of their coming."""
+    """A copy that has begun: the result to hand over, its tensors, and the event of its end."""
 
     __slots__ = ("event", "tensors", "what")
 
@@ -255,7 +255,7 @@ class Feeder:
         return Pending(rebuild(out), out, event)
 
     def _registered(self, tensor: Any) -> bool:
-        """Whether a tensor lies in a ring that was registered, if only in part."""
+        """Whether a tensor is in a ring that was registered, if only in part."""
         at = tensor.data_ptr()
         return any(ring.ctypes.data <= at < ring.ctypes.data + ring.size for ring, _ in self._rings.values())
 
@@ -295,10 +295,10 @@ class BatchFeeder:
     def expect(
         self, specs: Sequence[ArraySpec], layouts: Mapping[str, str], classes: Mapping[str, Sequence[str]], mapped: bool
     ) -> None:
-        """Learn what batches have.
+        """Set the arrays of the batches.
 
-        ``layouts`` says how images lie, ``classes`` the names of each label's classes. Where functions of the user's
-        decide what there is (``mapped``), it has to be said.
+        ``layouts`` gives the layout of each image, ``classes`` the names of each label's classes. If functions of the
+        user define the arrays (``mapped``), OnDevice must name them.
         """
         if (of := self.on_device) is None:
             return
@@ -382,7 +382,7 @@ class DeviceEpoch(Iterator[Batch]):
     def __init__(self, epochs: Epochs, host: Epoch, batches: BatchFeeder) -> None:
         self._epochs, self._host, self._batches, self._feeder = epochs, host, batches, batches.feeder
         self._ahead: collections.deque[tuple[Pending, Any]] = collections.deque()
-        # What the host's iterator ended with, and where the loader then stood.
+        # The exception that ended the host's iterator, and the loader's position at that time.
         self._end: tuple[BaseException, Any] | None = None
 
     def _fetch(self) -> None:
@@ -395,7 +395,8 @@ class DeviceEpoch(Iterator[Batch]):
             self._ahead.append((self._batches.begin(batch), self._epochs.position))
 
     def _more(self) -> bool:
-        """Whether the next batch can be had without waiting; a failure comes behind what was made before it."""
+        """Whether the next batch is ready without waiting. A failure comes after the batches that were made before
+        it."""
         try:
             return self._epochs.has_next()
         except StokerError as end:

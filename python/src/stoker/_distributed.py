@@ -1,4 +1,4 @@
-"""Which part of each global batch this process gets."""
+"""The part of each global batch that this process gets."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _detect(env: Mapping[str, str]) -> tuple[int, int, str]:
         return torch_distributed.get_rank(), torch_distributed.get_world_size(), "torch.distributed"
     half = ""
     for launcher, ranks, sizes, _ in _LAUNCHERS:
-        # A batch script that does not use srun has SLURM_PROCID=0 and SLURM_NTASKS=n as well, but is
-        # one process: only the tasks of a step have SLURM_STEP_ID.
+        # A batch script without srun also has SLURM_PROCID=0 and SLURM_NTASKS=n, but is one process. Only the tasks of
+        # a step have SLURM_STEP_ID.
         if launcher == "Slurm" and "SLURM_STEP_ID" not in env and "SLURM_JOB_ID" in env:
             continue
         rank, size = (next((v for v in names if env.get(v)), None) for names in (ranks, sizes))

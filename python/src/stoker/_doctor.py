@@ -25,7 +25,7 @@ _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
-    """Watch this process and its workers while a block runs, and say what starves it.
+    """Watch this process and its workers while a block runs, and report what starves it.
 
     ::
 
@@ -34,12 +34,10 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
                 ...
         print(d.verdict, d.gain)
 
-    ``stoker doctor`` runs beside the block and looks at this process from
-    outside; the loader may be any. During the block, PyTorch's DataLoaders
-    also count their batches, and are compared with what ``stoker run`` takes.
-    At the end of the block the report is
-    printed to stderr. When the block is shorter than a few seconds there is
-    little to say. An error of the doctor is a warning and never one of the block.
+    ``stoker doctor`` runs during the block and reads this process from outside. The loader may be any. During the
+    block, PyTorch's DataLoaders also count their batches, and are compared with the loaders that ``stoker run`` can
+    take over. At the end of the block the report is printed to stderr. A block of less than a few seconds gives a short
+    report. An error of the doctor is a warning and never an error of the block.
 
     Args:
         save: a file to write the report into, as JSON.

@@ -26,7 +26,7 @@ _TWO_THREADS = "two threads use this loader at the same time; make one loader pe
 
 @dataclass(frozen=True)
 class Form:
-    """What batches look like to the program."""
+    """The form of batches in the program."""
 
     batch_size: int
     output: str  # "numpy" or "torch"
@@ -50,7 +50,7 @@ class Form:
 
 
 class Epochs:
-    """An engine, and the loop that takes its batches: where that stands, and whose turn it is.
+    """An engine, and the loop that takes its batches: the loop's position, and its turn.
 
     It is used by one loop at a time. An engine that ends is started again, and goes on with the next batch.
 
@@ -77,7 +77,7 @@ class Epochs:
         self.connection: Connection | None = None
         self._pid = os.getpid()
         self._socket = socket
-        # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
+        # Reentrant, because an interrupt just after acquire() leaves it taken by its own thread.
         self._lock = threading.RLock()
         self.wait_seconds = 0.0
         self.batches = 0
@@ -88,8 +88,7 @@ class Epochs:
         self.skipped = 0
         self.restarts = Restarts()
         self.shut = False
-        # Where state_dict stands, where the next `for` begins, what the running one has been
-        # given, and whose turn it is.
+        # The positions of state_dict, of the next `for`, and of the running one, and the loop whose turn it is.
         self.position = self.upcoming = self._running = Position(0, 0)
         self._turn: object = None
         self._finalizer: weakref.finalize[[Connection, int], Epochs] | None = None
@@ -190,7 +189,7 @@ class Epochs:
         return int(self.info["steps"])
 
     def begin(self, loader: Any) -> Epoch:
-        """Begin the next epoch, or go on where a state or a lost engine says; ``loader`` is who asks."""
+        """Begin the next epoch, or continue at a loaded state or after a lost engine. ``loader`` is the caller."""
         self._check_usable()
         if not self._lock.acquire(False):
             raise StokerError(_TWO_THREADS)
@@ -423,7 +422,7 @@ class Epoch(Iterator[Batch]):
     """One pass over a loader."""
 
     def __init__(self, epochs: Epochs, loader: Any, turn: object, epoch: int) -> None:
-        # The loader lives as long as somebody iterates over it.
+        # The loader lives as long as a loop iterates over it.
         self._epochs, self._loader = epochs, loader
         self.turn = turn
         self._epoch = epoch
@@ -449,6 +448,6 @@ class Epoch(Iterator[Batch]):
 
 
 def _close(connection: Connection, pid: int) -> None:
-    """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
+    """Close the connection of a forgotten loader, but not in a forked child: there it belongs to the parent."""
     if os.getpid() == pid:
         connection.close()

@@ -40,9 +40,9 @@ class EngineNotFound(StokerError):
 class EngineDied(StokerError):
     """The engine process ended and was not started again.
 
-    A loader starts its engine again by itself, with a warning (``EngineRestarted``). This error means that the engine
+    A loader restarts its engine automatically, with a warning (``EngineRestarted``). This error means that the engine
     ended while it opened the data, ended five times within a minute, or was started by another program
-    (``STOKER_SOCKET``). The next ``for`` over the loader tries again and goes on with the batch after the last one
+    (``STOKER_SOCKET``). The next ``for`` over the loader tries again and continues with the batch after the last one
     delivered.
 
     Attributes:
@@ -67,7 +67,7 @@ class StokerTimeout(StokerError, TimeoutError):
     The next ``for`` over the loader tries the same batch again.
 
     Attributes:
-        waiting: what the engine says that it waits for, possibly empty.
+        waiting: the resource that the engine waits for, possibly empty.
     """
 
     __module__ = "stoker"

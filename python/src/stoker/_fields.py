@@ -1,4 +1,4 @@
-"""What ``transforms=`` may hold."""
+"""The values of ``transforms=``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Field:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the field comes as it is stored, but for ``pad``."""
+        """Whether the field comes as stored, except for ``pad``."""
         return not (self.transforms or self.mask or self.layout or self.follow or self.mode or self.depth)
 
     def to_config(self, name: str, layout: str) -> dict[str, Any]:

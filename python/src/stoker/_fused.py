@@ -1,7 +1,7 @@
-"""What is done to images on the device: cast, scale, normalise, flip, MixUp and layout, in one pass over the pixels.
+"""Image operations on the device: cast, scale, normalise, flip, MixUp and layout, in one pass over the pixels.
 
-A batch travels as bytes, a quarter of what floats take. Where Triton and a GPU are, one kernel reads each byte once
-and writes each number once; elsewhere the same comes of torch's operations.
+A batch travels as bytes, a quarter of the size of floats. With Triton and a GPU, one kernel reads each byte once and
+writes each number once. Otherwise torch's operations give the same result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DTYPES = ("float32", "float16", "bfloat16")
 _LAYOUTS = ("NCHW", "channels_last")
 _FLIP, _MIXUP = 0x666C6970, 0x6D697875  # so that one draw says nothing of the other
 _BLOCK = 1024
-# Of the kernel's compiler. Fused multiplication and addition is what it does by default; newer ones want to be told.
+# An option of the kernel's compiler. By default it fuses multiplication and addition. Newer versions need the option.
 OPTIONS = {"enable_fp_fusion": True}
 
 
@@ -39,9 +39,9 @@ class OnDevice:
         device=stoker.OnDevice("bfloat16", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), flip=0.5,
                         layout="channels_last")
 
-    Images then travel as the bytes that transforms leave, and become numbers there: bytes of 0 to 255 numbers of 0 to
-    1, then ``(x - mean) / std``. Images are rows of 8 or 16 bits or floats, all of one size; what else is in the batch
-    comes as it is. On the CPU the same is done by PyTorch.
+    Images then travel as bytes after the transforms, and become numbers there: bytes of 0 to 255 become numbers of 0 to
+    1, then ``(x - mean) / std``. Images are rows of 8 or 16 bits or floats, all of one size. Other arrays of the batch
+    come unchanged. On the CPU PyTorch does the same.
 
     Args:
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``, or torch's.
@@ -225,7 +225,7 @@ def launch(kernel: Any, images: Any, out: Any, factors: Any, terms: Any, flips: 
     )  # fmt: skip
 
 
-# The kernel, None where there is none that runs, "" before the first attempt.
+# The kernel, None if no kernel runs here, "" before the first attempt.
 _kernel: Any = ""
 
 
@@ -244,8 +244,8 @@ def _by_kernel(*what: Any) -> bool:
     try:
         launch(_kernel, *what)
     except Exception as error:
-        # It is compiled when it is first launched, which takes a C compiler and a Triton that knows the device. What
-        # the device itself has failed at, PyTorch's operations run into as well.
+        # The kernel is compiled at its first launch, which needs a C compiler and a Triton that knows the device. If
+        # the device itself has failed, PyTorch's operations fail as well.
         _kernel = None
         warn(
             f"on_device= does with PyTorch's operations what one kernel could do faster: Triton cannot compile it here "

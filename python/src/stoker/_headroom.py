@@ -14,7 +14,7 @@ from ._measure import Accelerator, Step, as_dict, bound, describe, drive, text_o
 
 @dataclass
 class HeadroomResult:
-    """What ``stoker.headroom`` found.
+    """The result of ``stoker.headroom``.
 
     Attributes:
         loader: the loader, as it describes itself.
@@ -57,9 +57,9 @@ def headroom(
 
         print(stoker.headroom(loader, train_step))
 
-    First some batches are kept and given to the step again and again, then the loader is run as it is; both without
-    their first step. The loader's own work does not compete for cores while batches are replayed, so that the bound
-    is one that no loader can pass.
+    First some batches are stored and given to the step again and again. Then the loader is run normally. Both exclude
+    their first step. The loader's own work does not compete for cores while batches are replayed, so that no loader can
+    exceed the bound.
 
     Args:
         loader: any iterable of batches, which must stay valid while they are kept (those of ``stoker.Loader``

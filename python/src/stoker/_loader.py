@@ -194,7 +194,7 @@ class Loader:
         if shuffle == "auto":
             chosen = self.info["order"]
             self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
-            # An engine that is started anew, or another rank, goes on with the same order.
+            # A restarted engine, or another rank, continues with the same order.
             epochs.config["window"] = chosen.get("window", 0)
         if note := self.info.get("cache_note"):
             warn(str(note), RuntimeWarning)
@@ -234,9 +234,9 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop stands: after the last batch that it was given.
 
-        The state is a few hundred bytes that JSON can hold. It fits a loader
-        with the same source, seed and shuffle; batch size, rank, world size,
-        threads, prefetch and transforms may differ; with ``bucket=`` batch size and world size may not.
+        The state is a few hundred bytes that JSON can hold. It fits a loader with the same source, seed and shuffle.
+        Batch size, rank, world size, threads, prefetch and transforms may differ. With ``bucket=`` batch size and world
+        size may not.
         """
         return _state.save(self._epochs.position, self.seed, self.shuffle, self.info)
 
@@ -270,14 +270,14 @@ class Loader:
         """Names of the classes; empty when the source has none."""
         classes = self.info.get("classes") or {}
         labels = [a["name"] for a in self.info["arrays"] if a.get("kind") == "label"]
-        # Of several, the one that is called so is what a model learns, also if it has no names.
+        # With several label fields, the one called label or target is the label, also if it has no names.
         if len(labels) > 1 and (main := next((n for n in ("label", "target") if n in labels), "")):
             labels, classes = [main], {n: c for n, c in classes.items() if n == main}
         return list(next((classes[name] for name in [*labels, *classes] if name in classes), []))
 
     @property
     def formats(self) -> dict[str, str]:
-        """What the numbers of boxes are, by array: ``"XYXY"``, ``"XYWH"`` or ``"CXCYWH"``."""
+        """The format of boxes, by array: ``"XYXY"``, ``"XYWH"`` or ``"CXCYWH"``."""
         return {a["name"]: a["format"] for a in self.info["arrays"] if a.get("format")}
 
     @property
@@ -288,15 +288,13 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """Return counters, for finding out what is slow.
 
-        ``wait_seconds`` is how long this loop has waited for batches, ``batches``
-        how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
-        replaced records, ``restarts`` how often the engine was started again,
-        ``repaired`` the number of damaged records that were read again, from the
-        ``store`` instead of a cache and from the ``copy`` that ``repair_from`` names, ``map`` the seconds
-        that the user's functions took in all processes, and how often a worker was started again.
-        ``engine`` has the counters of the engine (empty when it is not there): per stage busy time,
-        records and queue; bytes read, memory, and what it is waiting for. docs/reference/protocol.md
-        describes them.
+        ``wait_seconds`` is the time that this loop has waited for batches, ``batches`` the number of batches delivered,
+        ``held`` the number of them in use. ``skipped`` is the number of replaced records and ``restarts`` the number of
+        engine restarts. ``repaired`` is the number of damaged records that were read again, from the ``store`` instead
+        of a cache and from the ``copy`` that ``repair_from`` names. ``map`` has the seconds of the user's functions in
+        all processes, and the number of worker restarts. ``engine`` has the counters of the engine, empty without one:
+        per stage busy time, records and queue, then bytes read, memory, and what it waits for.
+        docs/reference/protocol.md describes them.
         """
         engine: dict[str, Any] = {}
         epochs = self._epochs

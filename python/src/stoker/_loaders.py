@@ -1,7 +1,7 @@
-"""What a process writes down of its PyTorch DataLoaders for ``stoker doctor``, ``profile`` and ``bench``.
+"""The records that a process writes on its PyTorch DataLoaders for ``stoker doctor``, ``profile`` and ``bench``.
 
-The waits for batches go into the step log. The settings of each loader, and the answer of what recognises loaders for
-``stoker run``, go into a file in memory that doctor finds through ``/proc/PID/fd`` (internal/doctor/loaders.go).
+The waits for batches go into the step log. The settings of each loader, and the recogniser's answer for ``stoker run``,
+go into a file in memory. Doctor finds it through ``/proc/PID/fd`` (internal/doctor/loaders.go).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _answer(loader: Any) -> dict[str, Any]:
         try:
             rows = [row for row in plan.explain() if row.where != "engine"]
             rest = sorted({row.part for row in rows if row.part in ("transform", "__getitem__")})
-            # A dataset that is learned in the first epoch says what it gains later.
+            # A dataset that is learned in the first epoch has its later gain in a row.
             later = next((row.gain for row in rows if row.part == "dataset"), "")
             return {"engine": True, "rest": rest, "later": later}
         finally:
@@ -90,7 +90,7 @@ def _answer(loader: Any) -> dict[str, Any]:
 
 
 def watch(module: Any, doctor: bool = False) -> Callable[[], None]:
-    """Have the iterators of torch's module of the DataLoader write their waits. Return what undoes it.
+    """Make the iterators of torch's DataLoader module write their waits. Return a function that undoes it.
 
     Args:
         module: ``torch.utils.data.dataloader``.

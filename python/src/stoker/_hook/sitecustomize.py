@@ -24,7 +24,7 @@ _HERE = Path(__file__).resolve().parent
 
 
 def _stoker(name: str) -> Any:
-    """Import a module of stoker, of the package beside this file when the program has none."""
+    """Import a module of stoker, from the package of this file if the program has none."""
     try:
         return importlib.import_module(name)
     except ImportError:

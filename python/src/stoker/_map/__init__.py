@@ -1,9 +1,8 @@
 """A user's Python functions inside a loader's pipeline: ``stoker.Loader(..., map=, batch_map=, workers=)``.
 
-The loader's process hands slots of the ring to worker processes (``_stage``), each of which maps the ring too, calls
-the functions on views of it (``_maker``, with random numbers set by ``_seeds``) and puts what they return into memory
-that it shares with the loader's process (``_result``, ``_worker``). Batches are given in the order in which the engine
-made them.
+The loader's process hands slots of the ring to worker processes (``_stage``). Each of them maps the ring and calls the
+functions on views of it (``_maker``), with random numbers set by ``_seeds``. It puts their results into memory that it
+shares with the loader's process (``_result``, ``_worker``). Batches come in the order in which the engine made them.
 """
 
 from __future__ import annotations

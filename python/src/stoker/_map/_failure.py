@@ -15,7 +15,7 @@ _LONGEST = 8 << 10  # characters of a traceback
 
 
 class Failure:
-    """An exception as text, with the frames of the user's code, and its type where that can be sent."""
+    """An exception as text, with the frames of the user's code, and its type if that can be sent."""
 
     def __init__(self, error: BaseException, where: str, record: int | None) -> None:
         """Take an exception that is being handled."""
@@ -25,7 +25,7 @@ class Failure:
             self.text = f"{where}: {error}"
             return
         kind = type(error)
-        # Of those a generator or a ``for`` would make something else.
+        # A generator or a ``for`` would treat these exceptions in a special way.
         sendable = isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration)
         if sendable:
             try:
@@ -41,7 +41,7 @@ class Failure:
         self.text = f"{where}: {first[:500]}\n{text}"
 
     def error(self) -> BaseException:
-        """Return it anew, for this process."""
+        """Return a new exception for this process."""
         text = _Text(self.text) if issubclass(self.kind, KeyError) else self.text
         error: Any
         try:
@@ -54,7 +54,7 @@ class Failure:
 
 
 class _Text(str):
-    """A text that a KeyError shows as it is."""
+    """A text that a KeyError shows without quotes."""
 
     __slots__ = ()
 

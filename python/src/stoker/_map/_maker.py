@@ -24,7 +24,7 @@ class Functions(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a batch is, beside its arrays."""
+    """The properties of a batch, without its arrays."""
 
     epoch: int
     step: int
@@ -39,7 +39,7 @@ class Maker:
         """Begin; ``who`` is the process, for errors."""
         self._functions, self._seed, self._who = functions, seed, who
         self.seeds = Seeds([f for f in functions if f is not None])
-        # Told the row before each is made, and one behind the last before the batch is.
+        # Called with each row before the row is made, and with the number of rows before the batch is made.
         self.at: Callable[[int], None] = lambda row: None
 
     def make(self, views: dict[str, Any], about: About, beside: frozenset[str], room: Room) -> dict[str, Any]:

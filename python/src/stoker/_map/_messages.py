@@ -5,6 +5,6 @@ from __future__ import annotations
 # To a worker: (RING, size, stride, slot_bytes, specs, names) with the ring's descriptor, (TASK, gen, task, slot,
 # About).
 RING, TASK = "ring", "task"
-# From a worker: (DONE, gen, task, arrays, [(piece, its size where it is new)], dropped pieces, seconds), (FAILED, gen,
+# From a worker: (DONE, gen, task, arrays, [(piece, its size if it is new)], dropped pieces, seconds), (FAILED, gen,
 # task, failure).
 DONE, FAILED = "done", "failed"

@@ -1,4 +1,4 @@
-"""What functions return, as arrays of a batch."""
+"""The results of functions, as arrays of a batch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Column:
     """The values of one name, record after record."""
 
     def __init__(self, name: str, rows: int, room: Room, given: Any) -> None:
-        """Begin with what the batch has under this name, None where it has nothing."""
+        """Begin with the batch's value of this name, None if it has none."""
         self.name, self._rows, self._room, self._given = name, rows, room, given
         self._out: Array | None = None  # rows of one shape
         self._many: list[Any] | None = None  # rows of different lengths, or texts
@@ -83,7 +83,7 @@ class Column:
         self._unchanged = 0  # so many rows are the batch's own so far
 
     def add(self, i: int, value: Any, given: Any) -> None:
-        """Take the value of row i; ``given`` is what the function was given under this name."""
+        """Take the value of row i. ``given`` is the function's input of this name."""
         if i == 0 and self._many is None and isinstance(value, str | bytes | list):
             self._many, self._texts = [], isinstance(value, str)
         if self._many is not None:
@@ -136,7 +136,7 @@ def _about(a: Array) -> str:
 
 
 def ragged(name: str, rows: list[Array], room: Room) -> Ragged:
-    """Put rows of different lengths one behind the other."""
+    """Concatenate rows of different lengths."""
     full = [r for r in rows if len(r)]  # an empty list has no type
     like = full[0] if full else rows[0]
     for r in full:

@@ -31,9 +31,9 @@ def mixed(*numbers: int) -> int:
 class Seeds:
     """Sets the generators that functions draw from.
 
-    These are the global ones of ``random``, NumPy and torch, and those that the functions hold, in what they close
-    over, in globals that they name, in attributes of objects: ``random.Random``, NumPy's and torch's generators, and
-    what has a ``set_random_seed`` (albumentations) or is MONAI's.
+    These are the global ones of ``random``, NumPy and torch, and those that the functions hold: in closures, in globals
+    that they name, in attributes of objects. The kinds are ``random.Random``, NumPy's and torch's generators, MONAI's,
+    and objects with ``set_random_seed`` (albumentations).
     """
 
     def __init__(self, functions: list[Any]) -> None:
@@ -53,7 +53,7 @@ class Seeds:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Leave the global ones as they were, for functions that run in the program's own process."""
+        """Restore the global generators afterwards, for functions that run in the program's own process."""
         torch = sys.modules.get("torch")
         before = random.getstate(), np.random.get_state(), torch and torch.default_generator.get_state()
         try:

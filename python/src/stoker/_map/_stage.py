@@ -38,7 +38,7 @@ _SLICE = 0.1
 
 
 class Made(NamedTuple):
-    """A batch for the loop, and where the stream stands behind it."""
+    """A batch for the loop, and the stream's position after it."""
 
     batch: Batch
     after: Position
@@ -91,7 +91,7 @@ class _Process(Worker):
 class Stage:
     """A user's functions between an engine and a loop.
 
-    ``begin`` starts an epoch anew, ``next`` gives its batches. With no workers the functions run in this process.
+    ``begin`` restarts an epoch, ``next`` gives its batches. With no workers the functions run in this process.
     """
 
     def __init__(self, functions: Functions, workers: int, seed: int, torch: bool) -> None:
@@ -116,7 +116,7 @@ class Stage:
 
     @property
     def wants(self) -> int:
-        """How many batches it has use for at once."""
+        """Return the number of batches that it can use concurrently."""
         return self._workers * _AHEAD
 
     def stats(self) -> dict[str, Any]:
@@ -142,7 +142,8 @@ class Stage:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is taken from the stream: what it ended with comes behind the batches under way."""
+        """Whether nothing more is taken from the stream. The exception that ended it comes after the batches under
+        way."""
         return self._over is not None
 
     # --- batches ----------------------------------------------------------------------------------------------------
@@ -278,7 +279,7 @@ class Stage:
         return a
 
     def _wait(self, connection: Connection, deadline: float) -> bool:
-        """Wait for a worker's answer, or the engine's next batch; say whether an answer came."""
+        """Wait for a worker's answer or the engine's next batch. Report whether an answer came."""
         try:
             for worker in self._pool:
                 events = select.POLLIN if worker.flush() else select.POLLIN | select.POLLOUT
@@ -352,7 +353,7 @@ class Stage:
                     self._poll.register(fd, select.POLLIN)
 
     def _restarted(self) -> bool:
-        """Start workers again that have ended, and say whether there were any.
+        """Restart workers that have exited, and report whether there were any.
 
         A function may have changed a part of a slot by then, so that all batches under way are made again from the
         beginning, by the engine.
@@ -405,7 +406,7 @@ class Stage:
 
 
 class Raised(Exception):
-    """A function has raised; the loop may go on behind its batch."""
+    """A function has raised. The loop may continue after its batch."""
 
     def __init__(self, failure: Failure, after: Position) -> None:
         super().__init__(failure)
@@ -420,8 +421,8 @@ def _records(task: _Task) -> str:
 def _context(functions: Functions) -> tuple[Any, bytes | Functions]:
     """Return how processes are started, and the functions as they get them.
 
-    They are forked, so that nothing needs to be pickled, unless the program has chosen another way, or has threads that
-    do not survive it: those of JAX, and of CUDA.
+    Processes are forked, so that nothing needs to be pickled, unless the program has chosen another way. They are also
+    not forked if the program has threads that do not survive it: those of JAX and of CUDA.
     """
     method = multiprocessing.get_start_method(allow_none=True)
     if method in (None, "fork"):  # which is also there where somebody has only asked for the default

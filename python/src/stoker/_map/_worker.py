@@ -127,7 +127,7 @@ class _Worker:
         return found[0].root, found[1]
 
     def _described(self, value: Any, slot: Any) -> tuple[Any, ...]:
-        """Return where a value lies, and copy it to a piece first unless it lies in one or in the slot."""
+        """Return the position of a value. Copy it to a piece first unless it is in a piece or in the slot."""
         if isinstance(value, Strings):
             return ("strings", *self._described(value.raw, slot)[1:])
         if isinstance(value, Ragged):
@@ -143,7 +143,7 @@ class _Worker:
         return "array", *found, dtype, value.shape, value.strides
 
     def _lies(self, value: Any, slot: Any) -> tuple[int, int] | None:
-        """Return the root and the offset of an array's first element, None where it is in no shared memory."""
+        """Return the root and the offset of an array's first element, None if it is not in shared memory."""
         if not value.size or min(value.strides, default=0) < 0:  # which torch does not take
             return None
         address = value.ctypes.data
