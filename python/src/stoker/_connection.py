@@ -40,7 +40,7 @@ _SLICE = 0.1
 _FEW_SLOTS = 8
 # Releases in a packet at most.
 _RELEASES = 1024
-# How long a program whose every batch is held may take to give one back in another thread.
+# The time that another thread has to release a batch when the program holds all of them.
 _HELD_GRACE = 5.0
 # How long an engine that was started just before may take to answer, and the pause between tries.
 _START_GRACE = 2.0
@@ -489,8 +489,7 @@ class Connection:
         return self._dead_again()
 
     def _dead_again(self) -> StokerError:
-        """Return a new copy of the error that ended the session: a raised one holds the user's frames and their
-        batches."""
+        """Return a copy of the error that ended the session: a raised one holds the user's frames and batches."""
         self.cursor = None
         return copy.copy(self._dead) or StokerError("the session has ended")
 

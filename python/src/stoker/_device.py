@@ -395,8 +395,7 @@ class DeviceEpoch(Iterator[Batch]):
             self._ahead.append((self._batches.begin(batch), self._epochs.position))
 
     def _more(self) -> bool:
-        """Whether the next batch is ready without waiting. A failure comes after the batches that were made before
-        it."""
+        """Whether the next batch is ready without waiting. A failure comes after the earlier batches."""
         try:
             return self._epochs.has_next()
         except StokerError as end:

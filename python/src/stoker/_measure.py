@@ -1,4 +1,4 @@
-"""What bench, study, profile and headroom have in common: timing a loop, and showing what it came to."""
+"""Shared code of bench, study, profile and headroom: timing a loop, and showing the results."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Distribution:
 class Stage:
     """A part of the work.
 
-    ``where`` is ``"trainer"`` for what the training loop itself spends its time on, one thing after the other, and
-    ``"engine"``, ``"loading"`` or ``"workers"`` for what happens beside it or inside its waiting.
+    ``where`` is ``"trainer"`` for the work of the training loop itself, one stage after the other. It is ``"engine"``,
+    ``"loading"`` or ``"workers"`` for work in parallel to the loop or during its waits.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Stage:
 
 @dataclass
 class Run:
-    """What was timed of one pass of a loop, the first step left out. Times are in seconds."""
+    """The timings of one pass of a loop, without the first step. Times are in seconds."""
 
     batches: int = 0
     """How many were taken, the first one as well."""
@@ -75,7 +75,7 @@ class Run:
 
 
 class Accelerator:
-    """What takes each batch: a simulated one of so many seconds, or the program's own step."""
+    """The consumer of each batch: a simulated one of so many seconds, or the program's own step."""
 
     def __init__(self, step: Step | None, spin: bool) -> None:
         """Check ``step``: seconds, or a function of a batch."""
@@ -161,8 +161,8 @@ def timed(
 ) -> Generator[Any]:
     """Give the loader's batches and time the loop that takes them, whose body is the step.
 
-    The waits and steps go into the step log as well. ``counting`` is called behind the first step, from which on
-    times count; ``observer`` is told then and at the end.
+    The waits and steps go into the step log as well. ``counting`` is called after the first step, from which on times
+    count. ``observer`` is called then and at the end.
     """
     batches = batches_of(loader, iterate)
     start = 0.0
@@ -242,7 +242,7 @@ def drive(
 
 
 def ahead(loader: object) -> int:
-    """Return how many batches a loader makes before they are asked for, as far as it is known."""
+    """Return the number of batches that a loader builds ahead, 0 if it is not known."""
     if isinstance(loader, Loader):
         connection = loader._epochs.connection
         return connection.slots if connection is not None else 0
@@ -279,7 +279,7 @@ def as_dict(result: Any) -> dict[str, Any]:
 
 
 def text_of(kind: str, result: Any, data: str) -> str:
-    """Return a result as people read it, written by the binary; one line where there is none."""
+    """Return a result as text, written by the binary, or one line without a binary."""
     try:
         return ask(["loop", "text", kind], data).rstrip("\n")
     except StokerError as error:

@@ -36,7 +36,7 @@ class _Options:
 
 @dataclass(frozen=True, repr=False)
 class Cache(_Options):
-    """What a loader keeps of the data that it reads: ``cache=stoker.Cache(limit="50GB")``.
+    """The cache of a loader: ``cache=stoker.Cache(limit="50GB")``.
 
     Args:
         disk: ``True`` caches files on a disk, ``False`` does not. ``"auto"``: folders of JPEGs are cached, and all
@@ -86,7 +86,7 @@ class Cache(_Options):
 
 @dataclass(frozen=True, repr=False)
 class Limits(_Options):
-    """What a loader may use: ``limits=stoker.Limits(memory="2GB")``.
+    """The resources of a loader: ``limits=stoker.Limits(memory="2GB")``.
 
     Args:
         memory: the most memory for batches, readahead, buffers and scratch, in bytes or as ``"2GB"``. Default: a
@@ -120,7 +120,7 @@ class Limits(_Options):
 
 @dataclass(frozen=True, repr=False)
 class Ranks(_Options):
-    """Which part of each global batch this process gets: ``ranks=stoker.Ranks(rank, world_size)``.
+    """The part of each global batch that this process gets: ``ranks=stoker.Ranks(rank, world_size)``.
 
     Args:
         rank: number of this process, from 0. Default: the rank of torch.distributed, torchrun (``RANK``), MPI
@@ -148,7 +148,7 @@ class Ranks(_Options):
 
 @dataclass(frozen=True, repr=False)
 class OnError(_Options):
-    """What happens to records that cannot be read: ``on_error=stoker.OnError("skip", max_bad=0.01)``.
+    """The treatment of records that cannot be read: ``on_error=stoker.OnError("skip", max_bad=0.01)``.
 
     Failures of the store, the network or the machine are retried and then raised as ``StokerError``; no record is
     replaced for them.
@@ -269,7 +269,7 @@ def size(name: str, value: Any) -> int:
     return whole(name, value, 1)
 
 
-# Switches the cache off that nobody has asked for.
+# Switches off a cache that the program has not requested.
 CACHE_VARIABLE = "STOKER_CACHE"
 
 
@@ -336,7 +336,7 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    # What stands behind a # says which records and fields are wanted.
+    # The part after a # selects records and fields.
     view = re.search(rf"#(?=({'|'.join(VIEW_KEYS)})=)", text)
     if view and view.start() and not os.path.lexists(os.path.expanduser(text)):
         return source_url(text[: view.start()]) + text[view.start() :]

@@ -52,7 +52,7 @@ _LISTED = 5
 
 @dataclasses.dataclass(frozen=True)
 class PackResult:
-    """What ``stoker.pack`` has made.
+    """The result of ``stoker.pack``.
 
     Attributes:
         path: the pack, for ``stoker.Loader``.
@@ -96,7 +96,7 @@ def pack(
     restart: bool = False,
     progress: bool | None = None,
 ) -> PackResult:
-    """Pack what a dataset gives, once, so that ``stoker.Loader`` loads it at the speed of the machine.
+    """Pack the records of a dataset once, so that ``stoker.Loader`` loads them at the speed of the machine.
 
     ::
 
@@ -104,14 +104,14 @@ def pack(
         stoker.pack(datasets.load_dataset("imagefolder", data_dir="photos")["train"], "train/")
         stoker.pack(open_records(), "train/", map=lambda r: {"image": r.jpeg, "label": r.cls}, workers=8)
 
-    A record is a dict of fields, a named tuple, a dataclass, a tuple (see ``names``) or one value. Fields are told by
-    their values: bytes of pictures and Pillow's images are images, NumPy arrays and tensors are arrays, or ragged where
-    their first axis differs, lists of numbers are ragged, then there are text, numbers, class numbers (fields called
-    label, target, ...) and JSON (dicts). Bytes of JPEGs are packed as they are, which is smaller and loses nothing;
-    of Hugging Face datasets they are taken so by themselves, with the names of classes.
+    A record is a dict of fields, a named tuple, a dataclass, a tuple (see ``names``) or one value. The kind of a field
+    follows from its values. Bytes of pictures and Pillow's images are images. NumPy arrays and tensors are arrays, or
+    ragged if their first axis differs. Lists of numbers are ragged. The other kinds are text, numbers, class numbers
+    (fields called label, target, ...) and JSON (dicts). Bytes of JPEGs are packed unchanged, which is smaller and loses
+    nothing. From Hugging Face datasets these bytes are taken automatically, with the names of classes.
 
-    Memory does not grow with the data. When it is interrupted, the same call goes on behind the last whole shard: the
-    data must be the same and come in the same order.
+    Memory does not grow with the data. After an interruption, the same call continues after the last complete shard.
+    The data must be the same and come in the same order.
 
     Args:
         data: a path that ``stoker pack`` takes, such as a folder of images; or
@@ -203,7 +203,7 @@ def pack(
 
 
 def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
-    """Return what was packed, and say what was left out."""
+    """Return what was packed, and warn about skipped inputs."""
     skipped = [(s["path"], s["reason"]) for s in about["skipped"] or []]
     if skipped and not unchanged:
         more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
@@ -261,7 +261,7 @@ class _Inputs:
         return data
 
     def __len__(self) -> int:
-        """Return the number of inputs, groups where there are some; -1 when it is not known."""
+        """Return the number of inputs, or of groups of them, 0 if it is not known."""
         return -(-len(self.data) // self.group) if self.indexed else 0
 
     def get(self, i: int) -> Any:
@@ -515,7 +515,7 @@ class _Packing:
 
     def _made(self, start: int, workers: int) -> Iterator[_Made]:
         """Give what becomes of the inputs from start on, in order."""
-        # Whatever the workers: pieces end where a batch does.
+        # Pieces end at the end of a batch, whatever the number of workers.
         count = min(_BATCH_BYTES, self.shard_bytes // 8) // self._sample
         if self.inputs.indexed:
             count = min(count, len(self.inputs) // _FEWEST_BATCHES)

@@ -1,4 +1,4 @@
-"""What ``stoker.pack`` does once, before packing: transforms, and paths that need nothing of Python."""
+"""The transforms that ``stoker.pack`` runs once, before packing, and paths that need no Python."""
 
 from __future__ import annotations
 

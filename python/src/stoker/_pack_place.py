@@ -1,7 +1,7 @@
-"""Where ``stoker.pack`` writes: a folder, or a bucket that the engine writes into piece by piece.
+"""The destination of ``stoker.pack``: a folder, or a bucket that the engine writes into piece by piece.
 
-Either has the pieces of a pack until these are one pack; what a call has to remember, and what is on its way to the
-engine, lies in a folder of this machine.
+Either has the pieces of a pack until these are one pack. The state of a call, and the pieces on their way to the
+engine, are in a folder of this machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The second half of ``stoker.pack`` with tensors: columns are packed as they are first.
+"""The second half of ``stoker.pack`` with tensors: the columns are packed unchanged first.
 
-What a tensor needs to know of all records is not known before the last one is there.
+A tensor depends on statistics of all records, which are known only after the last record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._pack_place import Place
 
 
 class Stacked:
-    """A pack with tensors, made of a pack of columns that lies beside it."""
+    """A pack with tensors, made from a pack of columns in the same folder."""
 
     def __init__(self, out: Place, view: Mapping[str, Any]) -> None:
         self.out = out

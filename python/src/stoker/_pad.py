@@ -14,15 +14,15 @@ class Padded:
     """Fills rows of different lengths up to one length, in ``transforms=`` of a loader.
 
     With ``transforms={"tokens": stoker.Padded(0, multiple=8, mask=True)}`` and batches of 32, ``batch.tokens`` has the
-    shape ``[32, longest, rounded up to 8]``, ``batch.tokens_length`` says how long the rows were, and
-    ``batch.tokens_mask`` which elements are their own.
+    shape ``[32, longest, rounded up to 8]``. ``batch.tokens_length`` has the length of each row, and
+    ``batch.tokens_mask`` marks the elements that are not padding.
 
     Args:
         value: what is filled in.
         length: how long each row becomes. Default: as the longest one of the batch.
         multiple: without ``length``, round the longest up to a multiple of this.
         truncate: cut rows that are longer than ``length``, which are errors otherwise.
-        mask: also give an array of bool that says which elements are not filled in.
+        mask: also give an array of bool that is True for elements that are not padding.
     """
 
     __module__ = "stoker"
@@ -68,9 +68,9 @@ class Padded:
 class Buckets:
     """Has each batch of records that are alike, in ``bucket=`` of a loader.
 
-    Records are sorted once by what is known without decoding, the length of their values or the proportions of their
-    images; each batch is of one bucket. Every record comes once per epoch, in an order that depends on (seed, epoch)
-    alone; the last batch of each bucket is smaller, or left out by ``drop_last``.
+    Records are sorted once by properties known without decoding, the length of their values or the proportions of their
+    images. Each batch is of one bucket. Every record comes once per epoch, in an order that depends on (seed, epoch)
+    alone. The last batch of each bucket is smaller, or skipped by ``drop_last``.
 
     Args:
         by: name of a field: values of any length are sorted by it, images by width / height.

@@ -93,7 +93,7 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of a published calculation beside ours; ``reason`` says why they differ."""
+    """A figure of a published calculation and ours; ``reason`` explains the difference."""
 
     what: str
     text: str
@@ -104,9 +104,9 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a data path must deliver, whether it does, and what to change.
+    """The demands on a data path, the prediction whether it meets them, and advice.
 
-    ``print(plan)`` says it in sentences. Sizes are in bytes, times in seconds.
+    ``print(plan)`` shows it in sentences. Sizes are in bytes, times in seconds.
 
     Attributes:
         batch: mini-batch size n of one accelerator.
@@ -204,7 +204,7 @@ def plan(
     probe: bool = True,
     timeout: float = 900.0,
 ) -> Plan:
-    """Plan the data path: what it must deliver for n, t and sizes, and whether this machine does.
+    """Plan the data path: its demands for n, t and sizes, and whether this machine meets them.
 
     ::
 
@@ -212,8 +212,8 @@ def plan(
         print(p)                 # three sentences
         p.meets, p.first_to_fail, p.advice[0].effect
 
-    What is not given is measured on this machine (about 15 seconds, kept for
-    the next time), or asked for by name in the exception.
+    Missing arguments are measured on this machine (about 15 seconds, stored for the next time), or named in the
+    exception.
 
     Args:
         data: the dataset or pack to look at.

@@ -24,13 +24,13 @@ _CRASH = re.compile(
     r"^(panic: |fatal error: |SIG[A-Z]+: |runtime(/cgo)?: |malloc|free\(\): |double free|terminate|=+\d+=+ERROR)",
     re.MULTILINE,
 )
-# What a log says if the system gives the engine no more threads.
+# The text in a log if the system gives the engine no more threads.
 _NO_THREADS = re.compile("pthread_create failed|failed to create new OS thread")
-# How long an engine may take to end once nobody is connected to it, before it is killed.
+# The time that an engine may take to exit after its last client has disconnected, before it is killed.
 _END_GRACE = 3.0
 
 
-# What to do if the system gives this process too little to start the engine.
+# The hint if the system gives this process too little to start the engine.
 _LIMITS = {
     errno.EMFILE: "; raise the limit of open files (ulimit -n)",
     errno.ENFILE: "; close programs, or raise the system's limit of open files (fs.file-max)",
@@ -40,7 +40,7 @@ _LIMITS = {
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a file in memory, without a name that could be left behind."""
+    """Return the descriptor of a file in memory, without a name that could remain."""
     # Python builds for old C libraries, such as conda's, have no memfd_create, and sandboxes may refuse it.
     with contextlib.suppress(AttributeError, OSError):
         return os.memfd_create(name, os.MFD_CLOEXEC)
@@ -59,7 +59,7 @@ def _not_started(binary: str, error: OSError) -> StokerError:
     return StokerError(f"the engine could not be started: {binary}: {error.strerror or error}{hint}")
 
 
-# What /proc says of a process that does not answer, by the letter of its state.
+# The state of an unresponsive process, by its letter in /proc.
 _STATES = {
     "T": "is stopped (SIGSTOP or SIGTSTP)\nhint: kill -CONT {pid}",
     "t": "is stopped by a debugger",
@@ -82,8 +82,7 @@ def stopped(pid: int) -> str:
 class EngineProcess:
     """A running ``stoker serve --fd``.
 
-    The engine ends by itself when the connection ends or this process does.
-    What it writes to stderr goes into a file without a name.
+    The engine exits automatically when the connection or this process ends. Its stderr goes into a file without a name.
     """
 
     def __init__(self, binary: str) -> None:
@@ -161,7 +160,7 @@ class EngineProcess:
             self.forget()
 
     def forget(self) -> None:
-        """Close the descriptors, in the parent at the end or in a forked child at once."""
+        """Close the descriptors: at the end in the parent, immediately in a forked child."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -214,7 +213,7 @@ class EngineProcess:
         size = os.fstat(self._log).st_size
         start = max(0, size - _LOG_LIMIT)
         text = os.pread(self._log, size - start, start).decode(errors="replace")
-        # A crash of the Go runtime says what happened in its first lines and where in the next.
+        # A crash of the Go runtime gives its cause in the first lines and its location in the next.
         if crash := _CRASH.search(text):
             return text[crash.start() :][:_LOG_TAIL].strip()
         return text[-_LOG_TAIL:].strip()

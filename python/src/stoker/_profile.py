@@ -35,7 +35,7 @@ _VERSION = 1
 
 @dataclass
 class ProfileResult:
-    """What ``stoker.profile`` found; the first step is left out. Times are in seconds.
+    """The result of ``stoker.profile``, without the first step. Times are in seconds.
 
     Attributes:
         loader: the loader, as it describes itself.
@@ -90,7 +90,7 @@ class ProfileResult:
             raise StokerError(f"{path} is not a profile that stoker has saved ({error})") from None
 
     def compare(self, before: ProfileResult | str | os.PathLike[str]) -> str:
-        """Return a table of this profile beside an earlier one (or the file of one)."""
+        """Return a table that compares this profile with an earlier one (or the file of one)."""
         old = before if isinstance(before, ProfileResult) else ProfileResult.load(before)
         return ask(["profile", "compare", "-", "-"], old.to_json() + self.to_json())
 
@@ -268,17 +268,17 @@ def profile(
     seconds: float | None = None,
     torch_events: bool = False,
 ) -> ProfileResult:
-    """Run a bounded number of steps and say where the time goes, stage by stage.
+    """Run a bounded number of steps and report the time of each stage.
 
     ::
 
         print(stoker.profile(loader, train_step))            # a function of a batch
         print(stoker.profile(loader, max_batches=200))       # loading alone
 
-    Waiting is told from computing for any loader. For ``stoker.Loader`` the engine's stages are listed (read,
-    decode, transform, collate); for a PyTorch ``DataLoader`` without workers the items of its dataset and its
-    collate function. Parts of the step that the program marks with ``stoker.stage`` have lines of their own.
-    For a loop of your own see ``stoker.Profiler``. The user's objects are not changed.
+    Waiting is told from computing for any loader. For ``stoker.Loader`` the engine's stages are listed (read, decode,
+    transform, collate). For a PyTorch ``DataLoader`` without workers the items of its dataset and its collate function
+    are listed. Parts of the step that the program marks with ``stoker.stage`` have lines of their own. For a loop of
+    your own see ``stoker.Profiler``. The user's objects are not changed.
 
     Args:
         loader: any iterable of batches.

@@ -13,16 +13,15 @@ from ._errors import ConfigError
 
 
 class Ragged:
-    """Rows of different lengths, one behind the other: bytes, tokens, boxes, labels.
+    """Concatenated rows of different lengths: bytes, tokens, boxes, labels.
 
-    ``x[i]`` is row i, a view without a copy (``bytes(x[i])`` makes bytes of one); ``x[a:b]``
-    are several of them. For code that wants all at once, row i is
-    ``values[offsets[i]:offsets[i + 1]]``, which is the layout of torch's nested tensors and of Arrow;
-    ``padded()`` and ``nested()`` make one array of them.
+    ``x[i]`` is row i, a view without a copy (``bytes(x[i])`` makes bytes of one). ``x[a:b]`` are several of them. For
+    code that wants all rows together, row i is ``values[offsets[i]:offsets[i + 1]]``, which is the layout of torch's
+    nested tensors and of Arrow. ``padded()`` and ``nested()`` make one array of them.
 
     Attributes:
-        values: all rows behind each other, NumPy array or torch tensor; only its first axis is of any length.
-        offsets: int64, one more than rows; the first one is where row 0 begins in ``values``.
+        values: all rows concatenated, NumPy array or torch tensor; only its first axis is of any length.
+        offsets: int64, one more than rows; the first one is the beginning of row 0 in ``values``.
     """
 
     __module__ = "stoker"
@@ -71,7 +70,7 @@ class Ragged:
         return tuple(self.values.shape[1:])
 
     def padded(self, value: float = 0, *, length: int | None = None, multiple: int = 1, truncate: bool = False) -> Any:
-        """Return one array of shape ``(rows, longest, ...)``, filled up behind the end of each row.
+        """Return one array of shape ``(rows, longest, ...)``, padded after the end of each row.
 
         Args:
             value: what is filled in.
@@ -83,7 +82,7 @@ class Ragged:
         values, fill = self.values, value
         dtype = self.dtype
         if torch is not None:
-            # By NumPy, which knows every type that lies in memory; bfloat16 as its bits.
+            # NumPy pads arrays of any type, and bfloat16 as its bits.
             fill = torch.tensor(value, dtype=dtype)
             if dtype is torch.bfloat16:
                 values, fill = values.view(torch.int16), fill.view(torch.int16)

@@ -31,9 +31,10 @@ _TEXTS = ("text", "json")
 class Record(dict[str, Any]):
     """A record: a dict of its fields, decoded.
 
-    Images are uint8 [height, width, 3], masks [height, width], recordings float32 [samples, channels] from -1 to 1,
-    clips of video uint8 [frames, height, width, 3], boxes float32 [n, 4], volumes and arrays as they are stored. Labels
-    and whole numbers are ``int``, others ``float``, texts ``str``, JSON is parsed, other values are ``bytes``.
+    Images are uint8 [height, width, 3], masks [height, width], recordings float32 [samples, channels] from -1 to 1.
+    Clips of video are uint8 [frames, height, width, 3], boxes float32 [n, 4], volumes and arrays have their stored
+    type. Labels and whole numbers are ``int``, others ``float``, texts ``str``, JSON is parsed, other values are
+    ``bytes``.
 
     Attributes:
         index: number of the record in the dataset it was read from.

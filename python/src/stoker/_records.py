@@ -28,7 +28,7 @@ _ELEMENTS = tuple(name for name in DTYPES if name != "bfloat16")
 
 @dataclasses.dataclass
 class Spec:
-    """What a field of all records is: its kind, and of arrays the type and shape of their elements."""
+    """The type of a field in all records: its kind, and for arrays the type and shape of their elements."""
 
     name: str
     kind: str
@@ -57,10 +57,10 @@ def utf8(text: str) -> str:
 
 
 def record(item: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return what a dataset gave as a dict of fields.
+    """Return an item of a dataset as a dict of fields.
 
-    A dict, a named tuple and a dataclass have names of their own; those of a tuple are ``names``, or
-    image and label of a picture and a number, else x, y or field_0, ...
+    A dict, a named tuple and a dataclass have field names. The fields of a tuple are ``names``. Without these they are
+    image and label for a picture and a number, else x, y or field_0, ...
     """
     if isinstance(item, Mapping):
         return {str(k): v for k, v in item.items()}

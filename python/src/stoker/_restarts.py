@@ -13,7 +13,8 @@ from ._errors import EngineDied, EngineRestarted, warn
 _MOST, _WINDOW = 5, 60.0
 # A record that was in flight in so many crashes is bad.
 _CRASHES = 2
-# What ends a process because of its own mistake. Go's runtime ends with 2 after a signal in C code and after a panic.
+# Exit codes of a process that ended by its own fault. Go's runtime exits with 2 after a signal in C code and after a
+# panic.
 _CRASH_CODES = frozenset(
     {2, *(-s for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP))}
 )

@@ -1,8 +1,8 @@
-"""``stoker run``: torch's DataLoader, in a program that nobody has changed, by the engine where it is recognised.
+"""``stoker run``: torch's DataLoader, in an unmodified program, runs in the engine if the engine recognises it.
 
 The hook in ``_hook/sitecustomize.py`` calls ``install`` as soon as torch's module of the DataLoader has run, before
-anybody can have taken the class from it. The class stays the same; one of its methods is another. So that whatever is
-derived from it, has imported it or asks for it by name is meant as well.
+other code can import the class. The class stays the same, and only one of its methods is replaced. So derived classes,
+earlier imports and look-ups by name are included.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Phase:
 
 
 class _Seen:
-    """What became of one loader."""
+    """The state of one loader."""
 
     def __init__(self, loader: Any) -> None:
         self.name = type(loader.dataset).__name__
@@ -70,12 +70,12 @@ class _Seen:
 
     @property
     def rows(self) -> list[Any]:
-        """What runs where, by now."""
+        """Return the parts of the loader and the place where each runs, at this time."""
         return [] if self.plan is None else list(self.plan.explain())
 
     @property
     def state(self) -> str:
-        """What is known of it: the same for as long as there is nothing else to say."""
+        """A text for the loader's state: it changes if there is something new to report."""
         return self.reason or ("learns" if self.plan.learns else "known")
 
 
@@ -109,7 +109,7 @@ class _Takeover:
             return _way(plan).iterator(loader)
         first = 0
         if plan.samples is not None and loader.num_workers > 0:
-            # They have a copy of the dataset as it is when they are started: at the beginning of an epoch.
+            # Worker processes have a copy of the dataset from their start: the beginning of an epoch.
             seen.alone = "not compared with torch: worker processes make a part of each record"
         elif seen.first.batches == 0 and not plan.learns:
             first = self.options.first
@@ -193,7 +193,7 @@ class _Order:
 
     @property
     def _stoker_rest(self) -> Iterator[Any] | None:
-        """What follows in the order, None while it is not what comes next."""
+        """The rest of the order, None while the iterator is not at the rest's beginning."""
         return None if self._kept else self._order
 
     def __iter__(self) -> Iterator[Any]:
@@ -223,7 +223,7 @@ class _Epoch:
             self._phase, seen.first_by = seen.first, "Python"
         self._last = 0.0
         if first > 0:
-            # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
+            # The iterator draws the seed, and has read ahead of the sampler. The engine has the batches after that.
             self._moment = plan.moment(loader)
             self._torch = original(loader)
             sent = getattr(self._torch, "_send_idx", 0)

@@ -1,8 +1,8 @@
-"""The step log: when this process waited for data and when it finished a step.
+"""The step log: the times at which this process waited for data and finished a step.
 
-A ring of records in anonymous memory that other processes may read while it is
-written (``stoker doctor``, ``stoker bench``, ``stoker profile``), found through
-``/proc/PID/fd``. docs/reference/protocol.md specifies it; ``internal/steplog`` reads it.
+A ring of records in anonymous memory that other processes may read while it is written: ``stoker doctor``, ``stoker
+bench``, ``stoker profile``. They find it through ``/proc/PID/fd``. docs/reference/protocol.md specifies it;
+``internal/steplog`` reads it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class StepLog:
         return self._head
 
     def read(self, since: int = 0) -> list[Record]:
-        """Return the records from number ``since`` on, as far as they are still there."""
+        """Return the records from number ``since`` on that are still in the ring."""
         with self._lock:
             first = max(since, self._head - self._capacity)
             at = HEADER.size
@@ -153,10 +153,10 @@ _making = threading.Lock()
 
 
 def _nothing(kind: int, arg: int = 0) -> None:
-    """Stand in for the log where there is no memory for one."""
+    """Replace the log if there is no memory for one."""
 
 
-# What Loader and the functions below write with; replaced by the log's own writer at the first use.
+# The write function of Loader and the functions below. The log's own writer replaces it at the first use.
 def _first_write(kind: int, arg: int = 0) -> None:
     current = log()
     if current is not None:
@@ -311,7 +311,7 @@ def wait_for(batches: Iterator[_T]) -> tuple[_T, int]:
 def watch(loader: Iterable[_T]) -> Iterator[_T]:
     """Iterate over any loader and write each wait for a batch into the step log.
 
-    ``stoker.Loader`` does that by itself; with others it lets ``stoker doctor`` see how long the loop waits::
+    ``stoker.Loader`` does that automatically. With other loaders it shows ``stoker doctor`` the waits of the loop::
 
         for images, labels in stoker.watch(loader):
             train_step(images, labels)

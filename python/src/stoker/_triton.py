@@ -1,4 +1,4 @@
-"""The kernel of ``_fused`` in Triton; whoever lacks Triton learns that by the import."""
+"""The kernel of ``_fused`` in Triton. Without Triton the import fails."""
 
 # ruff: noqa: N803 - sizes and what a kernel is compiled for are written large
 
@@ -28,7 +28,7 @@ def images(  # type: ignore[no-untyped-def]
     x, out, factors, terms, flips, share, N, B, C, H, W, s0, s1, s2, s3,
     CHANNELS_LAST: tl.constexpr, FLIP: tl.constexpr, MIX: tl.constexpr, UNSIGNED16: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write a block of the result, in the order in which it lies in memory."""
+    """Write a block of the result, in the order of its memory."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < N
     b = at // (C * H * W)

@@ -20,7 +20,7 @@ _SIZE = re.compile(
 
 
 def parse_bytes(text: str) -> int:
-    """Read ``"64MB"``, ``"1.5 GiB"`` or ``"110000"``; a ValueError says what to write instead.
+    """Read ``"64MB"``, ``"1.5 GiB"`` or ``"110000"``; a ValueError gives the correct form.
 
     A bare number below 1024 is refused: it is more likely that its unit was left out.
     """

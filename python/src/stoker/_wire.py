@@ -17,7 +17,7 @@ NAMES = {
     OPEN: "OPEN", READY: "READY", START: "START", BATCH: "BATCH", EPOCH_END: "EPOCH_END", RELEASE: "RELEASE",
     ERROR: "ERROR", STATS: "STATS", CLOSE: "CLOSE", ORDER: "ORDER",
 }  # fmt: skip
-# Between the engine and processes that run functions of the user; nobody sends them yet.
+# Between the engine and processes that run functions of the user; not sent yet.
 LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
 # The flag of an ORDER that ends a batch, and how many records one may have.
 _WHOLE = 1
@@ -59,7 +59,7 @@ class Ready(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Begin the stream anew at a position."""
+    """Begin the stream again at a position."""
 
     gen: int
     epoch: int

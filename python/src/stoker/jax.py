@@ -83,8 +83,8 @@ def batches(
     """
     waiting: collections.deque[dict[str, Any]] = collections.deque()
     for batch in loader:
-        # JAX keeps the arrays that it is given until it has copied them; on CPU it may use them as they are. Either
-        # way their memory is the engine's again when JAX has let go of them.
+        # JAX holds the arrays until it has copied them. On CPU it may use them without a copy. In both cases the engine
+        # can use their memory again when JAX has released them.
         waiting.append(
             {
                 name: jax.make_array_from_process_local_data(sharding, _dense(name, batch[name]))

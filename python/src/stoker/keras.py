@@ -31,7 +31,7 @@ def __dir__() -> list[str]:
 
 
 class Dataset(DataAdapter):  # type: ignore[misc]
-    """What ``model.fit`` takes as its ``x``; each epoch of Keras is the next epoch of the loader.
+    """A data adapter for ``x`` of ``model.fit``; each epoch of Keras is the next epoch of the loader.
 
     Torch's and JAX's backends get views of the engine's memory, and so does TensorFlow on CPU (``stoker.tf.dataset``).
 

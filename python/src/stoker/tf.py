@@ -11,8 +11,8 @@
         train_step(batch["image"], batch["label"])
     data = dataset(loader).prefetch(2)            # where tf.data is wanted; each pass is the next epoch
 
-Neither goes through ``tf.data.Dataset.from_generator``, whose generator runs under locks of its own. On CPU TensorFlow
-uses the engine's memory as it is; it comes back when the tensors are gone.
+Neither uses ``tf.data.Dataset.from_generator``, whose generator runs under its own locks. On CPU TensorFlow uses the
+engine's memory without a copy. The engine gets it back when the tensors are gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# So many batches stay with the engine; whoever keeps more, as a long prefetch does, gets copies.
+# So many batches stay in the engine's memory. A consumer that holds more, such as a long prefetch, gets copies.
 _KEPT = 2
 
 
@@ -109,14 +109,14 @@ def dataset(loader: Loader, *, fields: Sequence[str] | None = None) -> Any:
             out[name] = tf.RaggedTensor.from_row_splits(values, next(rest), validate=False) if ragged else values
         return out
 
-    # Counting is stateless, so that a pass begins at 0 whoever makes it; the function says when there is no more.
+    # Counting is stateless, so that each pass begins at 0 for any caller. The function reports the end.
     counted = tf.data.Dataset.range(np.iinfo(np.int64).max).map(take)
     made = counted.take_while(lambda more, _: more).map(built)
     return made.apply(tf.data.experimental.assert_cardinality(len(loader))) if not _resumed(loader) else made
 
 
 class _Source:
-    """What a ``tf.data.Dataset`` calls for each batch."""
+    """The function that a ``tf.data.Dataset`` calls for each batch."""
 
     def __init__(self, loader: Loader, names: list[str], types: list[Any]) -> None:
         self._loader, self._names, self._types = loader, names, types

@@ -90,9 +90,7 @@ class Maker:
                 raise BadReturn(f"{INDEX!r} has the numbers of the records; give it another name")
             return {name: _whole(name, value) for name, value in got.items() if name != INDEX}
         except Exception as error:
-            where = (
-                f"batch_map= of batch {about.step} of epoch {about.epoch} (records {first}, ..., {self._who})"
-            )
+            where = f"batch_map= of batch {about.step} of epoch {about.epoch} (records {first}, ..., {self._who})"
             raise Failed(Failure(error, where, first)) from None
 
 

@@ -142,8 +142,7 @@ class Stage:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is taken from the stream. The exception that ended it comes after the batches under
-        way."""
+        """Whether the stream has ended. Its exception comes after the batches under way."""
         return self._over is not None
 
     # --- batches ----------------------------------------------------------------------------------------------------

@@ -27,9 +27,7 @@ from ._maker import About, Failed, Functions, Maker
 RING_ROOT = -1  # the number of the slot among the roots of arrays
 
 
-def main(
-    sock: socket.socket, page: Page, functions: Functions | bytes, seed: int, number: int, parent: int
-) -> None:
+def main(sock: socket.socket, page: Page, functions: Functions | bytes, seed: int, number: int, parent: int) -> None:
     """Run a worker until the loader ends it."""
     # Ctrl-C is for the program, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What is done within a worker process, whatever it makes."""
+"""The code within a worker process, for all kinds of workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Inbox:
         self._parent = os.getppid()
 
     def send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
-        """Send a message; raises Ended when nobody takes it."""
+        """Send a message; raises Ended if the other side has closed the socket."""
         try:
             _wire.send(self._sock, message, fds)
         except OSError:

@@ -1,12 +1,13 @@
 """Memory that a worker process shares with the loader's: pieces of it, each an anonymous file that both map.
 
-A worker owns its pieces. One holds one batch, goes to the loader's process as a descriptor the first time and is then
-known there by its number. A byte of a small shared page says whether the loader still uses it: the worker sets it
-before it sends a batch, the loader clears it when the last tensor of the batch is gone. Nothing has a name. Descriptors
-are closed once a piece is mapped; Python's mapping keeps one of its own, for as long as the piece lives. Another part
-of the page says which record the worker is at, and in which place of a pool, for when it ends in the middle of it.
+A worker owns its pieces. A piece holds one batch, goes to the loader's process as a descriptor the first time and is
+then known there by its number. A byte of a small shared page is set while the loader uses the piece. The worker sets it
+before it sends a batch, and the loader clears it when the last tensor of the batch is gone. Nothing has a name.
+Descriptors are closed once a piece is mapped. Python's mapping keeps one of its own, for as long as the piece lives.
+Another part of the page has the worker's current record and its place in a pool, in case the worker ends in the middle
+of it.
 
-Large batches lie in places of a pool that all workers of a loader have together (_pool), where there is one.
+Large batches are in places of a pool that all workers of a loader share (_pool), if there is one.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class Page:
         return self.bytes[_DONE] == 1
 
     def mark(self, task: int, row: int) -> None:
-        """Say which row of which task the worker is at; one behind the last is what is done with all of them."""
+        """Set the worker's current task and row. A row after the last stands for the work on all rows together."""
         _AT.pack_into(self.bytes, PIECES + 1, task, row)
 
     @property
     def marked(self) -> tuple[int, int]:
-        """Which row of which task the worker is at, or was when it ended."""
+        """The worker's current task and row, or the last ones if it has exited."""
         task, row = _AT.unpack_from(self.bytes, PIECES + 1)
         return task, row
 
@@ -100,7 +101,7 @@ class Page:
 
     @property
     def held(self) -> tuple[int, int, int, int]:
-        """Which place was taken last: epoch, task, the pool's generation (0 for none), place."""
+        """The place that was taken last: epoch, task, the pool's generation (0 for none), place."""
         epoch, task, generation, place = _IN.unpack_from(self.bytes, PIECES + 1 + _AT.size)
         return epoch, task, generation, place
 
@@ -192,7 +193,7 @@ class Piece:
 
     @property
     def described(self) -> tuple[int, Any]:
-        """How the loader is told of it: its number, and where it is new its size, or its place in a pool."""
+        """The description for the loader: its number, and its size if it is new, or its place in a pool."""
         return self.number, self.place or (self.size if self.fd >= 0 else 0)
 
     def known(self) -> None:
@@ -259,7 +260,7 @@ class Pieces:
                 return piece.open()
         free = [p for p in self._all.values() if not self._page.used(p.number) and not p.kept and p not in self.open]
         fitting = [p for p in free if p.size >= size]
-        # What has become too small, and what nothing has needed for a while.
+        # Pieces that have become too small, and pieces that have not been needed for a while.
         spare = self._spare(len(fitting) - 1)
         for piece in [p for p in free if p.size < size] + fitting[len(fitting) - spare :]:
             del self._all[piece.number]
@@ -348,7 +349,7 @@ class Received:
         return mapping
 
     def drop(self, number: int) -> None:
-        """Forget a piece; nobody uses it."""
+        """Forget a piece that is no longer used."""
         self._maps.pop(number, None)
         pool, place = self._places.pop(number, (None, 0))
         if pool is not None:

@@ -1,9 +1,9 @@
-"""Large pieces that a loader's workers have together: equal places in one anonymous file, which each process maps once.
+"""Large pieces that a loader's workers share: equal places in one anonymous file, which each process maps once.
 
-A worker takes a free place for each batch, and the loader lets it be used again when the last tensor of the batch is
-gone. So there are as many with memory as are in use, whichever worker makes the batches, and each process keeps the
-pages of all of them that it has touched. Free places wait as bytes in two pipes: in one those that have memory, in the
-other those that have none, or none any more since nobody has needed it for a while.
+A worker takes a free place for each batch. The loader releases it when the last tensor of the batch is gone. So there
+are as many places with memory as are in use, whichever worker makes the batches. Each process keeps the pages of all of
+them that it has touched. Free places wait as bytes in two pipes. One has the places with memory. The other has those
+without, for example because they were not needed for a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ROUND = 2 << 20  # places are multiples of it, as huge pages are
 _MOST = 255  # places: each is a byte
-# What batches lie in, in whichever pool: it is given back also when nobody else knows the pool any more.
+# The leases of all pools. A lease is released even if the pool itself has been forgotten.
 _leases: dict[tuple[int, int], weakref.ref[Bytes]] = {}
 _WINDOW = 16  # so many batches tell how many places need their memory
 
@@ -61,7 +61,7 @@ class Pool:
 
     @property
     def fds(self) -> list[int]:
-        """What workers get of it."""
+        """The descriptors that workers get."""
         return [self._fds[0], self._warm, self._cold]
 
     @property
@@ -74,7 +74,7 @@ class Pool:
         return memoryview(self._mapping)[place * self.size : (place + 1) * self.size]
 
     def lease(self, place: int) -> Bytes:
-        """Return the bytes of a place that a batch lies in; it is given back when everything made of them is gone."""
+        """Return the bytes of a batch's place. The place is released when everything made of them is gone."""
         root: Bytes = np.frombuffer(self.view(place), np.uint8)
         self._held.add(place)
         key = id(self), place
@@ -106,7 +106,7 @@ class Pool:
                 os.write(self._to_cold, left)
 
     def _spare(self) -> int:
-        """Return how many places with memory nobody has needed for a while."""
+        """Return the number of places with memory that have not been needed for a while."""
         if self._least:  # a loop lets go of a batch just when it gets the next: the system is asked no more than needed
             self._least = min(self._least, _waiting(self._warm))
         self._looked += 1
@@ -159,7 +159,7 @@ class Pools:
             self._wanted = max(self._wanted, size)
 
     def renew(self) -> bool:
-        """Make a pool, or a larger one, where one was wanted; say whether there is a new one."""
+        """Make a pool, or a larger one, if one was requested. Report whether there is a new one."""
         size, self._wanted = self._wanted, 0
         if size == 0 or (self.current is not None and size <= self.current.size):
             return False
@@ -178,7 +178,7 @@ class Pools:
         return self._all[generation]
 
     def close(self) -> None:
-        """Free what no batch lies in, when the workers have ended."""
+        """Free the places without a batch, after the workers have exited."""
         for pool in self._all.values():
             pool.close(ended=True)
 
@@ -199,7 +199,7 @@ class Places:
             os.close(fd)
 
     def take(self) -> int | None:
-        """Return a free place, one with memory where there is one; None when there is no place."""
+        """Return a free place, preferably with memory, None if there is none."""
         for fd in self._waiting:
             with contextlib.suppress(BlockingIOError):
                 found = os.read(fd, 1)

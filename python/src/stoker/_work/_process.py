@@ -33,14 +33,14 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# What a script does wrong whose workers end before they begin, most of the time.
+# The usual mistake of a script whose workers exit before they begin.
 _GUARD = (
     '. Without fork, each worker process runs the script again: put what it does under `if __name__ == "__main__":`'
 )
 
 
 class Worker:
-    """A worker process. What its messages mean, a subclass knows."""
+    """A worker process. A subclass handles its messages."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Worker:
         """Start a process that runs ``target(socket, page, *arguments)``; it may be one of those that have pools."""
         _check_guard()
         self.number = number
-        # What an error says of one that ends before it begins.
+        # The hint in the error for a worker that exits before it begins.
         self.guard = "" if context.get_start_method() == "fork" else _GUARD
         self._pools = pools
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
@@ -81,13 +81,13 @@ class Worker:
             self.pidfd = os.pidfd_open(self.process.pid)
 
     def send(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> None:
-        """Send a message, at once or when there is room. It gets copies of the descriptors."""
+        """Send a message, immediately or when there is space. It gets copies of the descriptors."""
         data, folded = _wire.pack(message)
         self._unsent.append((data, folded + [os.dup(fd) for fd in fds]))
         self.flush()
 
     def flush(self) -> bool:
-        """Send what could not be sent before, and say whether all of it is."""
+        """Send waiting messages, and report whether all are sent."""
         while self._unsent:
             data, fds = self._unsent[0]
             try:
@@ -113,7 +113,7 @@ class Worker:
         return message, fds
 
     def roots(self, pieces: Sequence[tuple[int, Any]], fds: Sequence[int], dropped: Sequence[int]) -> list[Any]:
-        """Return the memory of a batch: pieces as they are described, and what is no piece any more."""
+        """Return the memory of a batch from the descriptions of its pieces, and forget dropped pieces."""
         for number in dropped:
             self._received.drop(number)
         new = iter(fds)
@@ -145,7 +145,7 @@ class Worker:
 
     @property
     def marked(self) -> tuple[int, int]:
-        """Which row of which task it is at, or was when it ended; task -1 before its first one."""
+        """Its current task and row, or the last ones if it has exited; task -1 before its first one."""
         return self._page.marked
 
     def gone(self) -> bool:
@@ -178,7 +178,7 @@ class Worker:
 def _check_guard() -> None:
     """Raise the error of a script that is run again by its own worker process; it is shown in one line.
 
-    The loader that waits for this worker shows where it is.
+    The loader that waits for this worker reports its own location.
     """
     if not getattr(multiprocessing.current_process(), "_inheriting", False):
         return

@@ -1,6 +1,6 @@
 """Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors.
 
-What kinds of them there are, their users say: torch/_messages.py and _map/_messages.py.
+The modules that use it define the kinds of messages: torch/_messages.py and _map/_messages.py.
 """
 
 from __future__ import annotations
