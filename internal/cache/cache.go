@@ -1,5 +1,5 @@
-// Package cache stores records of slow sources in the user's cache folder, in the format that is fastest to read, for
-// all jobs of the user on the machine.
+// Package cache stores records of slow sources in the user's cache folder, for all jobs of the user on the machine. It
+// uses the format that is fastest to read.
 //
 // The folder has one subfolder per data set. Bytes from remote stores are cached unchanged in chunks (chunkfile.go,
 // room.go). Records are in segments (segment.go). One process appends records to a segment, each with its length and

@@ -174,7 +174,7 @@ func (f *chunkFile) readTailAt(end int64) error {
 	return nil
 }
 
-// drop removes bytes that were read from the system's cache, if they should not stay there.
+// drop removes bytes from the system's cache after a read, unless they should stay there.
 func (f *chunkFile) drop(off, n int64) {
 	if !f.direct && f.view.Load() == nil {
 		_ = unix.Fadvise(f.fd, off, n, unix.FADV_DONTNEED)

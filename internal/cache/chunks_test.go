@@ -643,7 +643,7 @@ func FuzzChunkName(f *testing.F) {
 	})
 }
 
-// Whatever the file of a chunk contains, reading it returns the right bytes or an error.
+// Reading a chunk file with any content returns the right bytes or an error.
 func FuzzChunkFile(f *testing.F) {
 	dir, err := At(f.TempDir(), 1<<30)
 	if err != nil {

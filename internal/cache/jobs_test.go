@@ -193,7 +193,7 @@ func TestOneJob(t *testing.T) {
 	}
 }
 
-// Whatever the file of a job contains, it is read or refused.
+// A job file with any content is read or refused.
 func FuzzJob(f *testing.F) {
 	dir, err := At(f.TempDir(), 1<<20)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package collate defines the layout of a batch in its slot: one contiguous array per output and field, each starting
-// at a multiple of 64 bytes, and the position of each row. Rows of any length are stored as offsets and values.
+// Package collate defines the layout of a batch in its slot and the position of each row. The slot has one contiguous
+// array per output and field, each starting at a multiple of 64 bytes. Rows of any length are stored as offsets and
+// values.
 package collate
 
 import (

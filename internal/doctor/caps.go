@@ -55,8 +55,8 @@ func (l *timeline) flat() bool {
 	return n*sxy-sx*sy < flatSlope*(n*sxx-sx*sx)
 }
 
-// peak returns the throughput of a device's best second as a multiple of the mean. Callers do not assume more than
-// twice that.
+// peak returns the throughput of a device's best second as a multiple of the mean. The model assumes that the device
+// reaches at most twice that.
 func (l *timeline) peak(mean float64) float64 {
 	most := mean
 	for i := range l.bins {

@@ -151,8 +151,8 @@ func settlement(k ownKey, x ownStat, made, found, mapping map[ownKey]bool, kerne
 	case made[k]:
 		m = moved{made: x.ran, late: x.slept, waited: x.waited}
 	case found[k] && brings:
-		// It may use earlier results such as an index. But the bytes of the batch come from a file here, so this is
-		// where the batch is made.
+		// It may use earlier results such as an index. But the bytes of the batch come from a file here, so this line
+		// makes the batch.
 		m = moved{made: x.ran}
 	case found[k]:
 		m = moved{ready: x.ran}

@@ -388,7 +388,7 @@ func (t *tree) name(p *process) {
 	}
 }
 
-// assign determines the purpose of a process as far as it is visible from outside. The frames may correct it.
+// assign determines the purpose of a process from the outside. The frames may correct it.
 func (t *tree) assign(p *process) {
 	if p.role == roleWorker || p.role == roleEngine || p.trainer != nil {
 		return
@@ -465,8 +465,8 @@ func forked(p, parent *process) bool {
 	return len(p.cmd) > 0 && sameCommand(p.cmd, parent.cmd) || p.stat.Stack != 0 && p.stat.Stack != 1 && p.stat.Stack == parent.stat.Stack
 }
 
-// sameProgram returns the interpreter of a member that has the same program as a forked process: its parent or a
-// sibling. It is nil if there is none, or if its frames cannot be read.
+// sameProgram returns the interpreter of a member that runs the same program as a forked process: its parent, its child
+// or a sibling. It is nil if there is none, or if its frames cannot be read.
 func (t *tree) sameProgram(pid int) *pystack.Process {
 	p := t.members[pid]
 	if p == nil || p.stat.Stack <= 1 {

@@ -102,8 +102,8 @@ func (f *Fetcher) Chunked(ctx context.Context, order int64, c *Chunks) *Chunked 
 	return &Chunked{f: f, c: *c, ctx: ctx, order: order, held: map[int]*heldChunk{}}
 }
 
-// Take makes as much progress as memory allows and appends the units that have become ready to list, which holds the
-// units that are not used yet. Fetcher.Space signals when there may be more.
+// Take makes as much progress as memory allows. It appends the units that have become ready to list, which has the
+// unused units. Fetcher.Space signals when there may be more.
 func (r *Chunked) Take(list []*Unit) []*Unit {
 	for admitted := 0; ; {
 		n, stuck := r.admit()

@@ -247,7 +247,7 @@ type goal struct {
 	along  bool
 	pieces []*block
 
-	// The next fields are for a read straight into the batch, which one flight alone writes to: cancel ends that
+	// The next fields are for a read straight into the batch, which one flight alone writes to. Cancel ends that
 	// flight, ended reports that it has ended, and won is the result of a hedged read.
 	cancel context.CancelFunc
 	ended  bool

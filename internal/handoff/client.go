@@ -15,8 +15,8 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-// Client is the trainer's end of a connection, for Go code that takes batches from an engine: the benchmarks, the
-// probe, and the tests of this package. Python's client is python/src/stoker/_connection.py. It belongs to one
+// Client is the trainer's end of a connection, for Go code that takes batches from an engine. The benchmarks, the
+// probe, and the tests of this package use it. Python's client is python/src/stoker/_connection.py. It belongs to one
 // goroutine; only Interrupt may be called from others.
 type Client struct {
 	// Description is the engine's description of the open pipeline.

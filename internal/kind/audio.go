@@ -196,7 +196,8 @@ func planSound(p *Planner, wants []Want) (Maker, error) {
 }
 
 // room computes the capacity of a batch for rows of any length. It assumes that all files have as many samples per byte
-// as the densest one of the sample, and doubles that if it is at most one example.
+// as the densest one of the sample. It doubles that unless all are WAV files, because the ratio varies in other
+// formats.
 func (o *soundOutput) room(p *Planner, w *Want, h *Heard) error {
 	if h.FramesPerByte == 0 || w.F.MaxBytes <= 0 {
 		return fmt.Errorf("output %q: it is not known how long the recordings of %s can get, so that there is no room for them in a batch; "+

@@ -157,7 +157,7 @@ func started(t *testing.T, cfg Config) *Pipeline {
 	return p
 }
 
-// sizedImages is a source with images of a given size.
+// sizedImages is a source that reports a given size limit for its images.
 type sizedImages struct {
 	driver.Source
 	bytes int64

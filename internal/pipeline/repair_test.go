@@ -30,9 +30,10 @@ func flippedOnce(t *testing.T) (faults []*faulttest.Fault) {
 	return faults
 }
 
-// Bytes that were damaged in transit, or in a cache whose checksums do not show it, are read from the store again and
-// never fail a job. All epochs have the same values. (The number of repeated reads of a record depends on the epochs
-// that were read ahead before the first one was decoded.)
+// Bytes that were damaged in transit, or in a cache whose checksums do not show it, are read from the store again. They
+// never fail a job, and all epochs have the same values.
+//
+// The number of repeated reads of a record depends on the epochs that were read ahead before the first one was decoded.
 func TestDamagedCache(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"no cache": func(*Config) {},

@@ -53,7 +53,7 @@ func waitWhole(t *testing.T, p *Pipeline) {
 	t.Fatalf("%+v", p.Stats().Stage)
 }
 
-// The first epoch reads the data from the store once, the copy is a pack, and later epochs and jobs do not read from
+// The first epoch reads the data from the store once. The copy is a pack, and later epochs and jobs do not read from
 // the store any more.
 func TestStage(t *testing.T) {
 	all, _ := chunkBytesOf(t)

@@ -254,8 +254,8 @@ func (w *worker) parse(g *driver.Group, unit error) error {
 	return direct.Parse(w.p.src, g)
 }
 
-// oneByOne builds the rows of a group one at a time, to find the record that fails, or because the records together do
-// not fit the memory.
+// oneByOne builds the rows of a group one at a time. That finds the record that fails, or is needed because the records
+// together do not fit the memory.
 func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 	for k := range g.IDs {
 		o := &w.one

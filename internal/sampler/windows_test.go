@@ -240,8 +240,8 @@ func TestRanksHaveTheirChunks(t *testing.T) {
 	}
 }
 
-// Another epoch has another order, of chunks and within them. The combinations of chunks and windows are evenly
-// distributed.
+// Another epoch has another order, of chunks and within them. Over many epochs, chunks and positions within chunks are
+// uniformly distributed.
 func TestWindowsAreRandom(t *testing.T) {
 	starts := []int64{0}
 	for range 64 {
