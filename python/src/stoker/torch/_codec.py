@@ -1,4 +1,4 @@
-"""Batches as bytes: tensors and arrays lie as they are, the rest, which is small, is pickled around them."""
+"""Batches as bytes: tensors and arrays are copied unmodified, and the small rest is pickled around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from .._work._memory import align
 
 _UNTYPED, _TYPED = torch.UntypedStorage, torch.TypedStorage
-# Alignment of the part of a storage that is sent, so that tensors of any type can lie in it.
+# Alignment of the sent part of a storage, so that it can hold tensors of any type.
 _WHOLE = 16
 _FEW = 4096
 
@@ -44,11 +44,11 @@ class Part:
 
     @property
     def address(self) -> int:
-        """Where they lie; 0 for buffers, which are always copied."""
+        """The address of the bytes; 0 for buffers, which are always copied."""
         return 0 if self.storage is None else self.storage.data_ptr() + self.begin
 
     def grow(self, begin: int, end: int) -> None:
-        """Take in what another tensor uses of the storage."""
+        """Include the part of the storage that another tensor uses."""
         self.begin = min(self.begin, begin // _WHOLE * _WHOLE)
         self.end = max(self.end, end)
 
@@ -65,7 +65,7 @@ class Part:
 
 
 class _Parts:
-    """What of a batch is not pickled."""
+    """The parts of a batch that are not pickled."""
 
     def __init__(self) -> None:
         self.all: list[Part] = []
@@ -121,7 +121,7 @@ class _Parts:
 
 
 class _Pickler(pickle.Pickler):
-    # What multiprocessing can send, as torch's queues do.
+    # The objects that multiprocessing can send, as torch's queues do.
     dispatch_table = ForkingPickler(io.BytesIO()).dispatch_table
 
     def __init__(self, file: io.BytesIO, parts: _Parts) -> None:
@@ -175,7 +175,7 @@ def _item(dtype: torch.dtype) -> int:
 
 
 class Found:
-    """Where the parts of a batch lie."""
+    """The memory of a batch's parts."""
 
     def __init__(self, roots: Sequence[Any], places: Sequence[tuple[int, int, int, int]]) -> None:
         self._roots = roots
@@ -212,7 +212,7 @@ class Found:
 
 
 def loads(body: bytes | memoryview, found: Found, buffers: Sequence[int]) -> Any:
-    """Rebuild an object; ``buffers`` says which parts are buffers."""
+    """Rebuild an object. ``buffers`` are the numbers of the parts that are buffers."""
     before = getattr(_now, "found", None)
     _now.found = found
     try:
@@ -224,9 +224,7 @@ def loads(body: bytes | memoryview, found: Found, buffers: Sequence[int]) -> Any
         _now.found = before
 
 
-def _tensor(
-    number: int, dtype: torch.dtype, size: Any, stride: Any, at: int, requires_grad: bool
-) -> torch.Tensor:
+def _tensor(number: int, dtype: torch.dtype, size: Any, stride: Any, at: int, requires_grad: bool) -> torch.Tensor:
     t: torch.Tensor | None = _now.found.tensor(number, dtype, size, stride, at)
     if t is not None:
         return t.requires_grad_() if requires_grad else t
@@ -264,7 +262,7 @@ def place(parts: Sequence[Part], take: Callable[[int], tuple[int, int, Any]]) ->
 
 
 def in_a_row(parts: Sequence[Part], root: Any, begin: int = 0) -> Callable[[int], tuple[int, int, Any]]:
-    """Return a ``take`` that puts parts one behind the other."""
+    """Return a ``take`` that concatenates parts."""
     ends = list(itertools.accumulate((align(part.size) for part in parts), initial=begin))
     return lambda i: (0, ends[i], root)
 

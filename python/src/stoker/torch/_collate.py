@@ -9,7 +9,7 @@ from torch.utils.data._utils import collate
 
 from .._work._memory import Pieces
 
-# What is smaller is copied with the rest.
+# Smaller tensors are copied with the rest.
 _SMALL = 4096
 
 

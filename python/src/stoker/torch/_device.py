@@ -21,7 +21,7 @@ _AHEAD = 1
 
 
 class Target:
-    """Where a DataLoader's batches are brought, and what is done with them there."""
+    """The device of a DataLoader's batches, and the operations on it."""
 
     def __init__(self, device: Device, on_device: OnDevice | None) -> None:
         if on_device is not None and on_device.mixup and on_device.num_classes is None:

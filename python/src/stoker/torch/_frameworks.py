@@ -1,4 +1,4 @@
-"""What other packages do with a DataLoader, where that would undo ours."""
+"""Changes of a DataLoader by other packages that would undo ours."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Waiting(_BaseDataLoaderIter):
 
 
 class Failed:
-    """What a worker sends in the place of a batch: the user's exception."""
+    """The user's exception, which a worker sends in place of a batch."""
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
@@ -64,7 +64,7 @@ class WorkerProcess(Worker):
     """A worker process of this iterator."""
 
     def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int, pools: Pools) -> None:
-        # What it has been sent in this epoch and has not answered: the indices of tasks, in order.
+        # The tasks sent in this epoch and not yet answered, with their indices, in order.
         self.tasks: dict[int, Any] = {}
         super().__init__(context, _workers.main, (job, number, base_seed), number, pools)
         self.share(pools)
@@ -125,8 +125,8 @@ class _Following:
 class WorkerIterator(Waiting):
     """torch's iterator over worker processes, with workers and memory of our own.
 
-    Tasks go to workers in turn, as many ahead as ``prefetch_factor`` says for each of them; what comes out of order
-    waits. A worker that ends though nobody told it to is started again with what it had to do.
+    Tasks go to workers in turn, ``prefetch_factor`` ahead for each worker. A batch that comes out of order waits. If a
+    worker exits without a request, it is started again with its tasks.
     """
 
     def __init__(self, loader: Any, job: Job | Sent, follows: tuple[Any, int] | None = None) -> None:
@@ -135,8 +135,8 @@ class WorkerIterator(Waiting):
         Args:
             loader: the DataLoader.
             job: what the workers do; it is sent where they are not forked.
-            follows: the order and the seed of another iterator of this epoch, behind which this one goes on; nothing
-                is drawn for it then.
+            follows: the order and the seed of another iterator of this epoch, after which this one continues without
+            drawing numbers.
         """
         if follows is None:
             super().__init__(loader)
@@ -174,7 +174,7 @@ class WorkerIterator(Waiting):
         self._epoch += 1
         self._next_task = 0  # the number of the next task
         self._wanted = 0  # the number of the next batch to yield
-        # Of each task: who makes it, and the batch when it is there.
+        # The worker of each task, and the batch when it has come.
         self._tasks: dict[int, tuple[int, Any]] = {}
         self._arrived: collections.deque[int] = collections.deque()  # where any order will do
         self._active = [True] * self._num_workers
@@ -214,7 +214,7 @@ class WorkerIterator(Waiting):
             return
         for _ in range(self._num_workers):
             number = next(self._turns)
-            # In any order, whoever has room may have it.
+            # If any order is allowed, the next worker with space gets the task.
             if self._active[number] and (self._in_order or self._busy[number] < self._ahead // sum(self._active)):
                 break
         else:
@@ -231,7 +231,7 @@ class WorkerIterator(Waiting):
         self._pool[number].send((_messages.TASK, self._epoch, task, index))
 
     def _look(self) -> bool:
-        """See to what does not come from workers before they are waited for; say whether they need not be."""
+        """Handle events from other sources before waiting for workers; report whether the wait can be skipped."""
         return False
 
     def _answered(self, worker: WorkerProcess, epoch: int, task: int) -> None:
@@ -293,7 +293,7 @@ class WorkerIterator(Waiting):
                     raise RuntimeError(self._timed_out())
 
     def _take(self, worker: WorkerProcess) -> bool:
-        """Take what a worker has sent, and say whether that was anything."""
+        """Take the messages of a worker, and report whether there were any."""
         if worker.sock.fileno() in self._by_fd:
             self._poll.modify(worker.sock, select.POLLIN)
         found = False
@@ -333,7 +333,7 @@ class WorkerIterator(Waiting):
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def _ended(self, worker: WorkerProcess) -> bool:
-        """Start a worker again that nobody told to end, or raise what torch raises."""
+        """Restart a worker that exited without a request, or raise torch's error."""
         worker.process.join(_LOOK)
         worker.recover(self._epoch, worker.tasks)
         how = worker.how()

@@ -1,4 +1,4 @@
-"""What a worker is told to do, and how it is sent to one."""
+"""The work of a worker, and the way to send it to one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Job:
     drop_last: bool
     init_fn: Any
     num_workers: int
-    # What makes samples of the engine's batches; None where workers ask the dataset for them.
+    # Makes samples from the engine's batches; None if workers ask the dataset for them.
     samples: Any = None
 
     @classmethod

@@ -38,53 +38,53 @@ def _target(device: Any) -> Target | None:
 
 
 class DataLoader(torch.utils.data.DataLoader[_T]):
-    """torch's DataLoader, by faster ways where there is one.
+    """torch's DataLoader, on a faster way if there is one.
 
     ::
 
         from stoker.torch import DataLoader  # instead of: from torch.utils.data import DataLoader
 
-    A subclass with torch's arguments: each of them, its default, errors and frozen attributes are torch's, and so
-    are the batches, their order, and what is drawn from ``generator`` or from the global random numbers. How an epoch
-    is made is chosen when its iterator is made (``stoker.torch._path.choose``), out of three ways:
+    A subclass with torch's arguments: each of them, its default, errors and frozen attributes are torch's. So are the
+    batches, their order, and the numbers drawn from ``generator`` or from the global random numbers. The way of an
+    epoch is chosen when its iterator is made (``stoker.torch._path.choose``), out of three ways:
 
-    1. **engine**: dataset, transforms and collate are recognised as something that Stoker's engine does with the same
-       result (``stoker.torch._recognise.plan``). With any ``num_workers``, which then says nothing.
-    2. **workers**: Python processes of our own do what torch's would, for anything else with ``num_workers > 0``.
-       Batches lie in memory that they share with this process; a batch's memory is used again when the last tensor
-       of it is gone.
-    3. **torch**: ``super()``; with ``num_workers=0``, and where the others cannot do the same.
+    1. **engine**: dataset, transforms and collate are recognised, and Stoker's engine gives identical results
+       (``stoker.torch._recognise.plan``). Any ``num_workers`` is accepted and has no effect.
+    2. **workers**: Python processes of our own do the work of torch's, for anything else with ``num_workers > 0``.
+       Batches are in memory that they share with this process. A batch's memory is used again when the last tensor of
+       it is gone.
+    3. **torch**: ``super()``; with ``num_workers=0``, and if the other ways cannot give the same results.
 
-    ``explain()`` says which one it is and why.
+    ``explain()`` names the way and the reason.
 
     Some arguments are its own, by name only:
 
-    - ``device``: where batches are wanted: ``"cuda"``, ``"cuda:1"``, or a ``stoker.OnDevice``, which also works on
-      images there, in one kernel. Batches are copied on a stream of their own, one ahead of the loop, out of memory
-      that is registered as pinned: the engine's is, other batches are copied there first. Tensors anywhere in lists,
-      tuples and mappings are brought there.
+    - ``device``: the device of the batches: ``"cuda"``, ``"cuda:1"``, or a ``stoker.OnDevice``, which also works on
+      images there, in one kernel. Batches are copied on a stream of their own, one ahead of the loop, from pinned
+      memory. The engine's memory is pinned, and other batches are first copied into pinned memory. Tensors anywhere in
+      lists, tuples and mappings are copied.
     - ``cache``: whether JPEG files that the engine reads are cached in a format that decodes several times as fast,
       as of ``stoker.Loader``: ``True``, ``False``, ``"auto"`` or a ``stoker.Cache``. Default: ``"auto"``, in
       the user's cache folder. The pixels are the same. What runs in workers or as torch's is not cached.
 
-    What a subclass or a framework may rely upon, beside torch's attributes:
+    A subclass or a framework may rely on the following, in addition to torch's attributes:
 
-    - ``inspect.signature`` says torch's arguments and these, and re-creation from ``dataset``, ``sampler`` and so
-      on works as it does with torch's class.
-    - ``_get_iterator()`` is where torch's way is left; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
-      ``_index_sampler`` differ from torch's only behind ``load_state_dict()``.
+    - ``inspect.signature`` gives torch's arguments and these. Re-creation from ``dataset``, ``sampler`` and so on works
+      as it does with torch's class.
+    - ``_get_iterator()`` is the method that chooses a way; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
+      ``_index_sampler`` differ from torch's only after ``load_state_dict()``.
     - ``_stoker_path`` (None before the first choice) is the way that was chosen last.
     """
 
     # The way that was chosen last; a class attribute, as ``__init__`` is torch's.
     _stoker_path: _path.Way | None = None
-    # What load_state_dict() was given, until the epoch begins; and what is known of the one that runs.
+    # The state of load_state_dict() until the epoch begins, and the state of the current epoch.
     _stoker_load: dict[str, Any] | None = None
     _stoker_standing: _state.Standing | None = None
 
-    # Where batches are brought, None for where they are made.
+    # The device for batches, None to leave them in place.
     _stoker_target: Target | None = None
-    # What the engine is told of the cache of files, None for the default.
+    # The engine's settings for the cache of files, None for the default.
     _stoker_cache: dict[str, Any] | None = None
 
     def __new__(cls, *_args: Any, **_more: Any) -> Any:
@@ -106,7 +106,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
             caching = _options.caching(cache)
         super().__init__(*args, **more)
-        # As attributes, so that whoever makes it again from them finds them.
+        # Attributes, so that code that makes the loader again from them finds them.
         if device is not None:
             self.device = device
             self._stoker_target = target
@@ -115,7 +115,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
             self._stoker_cache = caching
 
     __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
-    # What inspect.signature(DataLoader) looks at first.
+    # inspect.signature(DataLoader) reads this first.
     __new__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     def __iter__(self) -> Any:
@@ -142,23 +142,23 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         return super()._index_sampler
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader stands, between the batches that the loop was given and the next one.
+        """Return the loader's position, between the batches that the loop has had and the next one.
 
-        It is small and fit for JSON. It holds how many batches the epoch that runs has given, and the random numbers
-        that it began with. Between two epochs it says that the next one begins.
+        The state is small, and JSON can hold it. It has the number of batches of the current epoch so far, and the
+        random numbers at its beginning. Between two epochs it points to the beginning of the next one.
         """
         if self._stoker_standing is None:
             self._stoker_standing = _state.Standing()
         return self._stoker_standing.state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next ``for`` go on where ``state_dict()`` was taken.
+        """Make the next ``for`` continue at the position at which ``state_dict()`` was called.
 
-        The order is gone through without loading anything; an iterable dataset, which has no order, is gone through
-        batch by batch. Random numbers of the loop itself are left as they are.
+        The order is skipped through without loading anything. An iterable dataset has no order and is skipped through
+        batch by batch. Random numbers of the loop itself do not change.
 
         Raises:
-            StateMismatch: it is no such state, or that of another loader.
+            StateMismatch: the state is invalid or belongs to another loader.
         """
         self._stoker_load = _state.check(state)
 
@@ -189,7 +189,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
                 setattr(self, name, vars(other)[name])
 
     def __getstate__(self) -> dict[str, Any]:
-        # The way may hold processes and connections; whoever unpickles this chooses anew.
+        # The way may hold processes and connections, so that the unpickled loader chooses again.
         state = dict(self.__dict__)
         for name in ("_stoker_path", "_stoker_standing", "_stoker_target"):
             state.pop(name, None)

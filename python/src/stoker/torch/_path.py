@@ -1,4 +1,4 @@
-"""The one place where it is chosen how a loader's epochs are made."""
+"""The choice of the way in which a loader's epochs are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._iterator import Waiting, WorkerIterator
 from ._job import Job, Sent
 from ._split import SplitIterator, epoch_seed, next_seed
 
-# Where plan() is: imported with the first loader that is iterated.
+# The module of plan(), imported with the first loader that is iterated.
 _RECOGNISE = "stoker.torch._recognise"
 
 
@@ -38,13 +38,13 @@ class Plan(Protocol):
     """
 
     def fits(self, loader: Any) -> bool:
-        """Say, before each epoch and quickly, whether the loader still is what the plan was made for.
+        """Report before each epoch, quickly, whether the loader still matches the plan.
 
-        People set ``dataset.transform`` or ``loader.collate_fn`` between epochs; with False, ``plan`` is asked anew.
+        People set ``dataset.transform`` or ``loader.collate_fn`` between epochs. If False, ``plan`` is called again.
         """
 
     def moment(self, loader: Any) -> Any:
-        """Return what an epoch that begins now reads of the dataset. ``fits`` was called just before.
+        """Return the data that an epoch beginning now reads of the dataset. ``fits`` was called just before.
 
         That of persistent workers is kept for all their epochs.
         """
@@ -60,7 +60,7 @@ class Plan(Protocol):
                 is needed: it may draw random numbers of the user's.
             moment: what ``moment`` has returned, None for that of now.
 
-        An iterator with a ``close()`` is closed when nobody wants more of it.
+        An iterator with a ``close()`` is closed when the loop has ended.
         """
 
     def explain(self) -> Sequence[Row]:
@@ -68,9 +68,9 @@ class Plan(Protocol):
 
     @property
     def samples(self) -> Any:
-        """What makes samples of the engine's batches where Python has to do with each record, else None.
+        """An object that makes samples from the engine's batches if Python handles each record, else None.
 
-        With ``num_workers`` above 0 that is done in worker processes, by a ``SplitIterator``.
+        With ``num_workers`` above 0, worker processes of a ``SplitIterator`` do that.
         """
 
     @property
@@ -95,7 +95,7 @@ class Way(Protocol):
 
 
 class EngineWay:
-    """A recognised loader: all of it runs in the engine, or its beginning, and the rest in Python behind it."""
+    """A recognised loader: the engine runs all of it, or its beginning, followed by the rest in Python."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -132,7 +132,7 @@ class TorchWay:
         self.why, self.gain = why, gain
 
     def fits(self, loader: Any) -> bool:
-        """Choose anew each time: what stood against the other ways may be gone."""
+        """Choose again each time: the reasons against the other ways may be gone."""
         return False
 
     def iterator(self, loader: Any) -> Iterator[Any]:
@@ -151,7 +151,7 @@ class WorkerWay:
         self.why, self._job, self.gain = why, job, gain
 
     def fits(self, loader: Any) -> bool:
-        """Choose anew each time: the workers of an epoch get what the loader has then."""
+        """Choose again each time: the workers of an epoch get the loader's current state."""
         return False
 
     def iterator(self, loader: Any) -> Iterator[Any]:

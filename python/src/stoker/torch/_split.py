@@ -37,9 +37,9 @@ def epoch_seed(seed: int, epoch: int) -> int:
 class SplitIterator(WorkerIterator):
     """Workers that get their records out of the engine's ring, as far as the engine can make them.
 
-    A task goes to the engine first, and to its worker when its slot is there. Workers only read the ring, so that a
-    batch whose worker has ended is given to the next one as it is. A batch that the engine cannot be asked for goes to
-    the worker at once, and is made of the dataset there.
+    A task goes to the engine first, and to its worker when its slot is ready. Workers only read the ring, so that the
+    batch of a worker that has exited goes unchanged to the next worker. A batch that the engine cannot make goes to the
+    worker immediately, which makes it from the dataset.
     """
 
     def __init__(self, loader: Any, job: Job | Sent, plan: Any, follows: tuple[Any, int] | None = None) -> None:
@@ -47,7 +47,7 @@ class SplitIterator(WorkerIterator):
         self._plan = plan
         self._stream: Any = None
         self._asked: collections.deque[tuple[int, int]] = collections.deque()  # tasks that the engine has: worker, task
-        # What of the ring workers have, by epoch and task.
+        # The slots of the ring that workers have, by epoch and task.
         self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
         self._rings: dict[int, tuple[WorkerProcess, Any]] = {}  # which ring each of the workers has
         self._watched: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ class SplitIterator(WorkerIterator):
         self._watched = ()
 
     def _hand(self, number: int, task: int, index: Any) -> None:
-        # Where its worker was started again the engine has made it, or will.
+        # If its worker was restarted, the engine has made the batch already, or will.
         found = self._slots.get((self._epoch, task))
         if found is not None:
             self._send(number, task, index, found[1])
@@ -95,7 +95,7 @@ class SplitIterator(WorkerIterator):
         """Give workers what the engine has made, and wait for both from now on."""
         if self._stream is None:
             return False
-        # What workers have made frees slots.
+        # Finished batches of workers free slots.
         ready = {id(w): w for w in (self._by_fd.get(fd) for fd, _ in self._poll.poll(0)) if w}
         found = sum([self._take(worker) for worker in ready.values()]) > 0
         while (slot := self._stream.poll()) is not None:

@@ -1,4 +1,4 @@
-"""Where a DataLoader stands, saved and taken up again without loading what lies before."""
+"""The position of a DataLoader: saving it, and continuing there without loading the batches before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERSION = 1
 
 @dataclass
 class Place:
-    """Where the loop is in an epoch. It outlives the iterator, which is gone after a ``break``."""
+    """The position of the loop in an epoch. It outlives the iterator, which is gone after a ``break``."""
 
     begun: dict[str, Any] | None  # random numbers when the epoch began
     done: int  # batches that the loop was given, or that were skipped
@@ -47,7 +47,7 @@ class _Counted:
         except Exception:
             place.failed += 1
             raise
-        # Errors that the loop has survived lie behind it.
+        # The position is after errors that the loop has survived.
         place.done += 1 + place.failed
         place.failed = 0
         return batch
@@ -59,7 +59,7 @@ def _counted(kind: type) -> Any:
 
 
 class Standing:
-    """What ``state_dict`` needs to know about the epoch that runs, and ``load_state_dict`` about the next one."""
+    """The position in the current epoch for ``state_dict``, and the start of the next one for ``load_state_dict``."""
 
     def __init__(self) -> None:
         self.place: Place | None = None  # of the iterator that was made last
@@ -156,7 +156,7 @@ class _Rest:
 
     @property
     def _stoker_rest(self) -> Iterator[Any] | None:
-        """What follows in the order, None while it is not what comes next."""
+        """The rest of the order, None while the iterator is not at the rest's beginning."""
         return None if self._kept else self._items
 
     def __iter__(self) -> Iterator[Any]:
@@ -212,10 +212,10 @@ def check(state: Any) -> dict[str, Any]:
 
 
 def _global_rows(loader: Any) -> int | None:
-    """Return how many records all ranks have together in a step, where torch's own sampler shares them out.
+    """Return the number of records of all ranks together in a step, if torch's own sampler distributes them.
 
-    It deals an order that does not depend on the ranks out in turns: what all of them have had after a step is the
-    beginning of that order, however many they are.
+    The sampler deals out an order that does not depend on the ranks. After a step, all ranks together have had the
+    beginning of that order, for any number of ranks.
     """
     own = type(loader.batch_sampler) is BatchSampler and type(loader.sampler) is DistributedSampler
     return int(loader.batch_size) * int(loader.sampler.num_replicas) if own else None
@@ -279,7 +279,7 @@ def _random_state(loader: Any) -> dict[str, Any]:
         "seeded": loader._iterator is None,
         "workers": loader.num_workers > 0,
         "global": _text(torch.get_rng_state()),
-        # A sampler of the program's may draw from these, too.
+        # A sampler of the program may also draw from these.
         "others": _others() if own else None,
         "generators": [_text(g.get_state()) for g in _generators(loader)],
         "sampler": None if sampler is None else sampler.state_dict(),

@@ -44,7 +44,7 @@ class _NoMore(Exception):
 def main(sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
     """Run a worker until the loader ends it."""
     with contextlib.suppress(KeyboardInterrupt, Ended):
-        # Whatever lives now was made before: the collector need not look at it, which would copy its pages.
+        # All objects that exist now are old: the collector need not visit them, which would copy their pages.
         gc.freeze()
         _Worker(sock, page, job, number, base_seed).run()
 
@@ -66,7 +66,7 @@ class _Worker:
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=number, num_workers=job.num_workers, seed=base_seed + number, dataset=job.dataset
         )
-        # What keeps this worker from working: it is the answer to every task.
+        # The error that keeps this worker from working: it is the answer to every task.
         self._broken: ExceptionWrapper | None = None
         try:
             if job.init_fn is not None:

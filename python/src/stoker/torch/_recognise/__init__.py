@@ -1,8 +1,8 @@
-"""Which loaders the engine can run in the place of Python, with equal batches.
+"""The recognition of loaders that the engine can run in place of Python, with equal batches.
 
-Read ``plan`` first, then ``_plan.find``: a loader is recognised when its dataset (_datasets), its transforms
-(_transforms) and its collate are exactly those of the installed libraries, of which it is known what they do. Of other
-datasets, the program's own, is learned which files they open (_learned). Anything else is Unknown, and runs as Python.
+Read ``plan`` first, then ``_plan.find``. A loader is recognised if its dataset (_datasets), its transforms
+(_transforms) and its collate are exactly those of the installed libraries, whose effect is known. For the program's own
+datasets, Stoker learns which files they open (_learned). Anything else is Unknown, and runs as Python.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["plan"]
 
 # Whose datasets are known: those of _datasets and _tables.
 PACKAGES = ("datasets", "timm", "torchvision")
-# What a program has imported whose own datasets are learned of.
+# Modules that a program has imported if Stoker can learn its own datasets.
 _LEARNED_OF = ("PIL.Image", "torchvision.transforms")
-# How deep datasets lie in each other at most.
+# The largest depth of nested datasets.
 DEEP = 8
 
 
@@ -45,7 +45,7 @@ class Refusal(str):
 
 def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
     """Return the plan of a loader that the engine can run, or why it cannot."""
-    # What recognises is imported for datasets that it may know: it takes more memory than all the rest of a loader.
+    # The recogniser is imported only for datasets that it may know: it takes more memory than all the rest of a loader.
     stranger = _stranger(loader.dataset)
     why = "" if stranger is None else f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine"
     if stranger is not None and not all(name in sys.modules for name in _LEARNED_OF):
@@ -86,7 +86,7 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
         return Refusal.of(f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}")
 
 
-# What Python itself writes into a class without a body; it changes nothing.
+# Attributes that Python itself writes into a class without a body. They change nothing.
 _NOTHING = {
     "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__",
@@ -114,4 +114,3 @@ def _stranger(dataset: Any, depth: int = 0) -> type | None:
     if depth > DEEP or not isinstance(inside, list):
         return None  # the rest says why
     return next((found for d in inside if (found := _stranger(d, depth + 1)) is not None), None)
-

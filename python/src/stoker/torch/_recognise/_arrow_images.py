@@ -1,4 +1,4 @@
-"""Where the images of a column of an Arrow table lie: in files of their own, in files that are mapped, or in memory."""
+"""The storage of the images in an Arrow column: in files of their own, in mapped files, or in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from . import _memory
 from ._library import Unknown
 
-# Images that only lie in memory are written into a file there, and lie in memory twice.
+# Images that exist only in memory are written into a file in memory, so that memory holds them twice.
 _MAX_BYTES = 2 << 30
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+) +(/.*)")
 

@@ -43,14 +43,14 @@ class Leaf:
         return self._size
 
     def path(self, i: int) -> Any:
-        """Return the path of a record as it is now."""
+        """Return the current path of a record."""
         assert self.paths is not None
         return self.paths(getattr(self.owner, self.attributes[0])[i] if self.attributes else self.held[i])
 
 
 @dataclass
 class Data:
-    """Leaves one behind the other, and which of their records a dataset has."""
+    """A sequence of leaves, and the records of them that a dataset has."""
 
     leaves: list[Leaf]
     records: Records | None  # None: all of them in their order; -1 for those that only the dataset itself refuses

@@ -1,9 +1,9 @@
-"""Datasets of Hugging Face with images: the program's functions run as they are, their transform is the engine's.
+"""Datasets of Hugging Face with images: the program's functions run unmodified, the engine runs their transform.
 
-What a function does with images cannot be read in it. But which transforms it has at hand can, and one of them is what
-it will give its images to, or not: the engine does that ahead, and the function, run on images whose pixels nobody has
-decoded yet, gets its result at the call, where it is the one that was expected (_pending). Any other use of an image
-decodes it. So a wrong guess costs time, and never changes a value.
+The code of a function does not show what it does with images. But it shows the transforms that the function can use,
+and the function probably gives its images to one of them. The engine runs that transform ahead. The function gets
+images whose pixels are not decoded yet, and gets the engine's result when it calls the expected transform (_pending).
+Any other use of an image decodes it. So a wrong guess costs time, and never changes a value.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from ._tally import Tally
 
 Array = npt.NDArray[Any]
 
-# What transforms that are known are not, and need not be looked at.
+# Types of objects that are never known transforms, and need no check.
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType
 # So many images are looked at before functions are run without them.
 _TRIED = 64
-# Of the batches of functions that are run without images so many may need some, and this share of them.
+# The number of batches of functions run without images that may need some, and the share of them.
 _ODD, _ODD_SHARE = 8, 0.25
 # Functions that needed more.
 _TOO_ODD: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-# Functions that have done something else with their images, and what is said of them.
+# Functions that have used their images in another way, and the reason given for them.
 _ELSEWHERE: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Found(_plan.Found):
-    """What of a loader was recognised."""
+    """The recognised parts of a loader."""
 
     column: str = ""
     transform: Any = None  # what the functions have at hand
@@ -70,7 +70,7 @@ class Found(_plan.Found):
 
     @property
     def transforms(self) -> list[Any]:
-        """The transform: what the functions call is compared at the call, too."""
+        """No transforms: the function's transform is compared at the call."""
         return []
 
     @property
@@ -201,7 +201,7 @@ class Examples:
     program: _transforms.Program
     tally: Tally
     unchanged: _transforms.Unchanged = field(compare=False)
-    # Where the engine turns images: says of which of them it is sure to know how.
+    # If the engine turns images: reports for an image whether the engine certainly turns it correctly.
     plain: Callable[[int, Any], bool] | None = None
 
     watches = False
@@ -323,7 +323,7 @@ class ExamplesPlan(_plan.EnginePlan):
         return _moment.Moment(copy.copy(loader.dataset), loader)
 
     def numbers(self) -> Callable[[Any], Any]:
-        """Return what says which records a batch has: none once it is clear that they are made in vain."""
+        """Return a function that lists a batch's records. It returns None if too many batches were made for nothing."""
         data, tally = self.found.data, self._tally
         return lambda indices: None if tally.wrong() else data.numbers(indices)
 
@@ -347,12 +347,12 @@ class ExamplesPlan(_plan.EnginePlan):
 
     @property
     def samples(self) -> Any:
-        """What makes examples of the engine's batches, where worker processes do that."""
+        """The maker of examples from the engine's batches, for worker processes."""
         return None if self.found.whole else self.here
 
     @property
     def here(self) -> Examples:
-        """What makes examples of the engine's batches."""
+        """The maker of examples from the engine's batches."""
         found, program = self.found, self.found.program
         return Examples(
             self._dataset, found.column, found.transform, program, self._tally, found.unchanged,

@@ -1,4 +1,4 @@
-"""What a function of the program's names: its transforms, and whether it leaves random numbers alone."""
+"""Analysis of a program's function: the transforms that it names, and whether it leaves random numbers alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEEPEST = 4
 _LOCAL = object()  # a value that only exists while a function runs
 _ABSENT = object()
 
-# What may be called of a module's: it makes values of values.
+# Functions of modules that may be called, because they only make values from values.
 _MAKES = {
     "torch": {
         "stack", "tensor", "as_tensor", "cat", "concat", "from_numpy", "zeros", "ones", "full", "arange", "Tensor",
@@ -56,10 +56,11 @@ _BETWEEN = ("PUSH_NULL", "CACHE", "NOP", "EXTENDED_ARG")
 
 
 def named(function: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield what a function, or another thing that can be called, has at hand, one after the other.
+    """Yield the objects that a function, or another callable, can use, one after the other.
 
-    That is what its code names of its module and of the function around it, its defaults, what was bound to it, and
-    the attributes of the object that it is a method of; of the program's functions among them the same.
+    These are the names in its code (of its module and of the function around it), its defaults, bound values, and the
+    attributes of the object that it is a method of. The functions of the program among them are followed in the same
+    way.
     """
     if depth > _DEEPEST:
         return
@@ -117,9 +118,9 @@ def draws_alone(function: Any, known: Callable[[Any], bool]) -> bool:
 def leaves_nothing(function: Any, known: Callable[[Any], bool]) -> bool:
     """Whether a function of the program's provably does nothing but return a value, in whatever process it runs.
 
-    It names what ``draws_alone`` allows, but nothing that could be changed, no attribute of what is ``known``, no
-    function of a library's, and none that tells one kind of object from another; and it catches no exception. So it
-    may be run in vain.
+    It uses only the names that ``draws_alone`` allows. It uses nothing that could be changed, no attribute of ``known``
+    objects, no function of a library, and none that tells one kind of object from another. It catches no exception. So
+    it may be run in vain.
     """
     return _Look(known, strict=True).value(function, 0)
 
@@ -209,7 +210,7 @@ class _Look:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a value is data that nobody can call."""
+    """Whether a value is data that cannot be called."""
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(_plain, value))
     if isinstance(value, dict):
@@ -218,7 +219,7 @@ def _plain(value: Any) -> bool:
 
 
 def _constant(value: Any) -> bool:
-    """Whether a value is data that nobody can change."""
+    """Whether a value is data that cannot be changed."""
     if type(value) is tuple:
         return all(map(_constant, value))
     return value is None or type(value) in (str, bytes, int, float, bool, torch.dtype)

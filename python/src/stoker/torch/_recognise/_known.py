@@ -1,6 +1,7 @@
 """Digests of functions of the libraries, of versions that the engine was compared with; scripts/known.py writes it.
 
-Of each function: its name, and for each version the digest of its text and of what its names refer to (_proof).
+For each function: its name, and for each version the digest of its text and of the objects that its names refer to
+(_proof).
 """
 
 from __future__ import annotations

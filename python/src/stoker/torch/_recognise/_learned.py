@@ -43,7 +43,7 @@ from ._library import Unknown
 from ._stream import Stream
 from ._tally import Tally
 
-# What transforms that are known are not, and need not be looked at.
+# Types of objects that are never known transforms, and need no check.
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType
 # So many records show whether a dataset does what can be learned.
 _TRIED = 64
@@ -51,12 +51,12 @@ _TRIED = 64
 _FEW = 64
 # Torch's generator under its name.
 _GENERATOR = "default_generator"
-# Nanoseconds that the times of files may be behind the clock.
+# The number of nanoseconds that the times of files may lag the clock.
 _CLOCK = 50_000_000
 # So many records are compared with Pillow in each epoch, and this much of the middle of each where crops are random.
 _COMPARED, _MIDDLE = 4, 64
 _NO_COLLATE = "stoker.Loader makes batches without it"
-# What the engine's pixels may differ by: behind a change of size a level, else what floats are rounded to.
+# The largest difference of the engine's pixels: a level after a resize, else the rounding of floats.
 _LEVEL, _ROUNDED = 1.01 / 255, 2e-6
 
 
@@ -78,14 +78,14 @@ class _Names:
 
 
 class State:
-    """What is known of a dataset."""
+    """The knowledge about a dataset."""
 
     def __init__(self, dataset: Any, transforms: list[Any]) -> None:
         """Begin with nothing."""
         self.transforms = transforms
         self.notes, self.tally = _watched.Notes(), Tally()
         self.names = _Names()
-        # Of each index: where its files begin in names, -1 when nothing is known of it, and how many they are.
+        # For each index: the position of its first file in names, -1 if unknown, and the number of its files.
         self.first = np.full(len(dataset), -1, np.int64)
         self.count = np.zeros(len(dataset), np.int32)
         self.which: tuple[int, str] | None = None  # the transform that the engine does, and the mode of its images
@@ -120,7 +120,7 @@ class State:
     def _choose(self, noted: list[_watched.Note]) -> None:
         """Choose the transform that most records give an image to."""
         calls = collections.Counter(call for _, files, _ in noted for call in {(which, m) for _, which, m in files})
-        # Of an image and its mask the image, whose transform takes longer.
+        # Of an image and its mask, the image is chosen: its transform takes longer.
         which, n = max(calls.items(), key=lambda item: (item[1], item[0][1] == "RGB"), default=(None, 0))
         if (which is None or 2 * n < len(noted)) and len(noted) < min(_TRIED, len(self.first)):
             self._kept = noted
@@ -134,7 +134,7 @@ class State:
         self.which = which
 
     def files(self, indices: Iterable[int]) -> list[range | None]:
-        """Return which of the names each index opens, None where that is not known."""
+        """Return which of the names each index opens, None if that is not known."""
         found: list[range | None] = []
         for i in indices:
             first = int(self.first[i]) if 0 <= i < len(self.first) else -1
@@ -192,7 +192,7 @@ def _candidates(dataset: Any) -> list[Any]:
 
 
 def _not_watched(transform: Any, program: _transforms.Program, generator: bool) -> str:
-    """Return why it is not seen when somebody sets the random numbers of a transform; "" where it is."""
+    """Return why changes of a transform's random numbers cannot be detected, "" if they can."""
     parts = _transforms.parts_of(transform)
     if any(type(part).__module__.startswith("timm.") for part in parts[: len(parts) - len(program.rest)]):
         return "timm's transforms draw Python's random numbers, which it may set"
@@ -277,7 +277,7 @@ class LearnedPlan(_plan.EnginePlan):
         return self._made_of <= 0 or bool(self._state.why)
 
     def fits(self, loader: Any) -> bool:
-        """Say whether the dataset still is what was learned of, and does what was thought."""
+        """Report whether the dataset is unchanged since learning, and still behaves as learned."""
         if os.getpid() != self._pid:
             return False
         self._renew()
@@ -360,7 +360,7 @@ class LearnedPlan(_plan.EnginePlan):
         return self.stream()
 
     def moment(self, loader: Any) -> Any:
-        """Return the dataset as it is: its own code makes each record, and worker processes have a copy."""
+        """Return the current dataset: its own code makes each record, and worker processes have a copy."""
         return _moment.Moment(loader.dataset, loader)
 
     def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:
@@ -372,7 +372,7 @@ class LearnedPlan(_plan.EnginePlan):
         return _Epoch(self, loader, seed, order, moment or self.moment(loader))
 
     def numbers(self) -> Callable[[Any], Any]:
-        """Return what says which records a batch has: none while it is watched, and once it is given up."""
+        """Return a function that lists a batch's records: None while the dataset is watched and once it is given up."""
         tally = self._state.tally
 
         def numbers(indices: Any) -> Any:
@@ -399,7 +399,7 @@ class LearnedPlan(_plan.EnginePlan):
 
     @property
     def samples(self) -> _watched.Watched:
-        """What makes items, in whatever process."""
+        """The maker of items, in any process."""
         state = self._state
         return _watched.Watched(self._dataset, state.transforms, state.notes, state.tally)
 
@@ -446,7 +446,7 @@ class LearnedPlan(_plan.EnginePlan):
             warn(f"{type(self._dataset).__name__}: {state.why}; it runs in Python from now on", RuntimeWarning)
 
     def _difference(self, chosen: list[int]) -> str:
-        """Return what is not equal; of random transforms what they do beside drawing is compared."""
+        """Return the difference, if any. For random transforms only the parts without random numbers are compared."""
         from torchvision.transforms import CenterCrop, Compose
 
         mode = self._mode
@@ -495,7 +495,7 @@ def _unlike(got: Any, expected: Any, program: _transforms.Program) -> str | None
 
 
 def _check(dataset: Any) -> None:
-    """Raise Unknown unless items of a dataset are made one by one, out of images of Pillow's as it is installed."""
+    """Raise Unknown unless a dataset makes items one by one, from images of the unmodified Pillow."""
     strange = torch.utils.data.IterableDataset | torch.utils.data.MapDataPipe
     if isinstance(dataset, strange) or not hasattr(type(dataset), "__len__"):
         raise Unknown(f"{type(dataset).__qualname__} is a DataPipe or has no length")

@@ -1,4 +1,4 @@
-"""What is the installed libraries' own, and what somebody has put in its place."""
+"""The distinction between the code of the installed libraries and code that replaces it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_instance(value: object) -> None:
             raise Unknown(f"a {type(value).__name__} has hooks")
 
 
-# What functions that only seed random numbers may name: modules, and what of them is called.
+# Names that functions for seeding may use: modules, and the functions called on them.
 _SEEDERS = ("timm.data.loader._worker_init", "transformers.trainer_utils.seed_worker")
 _SEEDING = {"torch", "np", "numpy", "random", "initial_seed", "seed", "manual_seed", "set_num_threads"}
 
@@ -86,7 +86,7 @@ def collate_of(loader: Any) -> Any:
 
 
 def _looks_up(cls: type, attribute: str) -> bool:
-    """Whether an attribute of an object is what its ``__dict__`` has: no property, and no way of its own to look."""
+    """Whether an attribute of an object comes from its ``__dict__``: not a property, and not a custom look-up."""
     for base in cls.__mro__[:-1]:
         of_class = vars(base).get(attribute)
         own_dict = isinstance(vars(base).get("__dict__"), types.GetSetDescriptorType | None)

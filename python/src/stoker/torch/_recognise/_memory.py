@@ -73,9 +73,7 @@ def list_of(paths: Iterable[Any]) -> Memory:
     return memory
 
 
-def parts_of(
-    files: list[str], file: npt.NDArray[Any], offset: npt.NDArray[Any], size: npt.NDArray[Any]
-) -> Memory:
+def parts_of(files: list[str], file: npt.NDArray[Any], offset: npt.NDArray[Any], size: npt.NDArray[Any]) -> Memory:
     """Return a list of parts of files, as the engine reads it: of each record its file and its place there."""
     places = np.empty(len(file), _PLACE)
     places["file"], places["offset"], places["size"] = file, offset, size
@@ -93,7 +91,7 @@ def here() -> tuple[Any, ...]:
 
 
 def absolute(names: list[str], here: str = "") -> Iterable[str]:
-    """Make paths absolute. Where they lead up, links on the way decide where to."""
+    """Make paths absolute. If a path leads up, the links on its way are resolved."""
     here = here or str(Path.cwd())
     folders: dict[str, str] = {}
     for name in names:
@@ -104,7 +102,7 @@ def absolute(names: list[str], here: str = "") -> Iterable[str]:
 
 
 def array_of(parts: list[npt.NDArray[np.uint8]]) -> Memory:
-    """Return arrays, one behind the other, as an .npy file."""
+    """Return concatenated arrays as an .npy file."""
     if sum(p.nbytes for p in parts) > _MAX_ARRAY:
         raise Unknown(f"its data has more than {_MAX_ARRAY >> 30} GiB, which would be in memory twice")
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
@@ -119,7 +117,7 @@ def array_of(parts: list[npt.NDArray[np.uint8]]) -> Memory:
 
 
 def pixels_of(memory: Memory) -> npt.NDArray[np.uint8]:
-    """Return what ``array_of`` has written, where it lies; it can be written to, and stays as it is."""
+    """Return the array that ``array_of`` has written, without a copy. Writes to it do not change the file."""
     found: npt.NDArray[np.uint8] = np.load(memory.path, mmap_mode="c")
     return found
 

@@ -1,9 +1,9 @@
-"""Of which moment the parts of a record are: its path, its pixels, its target and what is done to them.
+"""The moment from which the parts of a record date: its path, its pixels, its target and its transforms.
 
-torch's workers have a copy of the dataset as it was when the iterator was made, with all that its functions see.
-Without workers the dataset is read when a batch is asked for. The engine reads files and pixels ahead. So with workers
-an epoch has a copy of all records (``Frozen``), and without them each batch is compared with the dataset as it is
-(``Live``); what was made of something else is thrown away, and the batch is made by Python.
+torch's workers have a copy of the dataset from the time when the iterator was made, with everything that its functions
+see. Without workers the dataset is read when a batch is requested. The engine reads files and pixels ahead. So with
+workers an epoch has a copy of all records (``Frozen``). Without them each batch is compared with the current dataset
+(``Live``). If the dataset has changed, the batch is discarded, and Python makes it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ._library import Unknown
 if TYPE_CHECKING:
     from ._plan import EnginePlan, Found
 
-# Where a record of a batch is read: the leaf and the index in it.
+# The source of a batch's records: the leaf and the index in it.
 Where = Sequence[tuple[_datasets.Leaf, int]]
-# What cannot be changed.
+# Types whose values cannot change.
 _CONSTANT = (str, bytes, int, float, bool, type(None), *_memory._PATHS)
-# After so many batches that were made in vain nothing more is made ahead in this epoch.
+# After so many batches made for nothing, the engine builds no more ahead in this epoch.
 _IN_VAIN = 4
 
 
@@ -115,7 +115,7 @@ class Moment:
 
     @property
     def dataset(self) -> Any:
-        """What makes the records that the engine cannot make."""
+        """The maker of the records that the engine cannot make."""
         return self._dataset
 
     def asked(self, _records: Any) -> Any:
@@ -144,7 +144,7 @@ class Frozen(Moment):
 
     @property
     def dataset(self) -> Any:
-        """The dataset as it was. Where its paths are relative they lead to where they led."""
+        """The frozen dataset. Its relative paths still lead to the files of that time."""
         was = self._memory.here
         if was is not None and not self._moved and _memory.here() != was:
             self._moved = True
@@ -267,7 +267,7 @@ def _is(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 def _stamp(path: Any) -> tuple[int, ...] | None:
-    """Return what changes when a file is written again, None where there is none."""
+    """Return values that change when a file is written again, None if there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - for each record
     except OSError:

@@ -109,7 +109,7 @@ def drawn(loader: Any, order: Iterator[Any], rows: int, read: int) -> Iterator[l
 def _source(reader: Any) -> tuple[Iterator[Any] | None, Callable[[Any], Any] | None]:
     """Return a copy of the iterator over a list, or over a range, that a generator reads from.
 
-    With it comes what the generator looks its items up in, None where it does not.
+    With it comes the sequence in which the generator looks up its items, None if it does not.
     """
     change, kinds = None, _LISTS
     while isinstance(reader, types.GeneratorType):

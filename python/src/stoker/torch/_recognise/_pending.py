@@ -1,9 +1,9 @@
-"""Images of Pillow's whose pixels nobody has asked for yet, and a transform that is answered instead of being run.
+"""Images of Pillow whose pixels are not decoded yet, and a transform that is answered instead of being run.
 
-A function of the program's is run as it is. The images that it gets are Pillow's own objects, of the same class, mode,
-size and info, but in the place of their pixels stands a ``Pending``: as soon as anything looks at pixels, they are
-decoded by Pillow. Only where such an image, or its conversion, is given as it is to the transform that the
-engine has done already, the answer is what the engine has made of it. Nothing has to be known of the function.
+A function of the program runs unmodified. It gets Pillow's own objects, of the same class, mode, size and info, but
+with a ``Pending`` in place of their pixels. On any access to pixels, Pillow decodes them. Only if such an image, or its
+conversion, goes unchanged to the transform that the engine has run, the answer is the engine's result. Nothing has to
+be known about the function.
 
 Images come from ``datasets``, which decodes them, or from ``PIL.Image.open``, which only reads their head. The latter
 carry a ``_Mark`` until the program converts them or gives them to a transform, which is when Pillow decodes them.
@@ -24,11 +24,11 @@ import PIL.JpegImagePlugin
 
 from ._library import INSTEAD_OF, Unknown
 
-# What the engine can be given and what it makes of it: of a gray one three equal colours, as convert("RGB") does.
+# Modes for the engine. From a gray image it makes three equal colours, as convert("RGB") does.
 _MODES = ("RGB", "L")
 _NOTHING = object()
 _MARK = "_stoker_mark"  # the attribute
-# What is replaced while functions run is replaced for the whole process: one at a time.
+# Replacements while functions run affect the whole process, so that only one thread may replace at a time.
 _LOCK = threading.RLock()
 
 
@@ -51,8 +51,8 @@ class Done:
 
     Args:
         transform: of the program's.
-        mode: that the image has which it is called with.
-        same: says whether it still is what the engine has done.
+        mode: the mode of the image that it is called with.
+        same: reports whether the transform still matches the engine's.
         random: whether it draws random numbers: then it is answered once for each image.
     """
 
@@ -90,7 +90,7 @@ class File:
 
 
 class _Mark:
-    """What an image carries that ``PIL.Image.open`` has made, or that Pillow has converted while it is watched."""
+    """The mark on an image that ``PIL.Image.open`` has made, or that Pillow has converted while it is watched."""
 
     __slots__ = ("mode", "row", "tile")
 
@@ -99,7 +99,7 @@ class _Mark:
         self.row, self.mode, self.tile = row, image.mode, getattr(image, "tile", None)
 
     def holds(self, image: Any) -> bool:
-        """Whether the image is as it was."""
+        """Whether the image is unchanged."""
         return image.mode == self.mode and getattr(image, "tile", None) is self.tile
 
 
@@ -136,13 +136,13 @@ def _plain(image: Any) -> bool:
 
 
 def _mark(image: Any) -> _Mark | None:
-    """Return the mark of an image that is as it was when it was marked."""
+    """Return the mark of an image that has not changed since it was marked."""
     found = getattr(image, "__dict__", {}).get(_MARK)
     return found if found is not None and found.holds(image) else None
 
 
 def _pending(image: Any) -> Pending | None:
-    """Return what stands in the place of an image's pixels, None where they are there."""
+    """Return the replacement of an image's pixels, None if the pixels are decoded."""
     found = getattr(image, "__dict__", {}).get("_im")
     return found if type(found) is Pending else None
 
@@ -171,7 +171,7 @@ class Scope:
         return image if turned is None else self._again(image, row, image.mode)
 
     def _hold(self, image: Any, row: Row) -> None:
-        """Have an image be as it is when Pillow has loaded it, but for its pixels."""
+        """Put an image into the state after Pillow's load, without its pixels."""
         if image._exclusive_fp:
             image.fp.close()
         image.fp, image.tile, image.map, image.readonly = None, [], None, 0
@@ -186,7 +186,7 @@ class Scope:
         return new
 
     def _pending(self, image: Any) -> Pending | None:
-        """Return what stands in the place of an image's pixels; a marked one comes to that here."""
+        """Return the replacement of an image's pixels. A marked image gets its replacement here."""
         found = _mark(image)
         if found is not None and found.row.done is not None and image.fp is not None and not image.fp.closed:
             found.row.source = File(image.fp.fileno())  # its name may go before somebody wants pixels
@@ -217,11 +217,11 @@ class Scope:
     def open(
         self, decode: Callable[..., Any] | None = None, opened: Callable[[Any], Row | None] | None = None
     ) -> Iterator[None]:
-        """Have it done for as long as the program's functions run.
+        """Install the replacements while the program's functions run.
 
         Args:
-            decode: stands in the place of ``datasets.Image.decode_example``; it gets that as its first argument.
-            opened: returns what is known of a JPEG that ``PIL.Image.open`` makes, given it.
+            decode: replaces ``datasets.Image.decode_example``; it gets that as its first argument.
+            opened: returns the data known about a JPEG that ``PIL.Image.open`` has made, given it.
         """
         kind: Any = PIL.Image.Image
         im, convert, copy = vars(kind)["im"], kind.convert, kind.copy
@@ -233,7 +233,7 @@ class Scope:
             return im.fget(image)
 
         def again(image: Any, make: Callable[[], Any], mode: str) -> Any:
-            """Return a copy or a conversion; Pillow's, with the mark of its image, where it is only watched."""
+            """Return a copy or a conversion; it is Pillow's, with its image's mark, if the image is only watched."""
             found = self._pending(image)
             if found is not None and image.mode == found.mode:
                 return self._again(image, found.row, mode)
@@ -276,7 +276,7 @@ class Scope:
             yield kind, "__call__", transformed
 
     def _settle(self) -> None:
-        """Decode what somebody keeps: from now on nobody sees to it."""
+        """Decode images that are still in use: from now on nothing else will."""
         for found in self._images:
             image = found()
             pending = _pending(image)

@@ -33,13 +33,13 @@ _AHEAD = 8192
 
 @dataclass(frozen=True)
 class Found:
-    """What of a loader was recognised, for comparing it with what the loader is later."""
+    """The recognised parts of a loader, to compare with the loader's later state."""
 
     data: _datasets.Data
     program: _transforms.Program
     target_transform: Any
     collate: str  # "default", "timm", or "program": a function of the program's
-    # With workers: what target_transform makes of all targets, None where there is none, or it has to be called.
+    # With workers: the results of target_transform for all targets, None if there is none, or it has to be called.
     labels: dict[Any, Any] | None = None
     calls: bool = False  # it has to be called, in workers
 
@@ -117,11 +117,11 @@ def _collate(loader: Any) -> str:
 
 
 class EnginePlan:
-    """A loader whose batches the engine makes; stoker.torch._path.Plan says what it has to do."""
+    """A loader whose batches the engine makes. stoker.torch._path.Plan documents its methods."""
 
-    # Whether Python still makes all batches, from which is learned what the engine can do.
+    # Whether Python still makes all batches, from which the plan learns.
     learns = False
-    # What the transforms get.
+    # The mode of the images that the transforms get.
     _mode = "RGB"
 
     def __init__(self, loader: Any) -> None:
@@ -221,7 +221,7 @@ class EnginePlan:
         }
 
     def stream(self) -> Stream:
-        """Return an engine that nobody uses, a new one if files were written again since engines looked at them."""
+        """Return an idle engine. It is a new one if files were written again since the engines read them."""
         stale, self._stale = self._stale, False
         while self._idle:
             stream = self._idle.pop()
@@ -232,11 +232,11 @@ class EnginePlan:
         return self._new_stream()
 
     def next_stream(self, stream: Stream | None) -> Stream | None:
-        """Return the engine of the epoch that begins, behind one that had this one; None: Python makes it."""
+        """Return the engine of the next epoch, after one that had this engine; None: Python makes the epoch."""
         return stream or self.stream()
 
     def beside(self, indices: list[Any]) -> dict[str, Any]:
-        """Return what those who make samples of a batch get beside the engine's arrays."""
+        """Return the other data, without the engine's arrays, for the makers of a batch's samples."""
         return {}
 
     def _cache_row(self) -> Row:
@@ -249,7 +249,7 @@ class EnginePlan:
         return Row("cache", "engine", f"JPEG files are cached for later epochs in {where}")
 
     def refused(self, record: int) -> None:
-        """Learn that the engine has refused a record: it does that with files that have changed, too."""
+        """Note that the engine has refused a record, which may mean that the file has changed."""
         if self.memory.names is not None:
             with contextlib.suppress(OSError):
                 changed = os.stat(self.memory.names[record]).st_ctime_ns  # noqa: PTH116 - as _moment does
@@ -326,12 +326,12 @@ class EnginePlan:
             self._idle.pop().close()
 
     def numbers(self) -> Callable[[Any], Records | None]:
-        """Return what says which records a batch has, now and for as long as it is kept."""
+        """Return a function that lists a batch's records, now and while it is held."""
         return self.found.data.numbers
 
     @property
     def samples(self) -> Any:
-        """What makes samples of the engine's batches, where Python has to do with each record: as Samples does."""
+        """The maker of samples from the engine's batches, if Python handles each record, such as Samples."""
         found = self.found
         if not found.split:
             return None
@@ -340,7 +340,7 @@ class EnginePlan:
 
     @property
     def here(self) -> Any:
-        """What makes samples where that is done in this process."""
+        """The maker of samples for this process."""
         return self.samples
 
     def explain(self) -> Sequence[Row]:
@@ -432,14 +432,14 @@ class Epoch(_order.Epoch):
         self._stream: Stream | None = plan.stream()
         self._stream.start(seed)
         self._window = self._stream.slots + -(-_AHEAD // int(self._stream.config["batch_size"]))
-        # What goes to a device is copied out of the ring, which is registered.
+        # Batches for a device are copied out of the ring, which is registered.
         moves = getattr(loader, "_stoker_target", None) is not None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available() and not moves
         self._begin()
 
     @property
     def connection(self) -> Any:
-        """The engine's connection, whose ring batches lie in."""
+        """The connection of the engine whose ring holds the batches."""
         return None if self._stream is None else self._stream.connection
 
     def _ask(self, indices: list[Any]) -> tuple[list[Any], Records | None, Any, int]:
@@ -464,7 +464,7 @@ class Epoch(_order.Epoch):
         return indices, records, asked, place
 
     def _foresee(self, indices: list[Any]) -> None:
-        """Ask for batches behind the one that was read last, as far as they are drawn."""
+        """Ask for batches after the last one read, as far as they are drawn."""
         if not self._foreseen:
             self._drawn = _order.drawn(self._loader, self._order, len(indices), self._next)
         place = self._next + sum(len(batch) for batch, _, _ in self._foreseen)
@@ -525,7 +525,7 @@ class Epoch(_order.Epoch):
         kind = self._plan.found.collate
         if kind == "default":
             return [images, self._collate(tuple(targets))]  # texts are returned as the tuple that they come in
-        # timm's says what becomes of the targets.
+        # timm's collate decides the form of the targets.
         stub = torch.zeros(1, dtype=torch.uint8)
         return images, self._collate([(stub, target) for target in targets])[1]
 

@@ -1,4 +1,4 @@
-"""What the engine is to do with each picture, as it is put together from a program's transforms."""
+"""The engine's operations on each picture, translated from a program's transforms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from ... import transforms as st
 from ._library import Unknown
 
-# What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
-# or one of any floats.
+# The state of a sample between transforms: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1, or one
+# of any floats.
 PICTURE, BYTES, UNIT, FLOATS = "picture", "uint8 tensor", "float tensor", "normalised tensor"
 # An array of NumPy's of uint8, colours first, as timm's ToNumpy makes them; nothing that is known takes one.
 ARRAY = "uint8 array"
@@ -17,20 +17,20 @@ ARRAY = "uint8 array"
 
 @dataclass
 class Program:
-    """What the engine does to each picture, and what comes out of it."""
+    """The engine's operations on each picture, and the form of their result."""
 
     ops: list[st.Transform] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # the transforms that were recognised
     state: str = PICTURE
     channels: int = 3
     random: bool = False
-    # What pictures are decoded to: "L" where they are made gray before their colours are looked at.
+    # The mode that pictures are decoded to: "L" if they are made gray before any use of their colours.
     mode: str = "RGB"
-    # Whether a tensor is one of torchvision's Image class; None where that is not known.
+    # Whether a tensor is one of torchvision's Image class; None if that is not known.
     wrapped: bool | None = False
-    # Whether an array lies in memory as the libraries' own does.
+    # Whether an array has the memory layout of the libraries' own.
     plain: bool = True
-    # What Python does behind that, one behind the other, and why the first of it is not the engine's.
+    # The later transforms, which Python runs in order, and the reason why the engine does not run the first of them.
     rest: list[Any] = field(default_factory=list)
     why: str = ""
     step: str = ""  # what to change about that

@@ -1,14 +1,14 @@
 """Proof that functions of the libraries are those that the engine was compared with.
 
-Reading the code of a known version says what a function does. So a function counts as known if
+The code of a known version defines the effect of a function. So a function counts as known if
 
 - it is the very function that its module's file defines: its code equals the code compiled from that file,
 - the text of its code and what the names in it refer to have the digests of a known version (_known.py),
 - and the same holds for each function that it can reach, in the modules of ``SCOPE``.
 
-``check`` starts at the names of transforms, datasets and functions, and follows what they call. Anything else is
-Unknown: a function that was replaced, at whatever depth and by whatever object, or that another version has changed.
-What was proven is remembered with the values that it rests on, so that another call only compares those.
+``check`` starts at the names of transforms, datasets and functions, and follows their calls. Anything else is Unknown:
+a function that was replaced, at any depth and by any object, or that another version has changed. Proven results are
+stored with the values that they depend on, so that another call only compares those.
 
 To know a new version, run the tests of recognised loaders with it, and then ``scripts/known.py``, which adds the
 digests of the installed libraries to _known.py.
@@ -43,9 +43,16 @@ SCOPE = (
     "torch.nn.modules.module", "torch.nn.modules.container", "torch.nn.modules.linear",
 )  # fmt: skip
 
-# Packages whose functions may stand on the path, beside those of Python.
+# Packages whose functions may be on the path, in addition to Python's.
 LIBRARIES = {
-    "torch", "torchvision", "PIL", "timm", "datasets", "numpy", "transformers", "accelerate",
+    "torch",
+    "torchvision",
+    "PIL",
+    "timm",
+    "datasets",
+    "numpy",
+    "transformers",
+    "accelerate",
     "typing_extensions",
 }
 
@@ -65,7 +72,7 @@ ONLY: dict[str, set[str]] = {
     "datasets.features.image.Image": {"decode_example"},
 }
 
-# What the recogniser relies on, beside the transforms and datasets in its tables: opening images and making batches ...
+# Functions that the recogniser relies on, in addition to its tables: opening images and making batches ...
 PILLOW = (
     "PIL.Image.open", "PIL.Image.fromarray", "PIL.Image.Image.convert", "PIL.Image.Image.load",
     "PIL.Image.Image.resize", "PIL.Image.Image.crop", "PIL.Image.Image.transpose", "PIL.Image.Image.copy",
@@ -86,7 +93,7 @@ FORMATTERS = {
 }
 EXAMPLES = ("datasets.features.image.Image.decode_example",)
 
-# What is set by the user, by the environment, or by what was imported: looked at by the recogniser where it matters.
+# Values set by the user, by the environment, or by imports: the recogniser checks them where they matter.
 LOOSE = {
     *(f"PIL.Image.{n}" for n in (
         "OPEN", "ID", "MIME", "EXTENSION", "SAVE", "SAVE_ALL", "DECODERS", "ENCODERS", "ElementTree", "_initialized",
@@ -116,9 +123,9 @@ _MOST, _DEEPEST = 256, 4
 
 
 class Unknown(Exception):
-    """Something that is not proven to be equal; the text says what, as the reason in ``explain()``.
+    """An object that is not proven to be equal; the text is the reason in ``explain()``.
 
-    ``step`` is what to change, "" for the step that always helps.
+    ``step`` is the suggested change, "" for the step that always helps.
     """
 
     def __init__(self, why: str, step: str = "") -> None:
@@ -230,13 +237,13 @@ def check_settings() -> None:
     if getattr(helpers, "_TORCHFUNCTION_SUBCLASS", False):
         raise Unknown("tv_tensors.set_return_type() was called")
     for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
-        # Of a default device the functions take notice that are run for their targets, too.
+        # Functions also notice a default device, but they are run for their targets only.
         if type(mode) is not DeviceContext:
             raise Unknown(f"{type(mode).__qualname__} changes what operations of torch do")
 
 
 class Proven:
-    """What a proof rests on; as long as all of it is the same, the proof holds."""
+    """The objects that a proof depends on. While all of them are the same, the proof holds."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
@@ -245,7 +252,7 @@ class Proven:
         self.tables: dict[int, tuple[Any, Any]] = {}
 
     def add(self, other: Proven) -> None:
-        """Rest on what another proof rests on, too."""
+        """Add the objects that another proof depends on."""
         for name, found in vars(self).items():
             found.update(vars(other)[name])
 
@@ -486,7 +493,7 @@ def _dotted(value: Any) -> str:
 
 
 def _find(name: str) -> tuple[Any, Mapping[str, Any], str, type | None]:
-    """Return what has a dotted name, where it is bound, and the class that it is a method of, or raise Unknown."""
+    """Return the object with a dotted name, the mapping and key that hold it, and its class if it is a method."""
     parts = name.split(".")
     for n in range(len(parts) - 1, 0, -1):
         module = sys.modules.get(".".join(parts[:n]))
@@ -564,7 +571,7 @@ class _Compiled:
                 self._at.setdefault((const.co_name, const.co_firstlineno), []).append(const)
                 self._inside.setdefault(outer, set()).add(const.co_name)
                 name = f"{outer}.{const.co_name}" if outer else const.co_name
-                # What a function defines is not an attribute of anything.
+                # A function's local definitions are not attributes of anything.
                 self._add(const, f"{name}.<locals>" if const.co_flags & _FUNCTION else name)
 
     def has(self, code: types.CodeType) -> bool:
@@ -587,7 +594,7 @@ def _compiled(module: types.ModuleType) -> _Compiled:
 
 
 def check_function(f: types.FunctionType, name: str = "") -> None:
-    """Raise Unknown unless a function is one that a library's file defines; ``name`` is where it was found."""
+    """Raise Unknown unless a library's file defines the function. ``name`` is the name under which it was found."""
     module = sys.modules.get(_home(f))
     own = module is not None and vars(module) is f.__globals__ and _is_library(_home(f).partition(".")[0])
     if module is None or not own or not _compiled(module).has(f.__code__):
@@ -688,7 +695,7 @@ def _definition(lines: tuple[str, ...], code: types.CodeType) -> ast.AST:
     end = first + 1
     error: SyntaxError | None = None
     while end <= len(lines):
-        # It ends in front of a line that is indented no deeper; there may be such lines in strings of it.
+        # It ends before a line that is indented no deeper; there may be such lines in strings of it.
         while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent):
             end += 1
         try:
@@ -705,7 +712,7 @@ def _definition(lines: tuple[str, ...], code: types.CodeType) -> ast.AST:
     raise error or LookupError(code.co_name)
 
 
-# What is left out of trees: annotations, and what only says how a name is used.
+# Fields removed from trees: annotations, and fields that only describe the use of a name.
 _LEFT_OUT = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores"}
 
 
@@ -745,7 +752,7 @@ def everything() -> list[str]:
 
 
 def digests(names: list[str]) -> dict[str, set[str]]:
-    """Return the digests of all that can be reached from names, as it is installed."""
+    """Return the digests of all installed functions that can be reached from names."""
     found: dict[str, set[str]] = {}
     for name in names:
         _Walk(found).begin(name)

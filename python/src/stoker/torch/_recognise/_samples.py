@@ -23,10 +23,10 @@ class Samples:
     rest: list[Any]  # what of the transform Python does, one behind the other
     state: str  # what a row is, as _transforms names it
     wrapped: bool  # whether a tensor is of torchvision's Image class
-    # Of the dataset: where its records lie. Not sent to another process, which looks for itself.
+    # The positions of the dataset's records. Not sent to another process, which finds them itself.
     _data: _datasets.Data | None = field(default=None, compare=False)
 
-    # Whether batches that the engine has no part in are made by it as well.
+    # Whether it also makes batches in which the engine has no part.
     watches = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -51,8 +51,8 @@ class Samples:
             batch: the arrays that the engine has made.
             indices: what the dataset is asked for.
             at: told the row and its index before it is made.
-            anew: makes a sample of an index where the engine cannot.
-            copy: whether the arrays' memory is used again whoever holds a view of it.
+            anew: makes a sample of an index that the engine cannot make.
+            copy: whether the arrays' memory is used again even if a view of it is held.
         """
         data = self._where()
         pixels, numbers = batch["image"], batch["index"].tolist()
@@ -79,14 +79,14 @@ class Samples:
 
 
 def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None, copy: bool) -> Any:
-    """Return a row as what the transforms before have made of a picture.
+    """Return a row in the form that the earlier transforms give.
 
     Args:
         row: of the engine's.
-        state: what it is, as _transforms names it.
+        state: its form, as _transforms names it.
         wrapped: whether a tensor is of torchvision's Image class.
-        info: what a picture says beside its pixels.
-        copy: whether the row's memory is used again whoever holds a view of it.
+        info: the metadata of a picture.
+        copy: whether the row's memory is used again even if a view of it is held.
     """
     if state == _transforms.PICTURE:
         import PIL.Image
@@ -119,7 +119,7 @@ def answer(row: Array, program: _transforms.Program, image: Any, copy: bool) -> 
 
 
 class _Beside:
-    """What Pillow finds in a file beside its pixels, read once, when somebody asks."""
+    """Pillow's metadata of a file, read once, on first access."""
 
     def __init__(self, path: Any) -> None:
         self._path: Any = path
@@ -132,13 +132,13 @@ class _Beside:
 
             with open(path, "rb") as file:
                 image: Any = PIL.Image.open(file)
-                # Those of other formats may have more behind their pixels, and lose some of it here.
+                # Other formats may have more metadata after their pixels, and lose some of it here.
                 self._found = (image if image.format == "JPEG" else image.convert("RGB")).info
         return self._found
 
 
 class _Info(dict[Any, Any]):
-    """``Image.info`` of a picture whose file nobody has looked at yet.
+    """``Image.info`` of a picture whose file has not been read yet.
 
     Pillow copies it for each image that it makes of one: then a file's head is read, once.
     """

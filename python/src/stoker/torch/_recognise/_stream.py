@@ -26,7 +26,7 @@ _KEPT = 2
 
 
 class Ring:
-    """What a process needs to map the ring of an engine, for as long as a batch in it is in use."""
+    """The data that a process needs to map the ring of an engine while a batch in it is in use."""
 
     def __init__(self, connection: Connection, slot_bytes: int, specs: list[ArraySpec]) -> None:
         """Take a descriptor of its own; slots have arrays as ``specs`` describes them."""
@@ -48,7 +48,7 @@ class Slot(NamedTuple):
 class Stream:
     """An engine that makes the batches that it is asked for, in that order.
 
-    It is used by one loop at a time: ``start`` begins anew. An engine that ends is started again.
+    It is used by one loop at a time: ``start`` begins again. An engine that exits is restarted.
     """
 
     def __init__(self, config: dict[str, Any], *, shared: bool = False, timeout: float = 300.0) -> None:
@@ -62,7 +62,7 @@ class Stream:
         self._restarts = Restarts()
         self.wait_seconds = 0.0
         self.copies = 0
-        # What was asked for and not taken: the place of each batch, and its records.
+        # Batches that were requested and not taken: the place of each batch, and its records.
         self._asked: collections.deque[tuple[int, Records]] = collections.deque()
         self._sent = 0  # how many of them the engine knows
         self._epoch, self._reached = 0, -1  # the place behind the last batch that the engine knows
@@ -105,7 +105,7 @@ class Stream:
         self._restart()
 
     def _restart(self, ended: EngineDied | None = None) -> None:
-        """Begin again behind what was taken, with another engine if the last one has ended."""
+        """Begin again after the last batch taken, with another engine if the last one has exited."""
         ended = ended or self._connection.ended
         while True:
             if ended is not None:
@@ -123,7 +123,7 @@ class Stream:
                 return
 
     def _send(self) -> None:
-        """Ask the engine for what follows in its stream, which has no gaps: behind one, it is a new stream."""
+        """Ask the engine for the next batches. A stream has no gaps: after a gap, a new stream begins."""
         while self._sent < len(self._asked):
             place, records = self._asked[self._sent]
             if place != self._reached:
@@ -141,7 +141,7 @@ class Stream:
             self._restart(error)
 
     def ask(self, records: Records, place: int) -> None:
-        """Ask for a batch, behind those that were asked for before; ``place`` records of the epoch are before it."""
+        """Ask for a batch, after the earlier requests; ``place`` is the number of the epoch's records before it."""
         self._asked.append((place, records))
         self._order()
 
@@ -176,7 +176,7 @@ class Stream:
                     self._restart(error)
             event = self._connection.take()
         except BaseException:
-            # Whatever it was, the stream is not where it is thought to be.
+            # After any failure, the stream's position is unknown.
             self._connection.tear()
             raise
         finally:
@@ -185,7 +185,7 @@ class Stream:
         index: Records = np.ndarray((rows,), "<i8", root, self._index).copy()
         arrays = self._views(root, rows)
         if self._connection.held > self.slots - _KEPT:
-            # Whoever keeps batches, as a list of them does, gets memory of their own.
+            # A consumer that holds batches, for example in a list, gets copies.
             arrays = {name: array.clone() for name, array in arrays.items()}
             self.copies += 1
         return arrays, index, place
@@ -235,6 +235,6 @@ def _close_fd(fd: int, pid: int) -> None:
 
 
 def _close(connection: Connection, pid: int) -> None:
-    """Close what is left, but not in a forked child, where it is the parent's."""
+    """Close the connection, but not in a forked child: there it belongs to the parent."""
     if os.getpid() == pid:
         connection.close()

@@ -17,7 +17,7 @@ from ._library import Unknown, check_class, check_init, check_instance, collate_
 
 Array = npt.NDArray[Any]
 
-# A record with more is better copied by workers, beside the loop.
+# Workers copy larger records better, in parallel to the loop.
 _LARGEST_RECORD = 64 << 10
 # Columns up to this size are put together out of their pieces.
 _SMALL_COLUMN = 64 << 20
@@ -73,7 +73,7 @@ class Column:
 
 
 def _numbers(name: str, chunk: Any) -> Array:
-    """Return a piece of a column as an array, without a copy where there are no booleans."""
+    """Return a piece of a column as an array, without a copy if there are no booleans."""
     import pyarrow as pa  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     if isinstance(chunk, pa.ExtensionArray) and type(chunk.type).__module__ == _FEATURES:
@@ -98,7 +98,7 @@ def _numbers(name: str, chunk: Any) -> Array:
 
 
 class TablePlan:
-    """A loader whose batches are gathered; stoker.torch._path.Plan says what it has to do."""
+    """A loader whose batches are gathered. stoker.torch._path.Plan documents its methods."""
 
     def __init__(self, loader: Any) -> None:
         """Recognise the loader, or raise Unknown."""
@@ -158,7 +158,7 @@ class TablePlan:
         return same and bool(now[2:] == self._key[2:])
 
     def moment(self, loader: Any) -> Any:
-        """Return the dataset as it is read in an epoch that begins now: of workers it is a copy."""
+        """Return the dataset for an epoch that begins now: with workers it is a copy."""
         return copy.copy(loader.dataset) if loader.num_workers > 0 else loader.dataset
 
     def iterate(self, loader: Any, seed: int, order: Iterator[Any], moment: Any = None) -> Iterator[Any]:

@@ -74,14 +74,14 @@ def translate(transforms: Sequence[Any]) -> Program:
 
 
 def parts_of(transform: Any) -> list[Any]:
-    """Return the transforms that a transform calls one behind the other."""
+    """Return the transforms that a transform calls in order."""
     parts: list[Any] = []
     _flatten(transform, parts, 0)
     return parts
 
 
 def settled(transform: Any, channels: int, program: Program) -> list[Any]:
-    """Return what of a transform the engine does and that draws no random numbers, one behind the other."""
+    """Return the parts of a transform that the engine runs and that draw no random numbers, in order."""
     parts = parts_of(transform)
     now, found = Program(channels=channels), []
     for part in parts[: len(parts) - len(program.rest)]:
@@ -98,7 +98,7 @@ def is_list(transform: Any) -> bool:
 
 
 class Unchanged:
-    """Says whether a transform still is what was recognised, quickly: also while an epoch runs."""
+    """Reports quickly whether a transform still matches the recognised one, also during an epoch."""
 
     def __init__(self, transform: Any, program: Program) -> None:
         self._inner: list[tuple[Any, str, list[Any]]] = []
@@ -237,7 +237,7 @@ def _is_like(now: Any, before: Any) -> bool:
 
 
 def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = True) -> None:
-    """List what is called one behind the other."""
+    """List the transforms in the order of their calls."""
     if depth > 8:
         raise Unknown("transforms lie in each other more than 8 deep")
     kind = meant(type(transform))

@@ -1,7 +1,7 @@
-"""Transforms are run once by Python, on a picture of noise: what they refuse, or make otherwise, is left to Python.
+"""Python runs the transforms once on a picture of noise. Those that fail or differ are left to Python.
 
-The recogniser reads parameters, and may read more kindly than the library does: a size that is a text, a deviation
-that is zero in 32 bits, a fill of three numbers. The library itself says what it takes.
+The recogniser reads parameters, and may accept more than the library does: a size that is a text, a deviation that is
+zero in 32 bits, a fill of three numbers. The library itself is the reference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMES = 2
 
 
 def check(transform: Any, program: _transforms.Program, held: Any, shape: tuple[int, ...], mode: str = "RGB") -> None:
-    """Raise Unknown unless the transforms that the engine does take a picture, and make of it what the engine makes.
+    """Raise Unknown unless the engine's transforms accept a picture and give the engine's result.
 
     Args:
         transform: all of it; what the program leaves to Python is not run.

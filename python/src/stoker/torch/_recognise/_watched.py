@@ -1,8 +1,8 @@
-"""Items of a dataset of the program's own: its code runs as it is, in whatever process, and what it opens is watched.
+"""Items of the program's own datasets: their code runs unmodified, in any process, and the opened files are watched.
 
-Which JPEG files an index opens, and which transform each of them goes to, is noted (_learned reads it). Once that is
-known, the engine has made those rows when the index comes again, and the transform is answered (_pending). An image of
-another file than was foreseen, or one that goes elsewhere, is Pillow's.
+The notes hold the JPEG files that an index opens, and the transform for each of them (_learned reads them). Once that
+is known, the engine makes those rows before the index comes again, and the transform is answered (_pending). Pillow
+decodes an image of an unexpected file, or one that goes to another transform.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ._library import Unknown
 from ._tally import Tally
 
 Array = npt.NDArray[Any]
-# Of an index: its number, the files that went to transforms, each with the number of the transform and the mode of the
-# image, and whether the state of torch's random numbers was read or set.
+# A note on an index: its number, the files that went to transforms, and whether the state of torch's random numbers was
+# read or set. Each file comes with the number of the transform and the mode of the image.
 Note = tuple[int, list[tuple[str, int, str]], bool]
 
-# What reads or sets the state of random numbers.
+# Functions that read or set the state of random numbers.
 _STATE = ("get_state", "set_state", "manual_seed", "seed", "graphsafe_get_state", "graphsafe_set_state", "clone_state")
 # Names there mean other files in another process.
 _NOT_FILES = ("/proc/", "/dev/")
 
 
 class Notes:
-    """What processes have noted, in a file in memory that all of them append to."""
+    """The notes of all processes, in a file in memory that all of them append to."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -58,7 +58,7 @@ class Notes:
                 file.write(len(data).to_bytes(8, "little") + data)
 
     def read(self) -> Iterator[Note]:
-        """Yield what was noted since the last time. What comes while it is read may be lost."""
+        """Yield the new notes since the last call. Notes written during the call may be lost."""
         if self._memory is None:
             return
         with open(self._memory.fd, "rb", closefd=False) as file:
@@ -100,8 +100,8 @@ class Watched:
     tally: Tally
 
     watches = True
-    # Of the item that is being made: whether the state of random numbers was touched, whether a random transform was
-    # answered, and whether the former came behind the latter.
+    # For the current item: whether the state of random numbers was touched, whether a random transform was answered,
+    # and whether the former came after the latter.
     _touched = _drawn = _broken = False
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class Watched:
         except _Again:
             made = None
         if self._broken:
-            # It reads or sets the state of random numbers behind a random transform: that has to draw for itself.
+            # The item touches the state of random numbers after a random transform, which then has to draw for itself.
             self._never = True
             self._start([])
             made = self.dataset[index]
@@ -263,7 +263,7 @@ def program_of(transform: Any, mode: str) -> _transforms.Program:
 
 
 def _name_of(image: Any) -> str | None:
-    """Return the path of the file that an image lies in, None where it lies in anything else."""
+    """Return the path of an image's file, None if the image is not in a file."""
     file = image.fp
     if type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO:
         return None

@@ -1,10 +1,10 @@
-"""Functions of the program's that need none of their images, and so no worker processes.
+"""Functions of the program that need none of their images, and so no worker processes.
 
-As in _pending a function runs as it is. But one that does nothing with its images but
-converting them to RGB and giving them to the transform that the engine has done, and stacks what comes of it, needs no
-file to be opened and no row to be copied. It runs in the loader's process, on things that stand for images and can do
-no more than that, and its ``torch.stack`` gives the batch that the engine has made. Where it does anything else, what
-it has made is thrown away, and it is run on images: it has provably left nothing behind (_functions.leaves_nothing).
+As in _pending a function runs unmodified. Some functions only convert their images to RGB, give them to the transform
+that the engine has run, and stack the results. These need no open file and no copied row. Such a function runs in the
+loader's process, on stand-ins for images that support only these steps, and its ``torch.stack`` returns the engine's
+batch. If it does anything else, its result is discarded, and it runs again on images. It has provably no side effects
+(_functions.leaves_nothing).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch
 
 from . import _pending
 
-# So much of a file tells most often what it is, and so much where it has a preview or a colour profile in front.
+# The size of a file's head that is enough most of the time, and the size if a preview or a colour profile comes first.
 _HEAD, _LONG_HEAD = 4096, 1 << 19
 _SOF = (0xC0, 0xC1, 0xC2)
-# What else may stand in front of the picture: JFIF, profiles, Photoshop's and Adobe's, tables, restarts, comments.
+# Other segments before the picture: JFIF, profiles, Photoshop's and Adobe's, tables, restarts, comments.
 _NOTHING_SAID = (0xE0, 0xE2, 0xED, 0xEE, 0xDB, 0xC4, 0xDD, 0xFE)
 # Bytes of a value of each kind.
 _TIFF_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
@@ -38,12 +38,12 @@ class Strange(BaseException):
 
 
 class Batch:
-    """One batch of a function's.
+    """One batch of a function.
 
     Args:
         rows: how many images it has.
         images: what the engine has made of them.
-        plain: says of a row and where its image lies (a path, or the file itself) whether only the engine need see it.
+        plain: reports for a row and its image (a path, or the file itself) whether only the engine need see it.
     """
 
     def __init__(self, rows: int, images: torch.Tensor, plain: Callable[[int, Any], bool]) -> None:
@@ -117,7 +117,7 @@ def _refuse(self: Any, *_: Any, **__: Any) -> Any:
     raise _BATCH(self).strange()
 
 
-# What Python asks objects for though the code does not name it.
+# Methods that Python calls although the code does not name them.
 _ASKED = """
     add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or radd rsub rmul rmatmul rtruediv
     rfloordiv rmod rdivmod rpow rlshift rrshift rand rxor ror iadd isub imul imatmul itruediv ifloordiv imod ipow
@@ -154,7 +154,7 @@ def _converted(image: _Image, args: tuple[Any, ...], more: dict[str, Any]) -> _I
 
 
 class _Made(_Stand):
-    """What the transform makes of an image: it can be stacked."""
+    """The transform's result for an image: it can be stacked."""
 
     __slots__ = ()
 
@@ -225,14 +225,14 @@ def _look(batch: Batch, value: Any, depth: int = 0) -> None:
 
 
 class Heads:
-    """What was found in the heads of files: whether they are JPEGs that the engine reads as Pillow does."""
+    """The results of reading file heads: whether the files are JPEGs that the engine reads as Pillow does."""
 
     def __init__(self, records: int) -> None:
-        # Of each file what tells whether it is still the same, 0 for those that nobody has looked at.
+        # For each file a value that changes with the file, 0 if the file has not been read.
         self._plain = np.zeros(records, np.int64)
 
     def plain(self, record: int, source: Any) -> bool:
-        """Say whether ``datasets`` and ``convert("RGB")`` give what the engine decodes and turns."""
+        """Report whether ``datasets`` and ``convert("RGB")`` give the engine's decoded and turned image."""
         try:
             stamp = 1 if isinstance(source, bytes) else _stamp(source)
             if self._plain[record] == stamp:
@@ -263,7 +263,7 @@ def _plain(source: Any) -> bool:
 
 
 def _is_turned_by_pillow(source: Any) -> bool:
-    """Whether Pillow, which writes EXIF data anew when it turns a picture, can do that; it raises where not."""
+    """Whether Pillow, which rewrites EXIF data when it turns a picture, can do that. It raises if not."""
     with _pending.open_image(source) as image:
         exif = image.getexif()
         if exif.get(0x0112) is not None:
@@ -304,7 +304,7 @@ def _simple(head: bytes) -> str:
 
 
 def _says_nothing(body: bytes) -> bool:
-    """Whether an XMP packet does not say how to turn the picture."""
+    """Whether an XMP packet has no orientation."""
     return body.startswith(b"http://ns.adobe.com/xap/1.0/\0") and b"tiff:Orientation" not in body
 
 
