@@ -15,10 +15,10 @@ type Batch struct {
 	// when there are more ranks than records left, only in the last batch of an
 	// epoch.
 	Rows int
-	// Repeated is how many of them, at the end, are records that have come before in
-	// the epoch; 0 unless Options.Uneven is UnevenPad.
+	// Repeated is the number of records, at the end, that already occurred in the epoch. It is 0 unless
+	// Options.Uneven is UnevenPad.
 	Repeated int
-	// Epoch and Step say which batch of which epoch this is.
+	// Epoch and Step are the epoch of this batch and its number in the epoch.
 	Epoch, Step int64
 
 	l        *Loader
@@ -58,8 +58,7 @@ func (a *Array) Row(i int) []byte {
 	return a.Bytes[lo*a.rowBytes : hi*a.rowBytes : hi*a.rowBytes]
 }
 
-// Arrays returns all arrays: outputs, other fields as they are stored, numbers,
-// and "index".
+// Arrays returns all arrays: outputs, other fields as stored, numbers, and "index".
 func (b *Batch) Arrays() []Array {
 	info := b.l.p.Info()
 	out := make([]Array, len(info.Arrays))
@@ -101,8 +100,8 @@ func (b *Batch) array(a *item.Array) Array {
 	return out
 }
 
-// Bytes returns the rows of an array, those of a ragged one behind each other,
-// nil when there is none of that name.
+// Bytes returns the rows of an array, or nil if there is no array of that name. The rows of a ragged array follow
+// each other without gaps.
 func (b *Batch) Bytes(name string) []byte {
 	a, _ := b.Array(name)
 	return a.Bytes

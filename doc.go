@@ -1,6 +1,5 @@
-// Package stoker feeds training loops: it reads records from a dataset, decodes
-// and augments images on all cores, and hands over finished batches, in an
-// order that is a pure function of a seed.
+// Package stoker feeds training loops. It reads records from a dataset, decodes and augments images on all cores, and
+// delivers finished batches. Their order is a pure function of a seed.
 //
 //	loader, err := stoker.Open(ctx, "train/", &stoker.Options{
 //		BatchSize: 256,
@@ -33,19 +32,17 @@
 //
 // # Order and state
 //
-// The order of an epoch depends on (seed, epoch) alone, the augmentation of a
-// record on (seed, epoch, record) alone. [Loader.State] is a few numbers; after
-// [Loader.Restore], in another process, on other cores or on another number of
-// ranks, the next batch is the exact next one, pixels included.
+// The order of an epoch depends only on (seed, epoch), the augmentation of a record only on (seed, epoch, record).
+// [Loader.State] is a few numbers. After [Loader.Restore], the next batch is exactly the next one, pixels included.
+// This also holds in another process, on other cores or on another number of ranks.
 //
 // # Memory
 //
-// Batches lie in a ring outside the Go heap. A [Batch] is valid until Release;
-// the loader works ahead as far as free slots allow. Options.Memory bounds ring
-// and buffers together.
+// Batches are in a ring outside the Go heap. A [Batch] is valid until Release; the loader works ahead as far as free
+// slots allow. Options.Memory limits ring and buffers together.
 //
 // # Compatibility
 //
-// The package follows semantic versions. What a seed means, which records come
-// in which order and how they are augmented, changes only with a major version.
+// The package follows semantic versions. Only a major version changes the meaning of a seed: the order of records and
+// their augmentation.
 package stoker

@@ -96,8 +96,7 @@ func Example() {
 	// epoch 1 saw 20 different records
 }
 
-// A loader's state is a few numbers. Whoever restores it gets the exact next
-// batch.
+// A loader's state is a few numbers. A loader that restores it returns exactly the next batch.
 func ExampleLoader_State() {
 	dir, err := os.MkdirTemp("", "stoker-example")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// ErrHeld is returned by Next when all slots of the ring are in batches that
-// were not released: it would wait for ever.
+// ErrHeld is returned by Next if all slots of the ring are in batches that were not released. Next would otherwise
+// block forever.
 var ErrHeld = errors.New("stoker: every batch that there is room for is still held; call Batch.Release, or raise Options.Prefetch")
 
 // ErrClosed is returned after Close.
 var ErrClosed = errors.New("stoker: the loader is closed")
 
-// RecordError says which record could not be loaded, and why.
+// RecordError reports the record that could not be loaded, and the reason.
 type RecordError struct {
 	// ID is the number of the record, Name its file, or its shard and row.
 	ID   int64
@@ -88,13 +88,12 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 	return nil, fmt.Errorf("stoker: %w", err)
 }
 
-// Next returns the next batch, or io.EOF at the end of an epoch; the call after
-// that returns the first batch of the next epoch, which is being made already.
-// A record that cannot be loaded gives a *RecordError. A failure of the store, the
-// network or the machine is retried for Options.Timeout and is then another error, as
-// is a number of bad records that Options.MaxBad does not allow. Next then returns it
-// again until SetEpoch or Restore. SetEpoch and Restore while Next waits decide
-// what it returns, and Close ends the wait with ErrClosed.
+// Next returns the next batch, or io.EOF at the end of an epoch. The call after that returns the first batch of the
+// next epoch, which is already in progress. A record that cannot be loaded gives a *RecordError. A failure of the
+// store, the network or the machine is retried for Options.Timeout and then gives another error. More bad records
+// than Options.MaxBad also give an error. Next then returns that error again until SetEpoch or Restore. If SetEpoch
+// or Restore is called while Next waits, Next returns a batch from the new position. Close ends the wait with
+// ErrClosed.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	for {
 		if err := l.begin(); err != nil {
@@ -177,8 +176,7 @@ func recordError(e *pipeline.RecordError) *RecordError {
 	return &RecordError{ID: e.ID, Name: e.Name, Reason: e.Reason, cause: e.Cause}
 }
 
-// State says where a loader stands: behind the last batch that Next returned.
-// It is small and can be saved as JSON.
+// State is the position of a loader: after the last batch that Next returned. It is small and can be saved as JSON.
 type State struct {
 	Version     int    `json:"version"`
 	Seed        uint64 `json:"seed"`
@@ -243,8 +241,8 @@ func (l *Loader) Len() int64 { return l.p.Info().Steps }
 // Records returns the number of records in the dataset.
 func (l *Loader) Records() int64 { return l.p.Info().Len }
 
-// Order is the order in which records come: its Mode is "source", "full" or "window".
-// Where it was left to the data (WindowAuto), Why says how it was chosen.
+// Order is the order of the records. Its Mode is "source", "full" or "window". If the loader chose the order
+// (WindowAuto), Why is the reason.
 type Order = pipeline.OrderInfo
 
 // Order returns the order in which records come.

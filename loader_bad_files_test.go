@@ -30,8 +30,8 @@ func niftiFile() []byte {
 	return b
 }
 
-// A file that cannot be listed, opened or understood is a bad record of each format: a loader
-// fails at it and names it, or puts another record in its place.
+// A file that cannot be listed, opened or parsed is a bad record in each format: a loader fails and names the file,
+// or replaces the record.
 func TestBadFiles(t *testing.T) {
 	image := []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.CenterCrop(8)}}}
 	for name, c := range map[string]struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// In each kind of bucket, by its URL alone: a folder and an array are put there, are packed
-// into it, and what is read of all of them is what lies on this machine.
+// In each kind of bucket, by its URL alone: a folder and an array are uploaded and packed into it. The data read from
+// all of them equals the local data.
 func TestBuckets(t *testing.T) {
 	const bucket, epochs = "test-bucket", 2
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// photosIn makes a folder of n images of some bytes for a bucket. Those with the numbers bad are no images.
+// photosIn makes a folder of n images of some bytes for a bucket. The files with the numbers bad are not images.
 func photosIn(t *testing.T, n, bytes int, bad func(i int) bool) (dir string, names []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "photos")
@@ -124,7 +124,8 @@ func TestSkippingCostsWhatIsBad(t *testing.T) {
 	}
 }
 
-// Where access is refused for all objects, that is an error of the run which says so, and no request storm.
+// If access is refused for all objects, the run fails with an error that reports the refusal, and there is no request
+// storm.
 func TestAllIsRefused(t *testing.T) {
 	const refused = 3000
 	for _, skip := range []bool{false, true} {

@@ -14,8 +14,8 @@ import (
 	"github.com/stokerdata/stoker/internal/racetest"
 )
 
-// TestMemoryOverEpochs goes through short recordings again and again: what is read ahead
-// and decoded takes what it was given, and nothing is left behind of a record.
+// TestMemoryOverEpochs reads short recordings again and again. Readahead and decoding stay within their memory
+// limits, and no memory of a record leaks.
 func TestMemoryOverEpochs(t *testing.T) {
 	if racetest.Enabled {
 		t.Skip("the race detector's own memory grows with what it has seen")

@@ -56,7 +56,7 @@ func whileNextWaits(t *testing.T, do func(*stoker.Loader), check func(*testing.T
 	})
 }
 
-// What SetEpoch and Restore say while Next waits is what it returns.
+// If SetEpoch or Restore is called while Next waits, Next returns the batch at the new position.
 func TestMovesDuringNext(t *testing.T) {
 	for name, do := range map[string]func(*stoker.Loader){
 		"SetEpoch": func(l *stoker.Loader) { l.SetEpoch(3) },

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker"
 )
 
-// A state is of one order: another one refuses it and says so.
+// A state belongs to one order: a loader with another order refuses it with a clear error.
 func TestStatesAreOfAnOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npy")
 	head := "{'descr': '|u1', 'fortran_order': False, 'shape': (100, 10), }"

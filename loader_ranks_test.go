@@ -55,7 +55,7 @@ func (k *keyServer) set(f func()) {
 	f()
 }
 
-// refuse says whether what a request is signed with has ended.
+// refuse reports whether the credentials of a request have expired.
 func (k *keyServer) refuse(r *http.Request) (int, string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,16 +74,15 @@ func (k *keyServer) refuse(r *http.Request) (int, string) {
 	return 0, ""
 }
 
-// shared says how many were fetched and are signed with: the others can have these too,
-// whatever becomes of the process that fetched them.
+// shared returns the number of credentials that were fetched and used. The other processes can also have these, even
+// if the process that fetched them is killed.
 func (k *keyServer) shared() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.used
 }
 
-// TestRank is what each process of TestRanksShareCredentials does: it loads until its
-// input ends.
+// TestRank is the body of each process of TestRanksShareCredentials: it loads until its input ends.
 func TestRank(t *testing.T) {
 	rank, err := strconv.Atoi(os.Getenv("STOKER_TEST_RANK"))
 	if err != nil {
@@ -128,9 +127,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// The ranks of a machine fetch credentials once for all of them, and again once a little
-// before they end, also when one of them is killed; no batch is lost by that. The manifest
-// is fetched once, too.
+// The ranks of a machine fetch credentials once for all of them, and again once shortly before they expire, even if
+// one rank is killed. No batch is lost by that. The manifest is also fetched only once.
 func TestRanksShareCredentials(t *testing.T) {
 	const ranks = 16
 	dir := filepath.Join(t.TempDir(), "bucket")

@@ -81,9 +81,9 @@ func bucketOfRows(t *testing.T, records, width int) (dir string, m *pack.Manifes
 	return dir, m
 }
 
-// What epochs in windows ask a bucket for: each chunk once an epoch, but for those at the
-// borders between ranks, no object for its header alone, and the manifest once for all
-// ranks of a machine.
+// The requests to a bucket in epochs with a shuffle buffer of chunks. Each chunk is requested once per epoch, except
+// for those at the borders between ranks. No object is requested only for its header, and the manifest is requested
+// once for all ranks of a machine.
 func TestRequestsOfWindows(t *testing.T) {
 	const records, width, epochs = 3200, 8 << 10, 8
 	dir, m := bucketOfRows(t, records, width)
@@ -149,8 +149,8 @@ func TestRequestsOfWindows(t *testing.T) {
 			}
 			mu.Lock() // who reads ahead may still ask
 			defer mu.Unlock()
-			// Of the epoch that comes next, which has begun, a chunk may be there by now, once. What was
-			// asked for more often than that, or in other parts, lies at a border.
+			// The next epoch has begun, and may have requested a chunk once already. A chunk that was requested more
+			// often, or in other parts, is at a border.
 			next := 0
 			for _, n := range ranges {
 				if n > epochs {

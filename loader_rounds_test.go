@@ -26,11 +26,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The ways there and back that a first batch may take. Of a pack in a bucket: the listing,
-// and the manifest with it, the index of its chunks, its records; on the web the manifest
-// comes behind the listing. Of a folder of files: what lies in it, what
-// that is, all of its files, the records; a web server lists each folder for itself, twice,
-// and is asked about what lists do not show.
+// The maximum number of round trips before a first batch. For a pack in a bucket: the listing together with the
+// manifest, the index of its chunks, its records. On the web the manifest comes after the listing. For a folder of
+// files: its listing, the detection of its format, all of its files, the records. A web server lists each folder
+// separately, twice, and gets extra requests for properties that listings do not show.
 const (
 	roundsInBucket = 3
 	roundsOfPack   = 4
@@ -72,8 +71,7 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bucketOf(t, dir) // nothing of this machine's is found
 			said := ""
-			// Who asks late because the machine has other things to do counts as if it had waited:
-			// what is so once is so.
+			// A late request on a busy machine counts like a wait. One success is therefore enough.
 			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 {
 				t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 				rounds := &httpfaulttest.Rounds{Handler: c.handler(), Latency: latency}
@@ -91,9 +89,9 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 	}
 }
 
-// What is asked of a bucket before the first batch is there are the chunks that it has records of,
-// and nothing of what comes later; in the order of all records those records, and the heads of
-// chunks, of which those that come later are small.
+// Before the first batch, a bucket gets requests only for the chunks with records of that batch, and none for later
+// data. With a full permutation it gets requests for those records and for the heads of chunks. The heads of later
+// chunks are small.
 func TestFirstBatchIsAskedForAlone(t *testing.T) {
 	const records, width, batch = 3200, 8 << 10, 64
 	dir, m := bucketOfRows(t, records, width)
@@ -202,7 +200,7 @@ func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 	}
 }
 
-// Whatever order answers come in, the first batch has its records in theirs.
+// For any order of the answers, the first batch has its records in their order.
 func TestAnswersInAnyOrder(t *testing.T) {
 	const records, width, batch, times = 3200, 8 << 10, 64, 30
 	dir, _ := bucketOfRows(t, records, width)

@@ -19,11 +19,11 @@ import (
 	"github.com/stokerdata/stoker/source"
 )
 
-// What requests are signed with stands in no message, state, manifest or file, but for
-// the one that the processes of a user share, which nobody else can read.
+// Credentials are in no message, state, manifest or file. The only exception is the file that the processes of a user
+// share, which other users cannot read.
 func TestSecretsAreKept(t *testing.T) {
 	if os.Getenv("STOKER_TEST_SECRETS") == "" {
-		// Where credentials are is found out once in a process.
+		// A process looks for the location of credentials only once.
 		exe, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestSecretsAreKept(t *testing.T) {
 	var closed atomic.Bool
 	folder.Refuse = func(r *http.Request) (int, string) {
 		if closed.Load() {
-			// As a server may that says what it was told.
+			// A server may repeat the request in its error.
 			return http.StatusForbidden, "AccessDenied " + r.Header.Get("Authorization") + " " + r.Header.Get("X-Amz-Security-Token")
 		}
 		return keys.refuse(r)

@@ -18,10 +18,9 @@ import (
 	"github.com/stokerdata/stoker/pack"
 )
 
-// One set of images in every form that promises the same pixels, under settings
-// that must not matter: threads, memory, batches ahead, batch size, ranks, and
-// restarts in the middle. What a record becomes, and in which order records
-// come, is the same in all of them.
+// One set of images in every format that promises the same pixels, under settings that must not matter: threads,
+// memory, batches ahead, batch size, ranks, and restarts in the middle. The processed records and their order are the
+// same in all of them.
 
 const (
 	metaRecords        = 47
@@ -97,7 +96,7 @@ func asArrays(t *testing.T, path string) string {
 	return out
 }
 
-// whole gives images as they are; drawn draws for each record.
+// whole does not change images. drawn makes random draws for each record.
 var (
 	whole = []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CenterCrop", map[string]any{"size": []int{metaTall, metaWide}})}}}
 	drawn = []stoker.Output{{Name: "image", Ops: []stoker.Op{
@@ -107,7 +106,7 @@ var (
 	}}}
 )
 
-// part is how a part of the training goes, until it is cut off.
+// part has the settings of a part of the training, until the next restart.
 type part struct {
 	threads, ahead int
 	memory         int64

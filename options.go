@@ -16,45 +16,41 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// Options say what to load and how. Only BatchSize must be set.
+// Options set the data to load and how to load it. Only BatchSize is required.
 type Options struct {
 	// BatchSize is the number of records per batch and rank.
 	BatchSize int
 	// Shuffle draws a new order for each epoch from Seed; otherwise records
 	// come in the order of the source.
 	Shuffle bool
-	// Window, with Shuffle, is how many chunks of the data an order uses at a time,
-	// each of them once in an epoch: storage is then read in large pieces. 0 means a
-	// permutation of all records, WindowAuto what suits where the data lies.
+	// Window, with Shuffle, is the number of chunks of the data in the shuffle buffer. Each chunk is used once per
+	// epoch, so storage is read in large pieces. 0 means a permutation of all records. WindowAuto chooses by the
+	// location of the data.
 	Window int
 	// Seed decides on order and augmentation.
 	Seed uint64
 	// DropLast leaves out the records of an epoch that do not fill a batch on
 	// every rank.
 	DropLast bool
-	// Uneven says what becomes of the last records of an epoch where they cannot be
-	// shared evenly among the ranks: UnevenExact (the default), UnevenPad or
-	// UnevenDrop.
+	// Uneven sets the treatment of the last records of an epoch if the ranks cannot share them evenly: UnevenExact
+	// (the default), UnevenPad or UnevenDrop.
 	Uneven Uneven
-	// Rank and WorldSize say which part of each global batch is ours; a
-	// WorldSize of 0 means 1. On a short last batch the records are shared
-	// evenly, and each rank has the same number of batches.
+	// Rank and WorldSize identify this process's part of each global batch; a WorldSize of 0 means 1. On a short last
+	// batch the records are shared evenly, and each rank has the same number of batches.
 	Rank, WorldSize int
-	// Threads is the number of decoding threads; 0 means one per usable core, or
-	// this process's part of the cores where a launcher (torchrun, MPI, Slurm)
-	// has started several on this machine.
+	// Threads is the number of decoding threads. 0 means one per usable core. If a launcher (torchrun, MPI, Slurm)
+	// started several processes on this machine, it means one per core of this process's share.
 	Threads int
 	// Memory bounds what is held outside the Go heap, in bytes; 0 means a
 	// quarter of the memory that is free, or this process's part of it.
 	Memory int64
-	// Prefetch is the number of batches made ahead, Lookahead the bytes that may
-	// be read before a batch has room for them; 0 means a default that fits
-	// Memory. What is asked for is given or refused.
+	// Prefetch is the number of batches made ahead, Lookahead the bytes that may be read before a batch has room for
+	// them; 0 means a default that fits Memory. Explicit values are used or refused.
 	Prefetch  int
 	Lookahead int64
-	// Cache keeps what is read of folders of JPEGs in a form that decodes several times
-	// as fast, with the same pixels, and what is read of other data far away as it is. CacheDir is the folder, "" for STOKER_CACHE_DIR or stoker in the user's cache folder; CacheLimit
-	// the most bytes that it may take, 0 for what is set there.
+	// Cache caches the data that is read. JPEGs of folders are cached in a format with the same pixels that decodes
+	// several times faster, other remote data unchanged. CacheDir is the folder, "" for STOKER_CACHE_DIR or stoker in
+	// the user's cache folder. CacheLimit is the maximum number of bytes, 0 for the folder's own setting.
 	Cache      bool
 	CacheDir   string
 	CacheLimit int64
@@ -64,9 +60,9 @@ type Options struct {
 	// Stage is a folder, on a fast disk of this machine, in which data in other places is
 	// copied while it is read; later epochs and jobs read the copy. It excludes Cache.
 	Stage string
-	// Peers are the addresses of the nodes, host:port, that keep a part of data far away each
-	// in their caches and give it to the others; PeersSelf is that of this one, "" for the one
-	// with an address of this machine. They share a secret in STOKER_PEERS_TOKEN.
+	// Peers are the addresses of the nodes, host:port, that each cache a part of remote data and serve it to the
+	// others. PeersSelf is the address of this node, "" for the one with an address of this machine. They share a
+	// secret in STOKER_PEERS_TOKEN.
 	Peers     []string
 	PeersSelf string
 	// SkipErrors replaces records that cannot be read or decoded by the next
@@ -75,26 +71,25 @@ type Options struct {
 	// RepairFrom is the URL of another copy of the pack, "" for none. Records that are
 	// damaged are read from it. Not together with SkipErrors.
 	RepairFrom string
-	// MaxBad is how many records may be bad with SkipErrors: a number such as "20", or
-	// a share such as "5%" of the records that this rank reads; more end the epoch with
-	// an error. "" means 5%, but at least 10 records.
+	// MaxBad is the maximum number of bad records with SkipErrors: a number such as "20", or a share such as "5%" of
+	// the records that this rank reads. More bad records end the epoch with an error. "" means 5%, but at least 10
+	// records.
 	MaxBad string
 	// Quarantine is a text file of bad records, with SkipErrors: those in it are not
 	// read, and others are added, one JSON object per line. "" means none.
 	Quarantine string
-	// Timeout is how long a failure of the store, the network or the machine may last
-	// before Next returns it; 0 means 5 minutes. Failures that seldom pass, such as
-	// refused access or too little memory, are returned after 15 seconds.
+	// Timeout is the time for which a failure of the store, the network or the machine may last before Next returns
+	// it; 0 means 5 minutes. Failures that are usually permanent, such as refused access or too little memory, are
+	// returned after 15 seconds.
 	Timeout time.Duration
 	// Outputs are arrays that are made with operations, of images above all.
 	// Without any, each image field gives one array of its name, which needs
 	// images of one size.
 	Outputs []Output
-	// Fields are the other fields wanted, as they are stored; empty means all.
+	// Fields are the other fields to deliver, as stored; empty means all.
 	Fields []string
-	// Pad says by name how arrays of rows of different lengths are filled up to one
-	// length. Such an array has one axis more in front of its Shape, and arrays beside
-	// it: NAME_length, and NAME_mask where it is asked for.
+	// Pad sets, by name, how arrays with rows of different lengths are padded to one length. Such an array has an
+	// additional first axis in its Shape. It also gets an array NAME_length and, on request, NAME_mask.
 	Pad map[string]Pad
 	// Sequence makes sequences of one length out of documents of tokens, which are then
 	// the records; nil: the records are those of the data.
@@ -104,33 +99,31 @@ type Options struct {
 	Bucket *Bucket
 	// BatchOps run on whole batches: MixUp, CutMix.
 	BatchOps []Op
-	// ApplyOrientation turns images as their EXIF orientation says; by default
-	// they are left as they are stored.
+	// ApplyOrientation rotates images by their EXIF orientation. By default they keep the stored orientation.
 	ApplyOrientation bool
-	// View says which records and fields are wanted: a part of a split, those for
-	// which an expression holds. The URL may say it, too.
+	// View selects records and fields: a part of a split, or the records that match an expression. The URL can also
+	// contain the view.
 	View View
 	// Source, when set, is the data itself; the URL is then only a name. The
 	// loader closes it, and so does an Open that fails.
 	Source driver.Source
 }
 
-// WindowAuto is the Options.Window with which the loader chooses, and says why
-// (Loader.Order).
+// WindowAuto is the value of Options.Window with which the loader chooses the window. Loader.Order has the reason.
 const WindowAuto = pipeline.WindowAuto
 
-// View says which records and fields of the data are wanted, under which names and
-// as what. The zero value is everything, as it is.
+// View selects records and fields of the data, their names and their types. The zero value selects everything,
+// unchanged.
 type View = view.Spec
 
-// Pad says how rows of different lengths become rows of one length.
+// Pad sets how rows of different lengths are padded to one length.
 type Pad = collate.Pad
 
-// Sequence says which sequences are made of documents: how long they are, and how
-// documents are packed, "stream" or "best-fit".
+// Sequence sets how sequences are made from documents: their length, and the packing of documents, "stream" or
+// "best-fit".
 type Sequence = pipeline.Sequence
 
-// Bucket says how records are sorted into buckets, of one of which each batch is.
+// Bucket sets how records are sorted into buckets. The records of a batch are from one bucket.
 type Bucket = pipeline.Bucket
 
 // Output is an image array of a batch.
@@ -142,14 +135,13 @@ type Output struct {
 	Ops []Op
 	// ChannelsFirst stores images as C x H x W instead of H x W x C.
 	ChannelsFirst bool
-	// Mask says that pixels are class numbers: operations move them with
-	// nearest interpolation and leave their values alone.
+	// Mask is true if pixels are class numbers: operations move them with nearest interpolation and do not change
+	// their values.
 	Mask bool
 	// Follow names an output whose random numbers this one shares, so that a
 	// mask moves with its image.
 	Follow string
-	// Mode is what an image is decoded to: "RGB" (the default), "RGBA", "L" (gray)
-	// or "LA"; a mask has none.
+	// Mode is the pixel format of decoded images: "RGB" (the default), "RGBA", "L" (gray) or "LA". Masks have none.
 	Mode string
 	// Depth is the number of bits of a value: 8 (the default) or 16.
 	Depth int
@@ -162,8 +154,8 @@ type Op struct {
 	params map[string]any
 }
 
-// NewOp returns the operation of a name; params are its parameters by keyword.
-// What is not known is refused by Open, with the nearest known name.
+// NewOp returns the operation of a name; params are its parameters by keyword. Open refuses unknown names and
+// suggests the nearest known name.
 func NewOp(name string, params map[string]any) Op { return Op{name, maps.Clone(params)} }
 
 // MarshalJSON gives the form in which the engine takes operations.
@@ -226,19 +218,18 @@ func Normalize(mean, std []float64) Op {
 	return NewOp("Normalize", map[string]any{"mean": mean, "std": std})
 }
 
-// Uneven says what becomes of the last records of an epoch where they cannot be
-// shared evenly among the ranks.
+// Uneven is the treatment of the last records of an epoch if the ranks cannot share them evenly.
 type Uneven = sampler.Uneven
 
 // The ways.
 const (
-	// UnevenExact shares them as they are: each record once, and a rank may have fewer
-	// rows than another one in the last batch, or none.
+	// UnevenExact delivers each record once. In the last batch, a rank may have fewer rows than another rank, or
+	// none.
 	UnevenExact = sampler.Exact
 	// UnevenPad gives each rank as many rows: records from the beginning of the epoch
 	// come again (Batch.Repeated).
 	UnevenPad = sampler.Pad
-	// UnevenDrop gives each rank as many rows and leaves out those behind.
+	// UnevenDrop gives each rank the same number of rows and drops the records left over at the end.
 	UnevenDrop = sampler.Drop
 )
 

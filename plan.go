@@ -8,14 +8,14 @@ import (
 	"github.com/stokerdata/stoker/internal/survey"
 )
 
-// PlanTarget is what a training wants: batch size n, seconds t of a step, and
-// what they follow from. Zero values are filled in, or asked for.
+// PlanTarget is the goal of a training: batch size n, seconds t of a step, and the figures they follow from. Zero
+// values are filled in, or requested from the user.
 type PlanTarget = plan.Target
 
-// PlanDataset is what is to be loaded; LookAt fills it in.
+// PlanDataset describes the data to be loaded; LookAt fills it in.
 type PlanDataset = plan.Dataset
 
-// PlanMachine is what a machine delivers; Measure fills it in.
+// PlanMachine has the rates of a machine; Measure fills it in.
 type PlanMachine = plan.Machine
 
 // PlanArray is one array of an example in a batch.
@@ -24,8 +24,8 @@ type PlanArray = plan.Array
 // PlanWorkload is another training on the same storage.
 type PlanWorkload = plan.Workload
 
-// PlanResult is what the data path must deliver, whether it does, and what to
-// change, each change with its predicted effect.
+// PlanResult has the requirements of the data path, whether it meets them, and the changes to make, each with its
+// predicted effect.
 type PlanResult = plan.Plan
 
 // PlanMissing is the error of Plan when figures are missing; it names them.
@@ -34,9 +34,9 @@ type PlanMissing = plan.Missing
 // PlanBadInput is the error of Plan when a figure cannot be meant.
 type PlanBadInput = plan.BadInput
 
-// Plan says what target needs of the data path to dataset, and whether machine
-// gives it. It computes only: LookAt and Measure find out about a dataset and
-// about this machine. Sizes are in bytes, times in seconds, rates per second.
+// Plan computes the requirements of target for the data path to dataset, and whether machine meets them. It only
+// computes: LookAt examines a dataset, and Measure examines this machine. Sizes are in bytes, times in seconds, rates
+// per second.
 //
 //	p, err := stoker.Plan(
 //		stoker.PlanTarget{Batch: 128, Step: 0.087, Accelerators: 4, Storage: "nvme"},
@@ -48,8 +48,8 @@ func Plan(target PlanTarget, dataset PlanDataset, machine PlanMachine) (*PlanRes
 	return plan.Make(target, dataset, machine)
 }
 
-// LookAt says how many records the dataset at path has, how large they are and
-// how they are stored. It reads indexes and a sample.
+// LookAt returns the number of records of the dataset at path, their sizes and their storage. It reads indexes and a
+// sample.
 func LookAt(ctx context.Context, path string) (PlanDataset, error) {
 	s, err := survey.Look(ctx, path)
 	if err != nil {

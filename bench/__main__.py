@@ -1,6 +1,6 @@
 """Run benchmarks: `make bench SUITES="cache gpu"`, or python -m bench cache gpu. `make bench SUITES=list` lists them.
 
-Options are environment variables, such as ROUNDS=5 and ONLY=regex; the list says which suite takes which.
+Options are environment variables, such as ROUNDS=5 and ONLY=regex. The list shows the options of each suite.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from .suite import SUITES as COMPARED
 
 ROOT = Path(__file__).resolve().parent.parent
-# The options of all suites, and their flags where these are not the name in small letters.
+# The options of all suites, and their flags if these differ from the name in lower case.
 FLAGS = {
     "SECONDS_PER_ARM": "--seconds",
     "SECONDS_EACH": "--seconds",
@@ -34,7 +34,7 @@ class Suite:
     options: tuple[str, ...] = ("ROUNDS", "DATA")
     report: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
-    # Exit codes that say what was measured, and not that measuring failed.
+    # Exit codes that report a result, not a failed measurement.
     done: tuple[int, ...] = (0,)
 
 
@@ -94,7 +94,7 @@ def arguments(suite: Suite) -> list[str]:
             continue
         flags.append(FLAGS.get(name, "--" + name.lower().replace("_", "-")))
         if name not in SWITCHES:
-            # Of what takes several words, such as STEPS="tune measure", each is an argument.
+            # An option with several words, such as STEPS="tune measure", becomes several arguments.
             flags += value.split() if name in ("STEPS", "PARTS") or suite.module == "bench.remote" else [value]
     return flags
 

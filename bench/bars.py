@@ -131,7 +131,8 @@ def _raw(figures: Figures) -> list[list[str]]:
             (statistics.median(r["batches_s"] for r in v), k[1]) for k, v in figures.runs.items() if k[0] == suite
         ]
         rivals = [r for r in rivals if "-stoker" not in r[1]]
-        # A fancy index in the trainer's own process is no loader (nothing runs beside the training step); said apart.
+        # A fancy index in the trainer's own process is not a loader (nothing runs during the training step). It has a
+        # separate row.
         loaders = [r for r in rivals if not r[1].endswith("-memmap-batches")]
         for theirs, name in dict.fromkeys(max(found) for found in (loaders, rivals) if found):
             if mine:

@@ -159,7 +159,7 @@ class Ceilings:
         return lines
 
     def _engine(self, pack: Path, kind: str, data_set: str) -> dict[str, Any]:
-        """The Go engine on one core without a trainer, to lay beside the C loop of the same kernels."""
+        """The Go engine on one core without a trainer, for comparison with the C loop of the same kernels."""
         procs.warm(pack)
         binary = runner.short(runner.ROOT / "bin/stoker")
         command = ["taskset", "-c", self.first, binary, "bench", "decode", runner.short(pack), "--threads", "1"]

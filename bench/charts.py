@@ -12,7 +12,7 @@ BINARY = Path(os.environ.get("STOKER_BINARY", Path(__file__).resolve().parent.pa
 
 
 def draw(path: Path, kind: str, chart: dict[str, Any]) -> None:
-    """Draws one chart into an SVG file; internal/chart says what each kind (bars, matrix, scatter) is made of."""
+    """Draws one chart into an SVG file. internal/chart documents the fields of each kind (bars, matrix, scatter)."""
     if not BINARY.exists():
         raise SystemExit(f"bench: {BINARY} draws the pictures and is not built; run make build")
     path.parent.mkdir(parents=True, exist_ok=True)

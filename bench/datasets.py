@@ -1,7 +1,7 @@
 """The data that all arms read, made once into bench/work/data.
 
 photos  real photographs of DATA/photos, several copies of each as separate files, so that the set is larger than any
-        CPU cache; skipped with a line when the folder is not there
+        CPU cache. Skipped with a message if the folder does not exist.
 gen     `stoker gen images`: the same bytes on every machine
 raw256  the first photos, resized to 256x256, as records of one .npy file and as a folder of BMP files
 cifar   32x32 pictures of DATA/cifar10_test_jpeg.tar in the same two forms
@@ -25,7 +25,7 @@ CLASSES = 100
 
 
 class MissingError(Exception):
-    """A data set cannot be made here; the message says why."""
+    """A data set cannot be made here. The message has the reason."""
 
 
 def make(name: str, work: Path, source: Path, say: Callable[[str], None]) -> Path:

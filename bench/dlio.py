@@ -4,11 +4,12 @@
     .venv/bin/python -m bench.dlio --workloads cosmoflow --arms "stoker dlio-patched"
     .venv/bin/python -m bench.dlio --report  only write docs/internals/storage-benchmark.md from the results
 
-DLIO measures both: each simulated accelerator is a process of its own under mpirun, takes a batch, sleeps as long as
-an A100 computes, and so on. Accelerator utilisation (AU) is DLIO's: computing time divided by time, the first step
-left out. The same files, in the page cache. Its own loader hands over a small constant instead of the bytes that it
-read; Stoker, through bench/dlio_plugin, hands over the bytes in the accelerator's process: their number is checked,
-a sample of them is read, and some rows are compared with their files afterwards. So Stoker has the harder job.
+DLIO measures both. Each simulated accelerator is a separate process under mpirun, which takes a batch, sleeps as long
+as an A100 computes, and repeats this. Accelerator utilisation (AU) is DLIO's: computing time divided by total time,
+without the first step. Both read the same files, from the page cache. DLIO's own loader hands over a small constant
+instead of the bytes that it read. Stoker, through bench/dlio_plugin, delivers the bytes in the accelerator's process:
+their number is checked, a sample of them is read, and some rows are compared with their files afterwards. So Stoker
+has the harder task.
 
 Results: bench/results/storage-<machine>-<commit>.json, saved after every run.
 """
@@ -65,7 +66,8 @@ SHAPES = {
     )
 }
 
-# What is tried, in this order, until an arm misses the target; when it misses the first one, smaller ones are.
+# The numbers to try, in this order, until an arm misses the target. If it misses the first one, smaller ones are
+# tried.
 ACCELERATORS = {
     "unet3d": {"dlio": (2,), "dlio-patched": (2, 3), "stoker": (2, 3, 4)},
     "resnet50": {"dlio": (1,), "dlio-patched": (4, 6), "stoker": (6, 8, 10), "stoker-tfrecord": (6, 8, 10)},

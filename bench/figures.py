@@ -43,7 +43,7 @@ def spread(values: Sequence[float], form: str = ",.0f") -> str:
 
 
 def elsewhere(docs: Path, name: str) -> str:
-    """Names the pages of other machines, which lie in folders beside this one."""
+    """Lists the pages of other machines, which are in folders next to this one."""
     links = [f"[{f.parent.name}]({f.parent.name}/{name})" for f in sorted(docs.glob(f"*/{name}"))]
     return f"The same on another machine: {', '.join(links)}.\n\n" if links else ""
 

@@ -2,7 +2,7 @@
 
 once   each record exactly once in an epoch
 same   the same seed gives the same batches, pixels included, in another process
-pixels the image of each record is the one that Pillow decodes, cut and resized in the same way
+pixels the image of each record equals the one that Pillow decodes, cropped and resized in the same way
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from . import datasets, runner
 from .suite import Arm, Suite
 
-# Decoders, IDCTs and resize filters differ between loaders; a picture that is another one, flipped or cut elsewhere, is
-# far below this.
+# Decoders, IDCTs and resize filters differ between loaders. A different picture, or one that is flipped or cropped
+# elsewhere, is far below this.
 SAME_PICTURE_DB = 24.0
 
 

@@ -1,20 +1,20 @@
-"""Batches on an accelerator: how fast they get there, and what a step has of it, beside PyTorch's way and DALI.
+"""Batches on an accelerator: transfer rates and step times, compared with PyTorch's DataLoader and DALI.
 
     make bench SUITES=gpu                          all of it, about 15 minutes
     .venv/bin/python -m bench.gpu --help
 
 Four questions, each arm in a process of its own, in turns:
 
-copy    bytes per second from the engine's memory to the device, as `stoker.Loader(device=)` copies them, beside one
-        copy of the same size out of pinned memory after another: what the bus gives. Bar: 0.9.
-step    milliseconds of a ResNet-50 step in bfloat16 on batches that come live, beside the same step on batches that
-        are on the device already. Bar: 1.01.
-others  the live step with PyTorch's DataLoader and pin_memory=True, and with DALI where it is installed.
-doctor  what `stoker doctor` says of four jobs after 12 s: one that computes on one batch again and again, one whose two
-        workers are too few, one whose batches are not pinned, and one with Stoker; beside what they would gain: their
-        rate against the first one's.
+copy    bytes per second from the engine's memory to the device, as `stoker.Loader(device=)` copies them, compared
+        with consecutive copies of the same size from pinned memory, the limit of the bus. Target: 0.9.
+step    milliseconds of a ResNet-50 step in bfloat16 on live batches, compared with the same step on batches that are
+        already on the device. Target: 1.01.
+others  the live step with PyTorch's DataLoader and pin_memory=True, and with DALI if it is installed.
+doctor  the verdicts of `stoker doctor` on four jobs after 12 s. The first job computes on the same batch repeatedly,
+        one has only two workers, which are too few, one has unpinned batches, and one uses Stoker. They are compared
+        with the possible gains: the rate of each job versus that of the first.
 
-Results go to bench/results/gpu-<machine>-<commit>.json. Without an accelerator it says so in one line.
+Results go to bench/results/gpu-<machine>-<commit>.json. Without an accelerator it prints one line with the reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def say(text: str) -> None:
 
 
 def why_not() -> str:
-    """Why nothing can be measured here, "" where it can."""
+    """The reason why nothing can be measured here, "" if it can."""
     try:
         import torch
     except ImportError:
@@ -64,7 +64,7 @@ def have_dali() -> bool:
 
 
 def timed(batches: Iterator[Any], use: Callable[[Any], None], a: argparse.Namespace) -> tuple[float, int]:
-    """Seconds and batches of a window, behind a warm-up; the device has finished at both ends."""
+    """Seconds and batches of a window after a warm-up. The device has finished at both ends."""
     import torch
 
     start, count, begin = time.perf_counter(), 0, 0.0
@@ -337,7 +337,7 @@ def line(got: dict[str, Any]) -> str:
 
 
 def summary(rounds: list[dict[str, Any]]) -> str:
-    """Medians, and the ratios within rounds beside their bars."""
+    """Medians, and the ratios within rounds compared with their targets."""
     out = []
     for part, key, ours, theirs in (("copy", "gb_s", "stoker", "pinned"), ("step", "step_ms", "stoker", "cached")):
         for arm in dict.fromkeys(arm for r in rounds for arm in r.get(part, {})):

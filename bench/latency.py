@@ -3,9 +3,9 @@
     make bench SUITES=latency                        about 8 minutes on 2 cores
     make bench SUITES=latency ROUNDS=7 LOOKAHEAD=64MB
 
-Each read of the engine is held up below everything that plans and repeats reads (STOKER_TEST_FAULTS), and never served
-from mapped memory. The arms of a round follow each other at once, in an order that changes; what is reported is the
-median of the rounds' ratios to the run from memory. Results go to bench/results/latency-<machine>-<commit>.json.
+Each read of the engine is delayed below everything that plans and repeats reads (STOKER_TEST_FAULTS), and never
+served from mapped memory. The arms of a round follow each other immediately, in an order that changes. The result is
+the median of the rounds' ratios to the run from memory. Results go to bench/results/latency-<machine>-<commit>.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .run import _git, _slug
 from .suite import STOKER, SUITES
 
 ROOT = runner.ROOT
-# What is held up, and the share of the rate from memory that must be left.
+# The delayed reads, and the required share of the rate from memory.
 ARMS = {
     "from memory": ("", 1.0),
     "no latency, read": ("delay=0s", 0.0),

@@ -1,12 +1,12 @@
-"""A folder that learns: what its epochs take with the cache, beside the folder without it and packs of it.
+"""The automatic cache: the time of its epochs over a folder, compared with the folder without a cache and its packs.
 
     make bench SUITES=cache                          about 5 minutes on 2 cores
     make bench SUITES=cache ROUNDS=5 DATA=folder
 
-Three epochs each, from an empty cache, where the loader limits; and where a step does, on another device, which is a
-pause that the loader could fill 0.6 of. The arms of a round follow each other at once, in an order that changes; bars
-are compared with medians of the rounds' ratios. Results go to bench/results/cache-<machine>-<commit>.json, and from
-there into a marked region of docs/internals/benchmarks.md.
+Each arm runs three epochs, from an empty cache, once with the loader as the limit and once with a step as the limit.
+The step is on another device: a pause, of which the loader needs a share of 0.6. The arms of a round follow each
+other immediately, in an order that changes. Targets are compared with medians of the rounds' ratios. Results go to
+bench/results/cache-<machine>-<commit>.json, and from there into a marked region of docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .run import _git, _slug
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/internals/benchmarks.md"
 EPOCHS = 3
-# What an arm takes new of the machine's memory, about: the cache in the system's, the engine.
+# The approximate new memory of an arm: the system's cache of the cached files, and the engine.
 MEMORY = 2 << 30
 # How much of a step's time the loader needs without the cache.
 BUSY = 0.6
@@ -49,7 +49,7 @@ def rate(arm: str, of: str, since: int = 0, until: int = EPOCHS) -> Callable[[Ro
 
 
 FOLDER, LEARNS, KEEP, DCT, STEP, STEP_LEARNS = ARMS
-# What is to be reached: words, the figure of a round, the bar, and whether it is the least or the most.
+# The targets: description, figure of a round, target, and whether it is a minimum or a maximum.
 BARS: list[tuple[str, Callable[[Round], float], float, str]] = [
     ("a step limits: rate, of the folder's", rate(STEP_LEARNS, STEP), 0.99, "at least"),
     ("epoch 1: rate, of the folder's", rate(LEARNS, FOLDER, 0, 1), 0.7, "at least"),

@@ -1,4 +1,4 @@
-"""Epochs over a folder or a pack, one behind the other: what each took.
+"""Consecutive epochs over a folder or a pack: the time of each.
 
 python -m bench.learn_arm PATH [--cache FOLDER] [--epochs N] [--step SECONDS]
 """

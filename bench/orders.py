@@ -1,5 +1,5 @@
-"""The orders that bench.order compares: ours as the loader gives them, those of others by their own code where it is
-installed (bench/setup.sh), else restated from what they publish, and then called so."""
+"""The orders that bench.order compares. Ours are those of the loader. Others come from the other loaders' own code if
+it is installed (bench/setup.sh). If not, they are reimplemented from publications, and marked as such."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def ffcv_raw(source: Path, out: Path, workers: int) -> None:
 
 
 def ffcv_array(source: Path, out: Path, workers: int) -> None:
-    """Rows of a .npy file as they are."""
+    """Rows of a .npy file, unchanged."""
     from ffcv.fields import IntField, NDArrayField
     from ffcv.writer import DatasetWriter
 

@@ -4,9 +4,9 @@
     python -m bench.planner --report                                      predict and report again
 
 Cells of (n, t, cores, codec, cached share, disk cap, kind of step), in a random order, in blocks. Each block begins
-with a probe, and its cells are predicted from that probe alone: nothing is fitted on cells. Caching is set by dropping
-and reading parts of the packs; the disk is capped by a control group (version 1, as root; else those cells are left
-out).
+with a probe, and its cells are predicted from that probe alone: nothing is fitted on cells. Caching is set by
+dropping and reading parts of the packs. The disk is capped by a control group (version 1, as root). Without one,
+those cells are left out.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CELLS = [
     Cell("keep", 64, 60, spin=True),
     Cell("keep", 64, 120, spin=True),
     Cell("keep", 64, 60, cores=1, spin=True),
-    # The same with part of the data on the disk, as it is and with a cap.
+    # The same with part of the data on the disk, with and without a cap.
     Cell("keep", 64, 10, cached=0),
     Cell("keep", 64, 10, cached=0.5),
     Cell("keep", 64, 10, cached=0, disk_mb=50),

@@ -1,4 +1,4 @@
-"""Regions of a page that other commands write: they stay when the page is written anew."""
+"""Regions of a page that other commands write: they are preserved when the page is rewritten."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ Each file is read by Stoker and by the reference, and falls into one class:
 
     equal     the values are the same
     close     lossy formats: no value differs by more than the tolerance of the kind
-    refused   Stoker names the file and the reason, the reference reads it
+    refused   Stoker reports the file and the reason, the reference reads it
     both      neither reads it
-    only      Stoker reads it, the reference does not, or wrongly (such files are named with the reason)
-    wrong     the values differ: there must be none
+    only      Stoker reads it, the reference fails or reads it wrongly (such files are listed with the reason)
+    wrong     the values differ: no file may be in this class
 
 Writes docs/internals/reliability.md and bench/results/reliability.json. Exits with 1 if a file is wrong.
 """

@@ -120,7 +120,7 @@ def measured(runs: Sequence[dict[str, Any]]) -> str:
     said = []
     for suite in dict.fromkeys(run["suite"] for run in runs):
         mine = [run for run in runs if run["suite"] == suite and "error" not in run]
-        # Those that are far behind may have been measured less often.
+        # Arms that are far slower may have been measured less often.
         counts = Counter(run["name"] for run in mine).values()
         fewest, rounds = min(counts, default=0), max(counts, default=0)
         several = f"{fewest} to {rounds}" if fewest < rounds else f"{rounds}"
@@ -130,7 +130,7 @@ def measured(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def page(figures: Figures, made: Sequence[str], others: str) -> str:
-    """The whole document; made are the plots that exist, others is about pages beside it."""
+    """The whole document. made are the existing plots, others is text about the neighbouring pages."""
 
     def shown(name: str, alt: str) -> str:
         return f"![{alt}](img/{name})\n\n" if name in made else ""

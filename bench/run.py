@@ -237,7 +237,7 @@ class Bench:
         return passed
 
     def tune(self, suite: Suite, arms: list[Arm], until: float = 0) -> None:
-        """One short run of each setting; the fastest is what the arm is measured with."""
+        """Makes one short run of each setting. The arm is measured with the fastest."""
         for arm in arms:
             if len(arm.tries) < 2 or arm.name in self.tuned:
                 continue
@@ -285,7 +285,7 @@ class Bench:
         return any(all(line.get(k) == v for k, v in what.items()) for line in self.results[step])
 
     def flow(self) -> None:
-        """The cost of a hand-off by itself: batches of one tiny record."""
+        """The cost of the hand-off alone: batches of one tiny record."""
         suite = SUITES["gen"]
         if not self.data(suite):
             return

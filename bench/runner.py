@@ -1,4 +1,4 @@
-"""Runs one arm in a process of its own, pinned, with a time limit, and leaves nothing of it behind."""
+"""Runs one arm in its own process, pinned, with a time limit, and leaves nothing of it running."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     if process.poll() is None:
         process.kill()
         process.wait()
-    # What it started may start more while it is being ended.
+    # Its child processes may start more processes while they are being ended.
     while more := _session(process.pid):
         for pid in more:
             with contextlib.suppress(ProcessLookupError):

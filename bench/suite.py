@@ -1,4 +1,4 @@
-"""What is measured: the arms, what each of them reads, and the settings that are tried before the measurement.
+"""The arms of the benchmark, the data that each reads, and the settings that are tried before the measurement.
 
 Classes are never mixed in one table:
   bytes     the JPEG files' own bytes, as files or inside a container
@@ -19,7 +19,7 @@ class Arm:
     module: str
     # The environment under bench/work/venv; "project" is the project's own .venv.
     env: str
-    # What is read, below bench/work, with {set} for the data set.
+    # The path of its data, below bench/work, with {set} for the data set.
     reads: str
     # The pack that must be made for it: kind, and the environment of its writer. "" reads the files.
     pack: str = ""
@@ -38,7 +38,7 @@ class Arm:
     quick: bool = False
     # A rival's figure counts without this gate where its design does not promise it; Stoker's never does.
     ours: bool = False
-    # False: other work than the rest of the table, shown beside it and never in a ratio.
+    # False for different work than the rest of the table: shown next to it and never in a ratio.
     comparable: bool = True
     # Why this arm cannot exist yet; reported in the place of its figure.
     missing: str = ""
@@ -227,7 +227,7 @@ class Suite:
     title: str
     data_set: str
     arms: list[Arm]
-    # What one example is called, and the size of an output image.
+    # The name of one example, and the size of an output image.
     unit: str = "img/s"
     size: int = 224
 

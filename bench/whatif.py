@@ -3,10 +3,10 @@
     make bench SUITES=whatif                                  about 4 minutes
     .venv/bin/python -m bench.whatif --rounds 1        half of it, no table is written
 
-Changes that one machine can make: one core to two, a disk throttled by a control group (version 1, as root; elsewhere
-those lines are left out) to memory and to a faster disk, and `keep` to `dct` on packs of the same photos. Every set-up
-is measured once in each round; the prediction comes from the run of the set-up that it starts from, in the same round.
-The table goes into docs/how-to/bench.md, all figures into bench/results.
+The changes that one machine can make: one core to two, a disk throttled by a control group to memory and to a faster
+disk, and `keep` to `dct` on packs of the same photos. The control group is version 1, as root. Without one, those
+lines are left out. Every set-up is measured once in each round. The prediction comes from the run of the starting
+set-up in the same round. The table goes into docs/how-to/bench.md, all figures into bench/results.
 """
 
 from __future__ import annotations

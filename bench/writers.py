@@ -1,14 +1,15 @@
-"""How fast data is written and how large it becomes: stoker pack and convert beside the writers of other formats.
+"""How fast data is written and how large it becomes: stoker pack and convert compared with the writers of other
+formats.
 
     make bench SUITES=writers                        5 minutes; writes a section of docs/internals/benchmarks.md
     python -m bench.writers [--photos FOLDER] [--rounds 3] [--mib 192] [--kinds photos,arrays,tokens]
 
-MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records (the
-bytes of photographs, arrays, windows of tokens), in turns with Stoker; each run is a process of its own, and ends when
-everything is on the disk. `disk` writes as many bytes in large pieces: more than that cannot be had. What is not
-installed (bench/setup.sh) is left out. Inputs are read once before, so that they are in memory. Starting Python and
-importing its libraries, seconds, does not count; starting Stoker does. Results go to
-bench/results/writers-<machine>-<commit>.json.
+MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records as
+Stoker, in turns with it. The records are the bytes of photographs, arrays, and windows of tokens. Each run is a
+separate process, and ends when everything is on the disk. `disk` writes the same number of bytes in large pieces,
+which is the upper limit. Libraries that are not installed (bench/setup.sh) are left out. Inputs are read once before,
+so that they are in memory. Starting Python and importing its libraries takes seconds and does not count. Starting
+Stoker counts. Results go to bench/results/writers-<machine>-<commit>.json.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ PYTHON: dict[str, tuple[str, str, Callable[[str, Path, Path], None]]] = {
     "webdataset.ShardWriter": ("webdataset", "side", webdataset),
     "ffcv.DatasetWriter": ("ffcv.writer", "ffcv", ffcv),
 }
-# What data is packed with, whose speed has a bar; the others write what other libraries read.
+# Stoker's own writers, whose speed has a target. The others write the formats of other libraries.
 PACKS = ("stoker pack", "stoker pack --images keep")
 BAR, DISK = 2.0, 0.9
 STOKERS: dict[str, list[str]] = {

@@ -1,4 +1,4 @@
-"""A torch DataLoader whose dataset does nothing: it returns the same 3 KB tensor. What is left is the hand-off."""
+"""A torch DataLoader whose dataset always returns the same 3 KB tensor. It measures only the hand-off."""
 
 from __future__ import annotations
 

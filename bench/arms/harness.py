@@ -1,15 +1,15 @@
 """The measured process: opens a loader's stream, consumes it as a trainer would, prints one line of JSON.
 
-An arm calls main(name, open_stream). open_stream(job) gives an iterator of (images, ids): images is one contiguous
-uint8 array in this process's memory, ids are the record numbers in the order of the sorted file list. With
-job.epochs = 0 the stream has no end; with 1 it ends after one epoch and includes the last, partial batch.
+An arm calls main(name, open_stream). open_stream(job) returns an iterator of (images, ids). images is one contiguous
+uint8 array in this process's memory, and ids are the record numbers in the order of the sorted file list. With
+job.epochs = 0 the stream has no end. With 1 it ends after one epoch and includes the last, partial batch.
 
 Modes:
   measure  warm up, then time whole batches; the clock runs from one batch boundary to another
-  flow     batches of one tiny record, as fast as they come: what the hand-off of a batch costs
-  handoff  a consumer that is slower than the loader: how long taking a batch that is ready lasts
+  flow     batches of one tiny record, as fast as possible: the cost of handing over a batch
+  handoff  a consumer that is slower than the loader: the time for taking a batch that is ready
   foreground  how much slower the trainer's own Python runs while the loader delivers batches at a fixed pace
-  check    one epoch: which records came, a digest of each batch, and some images for comparison (run.py judges)
+  check    one epoch: the records that came, a digest of each batch, and some images for comparison (run.py judges)
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Job:
     seed: int = 0
     epochs: int = 0
     decode: str = ""
-    # "random": RandomResizedCrop and flip. "centre": the centred square, resized; the same in every loader, for checks.
-    # "none": the records as they are.
+    # "random": RandomResizedCrop and flip. "centre": the centred square, resized; the same in every loader, for
+    # checks. "none": unmodified records.
     geometry: str = "random"
     options: dict[str, str] = field(default_factory=dict)
 
@@ -344,8 +344,8 @@ def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], di
     if facts is not None:
         result.update(facts())
     print(json.dumps(result, default=float), flush=True)
-    # Loaders differ in how (and whether) they shut down in the middle of an epoch; that is not what is measured, and
-    # run.py ends what is left of the session.
+    # Loaders differ in how (and whether) they shut down in the middle of an epoch. That is not measured, and run.py
+    # kills the remaining processes of the session.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Raw records in one .npy file: numpy.memmap behind a torch DataLoader, what most people write themselves.
+"""Raw records in one .npy file: numpy.memmap in a torch DataLoader, the usual hand-written solution.
 
 --option how=records   one __getitem__ per record, default collate
 --option how=batches   __getitems__: one fancy index per batch

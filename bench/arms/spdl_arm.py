@@ -1,7 +1,7 @@
 """SPDL's thread pipeline.
 
 --decode ffmpeg            its own decoder, with a crop, scale and flip filter built for each image
---decode cv2 | simplejpeg  another decoder that lets go of the interpreter lock, in the same pipeline
+--decode cv2 | simplejpeg  another decoder that releases the interpreter lock, in the same pipeline
 """
 
 from __future__ import annotations

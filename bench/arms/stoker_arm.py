@@ -56,7 +56,7 @@ def collections() -> int:
 
 
 def facts() -> dict[str, object]:
-    """The engine's memory by itself, garbage collections per steady epoch, and its own counters."""
+    """The memory of the engine alone, garbage collections per steady epoch, and its own counters."""
     stats = _loader.stats()
     steps = [b - a for a, b in itertools.pairwise(_collections)]
     engine = [pid for pid in procs.tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().startswith("stoker")]

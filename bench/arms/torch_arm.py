@@ -4,7 +4,7 @@
 --decode torchvision   torchvision.io.decode_jpeg, torchvision transforms on tensors
 --decode torchcodec    its image decoder, torchvision transforms on tensors
 --decode simplejpeg | cv2
---option spdl=1        the same dataset in SPDL's loader with torch's arguments, in place of torch's
+--option spdl=1        the same dataset in SPDL's loader with torch's arguments, instead of torch's
 """
 
 from __future__ import annotations

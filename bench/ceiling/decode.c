@@ -1,4 +1,4 @@
-// What one core can decode without a loader around it: JPEGs in memory -> RandomResizedCrop 224 + flip -> u8 batch rows.
+// The decoding rate of one core without a loader: JPEGs in memory -> RandomResizedCrop 224 + flip -> u8 batch rows.
 //
 //   decode ROUNDS LIST     LIST: one JPEG path per line
 //
@@ -9,8 +9,8 @@
 //   partial   the usual way to decode less with libjpeg-turbo: crop, skip, stop early; then the resize
 //   keep      the product's JPEG path, called from C
 //   dct       the product's dct path, called from C
-// The resize of full and partial is the product's own, over the decoded pixels, so that only the decoding differs. All
-// of full, partial, keep and dct must give the same bytes; the program says so or fails.
+// full and partial use the product's own resize on the decoded pixels, so that only the decoding differs. full,
+// partial, keep and dct must all give the same bytes. If they do not, the program fails with an error.
 //
 // One line of JSON per round and variant; images per second of CPU time.
 #include <math.h>
@@ -193,7 +193,7 @@ static void variant(const char *name, sk_dec *d, struct jpeg_decompress_struct *
 	resize(d, m, px, w, b - y, (int)left, y, dst);
 }
 
-// The dct form of an image; gives 0 where there is none (CMYK and the like stay JPEG).
+// The dct form of an image. Returns 0 if there is none (for example, CMYK stays JPEG).
 static int pack(image *m)
 {
 	dct_bytes out;

@@ -5,14 +5,14 @@
         ++workload.reader.data_loader_sampler=index ++workload.dataset.data_folder=DIR
 
 Each rank of mpirun is one accelerator and takes its rows of the same global batches. DLIO's own loaders hand over a
-small constant instead of the bytes that they read; this one hands over the bytes of every file, in this process's
-memory, and adds up a sample of them.
+small constant instead of the bytes that they read. This one delivers the bytes of every file, in this process's
+memory, and sums a sample of them.
 
 Environment:
   STOKER_DLIO_SOURCE  what to load, instead of files:DATA_FOLDER/train
-  STOKER_SOCKET       socket of a running `stoker serve` that all ranks share; by default each has an engine of its own
+  STOKER_SOCKET       socket of a running `stoker serve` that all ranks share. By default each has its own engine.
   STOKER_DLIO_OPTIONS JSON with more arguments of stoker.Loader, such as {"threads": 2, "limits": {"memory": "4GB"}}
-  STOKER_DLIO_OUT     folder for rank-N.json: what this rank was given
+  STOKER_DLIO_OUT     folder for rank-N.json: the records that this rank received
 """
 
 from __future__ import annotations

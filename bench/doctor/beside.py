@@ -1,18 +1,19 @@
-"""The kinds of jobs (kinds.py) in one go, for a quiet machine: how right doctor is, beside TraceML and the four rules.
+"""Runs all kinds of jobs (kinds.py), on a quiet machine: the accuracy of doctor compared with TraceML and the four
+rules.
 
     python -m bench.doctor.beside [--parts verdicts,truth,traceml,verify] [--only NAMES] [--seconds 10] [--resume]
     python -m bench.doctor.beside --report
 
-verdicts   what doctor says of each kind, what the machine looked like meanwhile (for the rules), its overhead
-truth      how fast each starved kind is without what it lacks
-traceml    what TraceML (PyPI: traceml-ai) says of the kinds that it can be put into
-verify     the first advice, tried: with --verify where it is an option of the loader, else as the removal of what
-           the verdict names
+verdicts   doctor's verdict for each kind, the state of the machine meanwhile (for the rules), doctor's overhead
+truth      the rate of each starved kind without the cause
+traceml    the verdict of TraceML (PyPI: traceml-ai) for the kinds that it supports
+verify     the first advice, tried: with --verify if it is an option of the loader, otherwise by removing the cause
+           that the verdict names
 
-With --runs N the verdicts are said again and again, until N runs of starved kinds and N of fed ones are there.
-Results are kept after each run, so that --resume goes on where a run was ended; kinds_report.py writes
-docs/internals/diagnosis-kinds.md from them. --truths FILE takes the truths of another run on such a machine, for
-kinds whose scripts are still the same.
+With --runs N the verdicts are repeated until there are N runs of starved kinds and N of fed ones. Results are saved
+after each run, so that --resume continues an interrupted run. kinds_report.py writes
+docs/internals/diagnosis-kinds.md from them. --truths FILE takes the truths of another run on a similar machine, for
+kinds whose scripts did not change.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def verify(kind: Kind, stoker: str, seconds: float) -> dict[str, Any]:
             "how": "--verify",
         }
     if r.verdict in kind.lacks.split("/") and r.advice:
-        # It says what to do without: what that would give is the removal of it.
+        # Its advice is to remove the cause, so the gain of that removal counts.
         measured = kinds.truth(kind, seconds)
         return {"advice": r.advice[0], "predicted": r.gain, "measured": measured, "how": "without " + r.verdict}
     return {"error": done.get("why", "") or f"said {r.verdict or r.line}"}
@@ -170,7 +171,7 @@ def rounds(chosen: list[Kind], results: dict[str, dict[str, Any]], runs: int) ->
 
 
 def truths(file: Path, machine: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The truths in a file of results from a machine like this one, of kinds whose scripts are as they were then."""
+    """Truths from a results file of a similar machine, for kinds whose scripts have not changed since."""
     old = json.loads(file.read_text())
     then, commit = old["machine"], old["commit"]
     if any(then.get(k) != machine.get(k) for k in ("cpu", "cpu_model", "cores")):

@@ -1,7 +1,7 @@
 """The cells of the matrix: a training loop, what is made scarce for it, and how much.
 
-The cells of the tuning set were there to choose thresholds by; those of the held-out set differ from them in severity,
-seed, loader or step, and are run for the final figures only.
+The cells of the tuning set were used to choose thresholds. The cells of the held-out set differ from them in
+severity, seed, loader or step, and are run only for the final figures.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-# What is injected; also the rows of the confusion matrix, where the measured truth says so.
+# The injected conditions. They are also the rows of the confusion matrix if the measured truth agrees.
 INJECTIONS = ("cpu", "storage", "network", "memory", "handoff", "accelerator", "healthy")
 TUNING, HELDOUT = "tuning", "heldout"
 
@@ -18,18 +18,18 @@ TUNING, HELDOUT = "tuning", "heldout"
 class Cell:
     """One loop under one condition.
 
-    script, data: which script of train/ on which entry of data.py; argv: its other arguments.
+    script, data: the script of train/ and the entry of data.py. argv: its other arguments.
     conditions, by the names in inject.CONDITIONS:
         quota   cores that the job may use (cpu.cfs_quota_us)
         busy    number of antagonist processes
         bps     bytes per second read from the disk (blkio.throttle.read_bps_device)
         iops    reads per second (blkio.throttle.read_iops_device)
-        cold    True: the data is dropped from the page cache before
-        fuse    (milliseconds per request, bytes per second or 0): the data lies behind a slow file system
+        cold    True: the data is dropped from the page cache first
+        fuse    (milliseconds per request, bytes per second or 0): the data is on a slow file system
         http    (milliseconds per request, bytes per second or 0): the data comes from a slow server
         memory  MiB that the job may use (memory.limit_in_bytes)
-        swap    True: there is a swap file for what does not fit
-    runs: how often, each time with another seed.
+        swap    True: there is a swap file
+    runs: the number of runs, each with another seed.
     """
 
     set: str
@@ -304,11 +304,12 @@ def all_cells() -> list[Cell]:
 
 
 def removals(c: Cell) -> list[str]:
-    """What is removed to find out what this cell lacks; "" is nothing. What cannot matter is left out: storage where
-    the data is in the page cache or in the process, the network where nothing is fetched, the hand-off of Stoker
-    where the script makes nothing of its batches (they are views of shared memory)."""
+    """The resources to remove to find out what this cell lacks; "" is nothing. Irrelevant resources are left out:
+    storage if the data is in the page cache or in the process, the network if nothing is fetched, Stoker's hand-off
+    if the script does not process its batches (they are views of shared memory)."""
     if c.injection in ("healthy", "accelerator"):
-        # If even no loader at all is no faster, nothing is lacking; otherwise the rest is measured too.
+        # If the loop does not become faster even without a loader, nothing is lacking. Otherwise the rest is also
+        # measured.
         return ["", "everything", "accelerator"] if c.injection == "accelerator" else ["", "everything"]
     return ["", *data_removals(c)]
 

@@ -1,11 +1,11 @@
 """The data that the loops of the matrix train on, made once into bench/work/doctor.
 
-images   a folder of JPEG files, one folder per class: photographs where there are some, otherwise generated ones
+images   a folder of JPEG files, one folder per class: photographs if available, otherwise generated ones
 small    the same pictures as 48x48 JPEG files of about 2 KB: many small files
 shards   the images as tar shards
 pack     the images as a pack of Stoker, coefficients (dct)
 rows.npy some of the images, 256x256, in one array
-served   what the HTTP server gives out: images and shards, each with an index.txt
+served   the data of the HTTP server: images and shards, each with an index.txt
 """
 
 from __future__ import annotations

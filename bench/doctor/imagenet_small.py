@@ -1,8 +1,9 @@
 """Image classification as the ImageNet example of PyTorch does it, made small.
 
-The structure is that of the example: a folder of images, RandomResizedCrop, flip and normalisation in worker processes,
-meters that print the time for data and for the whole batch. What differs: the network is small unless a torchvision
-architecture is named, and `--simulate MS` takes the place of an accelerator that needs so long for a batch.
+The structure is that of the example: a folder of images, RandomResizedCrop, flip and normalisation in worker
+processes, meters that print the time for data and for the whole batch. There are two differences. The network is
+small unless a torchvision architecture is named. `--simulate MS` replaces an accelerator that needs MS milliseconds
+for a batch.
 
     python imagenet_small.py photos/ -j 1 --simulate 60
     python imagenet_small.py train/ --stoker --simulate 60      # the same from a pack

@@ -1,7 +1,7 @@
 """Makes resources scarce for one process tree, and takes everything back.
 
-Every injection is a context manager on an ExitStack that the runner owns; what a killed runner leaves behind (control
-groups, mounts, swap) is swept away by the next one. Nothing here outlives `Injections.close`.
+Every injection is a context manager on an ExitStack that the runner owns. If a runner is killed, the next one removes
+its control groups, mounts and swap. Nothing here outlives `Injections.close`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONDITIONS = ("quota", "busy", "bps", "iops", "fuse", "http", "memory", "swap", 
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: the matrix goes on without these cells
-    """This machine cannot do an injection; the message says why."""
+    """This machine cannot make an injection. The message has the reason."""
 
 
 # --- control groups ------------------------------------------------------------
@@ -264,7 +264,7 @@ def _stat_works(path: Path) -> bool:
 
 
 class Antagonists:
-    """Processes of somebody else that compute without end, each in a session of its own."""
+    """Processes of other users that compute without end, each in its own session."""
 
     def __init__(self, count: int) -> None:
         code = f"import os\nwhile os.getppid() == {os.getpid()}:\n    for _ in range(1000000): pass"
@@ -283,7 +283,7 @@ class Antagonists:
 
 
 def sweep(work: Path) -> None:
-    """Removes what runners that are dead left behind."""
+    """Removes the remains of dead runners."""
 
     def dead(name: str) -> bool:
         number = name[len(PREFIX) :].split("-")[0].split(".")[0]

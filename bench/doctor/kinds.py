@@ -1,10 +1,10 @@
-"""Kinds of jobs beside those of the matrix: other loaders and other loops, each as users write them.
+"""Kinds of jobs in addition to those of the matrix: other loaders and other loops, as users write them.
 
     python -m bench.doctor.kinds [--set tuning|heldout|all] [--only NAMES] [--seconds 10] [--truth] [--out FILE]
 
-The matrix (cells.py) varies how scarce something is; here one kind differs from the next in how it is written. Half of
-them were never looked at while rules were made: they are run, and not tuned on. Each runs with `stoker doctor --json`
-beside it; with --truth also without what it lacks, for the gain that is really there.
+The matrix (cells.py) varies how scarce a resource is. Here the kinds differ in how they are written. Half of them
+were not used to make rules: they are run, but nothing is tuned on them. Each runs while `stoker doctor --json`
+watches it. With --truth it also runs without the scarce resource, to measure the real gain.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PREPARE = 180.0  # seconds that making the data of a kind may take
 
 @dataclass(frozen=True)
 class Kind:
-    """A script of jobs/, what it lacks ("" for nothing, "a/b" where both are right), its set, its imports (with spaces
-    between), how many ranks it has, the environment of bench/setup.sh that it runs in, how many programs of others
-    compute beside it, and the megabytes of memory that it may have."""
+    """A script of jobs/ and its properties: the resource it lacks ("" for none, "a/b" if both are right), its set,
+    its imports (separated by spaces), its number of ranks, and its environment of bench/setup.sh. beside is the
+    number of other programs that compute at the same time, and memory its limit in megabytes."""
 
     name: str
     lacks: str
@@ -68,7 +68,7 @@ KINDS = [
     Kind("queue_feeder", "cpu", TUNING),
     Kind("pool_imap", "cpu", HELDOUT),
     Kind("generator_jsonl", "cpu", TUNING),
-    # Its step was so short that it took several times as long beside the making of a batch. No rule was changed.
+    # Its step was so short that it took several times as long while a batch was being built. No rule was changed.
     Kind("get_batch_numpy", "cpu", HELDOUT, "torch"),
     Kind("asyncio_fetch", "network", TUNING),
     # A rule was changed after its first run as a held-out one.
@@ -236,7 +236,7 @@ def environment() -> dict[str, str]:
 
 
 def missing(kind: Kind) -> str:
-    """Why a kind cannot run here; "" where it can."""
+    """The reason why a kind cannot run here, "" if it can."""
     if kind.venv and not Path(kind.python).exists():
         return f"bench/setup.sh {kind.venv} makes its environment"
     if kind.memory:
@@ -252,7 +252,7 @@ def missing(kind: Kind) -> str:
 
 @contextlib.contextmanager
 def conditions(kind: Kind, without: str = "") -> Iterator[list[inject.Group]]:
-    """What runs beside a kind and what its memory is; gives the groups that it joins."""
+    """Sets up the other programs and the memory limit of a kind. Yields the groups that it joins."""
     with contextlib.ExitStack() as stack:
         groups = []
         if kind.beside and without != "cpu":
@@ -334,7 +334,7 @@ def rate(kind: Kind, seconds: float, without: str = "") -> float:
 
 
 def truth(kind: Kind, seconds: float) -> float:
-    """How many times as fast the job is without what it lacks: as it is before and after."""
+    """The speed-up of the job without the scarce resource, compared with unchanged runs before and after."""
     before = rate(kind, seconds)
     free = rate(kind, seconds, kind.lacks.split("/")[0])
     return free / statistics.mean([before, rate(kind, seconds)])

@@ -49,7 +49,7 @@ class Row:
 
     @property
     def starved(self) -> bool:
-        """As it was measured; as it was meant where that was not."""
+        """Whether it is starved, by measurement or, without a measurement, by intent."""
         return starves(self.kind.lacks, self.real)
 
     @property
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """The resource, too."""
+        """Whether the resource is also right."""
         named = self.verdict["verdict"] in self.kind.lacks.split("/")
         return self.found and (named or not (self.alarm and self.starved))
 
@@ -126,7 +126,7 @@ def wait_of(real: float) -> float:
     return max(0.0, 1 - 1 / max(real, 1e-9))
 
 
-# What other tools go by, given the true share of waiting and what the machine looked like.
+# The rules of other tools, given the true share of waiting and the state of the machine.
 RULES: dict[str, Callable[[dict[str, Any], float], bool]] = {
     "input wait > 5%": lambda _, wait: wait > 0.05,
     "input wait > 20%": lambda _, wait: wait > 0.20,

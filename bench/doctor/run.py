@@ -1,11 +1,11 @@
-"""The diagnosis matrix: stoker doctor beside training loops that lack something, and whether it says what.
+"""The diagnosis matrix: stoker doctor watches training loops that lack a resource, and should name that resource.
 
     python -m bench.doctor.run --set tuning|heldout|all [--only TEXT] [--truth | --no-truth] [--resume] [--list]
 
-Each cell (see cells.py) runs twice: with `stoker doctor --json` beside it, and with resources removed one at a time, to
-find out what it really lacks (truth.py; kept per cell). How fast it goes as it is, is measured while doctor watches;
-the gain of a removal is against that. Results go to bench/results/doctor-MACHINE-COMMIT.json, bench/doctor/score.py
-judges them, bench/doctor/report.py writes docs/internals/diagnosis-matrix.md.
+Each cell (see cells.py) runs twice: once with `stoker doctor --json`, and once with resources removed one at a time,
+to find out what it really lacks (truth.py, cached per cell). The rate of the unchanged loop is measured while doctor
+watches, and the gain of a removal is relative to that rate. Results go to bench/results/doctor-MACHINE-COMMIT.json.
+bench/doctor/score.py judges them, and bench/doctor/report.py writes docs/internals/diagnosis-matrix.md.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ def truth_key(c: Cell) -> str:
 
 
 def measure_truth(setup: Setup, c: Cell, rate: float | None = None) -> dict[str, Any]:
-    """Steps per second with each resource removed in turn, and the gain of each; rate is that of the loop as it is,
-    where that is known."""
+    """Steps per second with each resource removed in turn, and the gain of each. rate is the rate of the unchanged
+    loop, if known."""
     rates: dict[str, float] = {}
     wait = None
     todo = matrix.removals(c)
@@ -312,8 +312,8 @@ def steps_in(log: str, start: float, end: float) -> list[tuple[float, float, flo
 
 
 def signals(steps: list[tuple[float, float, float]], samples: list[tuple[float, float, float]]) -> dict[str, Any]:
-    """What the rules of other tools look at, measured exactly: the true share of waiting from the loop itself, the
-    true utilisation of the (simulated) accelerator in each sample, CPU and iowait from the kernel."""
+    """The inputs for the rules of other tools, measured exactly. They are the true share of waiting from the loop
+    itself, the true utilisation of the (simulated) accelerator in each sample, and CPU and iowait from the kernel."""
     whole = sum(s[2] for s in steps)
     starving = 0
     for i, (at, busy, _) in enumerate(samples):
@@ -334,8 +334,8 @@ def signals(steps: list[tuple[float, float, float]], samples: list[tuple[float, 
 
 
 def wait_for_steps(log: Path, process: subprocess.Popen[Any], seconds: float, steps: int, limit: float) -> bool:
-    """Until the loop has made so many more steps and gone on for so long since the first of them: the queues of its
-    loader are then full or empty, as they will be."""
+    """Waits until the loop has made enough steps and run long enough since the first of them. The queues of its
+    loader are then in their final state, full or empty."""
     end = time.monotonic() + limit
     before = log.read_text(errors="replace").count("\n")
     first = 0.0
@@ -352,7 +352,7 @@ def wait_for_steps(log: Path, process: subprocess.Popen[Any], seconds: float, st
 
 
 def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]:
-    """A loop with doctor beside it."""
+    """Runs a loop while doctor watches it."""
     log, out = setup.temporary / "log", setup.temporary / "doctor.json"
     errors = setup.temporary / "errors"
     log.unlink(missing_ok=True)
@@ -432,8 +432,8 @@ def machine_name() -> str:
 
 
 class Results:
-    """The file of results; written anew after each run, so that an interrupted matrix goes on. Truths do not depend on
-    doctor, so they are also kept in a file of their own, from which later matrices take them."""
+    """The file of results. It is rewritten after each run, so that an interrupted matrix can continue. Truths do not
+    depend on doctor, so they are also saved in a separate file, from which later matrices take them."""
 
     def __init__(self, path: Path, kept_truths: Path) -> None:
         self.path, self.kept_truths = path, kept_truths
@@ -443,7 +443,7 @@ class Results:
         self.truths: dict[str, Any] = json.loads(kept_truths.read_text()) if kept_truths.exists() else {}
 
     def truth(self, c: Cell) -> dict[str, Any] | None:
-        """What is known about a cell as it stands."""
+        """The known results of a cell."""
         for known in (self.content["truth"].get(c.id), self.truths.get(c.id)):
             if known is not None and known["key"] == truth_key(c) and "error" not in known:
                 self.content["truth"][c.id] = known
@@ -451,7 +451,7 @@ class Results:
         return None
 
     def rate(self, c: Cell) -> float | None:
-        """Steps per second of a cell as it is, from the runs that doctor watched."""
+        """Steps per second of an unchanged cell, from the runs that doctor watched."""
         return score.watched_rate(self.content["runs"], c.id)
 
     def add_truth(self, c: Cell, found: dict[str, Any]) -> None:

@@ -20,8 +20,8 @@ from .cells import HELDOUT, INJECTIONS
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESOURCES = ("cpu", "storage", "network", "memory", "handoff")
 FED = ("accelerator", "healthy")
-# The gain from which on a loop counts as starved, and the band around it in which either answer is right: repeats of
-# one loop differ by a few per cent.
+# The minimum gain for which a loop counts as starved, and the band around it in which either answer is right.
+# Repeated runs of one loop differ by a few per cent.
 STARVED = 1.10
 BAND = 0.05
 # Resources whose gain is within this share of the best one are as good an answer.
@@ -45,8 +45,8 @@ class Truth:
 
 
 def judge_truth(gains: dict[str, float], injection: str) -> Truth:
-    """A loop is starved when removing one resource of its data path makes it faster by a tenth or more; otherwise it
-    is fed, and belongs to the row of the injection: a long step, or none."""
+    """Returns the truth of a loop. The loop is starved if it becomes at least a tenth faster without one resource of
+    its data path. Otherwise it is fed, and belongs to the row of the injection: a long step, or none."""
     data = {r: g for r, g in gains.items() if r in RESOURCES}
     if not data and "everything" in gains:
         # Not even the removal of the whole loader gains anything.
@@ -65,7 +65,7 @@ def judge_truth(gains: dict[str, float], injection: str) -> Truth:
 
 @dataclass
 class Run:
-    """One run of doctor beside a loop."""
+    """One run of a loop that doctor watched."""
 
     cell: str
     set: str
@@ -87,13 +87,13 @@ class Run:
 
 
 def watched_rate(runs: dict[str, Any], cell: str) -> float | None:
-    """Steps per second of a cell as it is: the mean over its runs, while doctor watched."""
+    """Steps per second of an unchanged cell: the mean over its runs, while doctor watched."""
     rates = [r["signals"]["rate"] for r in runs.values() if r["cell"] == cell and r.get("signals", {}).get("rate")]
     return statistics.mean(rates) if rates else None
 
 
 def gains_of(truth: dict[str, Any], rate: float | None) -> dict[str, float]:
-    """The gain of each removal, against the loop as it went while doctor watched where that is known."""
+    """The gain of each removal, relative to the rate of the loop while doctor watched, if that is known."""
     rates = truth["rates"]
     return {r: x / (rate or rates[""]) for r, x in rates.items() if r}
 
@@ -179,7 +179,7 @@ def score_rule(rule: Rule, runs: list[Run], cores: int) -> RuleScore:
 
 
 def two_way(runs: list[Run], says: list[bool]) -> float:
-    """Balanced accuracy of the question whether data is what lacks, whichever it is."""
+    """Balanced accuracy of the question whether data is scarce, for any cause."""
     pairs = []
     for r, s in zip(runs, says, strict=True):
         right = bool(r.truth.right - set(FED)) if s else bool(r.truth.right & set(FED))

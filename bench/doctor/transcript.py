@@ -1,9 +1,9 @@
-"""Tries stoker doctor on somebody's training script, follows its advice, and writes down what happened.
+"""Runs stoker doctor on a typical training script, follows its advice, and writes down the results.
 
     python -m bench.doctor.transcript [--docs DIR]
 
-The script is imagenet_small.py. It is measured and looked at by doctor as it is, with a second worker process, and with
-the pack and stoker.Loader; docs/how-to/doctor-transcript.md is written from the real output of each command.
+The script is imagenet_small.py. Doctor examines it unchanged, with a second worker process, and with the pack and
+stoker.Loader. docs/how-to/doctor-transcript.md is written from the real output of each command.
 """
 
 # ruff: noqa: E501 - the page is written as it is to be read

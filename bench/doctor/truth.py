@@ -1,4 +1,4 @@
-"""Runs a training script with one resource removed and says how fast it goes: the truth of the matrix.
+"""Runs a training script with one resource removed and reports its rate: the truth of the matrix.
 
     python truth.py        reads jobs as JSON lines from standard input, answers each with a line
 
@@ -7,13 +7,13 @@ It imports the frameworks once and forks for each job, so that a measurement tak
     {"script": "imagefolder", "argv": [...], "remove": "cpu", "groups": ["/sys/fs/cgroup/.../cgroup.procs"],
      "local": "/folder", "cold": false, "warm": 1.0, "seconds": 3.0}
 
-What is removed inside of the script is replaced in its module, before its main() runs:
+Resources that are removed inside of the script are replaced in its module, before its main() runs:
 
     ""            nothing
-    cpu           decoding and transforming give what they gave the first time; bytes are still read and handed over
-    handoff       workers hand over one number per batch, the loop sees a batch that was there before; nothing is
-                  collated, pickled or converted
-    network       what was fetched is read from a file
+    cpu           decoding and transforming return their first results again. Bytes are still read and handed over.
+    handoff       workers hand over one number per batch, and the loop gets an existing batch. Nothing is collated,
+                  pickled or converted.
+    network       fetched data is read from a file
     accelerator   the step takes no time
     everything    no loader at all: the same batch again and again
 

@@ -1,4 +1,4 @@
-"""How fast each format is read as it is, beside the library that people read it with.
+"""How fast each format is read without conversion, compared with the usual library.
 
 One module a format, with a constant FORMAT; `python -m bench.formats` (make bench SUITES=formats) finds them all.
 """
@@ -15,22 +15,22 @@ from typing import Any
 class Format:
     """A format and what it is compared with.
 
-    The functions import the library themselves: Stoker's own side runs where it is not installed.
+    The functions import the library themselves, so Stoker's own side runs without it.
     """
 
-    # As `stoker formats` has it, with more behind a blank where a format is measured twice: "parquet images".
+    # The name in `stoker formats`, followed by a blank and more text if a format is measured twice: "parquet images".
     name: str
     # The reference, as a reader would install it.
     library: str
     # make(folder) writes 64 to 256 MiB, with the library or NumPy. The folder is there and empty.
     make: Callable[[Path], None]
-    # url(folder) is what stoker.Loader gets.
+    # url(folder) returns the URL for stoker.Loader.
     url: Callable[[Path], str]
-    # reference(folder, batch) yields the number of records of each batch, when its arrays are in memory. The library is
-    # used well: on both cores where it can. When it ends it is called again.
+    # reference(folder, batch) yields the number of records of each batch when the arrays of the batch are in memory.
+    # The library is used well: on both cores if it can. When reference ends, it is called again.
     reference: Callable[[Path, int], Iterator[int]]
-    # More for stoker.Loader: {"shuffle": True, "transforms": {...}}; a value that has to import stoker is a function.
-    # What both sides deliver must be the same work.
+    # More arguments for stoker.Loader: {"shuffle": True, "transforms": {...}}. A value that must import stoker is a
+    # function. Both sides must do the same work.
     loader: Mapping[str, Any] = field(default_factory=dict)
     # A view of the data, of the dataset that stoker.open returns.
     view: Callable[[Any], Any] | None = None
@@ -39,17 +39,17 @@ class Format:
     batch: int = 256
     # The environment of bench/setup.sh that has the library; "project" is .venv.
     env: str = "project"
-    # What is in the data, in a few words: "20,000 JPEGs of 256 x 256".
+    # A short description of the data: "20,000 JPEGs of 256 x 256".
     what: str = ""
     # A record is one of the file's, whole. Parts of volumes, frames and sequences are not: bytes of files per record
     # would say nothing of them.
     whole: bool = True
-    # Of sequences of tokens: how many a record has. The page then says how many come in a second, and when the first
-    # batch came, beside the most and the least that they may be.
+    # For sequences of tokens: the number of tokens per record. The page then also reports the tokens per second and
+    # the time of the first batch, with their limits.
     tokens: int = 0
     tokens_s: float = 0.0
     first_batch_s: float = 0.0
     # In the place of batches of a loader: own(folder, batch) yields numbers of records as reference does.
     own: Callable[[Path, int], Iterator[int]] | None = None
-    # A bar in records/s beside that of the ratio.
+    # A target in records/s, in addition to that of the ratio.
     least: float = 0.0

@@ -1,10 +1,10 @@
-"""Reads every format as it is, beside its reference library, in turns.
+"""Reads every format without conversion and compares it with its reference library, in turns.
 
     make bench SUITES=formats                       all that can be installed, 15 minutes on 2 cores
     make bench SUITES=formats ONLY='hdf5|zarr' ROUNDS=3
 
-Files are in memory. Each side runs in a process of its own on the same cores; the sides of a round follow each other at
-once, in an order that changes; what is reported is the median of the rounds' ratios. Results go to
+Files are in memory. Each side runs in its own process on the same cores. The sides of a round follow each other
+immediately, in an order that changes. The result is the median of the rounds' ratios. Results go to
 bench/results/formats-<machine>-<commit>.json. `python -m bench.formats --report` writes their figures to
 docs/reference/formats.md.
 """

@@ -1,4 +1,4 @@
-"""CIFAR-10 as it is published: Python's form."""
+"""CIFAR-10 in its published form for Python."""
 
 from __future__ import annotations
 

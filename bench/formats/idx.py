@@ -1,4 +1,4 @@
-"""MNIST as it is published."""
+"""MNIST in its published form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""LeRobot's data sets: two cameras, a state and 16 actions ahead, beside LeRobot's own class in a DataLoader."""
+"""LeRobot's data sets: two cameras, a state and 16 future actions, compared with LeRobot's own class in a
+DataLoader."""
 
 from __future__ import annotations
 

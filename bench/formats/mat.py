@@ -1,4 +1,4 @@
-"""SVHN's cropped digits as they are published."""
+"""SVHN's cropped digits in their published form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STL-10 as it is published."""
+"""STL-10 in its published form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example with encoded images, as they are."""
+"""TFRecord files of tf.train.Example with encoded images, without conversion."""
 
 from __future__ import annotations
 

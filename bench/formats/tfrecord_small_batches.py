@@ -1,4 +1,4 @@
-"""The small Examples again, in batches of 256: what a batch costs by itself weighs more."""
+"""The small Examples again, in batches of 256: the cost per batch is a larger share."""
 
 from __future__ import annotations
 

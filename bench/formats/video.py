@@ -1,4 +1,4 @@
-"""Video: frames at random out of H.264 as encoders make it by default, beside torchcodec in a DataLoader."""
+"""Video: random frames of H.264 with the default settings of encoders, compared with torchcodec in a DataLoader."""
 
 from __future__ import annotations
 

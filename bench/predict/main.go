@@ -1,6 +1,6 @@
-// Command predict is the part of `make bench SUITES=planner` that is not measured: it
-// reads {"cells": [{"machine": ..., "pipeline": ...}]} from stdin and writes, for
-// each cell, what package plan predicts and what DS-Analyzer's formula gives.
+// Command predict is the part of `make bench SUITES=planner` that is not measured. It reads {"cells": [{"machine":
+// ..., "pipeline": ...}]} from stdin. For each cell it writes the prediction of package plan and the result of
+// DS-Analyzer's formula.
 package main
 
 import (

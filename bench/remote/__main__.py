@@ -1,21 +1,21 @@
-"""Data that lies elsewhere: what reading it costs, and how long a first epoch takes.
+"""Remote data: the cost of reading it, and the time of a first epoch.
 
     make bench SUITES=remote                       everything, about 20 minutes on 2 cores
     make bench SUITES=remote ONLY="reads plan"     some of it
 
-reads   CPU seconds per GB and GB/s of ranges of 8 MiB and of 112 KiB, 16 at once, into memory: ours, obstore and boto3
-        from the same versitygw, ours from nginx beside a bare copy of the sockets
-epochs  the first epoch of the same photographs, from opening the data on: ours (keep and dct), LitData, MosaicML
-        Streaming, WebDataset and s3torchconnector from the same versitygw, through a link of 100 MB/s and 10 ms and
-        without one
-cached  later epochs of the same photographs, once all of them are cached here, on the disk or in memory, beside a local
-        pack of them
-link    a network namespace with a `tbf` link of 1 Gbit/s, and 60 ms in front of each answer: a random epoch's share of
-        the link, and the first batch
-plan    what `stoker plan` predicts for an epoch beside what it takes, 10 ms and 100 MB/s
-doctor  a job that a server at 10 ms and 100 MB/s holds up: the gain that stoker doctor predicts for a cache, and what
-        the cache then gives
-disk    a local pack that is not in memory, and a folder of 300,000 small files, beside fio with the same files and the
+reads   CPU seconds per GB and GB/s of ranges of 8 MiB and of 112 KiB, 16 in flight, into memory. Compared are ours,
+        obstore and boto3 from the same versitygw, and ours from nginx with a bare copy of the sockets.
+epochs  the first epoch of the same photographs, including opening the data: ours (keep and dct), LitData, MosaicML
+        Streaming, WebDataset and s3torchconnector. All read from the same versitygw, with and without a link of
+        100 MB/s and 10 ms.
+cached  later epochs of the same photographs, after all of them are cached on the local disk or in memory, compared
+        with a local pack of them
+link    a network namespace with a `tbf` link of 1 Gbit/s, and 60 ms before each answer: a random epoch's share of the
+        link, and the first batch
+plan    the prediction of `stoker plan` for an epoch, compared with the measured time, at 10 ms and 100 MB/s
+doctor  a job that waits for a server at 10 ms and 100 MB/s: the gain that stoker doctor predicts for a cache, and the
+        measured gain
+disk    an uncached local pack, and a folder of 300,000 small files, compared with fio on the same files and with the
         same sizes of reads
 
 Results go to bench/results/remote-<machine>-<commit>.json after every run; --report writes
@@ -48,7 +48,7 @@ ROOT = runner.ROOT
 Arm = Callable[[], dict[str, Any]]
 PARTS = ("reads", "epochs", "cached", "link", "plan", "doctor", "disk")
 OBJECT_BYTES = 512 << 20
-# What a figure must reach: ours over that of another arm, at most or at least.
+# The target of a figure: ours divided by that of another arm, as a maximum or a minimum.
 LINK_BYTES, LINK_LATENCY = 100e6, "10ms"
 # So small a set is no more than a window to "auto", which takes all records. WebDataset's two buffers of 1,000 records
 # take the memory of 25 chunks.
@@ -117,7 +117,7 @@ class Bench:
             for arm in order:
                 self.note(part, arm, number, arms[arm]())
 
-    # -- what lies in the bucket --------------------------------------------------------------------------------------
+    # -- contents of the bucket --------------------------------------------------------------------------------------
 
     def fill(self, url: str, what: str, folder: Path, prefix: str) -> None:
         """Puts something into the bucket unless it is there."""
@@ -301,8 +301,8 @@ class Bench:
                     self.note("plan", "plan", number, {"error": done.stderr})
                     continue
                 said = json.loads(done.stdout)
-                # What is in memory of so small a set where an epoch ends is a good part of the next one's, the more
-                # the larger the window; of a large set it is next to nothing.
+                # At the end of an epoch, memory holds a good part of the next epoch of such a small set, and more for
+                # larger windows. For a large set that part is negligible.
                 for order, key in (("full", "seconds"), ("window:4", "seconds_window")):
                     arm = self.pinned([self.python("project"), "-m", "bench.remote.bytes_arm", at, order, "3"])
                     got = self.run(arm, "plan", variables)

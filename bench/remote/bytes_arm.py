@@ -1,5 +1,5 @@
-"""Epochs of a pack whose images are not decoded: what reading them takes, the first one with all that comes before
-it, the others (`steady`, their mean) while nothing has to begin.
+"""Epochs of a pack whose images are not decoded: the time for reading them. The first epoch includes the start-up,
+the others (`steady`, their mean) do not.
 
     python -m bench.remote.bytes_arm URL ORDER [EPOCHS]
 """
@@ -49,7 +49,7 @@ def main() -> None:
             ends.append(time.perf_counter())
             came.append(received())
         read = loader.stats()["engine"]["bytes"]
-    # What is read ahead at the end of an epoch is not always as much: over several it comes out even.
+    # The amount read ahead at the end of an epoch varies. Over several epochs the differences cancel.
     steady = (ends[-1] - ends[0]) / (epochs - 1)
     result = {"epoch_s": ends[0] - opened, "steady_s": steady, "first_batch_s": first, "open_s": ready}
     result["received_s"] = (came[-1] - came[0]) / (ends[-1] - ends[0])

@@ -1,8 +1,8 @@
-"""What lies on a local disk and is not in memory, beside fio with the same files, sizes of reads and no cache: a pack
-in both orders, and a folder of many small files.
+"""Uncached data on a local disk, compared with fio on the same files, with the same sizes of reads and no cache: a
+pack in both orders, and a folder of many small files.
 
-fio's queue is 32 deep. Of small files it opens, reads and closes each once, in 32 threads, in the order of their
-names, which is its fastest; it has looked at all of them before its clock begins, as the loader has when it is open.
+fio's queue is 32 deep. It opens, reads and closes each small file once, in 32 threads, in the order of their names,
+which is its fastest. It has looked up all of them before its clock starts, like the loader after opening.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FOLDERS = DEPTH  # of small files: one for each of fio's threads
 
 
 def forget(folder: Path) -> None:
-    """Has the system forget what it has in memory of a folder's files. What it knows of their names stays: both fio and
-    the loader look at all of them before the clock begins."""
+    """Drops the cached contents of a folder's files. The system keeps their names, because both fio and the loader
+    look up all of them before the clock starts."""
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -115,14 +115,14 @@ def measure(bench: Bench) -> None:
     def opens() -> dict[str, Any]:
         forget(small)
         room = "--alloc-size=40000"  # which may be said once
-        # What fio keeps of each file is more than it has room for by itself (KiB in each of its 16 pools), and looking
-        # for a file that it has not read yet takes it longer than reading one: it reads them in their order.
+        # fio's state for each file exceeds its default memory (KiB in each of its 16 pools). Finding an unread file
+        # takes it longer than reading one, so it reads the files in their order.
         how = [f"--bs={SMALL}", "--ioengine=psync", "--openfiles=1"]
         how += ["--file_service_type=sequential"]
         return fio(bench, [[f"--opendir={small / f'{n:02d}'}", *how] for n in range(FOLDERS)], room)
 
-    # The first to read a file finds a slower disk, in machines whose disk is somebody else's file: of the pack and of
-    # the small files alike.
+    # The first reader of a file sees a slower disk, on machines whose disk is a file of the host. This applies to the
+    # pack and to the small files.
     blocks(WINDOW)
     bench.rounds(
         "disk",

@@ -1,5 +1,5 @@
-"""An epoch of bytes that are not decoded, from a disk: how fast they come between the first batch and most of the
-epoch, so that neither opening nor what was read ahead counts, and how long opening and the first batch took.
+"""An epoch of undecoded bytes from a disk. It measures the rate between the first batch and most of the epoch,
+without the effects of opening and readahead. It also measures the times for opening and for the first batch.
 
     python -m bench.remote.disk_arm PATH ORDER
 """

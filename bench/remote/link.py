@@ -1,5 +1,5 @@
-"""A link of 1 Gbit/s that is far away: a network namespace behind `tbf`. The kernels of small machines often have no
-`netem`, so the latency is that of a server in front of the bucket, which answers later."""
+"""A remote link of 1 Gbit/s: a network namespace with `tbf`. The kernels of small machines often have no `netem`, so
+a server before the bucket adds the latency to its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 NAME, NEAR, FAR = f"stoker-bench-{os.getpid()}", f"sb{os.getpid()}a", f"sb{os.getpid()}b"
 HERE, THERE = "10.231.77.1", "10.231.77.2"
 RATE = 125e6
-# Of each frame that much is data, which is what the limit lets through of it (119.6 MB/s, tried with one connection).
+# The data bytes per second that the limit allows, from the share of data in each frame (119.6 MB/s, tried with one
+# connection).
 LINK = RATE * 1448 / 1514
 LATENCY, JITTER, ROUND_TRIP = "40ms", "40ms", 0.060
 
@@ -64,7 +65,7 @@ def _nothing_known() -> Iterator[dict[str, str]]:
 
 
 def _chunks(pack: Path, records: list[int]) -> int:
-    """The bytes of the chunks of a pack that records lie in."""
+    """The bytes of the chunks of a pack that contain the records."""
     shards = json.loads((pack / "manifest.json").read_text())["shards"]
     chunks = [chunk for shard in shards for chunk in shard["chunks"]]
     ends = list(itertools.accumulate(chunk["rows"] for chunk in chunks))

@@ -1,4 +1,6 @@
-"""Arms that read ranges of an object with a client in Python, and say what that took as a line of JSON.
+"""Arms that read ranges of an object with a client in Python, and print the time as a line of JSON.
+
+Usage:
 
     python -m bench.remote.read_arm obstore|boto3 KEY --block N --depth N --bytes N
 """
@@ -29,7 +31,7 @@ def _obstore(key: str) -> tuple[int, Read]:
         secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],
         client_options={"allow_http": True},
     )
-    # It makes its own buffers; what it gives is used as it is, which is in its favour.
+    # It allocates its own buffers. They are used without a copy, which is in its favour.
     return obstore.head(store, key)["size"], lambda at, n: len(obstore.get_range(store, key, start=at, length=n))
 
 

@@ -47,7 +47,7 @@ def ratio(runs: Runs, key: str, over: str, under: str) -> float | None:
 
 
 def bar(what: str, value: float | None, limit: float, less: bool = False, form: str = ".2f") -> list[Any]:
-    """A row of the bars, none where there is no figure."""
+    """A row of the targets, none without a figure."""
     if value is None:
         return []
     met = value <= limit if less else value >= limit

@@ -20,7 +20,7 @@ BUCKET = "bench"
 
 
 class MissingError(Exception):
-    """Something that is needed is not there; the message says what."""
+    """A required program or package is missing. The message names it."""
 
 
 def free_port() -> int:
@@ -95,7 +95,7 @@ http {{
 }}
 """
     )
-    # Workers of root's nginx run as somebody else, who may not look into every folder.
+    # Workers of root's nginx run as another user, who may not have access to every folder.
     user = ["-g", "user root;"] if os.getuid() == 0 else []
     command = [tool, "-e", str(at / "error.log"), "-c", str(at / "nginx.conf"), *user]
     with _running(command, work / "logs/nginx.log") as p:
@@ -107,7 +107,7 @@ http {{
 def throttled(
     target: str, tool: Path, latency: str, rate: float, listen: str = "127.0.0.1:0", jitter: str = "0s"
 ) -> Iterator[str]:
-    """A server in front of another one, which answers later and sends more slowly; gives its URL."""
+    """A proxy for a server that answers later and sends more slowly. Yields its URL."""
     command = [str(tool), "-how", "proxy", "-target", target, "-latency", latency, "-jitter", jitter]
     command += ["-rate", str(rate), "-listen", listen]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:

@@ -1,4 +1,4 @@
-"""Scripts of other people, as they are, under plain Python and under `stoker run`."""
+"""Unmodified scripts of other people, under plain Python and under `stoker run`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-# What the Python of a script finds first: it notes what its loaders do, and has the small models.
+# The folder that the Python of a script finds first. It records what its loaders do, and has the small models.
 HOOK = Path(__file__).resolve().parent / "hook"
 
 
@@ -27,17 +27,17 @@ class Script:
     """A public script and how it is called. Nothing of it is kept here, and nothing in it is changed."""
 
     name: str
-    # Where it comes from: OWNER/NAME at a commit, or "tag of PACKAGE" for that of the installed version, and which of
-    # its folders are needed.
+    # Its origin: OWNER/NAME at a commit, or "tag of PACKAGE" for the tag of the installed version, and the required
+    # folders.
     repository: str
     commit: str
     path: str
     folders: tuple[str, ...]
     # Its arguments.
     arguments: Callable[[Place], list[str]]
-    # Which of data.MAKERS it trains from.
+    # The maker, of data.MAKERS, of its training data.
     data: str = "folder"
-    # What it imports, beyond torch and torchvision.
+    # Its imports, in addition to torch and torchvision.
     needs: tuple[str, ...] = ()
     # Whether its training loader is one that the engine takes over.
     recognised: bool = True
@@ -45,5 +45,5 @@ class Script:
     limited: bool = True
     # Finds the loss in what it prints; the last one counts.
     loss: str = r"loss:? ([0-9.]+)"
-    # What it needs in its folder or checkout before it starts.
+    # Prepares its folder or checkout before it starts.
     prepare: Callable[[Place], None] | None = None

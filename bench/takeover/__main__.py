@@ -1,15 +1,15 @@
 """Public training scripts, unmodified, under plain Python and under `stoker run`; pairs of dataset and transform, and
-data of many shapes that nothing is known of.
+unrecognised data of many shapes.
 
     make bench SUITES=run                                     all of it, about 40 minutes on 2 cores
     make bench SUITES=run ONLY='imagenet|timm' ROUNDS=1       a part
-    make bench SUITES=run CHECKOUTS=path/to/clones            with clones that are there, in folders called OWNER+NAME
+    make bench SUITES=run CHECKOUTS=path/to/clones            with existing clones, in folders called OWNER+NAME
     .venv/bin/python -m bench.takeover --help
 
-The scripts come from their repositories at the commits that scripts.py names; without a network, or without what they
-import, one is left out and the reason is kept. They train a model of a few thousand numbers on the CPU, so that it is
-the loader that limits. The two arms of a round follow each other at once, in an order that changes. Results go to
-bench/results/run-<machine>-<commit>.json, and from there into a marked region of docs/internals/benchmarks.md.
+The scripts come from their repositories at the commits in scripts.py. Without a network, or without its imports, a
+script is left out and the reason is recorded. The scripts train a model of a few thousand numbers on the CPU, so that
+the loader is the limit. The two arms of a round follow each other immediately, in an order that changes. Results go
+to bench/results/run-<machine>-<commit>.json, and from there into a marked region of docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _LIMIT = 300
 
 
 class UnavailableError(Exception):
-    """A script cannot be had here; the message says why."""
+    """A script is not available here. The message has the reason."""
 
 
 def get(script: Script, given: Path | None, work: Path) -> tuple[Path, str]:
@@ -58,7 +58,7 @@ def _run(*command: str | Path, limit: float = 60) -> bytes:
 
 
 def _git_folder(path: Path) -> Path:
-    """The git directory of a clone: itself, or what lies in or below it."""
+    """The git directory of a clone: itself, or one in or below it."""
     for place in (path / ".git", path, *sorted(p for p in path.iterdir() if p.is_dir())):
         if (place / "HEAD").is_file() and (place / "objects").is_dir():
             return place

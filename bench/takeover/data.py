@@ -54,7 +54,7 @@ def _voc(out: Path, count: int) -> None:
 
 
 def _mnist(out: Path, _: int) -> None:
-    """MNIST as it is published, unpacked, with all 60,000 images, which some scripts count upon."""
+    """MNIST in its published form, unpacked, with all 60,000 images, which some scripts expect."""
     _idx(out, 60_000, 10_000)
 
 

@@ -35,7 +35,7 @@ def environment(log: Path) -> dict[str, str]:
         "STOKER_PYTHON_HOOK": str(ROOT / "python/src/stoker/_hook"), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TQDM_DISABLE": "1",
         "WANDB_DISABLED": "true", "COLUMNS": "200",
-        # As people have it by default, and each time anew.
+        # The user's default settings, with a new cache folder each time.
         "STOKER_CACHE": "auto", "STOKER_CACHE_DIR": str(log.parent / "cache"),
     }  # fmt: skip
 
@@ -100,11 +100,7 @@ def training(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     # A pass that was cut short, such as a check before the first epoch, is none.
     whole = max(x["rows"] for x in mine)
     keys = ("dataset", "rows", "batches", "seconds", "first_s", "waited_s")
-    return [
-        {k: x[k] for k in keys} | {"rate": x["rows"] / x["seconds"]}
-        for x in mine
-        if x["rows"] == whole
-    ]
+    return [{k: x[k] for k in keys} | {"rate": x["rows"] / x["seconds"]} for x in mine if x["rows"] == whole]
 
 
 def _watch(process: subprocess.Popen[bytes], limit: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Pairs of dataset and transform, torch's loader beside ours with the same number of workers."""
+"""Pairs of dataset and transform: torch's loader compared with ours, with the same number of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the region of docs/internals/benchmarks.md about scripts that nobody has changed."""
+"""Writes the region of docs/internals/benchmarks.md about unmodified scripts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import measure, pairs, shapes
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/internals/benchmarks.md"
 REGION = "run"
-# What is to be reached: over all epochs and from the second one on where the loader is recognised and limits, at least
-# so much elsewhere.
+# The targets. If the loader is recognised and is the limit: over all epochs, and from the second epoch on. The last
+# one is the minimum for other scripts.
 BARS = {"all": 2.0, "later": 4.0, "other": 0.98}
 
 HEAD = """## Unmodified training scripts
@@ -44,7 +44,7 @@ torch's worker processes compared with ours, {workers} workers, an empty loop: a
 Python. Batches per second in the second half of an epoch. Memory of all processes, shared memory included, near the end
 of the epoch. Growth of a worker's private memory since its twentieth batch.
 """
-# What is to be reached there: rate and memory of torch's on each shape, hand-off, first batch of many paths.
+# The targets there: rate and memory relative to torch's on each shape, hand-off, first batch of many paths.
 SHAPE_BARS = {"rate": 1.0, "memory": 1.0, "hand-off": 5.0, "first_s": 2.0}
 
 

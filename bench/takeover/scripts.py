@@ -108,7 +108,8 @@ def _hf(place: Place) -> list[str]:
 
 
 def _mnist_prepare(place: Place) -> None:
-    """The scripts look for MNIST beside the examples, and Lightning's own module for it where it is started."""
+    """The scripts expect MNIST next to the examples. Lightning's own module for it expects it in the working
+    directory."""
     here = (place.out / "Datasets", place.out / "data")
     for folder in (place.checkout / "Datasets", place.checkout / "examples/Datasets", *here):
         folder.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Data of many shapes that nothing is known of: our workers beside torch's, with the same number of them."""
+"""Unrecognised data of many shapes: our workers compared with torch's, with the same number of them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _used() -> int:
 
 
 def _private() -> float:
-    """MiB that a worker has for itself, on average."""
+    """The private memory of a worker in MiB, on average."""
     workers = _workers()
     own = sum(_kib(f"/proc/{pid}/smaps_rollup", "Private_Dirty:") for pid in workers)
     return own / max(1, len(workers)) / 1024
@@ -119,8 +119,9 @@ def _private() -> float:
 def one(name: str, side: str, workers: int) -> None:
     """Measure one side of a shape in this process; prints a line of JSON.
 
-    The rate is that of the second half of an epoch up to near its end, memory what all processes have then together
-    with what lies in shared memory (nothing else should use any then), and the first batch counts from ``iter()``.
+    The rate is that of the second half of an epoch, up to near its end. The memory is that of all processes at that
+    time, including shared memory (no other program should use any then). The time of the first batch starts at
+    ``iter()``.
     """
     import torch
     import torch.utils.data

@@ -1,7 +1,7 @@
 """What the jobs of the kinds share: their options, a place for data, a step that takes time, and the count of steps.
 
-A job runs for --seconds after its first step and prints how many steps it made a second, without the first two seconds.
---without NAME takes a resource of its data path away, for the truth.
+A job runs for --seconds after its first step and prints its steps per second, without the first two seconds.
+--without NAME removes a resource of its data path, to measure the truth.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import tempfile
 import time
 from pathlib import Path
 
-# Where it was made for another CUDA than torch it cannot be imported, and then neither can Trainer; no job needs it.
+# If it was built for another CUDA version than torch, it cannot be imported, and Trainer fails with it. No job needs
+# it.
 sys.modules.setdefault("torchaudio", None)
 _parser = argparse.ArgumentParser()
 _parser.add_argument("--seconds", type=float, default=60)
 _parser.add_argument("--without", default="")
-# A program of somebody else's, such as Ray's for its workers, has options of its own.
+# Other programs, such as Ray for its workers, have their own options.
 _own = Path(sys.argv[0]).resolve().parent == Path(__file__).resolve().parent
 options = _parser.parse_args() if _own else _parser.parse_known_args([])[0]
 WARM = 2.0
 
 
 def leave(code: int) -> None:
-    """Ends without waiting for threads, and leaves no process behind."""
+    """Exits without waiting for threads, and leaves no process running."""
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(code)

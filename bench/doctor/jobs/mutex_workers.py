@@ -1,4 +1,4 @@
-"""Workers that share a tokenizer behind a lock of multiprocessing."""
+"""Workers that share a tokenizer protected by a lock of multiprocessing."""
 
 import multiprocessing
 import time

@@ -1,4 +1,4 @@
-"""Epochs of half a second, with workers that are started anew for each."""
+"""Epochs of half a second, with workers that are restarted for each."""
 
 import time
 

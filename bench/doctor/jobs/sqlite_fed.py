@@ -1,4 +1,4 @@
-"""Rows of a table that the training process asks for itself, with an index: nothing is lacking."""
+"""Rows of a table that the training process reads itself, with an index: nothing is lacking."""
 
 import random
 import sqlite3

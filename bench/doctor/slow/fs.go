@@ -39,7 +39,7 @@ func serveFS(folder, mountpoint string, b *brake) (address string, stop func() e
 	}, nil
 }
 
-// node is a file or folder. Opening and reading are what is slow.
+// node is a file or folder. Opening and reading it are slow.
 type node struct {
 	fs.LoopbackNode
 	brake *brake

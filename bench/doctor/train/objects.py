@@ -44,7 +44,7 @@ def make_dataset(args: Any) -> Detection:
 
 
 def collate(items: list[Any]) -> Any:
-    """Leaves the items as they are: the targets have no common shape."""
+    """Returns the items unchanged: the targets have no common shape."""
     return items
 
 

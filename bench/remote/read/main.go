@@ -1,6 +1,6 @@
-// Command read is the arms of bench.remote that are Go: it reads objects of a web server
-// or a bucket into buffers, with the range reader of the stores, or as a bare copy of
-// sockets, which is the ceiling, and prints what that took as a line of JSON.
+// Command read has the arms of bench.remote that are written in Go. It reads objects of a web server or a bucket into
+// buffers, with the range reader of the stores or with a bare copy of sockets, which is the upper limit. It prints
+// the result as a line of JSON.
 package main
 
 import (
@@ -69,8 +69,8 @@ func main() {
 	}
 }
 
-// run has read called for blocks, several at once, until enough was read, and says what
-// it took. The first block of each reader, with its connection, does not count.
+// run calls read for blocks, several at the same time, until enough is read, and prints the time. The first block of
+// each reader, with its connection, does not count.
 func run(size, block, total int64, depth int, open func() (read func(p []byte, off int64) error, err error)) error {
 	if size < block {
 		return fmt.Errorf("the object has %d bytes, less than a range", size)
@@ -188,9 +188,9 @@ func bare(where string, block, total int64, depth int) error {
 	})
 }
 
-// relay passes on what comes over connections, until its input ends: requests late, and answers at
-// once, which the kernel alone moves. It stands for a way, which takes nobody's processor: to read
-// each request and to write each answer would take as long as a third of the server's own work.
+// relay forwards connections until its input ends. It delays requests and passes answers on immediately, within the
+// kernel. It simulates a network path, which takes no processor time. Reading each request and writing each answer
+// would take a third of the time of the server's own work.
 func relay(l net.Listener, to string, latency, jitter time.Duration) error {
 	fmt.Printf("{\"url\":\"http://%s\"}\n", l.Addr())
 	var ended atomic.Bool
@@ -237,7 +237,7 @@ func relay(l net.Listener, to string, latency, jitter time.Duration) error {
 	}
 }
 
-// proxy stands in front of a server, answers late and sends slowly, until its input ends.
+// proxy forwards requests to a server until its input ends. It delays answers and limits their rate.
 func proxy(target, listen string, throttle *httpfaulttest.Throttle) error {
 	u, err := url.Parse(target)
 	if err != nil {

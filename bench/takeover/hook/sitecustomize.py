@@ -1,8 +1,8 @@
 """Loaded by the Python of a script that is measured: when its loaders gave which batches, and small models to train.
 
-It stands outside of what is compared: with and without `stoker run` the same lines run. A line of JSON for each pass
-over a DataLoader goes to the file that STOKER_BENCH_LOG names. Scripts take their models by name out of torchvision and
-timm; one called `tiny` is added there, whose step costs next to nothing, so that it is the loader that limits.
+It does not affect the comparison: the same lines run with and without `stoker run`. It writes a line of JSON for each
+pass over a DataLoader to the file that STOKER_BENCH_LOG names. Scripts take their models by name from torchvision and
+timm. The hook adds a model called `tiny` there, whose step costs almost nothing, so that the loader is the limit.
 """
 
 import importlib.abc
@@ -84,8 +84,8 @@ def _rows(batch):
 
 
 def _same(loader, original):
-    """The first batch of a loader, as often as it has batches. No worker runs behind it, and none did in this epoch
-    but in the first one before its time is taken."""
+    """The first batch of a loader, as often as it has batches. No workers run in the background during these epochs,
+    except in the first one before its time is taken."""
     kept = vars(loader)
     if "bench_batch" not in kept:
         inner = original(loader)
@@ -102,8 +102,8 @@ def _watch(module):
     original = base.__iter__
 
     def begin(self):
-        # Scripts count what evaluation gives them, in order, and compare it with the length of the dataset.
-        # One with a batch sampler has a sampler in order of its own, which nobody asks.
+        # Scripts count the results of evaluation, in order, and compare them with the length of the dataset. A loader
+        # with a batch sampler also has a sampler in order, which is not used.
         sampler = getattr(self.batch_sampler, "sampler", self.sampler)
         same = _SAME and not isinstance(sampler, module.SequentialSampler)
         prepared = _same(self, original) if same else None
@@ -119,9 +119,7 @@ def _tiny(classes, dense=False):
 
     if dense:
         return torch.nn.Conv2d(3, classes, 1, stride=8)
-    return torch.nn.Sequential(
-        torch.nn.AvgPool2d(32, ceil_mode=True), torch.nn.Flatten(), torch.nn.LazyLinear(classes)
-    )
+    return torch.nn.Sequential(torch.nn.AvgPool2d(32, ceil_mode=True), torch.nn.Flatten(), torch.nn.LazyLinear(classes))
 
 
 def _torchvision(module):
