@@ -16,8 +16,8 @@ import (
 // maxOps bounds the length of a list and the number of nested operations.
 const maxOps = 256
 
-// Args has the checked arguments of one operation. What a description cannot say, such as limits that depend on
-// another argument, is checked where the operation is made: the first a.fail makes the whole operation fail.
+// Args has the checked arguments of one operation. Rules that a description cannot express, such as limits that depend
+// on another argument, are checked where the operation is made. The first a.fail makes the whole operation fail.
 type Args struct {
 	spec *Spec
 	got  map[string]value
@@ -26,7 +26,7 @@ type Args struct {
 	opContext
 }
 
-// opContext is where an operation stands.
+// opContext is the context of an operation in its list.
 type opContext struct {
 	// depth is the nesting of composite operations.
 	depth int
@@ -35,9 +35,9 @@ type opContext struct {
 	mask bool
 	// pixels is the type of the pixels that the operation gets.
 	pixels item.PixelType
-	// asIs says that the type of the pixels stays.
+	// asIs reports whether the type of the pixels stays.
 	asIs bool
-	// pillow says that it computes as Pillow does.
+	// pillow reports whether the operation computes as Pillow does.
 	pillow bool
 }
 
@@ -317,7 +317,7 @@ func (a *Args) color(key string, v []float64) (c Fill) {
 	return c
 }
 
-// perChannel says how many numbers there may be.
+// perChannel describes the allowed count of numbers.
 func (a *Args) perChannel() string {
 	if a.pixels.Channels == 1 {
 		return "one number, as there is one channel"

@@ -110,7 +110,7 @@ func (op *compose) Apply(r *Rand, img *Pixels) error { return op.run(r, img, fal
 // ApplyMask makes it a MaskOp.
 func (op *compose) ApplyMask(r *Rand, img *Pixels) error { return op.run(r, img, true) }
 
-// OutSize makes it a Sizer. What happens sometimes must keep the size.
+// OutSize makes it a Sizer. An operation that runs only sometimes must keep the size.
 func (op *compose) OutSize(w, h int) (int, int) {
 	ow, oh := w, h
 	for _, part := range op.parts {

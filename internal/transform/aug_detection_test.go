@@ -15,8 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// RandomHSV is what OpenCV gives with the tables of Ultralytics
-// (scripts/fixtures/hsv.py), within one level.
+// RandomHSV equals OpenCV with the tables of Ultralytics (scripts/fixtures/hsv.py), within one level.
 func TestHSV(t *testing.T) {
 	b, err := os.ReadFile("testdata/hsv.json")
 	if err != nil {

@@ -42,8 +42,8 @@ func elasticKernel(sigma float64) int {
 	return int(8*sigma+1) | 1
 }
 
-// bend is how far the pixels of an image are moved, in pixels. The noise under it is a
-// function of the place, so that a single point takes no more than its neighbourhood.
+// bend is the displacement of the pixels of an image, in pixels. The noise under it is a function of the position, so
+// that a single point takes no more than its neighbourhood.
 type bend struct {
 	w, h  int
 	keys  [2]uint64
@@ -108,7 +108,7 @@ func reflect(i, n int) int {
 	return i
 }
 
-// at is how far a pixel is moved.
+// at returns the displacement of a pixel.
 func (b *bend) at(axis, x, y int) float64 {
 	tx, ty := b.taps[axis][0], b.taps[axis][1]
 	sum := 0.0
@@ -129,7 +129,7 @@ type fields struct {
 	line       []float64
 }
 
-// room returns a slice of n elements, that of s where it is long enough.
+// room returns a slice of n elements, that of s if it is long enough.
 func room[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -213,9 +213,8 @@ func (op *elasticTransform) Move(r *Rand, m *Moves) error {
 	return nil
 }
 
-// corner is where the corner of a box goes, point where a key point does: torchvision
-// takes the displacement of the pixel behind it, or of the pixel that it lies in, and as
-// the place that pixel's.
+// corner moves the corner of a box, and point moves a key point. Like torchvision, corner takes the displacement and
+// the position of the next pixel, point those of the pixel that contains the point.
 func (b *bend) corner(x, y float64) (float64, float64) { return b.pixel(math.Ceil(x), math.Ceil(y)) }
 
 func (b *bend) point(x, y float64) (float64, float64) { return b.pixel(math.Trunc(x), math.Trunc(y)) }

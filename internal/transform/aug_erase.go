@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// randomErasing is torchvision's RandomErasing. In front of ToDtype it works
-// on u8 pixels, behind Normalize on the values of the finished row.
+// randomErasing is torchvision's RandomErasing. Before ToDtype it works on u8 pixels, after Normalize on the values of
+// the finished row.
 type randomErasing struct {
 	named
 	p            float64
@@ -96,8 +96,7 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 		lines = min(lines, 1) // the others are copies
 	}
 	for c := range row.C {
-		// Where the channel begins, and the steps from pixel to pixel and from
-		// row to row, in elements.
+		// The start of the channel, and the steps from pixel to pixel and from row to row, in elements.
 		start, step, line := c, row.C, row.W*row.C
 		if row.Layout == item.NCHW {
 			start, step, line = c*row.W*row.H, 1, row.W
@@ -143,9 +142,8 @@ func copyLines(row *Stored, box item.Rect) {
 	}
 }
 
-// normals is the standard normal distribution in 65,536 equally likely steps,
-// its quantiles at the middle of each: a lookup instead of a logarithm and a
-// cosine for each of the many elements of an erased box. It ends at 4.3 sigma.
+// normals is the standard normal distribution in 65,536 equally likely steps, its quantiles at the middle of each. It
+// replaces a logarithm and a cosine for each of the many elements of an erased box. It ends at 4.3 sigma.
 type normals struct{ upper [1 << 15]float32 }
 
 func (n *normals) at(u uint16) float32 {

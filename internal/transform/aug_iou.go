@@ -13,8 +13,7 @@ type Guided interface {
 	DrawAround(r *Rand, w, h int, boxes [][4]float32) (s Step, inside []bool)
 }
 
-// Guided says that an operation depends on the boxes of a record, which BeginAround is
-// given.
+// Guided reports whether an operation depends on the boxes of a record, which the caller passes to BeginAround.
 func (p *Program) Guided() bool {
 	for _, op := range p.ops {
 		if _, ok := op.(Guided); ok {
@@ -33,8 +32,8 @@ type randomIoUCrop struct {
 	trials                                 int
 }
 
-// maxIoUDraws bounds how often an overlap is drawn anew: torchvision does so until a crop
-// is found, which for some boxes never happens.
+// maxIoUDraws bounds the draws of an overlap. torchvision repeats them until it finds a crop, and for some boxes it
+// never does.
 const maxIoUDraws = 100
 
 var iouCropSpec = Spec{
@@ -108,8 +107,8 @@ func (op *randomIoUCrop) DrawAround(r *Rand, w, h int, boxes [][4]float32) (Step
 	return Step{}, nil
 }
 
-// overlap notes which boxes have their centre inside of a crop, and returns the largest
-// intersection over union of one of them, -1 where there is none.
+// overlap notes which boxes have their centre inside of a crop, and returns the largest intersection over union of one
+// of them, -1 if there is none.
 func overlap(boxes [][4]float32, crop [4]float32, inside []bool) float64 {
 	best := -1.0
 	area := func(b [4]float32) float64 { return float64(b[2]-b[0]) * float64(b[3]-b[1]) }
@@ -137,8 +136,7 @@ func (r *Run) BeginAround(p *Program, seed uint64, epoch, id int64, w, h int, bo
 	return err
 }
 
-// drawAround draws the step of a Guided operation: for the boxes as they are behind the
-// operations before it.
+// drawAround draws the step of a Guided operation, for the boxes after the preceding operations.
 func (r *Run) drawAround(op Guided) Step {
 	p := &r.places
 	p.Boxes, p.Points, p.Kept = append(p.Boxes[:0], r.around...), p.Points[:0], p.Kept[:0]

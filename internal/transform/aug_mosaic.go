@@ -59,7 +59,7 @@ func newGather(in BatchInfo, images []string, times int64) (gather, error) {
 	return g, nil
 }
 
-// hasLabels says whether a batch has class numbers of whole images.
+// hasLabels reports whether a batch has class numbers of whole images.
 func hasLabels(in BatchInfo) bool {
 	for _, a := range in.Arrays {
 		if _, ok := in.Classes[a.Name]; ok && a.DType == item.I64 && !a.Ragged {
@@ -86,16 +86,15 @@ type shift struct {
 	cut    *[4]float32
 }
 
-// Boxes that are cut are left when they are larger than keepSide pixels, have more than
-// keepArea of their area and are no longer than keepRatio times their width, or the
-// other way round: box_candidates of Ultralytics.
+// A cut box is kept if its sides exceed keepSide pixels and more than keepArea of its area is left. It may not be
+// longer than keepRatio times its width, or wider than keepRatio times its length: box_candidates of Ultralytics.
 const (
 	keepSide  = 2
 	keepArea  = 0.1
 	keepRatio = 100
 )
 
-// box moves a box, which is given by its corners, and says whether it is left.
+// box moves a box, given by its corners, and reports whether it is kept.
 func (s *shift) box(b [4]float32) ([4]float32, bool) {
 	b = [4]float32{b[0] + s.dx, b[1] + s.dy, b[2] + s.dx, b[3] + s.dy}
 	if s.cut == nil {
@@ -110,8 +109,7 @@ func (s *shift) box(b [4]float32) ([4]float32, bool) {
 	return b, w > keepSide && h > keepSide && w*h/(area+tiny) > keepArea && ratio < keepRatio
 }
 
-// apply makes the rows anew: of says, for each, which rows it has and where they have
-// gone.
+// apply builds the rows again. For each row, of calls take with the source rows and their shifts.
 func (g *gather) apply(b *Batch, of func(row int, take func(from int, s shift))) error {
 	for i := range g.groups {
 		if err := g.groups[i].apply(b, of); err != nil {
@@ -121,7 +119,7 @@ func (g *gather) apply(b *Batch, of func(row int, take func(from int, s shift)))
 	return nil
 }
 
-// column is a ragged array while its rows are made anew.
+// column is a ragged array while its rows are built again.
 type column struct {
 	arr    *item.Array
 	points bool
@@ -191,7 +189,7 @@ func (g *gathered) apply(b *Batch, of func(row int, take func(from int, s shift)
 	return nil
 }
 
-// take appends an element, moved where it is key points.
+// take appends an element, and moves it if it is a key point.
 func (c *column) take(v []byte, s *shift) {
 	if !c.points {
 		c.made = append(c.made, v...)

@@ -7,34 +7,32 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// Moved is where an operation takes the pixels of an image: what boxes and
-// points of a record need to follow it. (Masks follow by running the same
-// operations, see MaskOp.) It is drawn from the size and the random numbers
-// alone, so it is known without the pixels.
+// Moved describes how an operation moves the pixels of an image, so that boxes and points of a record can follow it.
+// (Masks follow by running the same operations, see MaskOp.) It depends only on the size and the random numbers, so it
+// is known without the pixels.
 type Moved struct {
 	// W and H are the size of the image before, OutW and OutH after.
 	W, H, OutW, OutH int
 	// Forward maps points of the image before to the image after, both
 	// measured from the upper left corner, pixels having area.
 	Forward cdec.Affine
-	// Persp is the lower row of the map where it is a perspective one: what Forward
-	// gives is divided by Persp[0]*x + Persp[1]*y + 1.
+	// Persp is the lower row of a perspective map: the result of Forward is divided by Persp[0]*x + Persp[1]*y + 1.
 	Persp [2]float64
-	// bend, when it is set, is in the place of Forward: each pixel goes its own way.
+	// bend, if set, replaces Forward: each pixel has its own displacement.
 	bend *bend
-	// Cuts says that boxes are cut at the borders of the image after.
+	// Cuts reports whether boxes are cut at the borders of the image after.
 	Cuts bool
-	// ShiftX and ShiftY are what key points have in addition: torchvision mirrors
-	// them at the centres of pixels, and not at their borders.
+	// ShiftX and ShiftY are added to key points: torchvision mirrors them at the centres of pixels, and not at their
+	// borders.
 	ShiftX, ShiftY float64
 }
 
-// still is an image of w x h pixels that stays where it is.
+// still returns the move of an image of w x h pixels that does not move.
 func still(w, h int) Moved {
 	return Moved{W: w, H: h, OutW: w, OutH: h, Forward: cdec.Affine{1, 0, 0, 0, 1, 0}}
 }
 
-// Point is where a point goes.
+// Point returns the new position of a point.
 func (m *Moved) Point(x, y float64) (float64, float64) {
 	if m.bend != nil {
 		return m.bend.point(x, y)
@@ -47,7 +45,7 @@ func (m *Moved) Point(x, y float64) (float64, float64) {
 	return u, v
 }
 
-// corner is where a corner of a box goes.
+// corner returns the new position of a box's corner.
 func (m *Moved) corner(x, y float64) (float64, float64) {
 	if m.bend != nil {
 		return m.bend.corner(x, y)
@@ -85,10 +83,10 @@ func cutBox(box [4]float64, w, h int) [4]float64 {
 	return box
 }
 
-// Moves are what the operations of a list do one behind the other.
+// Moves are the moves of the operations of a list, in order.
 type Moves struct {
 	Steps []Moved
-	// W and H are the size of the image behind the steps so far.
+	// W and H are the size of the image after the steps so far.
 	W, H int
 }
 
@@ -103,7 +101,7 @@ func (m *Moves) add(s Moved) {
 	}
 }
 
-// Point is where all steps take a point.
+// Point returns the position of a point after all steps.
 func (m *Moves) Point(x, y float64) (float64, float64) {
 	for i := range m.Steps {
 		x, y = m.Steps[i].Point(x, y)
@@ -136,8 +134,7 @@ func (p *Program) Move(m *Moves, seed uint64, epoch, id int64, w, h int) error {
 	return p.follow(m, nil, recordKey(seed, epoch, id, p.key), w, h)
 }
 
-// follow works out the moves of a record and, where there are places, moves them
-// and does the operations on boxes among them.
+// follow computes the moves of a record. If places is not nil, it moves them and runs the operations on boxes.
 func (p *Program) follow(m *Moves, places *Places, base uint64, w, h int) error {
 	return p.followOps(p.ops, m, places, base, w, h)
 }
@@ -224,7 +221,7 @@ func (s *Step) moved(m *Moves) {
 	}
 }
 
-// moved is where a warp takes things in an image of w x h pixels.
+// moved returns the move of a warp in an image of w x h pixels.
 func (d *warp) moved(w, h int) Moved {
 	m := Moved{W: w, H: h, OutW: d.outW, OutH: d.outH}
 	f := d.params.Matrix()

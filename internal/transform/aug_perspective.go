@@ -28,8 +28,8 @@ func buildPerspective(a *Args) (Op, error) {
 	return op, nil
 }
 
-// draw gives where pixels of the image after come from: x = (c0 x + c1 y + c2) / d, with
-// d = c6 x + c7 y + 1, and y likewise. ok is false when the image stays unchanged.
+// draw returns the map from pixels of the image after to their sources: x = (c0 x + c1 y + c2) / d, with d = c6 x + c7
+// y + 1, and y likewise. ok is false if the image stays unchanged.
 func (op *randomPerspective) draw(r *Rand, w, h int) (c [8]float64, ok bool) {
 	if !r.Bool(op.p) {
 		return c, false
@@ -50,8 +50,8 @@ func (op *randomPerspective) draw(r *Rand, w, h int) (c [8]float64, ok bool) {
 	return perspective(to, from)
 }
 
-// perspective is the map that takes four points to four others; ok is false where there
-// is none, since three of them lie on a line.
+// perspective returns the map that takes four points to four others. ok is false if there is none because three of them
+// are on a line.
 func perspective(from, to [4][2]float64) (c [8]float64, ok bool) {
 	var m [8][9]float64
 	for i := range from {
@@ -111,8 +111,7 @@ func (op *randomPerspective) Apply(r *Rand, img *Pixels) error {
 	})
 }
 
-// point is a coordinate as kernels take it: what is far outside stays there, and what is
-// no number is outside.
+// point returns a coordinate for kernels. A coordinate far outside stays outside, and NaN is outside.
 func point(v float64) float32 {
 	if !(math.Abs(v) < 1e6) {
 		return -1e6

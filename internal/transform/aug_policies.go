@@ -1,7 +1,7 @@
 package transform
 
-// autoPolicies are the policies of AutoAugment as torchvision has them: two
-// operations each, with probability and magnitude (0 where there is none).
+// autoPolicies are torchvision's policies of AutoAugment: two operations each, with probability and magnitude (0 for
+// operations without one).
 var autoPolicies = map[string][]string{
 	"imagenet": {
 		"Posterize 0.4 8  Rotate 0.6 9",

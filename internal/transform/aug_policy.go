@@ -40,7 +40,7 @@ type policySpace struct {
 	// the image when relative is set.
 	translate float64
 	relative  bool
-	// posterize is how many bits the strongest posterize takes away.
+	// posterize is the number of bits that the strongest posterize removes.
 	posterize float64
 }
 
@@ -64,8 +64,7 @@ func linspace(lo, hi float64, n, i int) float64 {
 	return float64(b - d*float32(n-1-i))
 }
 
-// magnitude is the strength of an operation at step i of bins; signed says that
-// it may be turned around.
+// magnitude returns the strength of an operation at step i of bins. signed reports whether its sign may be reversed.
 func (s *policySpace) magnitude(op, bins, i, w, h int) (m float64, signed bool) {
 	translate := func(side int) float64 {
 		if s.relative {
@@ -92,9 +91,8 @@ func (s *policySpace) magnitude(op, bins, i, w, h int) (m float64, signed bool) 
 	return 0, false
 }
 
-// strengths are those of a policy's operations: of a search space, or the lists that
-// the loader gives. stoker.torch gives those of the installed torch, whose linspace
-// differs in the last bit from processor to processor.
+// strengths are those of a policy's operations, from a search space or from lists of the loader. stoker.torch passes
+// the lists of the installed torch, whose linspace differs in the last bit from processor to processor.
 type strengths struct {
 	space *policySpace
 	lists [len(policyNames)][]float64
@@ -139,7 +137,7 @@ func policyWarp(op int, m float64, w, h int) (d warp, moves bool) {
 		} else {
 			p.SY = degrees
 		}
-		// The upper left corner stays where it is.
+		// The upper left corner is the fixed point.
 		setCenter(p, &[2]float64{}, w, h)
 	case polTranslateX:
 		p.TX = math.Trunc(m)

@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// SoftSuffix is what the array of soft labels has behind the name of the
-// labels.
+// SoftSuffix is the suffix of the array of soft labels, after the name of the labels.
 const SoftSuffix = "_soft"
 
 // maxClasses bounds the length of a soft label.
@@ -21,12 +20,12 @@ const maxClasses = 1 << 20
 // softener is a BatchOp with soft labels.
 type softener interface {
 	BatchOp
-	// skip writes the soft labels of a batch that is left as it is.
+	// skip writes the soft labels of a batch that stays unchanged.
 	skip(b *Batch) error
 }
 
-// mixer is what MixUp and CutMix share: each record is mixed with the one
-// before it, the first with the last, and so are their labels.
+// mixer is the shared part of MixUp and CutMix: each record is mixed with the one before it, the first with the last,
+// and so are their labels.
 type mixer struct {
 	gather        // what belongs to the images, of records with boxes
 	alpha         float64
@@ -109,8 +108,8 @@ func (m *mixer) findImages(a *Args, in BatchInfo) error {
 	return nil
 }
 
-// channelsLast says whether a row of an image is NHWC: it has 1 to 4 channels,
-// which stand last unless that cannot be, or 2 or 4 are more likely a side.
+// channelsLast reports whether a row of an image is NHWC. It has 1 to 4 channels, which are last unless that cannot be,
+// or 2 or 4 are more likely a side.
 func channelsLast(shape []int) bool {
 	return shape[2] == 1 || shape[2] == 3 || shape[2] <= item.MaxChannels && shape[0] > item.MaxChannels
 }
@@ -239,8 +238,8 @@ func (m *mixer) skip(b *Batch) error {
 	return m.mixLabels(b, 1)
 }
 
-// chunk is how much of the rows is mixed at a time, so that what is needed of
-// the last row fits the stack.
+// chunk is the number of bytes of a row that are mixed per step, so that the needed part of the last row fits the
+// stack.
 const chunk = 8 << 10
 
 // mixRows mixes each row with the one before it, the first with the last.
@@ -297,7 +296,7 @@ func buildMixUp(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	return &mixUp{m}, add, err
 }
 
-// mixable says whether elements can be added up: cdec.Mix takes them.
+// mixable reports whether elements can be added up: cdec.Mix takes them.
 func mixable(t item.DType) bool {
 	return t == item.U8 || t == item.F16 || t == item.BF16 || t == item.F32
 }

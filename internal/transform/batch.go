@@ -18,8 +18,7 @@ type BatchOp interface {
 // Grower is implemented by a BatchOp that puts values of several rows of ragged
 // arrays into one.
 type Grower interface {
-	// Grow is how many times as much room a ragged array needs, 1 for one that
-	// stays.
+	// Grow returns the factor by which a ragged array grows, 1 if it does not.
 	Grow(array string) int64
 }
 
@@ -27,8 +26,7 @@ type Grower interface {
 type Batch struct {
 	Arrays []item.Array
 	Slot   []byte
-	// Rows is the number of records; the rows behind them are zero. Full is how many
-	// the batch has room for.
+	// Rows is the number of records; the rows after them are zero. Full is the number of records that fit the batch.
 	Rows, Full int
 }
 
@@ -42,8 +40,8 @@ func (b *Batch) Ragged(a *item.Array) (values []byte, ends []int64) {
 	return b.Slot[a.Offset : a.Offset+ends[b.Rows]], ends
 }
 
-// SetRagged writes the rows of a ragged array: values has those in use one behind
-// the other, ends where each ends, from 0 on, in bytes.
+// SetRagged writes the rows of a ragged array. values has the concatenated rows in use, ends the end of each row in
+// bytes, from 0 on.
 func (b *Batch) SetRagged(a *item.Array, values []byte, ends []int64) error {
 	if int64(len(values)) > a.Capacity {
 		return fmt.Errorf("the values of %q have %d bytes, more than the %d there is room for", a.Name, len(values), a.Capacity)
@@ -67,9 +65,9 @@ func (b *Batch) Array(name string) (*item.Array, []byte) {
 	return nil, nil
 }
 
-// BatchInfo is what a batch operation may know when it is compiled.
+// BatchInfo is the information on a batch at the time when a batch operation is compiled.
 type BatchInfo struct {
-	// Arrays are those of the batch so far, without offsets, ragged ones, too.
+	// Arrays are those of the batch so far, without offsets, including ragged ones.
 	Arrays []item.Array
 	// Classes is the number of classes by label array, 0 when not known.
 	Classes map[string]int

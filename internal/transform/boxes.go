@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// BoxFormat says what the four numbers of a box are.
+// BoxFormat is the meaning of the four numbers of a box.
 type BoxFormat uint8
 
 // The formats of boxes, by torchvision's names.
@@ -61,15 +61,13 @@ func (f BoxFormat) FromXYXY(b [4]float32) [4]float32 {
 	return b
 }
 
-// Places are the boxes and key points of one record while they follow their
-// image. Who makes them fills Boxes, as corners, Points and Kept; Follow changes
-// them.
+// Places are the boxes and key points of one record while they follow their image. The caller fills Boxes, as corners,
+// Points and Kept. Follow changes them.
 type Places struct {
 	Boxes [][4]float32
-	// Points are key points, of any number of fields one behind the other.
+	// Points are the concatenated key points of any number of fields.
 	Points [][2]float32
-	// Kept are the numbers of the boxes that are left. Boxes have been thinned
-	// out in the same way; Points have not.
+	// Kept are the numbers of the boxes that are kept. The same boxes remain in Boxes, but all points remain in Points.
 	Kept []int32
 
 	w, h  int // of the image
@@ -106,9 +104,8 @@ func (p *Places) move(steps []Moved) {
 	}
 }
 
-// BoxOp is an operation on the boxes and key points of an image. It may stand in
-// the list of the image, which it leaves alone, or in that of the boxes, which is
-// done behind it. One value serves all workers at once.
+// BoxOp is an operation on the boxes and key points of an image. It can be in the list of the image, which it does not
+// change, or in the list of the boxes, which runs after it. All workers share one value.
 type BoxOp interface {
 	ApplyBoxes(p *Places)
 }
@@ -139,8 +136,7 @@ func CompileBoxes(out *Output, image string) ([]BoxOp, error) {
 	return ops, nil
 }
 
-// NeedsImage says whether an operation of boxes has to know how large their image
-// is.
+// NeedsImage reports whether an operation on boxes needs the size of their image.
 func NeedsImage(op BoxOp) bool {
 	_, convert := op.(*convertBoxes)
 	return !convert
@@ -163,8 +159,7 @@ func boxOpNames() string {
 	return strings.Join(names(func(s *Spec) bool { return s.image != nil && !slices.Contains(s.Kinds, "image") }), ", ")
 }
 
-// BoxFormatOf is the format that boxes have behind the operations of their image
-// and their own, which they begin with in format f.
+// BoxFormatOf returns the format of boxes after the operations of their image and their own. f is their format before.
 func BoxFormatOf(f BoxFormat, prog *Program, own []BoxOp) BoxFormat {
 	one := func(op Op) {
 		if c, ok := op.(*convertBoxes); ok {
@@ -182,7 +177,7 @@ func BoxFormatOf(f BoxFormat, prog *Program, own []BoxOp) BoxFormat {
 	return f
 }
 
-// DropsBoxes says whether one of the operations may drop boxes.
+// DropsBoxes reports whether one of the operations may drop boxes.
 func DropsBoxes(prog *Program, own []BoxOp) bool {
 	if prog != nil {
 		for _, op := range prog.ops {

@@ -186,8 +186,7 @@ func TestBoxesFollow(t *testing.T) {
 	}
 }
 
-// What drops boxes says which are left; formats are those of the last operation
-// that names one.
+// Operations that drop boxes list the kept ones. The format of boxes is that of the last operation with a format.
 func TestSanitizeBoxes(t *testing.T) {
 	prog := compileList(t, `[{"op":"CenterCrop","size":[20,30]},{"op":"SanitizeBoundingBoxes","min_size":3,"min_area":12},{"op":"RandomHorizontalFlip","p":1},
 		{"op":"ConvertBoundingBoxFormat","format":"CXCYWH"}]`, 40, 40)

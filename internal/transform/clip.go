@@ -40,8 +40,8 @@ func buildClipCrop(random bool) func(a *Args) (Op, error) {
 	}
 }
 
-// CutClip takes the first operation of an output off it, where that takes frames of a
-// clip; nil where it does not.
+// CutClip removes the first operation of an output and returns it if it takes frames of a clip. Otherwise it returns
+// nil.
 func CutClip(out *Output) (*ClipCrop, error) {
 	if len(out.Ops) == 0 {
 		return nil, nil

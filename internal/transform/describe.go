@@ -206,7 +206,7 @@ const (
 type Param struct {
 	Name string `json:"name"`
 	Type Type   `json:"type"`
-	// Help says what the parameter does. It begins in lower case and ends without a full stop.
+	// Help describes the parameter. It begins in lower case and ends without a full stop.
 	Help string `json:"help"`
 	Unit string `json:"unit,omitempty"`
 	// Default is nil if the parameter is Required, or if it is None.
@@ -214,7 +214,7 @@ type Param struct {
 	Required bool `json:"required,omitempty"`
 	// Optional is set if the parameter can be None.
 	Optional bool `json:"optional,omitempty"`
-	// Choices are the values of a Choice, and words that may stand in place of a number or of True and False.
+	// Choices are the values of a Choice, and words that may replace a number or True and False.
 	Choices []string `json:"choices,omitempty"`
 	// Enum is an enumeration of torchvision, or a type of a library, whose values are accepted as well.
 	Enum string `json:"enum,omitempty"`
@@ -309,7 +309,7 @@ func number(x float64) string {
 // lists reports whether the parameter may be a list of numbers.
 func (p *Param) lists() bool { return p.Counts != nil || p.Most > 0 }
 
-// Expects is what a message says that a value must be.
+// Expects describes the allowed values, for messages.
 func (p *Param) Expects() string {
 	text := p.expects()
 	if p.Optional {
@@ -384,7 +384,7 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Text is what help says about the parameter.
+// Text is the description of the parameter in help.
 func (p *Param) Text() string {
 	text := p.Help
 	if p.Unit != "" {
@@ -454,7 +454,7 @@ type value struct {
 	names   []string
 }
 
-// read returns the value of an argument. It reports whether the argument is what p describes.
+// read returns the value of an argument. It reports whether the argument matches p.
 func (p *Param) read(raw json.RawMessage) (v value, ok bool) {
 	switch p.Type {
 	case Ops, Table:
@@ -583,7 +583,7 @@ func side(help string) Param {
 	return Param{Name: "size", Type: Int, Required: true, Unit: "pixels", Single: true, Counts: []int{1, 2}, Form: "(height, width)", Range: between(1, maxSide), Help: help}
 }
 
-// colour is a value for each channel. What it may be also depends on the pixels.
+// colour is a value for each channel. Its allowed values also depend on the pixels.
 func colour(name, help string, def any) Param {
 	return Param{Name: name, Type: Float, Default: def, Single: true, Counts: []int{1, 2, 3, 4}, Form: "one for each channel", Help: help}
 }

@@ -108,9 +108,8 @@ func (op *centerCrop) Draw(_ *Rand, w, h int) Step {
 	return Step{HasCrop: true, X: centerOffset(w, op.w), Y: centerOffset(h, op.h), W: op.w, H: op.h}
 }
 
-// centerOffset is where torchvision begins a crop of length n out of size: it
-// rounds half to even, and when it has to pad, it pads (n-size)/2 rounded down
-// in front.
+// centerOffset returns the offset of torchvision's crop of length n from size, rounded half to even. If torchvision has
+// to pad, it pads (n-size)/2 before the image, rounded down.
 func centerOffset(size, n int) int {
 	if n > size {
 		return -((n - size) / 2)
@@ -310,9 +309,8 @@ func (op *pad) OutSize(w, h int) (int, int) {
 	return w + op.left + op.right, h + op.top + op.bottom
 }
 
-// letterBox scales an image so that it just fits and puts it on a background, as
-// LetterBox of Ultralytics does: sizes are rounded half to even, and boxes are
-// scaled by the ratio before that.
+// letterBox scales an image so that it just fits and puts it on a background, like LetterBox of Ultralytics. Sizes are
+// rounded half to even, and boxes are scaled by the ratio before the rounding.
 type letterBox struct {
 	h, w            int
 	fill            Fill

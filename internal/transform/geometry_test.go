@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// torchvisionGolden is what torchvision did; testdata/geometry.py writes it.
+// torchvisionGolden holds torchvision's results; testdata/geometry.py writes it.
 type torchvisionGolden struct {
 	Resize     [][]int             `json:"resize"`
 	CenterCrop [][]json.RawMessage `json:"center_crop"`
@@ -227,7 +227,7 @@ func TestFusedIsOneAfterTheOther(t *testing.T) {
 			for i, text := range l {
 				r := newRand(1, 2, id, "image", i)
 				step := mustOp(t, text).(GeometryOp).Draw(&r, px.W, px.H)
-				// Each part of the step by itself.
+				// Each part of the step alone.
 				for _, part := range []Step{
 					{HasCrop: step.HasCrop, X: step.X, Y: step.Y, W: step.W, H: step.H, Fill: step.Fill},
 					{HasResize: step.HasResize, RW: step.RW, RH: step.RH, Filter: step.Filter},

@@ -18,9 +18,9 @@ type Input struct {
 	Channels int
 	// W and H are the size of all images, 0 when they differ or are not known.
 	W, H int
-	// Mask says that values are class numbers, as Output.Mask does.
+	// Mask reports whether values are class numbers, as in Output.Mask.
 	Mask bool
-	// AsIs says that values are not converted: ToDtype and Normalize do nothing.
+	// AsIs reports whether values are not converted: ToDtype and Normalize do nothing.
 	AsIs bool
 }
 

@@ -18,13 +18,11 @@ type Output struct {
 	Ops []json.RawMessage `json:"ops"`
 	// Layout is "NHWC" (the default) or "NCHW".
 	Layout string `json:"layout"`
-	// Mask says that the image is a mask of class numbers: one channel, moved
-	// by the geometric operations with nearest interpolation, its values
-	// untouched by the others.
+	// Mask marks the image as a mask of class numbers: one channel, moved by the geometric operations with nearest
+	// interpolation. The other operations do not change its values.
 	Mask bool `json:"mask"`
-	// Mode is what an image is decoded to: "RGB" (the default), "RGBA", "L"
-	// (gray) or "LA"; a mask has none. Depth is the number of bits of a value,
-	// 8 (the default) or 16.
+	// Mode is the mode that an image is decoded to: "RGB" (the default), "RGBA", "L" (gray) or "LA". A mask has none.
+	// Depth is the number of bits of a value, 8 (the default) or 16.
 	Mode  string `json:"mode"`
 	Depth int    `json:"depth"`
 	// Follow is the name of another output whose random numbers this one
@@ -43,8 +41,7 @@ func (o *Output) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(o))
 }
 
-// Program is a compiled list of operations. It does not change and serves all
-// workers at once.
+// Program is a compiled list of operations. It does not change, and all workers share it.
 type Program struct {
 	Name string
 	// W and H are the size of the output, C its channels.
@@ -52,9 +49,9 @@ type Program struct {
 	// In is the type of the pixels that the program starts from: what is
 	// decoded.
 	In item.PixelType
-	// Store says how rows are written.
+	// Store defines how rows are written.
 	Store item.Store
-	// Mask says that pixels are class numbers.
+	// Mask reports whether pixels are class numbers.
 	Mask bool
 
 	key    uint64
@@ -164,7 +161,7 @@ const fixSize = "end with an operation that fixes the size, such as RandomResize
 
 var errVaries = errors.New("its size differs from record to record, so it cannot fill a batch; " + fixSize)
 
-// First is the record that says how large all images are, if no operation does.
+// First is the record whose size all images have, if no operation sets one.
 type First struct {
 	// Name is for messages.
 	Name string
@@ -211,8 +208,8 @@ func (p *Program) keepPlace(i int) {
 	}
 }
 
-// addConverted decides what an operation behind ToDtype or Normalize means.
-// What only moves whole pixels may run before the conversion instead.
+// addConverted adds an operation after ToDtype or Normalize. Operations that only move whole pixels may run before the
+// conversion instead.
 func (p *Program) addConverted(op Op, i, w, h int, t item.PixelType) error {
 	name := opName(op)
 	if so, ok := op.(StoredOp); ok {
@@ -277,11 +274,11 @@ func (p *Program) Shape() []int {
 	return []int{p.H, p.W, p.C}
 }
 
-// Plain says that rows are the finished pixels as they are, interleaved.
+// Plain reports whether rows are the finished pixels without conversion, interleaved.
 func (p *Program) Plain() bool { return p.plain }
 
-// NeedsScratch says that pixels may be kept in scratch memory between steps:
-// some operation is not a mere crop, resize or flip.
+// NeedsScratch reports whether pixels may be kept in scratch memory between steps: some operation is not a mere crop,
+// resize or flip.
 func (p *Program) NeedsScratch() bool {
 	resized := false
 	for _, op := range p.ops {
@@ -304,7 +301,7 @@ func (p *Program) NeedsScratch() bool {
 	return false
 }
 
-// Identity says that no operation changes anything: rows are the stored pixels.
+// Identity reports whether no operation changes anything: rows are the stored pixels.
 func (p *Program) Identity() bool {
 	if !p.Plain() || len(p.stored) > 0 {
 		return false

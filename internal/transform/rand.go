@@ -5,18 +5,15 @@ import (
 	"math/bits"
 )
 
-// Rand gives the random numbers of one operation on one record. It is counter
-// based: a key made from (seed, epoch, record, output, operation) and a
-// counter, mixed by SplitMix64, so every number is a pure function of these
-// and no state travels from one record to the next. The construction is fixed;
-// changing it changes what a seed means.
+// Rand gives the random numbers of one operation on one record. It is counter based: SplitMix64 mixes a counter with a
+// key made from (seed, epoch, record, output, operation). So every number is a pure function of these, and no state
+// goes from one record to the next. The construction is fixed, as any change would change the meaning of a seed.
 //
 //	base    = mix(mix(mix(seed + G) ^ epoch + G) ^ record + G) ^ output
 //	key     = mix(base + (operation+1)*G)
 //	n-th    = mix(key + n*G), n = 1, 2, ...
 //
-// with G = 0x9e3779b97f4a7c15, mix the finaliser of SplitMix64 and output the
-// FNV-1a hash of the output's name.
+// with G = 0x9e3779b97f4a7c15, mix as the finaliser of SplitMix64 and output as the FNV-1a hash of the output's name.
 type Rand struct {
 	key   uint64
 	count uint64

@@ -20,7 +20,7 @@ type Run struct {
 	left bool
 	rnd  Rand
 	px   Pixels
-	// What Guided operations look at: the boxes of a record in an image of that size.
+	// The boxes of a record for Guided operations, in an image of that size.
 	around           [][4]float32
 	aroundW, aroundH int
 	places           Places
@@ -86,16 +86,16 @@ func (r *Run) advance() error {
 	return nil
 }
 
-// done says that nothing follows the view.
+// done reports whether nothing follows the view.
 func (r *Run) done() bool { return !r.left && r.next == len(r.p.ops) }
 
-// Direct says that the geometry gives the row itself.
+// Direct reports whether the geometry gives the row itself.
 func (r *Run) Direct() bool { return r.done() && !r.v.padded }
 
-// Empty says that nothing of the image is needed: all of it is padding.
+// Empty reports whether no part of the image is needed: the row is padding.
 func (r *Run) Empty() bool { return r.v.empty() }
 
-// Geometry is what to decode.
+// Geometry returns the part of the image to decode.
 func (r *Run) Geometry() item.Geometry { return r.v.geometry() }
 
 // SourceSize is the size of the image that the geometry refers to.
@@ -104,7 +104,7 @@ func (r *Run) SourceSize() (w, h int) { return r.v.srcW, r.v.srcH }
 // PixelBytes is the room that the decoded geometry needs when not Direct.
 func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.In.Size() }
 
-// placeable says that the row is the decoded pixels on a background.
+// placeable reports whether the row is the decoded pixels on a background.
 func (r *Run) placeable() bool {
 	return r.v.padded && r.done() && r.p.Plain() && len(r.p.stored) == 0 && r.v.w == r.p.W && r.v.h == r.p.H
 }

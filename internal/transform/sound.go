@@ -9,39 +9,37 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Sound is worked on as planes of float32: one for each channel, or, of a
-// spectrogram, one for each band of each channel. A list of operations compiles into
-// a SoundProgram. What does not look at a whole recording (crops, Resample, Mono,
-// gains) is pulled: from the samples that come out at the end it follows which ones
-// are needed before, down to those that are decoded. The other operations change
-// what was pulled.
+// Sound is processed as planes of float32: one for each channel, or, for a spectrogram, one for each band of each
+// channel. A list of operations compiles into a SoundProgram. Operations that do not need a whole recording (crops,
+// Resample, Mono, gains) are pulled. The final samples determine the samples needed before, back to the decoded ones.
+// The other operations change the pulled samples.
 //
 // To add an operation: write a Spec for it, list it in soundSpecs and implement
 // pulledOp or soundOp.
 
-// Recording is what a program works on.
+// Recording is the input of a program.
 type Recording interface {
-	// Decode makes samples [from, from+n) of each channel, of which channel c begins
-	// at dst[c*stride]; what is outside of the recording is 0.
+	// Decode writes samples [from, from+n) of each channel. Channel c begins at dst[c*stride]. Samples outside of the
+	// recording are 0.
 	Decode(dst []float32, stride int, from, n int64) error
 }
 
 // SoundInput describes recordings; 0 stands for what differs or is not known.
 type SoundInput struct{ Rate, Channels int }
 
-// soundShape is what a signal is like at a place of a list. 0 stands for what
-// differs from record to record, or, of bands, for samples.
+// soundShape is the shape of a signal at a position in a list. 0 means that a value differs from record to record, and
+// for bands that the signal is samples.
 type soundShape struct {
 	SoundInput
 	bands  int
 	length int64
-	// mono says that there is one channel because Mono made it.
+	// mono reports whether there is one channel because Mono made it.
 	mono bool
 }
 
 // soundOp is an operation on all of a recording.
 type soundOp interface {
-	// plan checks the operation against what it gets, and says what comes out.
+	// plan checks the operation against its input s, and changes s to its output.
 	plan(s *soundShape) error
 	apply(r *Rand, x *signal, m SoundMemory) error
 }
@@ -49,22 +47,22 @@ type soundOp interface {
 // pulledOp is an operation that makes any part of its output of a part of its input.
 type pulledOp interface {
 	plan(s *soundShape) error
-	// draw decides about a recording that the signal of is before the operation.
-	// The result is what pull gets; of is then as it is behind it.
+	// draw decides the parameters for a recording of shape of. The result goes to pull. draw changes of to the shape
+	// after the operation.
 	draw(r *Rand, of *soundShape) (soundDraw, error)
 	// pull makes samples [from, from+n), all of which there are.
 	pull(d *soundDraw, before *puller, dst []float32, stride int, from, n int64) error
 }
 
-// soundDraw is what an operation decided: where a crop begins, a gain.
+// soundDraw holds the drawn parameters of an operation: the start of a crop, a gain.
 type soundDraw struct {
 	start  int64
 	gain   float32
 	resamp *csound.Resampler
 }
 
-// SoundMemory gives floats that are valid until the record is done, 64-byte aligned,
-// with some that are readable behind them.
+// SoundMemory provides floats that are valid until the record is done, 64-byte aligned, with some readable floats after
+// them.
 type SoundMemory interface {
 	Floats(n int64) ([]float32, error)
 }
@@ -83,8 +81,7 @@ func (x *signal) plane(p int) []float32 {
 	return x.data[at : at+x.length : at+x.length]
 }
 
-// SoundProgram is a compiled list of operations. It does not change and serves all
-// workers at once.
+// SoundProgram is a compiled list of operations. It does not change, and all workers share it.
 type SoundProgram struct {
 	Name string
 	In   SoundInput
@@ -150,10 +147,9 @@ func (p *SoundProgram) values(length int64) int64 {
 	return length * int64(p.out.Channels) * int64(max(p.out.bands, 1))
 }
 
-// Shape is the shape of a row. A row of fixed length is [channels, samples] or
-// [channels, bands, frames]; a ragged one has time as its first axis, which is left out
-// of the result: [channels] or [channels, bands] stay, or, where Mono made one channel
-// of all, nothing or [bands].
+// Shape is the shape of a row. A row of fixed length is [channels, samples] or [channels, bands, frames]. A ragged row
+// has time as its first axis, and the result has only the others: [channels] or [channels, bands]. Without the axis of
+// channels, after Mono, these are nothing or [bands].
 func (p *SoundProgram) Shape() (shape []int, ragged bool) {
 	s := &p.out
 	if s.length > 0 {
@@ -196,7 +192,7 @@ func (p *SoundProgram) Beside() int64 {
 	return n
 }
 
-// fixed says that all rows have one length.
+// fixed reports whether all rows have one length.
 func (p *SoundProgram) fixed() bool { return p.out.length > 0 }
 
 // run does the operations on a recording that info describes.

@@ -94,7 +94,7 @@ func buildSpectrogram(a *Args, mel bool) (Op, error) {
 	return op, nil
 }
 
-// frames is how many frames n samples give.
+// frames returns the number of frames of n samples.
 func (op *spectrogram) frames(n int64) int64 {
 	n += 2 * int64(op.pad)
 	if op.center {

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/csound"
 )
 
-// waves refuses operations on samples behind a spectrogram.
+// waves refuses operations on samples after a spectrogram.
 func waves(s *soundShape, name string) error {
 	if s.bands > 0 {
 		return fmt.Errorf("%s works on samples; move it before the spectrogram", name)
@@ -17,7 +17,7 @@ func waves(s *soundShape, name string) error {
 	return nil
 }
 
-// asIs is DecodeAudio: the samples as they are.
+// asIs is DecodeAudio: the samples without changes.
 type asIs struct{}
 
 func (asIs) plan(s *soundShape) error                         { return waves(s, "DecodeAudio") }
@@ -257,7 +257,7 @@ func (op *soundCrop) pull(d *soundDraw, before *puller, dst []float32, stride in
 	return before.get(dst, stride, from+d.start, n)
 }
 
-// padSound fills up behind the end to a multiple.
+// padSound appends zeros up to a multiple.
 type padSound struct{ multiple int64 }
 
 var soundPadSpec = Spec{

@@ -23,7 +23,7 @@ func newStoreState(t item.PixelType) storeState {
 	return storeState{pixels: t, dtype: t.DType, scale: [item.MaxChannels]float64{1, 1, 1, 1}}
 }
 
-// plain says that pixels are stored as they are.
+// plain reports whether pixels are stored without conversion.
 func (s *storeState) plain() bool {
 	return *s == newStoreState(s.pixels)
 }

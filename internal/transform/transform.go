@@ -1,15 +1,11 @@
-// Package transform turns the declared list of operations of an output into
-// what the decoder and the kernels do for each record. The names, parameters
-// and distributions are those of torchvision.transforms.v2.
+// Package transform compiles the declared list of operations of an output into steps of the decoder and the kernels for
+// each record. The names, parameters and distributions are those of torchvision.transforms.v2.
 //
-// A list compiles into a Program. For each record the program draws the
-// parameters of its operations and fuses the geometric ones (crops, resizes,
-// flips) into a single item.Geometry, so that the decoder touches only the
-// pixels that are needed and its last kernel writes the row of the batch. Where
-// an operation works on pixels (a PixelOp, such as ColorJitter), the pixels so
-// far are made in scratch memory, the operation changes them there, and the
-// operations after it are fused again; a list may mix both kinds freely.
-// ToDtype and Normalize fold into the item.Store of the last kernel.
+// A list compiles into a Program. For each record the program draws the parameters of its operations. It fuses the
+// geometric ones (crops, resizes, flips) into a single item.Geometry. So the decoder touches only the needed pixels,
+// and its last kernel writes the row of the batch. For an operation on pixels (a PixelOp, such as ColorJitter), the
+// pixels so far are made in scratch memory. The operation changes them there, and the operations after it are fused
+// again. A list may mix both kinds freely. ToDtype and Normalize fold into the item.Store of the last kernel.
 //
 // Boxes and key points follow an image without its pixels: see Places.
 //
@@ -34,10 +30,9 @@ type GeometryOp interface {
 	OutSize(w, h int) (int, int)
 }
 
-// PixelOp is an operation on pixels. One value serves all workers at once, so
-// Apply changes nothing in it; random numbers come from r alone and are drawn
-// in the same order whatever the pixels are, because a mask that follows an
-// image draws the same ones.
+// PixelOp is an operation on pixels. All workers share one value, so Apply changes nothing in it. Random numbers come
+// from r alone. They are drawn in the same order for any pixels, because a mask that follows an image draws the same
+// ones.
 type PixelOp interface {
 	Apply(r *Rand, img *Pixels) error
 }
@@ -81,11 +76,9 @@ type Stored struct {
 // Fill is a colour in units of pixel values: 0 to 255 for u8.
 type Fill = [item.MaxChannels]float32
 
-// Step is what a GeometryOp does to one image, in this order: crop, resize,
-// pad, flip.
+// Step is the effect of a GeometryOp on one image, in this order: crop, resize, pad, flip.
 type Step struct {
-	// HasCrop: cut the box out. It may reach outside the image; what lies
-	// there is Fill.
+	// HasCrop: cut the box out. It may reach outside the image. The part outside is Fill.
 	HasCrop    bool
 	X, Y, W, H int
 	Fill       Fill
@@ -93,15 +86,14 @@ type Step struct {
 	HasResize bool
 	RW, RH    int
 	Filter    item.Filter
-	// Scale, when it is more than 0, is what boxes are scaled by in the place of
-	// RW and RH, which are rounded.
+	// Scale, if it is more than 0, is the factor for boxes, instead of RW and RH, which are rounded.
 	Scale float64
 	// HasPad: put the image at (PadX, PadY) of PadW x PadH pixels, on Fill.
 	HasPad                 bool
 	PadX, PadY, PadW, PadH int
 	// FlipH mirrors left and right, FlipV top and bottom.
 	FlipH, FlipV bool
-	// Err says why the operation cannot be done to this image.
+	// Err is the reason why the operation cannot run on this image.
 	Err error
 }
 
@@ -146,9 +138,8 @@ func (p *Pixels) Transform(s *Step) error {
 	return p.scratch.materialise(p, &v)
 }
 
-// Kernel is what the program needs of the C library: it cuts, resizes and
-// flips an image of w x h interleaved pixels of type t per g and writes the
-// result to dst per st.
+// Kernel is the program's interface to the C library. It cuts, resizes and flips an image of w x h interleaved pixels
+// of type t per g. It writes the result to dst per st.
 type Kernel interface {
 	Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error
 }

@@ -52,8 +52,8 @@ func runRow(t testing.TB, s *Scratch, p *Program, src []byte, w, h int, id int64
 	return row
 }
 
-// TestWhatOperationsTake compiles every operation on every type of pixels:
-// either it runs, or one line says what it takes.
+// TestWhatOperationsTake compiles every operation on every type of pixels. Either it runs, or the error lists the
+// accepted types in one line.
 func TestWhatOperationsTake(t *testing.T) {
 	s := testScratch(t)
 	colours := "takes images of 1 or 3 channels"
@@ -281,9 +281,8 @@ func TestDtypesOfIntegers(t *testing.T) {
 	}
 }
 
-// TestMaskMovesAlike runs 10,000 draws of lists of geometric operations on an
-// image and on its mask of 16 bits: each pixel of the image must still show the
-// class that the mask has there.
+// TestMaskMovesAlike runs 10,000 draws of lists of geometric operations on an image and on its mask of 16 bits. Each
+// pixel of the image must still show the class that the mask has there.
 func TestMaskMovesAlike(t *testing.T) {
 	const w, h, draws = 31, 26, 10000
 	s := testScratch(t)

@@ -7,8 +7,8 @@ import "github.com/stokerdata/stoker/internal/item"
 // express the chain.
 type view struct {
 	srcW, srcH int
-	// box is what is cut out of the source, win what is kept of the box after
-	// it was resized to rw x rh. Without a resize win is the whole box.
+	// box is the part cut out of the source, win the part kept of the box after a resize to rw x rh. Without a resize
+	// win is the whole box.
 	box          item.Rect
 	resized      bool
 	rw, rh       int
@@ -27,10 +27,9 @@ func newView(w, h int) view {
 	return view{srcW: w, srcH: h, w: w, h: h, box: item.Rect{W: int32(w), H: int32(h)}, filter: item.Bilinear}
 }
 
-// apply adds a step. What it could add it takes out of s; when something is
-// left it returns false, and the caller makes the pixels so far and applies the
-// rest of s to a view of them. A step always fits a new view, except a resize
-// after a crop that pads, and padding after one.
+// apply adds a step. It removes the added parts from s. If parts are left it returns false. Then the caller makes the
+// pixels so far and applies the rest of s to a view of them. A step always fits a new view, except a resize after a
+// crop that pads, and padding after one.
 func (v *view) apply(s *Step) bool {
 	if s.HasCrop {
 		if !v.crop(s) {
@@ -133,10 +132,10 @@ func (v *view) contentH() int {
 	return int(v.box.H)
 }
 
-// empty says that nothing of the source is in the result.
+// empty reports whether no part of the source is in the result.
 func (v *view) empty() bool { return v.contentW() == 0 || v.contentH() == 0 }
 
-// identity says that the result is the source.
+// identity reports whether the result is the source.
 func (v *view) identity() bool {
 	return !v.padded && !v.resized && !v.flipH && !v.flipV && int(v.box.W) == v.srcW && int(v.box.H) == v.srcH
 }

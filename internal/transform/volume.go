@@ -8,12 +8,11 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Volumes are worked on under the names and by the formulas of MONAI, with the axes z, y
-// and x as its spatial axes 0, 1 and 2. A list of operations compiles into a
-// VolumeProgram. Those that move voxels (crops, pads, flips, turns) only change a
-// volumeView, which says where each voxel comes from; the values are scaled and shifted
-// on the way out (volumeScale), so that most lists take one pass over the voxels that
-// come out. What has to see the values first (NormalizeIntensity) makes them in between.
+// Volume operations have the names and formulas of MONAI, with the axes z, y and x as its spatial axes 0, 1 and 2. A
+// list of operations compiles into a VolumeProgram. Operations that move voxels (crops, pads, flips, turns) only change
+// a volumeView, which maps each voxel to its source. Values are scaled and shifted when they are written (volumeScale),
+// so that most lists take one pass over the final voxels. Operations that need the values first (NormalizeIntensity)
+// make them in between.
 //
 // To add an operation: write a Spec for it, list it in volumeSpecs and implement
 // volumeMove or volumeChange.
@@ -24,15 +23,15 @@ type VolumeInput struct {
 	DType       item.DType
 	Channels    int
 	Least, Most [3]int
-	// Mask says that values are numbers of classes: they are moved and not changed.
+	// Mask reports whether values are numbers of classes: they are moved and not changed.
 	Mask bool
-	// Cut says that the first operation, a crop, has been done when a volume was read.
+	// Cut reports whether the first operation, a crop, was done when a volume was read.
 	Cut bool
 }
 
 // volumeMove moves voxels.
 type volumeMove interface {
-	// sides turns the smallest and largest sides before into those behind.
+	// sides changes the smallest and largest sides to those after the operation.
 	sides(least, most *[3]int)
 	move(r *Rand, v *volumeView)
 }
@@ -50,8 +49,7 @@ type volumeCrop interface {
 	part(r *Rand, sides [3]int) (at, size [3]int)
 }
 
-// VolumeProgram is a compiled list of operations. It does not change and serves all
-// workers at once.
+// VolumeProgram is a compiled list of operations. It does not change, and all workers share it.
 type VolumeProgram struct {
 	In VolumeInput
 	// DType is the type of the values that come out, Least and Most are the sides.
@@ -162,7 +160,7 @@ func (c *VolumeCut) Part(seed uint64, epoch, record int64, sides [3]int) (at, si
 	return c.op.part(&r, sides)
 }
 
-// Plain says that rows are the volumes as they are.
+// Plain reports whether rows are the unmodified volumes.
 func (p *VolumeProgram) Plain() bool {
 	n := len(p.ops)
 	if p.In.Cut {
@@ -176,7 +174,7 @@ type volumeWork struct {
 	view   volumeView
 	scale  volumeScale
 	memory SoundMemory
-	// moved says that voxels keep their type: nothing changes their values.
+	// moved reports whether voxels keep their type: nothing changes their values.
 	moved bool
 }
 

@@ -6,8 +6,7 @@ import (
 
 // This file has the operations that move voxels.
 
-// volumeSizes reads a size along z, y and x: one number for all, or three. What is below
-// 1 stands for all of a volume.
+// volumeSizes reads a size along z, y and x: one number for all, or three. A size below 1 stands for all of a volume.
 func volumeSizes(a *Args, key string) (s [3]int) {
 	v := a.Floats(key)
 	for i := range s {
@@ -16,7 +15,7 @@ func volumeSizes(a *Args, key string) (s [3]int) {
 	return s
 }
 
-// fallBack is a size within a volume: all of it where it says so.
+// fallBack returns a size within a volume, and side for a size below 1.
 func fallBack(size, side int) int {
 	if size < 1 || size > side {
 		return side

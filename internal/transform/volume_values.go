@@ -228,8 +228,8 @@ func (o *normalizeIntensity) change(_ *Rand, w *volumeWork) error {
 	return nil
 }
 
-// meanAndDeviation are the mean and the standard deviation of values, or of those that are not
-// 0; some says that there are any.
+// meanAndDeviation returns the mean and the standard deviation of values, or of those that are not 0. some reports
+// whether there are any.
 func meanAndDeviation(f []float32, nonzero bool) (mean, std float64, some bool) {
 	n, sum := 0, 0.0
 	for _, x := range f {

@@ -7,16 +7,16 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// volumeView says where each voxel of a volume comes from: from a place of src that goes
-// on by a step along each axis, or, outside of lo to hi, from nowhere: that is fill.
+// volumeView maps each voxel of a volume to its source: a voxel of src, with a step along each axis. Voxels outside of
+// lo to hi are fill.
 type volumeView struct {
 	src      []byte
 	dtype    item.DType
 	channels int
-	// plane is how many voxels of src a channel has.
+	// plane is the number of voxels of src per channel.
 	plane int
 	size  [3]int
-	// start is the voxel of src at lo of all axes, step how far the next one is.
+	// start is the voxel of src at lo of all axes, step the distance to the next one.
 	start  int
 	step   [3]int
 	lo, hi [3]int
@@ -68,8 +68,8 @@ func (v *volumeView) swap(a, b int) {
 	v.hi[a], v.hi[b] = v.hi[b], v.hi[a]
 }
 
-// rows calls f for each row of the last axis: where it goes, as a number of voxels, and
-// where its voxels from lo to hi come from; from is -1 for a row of fill alone.
+// rows calls f for each row of the last axis. to is its destination, as a number of voxels, and from the source of its
+// voxels from lo to hi. from is -1 for a row of fill alone.
 func (v *volumeView) rows(f func(to, from int)) {
 	to := 0
 	for c := range v.channels {
@@ -86,7 +86,7 @@ func (v *volumeView) rows(f func(to, from int)) {
 	}
 }
 
-// copyTo writes the voxels as they are.
+// copyTo writes the voxels without scaling.
 func (v *volumeView) copyTo(dst []byte) {
 	size := v.dtype.Size()
 	fill := v.dtype.Append(nil, float64(v.fill))
@@ -169,7 +169,7 @@ func (v *volumeView) floatsTo(dst []float32, s *volumeScale) {
 	})
 }
 
-// volumeScale is what is done to values on their way: v x a + b, then within lo and hi.
+// volumeScale is the change of values when they are written: v x a + b, then within lo and hi.
 type volumeScale struct {
 	a, b   float32
 	lo, hi float32
@@ -197,7 +197,7 @@ func (s *volumeScale) apply(row []float32) {
 	}
 }
 
-// linear has values scaled and shifted, those that are padded, too.
+// linear scales and shifts all values, including padding.
 func (w *volumeWork) linear(a, b float32) error {
 	if w.scale.clip {
 		if _, err := w.flush(); err != nil {
