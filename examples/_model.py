@@ -1,4 +1,4 @@
-"""What the examples share: a dataset as torchvision has it, and a very small model."""
+"""Shared parts of the examples: a dataset as torchvision has it, and a very small model."""
 
 from __future__ import annotations
 

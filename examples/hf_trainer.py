@@ -1,4 +1,4 @@
-"""Hugging Face Trainer with Stoker: get_train_dataloader is the method that says what feeds it.
+"""Hugging Face Trainer with Stoker: get_train_dataloader is the method that chooses the loader.
 
 python examples/hf_trainer.py FOLDER
 """

@@ -66,7 +66,7 @@ class Classifier:
 
 
 class PlainReader:
-    """What one writes without a loader: Pillow opens each file, one after another."""
+    """The simplest reader without a loader: Pillow opens each file, one after another."""
 
     def __init__(self, files: list[Path], labels: list[int]) -> None:
         self.files, self.labels = files, labels
@@ -213,13 +213,13 @@ def made(folder: Path, generate: Callable[[Path], None]) -> Path:
 
 
 class Watch:
-    """Goes through epochs and says how long they took, and how much of that was spent waiting for data."""
+    """Runs epochs and reports their duration, and the share of it that was spent waiting for data."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the counters."""
         self.began, self.waited = time.perf_counter(), 0.0
 
     def over(self, batches: Iterable[_T]) -> Iterator[_T]:

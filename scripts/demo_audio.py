@@ -29,7 +29,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def record(rng: np.random.Generator, word: int) -> npt.NDArray[np.int16]:
-    """One take of a word that nobody speaks: syllables of three formants each, at another pitch and pace every time."""
+    """One take of an invented word: syllables of three formants each, at another pitch and pace every time."""
     syllables = np.random.default_rng(word).uniform([300, 900, 2200], [900, 2200, 3600], (3, 3))
     out = []
     for formants in syllables * rng.uniform(0.92, 1.08):

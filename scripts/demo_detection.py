@@ -1,7 +1,8 @@
 """The demo of detection: a COCO dataset of shapes, packed, and a small detector that learns to find them.
 
-`make demo KIND=detection` runs it. The detector sees cells of 4 x 4 pixels, learns from the boxes of the loader which
-colours belong to which class, and draws boxes around what it found; how good they are is measured on other images.
+`make demo KIND=detection` runs it. The detector sees cells of 4 x 4 pixels and learns from the loader's boxes which
+colours belong to which class. It draws boxes around the objects that it finds. Their accuracy is measured on other
+images.
 """
 
 from __future__ import annotations

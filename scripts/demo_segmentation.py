@@ -46,7 +46,7 @@ class PixelClassifier:
 
 
 def generate(folder: Path) -> None:
-    """Shapes of three colours on a ground, with noise, and which is where."""
+    """Shapes of three colours on a ground, with noise, and their masks."""
     rng = np.random.default_rng(0)
     colours = [(90, 110, 90), (190, 70, 60), (70, 90, 190), (200, 190, 80)]
     for sub in ("images", "masks"):

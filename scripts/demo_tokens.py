@@ -128,7 +128,7 @@ class Model:
             earlier = np.zeros_like(x)
             earlier[:, back:] = x[:, : length - back]
             shifted.append(np.where(position >= back, earlier, 0))
-        # Sums from the beginning of the row, less those in front of the document.
+        # Sums from the beginning of the row, less those before the document.
         sums = np.cumsum(self.p["topic"][x], axis=1)
         start = np.arange(length) - position
         before = np.take_along_axis(np.pad(sums, ((0, 0), (1, 0), (0, 0))), start[..., None], axis=1)
@@ -160,7 +160,7 @@ class Model:
         grad["last"] = np.zeros_like(self.p["last"])
         for k, s in enumerate(shifted):
             np.add.at(grad["last"][k], s.reshape(-1)[keep], into[:, k * WIDTH : (k + 1) * WIDTH])
-        # A token is a part of the mean for all that stand behind it in its document.
+        # A token is a part of the mean for all later tokens in its document.
         rows, length = x.shape
         share = np.zeros((rows * length, WIDTH), np.float32)
         share[keep] = into[:, 3 * WIDTH :]

@@ -1,7 +1,7 @@
-"""The demo of video: clips come out of files of video, and a small classifier learns how things move in them.
+"""The demo of video: clips come from video files, and a small classifier learns how things move in them.
 
-`make demo KIND=video` runs it; DATA=folder takes videos of your own, in one folder per class. What is generated is
-MJPEG in AVI files, which the program decodes by itself; for H.264 and others it needs FFmpeg's libraries.
+`make demo KIND=video` runs it; DATA=folder takes videos of your own, in one folder per class. Generated videos are
+MJPEG in AVI files, which the program decodes without libraries. For H.264 and others it needs FFmpeg's libraries.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def generate(folder: Path) -> None:
 
 
 def motion(clips: npt.NDArray[np.uint8]) -> Floats:
-    """What moves where: changes in time times those in space, in a grid of cells."""
+    """The motion in a grid of cells: changes in time times those in space."""
     gray = clips.astype(np.float32).mean(axis=-1)
     change = np.diff(gray, axis=1)
     still = (gray[:, 1:] + gray[:, :-1]) / 2

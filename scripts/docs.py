@@ -201,7 +201,7 @@ class Page:
         return ran.stdout + ran.stderr
 
     def target(self, command: str) -> str | None:
-        """Returns the folder or file that a command writes anew."""
+        """Returns the folder or file that a command creates."""
         try:
             words = [w for w in shlex.split(command, comments=True) if not w.startswith("-")]
         except ValueError:

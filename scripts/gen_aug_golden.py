@@ -297,7 +297,7 @@ def resize(t: torch.Tensor, size: tuple[int, int], mode: str, top: float | None)
 
 
 def boxes() -> list[dict[str, Any]]:
-    """What torchvision does to a bounding box (XYXY) in an image of 45x33."""
+    """torchvision's transforms of a bounding box (XYXY) in an image of 45x33."""
     out = []
     canvas = (33, 45)
     box = torch.tensor([[10.0, 5.0, 31.0, 22.0]])

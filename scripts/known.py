@@ -3,7 +3,7 @@
     python scripts/known.py           # add the versions that are installed
     python scripts/known.py --only    # and forget all others
 
-Run the tests of recognised loaders with these versions first: it is they that say whether the engine does the same.
+Run the tests of recognised loaders with these versions first: they show whether the engine gives the same results.
 """
 
 import argparse

@@ -24,7 +24,7 @@ from pathlib import Path
 
 LIMIT = 240  # seconds for a process
 GROUP = 12  # tests that share one
-# What is known to differ, and why. Everything else that fails is a fault.
+# Known differences, and their reasons. Every other failure is a fault.
 REASONS: dict[str, str] = {}
 
 
@@ -140,7 +140,7 @@ def report(args: argparse.Namespace, ours: dict[str, tuple[str, str]], theirs: d
 
 
 def last_line(said: str) -> str:
-    """Return the line that says what went wrong."""
+    """Return the line with the error."""
     lines = [line for line in said.splitlines() if "Error" in line or "within" in line]
     return (lines or [""])[-1][:160].replace("|", "\\|")
 

@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// benchFlags are what `stoker bench` was asked for.
+// benchFlags are the flags of `stoker bench`.
 type benchFlags struct {
 	app *App
 
@@ -142,7 +142,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	return f.runSource(args[0])
 }
 
-// check1 reads the flags whose values are no plain numbers.
+// check1 reads the flags whose values are not plain numbers.
 func (f *benchFlags) check1(cmd *cobra.Command) error {
 	var err error
 	if f.step != "" {

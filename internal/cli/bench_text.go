@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// benchReport is what `stoker bench SOURCE` prints.
+// benchReport is the output of `stoker bench SOURCE`.
 type benchReport struct {
 	*bench.Result
 	Transforms string           `json:"transforms"`

@@ -18,8 +18,8 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// Bytes of a workload's data when nobody says: enough for several accelerators,
-// little enough to lie in the memory of a small machine.
+// workloadBytes are the default sizes of a workload's data: enough for several accelerators, and small enough for the
+// memory of a small machine.
 var workloadBytes = map[string]float64{"unet3d": 4.2e9, "resnet50": 1.8e9, "cosmoflow": 1.2e9}
 
 // giantBatch is the size in bytes of batches of which one ahead is enough: a ring

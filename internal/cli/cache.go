@@ -136,8 +136,8 @@ func originOf(arg string) string {
 	return arg
 }
 
-// cached finds the data sets that an argument names: a path, which is also that of what lies below it, or the
-// beginning of an id.
+// cached finds the data sets that an argument names: a path, which includes the data below it, or the beginning of an
+// id.
 func cached(d *cache.Dir, arg string) ([]cache.Entry, error) {
 	if path, err := filepath.Abs(arg); err == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -227,7 +227,7 @@ unused for the longest time is removed. Data that a job uses is not removed.`,
 	return cmd
 }
 
-// what says how many records and chunks something has.
+// what returns the number of records and chunks as text.
 func what(records, chunks int64) string {
 	switch {
 	case chunks == 0:

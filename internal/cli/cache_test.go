@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/cache"
 )
 
-// Copies that stage= has made are listed, finished or not, and removed by the name of their
-// data, their folder or their id; all at once those that are not finished.
+// Copies by stage= are listed, finished or not, and removed by the name of their data, their folder or their id. One
+// call removes all unfinished copies.
 func TestCopies(t *testing.T) {
 	root, scratch := t.TempDir(), t.TempDir()
 	d, err := cache.At(root, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/videodec"
 )
 
-// decoder is what decodes a codec in this installation.
+// decoder is the decoder of a codec in this installation.
 type decoder struct {
 	Kind    string `json:"kind"`
 	Codec   string `json:"codec"`
@@ -20,7 +20,7 @@ type decoder struct {
 	Library string `json:"library,omitempty"`
 	Version string `json:"version,omitempty"`
 	Path    string `json:"path,omitempty"`
-	// Why says why it is not decoded, and Install has commands that help.
+	// Why is the reason why it is not decoded, and Install has commands that help.
 	Why     string   `json:"why,omitempty"`
 	Install []string `json:"install,omitempty"`
 }

@@ -32,7 +32,7 @@ func TestDecodersPage(t *testing.T) {
 	}
 }
 
-// Every codec has a kind, and one that is not decoded says why.
+// Every codec has a kind, and one that is not decoded has a reason.
 func TestDecoders(t *testing.T) {
 	for _, d := range decoders() {
 		if d.Kind == "" || d.Codec == "" || d.Decodes == (d.Why != "") || (d.Decodes && d.Library != "") != (d.Path != "") {

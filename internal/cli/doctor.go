@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// doctorFlags are what `stoker doctor` was asked for.
+// doctorFlags are the flags of `stoker doctor`.
 type doctorFlags struct {
 	app *App
 
@@ -144,10 +144,10 @@ func (f *doctorFlags) first(r *doctor.Report) {
 	}
 }
 
-// inspectLimit is how long looking at the job's data may take, for advice.
+// inspectLimit is the time that reading the job's data for advice may take.
 const inspectLimit = 3 * time.Second
 
-// inspectData says what the program makes of the data of a job.
+// inspectData returns the program's description of a job's data.
 func (f *doctorFlags) inspectData(path string) (doctor.Data, error) {
 	type result struct {
 		data doctor.Data
@@ -181,7 +181,7 @@ func (f *doctorFlags) inspectData(path string) (doctor.Data, error) {
 	}
 }
 
-// watchRunning looks at a job that somebody else started.
+// watchRunning watches a job that is already running.
 func (f *doctorFlags) watchRunning() error {
 	if f.pid == os.Getpid() {
 		return usageError("", "process %d is this program", f.pid)
@@ -256,7 +256,7 @@ func (f *doctorFlags) watchCommand(args []string) error {
 	case watchErr != nil && (f.asJSON || f.save != ""):
 		return &Error{Msg: "the job ended before it could be watched: there is no report", Err: watchErr}
 	case watchErr != nil:
-		// The job itself went well, and its exit code is what counts.
+		// The job itself went well, so its exit code stands.
 		fmt.Fprintf(f.app.Stderr, "stoker doctor: the job ended before it could be watched: %v\n", watchErr)
 	}
 	return giveErr

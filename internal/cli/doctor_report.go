@@ -15,8 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
-// reportFlags are where a report goes besides the terminal, and what it is
-// compared with.
+// reportFlags are the destinations of a report besides the terminal, and the report to compare with.
 type reportFlags struct {
 	html    string
 	compare string

@@ -19,15 +19,15 @@ import (
 // JSON.
 const tryVariable = "STOKER_TRY"
 
-// verifyTime is how long each of the two runs goes on after its first batch unless
-// told otherwise, and verifyGrace how long a job may take to end.
+// verifyTime is the default duration of each of the two runs after its first batch, and verifyGrace the time that a job
+// may take to exit.
 const (
 	verifyTime  = 15 * time.Second
 	verifyGrace = 5 * time.Second
 )
 
-// verify runs a command twice for a short time: as it is, and with the first advice
-// that needs no file changed. The job is ended each time.
+// verify runs a command twice for a short time: unchanged, and with the first advice that needs no changed file. It
+// stops the job each time.
 func (f *doctorFlags) verify(args []string) error {
 	hook := hookEnvironment(doctorVariable)
 	if hook == nil {
@@ -79,7 +79,7 @@ func trial(r *doctor.Report) (a *doctor.Advice, prefix, env []string) {
 	return nil, nil, nil
 }
 
-// verified sets what a trial gave beside what was predicted.
+// verified returns the measured result of a trial together with the prediction.
 func verified(before, after *doctor.Report, a *doctor.Advice) *doctor.Verified {
 	v := &doctor.Verified{Title: a.Title, Options: a.Options, Predicted: a.Gain, Before: before.Steps.PerSecond, After: after.Steps.PerSecond}
 	v.Measured, _ = report.Speedup(before, after)
@@ -122,7 +122,7 @@ func (f *doctorFlags) shortRun(args, env []string) (*doctor.Report, error) {
 	return r, nil
 }
 
-// printVerified says what the trial gave.
+// printVerified prints the result of the trial.
 func printVerified(w io.Writer, v *doctor.Verified) error {
 	var err error
 	if v.Measured == 0 {

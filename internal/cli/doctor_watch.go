@@ -38,8 +38,8 @@ func newLiveView(w io.Writer, what string) *liveView {
 	return &liveView{w: w, terminal: terminalOf(w), what: clean(what)}
 }
 
-// watch is doctor.Watch with the view beside it. The key q ends the watching;
-// Ctrl-C calls interrupt, if there is one, the first time.
+// watch is doctor.Watch together with the view. The key q ends the watching. The first Ctrl-C calls interrupt, if it is
+// not nil.
 func (v *liveView) watch(ctx context.Context, opt doctor.Options, interrupt func()) (*doctor.Report, error) {
 	if v.terminal == nil {
 		start := time.Now()
@@ -101,7 +101,7 @@ type lineWriter struct {
 	rest []byte
 }
 
-// maxOutputLine is how much of a line is kept for its end to come.
+// maxOutputLine is the most of an unfinished line that is kept.
 const maxOutputLine = 64 << 10
 
 // Write never fails: a job must not end because its terminal is drawn on.
@@ -121,7 +121,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 			break
 		}
 		text := l.rest[:end]
-		// A progress bar draws over itself: its last state is what it says.
+		// A progress bar overwrites itself: only its last state counts.
 		if at := bytes.LastIndexByte(bytes.TrimRight(text, "\r"), '\r'); at >= 0 {
 			text = text[at+1:]
 		}
@@ -146,9 +146,8 @@ type liveModel struct {
 	interrupt func()
 	asked     bool // Ctrl-C was pressed
 	start     time.Time
-	// fullScreen says that the view may have the whole terminal; otherwise it stays
-	// below what the job prints, and keeps its height, so that the lines above stay
-	// in place.
+	// fullScreen lets the view use the whole terminal. Otherwise it stays below the job's output and keeps its height,
+	// so that the lines above stay in place.
 	fullScreen bool
 	height     int
 	width      int

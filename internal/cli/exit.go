@@ -43,9 +43,8 @@ func exitCodeHelp() string {
 	return text
 }
 
-// Error is an error for people: one line that says what happened and where, and
-// a hint that says what to do about it. A command returns one where the plain
-// error text would not help, or where the exit code is not 1.
+// Error is an error for people: one line with the failure and its location, and a hint with the remedy. A command
+// returns one if the plain error text would not help, or if the exit code is not 1.
 type Error struct {
 	Code int    // exit code; 0 means ExitFailure
 	Msg  string // lower case, no full stop; "" prints Err alone
@@ -67,7 +66,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// usageError says that the command line is wrong.
+// usageError returns an error for an invalid command line.
 func usageError(hint, format string, args ...any) error {
 	return &Error{Code: ExitUsage, Msg: fmt.Sprintf(format, args...), Hint: hint}
 }

@@ -12,14 +12,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// faultsVariable makes the reads of an engine slow, late or bad, for tests and
-// benchmarks of the whole way of a record: faults with a semicolon between them,
-// each a word with what narrows it down, such as
+// faultsVariable makes the reads of an engine slow, late or bad, for tests and benchmarks of the whole path of a
+// record. It has faults separated by semicolons, each a word with conditions, such as
 //
 //	delay=20ms; delay=2s,chance=0.01; error,name=*.jpg,times=3; stuck,name=class-1/*
 //
-// delay and hang end when nobody wants the read any more, stuck never does, as a
-// disk that does not answer.
+// delay and hang end when the read is cancelled. stuck never ends, like a disk that does not answer.
 const faultsVariable = "STOKER_TEST_FAULTS"
 
 // crashVariable makes an engine crash when it decodes the record of this number, as a decoder in C would, for tests.

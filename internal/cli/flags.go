@@ -13,7 +13,7 @@ type spanValue time.Duration
 
 func (s *spanValue) String() string { return time.Duration(*s).String() }
 
-// Type is what the help says that the flag takes.
+// Type is the name of the value in the help.
 func (s *spanValue) Type() string { return "seconds" }
 
 // Set reads "15", "1.5" or "2m".

@@ -21,7 +21,7 @@ type readable struct {
 	Writes string `json:"writes"`
 }
 
-// formatsJSON is what stoker formats prints as JSON. Searched are the folders of libraries, "" those of the system.
+// formatsJSON is the JSON output of stoker formats. Searched are the folders of libraries, "" those of the system.
 type formatsJSON struct {
 	Formats  []readable `json:"formats"`
 	Decoders []decoder  `json:"decoders"`

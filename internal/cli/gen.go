@@ -121,7 +121,7 @@ func (c *genImages) run() error {
 	return c.say(g, size, time.Since(start))
 }
 
-// say says what was made.
+// say prints a summary.
 func (c *genImages) say(g *gen.Generator, size int64, seconds time.Duration) error {
 	fmt.Fprintf(c.app.Stdout, "%s: %s images of %d classes, %s, in %s (%s images/s)\n", c.out, units.Int(int64(g.Len())), c.opts.Classes,
 		units.Bytes(size), units.Elapsed(seconds), units.Int(int64(float64(g.Len())/seconds.Seconds())))

@@ -9,9 +9,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// writeFolder makes the folder out, which is never seen half full: fill writes
-// into work, a new folder beside it, and returns the folder in there that becomes
-// out. What was at out before is removed.
+// writeFolder makes the folder out, which other programs never see half full. fill writes into work, a new folder in
+// the same parent, and returns the folder in it that becomes out. The previous contents of out are removed.
 func writeFolder(out string, fill func(work string) (finished string, err error)) (err error) {
 	parent := filepath.Dir(out)
 	if err := os.MkdirAll(parent, 0o777); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// shownColumns is how many columns of an array are listed.
+// shownColumns is the number of columns of an array that are listed.
 const shownColumns = 40
 
 // columnsText shows what an array was made of.

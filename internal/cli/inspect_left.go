@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// left lists what lies beside the fields of a source, and why it is no field.
+// left lists the files of a source that are not fields, with the reasons.
 func left(p *page, src driver.Source) {
 	l, ok := driver.As[driver.Leaver](src)
 	if !ok || len(l.Left()) == 0 {

@@ -27,7 +27,7 @@ var does = map[driver.Kind]string{
 	driver.KindFloat:      "a number; filters",
 }
 
-// doesWith says what a loader can do with a field.
+// doesWith describes a loader's treatment of a field.
 func doesWith(f *driver.Field) string {
 	if f.Kind == driver.KindVolume && f.Mask {
 		return "moves with the volume next to it; class numbers are never mixed"
@@ -43,7 +43,7 @@ func orders(sequential bool) string {
 	return "shuffled as a whole or in windows, split, filtered, resumed at any batch"
 }
 
-// loaderPage says what a loader does with the data, and the line of code.
+// loaderPage describes a loader's treatment of the data, and shows the line of code.
 func loaderPage(p *page, url string, info *driver.Info, hint string) {
 	p.section("What a loader does with it", "")
 	p.f("  records: %s\n", orders(info.Sequential))
@@ -63,7 +63,7 @@ func loaderJSON(url string, info *driver.Info) map[string]any {
 	return map[string]any{"code": "stoker.Loader(" + loaderText(url, info) + ")", "records": orders(info.Sequential), "fields": fields}
 }
 
-// packInfo is what is known of a pack's fields as of those of any source.
+// packInfo returns the information on a pack's fields in the form of other sources.
 func packInfo(m *pack.Manifest) *driver.Info {
 	info := &driver.Info{Len: m.Records}
 	for i := range m.Fields {

@@ -79,8 +79,7 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export, field string, asJS
 	return err
 }
 
-// toExport is the value of the field, or without one the value that somebody
-// would want to look at.
+// toExport returns the value of the field. Without a field it returns the first value worth exporting.
 func toExport(rec *pack.Record, field string) (*pack.Value, error) {
 	if field != "" {
 		for i := range rec.Values {
@@ -103,7 +102,7 @@ func toExport(rec *pack.Record, field string) (*pack.Value, error) {
 	return nil, &Error{Msg: "nothing to export: the record has numbers alone"}
 }
 
-// exportNote says what a file has become that is not stored as one.
+// exportNote describes the form of an exported file whose value is not stored as a file.
 func exportNote(v *pack.Value) string {
 	switch {
 	case v.Codec == driver.CodecDCT:
@@ -145,7 +144,7 @@ func valueJSON(v *pack.Value) any {
 	return base64.StdEncoding.EncodeToString(v.Bytes)
 }
 
-// shownElements is how many elements of an array are shown.
+// shownElements is the number of elements of an array that are shown.
 const shownElements = 8
 
 func valueText(v *pack.Value) string {

@@ -25,8 +25,8 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// inspectSource shows what a source that is no pack has, as far as is known
-// without reading its records.
+// inspectSource shows the contents of a source that is not a pack, as far as they are known without reading its
+// records.
 func (app *App) inspectSource(url string, asJSON bool) error {
 	src, err := app.openSource(url, 0, 0)
 	url = stores.Public(url)
@@ -110,7 +110,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	return err
 }
 
-// cachedOf is how many records of a source are in the user's cache.
+// cachedOf returns the number of a source's records in the user's cache.
 func cachedOf(src driver.Source) int64 {
 	d, err := cache.At("", 0)
 	if err != nil {
@@ -224,7 +224,7 @@ func classNames(all []string) string {
 	return text
 }
 
-// heardText says what some recordings are like.
+// heardText describes some recordings.
 func heardText(h *kind.Heard) string {
 	rate, channels := "different rates", "different numbers of channels"
 	if h.Rate > 0 {
@@ -237,10 +237,10 @@ func heardText(h *kind.Heard) string {
 		h.Shortest, h.Longest, units.Plural(h.Count, "recording"))
 }
 
-// mostInBatch is how many bytes a batch has at most that inspect suggests.
+// mostInBatch is the largest size in bytes of a batch that inspect suggests.
 const mostInBatch = 256 << 20
 
-// loaderText are the arguments of a loader: images get what makes them one size.
+// loaderText returns the arguments of a loader: images get a transform that makes them one size.
 func loaderText(url string, info *driver.Info) string {
 	var fields []string
 	boxes := slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindBoxes })
@@ -296,9 +296,8 @@ func loaderText(url string, info *driver.Info) string {
 	return out
 }
 
-// isSource says whether something is to be shown as a source and not as a pack. A
-// folder that is neither is taken for a pack, whose reader says what is wrong, as it
-// does where there is nothing.
+// isSource reports whether the contents of url are shown as a source and not as a pack. A folder that is neither, or a
+// missing one, is treated as a pack, whose reader reports the error.
 func (app *App) isSource(url string) (bool, error) {
 	if source.HasView(url, nil) {
 		return true, nil

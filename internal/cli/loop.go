@@ -33,9 +33,8 @@ func newLoopCommand(app *App) *cobra.Command {
 	return cmd
 }
 
-// newLoopReport reports on a loop while this program looks on: it is told on lines
-// of their own that counting begins and that it ends, answers each, and then reads
-// what was timed.
+// newLoopReport reports on a loop while this program watches it. The loop's process writes a line when counting begins
+// and one when it ends. This program answers each, and then reads the timings.
 func newLoopReport(app *App, name, short string, report func(*loop.Told, proc.Usage) any) *cobra.Command {
 	parent := 0
 	cmd := &cobra.Command{

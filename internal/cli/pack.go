@@ -164,8 +164,8 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	return pack.WriteSource(app.Context, s, out, opt)
 }
 
-// hasFields says that data has fields of its own, of which --field chooses some: all
-// but tables, whose columns it names, and folders, in which it says where files lie.
+// hasFields reports whether data has fields from which --field can choose. These are all formats except tables, whose
+// columns --field names, and folders, for which --field gives the location of files.
 func (app *App) hasFields(src string) (format string, ok bool) {
 	format, _, err := source.Format(app.Context, src, nil)
 	return format, err == nil && !source.IsTable(format) && format != source.FormatFolder && format != "pairs"
@@ -458,7 +458,7 @@ func packFailed(err error) error {
 	return err
 }
 
-// listed is how many skipped files are listed on the screen.
+// listed is the number of skipped files that are listed on the screen.
 const listed = 20
 
 func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) error {
@@ -485,10 +485,10 @@ func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) e
 	return err
 }
 
-// shownFields is how many fields are listed in one line.
+// shownFields is the number of fields that are listed in one line.
 const shownFields = 8
 
-// packedText says what the records of a pack are: images, or records of fields.
+// packedText describes the records of a pack: images, or records of fields.
 func packedText(m *pack.Manifest) (what string, details []string) {
 	codecs := func(f *pack.Field) (out []string) {
 		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "pfm", "flo", "jxl", "avif", "raw", "runs"} {

@@ -98,8 +98,7 @@ func (f *augmentFlags) read(o *pack.Options, seed uint64) error {
 
 func (f *augmentFlags) asked() bool { return len(f.images) > 0 || len(f.sounds) > 0 || f.outputs != "" }
 
-// any says that records are transformed, also since those of the pack that is appended to
-// were.
+// any reports whether records may be transformed, including those of a pack that is appended to.
 func (f *augmentFlags) any(o *pack.Options) bool {
 	return f.asked() || o.Append || f.similar.what != ""
 }
@@ -202,7 +201,7 @@ func (f *augmentFlags) choose(src driver.Source) ([]transform.Output, error) {
 	return slices.Clip(all), nil
 }
 
-// variantsText says what records went through before they were packed.
+// variantsText describes the transforms of records before packing.
 func variantsText(p *page, s *pack.Settings) {
 	outputs, err := parseOutputs(s.Transforms)
 	if s.Transforms == "" || err != nil {

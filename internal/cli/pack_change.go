@@ -90,7 +90,7 @@ func (app *App) removeRecords(out, where string, asJSON bool) error {
 
 func headOf(out string) string { return lipgloss.NewStyle().Bold(true).Render(out) }
 
-// removedText says what removed records still take, about.
+// removedText describes the space that removed records still take, about.
 func removedText(m *pack.Manifest) string {
 	return fmt.Sprintf("%s still take about %s of %s", units.Plural(int(m.Removed()), "removed record"),
 		units.Bytes(int64(float64(m.Bytes)*float64(m.Removed())/float64(m.Stored()))), units.Bytes(m.Bytes))
@@ -125,7 +125,7 @@ func (app *App) compactPack(out string, asJSON bool) error {
 	return err
 }
 
-// historyText says what became of a pack after it was made.
+// historyText describes the changes of a pack after it was made.
 func historyText(p *page, m *pack.Manifest) {
 	for _, a := range m.Appended {
 		p.f("  appended: %s from the %s %s with %s\n", units.Records(a.Records), a.Source.Kind, clean(a.Source.Path), settingsText(a.Options))

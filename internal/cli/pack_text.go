@@ -41,7 +41,7 @@ func (f *textFlags) register(cmd *cobra.Command) {
 
 func (f *textFlags) any() bool { return *f != textFlags{} }
 
-// tokenizerHint says which file is wanted, and where the cache of Hugging Face has it for the name of a model.
+// tokenizerHint names the required file, and its path in the cache of Hugging Face for the name of a model.
 func tokenizerHint(name string) string {
 	hub := os.Getenv("HF_HOME")
 	if home, err := os.UserHomeDir(); err == nil && hub == "" {
@@ -128,8 +128,8 @@ func ofText(path string, err error) error {
 	return &Error{Msg: err.Error(), Hint: "to make tokens of text: stoker pack " + units.Shell(path) + " tokens/ --tokenizer tokenizer.json"}
 }
 
-// textSource is the URL of what src is when texts are wanted: a column of a table as
-// text, whatever it looks like, and files that are nothing else as texts.
+// textSource returns the URL of src for reading texts. A column of a table is read as text, whatever it looks like.
+// Files of no other kind are read as texts.
 func textSource(app *App, src string, fields []string, to *tokenized.Options) (string, error) {
 	format, _, err := source.Format(app.Context, src, nil)
 	if err != nil || format == source.FormatFolder {

@@ -23,8 +23,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// planCommand is one call of `stoker plan`. Flags are text, since the parsers of
-// package plan say what is wrong with a figure better than those of flags do.
+// planCommand is one call of `stoker plan`. Flags are text, since the parsers of package plan give better errors for
+// figures than those of flags.
 type planCommand struct {
 	app *App
 
@@ -158,7 +158,7 @@ func (c *planCommand) run(cmd *cobra.Command, data string) error {
 	if err := c.parse(&target, dataset, &machine); err != nil {
 		return err
 	}
-	// What is missing is asked for before anything is measured for seconds.
+	// Missing figures are requested before any measurement of seconds.
 	if _, err := plan.Make(target, *dataset, machine); err != nil {
 		return planError(err)
 	}
@@ -339,8 +339,8 @@ func choose(text string, to *string, allowed ...string) error {
 	return nil
 }
 
-// machine is what this machine gives: from a file, from an earlier probe, or
-// measured now. Without any of them it is what the system says at once.
+// machine returns the properties of this machine: from a file, from an earlier probe, or measured now. Without any of
+// them it returns what the system reports immediately.
 func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 	if c.probeFile != "" {
 		return readMachine(c.probeFile)
@@ -358,7 +358,7 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 		}
 	}
 	if c.noProbe && stores.IsURL(path) {
-		// What is known of this machine holds for data in other places, but for storage.
+		// The properties of this machine hold for data in other places, except those of storage.
 		if m, _, err := probe.Load("."); err == nil {
 			m.Store, m.Network = nil, 0
 			return m, nil
@@ -376,7 +376,7 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 	return m, nil
 }
 
-// here is what is known of this machine without measuring.
+// here returns the properties of this machine that are known without measuring.
 func here() *plan.Machine {
 	m := &plan.Machine{Cores: float64(runtime.GOMAXPROCS(0))}
 	if free, err := proc.Live.FreeMemory(); err == nil {

@@ -40,7 +40,7 @@ type planBar struct {
 	First                                     bool
 }
 
-// planPageData is what the page shows.
+// planPageData is the content of the page.
 type planPageData struct {
 	*planView
 	Bars    []planBar
@@ -79,8 +79,8 @@ func planHTML(v *planView) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shareOf is the width of a bar of v beside one of other, in percent of the
-// longer: by the square root, so that a tenth is still to be seen.
+// shareOf returns the width of a bar of v next to one of other, in percent of the longer bar. It uses the square root,
+// so that a tenth is still visible.
 func shareOf(v, other float64) template.CSS {
 	most := math.Max(v, other)
 	if !(most > 0) || math.IsInf(most, 0) {

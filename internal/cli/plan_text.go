@@ -18,12 +18,12 @@ import (
 type planView struct {
 	*plan.Plan
 	Title string `json:"title"`
-	// Example and Figures are set for a published calculation; Changed says that
-	// flags changed its inputs, so that its figures do not apply.
+	// Example and Figures are set for a published calculation. Changed reports whether flags changed its inputs, so
+	// that its figures do not apply.
 	Example *plan.Example `json:"example,omitempty"`
 	Figures []plan.Figure `json:"figures,omitempty"`
 	Changed bool          `json:"changed,omitempty"`
-	// Machine is what was measured.
+	// Machine holds the measurements.
 	Machine *plan.Machine `json:"machine,omitempty"`
 }
 
@@ -99,7 +99,7 @@ func (p *planPrinter) section(title, note string) {
 	p.printf("\n")
 }
 
-// para writes text broken at the width, each line behind indent.
+// para writes text broken at the width, each line after indent.
 func (p *planPrinter) para(indent, text string, style lipgloss.Style) {
 	for _, line := range wrap(strings.TrimSpace(text), p.width-len(indent)) {
 		p.printf("%s%s\n", indent, style.Render(line))
@@ -277,7 +277,7 @@ func spanned(low, high float64, text func(float64) string) string {
 	return text(low) + " to " + text(high)
 }
 
-// compare shows the figures of a text beside ours.
+// compare shows the figures of a text and ours.
 func (p *planPrinter) compare() {
 	if p.Changed {
 		p.section("In the text", "not shown: flags changed its inputs")

@@ -229,7 +229,7 @@ func storeText(out *strings.Builder, s *plan.Store) {
 	}
 }
 
-// endpointText says what a server can do.
+// endpointText describes the features of a server.
 func endpointText(e *plan.Endpoint) string {
 	var said []string
 	if e.Ranges {

@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// profileFlags are what `stoker profile` was asked for.
+// profileFlags are the flags of `stoker profile`.
 type profileFlags struct {
 	app                  *App
 	o                    loop.CommandOptions
@@ -159,7 +159,7 @@ func writeJSON(name string, v any) error {
 	return writeBytes(name, append(data, '\n'))
 }
 
-// profileText is a profile for people; cpu says what was used.
+// profileText formats a profile for people. cpu is the text on CPU use.
 func profileText(p *loop.Profile, cpu string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(p.Loader))

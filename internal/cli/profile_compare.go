@@ -42,8 +42,7 @@ has kept, side by side. "-" reads one from standard input.`,
 	}
 }
 
-// nextProfile reads one of the profiles that stand behind one another on standard
-// input.
+// nextProfile reads the next of the profiles on standard input.
 func nextProfile(stdin *json.Decoder) (*loop.Profile, error) {
 	var data json.RawMessage
 	if err := stdin.Decode(&data); err != nil {

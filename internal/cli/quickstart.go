@@ -153,7 +153,7 @@ func (c *quickstartCommand) generate() (string, error) {
 	return generatedData, g.run()
 }
 
-// measure says how fast the records come.
+// measure measures and prints the speed of the records.
 func (c *quickstartCommand) measure(d *quickstart.Data) error {
 	bar, shown := c.app.NewProgress("measuring", "", c.length.Milliseconds()), int64(0)
 	g, err := d.Measure(c.app.Context, c.length, func(share float64) {
@@ -224,7 +224,7 @@ func (c *quickstartCommand) hasTorch() bool {
 	return false
 }
 
-// program says how a training script loads data, and how to run it.
+// program prints how a training script loads data, and how to run it.
 func (c *quickstartCommand) program(path string) error {
 	s, err := quickstart.LookProgram(c.app.Context, path)
 	if err != nil {

@@ -55,14 +55,14 @@ const (
 	groupKnow   = "know"
 )
 
-// App is what a command may use of the world outside. Tests pass their own.
+// App is a command's access to its environment. Tests pass their own.
 type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Context ends when the user presses Ctrl-C or the process gets SIGTERM. A command has stopTime to return after
 	// that.
 	Context context.Context
-	// passing says that signals go to a job, whose end ends the command.
+	// passing reports whether signals go to a job, whose end ends the command.
 	passing atomic.Bool
 }
 
@@ -94,8 +94,8 @@ func hideIn(args []string, message string) string {
 	return message
 }
 
-// A command that is still at work stopTime after the first signal is ended. clearTime is how long its temporary files
-// may take to remove.
+// A command that still works stopTime after the first signal is terminated. clearTime is the time that the removal of
+// its temporary files may take.
 const (
 	stopTime  = 1200 * time.Millisecond
 	clearTime = 300 * time.Millisecond
@@ -146,8 +146,8 @@ func (app *App) endLate(signals <-chan os.Signal, done <-chan struct{}) {
 	os.Exit(ExitInterrupted)
 }
 
-// reportPanic says in two lines that there is a bug, and where the details are.
-// The stack goes to a file, because it helps nobody on a terminal.
+// reportPanic reports in two lines that there is a bug, and the file with the details. The stack goes to that file,
+// because users cannot use it on a terminal.
 func reportPanic(stderr io.Writer, p any, stack []byte) {
 	where := "the details could not be saved"
 	if f, err := os.CreateTemp("", "stoker-crash-*.txt"); err == nil {
@@ -222,8 +222,8 @@ In Python:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			// Whatever cobra finds wrong before this point, and its checks of flags,
-			// are mistakes on the command line; what comes later is a failure.
+			// Errors of cobra before this point, and of its checks of flags, are mistakes on the command line. Later
+			// errors are failures.
 			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
 				return err
 			}

@@ -16,8 +16,8 @@ import (
 const runVariable = "STOKER_RUN"
 
 type runOptions struct {
-	// Explain prints what runs where before the first batch; First is how many batches
-	// of each loader torch makes before, to compare with.
+	// Explain prints the place where each part runs before the first batch. First is the number of batches that torch
+	// makes first with each loader, to compare with.
 	Explain bool `json:"explain"`
 	First   int  `json:"first"`
 }

@@ -59,8 +59,8 @@ socket that a killed engine left is replaced.`,
 	return cmd
 }
 
-// openPipeline opens what a client asks for; trainer is the client where that is
-// known, 0 elsewhere. Records in flight are noted in table.
+// openPipeline opens the pipeline that a client requests. trainer is the client's process if it is known, else 0.
+// Records in flight are noted in table.
 func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
@@ -146,10 +146,8 @@ func serveSocket(app *App, path string) error {
 	return err
 }
 
-// serveEmbedded serves the process that started this one. It returns as soon
-// as that process has closed the connection or ended, even while a read of a
-// stuck disk is under way: the caller then ends the process, and the kernel
-// takes back everything there is.
+// serveEmbedded serves the process that started this one. It returns as soon as that process has closed the connection
+// or exited, even during a read of a stuck disk. The caller then ends the process, and the kernel releases everything.
 func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	// Ctrl-C in a terminal and the SIGTERM of a batch system go to trainer and
 	// engine alike. When to end is the trainer's decision, which may want its
@@ -187,7 +185,7 @@ func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 		return err
 	case <-session.Gone():
 	}
-	// The client is gone, or has broken the protocol and Run is about to say so.
+	// The client is gone, or has broken the protocol and Run is about to return that error.
 	select {
 	case err := <-ended:
 		return err
@@ -214,7 +212,7 @@ func watchParent(pid int, orphaned chan<- struct{}) error {
 		return fmt.Errorf("watching the parent process %d: %w", pid, err)
 	}
 	go func() {
-		// The goroutine ends with the process: it is what the watch is for.
+		// The goroutine ends with the process, because it must watch until then.
 		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 		for {
 			if n, err := unix.Poll(fds, -1); n > 0 || err != nil && err != unix.EINTR {

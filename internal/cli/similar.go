@@ -21,13 +21,13 @@ func (f *similarFlags) register(fl *pflag.FlagSet) {
 	fl.Lookup("similar").NoOptDefVal = fmt.Sprint(similar.DefaultDistance)
 }
 
-// maxPairs is how many pairs are kept, and shownPairs how many are listed on a screen.
+// maxPairs is the number of pairs that are kept, and shownPairs the number listed on a screen.
 const (
 	maxPairs   = 100_000
 	shownPairs = 20
 )
 
-// alike is what is said about images that look alike.
+// alike is the report on images that look alike.
 type alike struct {
 	Field    string `json:"field"`
 	Distance int    `json:"distance"`

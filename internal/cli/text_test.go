@@ -19,8 +19,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What pages, help texts, errors and advice tell users to type is held to the
-// commands that there are.
+// Commands in pages, help texts, errors and advice must be commands of this program.
 
 // repo is the top of the repository, from here.
 const repo = "../.."
@@ -28,8 +27,8 @@ const repo = "../.."
 // A printed line that names a command of this program.
 type printed struct {
 	where, line string
-	// whole says that the line is a command as it is typed; else it stands in the
-	// middle of a sentence, and only its flags can be told from the words around.
+	// whole reports whether the line is a complete command that can be typed. Otherwise it is in the middle of a
+	// sentence, and only its flags can be told from the words around.
 	whole bool
 }
 
@@ -238,8 +237,7 @@ func inPython(t *testing.T) []printed {
 	return found
 }
 
-// commandsIn cuts a line into the commands of this program in it: one, or those
-// joined by && or standing behind a comment's sign.
+// commandsIn cuts a line into its commands of this program: one, or several joined by && or after a comment's sign.
 func commandsIn(line string) []string {
 	var found []string
 	for _, part := range regexp.MustCompile(` && |\s#.*?\b(?:or: )?`).Split(line, -1) {
@@ -250,7 +248,7 @@ func commandsIn(line string) []string {
 	return found
 }
 
-// placeholder is what stands for a value: FILE, %s, {workers}, ...
+// placeholder is a stand-in for a value: FILE, %s, {workers}, ...
 var placeholder = regexp.MustCompile(`^(?:[A-Z][A-Z_]*|.*%[a-z].*|.*\{[a-z]+\}.*)$`)
 
 // check finds the command of a line, looks its flags up and, when the line is
@@ -386,8 +384,8 @@ func split(line string) ([]string, error) {
 	return words, nil
 }
 
-// What costs nothing is run: the help of every command, and the printed plans of
-// published examples, which measure nothing.
+// This test runs everything that costs nothing: the help of every command, and the printed plans of published examples,
+// which measure nothing.
 func TestPrintedCommandsRun(t *testing.T) {
 	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	run := func(words []string) {

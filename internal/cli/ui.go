@@ -79,7 +79,7 @@ func terminalOf(w io.Writer) *os.File {
 	return f
 }
 
-// SetTotal says how many units there are, once that is known.
+// SetTotal sets the number of units, once it is known.
 func (p *Progress) SetTotal(total int64) { p.total.Store(total) }
 
 // Add counts n finished units that were bytes long.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is set by the Makefile (-ldflags -X) where the version control system
-// is known; otherwise the build information says what it can.
+// release is set by the Makefile (-ldflags -X) if the version control system is known. Otherwise the build information
+// is used.
 var release string
 
 // version returns a short name of this build.

@@ -14,8 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/view"
 )
 
-// viewFlags say which records and fields of a source a command is about. They become
-// a part of its URL.
+// viewFlags select the records and fields of a source for a command. They become a part of its URL.
 type viewFlags struct {
 	spec           view.Spec
 	renames, kinds []string
@@ -153,7 +152,7 @@ func (app *App) openSource(url string, threads int, memory int64) (driver.Source
 	return source.Open(app.Context, url, &source.Options{Threads: threads, Memory: memory, Looking: tell})
 }
 
-// viewText says what a view has.
+// viewText describes a view.
 func viewText(p *page, v view.Viewer) {
 	spec, info := v.Spec(), v.Info()
 	p.section("View", fmt.Sprintf("%s of %s records", units.Int(info.Len), units.Int(v.Of())))
