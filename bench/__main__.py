@@ -25,7 +25,7 @@ SWITCHES = ("RESUME", "QUICK")
 
 @dataclass(frozen=True)
 class Suite:
-    """A measurement: its module, what has to be installed before, which options it takes, and what writes its page."""
+    """A measurement: its module, the required installations, its options, and the writer of its page."""
 
     about: str
     minutes: int

@@ -90,7 +90,7 @@ def ratios(rounds: list[dict[str, Any]], figure: str) -> list[float]:
 
 
 def line(name: str, rounds: list[dict[str, Any]]) -> str:
-    """An arm's figures: rates of both sides, and what became of rate and processor time."""
+    """An arm's figures: rates of both sides, and the change of rate and processor time."""
     rate = ratios(rounds, "examples_s")
     if not rate:
         return f"  {name:24s} no round without an error"

@@ -1,4 +1,4 @@
-"""What the machine can do at most: C programs on one core without any loader around them."""
+"""The maximum rates of the machine: C programs on one core without a loader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COPIES = {"raw": (256 * 256 * 3, 800_000_000, 256), "tiny": (32 * 32 * 3, 30_720
 
 
 def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, Any]:
-    """Runs a packer that prints no JSON; gives its time, CPU time and the size of what it wrote."""
+    """Runs a packer that prints no JSON. Returns its time, its CPU time and the size of its output."""
     log.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
@@ -80,7 +80,7 @@ class Ceilings:
         self.listed: set[str] = set()
 
     def round(self, suite: str, number: int) -> list[dict[str, Any]]:
-        """One round of what bounds a suite; lines of results, or of errors."""
+        """One round of the upper bounds of a suite; lines of results, or of errors."""
         if suite in ("photos", "gen"):
             lines = self._decode(suite)
         elif suite in COPIES:
@@ -183,7 +183,8 @@ class Ceilings:
 
 
 def _has_dct(file: Path) -> bool:
-    """Leaves out what the dct codec leaves out (CMYK, RGB JPEGs), so that each variant decodes the same images."""
+    """Leaves out the images that the dct codec does not support (CMYK, RGB JPEGs), so that each variant decodes the
+    same images."""
     from PIL import Image
 
     with Image.open(file) as image:

@@ -29,7 +29,7 @@ class MissingError(Exception):
 
 
 def make(name: str, work: Path, source: Path, say: Callable[[str], None]) -> Path:
-    """Makes a data set unless it is there; gives its folder or file. A set is renamed into place when it is whole."""
+    """Makes a data set unless it exists, and returns its folder or file. A finished set is renamed into place."""
     maker = MAKERS[name]
     out = work / "data" / name
     if out.exists():

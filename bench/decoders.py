@@ -1,4 +1,4 @@
-"""What Python's decoders do on one core: whole JPEGs in memory, one thread, no loader. One line of JSON per round.
+"""Rates of Python's decoders on one core: whole JPEGs in memory, one thread, no loader. One line of JSON per round.
 
 python -m bench.decoders ROUNDS LIST        LIST: one JPEG path per line
 """

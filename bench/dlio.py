@@ -38,7 +38,7 @@ REPORT = ROOT / "docs/internals/storage-benchmark.md"
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload: its data here, and what DLIO is told about it."""
+    """A workload: its local data, and its settings for DLIO."""
 
     name: str
     title: str
@@ -138,7 +138,7 @@ class Storage:
         return out
 
     def warm(self, folder: Path) -> float:
-        """Reads what is not in memory; gives the share that is afterwards."""
+        """Reads the uncached data, and returns the share that is cached afterwards."""
         seen: set[int] = set()
         have = size = 0
         for file in procs.files_below(folder):
@@ -260,7 +260,7 @@ class Storage:
         return next((r for r in self.results["runs"] if all(r.get(k) == v for k, v in key.items())), None)
 
     def patch(self, patched: bool) -> None:
-        """Puts DLIO's reader as published, or without its debug line, in its place."""
+        """Installs DLIO's reader, as published or without its debug line."""
         lib = next((self.dlio / "venv/lib").glob("python3*")) / "site-packages/dlio_benchmark/reader"
         shutil.copyfile(
             lib / ("reader_handler.py.patched" if patched else "reader_handler.py.stock"), lib / "reader_handler.py"
@@ -281,7 +281,7 @@ class Storage:
         return len(data), int(data[::4097].sum())
 
     def check(self, shape: Shape, source: Path, out: Path, count: int) -> dict[str, Any]:
-        """What the ranks were given: all bytes of all rows, in their own memory."""
+        """The data that the ranks received: all bytes of all rows, in their own memory."""
         ranks = [json.loads((out / f"rank-{i}.json").read_text()) for i in range(count)]
         rows = sum(r["rows"] for r in ranks)
         size = sum(r["bytes"] for r in ranks)

@@ -21,7 +21,7 @@ SAME_PICTURE_DB = 24.0
 
 
 def check(arm: Arm, suite: Suite, work: Path, workers: int, cores: str, limit: float) -> dict[str, Any]:
-    """Runs the arm's checks; the result has ok, the three verdicts and what was measured."""
+    """Runs the arm's checks. The result has ok, the three verdicts and the measurements."""
     base = [*runner.arm_command(arm, suite, work, workers, cores), "--mode", "check"]
     log = work / "logs" / f"{arm.name}-check.log"
     count = _count(arm, suite, work)
@@ -44,8 +44,8 @@ def check(arm: Arm, suite: Suite, work: Path, workers: int, cores: str, limit: f
         result["pixels"] = False
     else:
         result.update(_compare(keep, arm, suite, work))
-    # The order of some loaders is not a function of the seed by design; that is said in the table, not held against
-    # their speed. Everything else is a condition.
+    # For some loaders, the order is not a function of the seed by design. The table mentions it, but their speed
+    # still counts. Everything else is a condition.
     result["ok"] = result["once"] and result["pixels"] and (result["same"] or not arm.ours)
     return result
 

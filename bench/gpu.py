@@ -145,7 +145,7 @@ def dali_batches(a: argparse.Namespace) -> Iterator[Any]:
 
 
 def cached_batches(a: argparse.Namespace) -> Iterator[Any]:
-    """A few batches that are there already."""
+    """A few existing batches."""
     some = stoker_batches(a)
     kept = [tuple(t.clone() for t in next(some)) for _ in range(4)]
     yield from forever(kept)
@@ -185,7 +185,7 @@ STEPS: dict[str, Callable[[argparse.Namespace], Iterator[Any]]] = {
     "few": few_batches,
     "unpinned": unpinned_batches,
 }
-# Jobs that doctor looks at, and what it should say of them.
+# Jobs that doctor watches, and the expected verdicts.
 JOBS = {"cached": "accelerator", "few": "cpu", "unpinned": "handoff", "stoker": "accelerator"}
 
 
@@ -240,7 +240,7 @@ def held_batches(loader: Any, device: Any) -> Iterator[Any]:
 
 
 def copy(a: argparse.Namespace) -> dict[str, Any]:
-    """Bytes per second onto the device, with nothing else to do."""
+    """Bytes per second onto the device, without other work."""
     import torch
 
     shape = (a.batch, SIZE, SIZE, 3)
@@ -254,7 +254,7 @@ def copy(a: argparse.Namespace) -> dict[str, Any]:
 
         found = copies()
     else:
-        # The same few batches again and again, so that decoding is not what limits: what is measured is the path.
+        # The same few batches repeatedly, so that decoding is not the limit and only the path is measured.
         import stoker
         from stoker._device import Cuda
 
@@ -323,7 +323,7 @@ def main() -> None:
 
 
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
-    """What a report of doctor says, without its figures of each second."""
+    """A report of doctor without its figures of each second."""
     kept = ("verdict", "confidence", "waiting", "gain", "line", "evidence", "advice", "seconds", "overhead")
     return {k: report[k] for k in kept}
 

@@ -1,4 +1,4 @@
-"""Storage that answers late: what is left of the rate of the same pack in memory?
+"""Slow storage: the share of the rate of the same pack in memory that remains.
 
     make bench SUITES=latency                        about 8 minutes on 2 cores
     make bench SUITES=latency ROUNDS=7 LOOKAHEAD=64MB

@@ -50,7 +50,7 @@ def arms(data: Data, ours: Stoker, windows: Sequence[int]) -> list[Arm]:
 
 
 def chi_square(labels: Ids, classes: int) -> float:
-    """Of the classes in a batch, as a multiple of what a permutation of all records has."""
+    """The chi-square statistic of the classes in a batch, as a multiple of its value for a random permutation."""
     n, per = len(labels) // BATCH, BATCH / classes
     found = []
     for batch in labels[: n * BATCH].reshape(n, BATCH):
@@ -61,7 +61,7 @@ def chi_square(labels: Ids, classes: int) -> float:
 
 
 def correlation(ids: Ids, lags: Sequence[int]) -> list[float]:
-    """Of the places in the source of records that come so far apart."""
+    """The autocorrelation of the source positions of records, at each lag."""
     x = ids - ids.mean()
     return [float((x[:-lag] * x[lag:]).mean() / (x * x).mean()) for lag in lags]
 

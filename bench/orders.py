@@ -134,7 +134,7 @@ SEEDS, EPOCHS = 8, 4  # that a foreign order is asked for at a time: its process
 
 
 def foreign(env: str, program: str, restated: Order, **params: int) -> tuple[Order, bool]:
-    """An order of a library in an environment of its own, and whether that is there; else the restated one.
+    """An order of a library in its own environment, and whether that exists; otherwise the reimplemented one.
 
     The program has its parameters in ``a`` and defines ``order(seed, epoch)``.
     """
@@ -176,7 +176,7 @@ def order(seed, epoch):
 
 
 def mds(shard: int, block: int) -> tuple[Order, bool]:
-    """MosaicML Streaming's default, py1e: records of shards moved within a block around their place."""
+    """MosaicML Streaming's default, py1e: records of shards moved within a block around their position."""
 
     def restated(data: Data, seed: int, epoch: int) -> Ids:
         rng = np.random.default_rng([seed, epoch])

@@ -26,7 +26,7 @@ def images(source: Path) -> list[Path]:
     return sorted(p for p in source.glob("*/*") if p.is_file())
 
 
-# Datasets that FFCV's and LitData's workers index; they must be importable, so they stand at the top level.
+# Datasets that FFCV's and LitData's workers index. They must be importable, so they are at the top level.
 class Encoded:
     """(bytes of the file, number)"""
 

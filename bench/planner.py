@@ -1,4 +1,4 @@
-"""Planner accuracy: what plan.Predict says from one `stoker probe`, against what a real loader then does.
+"""Planner accuracy: predictions of plan.Predict from one `stoker probe`, compared with a real loader.
 
     python -m bench.planner [--resume] [--limit SECONDS] [--rounds N]     measure, then report
     python -m bench.planner --report                                      predict and report again
@@ -186,7 +186,7 @@ def set_cached(pack: Path, share: float, seed: int, held_parts: Held) -> float:
 
 
 def disk_of(path: Path) -> str:
-    """major:minor of the whole disk that holds path, as control groups want it."""
+    """major:minor of the whole disk that holds path, in the format of control groups."""
     dev = os.stat(path).st_dev
     here = Path(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}").resolve()
     if (here / "partition").exists():
@@ -248,7 +248,7 @@ class Bench:
         return done
 
     def todo(self) -> list[Cell]:
-        """What is to be measured still, the cells measured least first, in a random order."""
+        """The cells that remain to be measured, in a random order, those with the fewest measurements first."""
         done = self.counts()
         cells = [c for c in CELLS if self.can_cap or not (c.disk_mb or c.disk_iops)]
         cells = [c for c in cells if done.get(c.name, 0) < self.a.rounds and c.cores <= len(os.sched_getaffinity(0))]
@@ -330,7 +330,7 @@ class Bench:
     # --- predicting ----------------------------------------------------------
 
     def predicted(self) -> list[dict[str, Any]]:
-        """All runs, with what was predicted for each from the probe of its block."""
+        """All runs, with the prediction for each from the probe of its block."""
         stats = {codec: image_stats(pack) for codec, pack in self.packs.items()}
         runs, cells = [], []
         for number, block in enumerate(self.state["blocks"]):

@@ -2,8 +2,9 @@
 
     python -m bench.planner_cell '{"data": PACK, "batch": 64, "step": 0.02, "spin": false, "seconds": 4, ...}'
 
-Prints one line of JSON. The first steps, until the ring has gone round once, are left out: what is measured is the
-flow. With data that is cached in part it ends with the epoch, for the second one would find everything in memory.
+Prints one line of JSON. The first steps, until each slot of the ring has been used once, do not count, because the
+steady flow is measured. If part of the data is cached, the cell ends with the epoch, because the second one would
+find everything in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the planner's accuracy comes to: a summary, docs/internals/planner-accuracy.md and a plot."""
+"""The accuracy of the planner: a summary, docs/internals/planner-accuracy.md and a plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process tree costs and what the machine is doing, read from /proc; standard library only."""
+"""The cost of a process tree and the load of the machine, from /proc; standard library only."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def warm(path: Path) -> float:
 
 
 def describe_machine() -> dict[str, object]:
-    """What a reader needs to know to place the figures."""
+    """The facts about the machine that a reader needs to interpret the figures."""
     info: dict[str, object] = {"kernel": platform.release(), "arch": platform.machine()}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = (s.strip() for s in line.partition(":"))
@@ -174,6 +174,6 @@ def describe_machine() -> dict[str, object]:
 
 
 def use_memory(size: int) -> None:
-    """Use so many bytes of memory once and give them back, so that the machine has them when they are wanted."""
+    """Use so many bytes of memory once and release them, so that the machine has them when they are needed."""
     code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
     subprocess.run([sys.executable, "-c", code, str(size)], check=True)

@@ -1,4 +1,4 @@
-"""What Stoker gives for files of every kind, compared with the library that people use for that kind.
+"""Stoker's results for files of every kind, compared with the usual library for that kind.
 
     python -m bench.reliability [--collections FOLDER] [--fetch] [--docs DIR]
 
@@ -43,7 +43,7 @@ class UnreadableError(Exception):
     """A reader refused a file; the text is its reason."""
 
 
-# Files that the reference reads wrongly, and what shows that it does.
+# Files that the reference reads wrongly, and the evidence.
 KNOWN = {
     "gradient-1c-32b.tiff": "Pillow takes unsigned values of 32 bits as signed ones; tifffile agrees with Stoker",
     "flower-rgb-planar-16.tif": "Pillow reads planes of 16 bits as if they had 8; tifffile agrees with Stoker",

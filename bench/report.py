@@ -90,7 +90,7 @@ def section(title: str, text: str, intro: str = "", level: int = 2) -> str:
 
 
 def head(figures: Figures) -> str:
-    """What was measured, where and when."""
+    """The head of the page: the machine, the versions and the time of the measurement."""
     r = figures.results
     m = r["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items()) if v)
@@ -116,7 +116,7 @@ Stoker compared with other loaders: the same bytes, the same cores, one process 
 
 
 def measured(runs: Sequence[dict[str, Any]]) -> str:
-    """What the runs were: a measurement that goes on later may have other settings for its other suites."""
+    """The settings of the runs. A continued measurement may have other settings for its other suites."""
     said = []
     for suite in dict.fromkeys(run["suite"] for run in runs):
         mine = [run for run in runs if run["suite"] == suite and "error" not in run]
@@ -240,7 +240,7 @@ def main() -> None:
     p.add_argument("--older", type=Path, help="results to take the suites and tables from that the newer ones lack")
     a = p.parse_args()
     if a.results is None:
-        # The other benchmarks keep their results in the same folder, under names of their own.
+        # The other benchmarks keep their results in the same folder, with other names.
         other = (
             "against-", "cache-", "doctor-", "formats-", "gpu-", "latency-", "order", "planner-", "remote-", "run-",
             "reliability", "storage-", "whatif-", "writers-",

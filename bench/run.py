@@ -6,7 +6,8 @@
     .venv/bin/python -m bench.run --help
 
 Results go to bench/results/<machine>-<commit>.json after every run, so an interrupted measurement loses nothing: the
-same command with --resume goes on. `python -m bench.report` writes tables and plots into docs/internals/benchmarks.md.
+same command with --resume continues it. `python -m bench.report` writes tables and plots into
+docs/internals/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def say(text: str) -> None:
 
 
 class Bench:
-    """One measurement: where things lie, what was asked for, and the results so far."""
+    """One measurement: its folders, its options, and the results so far."""
 
     def __init__(self, a: argparse.Namespace) -> None:
         self.a = a
@@ -129,7 +130,7 @@ class Bench:
         return True
 
     def pack(self, arm: Arm, suite: Suite) -> None:
-        """Makes what the arm reads unless it is there."""
+        """Makes the data of the arm unless it exists."""
         out = self.work / arm.folder(suite.data_set)
         if arm.pack == "" or out.exists():
             return self._lossy(arm, suite)

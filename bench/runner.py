@@ -119,7 +119,7 @@ def run(command: Sequence[str], limit: float, log: Path, variables: Mapping[str,
 
 
 def short_result(got: dict[str, Any]) -> dict[str, Any]:
-    """A result without what only its own arm's table is made of."""
+    """A result without the fields that only its own arm's table uses."""
     return {k: v for k, v in got.items() if k not in ("stats", "versions", "gc_in_steady_epochs", "first_records")}
 
 

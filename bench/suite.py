@@ -40,7 +40,7 @@ class Arm:
     ours: bool = False
     # False for different work than the rest of the table: shown next to it and never in a ratio.
     comparable: bool = True
-    # Why this arm cannot exist yet; reported in the place of its figure.
+    # The reason why this arm cannot exist yet, reported instead of its figure.
     missing: str = ""
 
     def folder(self, data_set: str) -> str:
@@ -180,7 +180,7 @@ def _tiny(prefix: str, data_set: str, batch: int) -> list[Arm]:
     return arms
 
 
-# Tiny records: what a loader costs when there is nothing to decode.
+# Tiny records: the cost of a loader without decoding.
 TINY = [
     Arm(
         "tiny-ffcv", "FFCV, raw", "ffcv_arm", "ffcv", "packs/cifar/ffcv_raw.beton", "ffcv_raw", ("raw",), tries=(1, 2),
@@ -248,7 +248,7 @@ SUITES = {
     )
 }
 
-# Batches of one tiny record that is in memory: what is left is the hand-off.
+# Batches of one tiny record in memory: only the hand-off costs time.
 FLOW = [
     Arm(
         "flow-torch", "torch DataLoader, a dataset that does nothing", "constant_arm", "project", "data/{set}",

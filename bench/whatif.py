@@ -1,4 +1,4 @@
-"""Is the what-if of `stoker bench` right? It predicts from one run; then the changed set-up is measured.
+"""Checks the what-if of `stoker bench`: it predicts from one run, then the changed set-up is measured.
 
     make bench SUITES=whatif                                  about 4 minutes
     .venv/bin/python -m bench.whatif --rounds 1        half of it, no table is written
@@ -51,7 +51,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Case:
-    """What is predicted from the run of one set-up about another."""
+    """Predictions from the run of one set-up for another."""
 
     start: Setup
     change: str  # what the scenario's name begins with
@@ -100,7 +100,7 @@ class Check:
         self.rounds: list[dict[str, Any]] = []
 
     def run(self, setup: Setup, disk_mb: float, predict: bool) -> dict[str, Any]:
-        """What `stoker bench --json` says of a set-up."""
+        """The output of `stoker bench --json` for a set-up."""
         cold = setup.disk_mb > 0
         command = [
             str(self.a.binary), "bench", str(self.packs[setup.codec]), "--json", "--batch", str(BATCH),
@@ -159,7 +159,7 @@ def error(row: dict[str, Any]) -> float:
 
 
 def section(rows: list[dict[str, Any]], machine: dict[str, Any], commit: str, rounds: int) -> str:
-    """What goes into the guide."""
+    """The section for the guide."""
     errors = [abs(error(r)) for r in rows]
     body = []
     for row in rows:

@@ -85,7 +85,7 @@ class Records:
 
 
 class OneRecord:
-    """What litdata's workers call for each number."""
+    """The function that litdata's workers call for each number."""
 
     def __init__(self, kind: str, path: Path) -> None:
         self.kind, self.path, self.records = kind, path, None
@@ -172,7 +172,7 @@ def ffcv(kind: str, src: Path, out: Path) -> None:
     DatasetWriter(str(out / "x.beton"), fields, num_workers=CORES).from_indexed_dataset(values)
 
 
-# By name: the module, the environment of bench/setup.sh that has it, and what writes.
+# By name: the module, the environment of bench/setup.sh for it, and the writer.
 PYTHON: dict[str, tuple[str, str, Callable[[str, Path, Path], None]]] = {
     "MDSWriter": ("streaming", "mds", mds),
     "litdata.optimize": ("litdata", "side", litdata),

@@ -1,5 +1,5 @@
 """datago (Rust). It has no RandomResizedCrop: it crops the centre to a square and resizes it, so its figure is for
-other, lighter work and stands outside the ratios."""
+different, lighter work and is in no ratio."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .harness import Job, Stream, main
 
 
 class Uniform:
-    """Grain hands each record a NumPy generator; the crop wants the method names of the random module."""
+    """Grain passes a NumPy generator to each record. The crop needs the method names of the random module."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.uniform, self.random = rng.uniform, rng.random

@@ -34,13 +34,13 @@ from .. import procs
 TURNS = 12
 # Every 4,097th byte: about two per page, no stride that a cache likes.
 STRIDE = 4097
-# Images kept by a check for the comparison with the reference decode.
+# Images that a check saves for the comparison with the reference decode.
 KEPT = 48
 
 
 @dataclass
 class Job:
-    """What an arm is asked to load."""
+    """The task of an arm."""
 
     data: str
     workers: int = 2
@@ -56,8 +56,9 @@ class Job:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Area of the crop. Twice the image's fits nowhere, and what torchvision's rule then gives with ratio (1, 1) is
-        the centred square. Its whole area would not do: in 380 x 379 a square of it fits, in two places."""
+        """Area of the crop. An area of twice the image's never fits, and torchvision's fallback with ratio (1, 1) is
+        the centred square. The image's own area is not sufficient: a square of it fits into 380 x 379, at two
+        positions."""
         return (0.08, 1.0) if self.geometry == "random" else (2.0, 2.0)
 
     @property
@@ -69,7 +70,7 @@ class Job:
         return 0.5 if self.geometry == "random" else 0.0
 
     def files(self) -> list[str]:
-        """The images of the folder, sorted; the place in this list is the record's number."""
+        """The images of the folder, sorted. The position in this list is the record's number."""
         return sorted(str(p) for p in Path(self.data).glob("*/*") if p.is_file())
 
 
@@ -227,7 +228,7 @@ def handoff(stream: Stream, seconds: float, opened: float) -> dict[str, object]:
     }
 
 
-# Batches per second that a foreground run asks for: what every loader here can deliver.
+# The batches per second in a foreground run: a rate that every loader here can deliver.
 PACE = 1.5
 
 
@@ -321,7 +322,7 @@ def epoch(stream: Stream, records: int, opened: float) -> dict[str, object]:
 
 
 def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], dict[str, object]] | None = None) -> None:
-    """Runs the mode asked for. facts() adds what only the arm knows (versions, its loader's own counters)."""
+    """Runs the requested mode. facts() adds facts from the arm (versions, its loader's own counters)."""
     a, job = parse(sys.argv[1:])
     imported = time.time() - _process_start()
     opened = time.perf_counter()

@@ -44,7 +44,7 @@ def open_stream(job: Job) -> Stream:
         more: dict[str, Any] = {}
         if job.data.startswith("s3://"):
             more["storage_options"] = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
-            # Its reader, obstore, takes no server without TLS, and there is no option of LitData's that says otherwise.
+            # Its reader, obstore, refuses servers without TLS, and LitData has no option to change that.
             downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
             more["cache_dir"] = tempfile.mkdtemp(dir=job.options["scratch"])
         data: Any = Finite(job.data, shuffle=True, drop_last=False, seed=job.seed, **more)

@@ -33,7 +33,7 @@ typedef struct {
 	sk_geom geom;
 } image;
 
-// CPU time: what a neighbour takes away from the core is not the decoder's.
+// CPU time, because load of other programs on the core must not count.
 static double now(void)
 {
 	struct timespec t;

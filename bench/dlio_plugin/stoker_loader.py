@@ -28,7 +28,7 @@ import stoker
 from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 
-# The bytes of each batch that are added up: one in many pages, for adding up is not what is measured.
+# The bytes of each batch that are summed: one in many pages, because summing is not part of the measurement.
 STRIDE = 65_537
 # Of every so many batches one row is noted, to be compared with its file after the run: every 4,097th byte of it,
 # which is about one per page.
@@ -76,7 +76,7 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
                 ring.madvise(POPULATE)
 
     def next(self) -> Iterator[Any]:
-        """Yield the batches of an epoch; DLIO stops after the steps that it wants."""
+        """Yield the batches of an epoch; DLIO stops after its number of steps."""
         given = 0
         while given < self.steps:
             for batch in self.loader:
@@ -99,7 +99,7 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
                     break
 
     def finalize(self) -> None:
-        """Write what came; DLIO calls this after every epoch."""
+        """Write the received records; DLIO calls this after every epoch."""
         out = os.environ.get("STOKER_DLIO_OUT")
         if out:
             stats = self.loader.stats()

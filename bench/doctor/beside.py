@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> None:
         return bool(args.budget) and time.monotonic() - began > args.budget
 
     def run(part: str, kind: Kind) -> dict[str, Any] | None:
-        """One run of a part, shown and kept; None where it cannot be."""
+        """One run of a part, printed and saved; None if it cannot run."""
         if why := kinds.missing(kind):
             print(f"{part} {kind.name}: left out, {why}", flush=True)
             return None

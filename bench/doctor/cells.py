@@ -1,4 +1,4 @@
-"""The cells of the matrix: a training loop, what is made scarce for it, and how much.
+"""The cells of the matrix: a training loop, its scarce resource, and the degree of scarcity.
 
 The cells of the tuning set were used to choose thresholds. The cells of the held-out set differ from them in
 severity, seed, loader or step, and are run only for the final figures.
@@ -44,7 +44,7 @@ class Cell:
     def id(self) -> str:
         options = [a.removeprefix("--") for a in self.argv]
         pairs = ["".join(p) for p in zip(options[::2], options[1::2], strict=False)]
-        # A flag without a value stands at the end.
+        # A flag without a value is at the end.
         pairs += options[len(options) - len(options) % 2 :]
         conditions = [f"{k}{_short(v)}" for k, v in self.conditions.items()]
         return "-".join([self.injection, self.script, *pairs, *conditions]).replace(":", "")

@@ -35,7 +35,7 @@ def images(work: Path, source: Path, say: Callable[[str], None]) -> Path:
 
 
 def make(work: Path, source: Path, binary: Path, say: Callable[[str], None]) -> dict[str, Path]:
-    """Makes what is not there yet; gives the path of each by its name."""
+    """Makes the missing data sets, and returns the path of each by its name."""
     base = work / "doctor"
     base.mkdir(parents=True, exist_ok=True)
     folder = images(work, source, say)

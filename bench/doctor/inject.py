@@ -72,7 +72,7 @@ class Group:
 
 
 def remove_group(folder: Path) -> None:
-    """Kills what is in a group and removes it; a dead process may take a moment to leave."""
+    """Kills the processes of a group and removes it. A dead process may take a moment to leave."""
     for _ in range(100):
         try:
             pids = (folder / "cgroup.procs").read_text().split()
@@ -127,8 +127,8 @@ def check(condition: str, work: Path) -> None:
 
 
 class Others:
-    """How many cores processes that are not ours use, and how much the hypervisor takes: a measurement during which
-    that is much is worth little. This process and its children account for themselves in a group of their own."""
+    """The number of cores used by other processes, and by the hypervisor. If they are large, a measurement has little
+    value. This process and its children count themselves in their own group."""
 
     def __init__(self) -> None:
         self.home = own_group("cpuacct")

@@ -122,7 +122,7 @@ KINDS = [
     Kind("renamed", "cpu", TUNING, "torch"),
     # A rule was changed after its first run as a held-out one.
     Kind("forkserver_workers", "cpu", TUNING, "torch"),
-    # In the place of those that are held out no longer.
+    # Replacements for kinds that are no longer held out.
     Kind("executor_processes", "cpu", HELDOUT),
     # A rule was changed after its first run as a held-out one.
     Kind("parquet_rows", "cpu", TUNING, "pyarrow"),
@@ -152,12 +152,12 @@ KINDS = [
     Kind("jax_queue_fed", "", TUNING, "jax"),
     # A rule was changed after its first run as a held-out one.
     Kind("jax_augment", "cpu", TUNING, "jax"),
-    # In the place of those that are held out no longer.
+    # Replacements for kinds that are no longer held out.
     Kind("asyncio_executor", "network", HELDOUT),
     Kind("asyncio_pool_fed", "", HELDOUT, "torch"),
     Kind("collate_decode", "cpu", HELDOUT, "torch PIL"),
     Kind("lightning_decode", "cpu", HELDOUT, "lightning"),
-    # In the place of those that are held out no longer.
+    # Replacements for kinds that are no longer held out.
     Kind("jax_train_state", "cpu", HELDOUT, "jax"),
     Kind("jax_scan_fed", "", HELDOUT, "jax"),
     Kind("pool_map_decode", "cpu", HELDOUT, "torch PIL"),
@@ -202,8 +202,8 @@ class Result:
 
 
 def starves(lacks: str, real: float | None) -> bool:
-    """Whether a kind is short of data here: by what it really gains where that was measured, else by its script. On a
-    machine that is fast enough a script that computes much lacks nothing."""
+    """Whether a kind is short of data here: by its measured gain if known, otherwise by its script. On a sufficiently
+    fast machine, a script that computes much lacks nothing."""
     return bool(lacks) and (real is None or real >= STARVED)
 
 

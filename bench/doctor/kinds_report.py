@@ -27,7 +27,7 @@ RUNS = 60  # of starved kinds and of fed ones
 
 @dataclass
 class Row:
-    """A run of a kind, and what was measured of the kind."""
+    """A run of a kind, and the measurements of the kind."""
 
     kind: Kind
     parts: dict[str, Any]
@@ -35,12 +35,12 @@ class Row:
 
     @cached_property
     def real(self) -> float | None:
-        """How many times as fast the job is without what it lacks."""
+        """The speed-up of the job without the scarce resource."""
         return self.parts.get("truth", {}).get("real")
 
     @property
     def unknown(self) -> bool:
-        """It said that it cannot say."""
+        """Whether doctor gave no verdict."""
         return self.verdict["verdict"] == UNKNOWN
 
     @property
@@ -74,7 +74,7 @@ class Row:
 
 
 def cells(runs: list[Row]) -> list[str]:
-    """What the runs of one kind have in the table of kinds: medians, and the most that doctor took."""
+    """The columns for the runs of one kind in the table of kinds: medians, and doctor's maximum overhead."""
     k, real = runs[0].kind, runs[0].real
     said = []
     for name in dict.fromkeys(r.verdict["verdict"] for r in runs):
@@ -122,7 +122,7 @@ def balanced(rows: list[tuple[bool, bool]]) -> float:
 
 
 def wait_of(real: float) -> float:
-    """The share of its time that a job waits, by what it gains without that."""
+    """The share of its time that a job waits, from its gain without the waiting."""
     return max(0.0, 1 - 1 / max(real, 1e-9))
 
 
@@ -136,7 +136,7 @@ RULES: dict[str, Callable[[dict[str, Any], float], bool]] = {
 
 
 def others(rows: list[Row]) -> str:
-    """What rules and TraceML say of the held-out kinds."""
+    """The verdicts of rules and TraceML on the held-out kinds."""
     mine = balanced([(r.starved, r.found) for r in rows])
     lines = [["**stoker doctor**", "which, where and what to do", f"**{mine:.2f}**", str(len(rows))]]
     known = [(r, r.real) for r in rows if r.real]
@@ -155,7 +155,7 @@ def others(rows: list[Row]) -> str:
 
 
 def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
-    """The held-out kinds against what has to be reached."""
+    """The held-out kinds compared with the targets."""
     starved, fed = [r for r in rows if r.starved], [r for r in rows if not r.starved]
     share = balanced([(r.starved, r.found) for r in rows])
     several = all(len(some) >= RUNS for some in (starved, fed))

@@ -64,7 +64,7 @@ def say(text: str) -> None:
     print(f"bench-doctor: {text}", flush=True)
 
 
-# --- what a cell needs ------------------------------------------------------------
+# --- requirements of a cell ------------------------------------------------------------
 
 
 class Setup:
@@ -90,7 +90,7 @@ class Setup:
         }
 
     def python(self, script: str) -> Path:
-        """The interpreter that has what a script imports."""
+        """The interpreter that has the imports of a script."""
         side = WORK / "venv" / "side" / "bin" / "python"
         if script == "shards":
             if not side.exists():
@@ -280,7 +280,7 @@ def measure_truth(setup: Setup, c: Cell, rate: float | None = None) -> dict[str,
 
 
 class Machine(threading.Thread):
-    """Samples what tools that look at the machine see: busy and iowait shares of all cores, twice a second."""
+    """Samples the inputs of tools that watch the machine: busy and iowait shares of all cores, twice a second."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -521,7 +521,7 @@ def main() -> int:
     if not chosen:
         say(f"no cell of the set {a.set} has {a.only!r} in its name")
         return 2
-    # A shell starts what it runs in the background with interrupts ignored.
+    # A shell starts background processes with interrupts ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))

@@ -1,4 +1,4 @@
-"""Judges the matrix: what each run lacked by measurement, what doctor said, and what the rules of other tools say.
+"""Judges the matrix: the measured truth of each run, doctor's verdicts, and the verdicts of other tools' rules.
 
 python -m bench.doctor.score [RESULTS.json] [--set tuning|heldout|all]
 """
@@ -31,7 +31,7 @@ VERDICT_SECONDS = 20
 
 @dataclass
 class Truth:
-    """What a cell lacks by measurement."""
+    """The measured truth of a cell."""
 
     row: str  # the row of the confusion matrix
     right: frozenset[str]  # the verdicts that are right
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def real_gain(self) -> float:
-        """What the resource that doctor named gains by measurement; 1 for what cannot matter here."""
+        """The measured gain of the resource that doctor named, 1 for an irrelevant one."""
         return 1.0 if self.verdict in FED else self.truth.gains.get(self.verdict, 1.0)
 
 
@@ -123,10 +123,10 @@ def balanced(pairs: list[tuple[str, bool]]) -> float:
     return statistics.mean(sum(r) / len(r) for r in rows.values()) if rows else float("nan")
 
 
-# --- what other tools say ----------------------------------------------------------
-# Each rule sees the true figures of the run: the waiting as the loop itself measured it, the utilisation of the
-# simulated accelerator, the machine's CPU and iowait. A rule that only says "input-bound" is given the name of the one
-# resource that serves it best over all runs.
+# --- other tools ---------------------------------------------------------- Each rule gets the true figures of the
+# run: the loop's own measurement of its waiting, the utilisation of the simulated accelerator, the machine's CPU and
+# iowait. A rule that only says "input-bound" gets the name of the resource that gives it the best score over all
+# runs.
 
 
 @dataclass
@@ -252,7 +252,7 @@ class Bar:
 
 
 def bars(s: Score) -> list[Bar]:
-    """What this project set out to reach."""
+    """The targets of this project."""
     best = max((r.named for r in s.rules), default=0.0)
     quiet, worst = s.false_alarms == 0 and s.healthy >= 20, s.verdict_seconds[1]
     return [

@@ -32,7 +32,7 @@ STARTED = re.compile(r"^Epoch: \[0\]\[[1-9]", re.M)
 
 @dataclass
 class Look:
-    """One way to run the script: its speed, and what doctor says about it."""
+    """One way to run the script: its speed, and doctor's verdict."""
 
     options: str
     images_s: float

@@ -2,7 +2,7 @@
 
     python truth.py        reads jobs as JSON lines from standard input, answers each with a line
 
-It imports the frameworks once and forks for each job, so that a measurement takes no longer than it has to. A job:
+It imports the frameworks once and forks for each job, so that a measurement is as short as possible. A job:
 
     {"script": "imagefolder", "argv": [...], "remove": "cpu", "groups": ["/sys/fs/cgroup/.../cgroup.procs"],
      "local": "/folder", "cold": false, "warm": 1.0, "seconds": 3.0}
@@ -43,7 +43,7 @@ class Done(BaseException):
 
 
 class Meter:
-    """Stands in for the progress lines of the script: measures and ends it."""
+    """Replaces the progress lines of the script: measures and ends it."""
 
     def __init__(self, warm: float, seconds: float, skip: int) -> None:
         self.warm, self.seconds, self.skip = warm, seconds, skip
@@ -193,7 +193,7 @@ def remove_handoff(script: Any, name: str, argv: list[str]) -> None:
 
     batch = ready_batch(argv)
     if name == "packed":
-        # Its batches come without a copy: only what the script does with them afterwards can be removed.
+        # Its batches arrive without a copy, so only the script's own work on them can be removed.
         script.unroll = lambda images, labels, views: (images, labels)
         return
     script.collate = lambda items: torch.zeros(1)
@@ -221,7 +221,7 @@ def remove_network(script: Any, name: str, local: str) -> None:
 
 
 def run(job: dict[str, Any]) -> dict[str, float]:
-    """In the forked child: the script, changed as the job says, until the meter has seen enough."""
+    """Runs in the forked child: the script, changed for the job, until the meter has enough steps."""
     for group in job.get("groups", []):
         Path(group).write_text(str(os.getpid()))
     import common

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Format:
-    """A format and what it is compared with.
+    """A format and its reference.
 
     The functions import the library themselves, so Stoker's own side runs without it.
     """
@@ -41,15 +41,15 @@ class Format:
     env: str = "project"
     # A short description of the data: "20,000 JPEGs of 256 x 256".
     what: str = ""
-    # A record is one of the file's, whole. Parts of volumes, frames and sequences are not: bytes of files per record
-    # would say nothing of them.
+    # True if a record is one whole record of the file. Parts of volumes, frames and sequences are not, and bytes of
+    # files per record would mean nothing for them.
     whole: bool = True
     # For sequences of tokens: the number of tokens per record. The page then also reports the tokens per second and
     # the time of the first batch, with their limits.
     tokens: int = 0
     tokens_s: float = 0.0
     first_batch_s: float = 0.0
-    # In the place of batches of a loader: own(folder, batch) yields numbers of records as reference does.
+    # Replaces the batches of a loader: own(folder, batch) yields numbers of records like reference.
     own: Callable[[Path, int], Iterator[int]] | None = None
     # A target in records/s, in addition to that of the ratio.
     least: float = 0.0

@@ -1,4 +1,4 @@
-"""What save_to_disk of datasets writes: arrays of u8."""
+"""The output of save_to_disk of datasets: arrays of u8."""
 
 from __future__ import annotations
 

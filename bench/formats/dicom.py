@@ -40,7 +40,7 @@ def make(folder: Path) -> None:
 
 
 class Series:
-    """The slices of each folder, in the order of their places."""
+    """The slices of each folder, in the order of their positions."""
 
     def __init__(self, folder: Path) -> None:
         self.folders = sorted(p for p in folder.iterdir() if p.is_dir())

@@ -31,7 +31,7 @@ def planned(folder: Path, batch: int) -> Iterator[int]:
 
 
 class Sizes:
-    """What is read to group images by their proportions, as torchvision's references for detection do."""
+    """Image sizes, for grouping by proportions like in torchvision's references for detection."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(folder.rglob("*.jpg"))

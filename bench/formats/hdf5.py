@@ -24,8 +24,8 @@ def make(folder: Path) -> None:
 def shuffled(path: Path, batch: int) -> Iterator[int]:
     """Yield random batches, read row by row.
 
-    That is faster than a list of rows, which h5py makes one selection of. The library has one lock: a second thread
-    would wait, and a DataLoader's processes would copy all rows once more.
+    This is faster than a list of rows, from which h5py makes one selection. The library has one lock: a second thread
+    would wait, and a DataLoader's processes would copy all rows again.
     """
     import h5py
 

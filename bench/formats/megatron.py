@@ -33,7 +33,7 @@ def index(path: Path, count: int, documents: int) -> None:
 
 
 class Sequences:
-    """What Megatron's GPTDataset does for a sample, with its three indexes: documents, samples, their order."""
+    """The work of Megatron's GPTDataset for a sample, with its three indexes: documents, samples, their order."""
 
     def __init__(self, folder: Path, count: int = COUNT, documents: int = DOCUMENTS) -> None:
         with open(folder / "corpus.idx", "rb") as f:

@@ -18,7 +18,7 @@ def make(folder: Path) -> None:
 
 
 def reference(folder: Path, batch: int) -> Iterator[int]:
-    """Rows of the mapped file in a new order: what a map-style reader does, without the cost of workers."""
+    """Rows of the mapped file in a new order, like a map-style reader, without the cost of workers."""
     x = np.load(folder / "x.npy", mmap_mode="r")
     order = np.random.default_rng(0).permutation(len(x))
     for at in range(0, len(order) - batch, batch):

@@ -21,7 +21,7 @@ def make(folder: Path) -> None:
 
 
 class Parts:
-    """MONAI's transforms, on what it cuts out of mapped volumes."""
+    """MONAI's transforms, on crops of mapped volumes."""
 
     def __init__(self, folder: Path) -> None:
         import monai.transforms as m

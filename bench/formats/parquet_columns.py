@@ -1,4 +1,4 @@
-"""Parquet files with columns of numbers, one after the other: what pyarrow does best."""
+"""Parquet files with columns of numbers, read in order: pyarrow's best case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photographs, as far as a codec sees them, and what torchvision's users do with them."""
+"""Synthetic photographs for codecs, and the usual transforms of torchvision's users."""
 
 from __future__ import annotations
 

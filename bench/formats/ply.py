@@ -24,7 +24,7 @@ def make(folder: Path) -> None:
 
 
 class Clouds:
-    """What a reader by hand does: there is no library that is better than this at the plainest of files."""
+    """A hand-written dataset: no library is faster for the plainest files."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(folder.glob("*.ply"))

@@ -54,7 +54,7 @@ def median(got: dict[str, Any], side: str) -> float:
 
 
 def is_whole(module: str) -> bool:
-    """Whether what is read are whole records of the files."""
+    """Whether the records read are whole records of the files."""
     return bool(importlib.import_module(f"bench.formats.{module}").FORMAT.whole)
 
 
@@ -81,7 +81,7 @@ def row(module: str, got: dict[str, Any]) -> list[str]:
 
 
 def tokens(formats: dict[str, Any]) -> str:
-    """What sequences of tokens take until the first batch, and how many tokens come after that."""
+    """The time until the first batch for sequences of tokens, and the rate of tokens after that."""
     rows = []
     for name, got in formats.items():
         fmt = importlib.import_module(f"bench.formats.{name}").FORMAT

@@ -18,7 +18,7 @@ def make(folder: Path) -> None:
 
 
 def reference(folder: Path, batch: int) -> Iterator[int]:
-    """nanoGPT's get_batch: sequences at random places of the mapped file, stacked as int64."""
+    """nanoGPT's get_batch: sequences at random positions of the mapped file, stacked as int64."""
     import torch
 
     data = np.memmap(folder / "train.bin", dtype=np.uint16, mode="r")

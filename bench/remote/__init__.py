@@ -1,1 +1,1 @@
-"""What is measured of data that lies elsewhere; see __main__.py."""
+"""Benchmarks of remote data; see __main__.py."""

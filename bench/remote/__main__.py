@@ -120,7 +120,7 @@ class Bench:
     # -- contents of the bucket --------------------------------------------------------------------------------------
 
     def fill(self, url: str, what: str, folder: Path, prefix: str) -> None:
-        """Puts something into the bucket unless it is there."""
+        """Uploads a folder into the bucket unless it exists there."""
         mark = self.bucket.parent / f"{what}.done"
         if mark.exists():
             return

@@ -17,8 +17,8 @@ HEADERS = 66  # of Ethernet, IPv4 and TCP with timestamps
 
 
 def received() -> int:
-    """What has come over the network so far without the headers of its frames: several frames may count as one, which
-    has one frame's headers, whatever the link was given."""
+    """The bytes received over the network so far, without the headers of frames. Several frames may count as one,
+    with the headers of one frame."""
 
     def total(what: str) -> int:
         counters = Path("/sys/class/net").glob(f"*/statistics/{what}")

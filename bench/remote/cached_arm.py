@@ -1,4 +1,4 @@
-"""Later epochs of photographs, decoded and cropped, of a pack far away that is cached by then, or of a local one.
+"""Later epochs of photographs, decoded and cropped, from a cached remote pack or a local one.
 
 python -m bench.remote.cached_arm PATH [--disk FOLDER | --memory] --seconds N
 """

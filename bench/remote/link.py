@@ -37,7 +37,7 @@ def _do(*command: str) -> None:
 
 @contextlib.contextmanager
 def _namespace() -> Iterator[list[str]]:
-    """A namespace that reaches this one through the link; gives what stands before a command that runs in it."""
+    """A namespace that reaches this one through the link. Yields the prefix of a command that runs in it."""
     if os.getuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         raise servers.MissingError("it takes root, ip and tc (iproute2)")
     _do("ip", "netns", "add", NAME)
@@ -59,7 +59,7 @@ def _namespace() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _nothing_known() -> Iterator[dict[str, str]]:
-    """A folder for what engines keep of data, such as the manifest: with nothing in it."""
+    """An empty folder for data that engines cache, such as the manifest."""
     with tempfile.TemporaryDirectory() as folder:
         yield {"XDG_CACHE_HOME": folder}
 
@@ -94,6 +94,6 @@ def measure(bench: Bench) -> None:
                         own, records = got["first_bytes"], got["first_records"]
                         if order != "full":  # it is there when the chunks are that its records lie in
                             own = _chunks(bench.bucket / servers.BUCKET / f"{data_set}-keep", records)
-                        # The engine's start is no way there and back: what opening takes from the server itself.
+                        # The engine's start is not a round trip. Only the requests of opening count.
                         got["round_trips"] = (got["first_batch_s"] - own / LINK - near["open_s"]) / ROUND_TRIP
                     bench.note("link", order, number, got)

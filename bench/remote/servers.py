@@ -121,7 +121,7 @@ def throttled(
 
 
 def environment(url: str) -> dict[str, str]:
-    """What clients of the server of objects need to be told."""
+    """The environment variables for clients of the object server."""
     return {
         "AWS_ACCESS_KEY_ID": ACCESS,
         "AWS_SECRET_ACCESS_KEY": SECRET,

@@ -12,7 +12,7 @@ HOOK = Path(__file__).resolve().parent / "hook"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a script runs, and with what."""
+    """The folders and settings with which a script runs."""
 
     checkout: Path  # the files of its repository
     data: Path  # what it trains from
@@ -43,7 +43,7 @@ class Script:
     recognised: bool = True
     # Whether it is the loader that limits; some bring a model that cannot be replaced.
     limited: bool = True
-    # Finds the loss in what it prints; the last one counts.
+    # Finds the loss in its output; the last one counts.
     loss: str = r"loss:? ([0-9.]+)"
     # Prepares its folder or checkout before it starts.
     prepare: Callable[[Place], None] | None = None

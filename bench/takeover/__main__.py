@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 
 def missing(script: Script, python: Path) -> str:
-    """What a script imports that is not there."""
+    """The missing imports of a script."""
     if python == Path(sys.executable):
         absent = [name for name in script.needs if importlib.util.find_spec(name) is None]
     else:

@@ -1,4 +1,4 @@
-"""Where the scripts come from: a checkout that is given, or the repository itself, at the commit that is named."""
+"""The sources of the scripts: a given checkout, or the repository itself, at the given commit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class UnavailableError(Exception):
 def get(script: Script, given: Path | None, work: Path) -> tuple[Path, str]:
     """The files of a script's folders, and the commit that they are of.
 
-    `given` has clones, bare ones too, in folders called OWNER+NAME or NAME. One that lacks the commit gives what it
-    has as its newest.
+    `given` has clones, also bare ones, in folders called OWNER+NAME or NAME. If a clone lacks the commit, its newest
+    commit is used.
     """
     owner, _, name = script.repository.partition("/")
     wanted = script.commit
@@ -74,7 +74,7 @@ def _has(repository: Path, commit: str) -> bool:
 
 
 def _download(name: str, wanted: str, work: Path) -> Path:
-    """A repository with the one commit, in which the files that are wanted come when they are asked for."""
+    """A repository with only this commit. Its files are downloaded when they are needed."""
     repository = work / "run/repositories" / name.replace("/", "+")
     if repository.exists() and _has(repository, wanted):
         return repository

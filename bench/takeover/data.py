@@ -1,4 +1,4 @@
-"""What the scripts train from: generated, the same on every machine."""
+"""The training data of the scripts: generated, the same on every machine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ MAKERS: dict[str, Callable[[Path, int], None]] = {
 
 
 def make(name: str, work: Path, count: int, say: Callable[[str], None]) -> Path:
-    """Make a data set unless it is there; a set is renamed into place when it is whole."""
+    """Make a data set unless it exists. A finished set is renamed into place."""
     out = work / "run" / f"{name}-{count}"
     if out.exists():
         return out

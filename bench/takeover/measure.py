@@ -1,4 +1,4 @@
-"""One run of a script: how fast its loaders were, and what all of its processes took."""
+"""One run of a script: the rates of its loaders, and the resources of all of its processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import HOOK, Place, Script
 
 ROOT = runner.ROOT
 ARMS = ("python", "stoker run")
-# Plain Python with the training loader's first batch again and again: what the rest of the script takes.
+# Plain Python that repeats the training loader's first batch: the time of the rest of the script.
 REST = "the rest"
 # How often processes are looked at, seconds: it takes milliseconds for each GB that they have.
 _LOOK = 2.0
@@ -54,7 +54,7 @@ def run(script: Script, place: Place, arm: str, python: Path, cores: str, limit:
         command = [variables["STOKER_BINARY"], "run", "--", *command]
     if cores:
         command = ["taskset", "-c", cores, *command]
-    # Its own files are found from its folder; what it writes goes to an empty one.
+    # Its own files are found from its folder. Its output goes to an empty folder.
     variables["PYTHONPATH"] += os.pathsep + str(file.parent)
     start = time.monotonic()
     with (place.out / "stdout").open("w") as out, (place.out / "stderr").open("w") as err:
@@ -84,7 +84,7 @@ def run(script: Script, place: Place, arm: str, python: Path, cores: str, limit:
 
 
 def passes(log: Path) -> list[dict[str, Any]]:
-    """What the hook has noted."""
+    """The records of the hook."""
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 

@@ -91,7 +91,7 @@ def both(values: list[float | None], spec: str) -> str:
 
 
 def row(name: str, rounds: list[dict[str, Any]], arms: tuple[str, ...], more: list[str]) -> list[str]:
-    """Rates by epoch, what it is faster, processor time and memory: torch's and ours."""
+    """Rates by epoch, the speed-up, processor time and memory: torch's and ours."""
     by_epoch = [rates(rounds, arm) for arm in arms]
     count = max(map(len, by_epoch))
     cells = [both([r[i] if i < len(r) else None for r in by_epoch], ",.0f") for i in range(count)]
@@ -120,7 +120,7 @@ def verdict(got: dict[str, Any]) -> str:
 
 
 def at_most(got: dict[str, Any]) -> float | None:
-    """How many times as fast the later epochs would be with data that costs nothing; at least what was reached."""
+    """The speed-up of the later epochs with data that costs nothing, at least the measured one."""
     rest = got.get("rest", {}).get("epochs", [])[1:]
     plain = rates(got["rounds"], measure.ARMS[0])[1:]
     if not rest or not plain:

@@ -27,7 +27,7 @@ def table(i: int) -> Any:
 
 
 def boxes(i: int) -> Any:
-    # Tensors of its own, as decoding makes them: what is given again and again torch's workers need to share only once.
+    # New tensors, as decoding makes them. Torch's workers need to share a repeated tensor only once.
     return IMAGE[i % 8].clone(), {"boxes": SMALL[i % 64].view(16, 4).clone(), "labels": i}
 
 
@@ -62,7 +62,7 @@ class Data:
 
 
 class Paths:
-    """What an ImageFolder of ImageNet's size is made of."""
+    """The file list of an ImageFolder of ImageNet's size, as a dataset."""
 
     def __init__(self) -> None:
         folder = "/data/imagenet/train/n"
@@ -75,7 +75,7 @@ class Paths:
         return self.samples[i][1] + len(self.samples[i][0])
 
 
-# name: records, arguments of the loader, what makes a record
+# name: records, arguments of the loader, the function that makes a record
 SHAPES: dict[str, tuple[int, dict[str, Any], Callable[[int], Any] | None]] = {
     "images, float32, 64 x 3 x 224 x 224 (38.5 MB)": (64 * 60, {"batch_size": 64}, rows),
     "the same, in a loop of 100 ms": (64 * 60, {"batch_size": 64}, rows),

@@ -1,4 +1,4 @@
-"""Futures of processes that are there before they are asked for."""
+"""Futures of processes that are finished before they are requested."""
 
 import time
 from collections import deque

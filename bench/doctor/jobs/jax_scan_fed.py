@@ -1,4 +1,5 @@
-"""A JAX loop that scans over the parts of a large batch, two of which lie on the device already: nothing is lacking."""
+"""A JAX loop that scans over the parts of a large batch. Two batches are already on the device: nothing is
+lacking."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""What the jobs of the kinds share: their options, a place for data, a step that takes time, and the count of steps.
+"""Common code of the jobs of the kinds: options, a folder for data, a step that takes time, and the count of steps.
 
 A job runs for --seconds after its first step and prints its steps per second, without the first two seconds.
 --without NAME removes a resource of its data path, to measure the truth.

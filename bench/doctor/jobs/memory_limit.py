@@ -1,4 +1,4 @@
-"""Files that are read again and again, in a control group that has no room for them."""
+"""Files that are read repeatedly, in a control group with too little memory for them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Learning to act from a memory of what was seen before, of which each step draws some: nothing is lacking."""
+"""Reinforcement learning from a replay buffer, from which each step draws some samples: nothing is lacking."""
 
 import random
 from collections import deque, namedtuple

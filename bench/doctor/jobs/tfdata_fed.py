@@ -1,4 +1,4 @@
-"""tf.data with room to spare."""
+"""tf.data with spare capacity."""
 
 import time
 

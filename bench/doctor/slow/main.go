@@ -4,8 +4,8 @@
 //	slow fs   [-latency 5ms] [-bandwidth 20e6] FOLDER MOUNTPOINT
 //	slow http [-latency 5ms] [-bandwidth 20e6] FOLDER
 //
-// It prints "ready ADDRESS" when it serves, and ends, unmounted, when its
-// standard input is closed, so that it never outlives who started it.
+// It prints "ready ADDRESS" when it serves. It unmounts and exits when its standard input is closed, so that it never
+// outlives its parent.
 package main
 
 import (

@@ -1,4 +1,4 @@
-"""What the training scripts of this folder share: their options, a small network, the step and the printed times."""
+"""Common code of the training scripts of this folder: options, a small network, the step and the printed times."""
 
 from __future__ import annotations
 

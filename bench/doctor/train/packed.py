@@ -28,7 +28,7 @@ def make_loader(args: Any) -> Any:
 
 
 def unroll(images: Any, labels: Any, views: int) -> tuple[Any, Any]:
-    """What the network wants. With views, each image also passes through Python lists, as in code that grew."""
+    """The input of the network. With views, each image also passes through Python lists, as in grown code."""
     for _ in range(views):
         rows = [image[:, ::8, ::8].tolist() for image in images]
         labels = torch.tensor([len(row) for row in rows]) * 0 + labels

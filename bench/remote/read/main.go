@@ -139,7 +139,7 @@ func ours(where string, block, total int64, depth int) error {
 	})
 }
 
-// bare asks a web server over sockets of its own and copies what comes.
+// bare requests data from a web server over its own sockets and copies the answers.
 func bare(where string, block, total int64, depth int) error {
 	u, err := url.Parse(where)
 	if err != nil {

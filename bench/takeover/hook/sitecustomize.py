@@ -14,8 +14,8 @@ import sys
 import time
 
 _LOG = os.environ.get("STOKER_BENCH_LOG", "")
-# Epochs of the training loader are its first batch again and again: what the rest of the script takes, with data that
-# costs nothing.
+# Epochs of the training loader repeat its first batch. This measures the rest of the script, with data that costs
+# nothing.
 _SAME = bool(os.environ.get("STOKER_BENCH_SAME"))
 _PID = os.getpid()
 
@@ -164,7 +164,8 @@ def _timm(module):
 
 
 def _torchaudio(module):
-    """One of another CUDA than torch's refuses to be imported, and what imports it with it, without a GPU as well."""
+    """A package for another CUDA version than torch's fails to import, and so does every package that imports it,
+    even without a GPU."""
     module._check_cuda_version = lambda: None
 
 
