@@ -30,8 +30,7 @@ type Batch struct {
 // Array is one array of a batch: Rows x Shape elements, little-endian.
 type Array struct {
 	Name string
-	// Kind is the kind of the field that it is made from, such as "image" or
-	// "text"; "" for what the engine adds.
+	// Kind is the kind of the original field, such as "image" or "text"; "" for arrays that the engine adds.
 	Kind string
 	// DType is the element type under NumPy's name, such as "uint8", or
 	// "bfloat16".
@@ -41,8 +40,8 @@ type Array struct {
 	Shape []int
 	// Bytes are the rows that are in use.
 	Bytes []byte
-	// Offsets is nil unless the array is ragged. Then it has Rows+1 elements: row i
-	// begins at place Offsets[i] of the first axis and ends at Offsets[i+1].
+	// Offsets is nil unless the array is ragged. Then it has Rows+1 elements: row i begins at position Offsets[i] of
+	// the first axis and ends at Offsets[i+1].
 	Offsets []int64
 
 	rowBytes int64 // or of one place of a ragged array's first axis

@@ -106,7 +106,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// begin lets the engine make what comes next.
+// begin starts the engine on the next batches.
 func (l *Loader) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +125,8 @@ func (l *Loader) begin() error {
 	return nil
 }
 
-// finish makes what Next returns of an event; false when the event is of a
-// stream that SetEpoch or Restore have ended.
+// finish converts an event to the result of Next. It returns false for an event of a stream that SetEpoch or Restore
+// ended.
 func (l *Loader) finish(ev pipeline.Event, err error) (*Batch, error, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +188,7 @@ type State struct {
 	Order string `json:"order,omitempty"`
 }
 
-// State returns where the loader stands.
+// State returns the position of the loader.
 func (l *Loader) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,8 +41,8 @@ type Options struct {
 	// Threads is the number of decoding threads. 0 means one per usable core. If a launcher (torchrun, MPI, Slurm)
 	// started several processes on this machine, it means one per core of this process's share.
 	Threads int
-	// Memory bounds what is held outside the Go heap, in bytes; 0 means a
-	// quarter of the memory that is free, or this process's part of it.
+	// Memory limits the memory outside the Go heap, in bytes; 0 means a quarter of the free memory, or this process's
+	// share of it.
 	Memory int64
 	// Prefetch is the number of batches made ahead, Lookahead the bytes that may be read before a batch has room for
 	// them; 0 means a default that fits Memory. Explicit values are used or refused.
@@ -54,11 +54,10 @@ type Options struct {
 	Cache      bool
 	CacheDir   string
 	CacheLimit int64
-	// CacheMemory is the part of Memory in which what is read of data in other places is
-	// kept, so that later epochs read the rest of it only.
+	// CacheMemory is the part of Memory in which remote data is cached, so that later epochs read only the rest.
 	CacheMemory int64
-	// Stage is a folder, on a fast disk of this machine, in which data in other places is
-	// copied while it is read; later epochs and jobs read the copy. It excludes Cache.
+	// Stage is a folder, on a fast local disk, to which remote data is copied while it is read. Later epochs and jobs
+	// read the copy. It excludes Cache.
 	Stage string
 	// Peers are the addresses of the nodes, host:port, that each cache a part of remote data and serve it to the
 	// others. PeersSelf is the address of this node, "" for the one with an address of this machine. They share a

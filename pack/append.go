@@ -37,7 +37,7 @@ func (m *Manifest) holds(s *Source) bool {
 	return m.Source.Fingerprint == s.Fingerprint || slices.ContainsFunc(m.Appended, func(a Appended) bool { return a.Source.Fingerprint == s.Fingerprint })
 }
 
-// asBefore fills in what the options do not say from how a pack was made.
+// asBefore sets unset options to the settings of the pack.
 func (o *Options) asBefore(s *Settings) error {
 	if o.Images == "" {
 		o.Images = s.Images
@@ -76,7 +76,7 @@ func (o *Options) asBefore(s *Settings) error {
 	return nil
 }
 
-// addTo is WriteTo for a pack that is there.
+// addTo is WriteTo for an existing pack.
 func addTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Options) (*Summary, error) {
 	m, err := readManifest(ctx, dst)
 	if errors.Is(err, ErrNotPack) || errors.Is(err, store.ErrNotExist) {
@@ -166,7 +166,7 @@ func (in *sourceInput) into(m *Manifest, pack string) error {
 	return nil
 }
 
-// typeText is the kind of a field with what belongs to it.
+// typeText returns the kind of a field with its properties, as text.
 func (f *Field) typeText() string {
 	s := string(f.Kind)
 	if f.DType != "" {

@@ -20,8 +20,7 @@ type Begun struct {
 	Some bool
 }
 
-// LookAt looks at what there is of a pack in dir, a folder or a URL, that can be written
-// to.
+// LookAt examines an unfinished or finished pack in dir, a folder or a URL that can be written to.
 func LookAt(ctx context.Context, dir string) (*Begun, error) {
 	st, err := stores.OpenWrite(ctx, dir)
 	if err != nil {
@@ -68,7 +67,7 @@ func Clear(ctx context.Context, dir string) error {
 	return nil
 }
 
-// written lists what packing writes into a store, as List shows it: the manifest first.
+// written lists the files that packing writes into a store, in the order of List but with the manifest first.
 func written(ctx context.Context, st store.Store) (names []string, err error) {
 	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
 		whole := strings.TrimSuffix(e.Name, store.PartialSuffix)

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// checkBoxes checks what a manifest says of a field of boxes or key points.
+// checkBoxes checks a field of boxes or key points in a manifest.
 func (f *Field) checkBoxes() error {
 	switch f.Kind {
 	case driver.KindBoxes:
@@ -27,7 +27,7 @@ func (f *Field) checkBoxes() error {
 	return nil
 }
 
-// belongs checks that the rows of a field belong to boxes that are there.
+// belongs checks that the rows of a field belong to existing boxes.
 func belongs(fields []Field, f *Field) error {
 	if f.Boxes == "" {
 		return nil
@@ -43,8 +43,7 @@ func belongs(fields []Field, f *Field) error {
 	return nil
 }
 
-// scaleBoxes has boxes and key points follow the first image where that was
-// resized.
+// scaleBoxes scales boxes and key points with the first image if that was resized.
 func (in *sourceInput) scaleBoxes(j *job) {
 	values := j.rec.values
 	i := slices.IndexFunc(in.out, func(f Field) bool { return f.Kind == driver.KindImage })

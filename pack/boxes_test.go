@@ -12,8 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// boxed is a source of raw images of 20 x 10 pixels with boxes and what belongs to
-// them.
+// boxed is a source of raw images of 20 x 10 pixels with boxes and their related fields.
 func boxed() driver.Source {
 	fields := []driver.Field{
 		{Name: "boxes", Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: driver.CXCYWH, MaxBytes: 16 * 3},
@@ -36,8 +35,7 @@ func boxed() driver.Source {
 	})
 }
 
-// Boxes are packed with their format and what belongs to them, and follow images
-// that are resized.
+// Boxes are packed with their format and their related fields, and are scaled with resized images.
 func TestPackBoxes(t *testing.T) {
 	for _, resized := range []bool{false, true} {
 		dir := t.TempDir()

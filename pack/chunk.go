@@ -179,7 +179,7 @@ func (b *chunkBuilder) bytes(i int, p []byte) {
 // text appends a path. Arrow's text is UTF-8; names on Linux are any bytes.
 func (b *chunkBuilder) text(i int, s string) { b.bytes(i, []byte(strings.ToValidUTF8(s, "\uFFFD"))) }
 
-// batch is the chunk, and where its leaves are to lie.
+// batch returns the chunk, and the zones for its leaves.
 func (b *chunkBuilder) batch() (*arrowipc.Batch, []arrowipc.Zone) {
 	zones := make([]arrowipc.Zone, len(b.data))
 	bulk := int64(0)

@@ -18,7 +18,7 @@ import (
 // most this much work.
 const compactEvery = 10 * time.Second
 
-// CompactOptions change what Compact does. Nil means the defaults.
+// CompactOptions are options of Compact. Nil means the defaults.
 type CompactOptions struct {
 	// Progress, if set, is called with the records of every rewritten chunk.
 	Progress func(records, bytes int64)
@@ -86,8 +86,7 @@ func CompactIn(ctx context.Context, st store.WriteStore, opt *CompactOptions) (*
 	return &Compacted{Manifest: m, Shards: w.count, Freed: w.freed, Stray: stray}, nil
 }
 
-// strayShards are files with names of shards that the manifest does not list: what an
-// interrupted run has left.
+// strayShards lists files with names of shards that the manifest does not list. They are from an interrupted run.
 func strayShards(ctx context.Context, st store.Store, m *Manifest) (names []string, err error) {
 	listed := make(map[string]bool, len(m.Shards))
 	for i := range m.Shards {
@@ -247,8 +246,8 @@ func (w *compactor) chunk(ctx context.Context, c int, rec *Record, build *chunkB
 	return nil
 }
 
-// whole reads chunk c and compares its checksum: damage must not get a new, right one. The checksums of its values
-// say no more.
+// whole reads chunk c and compares its checksum: a damaged chunk must not get a new, valid one. The checksums of its
+// values are then not needed.
 func (w *compactor) whole(ctx context.Context, c int) (reader, *view, error) {
 	r, ref := w.r, &w.r.chunks[c]
 	o, err := r.pool.Open(ctx, r.entries[ref.shard])

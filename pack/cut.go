@@ -13,8 +13,8 @@ import (
 // takes no longer as a whole.
 const leastCut = 1 << 20
 
-// wholeOnce is the size of volumes up to which all of one is read when a part of it is wanted for the first time. That
-// makes its checksum comparable, and takes no more memory than is there for a record of any size.
+// wholeOnce is the maximum size of volumes that are read completely on the first read of any part. Their checksum can
+// then be compared, and the memory is available for a record of any size.
 const wholeOnce = 256 << 10
 
 // Cuts implements driver.Cutter.
@@ -34,7 +34,7 @@ func (x *fieldIndex) part(g *driver.Group, k int) (driver.Box, bool) {
 	return g.Box(k, x.field)
 }
 
-// locatePart appends where a part of a volume lies that begins at an offset of an object.
+// locatePart appends the location of a part of a volume that begins at an offset of an object.
 func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, e driver.Extent, row int64) {
 	if !x.voxels.Inside(box) {
 		g.Records[k].Err = fmt.Errorf("internal error: the part %v of a volume of %v voxels", *box, x.voxels.Sides)

@@ -140,8 +140,8 @@ func TestPartsOfVolumes(t *testing.T) {
 	}
 }
 
-// The first part of a small volume is read with the rest of it, for its checksum; later parts are not. A volume of any
-// size that is wanted as a whole is checked as well.
+// The first part of a small volume is read with the rest of it, for its checksum. Later parts are read alone. A
+// volume of any size that is read completely is also checked.
 func TestPartsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		shape []int

@@ -96,7 +96,7 @@ func floatStats(t dtype.Type, b []byte) *driver.FloatStats {
 	return s
 }
 
-// addAll32 adds float32s, a few at a time, and returns what is left of b.
+// addAll32 adds float32s, a few at a time, and returns the rest of b.
 func (f *finite) addAll32(b []byte) []byte {
 	const exponent = 0x7f800000 // all of it is set of what is no number, or infinite
 	const most = math.MaxFloat32

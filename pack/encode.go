@@ -13,8 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// encoder turns the bytes of image files into what is stored. One goroutine
-// uses it at a time.
+// encoder converts the bytes of image files to their stored form. Only one goroutine may use it at a time.
 type encoder struct {
 	opt    *Options
 	dec    *decode.Decoder
@@ -23,7 +22,7 @@ type encoder struct {
 	jpeg   []byte // a JPEG being put together
 	clip   video.Clip
 	sound  audio.Decoder
-	// allowed is the memory that an image may take, 0 for any (room.go).
+	// allowed is the maximum memory for an image, 0 for no limit (room.go).
 	allowed int64
 }
 
@@ -106,8 +105,8 @@ func fileValue(b []byte, info *imagefile.Info) driver.Value {
 	return driver.Value{Bytes: b, Codec: info.Codec, Width: info.Width, Height: info.Height}
 }
 
-// metadata puts EXIF data and colour profile into their columns, for images
-// whose stored form has no room for them.
+// metadata stores EXIF data and the colour profile in their columns, for images whose stored form cannot contain
+// them.
 func (e *encoder) metadata(b []byte, info *imagefile.Info, v *value) {
 	if !e.opt.Metadata || info.JPEG == nil {
 		return
@@ -136,8 +135,8 @@ func (e *encoder) tryDecode(v driver.Value) error {
 	return e.dec.Try(v, e.pixels)
 }
 
-// storePixels stores the pixels of the image src, changed as p says: RGB, or one
-// channel of what is raw and gray already, or is to be.
+// storePixels stores the pixels of the image src, changed as p specifies: RGB, or one channel if the image is raw and
+// gray or is converted to gray.
 func (e *encoder) storePixels(src driver.Value, p *picture, v *value, buf *[]byte) error {
 	geom, err := p.geometry(src.Width, src.Height)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Extras reads of records what a loader never sees: the paths that they came from,
-// and metadata of images. It belongs to one goroutine and is quick for records that
-// follow each other.
+// Extras reads the parts of records that a loader never reads: original paths, and metadata of images. It belongs to
+// one goroutine and is fast for consecutive records.
 type Extras struct {
 	r     *Reader
 	chunk int

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Field is a field of the records: what a loader asks for by its name.
+// Field is a field of the records, which loaders request by its name.
 type Field struct {
 	Name string      `json:"name"`
 	Kind driver.Kind `json:"kind"`
@@ -212,7 +212,7 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 	return nil, nil, fmt.Errorf("kind %q is not known: use a newer stoker", f.Kind)
 }
 
-// checkColumns checks what a manifest says of an array that is made of columns.
+// checkColumns checks an array made of columns in a manifest.
 func (f *Field) checkColumns() error {
 	switch {
 	case f.Columns == nil:
@@ -245,8 +245,7 @@ func (f *Field) fileColumns() (cols []arrowipc.Column, roles []role) {
 	return cols, roles
 }
 
-// rowBytes is the size of what a row of the field's list has, or of the value
-// of an array.
+// rowBytes returns the size of an element of the field's list, or of the value of an array.
 func (f *Field) rowBytes() int64 {
 	switch f.Kind {
 	case driver.KindMultiLabel:

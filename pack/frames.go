@@ -22,7 +22,7 @@ type FrameSize struct {
 	MaxHeight int32 `json:"max_height"`
 }
 
-// checkFrames checks what a manifest says of clips.
+// checkFrames checks a field of clips in a manifest.
 func (f *Field) checkFrames() error {
 	if len(f.Shape) != 1 || f.Shape[0] < 1 || f.Shape[0] > video.MaxClipFrames {
 		return fmt.Errorf("clips of %v frames: they have 1 to %d", f.Shape, video.MaxClipFrames)
@@ -40,7 +40,7 @@ func frameSize(f *driver.Field) *FrameSize {
 	return &FrameSize{Width: f.Width, Height: f.Height, MaxWidth: max(f.MaxWidth, f.Width), MaxHeight: max(f.MaxHeight, f.Height)}
 }
 
-// encodeClip stores a clip as p says.
+// encodeClip stores a clip as p specifies.
 func (e *encoder) encodeClip(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
 	c := &e.clip
 	defer c.Forget()

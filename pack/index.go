@@ -29,9 +29,8 @@ type fieldIndex struct {
 	number bool
 	float  bool
 	num    numbers
-	// off says where the values of a chunk end, in units: those of row n of the pack,
-	// in chunk c, are off[n+c] and off[n+c+1]. It is nil when all values have one
-	// size.
+	// off has the ends of the values of a chunk, in units: those of row n of the pack, in chunk c, are off[n+c] and
+	// off[n+c+1]. It is nil if all values have one size.
 	off     []uint32
 	varies  bool
 	picture bool
@@ -49,7 +48,7 @@ type fieldIndex struct {
 	checked []uint32
 }
 
-// The places in fieldIndex.side.
+// The positions in fieldIndex.side.
 const (
 	sideCodec = iota
 	sideWidth
@@ -169,7 +168,7 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 }
 
 // check compares the value of a row with its checksum, the first time that the value is read from its own location.
-// once is true for a value from another location.
+// If once is true, the value is from another location and is always compared.
 func (x *fieldIndex) check(row int64, b []byte, once bool) bool {
 	if !once && x.known(row) {
 		return true
@@ -188,7 +187,7 @@ func (x *fieldIndex) known(row int64) bool {
 	return atomic.LoadUint32(&x.checked[row/32])&(1<<(row%32)) != 0
 }
 
-// index copies what reading needs into the flat arrays.
+// index copies the data that reading needs into the flat arrays.
 func (v *view) index() error {
 	r := v.r
 	first, rows := r.find.first[v.c], r.chunks[v.c].rows

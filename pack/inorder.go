@@ -71,7 +71,7 @@ func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, s
 		if j, err = begin(i, n); err != nil {
 			return err
 		}
-		// Those before it are on their way: their turns come before this one's.
+		// Earlier inputs are already in progress, and their turns come first.
 		if err := j.share.toRead(ctx, n); err != nil {
 			return err
 		}

@@ -45,8 +45,8 @@ func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error)
 	return WriteSource(ctx, s, dst, opt)
 }
 
-// WriteSource packs the records of any source into the new folder dst, in their
-// order. It can be interrupted and gone on with like Write.
+// WriteSource packs the records of any source into the new folder dst, in their order. It can be interrupted and
+// resumed like Write.
 func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Options) (*Summary, error) {
 	to, err := stores.OpenWrite(ctx, dst)
 	if err != nil {
@@ -101,8 +101,7 @@ type sourceInput struct {
 	info *driver.Info
 	opt  *Options
 	out  []Field
-	// from is the field of the source that each of out is made of, pictures what is
-	// done to it.
+	// from has the source field for each of out. pictures has the changes to its pictures.
 	from     []int
 	pictures []picture
 	paths    driver.Pather
@@ -110,8 +109,7 @@ type sourceInput struct {
 	aside    []driver.SkippedGroup
 	src      Source
 	sizes    []int64 // of the inputs
-	// to is the pack that is appended to, renumber by field what the numbers of
-	// classes become in it.
+	// to is the pack that is appended to. renumber has, for each field, its new class numbers.
 	to       *Manifest
 	renumber [][]int64
 }
@@ -242,7 +240,7 @@ func (in *sourceInput) apart(dst store.Store) error {
 	return nil
 }
 
-// within reports whether path lies inside of dir or is dir.
+// within reports whether path is inside of dir or equal to dir.
 func within(path, dir string) (bool, error) {
 	if stores.IsURL(path) || stores.IsURL(dir) {
 		rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
@@ -368,7 +366,7 @@ func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *
 	if err := j.share.toRead(ctx, size); err != nil {
 		return nil, err
 	}
-	// One piece of memory for all that is read of the record, kept by the job.
+	// One buffer for all data read for the record, kept by the job.
 	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
 	free := j.mem.read
 	w.reader.Alloc = func(size int) ([]byte, error) {
@@ -438,7 +436,7 @@ func (in *sourceInput) reason(i int64, field int, path string, err error) error 
 	return b
 }
 
-// failed tells inputs that are bad from a source that is not standing still.
+// failed distinguishes bad inputs from a source that is being changed.
 func (in *sourceInput) failed(i int64, err error) error {
 	if errors.Is(err, store.ErrChanged) {
 		return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", err)
@@ -512,7 +510,7 @@ func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *
 	return nil
 }
 
-// encodeImage stores an image, which may be a file or what a pack holds.
+// encodeImage stores an image, either a file or a value of a pack.
 func (e *encoder) encodeImage(src *driver.Value, p *picture, v *value, buf *[]byte) error {
 	if len(src.Bytes) == 0 {
 		return &BadInput{Reason: imagefile.ErrEmpty.Error()}

@@ -166,7 +166,7 @@ func (j *journal) read(ctx context.Context) (*journalHeader, []journalEntry, err
 	return h, entries, err
 }
 
-// section is an io.Reader of what a reader holds.
+// section is an io.Reader of a part of a reader.
 type section struct {
 	ctx     context.Context
 	r       reader

@@ -375,7 +375,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// An interrupted run is gone on with, and the result is that of one run.
+// An interrupted run is resumed, and the result equals that of one run.
 func TestEveryKindResumes(t *testing.T) {
 	s := newEveryKind(400, 3000)
 	tmp := t.TempDir()

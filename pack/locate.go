@@ -57,15 +57,14 @@ func (r *Reader) locate(g *driver.Group, k int, row int64) {
 			continue
 		}
 		if x.picture {
-			// Decoders of files read ahead of what they use.
+			// Decoders of files read a few bytes past the end of their input.
 			e.Field, e.Tail = -1, driver.Codec(x.side[sideCodec].num.at(row)) < driver.CodecRaw
 		}
 		g.Extents = append(g.Extents, e)
 	}
 }
 
-// units says where the value of a row of chunk c lies, in units from the
-// beginning of the chunk's values.
+// units returns the location of the value of a row of chunk c, in units from the beginning of the chunk's values.
 func (x *fieldIndex) units(c int, row, first int64) (from, to int64) {
 	if x.varies {
 		return int64(x.off[row+int64(c)]), int64(x.off[row+int64(c)+1])
@@ -175,7 +174,7 @@ func (r *Reader) mismatch(c int, row int64, x *fieldIndex) error {
 	return driver.Damaged(fmt.Errorf("%s: field %q does not match its checksum; stoker verify says what else is damaged", r.place(c, row), name))
 }
 
-// describe sets what is known of a picture.
+// describe sets the known properties of a picture.
 func (x *fieldIndex) describe(row int64, v *driver.Value) {
 	v.Codec = driver.Codec(x.side[sideCodec].num.at(row))
 	v.Width, v.Height = int32(x.side[sideWidth].num.at(row)), int32(x.side[sideHeight].num.at(row))

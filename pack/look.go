@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// This file is about what is asked of a store when a pack is opened. In a bucket each
-// question is a way to another machine and back, and costs money.
+// This file has the requests to a store when a pack is opened. In a bucket each request is a round trip and costs
+// money.
 
 // listed are the manifest and the shards of a pack as one listing describes them, by
 // name; nil where objects are asked for one by one.
@@ -137,8 +137,8 @@ func ReadEarly(ctx context.Context, st store.Store) {
 // shardsAtOnce is the number of shards that are probed at the same time. In a bucket each probe is a round trip.
 const shardsAtOnce = 64
 
-// lookAtShards looks at all shards, at those that were listed without asking for them.
-// Of several failures it gives that of the first one.
+// lookAtShards checks all shards. It sends no requests for listed shards. Of several failures it returns that of the
+// first shard.
 func (r *Reader) lookAtShards(ctx context.Context, objects listed) error {
 	errs := make([]error, len(r.entries))
 	var next atomic.Int64
@@ -162,7 +162,7 @@ func (r *Reader) lookAtShards(ctx context.Context, objects listed) error {
 	return nil
 }
 
-// shard looks at a shard.
+// shard checks a shard.
 func (r *Reader) shard(ctx context.Context, i int, objects listed) (store.Entry, error) {
 	s := &r.man.Shards[i]
 	e, ok := objects[s.File]

@@ -31,7 +31,7 @@ const (
 	Version    = 5
 )
 
-// Limits of what a reader accepts.
+// Limits of a reader.
 const (
 	maxManifestBytes = 1 << 30
 	maxChunkBytes    = 1<<31 + 1<<28
@@ -116,18 +116,19 @@ type Shard struct {
 	File    string `json:"file"`
 	Bytes   int64  `json:"bytes"`
 	Records int64  `json:"records"`
-	// FrameXXH3 is the checksum of what is not in Chunks: the bytes before the first chunk and those after the last one.
+	// FrameXXH3 is the checksum of the bytes outside of Chunks: those before the first chunk and those after the last
+	// one.
 	FrameXXH3 Checksum `json:"frame_xxh3"`
 	Chunks    []Chunk  `json:"chunks"`
 }
 
 // Chunk is one record batch message of a shard.
 type Chunk struct {
-	// Offset and Bytes are the place of the message with its body.
+	// Offset and Bytes are the location of the message with its body.
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
-	// Head is the number of bytes from Offset that hold what is needed to find
-	// everything else: one read of them is the index of the chunk.
+	// Head is the number of bytes from Offset that locate everything else. One read of them is the index of the
+	// chunk.
 	Head int64 `json:"head"`
 	Rows int64 `json:"rows"`
 	// XXH3 is the checksum of all Bytes, as 16 hexadecimal digits.
@@ -213,9 +214,9 @@ func (m *Manifest) finish() ([]byte, error) {
 	return b, err
 }
 
-// computeFingerprint hashes what decides about the records and their order:
-// the fields (with class names and statistics) and for every chunk its place,
-// rows and checksum. It is XXH3-128 as 32 hexadecimal digits.
+// computeFingerprint hashes everything that determines the records and their order. That is the fields (with class
+// names and statistics), and the location, rows and checksum of every chunk. The hash is XXH3-128 as 32 hexadecimal
+// digits.
 func (m *Manifest) computeFingerprint() string {
 	h := xxh3.New()
 	fields, _ := marshalLine(m.Fields)
@@ -370,7 +371,7 @@ func IsPackStore(ctx context.Context, st store.Store) bool {
 	if e, err := st.Stat(ctx, ""); err != nil || !e.Dir {
 		return false
 	}
-	// Over a network a listing is cheaper than what asks for one object after the other.
+	// Over a network one listing is cheaper than a request for each object.
 	if hasShards(ctx, st) {
 		return true
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file is about what other tools need to know, in the metadata of the
-// shards' schema.
+// This file writes information for other tools into the metadata of the shards' schema.
 
 // maxFeatureBytes limits the description of features. Class names may be many, and the manifest always has them.
 const maxFeatureBytes = 256 << 10

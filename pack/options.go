@@ -19,7 +19,7 @@ const (
 	ImagesAuto = "auto"
 	// ImagesKeep keeps the bytes of the file.
 	ImagesKeep = "keep"
-	// ImagesDCT is ImagesAuto, said explicitly.
+	// ImagesDCT is an explicit ImagesAuto.
 	ImagesDCT = "dct"
 	// ImagesRaw stores decoded pixels.
 	ImagesRaw = "raw"
@@ -56,8 +56,7 @@ type Options struct {
 	// Grayscale keeps its luma only.
 	Crop      Resize
 	Grayscale bool
-	// Interpolation is Bilinear, which "" stands for, or Bicubic, both as Pillow has
-	// them: with antialias.
+	// Interpolation is Bilinear (the default, "") or Bicubic. Both are the same as in Pillow, with antialiasing.
 	Interpolation string
 	// Quality, when it is not 0, makes JPEGs of that quality and with halved chroma of
 	// all images but raw ones.
@@ -78,9 +77,8 @@ type Options struct {
 	ChunkBytes, ShardBytes int64
 	// Threads is the number of images processed at the same time, 0 for one per core.
 	Threads int
-	// Memory bounds what inputs take while they are packed, in bytes: decoders,
-	// what is read and what waits to be written. An image that needs more is left
-	// out. 0 means a quarter of the memory that is free, and up to half of it for a
+	// Memory limits the memory for inputs during packing, in bytes: decoders, read data and data that waits to be
+	// written. An image that needs more is left out. 0 means a quarter of the free memory, and up to half of it for a
 	// single image.
 	Memory int64
 	// OwnProcess is true if the process does nothing else. The run may then configure the C library and Go's
@@ -93,7 +91,7 @@ type Options struct {
 	// Append adds the records to a finished pack. Images, Resize, Check, ChunkBytes and ShardBytes default to the
 	// settings of the pack.
 	Append bool
-	// Restart throws away what an interrupted run has left.
+	// Restart discards the files of an interrupted run.
 	Restart bool
 	// Progress, if set, is called from time to time, never concurrently.
 	Progress func(Progress)

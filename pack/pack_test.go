@@ -112,7 +112,7 @@ func sameFiles(t testing.TB, what, a, b string) {
 	}
 }
 
-// flat is a record with one image, and what it says of it.
+// flat is a record with one image, and its properties.
 type flat struct {
 	*Record
 	Label            int64
@@ -414,7 +414,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A pack whose folder has changed, or that is wanted with other options, is made again with Restart only.
+// If the folder or the options of a pack have changed, the pack is made again only with Restart.
 func TestFinishedPackOfOtherData(t *testing.T) {
 	src := testFolder(t, 6)
 	dst := filepath.Join(t.TempDir(), "p")

@@ -143,7 +143,7 @@ func (p *picture) plain() bool { return p.resize == (Resize{}) && p.crop == (Res
 // recodes reports whether images are encoded as JPEG again.
 func (p *picture) recodes() bool { return p.quality > 0 && p.how != ImagesRaw }
 
-// recode makes a JPEG of the pixels of src and stores that. V has what is known of src.
+// recode makes a JPEG of the pixels of src and stores that. v has the known properties of src.
 func (e *encoder) recode(src driver.Value, p *picture, v *value, buf *[]byte) error {
 	one := *p
 	one.gray = p.gray || v.Channels == 1
@@ -180,7 +180,7 @@ func (e *encoder) recode(src driver.Value, p *picture, v *value, buf *[]byte) er
 	return nil
 }
 
-// changed makes a mask what is stored of it: the nearest pixels.
+// changed returns the stored form of a mask: the nearest pixels.
 func (e *encoder) changed(m *mask.Mask, p *picture) (*mask.Mask, error) {
 	one := *p
 	one.gray = false

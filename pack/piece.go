@@ -29,7 +29,7 @@ type Piece struct {
 	Number int
 	// Whole is true if the piece with number Number has all inputs of the run.
 	Whole bool
-	// Base comes to the number of what is appended to a pack.
+	// Base is added to the number of a piece that is appended to a pack.
 	Base int
 }
 
@@ -248,7 +248,7 @@ type found struct {
 	left []string
 }
 
-// pieces lists what there is.
+// pieces lists the pieces in a store.
 func pieces(ctx context.Context, st store.Store) (found, error) {
 	var f found
 	var journals []string
@@ -291,7 +291,7 @@ func readPiece(ctx context.Context, st store.Store, name string) (*Manifest, err
 	return m, nil
 }
 
-// fits says in what a piece differs from the others.
+// fits returns an error with the differences between a piece and the others.
 func fits(all, m *Manifest) error {
 	switch {
 	case m.Options != all.Options:

@@ -21,7 +21,7 @@ func partOf(i, n int, opt *Options) *Options {
 	return &o
 }
 
-// sameRecords compares two packs record by record, and what is known of all.
+// sameRecords compares two packs record by record, and their statistics.
 func sameRecords(t *testing.T, a, b string) {
 	t.Helper()
 	one, two := readAll(t, a), readAll(t, b)

@@ -14,9 +14,9 @@ import (
 
 // ReadOptions change how a pack is read. Nil means the defaults.
 type ReadOptions struct {
-	// VerifyChunks compares the checksum of every chunk before its first record is used. It reads
-	// each chunk as a whole. Without it the head of a chunk and each value that is read are
-	// compared with checksums of their own, and what no loader reads, such as paths, is not.
+	// VerifyChunks compares the checksum of every chunk before its first record is used. For that it reads each chunk
+	// completely. Without it, only the head of a chunk and each value read are compared with their own checksums.
+	// Data that no loader reads, such as paths, is not.
 	VerifyChunks bool
 	// URL is the name of the pack in messages, "" for its location.
 	URL string
@@ -47,7 +47,7 @@ type Reader struct {
 	x      index
 }
 
-// chunkRef is the place of one chunk.
+// chunkRef is the location of one chunk.
 type chunkRef struct {
 	shard   uint32
 	number  uint32 // in its shard
@@ -164,7 +164,7 @@ func (f *Field) driver() driver.Field {
 // Info implements driver.Source.
 func (r *Reader) Info() *driver.Info { return &r.info }
 
-// Close closes what Record has opened.
+// Close closes the files that Record opened.
 func (r *Reader) Close() error { return r.pool.Close() }
 
 // Manifest is the pack's manifest. It must not be changed.
@@ -183,7 +183,7 @@ func (r *Reader) row(id int64) (chunk int, row int64) {
 	return c, at - r.find.first[c]
 }
 
-// Whereabouts says in which shard and chunk record id lies, and in which row of it.
+// Whereabouts returns the shard, the chunk and the row of record id.
 func (r *Reader) Whereabouts(id int64) (shard string, chunk, row int64) {
 	c, row := r.row(id)
 	return r.man.Shards[r.chunks[c].shard].File, int64(r.chunks[c].number), row
@@ -197,7 +197,7 @@ func (r *Reader) Name(id int64) string {
 	return r.place(r.row(id))
 }
 
-// place names a row for messages.
+// place returns the name of a row for messages.
 func (r *Reader) place(c int, row int64) string {
 	ref := &r.chunks[c]
 	return fmt.Sprintf("%s, chunk %d, row %d", r.st.Path(r.man.Shards[ref.shard].File), ref.number, row)
@@ -214,7 +214,7 @@ func (r *Reader) meanBytes(id int64) int64 {
 	return r.chunks[c].bytes / r.chunks[c].rows
 }
 
-// chunkAt returns the chunk that begins at a place of a shard, -1 for none.
+// chunkAt returns the chunk that begins at an offset of a shard, -1 for none.
 func (r *Reader) chunkAt(shard, offset int64) int {
 	c := sort.Search(len(r.chunks), func(i int) bool {
 		ref := &r.chunks[i]

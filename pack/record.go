@@ -29,8 +29,7 @@ type Value struct {
 	Depth int32
 	// Path is the original path of a value of a field of files.
 	Path string
-	// EXIF and ICC are set for images whose stored form has no room for them, in
-	// packs made with metadata.
+	// EXIF and ICC are set for images whose stored form cannot contain them, in packs made with metadata.
 	EXIF, ICC []byte
 }
 
@@ -76,7 +75,7 @@ func (r *Reader) Find(ctx context.Context, id int64) string {
 	return r.Name(id)
 }
 
-// extras reads of record id what a loader never sees: paths and metadata.
+// extras reads the parts of record id that a loader never reads: paths and metadata.
 func (r *Reader) extras(ctx context.Context, id int64) (*Record, error) {
 	return r.one(ctx, id, onlyTail)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// changeName is the lock of who changes a finished pack.
+// changeName is the lock of a process that changes a finished pack.
 const changeName = "change.journal"
 
 // changing locks the finished pack in st for a change of its manifest, and reads that.
@@ -37,7 +37,7 @@ func changing(ctx context.Context, st store.WriteStore) (m *Manifest, done func(
 	return m, done, nil
 }
 
-// replaceManifest puts a changed manifest in the place of the pack's, as a whole.
+// replaceManifest replaces the manifest of the pack atomically.
 func replaceManifest(ctx context.Context, st store.WriteStore, m *Manifest) error {
 	removed := int64(0)
 	m.Records, m.Bytes = 0, 0
@@ -59,10 +59,9 @@ func replaceManifest(ctx context.Context, st store.WriteStore, m *Manifest) erro
 	return writeError(store.WriteFile(ctx, st, ManifestName, b))
 }
 
-// Remove leaves the records ids, in ascending order, out of the pack in the folder
-// dir. It writes a new manifest and nothing else: who has the pack open goes on as
-// before, and the data stays in the shards until Compact. Fingerprint is that of the
-// pack whose records are meant.
+// Remove removes the records ids, in ascending order, from the pack in the folder dir. It only writes a new manifest.
+// Open readers continue as before, and the data stays in the shards until Compact. fingerprint identifies the pack to
+// which ids refer.
 func Remove(ctx context.Context, dir, fingerprint string, ids []int64) (*Manifest, error) {
 	st, err := stores.OpenWrite(ctx, dir)
 	if err != nil {
@@ -200,8 +199,7 @@ func stored(v *Value) value {
 	return value{Value: v.Value, depth: v.Depth, path: v.Path, exif: v.EXIF, icc: v.ICC}
 }
 
-// count notes what is counted of the elements of a value that is stored, and of the
-// pixels of a mask.
+// count counts the elements of a stored value, and the pixels of a mask.
 func (v *value) count(f *Field) (err error) {
 	switch f.Kind {
 	case driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:

@@ -49,8 +49,7 @@ func (s *rowSet) stored(id int64) int64 {
 	return id + s.before[k]
 }
 
-// record is the record that a row is, or the one that follows when it is left out,
-// which has then says.
+// record returns the record of a row. If the row is removed, has is false and id is the next record.
 func (s *rowSet) record(row int64) (id int64, has bool) {
 	if len(s.first) == 0 {
 		return row, true
@@ -85,7 +84,7 @@ func (c *Chunk) removed() (n int64) {
 	return n
 }
 
-// checkRemoved looks whether what a chunk leaves out are runs of its rows, in order.
+// checkRemoved checks that the removed rows of a chunk are runs of its rows, in order.
 func (c *Chunk) checkRemoved() error {
 	at := int64(0)
 	if len(c.Removed)%2 != 0 {

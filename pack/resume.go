@@ -44,8 +44,8 @@ func (w *writer) resume(ctx context.Context) error {
 	return w.adopt(ctx, h, entries[:good])
 }
 
-// checkWritten returns how many entries of the journal are backed by what is
-// in the shards: it compares the checksums of all chunks.
+// checkWritten returns the number of journal entries whose data is in the shards. It compares the checksums of all
+// chunks.
 func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int, error) {
 	good := len(entries)
 	shard, at, next := 0, int64(0), int64(0)
@@ -131,8 +131,7 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 	return int(first.Load()), nil
 }
 
-// openWritten opens shard i for a look: in place when it is done, else the upload
-// that is there, in whichever state.
+// openWritten opens shard i for checking: the finished file, or its unfinished upload in any state.
 func (w *writer) openWritten(ctx context.Context, i int, done bool) (reader, func(), error) {
 	o, err := w.st.Open(ctx, w.shards.piece.shard(i))
 	if err == nil || done {

@@ -101,7 +101,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// damage does to an interrupted pack what a crash or a full disk may do.
+// damage damages an interrupted pack like a crash or a full disk.
 func damage(t testing.TB, rng *rand.Rand, dst string) {
 	t.Helper()
 	partial, _ := filepath.Glob(filepath.Join(dst, "shard-*"+store.PartialSuffix))
@@ -218,7 +218,7 @@ func (h *hookInput) load(ctx context.Context, i int64, w *worker, j *job) error 
 	return h.input.load(ctx, i, w, j)
 }
 
-// A source that does not stand still ends the run with the name of the file.
+// A source that changes ends the run with the name of the file.
 func TestSourceChanges(t *testing.T) {
 	for what, change := range map[string]func(name string) error{
 		"shorter":   func(name string) error { return os.Truncate(name, 100) },
@@ -327,7 +327,7 @@ func TestStoreThatCannotResume(t *testing.T) {
 	sameFiles(t, "without resuming", straight, dst)
 }
 
-// forgetful hides that a store can go on with uploads.
+// forgetful hides that a store can resume uploads.
 type forgetful struct{ store.WriteStore }
 
 func TestReadOnlyTarget(t *testing.T) {

@@ -21,8 +21,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// room is the memory of a run: what its inputs take from when they are read until
-// they are written.
+// room is the memory of a run. Its inputs take memory from it from reading until they are written.
 //
 // Inputs are written in their order, so a finished input holds its memory until all earlier inputs are written. If
 // inputs took memory as they came, the last ones could take all of it while the first one waits for theirs. An input
@@ -101,7 +100,7 @@ func limitHeap(memory int64) {
 type holding struct {
 	r *room
 	i int64
-	// Taken of ahead, quick and large. Of large, read is for what is read.
+	// The memory taken from ahead, quick and large. read is the part of large for the data read.
 	ahead, quick, large, read int64
 	// heap is true if the memory taken from large is on the Go heap.
 	heap bool
@@ -117,7 +116,7 @@ func (r *room) admit(ctx context.Context, i, size int64) (*holding, error) {
 	return s, nil
 }
 
-// toRead takes what reading size bytes needs more than the input was admitted with.
+// toRead takes the memory for reading size bytes that exceeds the admitted memory of the input.
 func (s *holding) toRead(ctx context.Context, size int64) error {
 	more := size - s.ahead
 	if more <= 0 {
@@ -131,7 +130,7 @@ func (s *holding) toRead(ctx context.Context, size int64) error {
 	return nil
 }
 
-// toMake takes what making the stored form of the input needs.
+// toMake takes the memory for making the stored form of the input.
 func (s *holding) toMake(ctx context.Context, n *needs) error {
 	defer s.pass()
 	if s.large == 0 && s.r.quick.TryTake(n.sum()) {
@@ -168,7 +167,7 @@ func (s *holding) inTurn(ctx context.Context, n int64) error {
 	return nil
 }
 
-// made gives back what was only needed to make out bytes.
+// made releases the memory that was only needed to make out bytes.
 func (s *holding) made(out int64) {
 	if n := s.quick - min(out, s.quick); n > 0 {
 		s.r.quick.Give(n, false)
@@ -244,8 +243,7 @@ func (n *needs) add(work, out int64, heap bool) {
 	n.heap = n.heap || heap
 }
 
-// needs adds what storing a value takes. It looks at headers only; where they make
-// no sense nothing is decoded either.
+// needs adds the memory for storing a value. It reads only headers. If they are invalid, nothing is decoded.
 func (e *encoder) needs(src *driver.Value, f *Field, p *picture, n *needs) {
 	size := int64(len(src.Bytes))
 	switch f.Kind {
@@ -312,8 +310,7 @@ func (e *encoder) imageNeeds(src *driver.Value, p *picture, n *needs) {
 	}
 	work, out := int64(0), size
 	if jpeg && how != ImagesKeep {
-		// Blocks of 128 bytes become 11 and what their values take, in memory that
-		// grows by half.
+		// Blocks of 128 bytes become 11 bytes plus their values, in memory that grows by half.
 		coefficients := decode.CoefficientMemory(&info)
 		out = 11*coefficients/128 + 2*size
 		work = coefficients + 5*out/2
@@ -349,13 +346,13 @@ func (e *encoder) maskNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
 	n.add(work+4*w*h+stored, max(stored, int64(len(src.Bytes))), true)
 }
 
-// allow lets the encoder take what was found to be needed; 0 lets it take all.
+// allow limits the encoder to the computed memory; 0 means no limit.
 func (e *encoder) allow(n int64) {
 	e.allowed = n
 	e.dec.SetMemory(n)
 }
 
-// trim gives up buffers of more than n bytes, but for what the next input gets.
+// trim frees buffers of more than n bytes, except those of the next input.
 func (e *encoder) trim(n int64) {
 	e.allow(max(n, 1))
 	for _, b := range []*[]byte{&e.pixels, &e.jpeg} {

@@ -176,8 +176,7 @@ func TestRoomIsLeft(t *testing.T) {
 
 var packedWith = regexp.MustCompile(`memory of (\d+) MiB or more`)
 
-// An image that takes more than there is is left out, by name; with the memory that
-// is said to be enough it is packed.
+// An image that needs more memory than the limit is left out, by name. With the memory in the message it is packed.
 func TestLargeImagesAreRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes images of 6 megapixels apart, one after another")
@@ -306,7 +305,7 @@ func TestLargeMembersAreLeftOut(t *testing.T) {
 	}
 }
 
-// childPack holds, for a child process of the test, what it packs.
+// childPack is the variable with the task of a child process of the test.
 const childPack = "STOKER_TEST_PACK"
 
 type packing struct {
@@ -357,7 +356,7 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 	if err := hugeimagetest.Folder(src, "jpeg-progressive-420", 6); err != nil {
 		t.Fatal(err)
 	}
-	// One that has lost its end: only decoding it tells whether something is missing.
+	// One that is truncated: only decoding shows that data is missing.
 	b, err := os.ReadFile(filepath.Join(src, "huge-0.jpeg"))
 	if err != nil {
 		t.Fatal(err)

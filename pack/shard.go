@@ -105,7 +105,7 @@ func leave(ctx context.Context, up store.Upload) error {
 	return err
 }
 
-// attach goes on with an open shard.
+// attach continues an open shard.
 func (w *shardWriter) attach(up store.Upload, at int64, blocks []arrowipc.Block) {
 	w.up, w.at, w.blocks = up, at, blocks
 	w.out = bufio.NewWriterSize(up, 256<<10)
@@ -145,7 +145,7 @@ func (w *shardWriter) add(b *arrowipc.Batch, zones []arrowipc.Zone) (Chunk, erro
 	return c, nil
 }
 
-// finish writes the footer and puts the shard in place.
+// finish writes the footer and commits the shard.
 func (w *shardWriter) finish(ctx context.Context) error {
 	foot := arrowipc.Footer(w.cols, w.meta, w.blocks)
 	if _, err := w.out.Write(foot); err != nil {
@@ -169,7 +169,7 @@ func (w *shardWriter) finish(ctx context.Context) error {
 	return nil
 }
 
-// suspend leaves the open shard to be gone on with later.
+// suspend keeps the open shard so that it can be resumed later.
 func (w *shardWriter) suspend(ctx context.Context) error {
 	if w.up == nil {
 		return nil
@@ -196,7 +196,7 @@ func blocksOf(ctx context.Context, r reader, chunks []Chunk) ([]arrowipc.Block, 
 	return blocks, nil
 }
 
-// writeError adds to a failed write what to do.
+// writeError adds a hint to the error of a failed write.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):

@@ -14,8 +14,7 @@ import (
 // names for them.
 const maxClasses = 1 << 16
 
-// The lower bounds of what is counted by size: for sides two per power of two,
-// for bytes 1, 2 and 5 per power of ten.
+// The lower bounds of the histograms of sizes: for sides two per power of two, for bytes 1, 2 and 5 per power of ten.
 var (
 	sideBounds = makeBounds(func(i int) int64 { return (int64(2) + int64(i%2)) << (i / 2) }, 1<<24)
 	byteBounds = makeBounds(func(i int) int64 {

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// VerifyOptions change what Verify does. Nil means the defaults.
+// VerifyOptions are options of Verify. Nil means the defaults.
 type VerifyOptions struct {
 	// Decode also decodes every image, every mask, every recording and every frame of clips.
 	Decode bool
@@ -28,8 +28,7 @@ type VerifyOptions struct {
 	Memory int64
 	// OwnProcess is true if the process does nothing else, so that the run may set its memory limits.
 	OwnProcess bool
-	// Progress, when set, is told of every chunk: its records and bytes. It is
-	// called from several goroutines.
+	// Progress, if set, is called with the records and bytes of every chunk. It may be called concurrently.
 	Progress func(records, bytes int64)
 }
 
@@ -68,7 +67,7 @@ func (p Problem) String() string {
 // Report is the result of Verify.
 type Report struct {
 	Manifest *Manifest
-	// Chunks, Records and Bytes count what was looked at.
+	// Chunks, Records and Bytes count the checked data.
 	Chunks, Records, Bytes int64
 	// Problems are in the order of the pack. The pack is whole if there are
 	// none.
@@ -232,7 +231,7 @@ func (v *verifier) add(p placed) {
 	v.problems = append(v.problems, p)
 }
 
-// shard checks what frames the chunks of a shard, and notes what it is now.
+// shard checks the data around the chunks of a shard, and records the shard's current state.
 func (v *verifier) shard(ctx context.Context, i int) error {
 	s := &v.r.man.Shards[i]
 	e, err := v.r.st.Stat(ctx, s.File)

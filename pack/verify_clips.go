@@ -136,8 +136,7 @@ func decodePackets(c *video.Clip) error {
 	return nil
 }
 
-// decodeRun decodes packets that follow each other, from a key frame on, and takes the
-// frames that come out off those that are wanted.
+// decodeRun decodes consecutive packets, starting with a key frame, and removes each decoded frame from wanted.
 func decodeRun(s *video.Stream, packets []video.Packet, wanted map[int64]bool) error {
 	begin := videodec.NewStrict
 	if !s.Clean(packets[0].Data) {

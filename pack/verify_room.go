@@ -49,7 +49,7 @@ func (e *tooLarge) Error() string {
 	return fmt.Sprintf("%s takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more", e.what, e.takes, e.has, e.enough)
 }
 
-// toRead waits for the memory of a record of size bytes, which give gives back.
+// toRead waits for the memory of a record of size bytes. The caller must call give to release it.
 func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err error) {
 	if size > m.plan.OneRead {
 		return nil, &tooLarge{"reading it to decode it", units.MiB(size), m.plan.OneRead >> 20, units.MiB(budget.ForVerifying(m.request, size, 0))}
@@ -57,7 +57,7 @@ func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err e
 	return m.take(ctx, m.read, size, true)
 }
 
-// toDecode waits for the memory that decoding a value takes. Without a room, the caller has it.
+// toDecode waits for the memory for decoding a value. Without a room, the caller must have the memory.
 func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
 	if m == nil {
 		return func() {}, nil
@@ -112,8 +112,8 @@ func (v *Value) decoding() (need int64, heap bool) {
 		return 0, false
 	}
 	if v.Codec != driver.CodecDCT {
-		// The index may say something else than the file, which is then refused:
-		// what libraries take goes by the file.
+		// The index may differ from the file, which is then refused. The memory that libraries take depends on the
+		// file.
 		if info, err := imagefile.Probe(v.Bytes); err == nil {
 			pixels = max(pixels, int64(info.Width)*int64(info.Height))
 		}

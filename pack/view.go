@@ -94,8 +94,7 @@ func offset(offsets []byte, width, i int64) int64 {
 	return int64(binary.LittleEndian.Uint64(offsets[8*i:]))
 }
 
-// value returns where a value of a leaf outside the tail lies, counted from the
-// beginning of the chunk.
+// value returns the location of a value of a leaf outside the tail, counted from the beginning of the chunk.
 func (v *view) value(leaf int, row int64) (at, size int64) {
 	l, p := &v.r.sch.leaves[leaf], &v.lay.Leaves[leaf]
 	if l.OffsetWidth == 0 {
@@ -106,8 +105,8 @@ func (v *view) value(leaf int, row int64) (at, size int64) {
 	return p.Values.Off + from*l.Width, (to - from) * l.Width
 }
 
-// checkRow compares a row of a field with what the manifest says of all rows:
-// the index has room for no other.
+// checkRow compares a row of a field with the manifest's bounds for all rows, because the index cannot store other
+// values.
 func (v *view) checkRow(x *fieldIndex, row int64) error {
 	f := &v.r.sch.fields[x.field]
 	s := &f.Stats

@@ -34,8 +34,8 @@ type input interface {
 	skipped() []Skipped
 	// beside returns the inputs that are not of the kind of the records.
 	beside() []driver.SkippedGroup
-	// feed sends a job for each input from number from on to before to, in order. Begin makes
-	// one, of an input of size bytes, when there is room for it.
+	// feed sends a job for each input from number from on to before to, in order. begin makes a job for an input of
+	// size bytes when memory is available.
 	feed(ctx context.Context, from, to int64, begin func(i, size int64) (*job, error), send func(*job) error) error
 	// load reads input i into the job. A *BadInput is listed and left out;
 	// any other error ends the run.
@@ -72,7 +72,7 @@ func (m *memory) value(i int) *[]byte {
 	return &m.values[i]
 }
 
-// made is the size of what was made of the input.
+// made returns the size of the stored form of the input.
 func (m *memory) made() (n int64) {
 	for _, v := range m.values {
 		n += int64(cap(v))
@@ -80,7 +80,7 @@ func (m *memory) made() (n int64) {
 	return n
 }
 
-// trim gives up what is more than kept bytes.
+// trim frees buffers of more than kept bytes.
 func (m *memory) trim(kept int64) {
 	if m.made()+int64(cap(m.read)) > kept {
 		*m = memory{}
@@ -296,7 +296,8 @@ func (w *writer) checkParts(ctx context.Context, names []string) error {
 	return nil
 }
 
-// differs says in what a part differs from another one, whose header is mine. It returns nil for parts of one pack.
+// differs returns an error with the differences between a part and another one with the header mine. It returns nil
+// for parts of one pack.
 func differs(m *Manifest, mine *journalHeader) error {
 	switch {
 	case m.Parts != mine.Parts:

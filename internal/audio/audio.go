@@ -46,7 +46,7 @@ func (i *Info) String() string {
 	return s
 }
 
-// Limits of what headers may say.
+// Limits for the values in headers.
 const (
 	MaxChannels = 64
 	MaxRate     = 10_000_000
@@ -210,7 +210,7 @@ func (d *Decoder) Open(b []byte) (err error) {
 	return err
 }
 
-// Close frees what libraries have.
+// Close frees the memory of libraries.
 func (d *Decoder) Close() {
 	if d.vorbis != nil {
 		d.vorbis.Close()

@@ -17,8 +17,8 @@ type ffmpeg struct {
 // heldSamples is the largest number of samples that are held from counting to decoding.
 const heldSamples = 8 << 20
 
-// openFFmpeg opens a file that this package does not read on its own, for the reason why. A file does not say
-// exactly how long it is, so that it is decoded once to count its samples.
+// openFFmpeg opens a file that this package does not read on its own; why is the reason. A file does not contain its
+// exact length, so it is decoded once to count its samples.
 func openFFmpeg(d *Decoder, b []byte, why error) (Info, recording, error) {
 	info := Info{}
 	s, err := videodec.NewSound(b)
@@ -76,7 +76,7 @@ func (r *ffmpeg) decode(_ *Decoder, dst []float32, stride int, from, n int64) er
 	return r.s.Decode(dst, stride, from, n)
 }
 
-// forgetFFmpeg frees what FFmpeg has of the last file.
+// forgetFFmpeg frees FFmpeg's state for the last file.
 func (d *Decoder) forgetFFmpeg() {
 	if d.ffmpeg != nil {
 		d.ffmpeg.Close()

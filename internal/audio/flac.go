@@ -18,7 +18,7 @@ type flac struct {
 	points []seekPoint
 }
 
-// seekPoint says where the frame of a sample begins, from the first frame on.
+// seekPoint is the offset of the frame that contains a sample, counted from the first frame.
 type seekPoint struct{ sample, offset int64 }
 
 func openFLAC(b []byte) (Info, recording, error) {
@@ -72,8 +72,8 @@ func openFLAC(b []byte) (Info, recording, error) {
 	return info, f, nil
 }
 
-// settle corrects what STREAMINFO says by the header of the first frame. Decoders that read from the
-// start never notice that STREAMINFO is wrong.
+// settle corrects the values of STREAMINFO with the header of the first frame. Decoders that read from the start
+// never notice a wrong STREAMINFO.
 func (f *flac) settle(minBlock int) {
 	f.s.Unit = f.s.MaxBlock
 	block, bits, variable, ok := f.s.First(slices.Clone(f.frames[:min(32, len(f.frames))]))
@@ -111,7 +111,7 @@ func (f *flac) frameBytes() int {
 	return f.s.MaxBlock*f.s.Channels*(f.s.Bits+7)/8 + 64*f.s.Channels
 }
 
-// seekTable takes what a SEEKTABLE says; what makes no sense in it is left out.
+// seekTable reads a SEEKTABLE and ignores invalid entries.
 func (f *flac) seekTable(b []byte) {
 	for ; len(b) >= 18; b = b[18:] {
 		p := seekPoint{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:]))}
@@ -143,10 +143,10 @@ func (f *flac) count() (total int64) {
 	return total
 }
 
-// find looks for the header of a frame from an offset on.
+// find searches for the header of a frame from an offset on.
 func (f *flac) find(at int) (place int, sample, block int64, ok bool) {
 	for at < len(f.frames) {
-		// In pieces that are copied: C does not read what may be mapped.
+		// The data is copied in pieces, because C must not read mapped files.
 		end := min(at+64<<10, len(f.frames))
 		piece := append(make([]byte, 0, end-at), f.frames[at:end]...)
 		if p, sample, block, ok := f.s.Find(piece, 0); ok {
@@ -160,8 +160,7 @@ func (f *flac) find(at int) (place int, sample, block int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// near finds a frame that begins at sample from or before, not far from it, by
-// looking for frames in the middle of what is left.
+// near finds a frame that begins at sample from or shortly before it, by binary search for frames.
 func (f *flac) near(from int64) int {
 	lo, hi := int64(0), int64(len(f.frames))
 	for _, p := range f.points {

@@ -97,8 +97,8 @@ func openMP3(d *Decoder, b []byte) (Info, recording, error) {
 	return info, m, nil
 }
 
-// mp3Tag reads what encoders write into the first frame: how many frames follow, and
-// how many samples are added at both ends.
+// mp3Tag reads the encoder's tag in the first frame: the number of frames that follow, and the numbers of samples
+// added at both ends.
 func mp3Tag(b []byte, f *csound.MP3Frame) (frames, delay, padding int, tagged, trimmed bool) {
 	if len(b) < f.Bytes() || f.Tag()+8 > f.Bytes() {
 		return 0, 0, 0, false, false

@@ -31,7 +31,7 @@ const (
 	wave64First = "riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 )
 
-// chunk returns the chunk at an offset: its name, the offset of its body and the size that the file says.
+// chunk returns the chunk at an offset: its name, the offset of its body and its size according to the file.
 func (f *riff) chunk(b []byte, at uint64) (id string, body, size uint64, ok bool) {
 	if !f.wide64 {
 		if at+8 > uint64(len(b)) {
@@ -173,7 +173,7 @@ var aLaw, muLaw = g711()
 
 func g711() (a, mu [256]float32) {
 	for i := range 256 {
-		// A-law: every other bit is turned over, the sign is set for what is positive.
+		// A-law: every other bit is inverted, and the sign bit is set for positive values.
 		v := i ^ 0x55
 		m, e := v&15, v>>4&7
 		s := m<<4 + 8

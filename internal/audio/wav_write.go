@@ -57,8 +57,7 @@ func PutWAV(dst, src []byte, rate, channels int, planes, sixteen bool) {
 	}
 }
 
-// toPCM is the nearest of the 65,536 levels, half to even, and the loudest one for what
-// is louder.
+// toPCM returns the nearest of the 65,536 levels, half to even. Louder values get the loudest level.
 func toPCM(v float32) int16 {
 	x := math.RoundToEven(float64(v) * 32768)
 	if x != x {

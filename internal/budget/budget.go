@@ -14,8 +14,7 @@ type Request struct {
 	Memory    int64
 	Automatic bool
 	Engines   int
-	// BatchSize is the number of records of a batch, SlotBytes what a batch takes
-	// of its slot.
+	// BatchSize is the number of records of a batch, SlotBytes the size of a batch in its slot.
 	BatchSize int
 	SlotBytes int64
 	// Threads is the number of decode workers.
@@ -53,14 +52,13 @@ type Image struct {
 	// MaxWidth and MaxHeight are the largest sides.
 	Width, Height       int64
 	MaxWidth, MaxHeight int64
-	// PixelBytes are those of a pixel while it is worked on; 0 stands for the 3 of
-	// RGB.
+	// PixelBytes is the number of bytes of a pixel during processing; 0 means the 3 of RGB.
 	PixelBytes int64
 	// Kept is true if decoded pixels are usually kept between two steps.
 	Kept bool
 	// Frames is true for frames of videos. A whole frame is kept, and the decoder holds more frames.
 	Frames bool
-	// RowWidth and RowHeight are the size of what becomes of them.
+	// RowWidth and RowHeight are the size of their results.
 	RowWidth, RowHeight int64
 }
 
@@ -72,10 +70,9 @@ type Shares struct {
 	Lookahead int64 `json:"lookahead"`
 	// Window is for the chunks that an order by windows uses at a time.
 	Window int64 `json:"window,omitempty"`
-	// Cache is for what is kept of the data for the next epochs.
+	// Cache is for data that is cached for the next epochs.
 	Cache int64 `json:"cache,omitempty"`
-	// Read is for the records that are being read and decoded, those that take
-	// the place of bad ones among them.
+	// Read is for the records that are being read and decoded, including those that replace bad ones.
 	Read int64 `json:"read"`
 	// Scratch is the most that workers take to decode images and hold of them
 	// between two steps.
@@ -87,8 +84,7 @@ type Shares struct {
 // Plan is the configuration of an engine.
 type Plan struct {
 	Shares
-	// Slots is the number of batches that the ring has room for, SlotStride their
-	// distance.
+	// Slots is the number of batches in the ring, SlotStride their distance.
 	Slots      int
 	SlotStride int64
 	// GroupRows is the number of records that are read and decoded together.
@@ -200,11 +196,11 @@ func ForImage(r Request, n int64) int64 {
 	})
 }
 
-// valueShares are the parts of the budget that the largest value may have if there is no room for all.
+// valueShares are the shares of the budget that the largest value may have if not all values fit.
 var valueShares = []int64{8, 16}
 
-// Bounded returns r if there is room for its values. If only the largest ones are too much, it returns a request that
-// has room for values of up to limit bytes. It returns nil if that does not fit either.
+// Bounded returns r if its values fit. If only the largest ones do not, it returns a request with memory for values
+// of up to limit bytes. It returns nil if that does not fit either.
 func Bounded(r *Request) (bounded *Request, limit int64) {
 	if _, err := Make(r); err == nil {
 		return r, math.MaxInt64
@@ -239,7 +235,7 @@ func (r *Request) bounded(n int64) *Request {
 	return &b
 }
 
-// ForValue is the least memory, in whole MiB, with which a value of n bytes finds room.
+// ForValue returns the minimum memory, in whole MiB, for a value of n bytes.
 func ForValue(r Request, n int64) int64 {
 	r.UnplacedBytes = max(r.UnplacedBytes, n)
 	return leastMemory(func(memory int64) bool {

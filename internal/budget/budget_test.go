@@ -45,8 +45,8 @@ func TestMakeWithEnough(t *testing.T) {
 	if p.Substitute != minRead || p.Read != p.read(r) || p.WorkerScratch != r.Memory/16/32 {
 		t.Errorf("%+v", p)
 	}
-	// Images of 470 x 400 that are coloured and then put on a background of 640 x 640: each
-	// block of scratch has room to grow.
+	// Images of 470 x 400 that are coloured and then put on a background of 640 x 640: each block of scratch has
+	// space to grow.
 	r.Threads, r.Images[0] = 2, Image{MaxBytes: 600 << 10, MaxWidth: 470, MaxHeight: 400, Kept: true, RowWidth: 640, RowHeight: 640}
 	if p, err = Make(r); err != nil {
 		t.Fatal(err)
@@ -160,8 +160,7 @@ func TestHugeSides(t *testing.T) {
 	}
 }
 
-// With the memory that is said to be enough for an image, it is decoded; with a
-// MiB less it is not.
+// With the memory that the error suggests, an image is decoded. With a MiB less it is not.
 func TestForImage(t *testing.T) {
 	for _, memory := range []int64{150 << 20, 4 << 30} {
 		for _, n := range []int64{1, 3 << 20, 50 << 20, 486 << 20, 5 << 30} {

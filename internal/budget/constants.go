@@ -1,8 +1,7 @@
 package budget
 
 const (
-	// HugePage is the size of a huge page: those of the ring, and what large slots
-	// are a multiple of.
+	// HugePage is the size of a huge page. The ring uses huge pages, and large slots are a multiple of one.
 	HugePage = 2 << 20
 	// page divides the size of a page everywhere that a ring is mapped: 4 to 64 KiB.
 	page = 64 << 10
@@ -41,9 +40,8 @@ const (
 	maxTogether  = 96 << 20 // of values of records that are better made together
 	maxLookahead = 256 << 20
 
-	// Scratch of each worker, when pixels are kept there between steps as a
-	// rule and when only as an exception; with more memory what large images take,
-	// up to maxWorked.
+	// Scratch of each worker, if pixels are usually kept there between steps, and if they rarely are. With more
+	// memory it is the need of large images, up to maxWorked.
 	keptScratch = 6 << 20
 	fewScratch  = 256 << 10
 	maxWorked   = 256 << 20

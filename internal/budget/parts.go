@@ -22,7 +22,7 @@ func Slots(prefetch int, stride int64) int {
 	return DefaultSlots
 }
 
-// leastRead is room to read the largest record into.
+// leastRead returns the memory for reading the largest record.
 func leastRead(r *Request) int64 { return max(minRead, largestRecord(r)) }
 
 // largestRecord returns the size of the largest stored record.
@@ -34,7 +34,7 @@ func largestRecord(r *Request) int64 {
 	return n + n/8 + minParse
 }
 
-// groupParse is room for what a source may make of the bytes of a group.
+// groupParse returns the memory for the values that a source makes from the bytes of a group.
 func (p *Plan) groupParse(r *Request) int64 {
 	n, most := r.valueBytes(), int64(maxParse)
 	if r.Together > 0 {

@@ -81,8 +81,8 @@ func (r *resolved) capacity(s state) []Capacity {
 	return out
 }
 
-// enough is the share of the need from which on it counts as met: what a step
-// costs besides t, the hand-off, is not worth a change.
+// enough is the share of the need that counts as meeting it. The cost of a step besides t, the hand-off, is not worth
+// a change.
 const enough = 0.985
 
 // delivers returns the throughput of a state and the part that limits it. If the cores are known, the throughput is
@@ -151,7 +151,7 @@ func (r *resolved) deliver(p *Plan, s *storage) {
 	d.Measured = now.measured || s != nil && s.origin == OriginMeasured
 }
 
-// change is one thing to do: what it makes of a state, and the words for it.
+// change is one change: its effect on a state, and its description.
 type change struct {
 	kind, title, why, command string
 	apply                     func(state) state
@@ -224,7 +224,7 @@ func (r *resolved) changes(p *Plan) []change {
 	return out
 }
 
-// cacheChange keeps in memory what fits there.
+// cacheChange caches as much data in memory as fits.
 func (r *resolved) cacheChange(p *Plan) *change {
 	share := p.Memory.CacheShare
 	switch {
@@ -247,9 +247,8 @@ func (r *resolved) cacheChange(p *Plan) *change {
 	return c
 }
 
-// advise lists what to change. First what raises the throughput, each time the
-// change that gives most with those before it done, until the need is met or
-// nothing helps; then the alternatives.
+// advise lists the changes to make. First come changes that raise the throughput, each time the one with the largest
+// gain after the previous ones. This ends if the need is met or no change helps. Then come the alternatives.
 func (r *resolved) advise(p *Plan, s *storage) {
 	p.Advice = []Advice{}
 	start := r.now(p)
@@ -265,8 +264,8 @@ func (r *resolved) advise(p *Plan, s *storage) {
 			}
 		}
 		if best < 0 {
-			// Two limits may lie so close that only a pair of changes helps: take
-			// the one that leaves most room elsewhere.
+			// Two limits may be so close that only a pair of changes helps. Then the change that leaves the largest
+			// margin elsewhere is taken.
 			best, bestRate = r.loosest(left, at), rate
 			if best < 0 {
 				break

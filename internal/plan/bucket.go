@@ -18,9 +18,9 @@ type GetPrice struct {
 	Source     string
 }
 
-// GetPrices are prices as others publish them, looked up in November 2026 in the places
-// that Source names, which are not the vendors' price lists of that day. They are of one
-// region and class, and change: --price-per-million-gets says another one.
+// GetPrices returns prices from public sources, looked up in November 2026 in the places that Source names. These are
+// not the vendors' current price lists. Prices are for one region and class, and change: --price-per-million-gets
+// sets another one.
 func GetPrices() []GetPrice {
 	return []GetPrice{
 		{"s3", 0.40, "Amazon S3 Standard, US East, as commonly cited (2026-11): $0.0004 per 1,000 GETs"},
@@ -101,7 +101,7 @@ func (r *resolved) bucket(p *Plan) {
 	}
 }
 
-// Text says it on one line, and what to know about it.
+// Text describes the cost on one line, and returns a note about it.
 func (b *BucketCost) Text() (text, note string) {
 	text = fmt.Sprintf("%s GETs, %s", units.Count(float64(b.Requests)), units.Bytes(float64(b.Bytes)))
 	if b.Seconds > 0 {

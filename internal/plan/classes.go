@@ -18,7 +18,7 @@ type Class struct {
 	// Serial is true if the transfer time of a read adds to its access time, as with the single arm of a disk.
 	// Otherwise the two overlap.
 	Serial bool `json:"serial,omitempty"`
-	// Latency is that of one small read, with nothing else going on.
+	// Latency is that of one small read on an idle storage.
 	Latency Latency `json:"latency"`
 	// FileOps is the number of sequential requests that read a small file: open, read and close over a network. It is
 	// one if the system keeps the directories in memory.

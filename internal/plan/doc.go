@@ -3,6 +3,6 @@
 // verdicts and advice. A target is a batch size n, the seconds t that the accelerator takes for a batch, and the
 // bytes es of a stored example.
 //
-// It has no I/O, no clock and no goroutines: what is measured comes in as a
-// [Machine], and internal/probe measures it. Each formula names its source.
+// It has no I/O, no clock and no goroutines: measurements are passed in as a [Machine], and internal/probe makes
+// them. Each formula names its source.
 package plan

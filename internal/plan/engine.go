@@ -9,8 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Field is a stored field of a dataset, as far as the engine's memory depends on
-// it. A zero means that it is not known.
+// Field is a stored field of a dataset, as far as the engine's memory depends on it. Zero means unknown.
 type Field struct {
 	Name string `json:"name"`
 	// Kind is one of the Field constants; DType and Shape describe an array.
@@ -27,7 +26,7 @@ type Field struct {
 	MaxHeight int64 `json:"max_height,omitempty"`
 }
 
-// The kinds of fields that take room in a batch.
+// The kinds of fields that take space in a batch.
 const (
 	FieldImage  = "image"
 	FieldNumber = "number" // labels and other whole numbers
@@ -54,8 +53,8 @@ func (r *resolved) threads() int {
 	return budget.ThreadsFor(cores, r.Accelerators)
 }
 
-// engine shares the memory of one engine out: as much as it wants with at least
-// prefetch batches ahead, fewer where they would take half of what is free.
+// engine plans the memory of one engine: as much as it can use with at least prefetch batches ahead. It uses fewer
+// batches if they would take half of the free memory.
 func (r *resolved) engine(prefetch int) (*budget.Plan, error) {
 	q := r.request(r.threads(), 0)
 	stride := budget.SlotStride(q.SlotBytes)

@@ -55,7 +55,7 @@ func figureRange(what, printed string, low, high, oursLow, oursHigh float64, tex
 	}
 }
 
-// says compares a statement.
+// says compares a statement of the text with ours.
 func says(what, printed, ours string, agrees bool, reason string) Figure {
 	return Figure{What: what, Text: printed, Ours: ours, Agrees: agrees, Reason: reason}
 }

@@ -81,8 +81,7 @@ func WorkerBatches(batch, workers, ahead float64) float64 { return batch * worke
 // EpochSeconds is the time of one pass over all records.
 func EpochSeconds(records, rate float64) float64 { return records / rate }
 
-// ReadsInFlight is the number of reads that have to be on their way for rate
-// reads per second of latency seconds each.
+// ReadsInFlight returns the number of concurrent reads for rate reads per second with latency seconds each.
 //
 // Source: Little's law, L = lambda x W.
 func ReadsInFlight(rate, latency float64) float64 { return math.Max(1, math.Ceil(rate*latency-1e-9)) }

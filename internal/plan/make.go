@@ -8,12 +8,11 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// tight is the margin below which what meets the need does so only just.
+// tight is the margin below which a resource only just meets the need.
 const tight = 1.25
 
-// Make makes a plan: what target needs of the data path to dataset, and whether
-// machine gives it. All three may be incomplete; a *Missing error names what
-// nothing else gives, a *BadInput what cannot be meant.
+// Make makes a plan: the requirements of target for the data path to dataset, and whether machine meets them. All
+// three may be incomplete. A *Missing error lists missing figures, a *BadInput error names an impossible one.
 func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
 	r, err := resolve(target, dataset, machine)
 	if err != nil {
@@ -120,7 +119,7 @@ func (r *resolved) cpu(p *Plan) {
 	}
 }
 
-// codecBytes is the name under which records that are not decoded stand.
+// codecBytes is the codec name of records that are not decoded.
 const codecBytes = "bytes"
 
 // codec returns the current codec of the records.
@@ -212,8 +211,8 @@ func (r *resolved) measuredCodec(name string) *CodecRate {
 	return nil
 }
 
-// rawBytes is an example as pixels, at the size that a random crop of the output
-// wants: the shorter side 256/224 of the output's.
+// rawBytes returns the size of an example as pixels, at the size for a random crop: the shorter side is 256/224 of
+// the output's.
 func (r *resolved) rawBytes(jpeg float64) float64 {
 	if r.codec() == CodecRaw {
 		return r.es
@@ -375,7 +374,7 @@ func (r *resolved) epoch(p *Plan) {
 	}
 }
 
-// latency is about single reads: how slow the slow ones are, and what hides them.
+// latency assesses single reads: the latency of slow reads, and the concurrency that hides it.
 func (r *resolved) latency(p *Plan, s *storage) {
 	if s == nil {
 		return
@@ -387,7 +386,7 @@ func (r *resolved) latency(p *Plan, s *storage) {
 	}
 	l.Origin, l.Storage = s.origin, s.title
 	l.Mean, l.P99 = s.latency.typical()+decode, s.latency.At(0.99)+decode
-	// One machine has to hide the latency of its own reads.
+	// Each machine must hide the latency of its own reads.
 	rate := p.Goal.PerSecond * (1 - r.Cached)
 	l.Depth = ReadsInFlight(rate, s.latency.typical())
 	l.LoaderDepth = budget.MaxReaders
@@ -501,8 +500,8 @@ func (r *resolved) reconcile(p *Plan) {
 	r.firstToFail(p)
 }
 
-// storageMargin scales what the storage has, so that the tighter of requests and bytes has
-// the margin that is predicted.
+// storageMargin scales the capacity of the storage, so that the tighter of requests and bytes has the predicted
+// margin.
 func (r *resolved) storageMargin(p *Plan, margin float64) {
 	requests, bandwidth := p.resource(ResourceRequests), p.resource(ResourceBandwidth)
 	if requests == nil || bandwidth == nil {
@@ -543,7 +542,7 @@ func (res *Resource) judge() {
 	res.Verdict = verdict(res.Margin)
 }
 
-// limits are the resources that stand for what limits a prediction.
+// limits maps the limit of a prediction to resources.
 var limits = map[string][]string{
 	LimitStorage: {ResourceRequests, ResourceBandwidth}, LimitNetwork: {ResourceNetwork}, LimitCPU: {ResourceCPU},
 	LimitMemory: {ResourceCopies}, LimitHandoff: {ResourceHandoff},
@@ -575,7 +574,7 @@ func (r *resolved) firstToFail(p *Plan) {
 	}
 }
 
-// classes says of each kind of storage whether it would do.
+// classes assesses whether each kind of storage would be sufficient.
 func (r *resolved) classes(p *Plan) {
 	for _, c := range Classes() {
 		s := c.storage(p.Reads.Block, r.dataset.Layout, r.clients(), r.machine.Network)
@@ -609,7 +608,7 @@ func (r *resolved) classes(p *Plan) {
 	}
 }
 
-// classText says it in a few words.
+// classText describes the verdict in a few words.
 func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
 	if c.Name == ClassRAM && p.Reads.Room > 0 && p.Memory.Have > 0 && p.Reads.Room > p.Memory.Have-p.Memory.Total {
 		share := math.Max(0, (p.Memory.Have-p.Memory.Total)/p.Reads.Room)

@@ -36,8 +36,8 @@ func mustMake(t *testing.T, target Target, d Dataset, m Machine) *Plan {
 	return p
 }
 
-// The plan uses what the machine measures: twice as slow a machine needs twice
-// the cores, and the disk that was measured decides, not its class.
+// The plan uses the machine's measurements. A machine that is half as fast needs twice the cores, and the measured
+// disk decides, not its class.
 func TestMeasurementsCount(t *testing.T) {
 	target := Target{Batch: 256, Step: 0.1}
 	p := mustMake(t, target, photos, measured())
@@ -71,7 +71,7 @@ func TestMeasurementsCount(t *testing.T) {
 	if bandwidth.Have != 50e6 || p.Delivered.Limit != LimitStorage || p.Delivered.PerSecond > 50e6/110e3 {
 		t.Errorf("with a limit: %+v, %+v", bandwidth, p.Delivered)
 	}
-	// A class that the user names counts more than what was measured of another.
+	// A class that the user names has priority over a measurement of another class.
 	target.Storage = ClassHDD
 	p = mustMake(t, target, photos, measured())
 	requests, _ = p.Resource(ResourceRequests)

@@ -181,7 +181,7 @@ func codecName(codec string) string {
 	return codec
 }
 
-// codecRate finds what was measured of a codec.
+// codecRate returns the measurement of a codec.
 func codecRate(m *Machine, codec string) *CodecRate {
 	for i := range m.Codecs {
 		if m.Codecs[i].Codec == codec {

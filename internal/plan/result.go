@@ -31,7 +31,7 @@ type Plan struct {
 	Latency     LatencyPlan    `json:"latency"`
 	Classes     []ClassVerdict `json:"classes"`
 	Advice      []Advice       `json:"advice"`
-	// Loader are the settings that follow, Engine what an engine with them holds.
+	// Loader has the resulting settings, Engine the memory of an engine with them.
 	Loader Settings `json:"loader"`
 	Engine Engine   `json:"engine"`
 	// Sentences describe the plan in words. Notes are remarks about the figures.
@@ -76,7 +76,7 @@ type ReadNeed struct {
 	Bandwidth    float64 `json:"bandwidth"`
 	BandwidthLow float64 `json:"bandwidth_low"`
 	Block        float64 `json:"block_bytes"`
-	// Room is the size of all datasets together, 0 if not known.
+	// Room is the size of all datasets together, 0 if unknown.
 	Room float64 `json:"room_bytes,omitempty"`
 	// PerMachine is the bandwidth of one machine, for its network.
 	PerMachine float64 `json:"bandwidth_per_machine"`
@@ -90,8 +90,8 @@ type CodecNeed struct {
 	// PerCore is images per second of one core, Cores how many it takes.
 	PerCore float64 `json:"images_per_core"`
 	Cores   float64 `json:"cores"`
-	// RecordBytes is a stored example in this codec, DatasetBytes all of them,
-	// Bandwidth what is then read per second, by one machine.
+	// RecordBytes is the size of a stored example in this codec, DatasetBytes that of all of them. Bandwidth is the
+	// resulting number of bytes read per second by one machine.
 	RecordBytes  float64 `json:"record_bytes"`
 	DatasetBytes float64 `json:"dataset_bytes,omitempty"`
 	Bandwidth    float64 `json:"bandwidth"`
@@ -162,7 +162,7 @@ const (
 	VerdictUnknown = "unknown"
 )
 
-// Resource is one part of the path: what is needed of it and what there is.
+// Resource is one part of the path: the need and the capacity.
 type Resource struct {
 	Name string  `json:"name"`
 	Need float64 `json:"need"`
@@ -195,12 +195,12 @@ type LatencyPlan struct {
 	// Mean and P99 are the times for one example: its reads, one after the other, and its decoding.
 	Mean float64 `json:"mean_seconds,omitempty"`
 	P99  float64 `json:"p99_seconds,omitempty"`
-	// Depth is the number of reads in flight that hides the latency; LoaderDepth
-	// what Stoker's loader keeps in flight.
+	// Depth is the number of reads in flight that hides the latency. LoaderDepth is the number that Stoker's loader
+	// keeps in flight.
 	Depth       float64 `json:"depth,omitempty"`
 	LoaderDepth float64 `json:"loader_depth,omitempty"`
-	// BatchOne is the time that Share of the batches take with one read at a
-	// time, Batch with Depth in flight, and Tail what of it is the slowest read.
+	// BatchOne is the maximum time of the share Share of the batches with one read at a time, Batch with Depth in
+	// flight. Tail is the part of it for the slowest read.
 	BatchOne float64 `json:"batch_seconds_one_at_a_time,omitempty"`
 	Batch    float64 `json:"batch_seconds,omitempty"`
 	Tail     float64 `json:"tail_seconds,omitempty"`
@@ -218,8 +218,8 @@ type ClassVerdict struct {
 	PerSecond float64 `json:"examples_per_second"`
 	Units     float64 `json:"units"`
 	Unit      string  `json:"unit,omitempty"`
-	// Limit is "requests", "bandwidth" or "room"; SmallFiles names the small
-	// file problem: requests are the limit.
+	// Limit is "requests", "bandwidth" or "room". SmallFiles is true if requests are the limit because the files are
+	// small.
 	Limit      string  `json:"limit"`
 	SmallFiles bool    `json:"small_file_problem,omitempty"`
 	Depth      float64 `json:"depth"`
@@ -228,9 +228,9 @@ type ClassVerdict struct {
 	Source     string  `json:"source"`
 }
 
-// Advice is one change and what it is predicted to give.
+// Advice is one change and its predicted effect.
 type Advice struct {
-	// Step is its place in the order of doing, 0 for an alternative.
+	// Step is its position in the order of changes, 0 for an alternative.
 	Step  int    `json:"step"`
 	Kind  string `json:"kind"`
 	Title string `json:"title"`
@@ -243,7 +243,7 @@ type Advice struct {
 	To   float64 `json:"to"`
 	Gain float64 `json:"gain"`
 	AU   float64 `json:"au"`
-	// Effect says it for people.
+	// Effect describes the effect for users.
 	Effect string `json:"effect"`
 }
 

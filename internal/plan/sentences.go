@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// sentences say in three what the tables say: the need, the verdict, what to do.
+// sentences summarises the tables in three sentences: the need, the verdict, the change to make.
 func (r *resolved) sentences(p *Plan) {
 	p.Sentences = []string{r.sayNeed(p), r.sayVerdict(p), r.sayChange(p)}
 }

@@ -28,7 +28,7 @@ func Devices() []Device {
 	}
 }
 
-// Model is a network, with what an example of it needs.
+// Model is a network, with the needs of an example.
 type Model struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`

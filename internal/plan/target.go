@@ -57,7 +57,7 @@ type Target struct {
 	// by default.
 	Kind   string  `json:"kind,omitempty"`
 	Arrays []Array `json:"arrays,omitempty"`
-	// Storage is the class that the data lies on; empty means what was measured.
+	// Storage is the class of the storage that has the data; empty means the measured storage.
 	Storage string `json:"storage,omitempty"`
 	// Cached is the share of the dataset that is kept in memory.
 	Cached float64 `json:"cached,omitempty"`
@@ -76,11 +76,11 @@ type Workload struct {
 	Step         float64 `json:"step"`
 	RecordBytes  float64 `json:"record_bytes"`
 	Accelerators int64   `json:"accelerators"`
-	// DatasetBytes is the size of its data; it adds to the room that is needed.
+	// DatasetBytes is the size of its data, which adds to the required space.
 	DatasetBytes float64 `json:"dataset_bytes,omitempty"`
 }
 
-// Input is a figure that went into a plan, and where it comes from.
+// Input is a figure that a plan uses, and its origin.
 type Input struct {
 	Key    string  `json:"key"`
 	Name   string  `json:"name"`
@@ -90,7 +90,7 @@ type Input struct {
 	Source string  `json:"source,omitempty"`
 }
 
-// Missing is returned when figures are missing that nothing else gives.
+// Missing is the error for figures that are missing and cannot be derived.
 type Missing struct {
 	// Figures name them, with the ways to give each.
 	Figures []MissingFigure
@@ -126,7 +126,7 @@ func (b *BadInput) Error() string { return b.Key + ": " + b.Reason }
 
 func bad(key, format string, args ...any) error { return &BadInput{key, fmt.Sprintf(format, args...)} }
 
-// The limits of what a plan is made for. They keep all results finite.
+// The limits of the inputs of a plan. They keep all results finite.
 const (
 	MaxBatch        = 1 << 24
 	MaxAccelerators = 1 << 20
@@ -237,8 +237,8 @@ func names[T any](items []T, name func(T) string) []string {
 	return out
 }
 
-// resolve fills in what is not given, in this order: the table of devices and
-// models, the dataset, the machine, what follows from the rest.
+// resolve fills in missing figures, in this order: from the table of devices and models, the dataset, the machine,
+// and the other figures.
 func resolve(t Target, d Dataset, m Machine) (*resolved, error) {
 	if err := t.check(&d, &m); err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func (r *resolved) defaults() {
 	}
 }
 
-// tables takes what Device and Model say, where the user did not.
+// tables returns the entries of Device and Model, used for figures that the user did not set.
 func (r *resolved) tables() (Model, Device) {
 	device, _ := DeviceNamed(r.Device)
 	model, _ := ModelNamed(r.Model)
@@ -409,7 +409,7 @@ func (r *resolved) resolveStep(device Device, model Model) *MissingFigure {
 	return nil
 }
 
-// resolveOutput decides what an example is in a batch.
+// resolveOutput determines the arrays of an example in a batch.
 func (r *resolved) resolveOutput() {
 	switch {
 	case len(r.Arrays) > 0:

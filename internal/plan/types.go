@@ -24,7 +24,7 @@ const (
 	CodecRaw  = "raw"  // pixels
 )
 
-// How records lie on the storage.
+// The layouts of records on the storage.
 const (
 	LayoutFiles = "files" // a file per record
 	LayoutPack  = "pack"  // few large files, read in chunks
@@ -39,8 +39,8 @@ type Machine struct {
 	// Cores are those that the process may use: its affinity mask and the quota
 	// of its cgroup, which may end in a fraction of a core.
 	Cores float64 `json:"cores,omitempty"`
-	// MemoryTotal and MemoryFree heed the limit of the cgroup; free counts what
-	// the page cache would give back.
+	// MemoryTotal and MemoryFree respect the limit of the cgroup. The free memory includes the page cache that the
+	// kernel would release.
 	MemoryTotal int64 `json:"memory_total,omitempty"`
 	MemoryFree  int64 `json:"memory_free,omitempty"`
 	// MemoryBandwidth is the copy rate of all cores, MemoryBandwidthCore that of one: bytes copied per second, each
@@ -102,8 +102,7 @@ type CodecRate struct {
 	// CPUSeconds is the CPU time per image of the whole engine: reading from
 	// memory, decoding, transforming, collating.
 	CPUSeconds float64 `json:"cpu_seconds"`
-	// ReadSeconds, DecodeSeconds and TransformSeconds are parts of it, where
-	// they were told apart.
+	// ReadSeconds, DecodeSeconds and TransformSeconds are parts of it, if measured separately.
 	ReadSeconds      float64 `json:"read_seconds,omitempty"`
 	DecodeSeconds    float64 `json:"decode_seconds,omitempty"`
 	TransformSeconds float64 `json:"transform_seconds,omitempty"`
@@ -111,8 +110,8 @@ type CodecRate struct {
 	PerCore float64 `json:"images_per_core"`
 	// AllCores is images per second by the clock with a decode worker on each core.
 	AllCores float64 `json:"images_all_cores,omitempty"`
-	// Scaling is the CPU time of an image with one decode worker over that with one
-	// on each core: less than 1 where cores share what they compute with.
+	// Scaling is the CPU time of an image with one decode worker, divided by that with one worker on each core. It is
+	// less than 1 if cores share execution resources.
 	Scaling float64 `json:"scaling,omitempty"`
 	// BesideBusy is AllCores while another thread computes all the time, as a
 	// trainer does that launches work or spins.
@@ -128,10 +127,9 @@ type CodecRate struct {
 	Origin string `json:"origin,omitempty"`
 }
 
-// Store is one storage, measured with the page cache out of the way unless a
-// ReadRate says otherwise.
+// Store is one storage, measured without the page cache unless a ReadRate states otherwise.
 type Store struct {
-	// Class is one of the Class constants, by what the system says of the device.
+	// Class is one of the Class constants, from the system's description of the device.
 	Class      string `json:"class,omitempty"`
 	Path       string `json:"path,omitempty"`
 	Filesystem string `json:"filesystem,omitempty"`
@@ -187,8 +185,8 @@ type Latency struct {
 	Samples int64   `json:"samples,omitempty"`
 }
 
-// Handoff is the cost of one batch between the engine and the trainer: fixed
-// seconds per batch, and bytes per second where bytes have to be copied.
+// Handoff is the cost of one batch between the engine and the trainer: fixed seconds per batch, and bytes per second
+// if bytes must be copied.
 type Handoff struct {
 	PerBatch  float64 `json:"per_batch,omitempty"`
 	Bandwidth float64 `json:"bandwidth,omitempty"`
@@ -215,7 +213,7 @@ type Dataset struct {
 	ChunkBytes int64 `json:"chunk_bytes,omitempty"`
 	// InOrder is true if it can only be read in order, because it is compressed.
 	InOrder bool `json:"in_order,omitempty"`
-	// Fields are the stored fields that take room in a batch, where they are known.
+	// Fields are the stored fields that take space in a batch, if known.
 	Fields []Field `json:"fields,omitempty"`
 }
 
@@ -238,7 +236,7 @@ type Pipeline struct {
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// CachedShare is the share of the examples that are in memory, 0 to 1.
 	CachedShare float64 `json:"cached_share,omitempty"`
-	// DiskBandwidth and DiskIOPS cap what the storage gives, on top of Machine.Store.
+	// DiskBandwidth and DiskIOPS limit the storage, in addition to Machine.Store.
 	DiskBandwidth float64 `json:"disk_bandwidth,omitempty"`
 	DiskIOPS      float64 `json:"disk_iops,omitempty"`
 	// Depth is the number of reads in flight, Prefetch the batches made ahead.
@@ -247,8 +245,7 @@ type Pipeline struct {
 	// Spin is true if the trainer keeps a core busy while the accelerator works, like the launching thread of a
 	// framework.
 	Spin bool `json:"spin,omitempty"`
-	// StepCPU is the CPU time of the trainer itself per step, in Python say, when
-	// it does not spin.
+	// StepCPU is the CPU time of the trainer itself per step, for example in Python, if it does not spin.
 	StepCPU float64 `json:"step_cpu,omitempty"`
 }
 
@@ -278,7 +275,7 @@ type Prediction struct {
 	Limit string `json:"limit"`
 	// Capacity lists the examples per second that each resource could deliver alone.
 	Capacity []Capacity `json:"capacity"`
-	// Missing names what was not known and left out ("storage: not measured").
+	// Missing lists figures that were unknown and left out ("storage: not measured").
 	Missing []string `json:"missing,omitempty"`
 }
 

@@ -35,8 +35,7 @@ func Save(path string, m *plan.Machine) (string, error) {
 	return name, nil
 }
 
-// Load returns what was saved for path on this machine, and how old it is. The
-// error is ErrNone if there is nothing.
+// Load returns the saved result for path on this machine, and its age. The error is ErrNone if there is none.
 func Load(path string) (*plan.Machine, time.Duration, error) {
 	key, err := question(path)
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 	leastRun = 200 * time.Millisecond
 )
 
-// decode measures what an image costs the engine in each codec, with one decode
-// worker and with one per core, on packs of the sample in memory.
+// decode measures the engine's cost of an image in each codec, with one decode worker and with one per core, on packs
+// of the sample in memory.
 func (p *probe) decode(ctx context.Context, d time.Duration) {
 	started := time.Now()
 	// As the engine does.
@@ -99,7 +99,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 	}
 }
 
-// roomFor is a folder in memory that has room for n bytes, or "" for the usual one.
+// roomFor returns a folder in memory with n free bytes, or "" for the usual one.
 func roomFor(n int64) string {
 	const shm = "/dev/shm"
 	if freeSpace(shm) < n {

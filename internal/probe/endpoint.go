@@ -102,7 +102,7 @@ func (p *probe) endpoint(ctx context.Context, d time.Duration) {
 	}
 }
 
-// shown is a URL without what is between a server and us.
+// shown returns a URL without credentials and other secrets.
 func shown(url string) string {
 	base, _ := stores.Cut(url)
 	return stores.Public(base)

@@ -181,8 +181,7 @@ func readWhole(path string, flags int, drop bool, buf []byte) (int, error) {
 			return total, fmt.Errorf("cannot read %s: %w", path, err)
 		}
 		total += n
-		// A direct read ends at the end of the file, at a place that the next
-		// one could not begin at.
+		// A direct read ends at the end of the file, at an offset where the next one could not begin.
 		if n == 0 || total%alignment != 0 {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// mount is the file system that a path lies on.
+// mount is the file system of a path.
 type mount struct {
 	kind   string // "ext4"
 	device string // "/dev/vda", or the server and path of a network file system
@@ -66,8 +66,8 @@ func (m mount) class(s *plan.Store) string {
 			return plan.ClassSATA
 		}
 	}
-	// Seeks of 8 ms make a disk; the 600 MB/s and the 98,000 reads of 4 KiB of
-	// SATA's third generation end what a SATA SSD gives.
+	// Seeks of 8 ms indicate a hard disk. 600 MB/s and 98,000 reads of 4 KiB, the limits of SATA's third generation,
+	// are the upper limits of a SATA SSD.
 	var iops, bandwidth float64
 	for _, r := range s.Random {
 		iops, bandwidth = max(iops, r.IOPS), max(bandwidth, r.Bandwidth)

@@ -25,10 +25,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// blocks is a source: a file of ours, or an object of a server, that is taken for records
-// of one size. They
-// lie so far apart that no two become one read, as in a set that is much larger
-// than what is read ahead of it.
+// blocks is a source that treats a file of ours, or an object of a server, as records of one size. The records are so
+// far apart that no two are merged into one read, as in a set that is much larger than the readahead.
 type blocks struct {
 	info         driver.Info
 	size, stride int64
@@ -106,7 +104,7 @@ func (o blockObject) Size() int64     { return o.b.entry().Size }
 func (o blockObject) Version() string { return o.b.entry().Version }
 func (o blockObject) Close() error    { return nil }
 
-// ReadAt reads, and counts while that is wanted.
+// ReadAt reads, and counts while counting is enabled.
 func (o blockObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	start := time.Now()
 	if err := o.b.read(ctx, p, off); err != nil {
@@ -133,7 +131,8 @@ func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.
 	if err != nil {
 		return r, err
 	}
-	// A small file must not be in view as a whole: what is wanted twice is read once.
+	// A small file must not fit into the readahead completely, because a record that is requested twice is then read
+	// once.
 	memory = min(memory, total/4)
 	procs := runtime.GOMAXPROCS(0)
 	pipeline.SpareProcs() // as the engine does
@@ -247,8 +246,8 @@ func (l *loaderRun) ask(ctx context.Context) {
 	}
 }
 
-// use takes what was read, as the loader's workers do, and has the system forget
-// it, so that no record is in memory when it is wanted again.
+// use consumes the data like the loader's workers. It then drops the data from the cache, so that no record is in
+// memory when it is requested again.
 func (l *loaderRun) use(ctx context.Context, stop context.CancelFunc) {
 	for {
 		u := l.f.Pop()

@@ -20,8 +20,8 @@ const (
 	copyBuffers = 512 << 20
 )
 
-// memory measures copies of records from random places to consecutive ones, as
-// collating raw records does, with one core and with all.
+// memory measures copies of records from random to consecutive positions, like collating raw records, with one core
+// and with all.
 func (p *probe) memory(ctx context.Context, d time.Duration) {
 	size := int64(copyBuffers)
 	if p.m.MemoryFree > 0 {
@@ -60,7 +60,7 @@ func (p *probe) memory(ctx context.Context, d time.Duration) {
 	p.m.MemoryCopy = copyRate(ctx, each, cores(), dst, src, through)
 }
 
-// anonymous returns size bytes outside of the Go heap, on pages of their own.
+// anonymous returns size bytes outside of the Go heap, on separate pages.
 func anonymous(size int64) ([]byte, error) {
 	return unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }

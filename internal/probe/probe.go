@@ -6,8 +6,7 @@
 // most 1 GiB or a tenth of the free space, which is deleted afterwards. Files of the user bypass the page cache if
 // the file system supports it, so that data cached by other programs stays cached.
 //
-// Read Run (the parts, in order), store.go (reads of all sizes) and decode.go
-// (what an image costs).
+// Start reading with Run (the parts, in order), store.go (reads of all sizes) and decode.go (the cost of an image).
 package probe
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change what Run does. The zero value means the defaults.
+// Options are options of Run. The zero value means the defaults.
 type Options struct {
 	// For is about how long to measure; 0 means DefaultFor.
 	For time.Duration
@@ -39,8 +38,7 @@ type Options struct {
 	// ones to measure, where nil means all; see Codecs.
 	operations []json.RawMessage
 	codecs     []string
-	// Progress, when set, is told when a part begins, by its number, the number of all parts and
-	// its name.
+	// Progress, if set, is called when a part begins, with its number, the number of all parts and its name.
 	Progress func(done, parts int, name string)
 }
 
@@ -63,8 +61,8 @@ const (
 	MaxFor = 10 * time.Minute
 )
 
-// A part of the probe has a share of the time. It must end when its context
-// does; what it could not measure it leaves at zero and says in a note.
+// A part of the probe has a share of the time. It must end when its context does. Values that it could not measure
+// stay zero, and it explains them in a note.
 type part struct {
 	name  string
 	share float64
@@ -79,7 +77,7 @@ type probe struct {
 	data dataset
 }
 
-// note adds a line on what could not be measured.
+// note adds a line about a failed measurement.
 func (p *probe) note(format string, args ...any) {
 	p.m.Notes = append(p.m.Notes, fmt.Sprintf(format, args...))
 }

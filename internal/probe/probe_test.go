@@ -139,7 +139,7 @@ func TestReadsAsTheLoader(t *testing.T) {
 	if r, err := p.asLoader(t.Context(), time.Hour, newBlocks(1<<20, loaderBlock).ofFile(fd)); err != nil || r.IOPS != 0 {
 		t.Errorf("of a small file: %+v, %v", r, err)
 	}
-	// The file is shorter than it is said to be: an error and no panic.
+	// The file is shorter than declared: an error and no panic.
 	if _, err := p.asLoader(t.Context(), time.Hour, newBlocks(1<<40, loaderBlock).ofFile(fd)); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("a file that became shorter: %v", err)
 	}

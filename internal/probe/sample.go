@@ -24,7 +24,7 @@ const (
 	// on; the mean size of 512 photographs is within some percent of that of all.
 	maxSample      = 512
 	maxSampleBytes = 96 << 20
-	// leastSample is the least that says anything.
+	// leastSample is the minimum size of a meaningful sample.
 	leastSample = 8
 	// generated is the number of images that are made when there are none.
 	generated = 96
@@ -136,7 +136,7 @@ func (p *probe) sampleFiles(ctx context.Context, s *sample, limit int64, until t
 	for i := range chosen {
 		chosen[i] = sorted[(2*i+1)*len(sorted)/(2*n)]
 	}
-	// In a random order, for the time may not be enough for all.
+	// In a random order, because the time may not be enough for all.
 	rand.New(rand.NewPCG(1, 4)).Shuffle(n, func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	for _, f := range chosen {
 		if s.full(limit) || time.Now().After(until) || ctx.Err() != nil {
@@ -168,7 +168,7 @@ func readAndForget(ctx context.Context, path string, size int64) ([]byte, error)
 	return buf, o.ReadAt(ctx, buf, 0)
 }
 
-// generate makes images in place of the user's.
+// generate makes images to replace the user's.
 func (s *sample) generate(ctx context.Context, limit int64, until time.Time) error {
 	g, err := gen.New(gen.Options{Count: generated, Classes: 1})
 	if err != nil {

@@ -74,7 +74,7 @@ func (t *target) close() {
 	}
 }
 
-// pick chooses a file, by size, and an aligned place for a read of n bytes.
+// pick chooses a file, by size, and an aligned offset for a read of n bytes.
 func (t *target) pick(rng *rand.Rand, n int64) (read readFunc, off int64) {
 	at := rng.Int64N(t.total)
 	for i := range t.files {
@@ -146,8 +146,7 @@ func (p *probe) storage(ctx context.Context, d time.Duration) {
 	}
 }
 
-// openTarget opens what reads are measured on: large files of the user, past the
-// page cache, or else a scratch file.
+// openTarget opens the target of the measured reads: large files of the user, past the page cache, or a scratch file.
 func (p *probe) openTarget(ctx context.Context, m mount, d time.Duration) (*target, error) {
 	if memoryKinds[m.kind] {
 		p.note("storage: %s lies in memory: reads are those of the page cache", m.kind)

@@ -7,7 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// system fills in what the kernel says, without measuring.
+// system sets the values that the kernel reports, without measuring.
 func (p *probe) system(context.Context, time.Duration) {
 	p.m.CPU = proc.Live.ModelName()
 	p.m.Cores = proc.Live.UsableCores()

@@ -12,9 +12,8 @@ func isAVI(head []byte) bool {
 	return string(head[:4]) == "RIFF" && string(head[8:12]) == "AVI "
 }
 
-// aviCodecs are the codecs by the four characters that name them, in capitals. Files
-// do not say when frames are shown, so that only those are read that are shown in the
-// order in which they are decoded.
+// aviCodecs are the codecs by their four-character codes, in capitals. Files have no display times of frames, so only
+// codecs whose frames are shown in decoding order are supported.
 var aviCodecs = map[string]string{"MJPG": MJPEG, "JPEG": MJPEG, "AVRN": MJPEG, "IJPG": MJPEG}
 
 // aviTrack is the video of an AVI file that is being read.
@@ -163,7 +162,7 @@ func (t *aviTrack) header(b []byte) error {
 	})
 }
 
-// superIndex lists where OpenDML's indexes lie.
+// superIndex lists the locations of OpenDML's indexes.
 func (t *aviTrack) superIndex(b []byte) error {
 	n := int64(le.Uint32(b[4:]))
 	if le.Uint16(b) != 4 || n > int64(len(b)-24)/16 {
@@ -176,7 +175,7 @@ func (t *aviTrack) superIndex(b []byte) error {
 	return nil
 }
 
-// add appends a frame. An empty one stands for the frame before it.
+// add appends a frame. An empty one repeats the previous frame.
 func (t *aviTrack) add(f *file, off, size int64) error {
 	if len(t.x.Frames) >= MaxFrames {
 		return tooMany(int64(len(t.x.Frames)) + 1)

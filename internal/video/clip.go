@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Clip is some frames of a video and what has to be decoded to have them: what a value
-// of driver.KindFrames holds. Its bytes are, little-endian:
+// Clip has some frames of a video and the data to decode them: the value of a field of driver.KindFrames. Its bytes
+// are, little-endian:
 //
 //	"SKV1", then 32-bit numbers: width, height, rotation, matrix, range, length of the
 //	codec's name (Stream.Coding), of its configuration, number of packets, of frames; 64 bits that
@@ -22,7 +22,7 @@ type Clip struct {
 	// Video is the same number for all clips of a video, and for no other's.
 	Video   uint64
 	Packets []Packet
-	// Frames are the places in Packets of the frames of the clip.
+	// Frames are the positions in Packets of the frames of the clip.
 	Frames []int32
 }
 

@@ -103,7 +103,7 @@ func (f *file) matroska() (*Index, error) {
 	return t.x, nil
 }
 
-// element reads the head of an element. One of unknown size goes on to the end.
+// element reads the head of an element. An element of unknown size extends to the end.
 func (f *file) element(off int64) (id uint32, body, next int64, err error) {
 	b, err := f.bytes(off, min(12, f.size-off))
 	if err != nil {
@@ -234,7 +234,7 @@ func (t *mkTrack) tracks(b []byte) error {
 	})
 }
 
-// mkVideo reads what a track says of its frames.
+// mkVideo reads a track's description of its frames.
 func (s *Stream) mkVideo(b []byte) error {
 	return elements(b, func(id uint32, b []byte) error {
 		switch id {

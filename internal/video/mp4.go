@@ -15,7 +15,7 @@ func isMP4(head []byte) bool {
 // maxBoxes is the maximum number of boxes at the top level of a file.
 const maxBoxes = 1 << 20
 
-// mp4 reads ISO 14496-12: the tables of moov, and what fragments add to them.
+// mp4 reads ISO 14496-12: the tables of moov, and the entries that fragments add to them.
 func (f *file) mp4() (*Index, error) {
 	var t *mp4Track
 	for off, n := int64(0), 0; off < f.size; n++ {
@@ -122,7 +122,7 @@ type mp4Track struct {
 // edit shows a part of a track, or nothing (media < 0), for some of the movie's time.
 type edit struct{ duration, media int64 }
 
-// trex has what fragments leave out.
+// trex has the defaults for values that fragments omit.
 type trex struct{ duration, size, flags uint32 }
 
 // moov reads the tables of the first track of video.
@@ -175,7 +175,7 @@ func moov(b []byte, size int64) (*mp4Track, error) {
 	return best, best.tables()
 }
 
-// trak reads what a track says of itself.
+// trak reads the description of a track.
 func (t *mp4Track) trak(b []byte) error {
 	return boxes(b, func(kind string, b []byte) error {
 		switch kind {

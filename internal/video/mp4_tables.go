@@ -108,7 +108,7 @@ func sampleSizes(stsz, stz2 []byte, size int64) (s sampleTable, err error) {
 	return s, nil
 }
 
-// places works out where frames lie: in chunks, some in each.
+// places computes the locations of frames, which are stored in chunks.
 func (t *mp4Track) places(stsc, stco, co64 []byte) error {
 	name, entry, table64 := "stco", 4, false
 	where := stco

@@ -83,8 +83,8 @@ func (x *Index) Bytes(b []byte, d int32, p *Piece, data []byte) []byte {
 	return b
 }
 
-// Coded returns the codec with the number of the container for it and the bits of a pixel, which some decoders have to
-// know. Decoders of such a codec are also told the size of frames.
+// Coded returns the codec with the container's number for it and the bits of a pixel, which some decoders require.
+// Decoders of such a codec also get the size of frames.
 func Coded(codec string, tag uint32, bits int) string {
 	return codec + "/" + strconv.FormatUint(uint64(tag), 16) + "/" + strconv.Itoa(bits)
 }

@@ -1,6 +1,5 @@
-// Package video finds the frames in files of video without decoding them: where each
-// one lies, when it is shown and whether decoding can begin with it. MP4 and MOV, AVI,
-// Matroska and WebM are read, all in Go.
+// Package video finds the frames in video files without decoding them. For each frame it finds the location, the
+// display time, and whether decoding can start with it. It reads MP4 and MOV, AVI, Matroska and WebM, all in Go.
 //
 // Open reads a file's index (from an Input: a file, or an object of a bucket) and returns an Index. Index.Shown are
 // the frames in the order of display, and Index.At is the frame at a time. Index.Spans are the data to read and
@@ -29,7 +28,7 @@ type Input interface {
 	ReadAt(ctx context.Context, p []byte, off int64) error
 }
 
-// Limits of what a file may say of itself.
+// Limits for the values in a file.
 const (
 	// MaxFrames is the largest number of frames: 155 hours at 30 frames a second.
 	MaxFrames = 1 << 24
@@ -37,8 +36,8 @@ const (
 	MaxFrameBytes = 1 << 28
 	// MaxSide is the largest side of a frame.
 	MaxSide = 1 << 15
-	// maxIndexBytes is the largest index of a file, maxConfigBytes what a decoder may
-	// have to know before the first frame.
+	// maxIndexBytes is the size of the largest index of a file, maxConfigBytes that of the largest decoder
+	// configuration.
 	maxIndexBytes  = 1 << 29
 	maxConfigBytes = 1 << 20
 )
@@ -80,7 +79,7 @@ const (
 	RangeFull    Range = 2
 )
 
-// MatrixUnknown means that a file does not say.
+// MatrixUnknown means that a file does not specify the matrix.
 const MatrixUnknown Matrix = 2
 
 // Frame is the location and the display time of a frame.
@@ -105,14 +104,14 @@ type Stream struct {
 	// Rotation is the rotation that makes frames upright: 0, 90, 180 or 270 degrees clockwise. Width and Height are
 	// the sizes before it.
 	Rotation int
-	// Mirror reports that they are mirrored afterwards, left and right changing places.
+	// Mirror is true if frames are mirrored horizontally after the rotation.
 	Mirror bool
 	// Matrix and Range are the container's description of colours.
 	Matrix Matrix
 	Range  Range
 }
 
-// ErrTurned is the error of frames that are images of their own and would have to be turned.
+// ErrTurned is the error for frames that are separate images and would have to be rotated.
 var ErrTurned = errors.New("its frames are turned or mirrored, which is not done for MJPEG; ffmpeg -i IN OUT.mp4 turns them")
 
 // Turned reports whether frames are stored in another way than they are shown.
@@ -134,7 +133,7 @@ type Index struct {
 	Timescale int64
 	// Frames are in the order in which they are decoded.
 	Frames []Frame
-	// Shown are the places in Frames of those that are shown, in that order.
+	// Shown are the positions in Frames of the visible frames, in the order of display.
 	Shown []int32
 
 	keys []int32
@@ -248,7 +247,7 @@ func (x *Index) At(seconds float64) int {
 	return max(sort.Search(len(x.Shown), func(i int) bool { return float64(x.Frames[x.Shown[i]].PTS) > at })-1, 0)
 }
 
-// Start is the frame with which decoding has to begin to decode frame d.
+// Start returns the frame at which decoding must start in order to decode frame d.
 func (x *Index) Start(d int32) int32 {
 	i := sort.Search(len(x.keys), func(i int) bool { return x.keys[i] > d }) - 1
 	// A frame that is shown before its preceding key frame needs the key frame before that one.
@@ -263,7 +262,7 @@ func (x *Index) Start(d int32) int32 {
 // Span is some frames, in the order of decoding, from a key frame on.
 type Span struct{ First, Last int32 }
 
-// Spans appends what has to be decoded to have some frames, which are places in Frames.
+// Spans appends the data to decode for some frames, which are positions in Frames.
 func (x *Index) Spans(spans []Span, frames []int32) []Span {
 	from := len(spans)
 	for _, d := range frames {
@@ -301,7 +300,7 @@ type Piece struct {
 // gap is the maximum number of bytes between two frames, for example of sound, that are read with them.
 const gap = 16 << 10
 
-// Pieces appends where the frames of a span lie.
+// Pieces appends the locations of the frames of a span.
 func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
 	from := len(pieces)
 	for d := s.First; d <= s.Last; d++ {

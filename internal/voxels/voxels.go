@@ -26,8 +26,8 @@ func Of(shape []int, t driver.DType) Array {
 	return a
 }
 
-// wideRow is the size in bytes of rows from which on only the wanted part is read: below,
-// a disk gives no less.
+// wideRow is the minimum size in bytes of rows of which only the requested part is read. A disk does not read less
+// than that.
 const wideRow = 16 << 10
 
 // piece is the data of one read: rows of a slice, stride bytes apart, size bytes from offset on.
@@ -67,8 +67,7 @@ func (a *Array) each(box *driver.Box, f func(p piece)) {
 	}
 }
 
-// Runs calls f for the bytes of the volume that a part takes, from its beginning on:
-// what lies side by side is one.
+// Runs calls f for the bytes of the volume that a part takes, from the beginning. Adjacent bytes are one run.
 func (a *Array) Runs(box *driver.Box, f func(offset, size int64)) {
 	from, to := int64(-1), int64(-1)
 	a.each(box, func(p piece) {
