@@ -29,19 +29,19 @@ class BenchResult:
     """The result of ``stoker.bench``, without the first step. Times are in seconds.
 
     Attributes:
-        loader: the loader, as it describes itself.
-        steps, examples, seconds: how much was measured. ``examples`` is 0 when batches do not say how many they hold.
+        loader: the loader's description of itself.
+        steps, examples, seconds: the amount measured. ``examples`` is 0 if the size of batches is not known.
         examples_per_second, steps_per_second: the speed.
         au: accelerator utilisation, compute time over total time.
         step, wait: distributions of the time of a step and of the wait for its batch.
         waited: share of the steps that waited longer than a hundredth of a step and 0.1 ms.
-        first_batch: how long the first batch took, the start of workers included.
-        stages: what the engine did per step (for ``stoker.Loader``).
+        first_batch: the time until the first batch, including the start of workers.
+        stages: the engine's work per step (for ``stoker.Loader``).
         cpu: CPU seconds of this process and all its children, the step included.
         block_bytes, read_bytes: bytes read from storage, and by ``read()`` from anywhere.
         pss: memory of all processes at the end, in bytes; shared memory counts once.
         processes: their number.
-        limit: ``accelerator``, ``cpu``, or empty when the figures do not say (``stoker doctor`` looks further).
+        limit: ``accelerator``, ``cpu``, or empty if the figures do not show it (``stoker doctor`` measures more).
     """
 
     __module__ = "stoker"
@@ -96,11 +96,11 @@ def bench(
     waiting do not overlap. Otherwise asynchronous work would count as waiting.
 
     Args:
-        loader: gives the batches.
-        step: seconds that the simulated accelerator takes for a batch, or a function that is called with each
-            batch. Default: no step, which measures how fast batches come.
-        max_batches: end after this many; None for no limit.
-        seconds: end after this long; None for no limit.
+        loader: the source of the batches.
+        step: seconds that the simulated accelerator takes for a batch, or a function that is called with each batch.
+            Default: no step, which measures the speed of loading.
+        max_batches: end after this many, None for no limit.
+        seconds: end after this many seconds, None for no limit.
         spin: burn a core during a simulated step, as the launching thread of a framework does, instead of sleeping.
 
     Raises:
@@ -137,10 +137,10 @@ class StudyResult:
     """The curve of a study.
 
     Attributes:
-        axis: what was varied, and ``unit``: what the times of the cells are of.
+        axis: the name of the varied number; ``unit``: the unit of work that the times refer to.
         cells: the points in order.
         knee: the value of the last point that was at least 10% faster than the last one before it that was.
-        verdict: what that means, in a sentence.
+        verdict: the result in a sentence.
     """
 
     __module__ = "stoker"
@@ -200,14 +200,14 @@ def study(
     machine affect all numbers alike. The time to start workers does not count: the first step is excluded.
 
     Args:
-        make_loader: makes a loader from the number of workers; it may be any number that means something.
+        make_loader: makes a loader from the number of workers, or from any other number.
         workers: the numbers to try.
         step: as for ``stoker.bench``.
         max_batches: steps of each run.
         seconds: longest time of each run.
         spin: as for ``stoker.bench``.
         repeats: runs of each.
-        axis: what the numbers are, for the report.
+        axis: the meaning of the numbers, for the report.
     """
     if not callable(make_loader):
         raise ConfigError(

@@ -12,25 +12,25 @@ from ._errors import ConfigError
 
 
 class Column:
-    """A column of a table in ``tensors=``: what becomes of its values.
+    """A column of a table in ``tensors=``, and the conversion of its values.
 
-    The common ones can be written as text: ``"age:normalize"``, ``"city:onehot"``, ``"income:fill=0:flag"``. Texts
-    become codes when nothing is said, numbers stay what they are.
+    Common conversions can be written as text: ``"age:normalize"``, ``"city:onehot"``, ``"income:fill=0:flag"``. By
+    default texts become codes, and numbers stay unchanged.
 
     Args:
-        field: its name; ``"*"`` stands for all that are numbers or texts and that no other column names.
-        onehot: as many elements as the column has different values, 1 at the place of the value. A value that is
-            missing, or not in ``classes``, has no 1.
-        code: the place of the value among them, counted from 1; 0 is a value that is missing or not in ``classes``.
-        classes: the values, in this order. By default all that there are, in ascending order.
-        top: only that many of them, the most frequent ones.
-        fill: what stands for numbers that are missing: ``"mean"``, which is the default, ``"none"``, which leaves NaN,
-            or a number.
-        flag: an element more that is 1 where a value is missing, else 0.
-        normalize: take off the mean and divide by the standard deviation (of all numbers, not of a sample) of the
+        field: its name. ``"*"`` stands for all columns of numbers or texts that no other column names.
+        onehot: as many elements as the column has different values, with 1 at the place of the value. A missing value,
+            or one that is not in ``classes``, has no 1.
+        code: the place of the value among them, counted from 1. 0 is a missing value, or one that is not in
+            ``classes``.
+        classes: the values, in this order. Default: all values of the column, in ascending order.
+        top: keep only this many values, the most frequent ones.
+        fill: the replacement of missing numbers: ``"mean"`` (the default), ``"none"`` (NaN), or a number.
+        flag: an additional element that is 1 if the value is missing, else 0.
+        normalize: subtract the mean and divide by the standard deviation (of all numbers, not of a sample) of the
             column.
-        mean: the mean for that, where it is not to be found out.
-        std: the standard deviation.
+        mean: the mean for that, instead of the column's.
+        std: the standard deviation for that, instead of the column's.
     """
 
     __module__ = "stoker"

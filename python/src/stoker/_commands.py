@@ -46,15 +46,15 @@ class InspectResult:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something that is damaged in a pack.
+    """A damaged part of a pack.
 
     Attributes:
         shard: the file.
         chunk: its chunk, -1 for all of it.
-        first_record, last_record: the records that are concerned, -1 for all of the shard.
-        reason: what is wrong, one line.
-        path: the file that the record was made from, if one record is concerned.
-        intact: the checksum is right: the value is what was packed, and cannot be decoded.
+        first_record, last_record: the records concerned, -1 for all of the shard.
+        reason: the reason in one line.
+        path: the file that the record was made from, if only one record is concerned.
+        intact: the checksum is right: the value is unchanged since packing, and cannot be decoded.
     """
 
     shard: str
@@ -73,10 +73,10 @@ class VerifyResult:
     Attributes:
         pack: its path.
         whole: nothing is damaged.
-        problems: what is damaged.
-        unsupported, too_large: records that are intact and cannot be decoded here, for want of a decoder or of memory.
-        records, chunks, bytes: how much was read.
-        fingerprint: that of the pack.
+        problems: the damaged parts.
+        unsupported, too_large: intact records that cannot be decoded here, because a decoder or memory is missing.
+        records, chunks, bytes: the amount read.
+        fingerprint: the fingerprint of the pack.
         raw: the whole JSON of ``stoker verify --json``.
     """
 
@@ -100,11 +100,11 @@ class ConvertResult:
     """The result of ``stoker.convert``.
 
     Attributes:
-        path: where it is.
+        path: its path.
         format: ``"parquet"``, ``"tar"``, ``"pack"``, ...
-        records, files, bytes: how much was written.
+        records, files, bytes: the amount written.
         fields: names of the fields.
-        skipped: what could not be read and was left out: pairs of an input and the reason.
+        skipped: inputs that could not be read: pairs of an input and the reason.
         raw: the whole JSON of ``stoker convert --json``.
     """
 

@@ -46,7 +46,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
 
     Attributes:
         result: the report as docs/reference/doctor.md describes its JSON; empty until the block has ended.
-        text: the report as it is printed.
+        text: the printed report.
     """
 
     __module__ = "stoker"
@@ -77,7 +77,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
 
     @property
     def gain(self) -> float:
-        """How many times as fast the block would run without what the verdict names; 1 before there is one."""
+        """The factor by which the block would be faster without the bottleneck; 1 before there is a verdict."""
         return float(self.result.get("gain", 1.0))
 
     def __enter__(self) -> doctor:
@@ -159,7 +159,7 @@ def _nothing() -> None:
 
 
 def _allow(pid: int) -> None:
-    """Let a child look at this process where the kernel lets only parents look at their children."""
+    """Let a child read this process if the kernel lets only parents read their children."""
     try:
         restricted = _YAMA.read_text().strip() == "1"
     except OSError:

@@ -20,13 +20,13 @@ class StokerError(Exception):
 
 
 class ConfigError(StokerError, ValueError):
-    """The engine refused what the loader asked for: the source, a transform, an option."""
+    """The engine refused a setting of the loader: the source, a transform, an option."""
 
     __module__ = "stoker"
 
 
 class UnknownArgument(ConfigError, TypeError):
-    """An argument that there is not; the message names the nearest that there is."""
+    """An unknown argument; the message names the nearest known one."""
 
     __module__ = "stoker"
 
@@ -82,8 +82,8 @@ class RecordError(StokerError):
 
     Attributes:
         record: number of the record in the source, as in ``batch.index``.
-        name: where it lies: a path, or a shard and row.
-        reason: what is wrong with it, one line.
+        name: its location: a path, or a shard and row.
+        reason: the reason in one line.
     """
 
     __module__ = "stoker"
@@ -96,7 +96,7 @@ class RecordError(StokerError):
 
 
 class BatchesHeld(StokerError):
-    """The program holds on to so many batches that the engine has no room for another."""
+    """The program holds so many batches that the engine has no memory for another."""
 
     __module__ = "stoker"
 
@@ -114,7 +114,7 @@ class SkippedRecords(UserWarning):
 
 
 class EngineRestarted(UserWarning):
-    """The engine ended and was started again. The loop goes on with the exact next batch."""
+    """The engine exited and was restarted. The loop continues with the exact next batch."""
 
     __module__ = "stoker"
 

@@ -25,24 +25,22 @@ class Field:
 
     Args:
         source: name of the stored field.
-        transforms: what is done to each image, mask or array, in order; transforms of torchvision, or a ``Compose``
-            of them, too. Boxes and key points follow those of
-            their image by themselves; their own list is for what concerns them alone, such as
-            ``SanitizeBoundingBoxes``, and comes behind. Other fields take none. ``stoker.Padded`` may come last.
+        transforms: the transforms of each image, mask or array, in order, also torchvision's or a ``Compose`` of them.
+            Boxes and key points follow the transforms of their image. Their own list is for transforms of boxes alone,
+            such as ``SanitizeBoundingBoxes``, and runs afterwards. Other fields take none. ``stoker.Padded`` may come
+            last.
         layout: memory layout of the images: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for
             torch, ``"channels_last"``: shape NCHW over memory NHWC.
-        mask: the image is a mask of class numbers: one channel, moved by
-            geometric transforms with nearest interpolation, never changed in value. Fields
-            that are stored as masks are masks without being told, with rows of shape ``[H, W]``.
-        follow: name of another array whose random numbers this one uses, so
-            that a mask moves with its image; both need the same transforms at the same places
-            of their lists. Stored masks follow the first image unless told otherwise, and so do boxes and key
-            points, which need no transforms for that.
-        mode: what an image is decoded to, as Pillow names it: ``"RGB"`` (the default), ``"RGBA"``,
-            ``"L"`` (gray) or ``"LA"`` (gray with alpha). Images without alpha are opaque. Masks have no mode.
-        depth: bits of a value: 8 (the default, ``uint8``), 16 (``uint16``: images and masks of 16 bits as
-            they are, images of 8 bits times 257) or 32 (``float32``: the numbers that the file has, such as
-            those of float TIFFs).
+        mask: the image is a mask of class numbers: one channel, moved by geometric transforms with nearest
+            interpolation, never changed in value. Fields that are stored as masks are masks by default, with rows of
+            shape ``[H, W]``.
+        follow: name of another array whose random numbers this one uses, so that a mask moves with its image. Both need
+            the same transforms at the same places of their lists. By default stored masks follow the first image. So do
+            boxes and key points, which need no transforms for that.
+        mode: the mode of decoded images, in Pillow's terms: ``"RGB"`` (the default), ``"RGBA"``, ``"L"`` (gray) or
+            ``"LA"`` (gray with alpha). Images without alpha are opaque. Masks have no mode.
+        depth: bits of a value: 8 (the default, ``uint8``), 16 (``uint16``: images and masks of 16 bits unchanged,
+            images of 8 bits times 257) or 32 (``float32``: the numbers in the file, such as those of float TIFFs).
     """
 
     __module__ = "stoker"

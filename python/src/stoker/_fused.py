@@ -45,18 +45,18 @@ class OnDevice:
 
     Args:
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``, or torch's.
-        device: where batches are wanted: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
-        mean: what is taken off each channel, one number or one per channel, of the scaled values.
-        std: what it is then divided by.
-        scale: make 0 to 1 of whole numbers first, as ``ToDtype(scale=True)`` does.
+        device: the device of the batches: ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
+        mean: the value to subtract from each scaled channel, one number or one per channel.
+        std: the divisor after that.
+        scale: scale whole numbers to 0 to 1 first, as ``ToDtype(scale=True)`` does.
         flip: the probability that an image is mirrored left to right; it depends on (seed, epoch, record) alone.
-        mixup: the alpha of ``MixUp``; 0 for none. Each image is mixed with the one before it in the batch, with
-            a share that is drawn per batch, and labels become soft ones.
-        num_classes: how many classes the soft labels have; by default what the source says.
+        mixup: the alpha of ``MixUp``; 0 for none. Each image is mixed with the one before it in the batch, with a share
+            that is drawn per batch, and labels become soft labels.
+        num_classes: the number of classes of the soft labels. Default: that of the source.
         layout: ``"NCHW"`` or ``"channels_last"``, which has the same shape with channels next to each other.
-        images: the arrays that are meant, by name (by place in a tuple). Default: all images of a ``stoker.Loader``
-            that are not masks, the first tensor with four axes of a ``stoker.torch.DataLoader``.
-        labels: the labels that are mixed along. Default: the label of the source, the first tensor of whole numbers
+        images: the arrays to work on, by name (by place in a tuple). Default: all images of a ``stoker.Loader`` that
+            are not masks, the first tensor with four axes of a ``stoker.torch.DataLoader``.
+        labels: the labels to mix with the images. Default: the label of the source, the first tensor of whole numbers
             with one axis.
     """
 

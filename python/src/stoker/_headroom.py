@@ -17,11 +17,11 @@ class HeadroomResult:
     """The result of ``stoker.headroom``.
 
     Attributes:
-        loader: the loader, as it describes itself.
+        loader: the loader's description of itself.
         steps_per_second, examples_per_second: with the loader.
         replayed_steps_per_second, replayed_examples_per_second: with batches that are in memory already.
-        headroom: the factor between the two: what faster loading can gain at most.
-        batches: how many batches were replayed.
+        headroom: the factor between the two: the most that faster loading can gain.
+        batches: the number of replayed batches.
     """
 
     __module__ = "stoker"
@@ -65,7 +65,7 @@ def headroom(
         loader: any iterable of batches, which must stay valid while they are kept (those of ``stoker.Loader``
             are copied).
         step: a function that is called with each batch, or the seconds of a simulated step.
-        batches: how many batches are kept.
+        batches: the number of batches to store.
         max_batches: steps of each of the two runs.
         seconds: longest time of each.
 

@@ -35,16 +35,14 @@ class Loader:
             for batch in loader:            # batch["image"], batch.image, or images, labels = batch
                 ...
 
-    Every ``for`` over the loader is the next epoch: the first one is epoch 0,
-    the second one epoch 1, also after a ``break``. ``set_epoch`` sets which
-    one comes next. Each epoch has every record exactly once over all ranks, in
-    an order that depends on (seed, epoch) alone.
+    Every ``for`` over the loader is the next epoch: the first one is epoch 0, the second one epoch 1, also after a
+    ``break``. ``set_epoch`` sets the number of the next one. Each epoch has every record exactly once over all ranks,
+    in an order that depends on (seed, epoch) alone.
 
-    A loader starts an engine, a process of its own that reads, decodes and
-    transforms with all cores and ends with this process, or with ``close()``, or
-    with the ``with`` block. A loader feeds one loop at a time: beginning another
-    ``for`` ends the one before. ``stats()``, ``state_dict()`` and ``close()`` may be called
-    from other threads. A forked child cannot use it, and it cannot be pickled.
+    A loader starts an engine, a process of its own that reads, decodes and transforms with all cores. The engine exits
+    with this process, or with ``close()``, or at the end of the ``with`` block. A loader feeds one loop at a time:
+    beginning another ``for`` ends the one before. ``stats()``, ``state_dict()`` and ``close()`` may be called from
+    other threads. A forked child cannot use the loader, and it cannot be pickled.
 
     Args:
         source: path or URL of a pack, of a folder of images, or of other data: ``stoker formats`` lists the
@@ -55,47 +53,47 @@ class Loader:
             ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
             that slow storage is read in large pieces. ``"auto"``: ``True`` if that costs nothing, otherwise windows;
             ``info["order"]`` says which one and why.
-        seed: all random numbers, of the order and of the transforms, depend on it.
+        seed: the seed of all random numbers, of the order and of the transforms.
         drop_last: skip the records of an epoch that do not fill a batch on every rank.
             Otherwise the last batch is smaller, and may be empty on some ranks.
         bucket: batches of records of about the same length or proportions: the name of a field, or
             ``stoker.Buckets``.
-        transforms: the transforms of each image, mask, recording or array, ``{"image": [...]}``; other fields
-            but images and masks come along. ``stoker.Field`` makes several arrays from a stored field, or sets
-            options of an array. Transforms of whole batches, such as MixUp, come last in a list. ``stoker.Padded``,
-            last in a list or alone, makes one array of rows of different lengths: ``{"tokens": stoker.Padded(0)}``.
-            Default: all fields as stored, which needs images of one size: the size of the first record.
+        transforms: the transforms of each image, mask, recording or array, ``{"image": [...]}``. Other fields except
+            images and masks are included. ``stoker.Field`` makes several arrays from a stored field, or sets options of
+            an array. Transforms of whole batches, such as MixUp, come last in a list. ``stoker.Padded``, last in a list
+            or alone, makes one array of rows of different lengths: ``{"tokens": stoker.Padded(0)}``. Default: all
+            fields as stored, which needs images of one size: the size of the first record.
         output: ``"numpy"`` or ``"torch"``. In both cases the arrays are views of shared memory.
-        device: where batches are wanted: ``"cuda"`` or ``"cuda:1"``; batches are then torch's. ``stoker.OnDevice``
-            also casts, normalises, flips and mixes images there, in one kernel. The ring is registered
-            as pinned memory, and batches are copied on a stream of their own, one ahead of the loop, which does not
-            wait for them. ``batch["index"]`` and texts stay in the program's memory.
-        map: a function of yours for each record, called after everything that the engine does. It gets a dict of
-            views of the batch's memory, ``{"image": array of HWC, "label": 3}``, and returns a mapping of names to
-            arrays, numbers, texts, or lists for rows of different lengths: those are then in the batches. Random
-            numbers that it draws depend on (seed, epoch, record) alone.
-        batch_map: a function for each batch, called after ``map``: it gets a Batch of NumPy arrays and returns a
+        device: the device of the batches: ``"cuda"`` or ``"cuda:1"``; batches are then torch's. ``stoker.OnDevice``
+            also casts, normalises, flips and mixes images there, in one kernel. The ring is registered as pinned
+            memory. Batches are copied on a stream of their own, one ahead of the loop, which does not wait for them.
+            ``batch["index"]`` and texts stay in the program's memory.
+        map: your function for each record, called after all work of the engine. It gets a dict of views of the batch's
+            memory, ``{"image": array of HWC, "label": 3}``. It returns a mapping of names to arrays, numbers, texts, or
+            lists for rows of different lengths, which become the batch. Random numbers that it draws depend on (seed,
+            epoch, record) alone.
+        batch_map: your function for each batch, called after ``map``. It gets a Batch of NumPy arrays and returns a
             mapping of names to arrays, or the Batch, changed in place.
         workers: Python processes that run ``map`` and ``batch_map``; 0 runs them in this one. Default: one per core
             of this rank.
         threads: decoding threads of the engine. Default: one per core; if several ranks run on this
             machine (torchrun, MPI, Slurm), each engine takes its part of the cores.
-        cache: ``"auto"``: folders of JPEGs are cached in a format that decodes several times as fast, with the same
-            pixels, in the user's cache folder, usually all of them in the first epoch: while batches wait for the loop
-            at no cost, else as many as leave 0.7 of the speed. From the second epoch on the folder is as
-            fast as a pack. ``False``, or ``STOKER_CACHE=off`` in the environment for ``"auto"``: nothing is
-            cached. ``True`` also caches other remote data (buckets, web servers, NFS) as it is, so that later epochs
-            and other jobs read only the rest. ``stoker.Cache`` sets the folder, its limit, a cache in memory, a copy
-            on a local disk, or peers. ``stats()["engine"]["cache_disk"]`` shows what the cache saves;
-            ``stoker cache`` shows and removes what is cached.
+        cache: ``"auto"``: folders of JPEGs are cached in the user's cache folder, in a format that decodes several
+            times as fast, with the same pixels. Usually the first epoch caches all of them: while batches wait for the
+            loop at no cost, else as many as leave 0.7 of the speed. From the second epoch on the folder is as fast as a
+            pack. ``False``, or ``STOKER_CACHE=off`` in the environment for ``"auto"``: nothing is cached. ``True`` also
+            caches other remote data (buckets, web servers, NFS) unmodified, so that later epochs and other jobs read
+            only the rest. ``stoker.Cache`` sets the folder, its limit, a cache in memory, a copy on a local disk, or
+            peers. ``stats()["engine"]["cache_disk"]`` shows the savings of the cache. ``stoker cache`` shows and
+            removes cached data.
         limits: memory, batches built ahead, and the time to wait: ``stoker.Limits(memory="2GB", timeout=60)``.
-        ranks: which part of each global batch is for this process: ``stoker.Ranks(rank, world_size)``. Default: as
-            torch.distributed, torchrun, MPI or Slurm say.
+        ranks: the part of each global batch for this process: ``stoker.Ranks(rank, world_size)``. Default: the rank of
+            torch.distributed, torchrun, MPI or Slurm.
         on_error: ``"raise"`` raises ``RecordError`` for a record that cannot be read or decoded. ``"skip"`` replaces
             it by the next good record and counts it (``SkippedRecords`` warning at the end of the epoch).
             ``stoker.OnError`` sets how many records may be bad, a file that lists them, or another copy to read from.
-        apply_orientation: turn images as their EXIF orientation says. Default: leave them as
-            they are stored, as torchvision does.
+        apply_orientation: turn images by their EXIF orientation. Default: keep the stored orientation, as torchvision
+            does.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -103,12 +101,12 @@ class Loader:
         TypeError: unknown argument.
 
     Attributes:
-        batch_size, rank, world_size, seed, shuffle, drop_last: as in force.
-        classes: names of the classes; the label is the index. Of several label fields those of
-            ``label`` or ``target``; see ``info["classes"]`` for the others.
+        batch_size, rank, world_size, seed, shuffle, drop_last: the values in effect.
+        classes: names of the classes; the label is the index. With several label fields, those of ``label`` or
+            ``target``; see ``info["classes"]`` for the others.
         num_records: records of the source.
-        info: what the engine says about the source and its plan. ``info["skipped"]`` lists
-            the files that are not records, by reason; it is missing if there are none.
+        info: the engine's description of the source and its plan. ``info["skipped"]`` lists the files that are not
+            records, by reason; it is missing if there are none.
     """
 
     __module__ = "stoker"

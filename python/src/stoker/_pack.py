@@ -55,11 +55,11 @@ class PackResult:
     """The result of ``stoker.pack``.
 
     Attributes:
-        path: the pack, for ``stoker.Loader``.
-        records: how many records it has.
+        path: the path of the pack, for ``stoker.Loader``.
+        records: the number of records.
         bytes: the size of its files.
-        skipped: what was left out: pairs of an input and the reason.
-        unchanged: whether the pack was there already.
+        skipped: the skipped inputs: pairs of an input and the reason.
+        unchanged: whether the pack existed already.
     """
 
     __module__ = "stoker"
@@ -114,43 +114,43 @@ def pack(
     The data must be the same and come in the same order.
 
     Args:
-        data: a path that ``stoker pack`` takes, such as a folder of images; or
-            a dataset of ``stoker.open``, with its views; or
-            something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
-            or anything to iterate over once. Workers read the former; the latter is read here and given to ``map`` in
-            the workers.
-        out: the folder of the pack, new; or one in a bucket, such as "s3://my-bucket/train": pieces go there one by
-            one, and it is a pack when all of them are there.
-        map: makes a record of what the dataset gives; ``None`` leaves it out, a list or generator are several records.
-        group: how many of them ``map`` gets at once, as a list (the last one may be shorter).
+        data: a path that ``stoker pack`` takes, such as a folder of images. Or a dataset of ``stoker.open``, with its
+            views. Or an object with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or
+            an array, which the workers read. Or an iterable, which this process reads once and passes to ``map`` in the
+            workers.
+        out: the folder of the pack, new. Or a folder in a bucket, such as "s3://my-bucket/train": pieces are uploaded
+            one by one, and the pack is valid when all of them are there.
+        map: makes a record from an item of the dataset. ``None`` skips the item, a list or generator gives several
+            records.
+        group: the number of items that ``map`` gets in one call, as a list (the last one may be shorter).
         names: the fields of records that are tuples. By default image and label, or x and y.
-        kinds: kinds of fields, where the values do not tell: ``{"y": "label", "ids": "tokens"}``.
-        classes: names of classes by field; labels may then be names, too.
-        workers: processes that call the dataset and ``map``, by default one per core. 0: this one does it.
-        images: how images are stored, as with ``stoker pack --images``: auto, keep, dct, raw.
+        kinds: kinds of fields if their values do not show it: ``{"y": "label", "ids": "tokens"}``.
+        classes: names of classes by field; labels may then also be names.
+        workers: processes that call the dataset and ``map``, by default one per core. 0: this process calls them.
+        images: the codec of images, as with ``stoker pack --images``: auto, keep, dct, raw.
         resize: with ``images="raw"``, the shorter side, or WxH.
         tensors: fields that become one array, as in ``stoker.Loader``: ``{"x": ["age:normalize", "city:onehot"]}``.
-            What they need to know of all records is known at the end: the fields are packed as they are first,
-            beside ``out``, and removed when the pack is there.
-        tensors_of: a pack with tensors: the same are made, with its means and vocabularies.
-        transforms: those that are done once, before packing, as a loader takes them: they make images of
-            uint8 and of one size. Boxes and key points follow; masks need theirs, too.
-        augment: make so many variants of each record by random ``transforms``. A loader has each record once
-            in an epoch, in one of its variants, and in as many epochs each variant once.
-        seed: what the random transforms draw depends on it and on the number of the record.
-        audio: how sound that went through ``transforms`` is stored, as WAV: "f32" (the default, exact) or "i16".
+            Their statistics are known only after the last record. So the fields are first packed unchanged, next to
+            ``out``, and removed when the pack is complete.
+        tensors_of: a pack with tensors. The new pack has the same ones, with that pack's means and vocabularies.
+        transforms: transforms that run once, before packing, in the form that a loader takes. They make images of uint8
+            and of one size. Boxes and key points follow. Masks also need transforms.
+        augment: the number of variants of each record, made by random ``transforms``. A loader has each record once per
+            epoch, in one of its variants. In this many epochs it has each variant once.
+        seed: the random transforms of a record depend on it and on the record's number.
+        audio: the format of sound after ``transforms``, as WAV: "f32" (the default, exact) or "i16".
         shard_size: size of the files.
-        name: what the data is, for messages and ``stoker inspect``; by default its type.
-        on_error: "raise", or "skip" to leave out inputs of which the dataset, ``map`` or a value fails.
-        restart: begin anew instead of going on, also where a pack is.
-        progress: show how far it is on the terminal; by default where there is one.
+        name: the name of the data, for messages and ``stoker inspect``. Default: its type.
+        on_error: "raise", or "skip" to skip inputs for which the dataset, ``map`` or a value fails.
+        restart: begin again instead of continuing, also if there is a pack already.
+        progress: show the progress on the terminal, by default if there is one.
 
     Returns:
-        The pack's path, what is in it, and what was left out.
+        The pack's path, its size, and the skipped inputs.
 
     Raises:
         ConfigError: a record cannot be stored, or an argument is wrong.
-        StokerError: packing failed, for example since the disk is full; the same call goes on.
+        StokerError: packing failed, for example since the disk is full; the same call continues.
     """
     once = made_once(transforms, augment, seed, audio)
     if once and tensors:

@@ -11,15 +11,15 @@ from ._errors import ConfigError
 
 
 class Padded:
-    """Fills rows of different lengths up to one length, in ``transforms=`` of a loader.
+    """Pads rows of different lengths to one length, in ``transforms=`` of a loader.
 
     With ``transforms={"tokens": stoker.Padded(0, multiple=8, mask=True)}`` and batches of 32, ``batch.tokens`` has the
     shape ``[32, longest, rounded up to 8]``. ``batch.tokens_length`` has the length of each row, and
     ``batch.tokens_mask`` marks the elements that are not padding.
 
     Args:
-        value: what is filled in.
-        length: how long each row becomes. Default: as the longest one of the batch.
+        value: the value of the padding.
+        length: the length of each row. Default: that of the longest one of the batch.
         multiple: without ``length``, round the longest up to a multiple of this.
         truncate: cut rows that are longer than ``length``, which are errors otherwise.
         mask: also give an array of bool that is True for elements that are not padding.
@@ -66,7 +66,7 @@ class Padded:
 
 
 class Buckets:
-    """Has each batch of records that are alike, in ``bucket=`` of a loader.
+    """Builds each batch from similar records, in ``bucket=`` of a loader.
 
     Records are sorted once by properties known without decoding, the length of their values or the proportions of their
     images. Each batch is of one bucket. Every record comes once per epoch, in an order that depends on (seed, epoch)

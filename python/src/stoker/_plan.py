@@ -15,12 +15,12 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """One part of the path: what is needed of it and what there is.
+    """One part of the path: its demand and its capacity.
 
     Attributes:
         name: ``"cores"``, ``"storage requests"``, ``"storage bandwidth"``, ``"memory"``, ...
         need, have: in the units of the resource; times are in seconds, sizes in bytes.
-        margin: what there is over what is needed; below 1 it fails.
+        margin: capacity divided by demand; below 1 it fails.
         verdict: ``"yes"``, ``"tight"`` (less than a quarter to spare) or ``"no"``.
         origin: ``"measured"``, ``"typical"``, ``"given"``, ...
     """
@@ -37,12 +37,12 @@ class Resource:
 
 @dataclasses.dataclass(frozen=True)
 class StorageClass:
-    """Whether a kind of storage would do.
+    """Whether a kind of storage is fast enough.
 
     Attributes:
         name: ``"hdd"``, ``"sata-ssd"``, ``"nvme"``, ``"nfs-10gbe"``, ``"cloud-file"``, ``"object"``, ``"ram"``.
-        examples_per_second: what one unit (disk, SSD, server) delivers.
-        units: how many it takes.
+        examples_per_second: the speed of one unit (disk, SSD, server).
+        units: the number of units needed.
         small_file_problem: too few requests per second, not too few bytes.
     """
 
@@ -115,11 +115,10 @@ class Plan:
         iops, bandwidth, block: reads and bytes per second from storage, for all
             experiments together, and the size of a read.
         largest_batch: largest n that fits the accelerator, 0 when not known.
-        memory: bytes that the loader holds; ``torch_memory`` the batches of
-            PyTorch's DataLoader with ``torch_workers`` workers.
+        memory: bytes that the loader needs; ``torch_memory``: bytes of the batches of PyTorch's DataLoader with
+            ``torch_workers`` workers.
         epoch_seconds: one pass over the data, 0 when its length is not known.
-        meets: nothing that is known fails; ``judged`` says whether storage and
-            cores are both known.
+        meets: no known part fails; ``judged`` reports whether storage and cores are both known.
         first_to_fail: name of the resource with the least margin.
         delivered: predicted examples per second; ``au`` the predicted
             accelerator utilisation.
@@ -232,15 +231,15 @@ def plan(
         activation: bytes of state per example on the accelerator.
         accelerator_memory: bytes of memory of an accelerator.
         accelerators: accelerators of one training, on one machine.
-        experiments: trainings at once on the same storage: a number or ``"5-10"``.
+        experiments: concurrent trainings on the same storage: a number or ``"5-10"``.
         cores: cores to plan for, instead of this machine's.
         memory: free memory to plan for.
         network: network to plan for, ``"10Gbit/s"``.
         percentile: share of mini-batches that must be in time, 0.99 by default.
         storage: a kind of storage to plan for: ``"hdd"``, ``"sata-ssd"``, ``"nvme"``,
             ``"nfs-10gbe"``, ``"cloud-file"``, ``"object"``, ``"ram"``.
-        cached: share of the data that is kept in memory, 0 to 1.
-        price_per_million_gets: what a million reads of a bucket cost in dollars, instead of the list price.
+        cached: share of the data that is cached in memory, 0 to 1.
+        price_per_million_gets: the price of a million reads of a bucket in dollars, instead of the list price.
         workers: workers of the PyTorch DataLoader to compare with.
         kind: ``"image"`` (to be decoded) or ``"bytes"``.
         layout: ``"files"`` or ``"pack"``.
@@ -252,7 +251,7 @@ def plan(
         timeout: seconds after which to give up.
 
     Raises:
-        ConfigError: a figure is missing or cannot be meant; the message says which.
+        ConfigError: a figure is missing or out of range; the message names it.
         StokerError: the plan could not be made.
     """
     flags: list[tuple[str, Any]] = [

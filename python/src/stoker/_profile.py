@@ -38,14 +38,14 @@ class ProfileResult:
     """The result of ``stoker.profile``, without the first step. Times are in seconds.
 
     Attributes:
-        loader: the loader, as it describes itself.
-        steps, examples, seconds, examples_per_second: how much was measured, and the speed.
+        loader: the loader's description of itself.
+        steps, examples, seconds, examples_per_second: the amount measured, and the speed.
         au: the share of the time in which the loop did not wait for a batch.
         step, wait: distributions of the time of a step and of the wait for its batch.
-        stages: where the time goes. Those of ``where="trainer"`` follow one another and add up to the whole; what
-            is inside the wait (``"loading"``) or beside the loop (``"engine"``, ``"workers"``) is listed behind.
+        stages: the time of each stage. Those of ``where="trainer"`` follow one another and add up to the whole. Stages
+            inside the wait (``"loading"``) or parallel to the loop (``"engine"``, ``"workers"``) come last.
         cpu: CPU seconds of this process and its children.
-        notes: what could not be told apart, and why.
+        notes: stages that could not be told apart, and the reasons.
     """
 
     __module__ = "stoker"
@@ -275,16 +275,16 @@ def profile(
         print(stoker.profile(loader, train_step))            # a function of a batch
         print(stoker.profile(loader, max_batches=200))       # loading alone
 
-    Waiting is told from computing for any loader. For ``stoker.Loader`` the engine's stages are listed (read, decode,
-    transform, collate). For a PyTorch ``DataLoader`` without workers the items of its dataset and its collate function
-    are listed. Parts of the step that the program marks with ``stoker.stage`` have lines of their own. For a loop of
-    your own see ``stoker.Profiler``. The user's objects are not changed.
+    The profile separates waiting from computing for any loader. For ``stoker.Loader`` it lists the engine's stages
+    (read, decode, transform, collate). For a PyTorch ``DataLoader`` without workers it lists the items of its dataset
+    and its collate function. Parts of the step that the program marks with ``stoker.stage`` have lines of their own.
+    For a loop of your own see ``stoker.Profiler``. The user's objects are not changed.
 
     Args:
         loader: any iterable of batches.
         step: a function that is called with each batch, or seconds to sleep for each. Default: none.
-        max_batches: end after this many, and those that the loader makes ahead: these do not count.
-        seconds: end after this long.
+        max_batches: end after this many. Batches that the loader built ahead come first and do not count.
+        seconds: end after this many seconds.
         torch_events: tell forward, backward, the optimiser and copies apart by torch's own profiler; its
             overhead makes the steps longer.
 

@@ -236,7 +236,7 @@ def _forget() -> None:
 
 
 def _died(error: OSError) -> StokerError:
-    """Say how the engine ended, and forget it: the next request starts another one."""
+    """Report how the engine exited, and forget it: the next request starts another one."""
     code, log = None, ""
     if _engine is not None and _engine.child is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -267,7 +267,7 @@ def _ask(request: dict[str, Any]) -> tuple[_Connection, dict[str, Any]]:
 
 
 class Place(NamedTuple):
-    """The data that records are read from: a URL, the call of ``stoker.open``, and how sequences are cut."""
+    """The data that records are read from: a URL, the call of ``stoker.open``, and the cutting of sequences."""
 
     url: str
     opened: str
@@ -279,7 +279,7 @@ class Place(NamedTuple):
 
 
 def describe(place: Place, listen: bool = False) -> Info:
-    """Open data and return what the engine says about it; ``listen``: also the rates of recordings."""
+    """Open data and return the engine's description of it; ``listen``: also the rates of recordings."""
     with _lock:
         _, answer = _ask(place._request(listen=listen))
     info = answer["info"]

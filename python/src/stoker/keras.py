@@ -1,4 +1,4 @@
-"""A loader as what Keras 3 takes in ``fit``, ``evaluate`` and ``predict``, on each of its backends.
+"""A loader in the form that Keras 3 takes in ``fit``, ``evaluate`` and ``predict``, on each of its backends.
 
 ::
 
@@ -77,11 +77,11 @@ class Dataset(DataAdapter):  # type: ignore[misc]
             yield _as(np.asarray, self._take(batch))
 
     def get_jax_iterator(self) -> Iterator[Any]:
-        """Return the batches of the next epoch as what JAX takes."""
+        """Return the batches of the next epoch as arrays for JAX."""
         return self.get_numpy_iterator()
 
     def get_torch_dataloader(self) -> Any:
-        """Return what gives the batches of the next epoch as torch tensors, views of the engine's memory."""
+        """Return an iterable over the next epoch's batches as torch tensors, views of the engine's memory."""
         return _Torch(self)
 
     def get_tf_dataset(self) -> Any:
@@ -100,7 +100,7 @@ class Dataset(DataAdapter):  # type: ignore[misc]
 
     @property
     def num_batches(self) -> int:
-        """How many batches an epoch has."""
+        """The number of batches per epoch."""
         return len(self.loader)
 
     @property
@@ -115,7 +115,7 @@ class Dataset(DataAdapter):  # type: ignore[misc]
 
     @property
     def partial_batch_size(self) -> int:
-        """How many records the last batch has, 0 when it is like the others."""
+        """The number of records in the last batch, 0 if it is as large as the others."""
         if self.loader.drop_last or self.loader.world_size > 1:
             return 0
         return self.loader.num_records % self.loader.batch_size
