@@ -2,8 +2,7 @@ package arena
 
 import "unsafe"
 
-// Aligned returns n bytes of the Go heap whose address is a multiple of to, a
-// power of two: what direct reads are made into.
+// Aligned returns n bytes of the Go heap whose address is a multiple of to, a power of two, for direct reads.
 func Aligned(n, to int) []byte {
 	b := make([]byte, n+to)
 	at := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (to - 1)

@@ -145,7 +145,7 @@ func TestBump(t *testing.T) {
 	b.Release()
 }
 
-// After many small uses a buffer gives up what one large use made it take.
+// After many small uses a buffer releases the memory of one large use.
 func TestBumpShrinks(t *testing.T) {
 	b := NewBump(NewBudget(64<<20), PurposeRead)
 	if _, err := b.Alloc(32 << 20); err != nil {
@@ -235,7 +235,7 @@ func TestMapping(t *testing.T) {
 	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 		t.Fatal(err)
 	}
-	// Not all file systems forget; what one has forgotten is not given out.
+	// Not all file systems drop pages. A page that was dropped is not returned.
 	if later := time.Now().Add(time.Hour); !m.glance(5000, 50_000) && m.Resident(5000, 50_000, later) != nil {
 		t.Error("what is not in memory was given out")
 	}

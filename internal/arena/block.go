@@ -50,7 +50,7 @@ func (b *Block) Bytes(n int) ([]byte, error) {
 	return b.mem[:n:n], nil
 }
 
-// Resize is Bytes, but what was in the block stays.
+// Resize is Bytes, but keeps the contents of the block.
 func (b *Block) Resize(n int) ([]byte, error) {
 	if b.mem == nil {
 		return b.Bytes(n)
@@ -81,7 +81,7 @@ func (b *Block) Free() {
 		return
 	}
 	n := int64(len(b.mem))
-	// Unmapping what mapAnon mapped cannot fail.
+	// Unmapping the memory of mapAnon cannot fail.
 	_ = unix.Munmap(b.mem)
 	b.mem = nil
 	b.budget.Return(b.purpose, n)

@@ -113,7 +113,7 @@ func (b *Bump) Reset() {
 	b.used, b.failed = 0, false
 }
 
-// mangle destroys what was handed out.
+// mangle overwrites the memory that Alloc returned.
 func (b *Bump) mangle() {
 	if invariants.Enabled && b.used > 0 {
 		for _, blk := range b.blocks {

@@ -118,8 +118,7 @@ func (m *Mapping) glance(lo, hi int64) bool {
 	return true
 }
 
-// ask asks the system which pages of a region are in memory and returns what
-// asked is then.
+// ask asks the system which pages of a region are in memory and returns the new value of asked.
 func (m *Mapping) ask(r, now int64) int64 {
 	g := &m.regions[r]
 	mem := m.mem[r*regionBytes : min((r+1)*regionBytes, int64(len(m.mem)))]

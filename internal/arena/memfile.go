@@ -56,7 +56,7 @@ func tempFile(name string, size int64, cause error) (*os.File, error) {
 	return nil, fmt.Errorf("%w: allow memfd_create in the sandbox, or set TMPDIR to a folder with free space", errs)
 }
 
-// sizeError adds what to do if files may not be so large.
+// sizeError adds a hint if files may not be so large.
 func sizeError(size int64, err error) error {
 	if errors.Is(err, unix.EFBIG) {
 		return fmt.Errorf("%w: the limit of file sizes is below the %d bytes that are needed; raise it with ulimit -f unlimited", err, size)

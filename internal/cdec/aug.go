@@ -215,9 +215,8 @@ func (p Pixmap) GrayscaleTo(dst []byte) error {
 	return nil
 }
 
-// HSV puts hue, saturation and value through tables, in the 8-bit HSV of OpenCV:
-// hues from 0 to 179, saturations and values from 0 to 255. It is there for RGB of
-// u8.
+// HSV maps hue, saturation and value with tables, in the 8-bit HSV of OpenCV: hues from 0 to 179, saturations and
+// values from 0 to 255. It supports only RGB of u8.
 func (p Pixmap) HSV(hues *[180]byte, saturations, values *[256]byte) error {
 	if err := p.checkBytes(); err != nil {
 		return err

@@ -81,8 +81,8 @@ void sk_aug_remap(uint8_t *dst, int n, const uint8_t *src, int sw, int sh, int c
 void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels, int turns);
 
 enum { SK_PAD_CONSTANT = 0, SK_PAD_EDGE = 1, SK_PAD_REFLECT = 2, SK_PAD_SYMMETRIC = 3 };
-// dst(x, y) = src(x + left, y + top), where src goes on beyond its borders by
-// the rule of mode. The caller has checked that one reflection is enough.
+// dst(x, y) = src(x + left, y + top). mode sets how src extends beyond its borders. The caller has checked that one
+// reflection is enough.
 void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, int left, int top,
                    int mode, const uint8_t *fill);
 

@@ -204,7 +204,7 @@ void sk_any_rot90(int px, uint8_t *dst, const uint8_t *src, int sw, int sh, int 
 	}
 }
 
-// Index into [0, n) of a line that goes on beyond its ends, or -1 for fill.
+// Index into [0, n) of a line that extends beyond its ends, or -1 for fill.
 static int extend(int i, int n, int mode)
 {
 	if (i >= 0 && i < n)
@@ -223,7 +223,7 @@ static int extend(int i, int n, int mode)
 void sk_any_window(int px, uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int left, int top, int mode,
                    const uint8_t *fill)
 {
-	// Output columns [x0, x1) lie within the source.
+	// Output columns [x0, x1) are inside the source.
 	int x0 = left < 0 ? -left : 0, x1 = sw - left;
 	x0 = x0 < dw ? x0 : dw;
 	x1 = x1 < dw ? x1 : dw;

@@ -1,6 +1,5 @@
-// Augmentation kernels for the pixels that aug.h has none for: u8 of 2 and 4
-// channels, u16, f32. The arithmetic is torchvision's for tensors of the type;
-// floats count from 0 to 1. Pixels may lie at any address.
+// Augmentation kernels for the pixel types that aug.h does not support: u8 of 2 and 4 channels, u16, f32. The
+// arithmetic is torchvision's for tensors of the type; floats range from 0 to 1. Pixels may be at any address.
 #ifndef STOKER_AUG_ANY_H
 #define STOKER_AUG_ANY_H
 
@@ -21,7 +20,7 @@ void sk_any_hue(int elem, void *p, size_t np, float shift);
 void sk_any_invert(int elem, void *p, size_t n);
 // Keeps the upper bits, 0 to 8.
 void sk_any_posterize(int elem, void *p, size_t n, int bits);
-// Inverts what is at or above the threshold.
+// Inverts values at or above the threshold.
 void sk_any_solarize(int elem, void *p, size_t n, float threshold);
 // Stretches each channel to the whole range.
 void sk_any_autocontrast(int elem, void *p, size_t np, int channels);

@@ -5,7 +5,7 @@
 #include "aug.h"
 #include "aug_x86.h"
 
-// Elements at any address: what is kept of a batch's last row lies on a stack.
+// Elements at any address, because the saved part of a batch's last row is on a stack.
 typedef float any_f32 __attribute__((aligned(1), may_alias));
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 

@@ -90,9 +90,9 @@ void sk_aug_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels
 
 // ---- Gaussian blur ----
 
-// Columns first, into one row of values in 1/64 (at most 255 * 64); that row
-// is extended by reflection and then filtered along x. All in integers: a
-// constant image stays what it is, and the result is the same everywhere.
+// Columns first, into one row of values in 1/64 (at most 255 * 64). That row is extended by reflection and then
+// filtered along x. All arithmetic is in integers: a constant image does not change, and the result is the same on
+// every machine.
 enum { BLUR_MID_SHIFT = 8, BLUR_END_SHIFT = 20 };
 
 // Row y of an image of h rows that is reflected at its borders.

@@ -38,7 +38,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// checkPair checks the two images of an operation that cannot work in place.
+// checkPair checks the two images of an operation that does not work in place.
 func checkPair(dst, src Pixmap) error {
 	if err := src.check(); err != nil {
 		return err
@@ -226,15 +226,14 @@ func (p *AffineParams) linear() (a, b, c, d float64) {
 // WarpMode sets how Warp computes the value at a point between pixels.
 type WarpMode struct {
 	Bilinear bool
-	// HasFill fills with Fill what lies outside. Without it that is black, and
-	// bilinear borders are blended with black.
+	// HasFill fills the outside with Fill. Without it the outside is black, and bilinear borders are blended with
+	// black.
 	HasFill bool
 	Fill    [item.MaxChannels]float32
 }
 
-// Warp writes into dst, of any size, what src shows under the map inv, which
-// says where the pixels of dst come from. Both images have their origin in
-// their centre, y pointing down. dst must not overlap src.
+// Warp fills dst, of any size, with src transformed by inv, which maps pixels of dst to their source positions. Both
+// images have their origin in their centre, y pointing down. dst must not overlap src.
 func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 	if err := checkPair(dst, src); err != nil {
 		return err
@@ -346,7 +345,7 @@ func Rotate90(dst, src Pixmap, turns int) error {
 	return nil
 }
 
-// checkBytes checks p for an operation that is there for u8 alone.
+// checkBytes checks p for an operation that supports only u8.
 func (p *Pixmap) checkBytes() error {
 	if err := p.check(); err != nil {
 		return err

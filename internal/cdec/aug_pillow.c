@@ -1,5 +1,5 @@
-// Kernels that compute as Pillow does, for programs whose transforms get its
-// images. They have one form, since compilers make vectors of what is hot.
+// Kernels with Pillow's arithmetic, for programs whose transforms receive Pillow's images. They have one form,
+// because compilers vectorise the hot loops.
 
 #include "aug.h"
 
@@ -116,7 +116,7 @@ static inline void copy(uint8_t *dst, const picture *p, int x, int y) {
     for (int i = 0; i < p->channels; i++) dst[i] = from[i];
 }
 
-// Whether a corner of the result comes from within what 16.16 numbers reach.
+// Whether a corner of the result comes from a point within the range of 16.16 numbers.
 static int fits(const double *m, double x, double y) {
     return fabs(x * m[0] + y * m[1] + m[2]) < 32768.0 && fabs(x * m[3] + y * m[4] + m[5]) < 32768.0;
 }

@@ -64,9 +64,8 @@ func (p *Pixmap) pillowStretch(lut *[3 * 256]byte, lo, hi [3]byte) {
 	p.applyTable(lut)
 }
 
-// PillowMap says where the pixels of a new image come from: x' = (M[0]x + M[1]y +
-// M[2]) / d, y' = (M[3]x + M[4]y + M[5]) / d, d = M[6]x + M[7]y + 1. The upper left
-// corner of both images is (0, 0).
+// PillowMap maps the pixels of a new image to their source positions: x' = (M[0]x + M[1]y + M[2]) / d, y' = (M[3]x +
+// M[4]y + M[5]) / d, d = M[6]x + M[7]y + 1. The upper left corner of both images is (0, 0).
 type PillowMap [8]float64
 
 // PillowAffine is the matrix with which torchvision has Pillow do an affine map.

@@ -119,7 +119,7 @@ func (c *goldenCase) inverse(src *goldenImage) Affine {
 	return a.Inverse()
 }
 
-// run does what the case says with our kernels.
+// run runs the operation of the case with our kernels.
 func (c *goldenCase) run(src *goldenImage) (Pixmap, error) {
 	p := &c.Params
 	img := src.copy()
@@ -296,8 +296,8 @@ func augOperations() []augOperation {
 	}
 }
 
-// TestAugmentKernelsEqual holds the fast kernels to the bytes of the scalar
-// ones, on images of all sorts of sizes, some without room for one vector.
+// TestAugmentKernelsEqual compares the bytes of the fast kernels with those of the scalar ones. The images have many
+// sizes, some too small for one vector.
 func TestAugmentKernelsEqual(t *testing.T) {
 	for _, op := range augOperations() {
 		t.Run(op.name, func(t *testing.T) {
@@ -481,8 +481,8 @@ func TestAugmentErrors(t *testing.T) {
 	}
 }
 
-// FuzzAugmentWindow looks for reads and writes outside the images (run it with
-// the sanitizers) and checks constant padding against its definition.
+// FuzzAugmentWindow finds reads and writes outside the images (run it with the sanitizers) and checks constant
+// padding against its definition.
 func FuzzAugmentWindow(f *testing.F) {
 	f.Add(5, 4, 7, 6, -1, -1, 0)
 	f.Add(5, 4, 3, 2, 9, 9, 0)

@@ -227,7 +227,7 @@ void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels
     }
 }
 
-// Index into [0, n) of a line that goes on beyond its ends, or -1 for fill.
+// Index into [0, n) of a line that extends beyond its ends, or -1 for fill.
 static inline int extend(int i, int n, int mode) {
     if (i >= 0 && i < n) return i;
     switch (mode) {
@@ -245,7 +245,7 @@ static inline int extend(int i, int n, int mode) {
 void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, int left, int top,
                    int mode, const uint8_t *fill) {
     size_t ch = (size_t)channels;
-    // Output columns [x0, x1) lie within the source.
+    // Output columns [x0, x1) are inside the source.
     int x0 = left < 0 ? -left : 0, x1 = sw - left;
     x0 = x0 < dw ? x0 : dw;
     x1 = x1 < dw ? x1 : dw;

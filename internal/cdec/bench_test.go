@@ -273,7 +273,7 @@ func BenchmarkPhotos(b *testing.B) {
 		report(b)
 	}
 	b.Run("box", box)
-	// With libjpeg's entropy decoder: what a C loop over its crop and skip does.
+	// With libjpeg's entropy decoder: a C loop over its crop and skip.
 	b.Run("box-libjpeg", func(b *testing.B) {
 		d.setPlain(true)
 		defer d.setPlain(false)

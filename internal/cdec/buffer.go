@@ -29,7 +29,7 @@ func (b *Buffer) Bytes(n int) ([]byte, error) {
 	return b.p[:n:n], nil
 }
 
-// Cap is the size of what it holds.
+// Cap returns the size of the allocated memory.
 func (b *Buffer) Cap() int { return len(b.p) }
 
 // Free gives the memory back. The buffer can be used again.

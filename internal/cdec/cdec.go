@@ -63,8 +63,8 @@ const (
 	MaxPixels = C.SK_MAX_PIXELS
 )
 
-// A Job decodes one image: Src, cut, resized and flipped as Geom says, written
-// to Dst as Store says.
+// A Job decodes one image: Src is cropped, resized and flipped as Geom specifies, and written to Dst as Store
+// specifies.
 type Job struct {
 	Format Format
 	Src    []byte
@@ -113,8 +113,8 @@ func (e *Error) Error() string { return e.Msg }
 // Unwrap returns the kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// CheckSize refuses sizes that are not those of an image or pass the limits of
-// this package, before memory is taken for them.
+// CheckSize refuses impossible image sizes and those above the limits of this package, before memory is allocated for
+// them.
 func CheckSize(width, height int64) error {
 	switch {
 	case width < 1 || height < 1:
@@ -161,8 +161,8 @@ func init() {
 
 var kernelNames = [...]string{C.SK_SCALAR: "scalar", C.SK_AVX2: "avx2", C.SK_AVX512: "avx512"}
 
-// Kernels names the set of kernels in use: the best that the processor runs,
-// unless SetKernels said otherwise.
+// Kernels returns the name of the set of kernels in use: the best that the processor supports, unless SetKernels
+// chose another one.
 func Kernels() string { return kernelNames[isa.Load()] }
 
 // SetKernels chooses the kernels "scalar", "avx2" or "avx512" for the whole
@@ -269,8 +269,8 @@ func (d *Decoder) fill(c *C.sk_job, j *Job) {
 	if len(j.Dst) > 0 {
 		d.pins.Pin(dst)
 	}
-	// Stored as numbers: a store of a pointer would show the collector what was
-	// there before, the address of a slice that may be gone (write barrier).
+	// Stored as numbers: when a pointer is stored, the collector sees the previous value, which may be the address of
+	// a freed slice (write barrier).
 	*(*uintptr)(unsafe.Pointer(&c.src)) = uintptr(unsafe.Pointer(src))
 	*(*uintptr)(unsafe.Pointer(&c.dst)) = uintptr(unsafe.Pointer(dst))
 	c.src_len, c.dst_len = C.size_t(len(j.Src)), C.size_t(len(j.Dst))
@@ -345,8 +345,8 @@ func (d *Decoder) DecodeSamples(src, dst []byte) (width, height, channels int, e
 	return int(w), int(h), int(n), err
 }
 
-// StorePixels writes u8 RGB pixels (HWC, 3 bytes each) to dst as st says, for
-// pixels that were augmented after decoding.
+// StorePixels writes u8 RGB pixels (HWC, 3 bytes each) to dst as st specifies, for pixels that were augmented after
+// decoding.
 func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst []byte) error {
 	w, h := int32(width), int32(height)
 	job := [1]Job{{

@@ -1,5 +1,4 @@
-// The C side of package cdec, as Go calls it. See sk.h for what the C files
-// share among themselves.
+// The C interface of package cdec for Go. See sk.h for the declarations that the C files share.
 #ifndef STOKER_CDEC_H
 #define STOKER_CDEC_H
 
@@ -18,7 +17,7 @@ enum {
 	SK_OVER_MEMORY = 7, // it takes more memory than sk_set_max_memory allows
 };
 
-// Kernel sets, by what the processor must have.
+// Kernel sets, by the required processor features.
 enum { SK_SCALAR = 0, SK_AVX2 = 1, SK_AVX512 = 2 };
 
 enum { SK_FORMAT_JPEG = 1, SK_FORMAT_DCT = 2, SK_FORMAT_RGB = 3, SK_FORMAT_GRAY = 4, SK_FORMAT_RGBX = 5, SK_FORMAT_PIXELS = 6 };

@@ -49,9 +49,8 @@ typedef struct {
 	size_t data_len;
 } dct_image;
 
-// Reads and checks header and table. Returns NULL, or what is wrong. After
-// success every field is within its limits; the table's entries (offsets and
-// sizes) are not checked here but one by one in dct_tile.
+// Reads and checks header and table. Returns NULL, or a description of the problem. After success every field is
+// within its limits. The table's entries (offsets and sizes) are not checked here but one by one in dct_tile.
 const char *dct_parse(dct_image *im, const uint8_t *src, size_t n);
 // The same for Go, without pointers.
 typedef struct {
@@ -101,8 +100,7 @@ typedef struct {
 	int16_t coef[DCT_MAX_BLOCKS + 8][64]; // natural order
 	uint8_t end[DCT_MAX_BLOCKS + 8];      // end class of each block
 	int16_t dc[DCT_MAX_BLOCKS];
-	// Per block: the map of its nonzero positions and how many values of the
-	// group come before its own.
+	// Per block: the map of its nonzero positions, and the number of values of the group before its own.
 	uint64_t nonzero[DCT_MAX_BLOCKS];
 	uint16_t before[DCT_MAX_BLOCKS];
 	// Values of a group in the order of the stream. Portable: magnitudes and
@@ -132,7 +130,7 @@ dct_unpack_fn dct_unpack_scalar, dct_unpack_avx2, dct_unpack_avx512;
 typedef void dct_idct4_fn(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride);
 // n samples in, 2n out; in[-1] and in[n] are read. Writes up to 128 bytes more.
 typedef void dct_h2v1_fn(const uint8_t *in, uint8_t *out, int n);
-// sums: room for n + 64 numbers, from sums[-32] on.
+// sums: space for n + 64 numbers, from sums[-32] on.
 typedef void dct_h2v2_fn(const uint8_t *near, const uint8_t *far, uint8_t *out, int n, int16_t *sums);
 typedef void dct_h1v2_fn(const uint8_t *near, const uint8_t *far, uint8_t *out, int n, int bias);
 // n pixels R, G, B, 255. Reads up to 64 bytes more of each row, writes up to 256 more.
@@ -154,7 +152,7 @@ void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrd
 
 // ---- whole files
 
-// Calls take for every tile, unpacked, in order. Returns NULL or what is wrong.
+// Calls take for every tile, unpacked, in order. Returns NULL or a description of the problem.
 typedef void dct_take_fn(void *to, const dct_image *im, int row, int col, const dct_shape *s, const dct_work *w);
 const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void *to);
 
@@ -194,8 +192,8 @@ int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n,
 int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
                 const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE]);
 
-// Unpacks all tiles and throws the coefficients away: the check that every tile
-// can be decoded. Returns NULL or what is wrong; *blocks counts.
+// Unpacks all tiles and discards the coefficients, to check that every tile can be decoded. Returns NULL or a
+// description of the problem. *blocks is the number of blocks.
 const char *dct_check(const uint8_t *src, size_t n, int isa, int64_t *blocks);
 
 #endif

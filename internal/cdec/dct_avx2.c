@@ -16,7 +16,7 @@
 #define PERMUTE32(order, v) _mm256_permutevar8x32_epi32(v, order)
 #define MADD_TO(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 
-// Lanes of lo and hi, each half of what belongs together, in order.
+// Stores the 16-byte lanes of lo and hi alternately.
 TARGET static inline void store_lanes_256(uint8_t *out, V lo, V hi)
 {
 	STORE(out, _mm256_permute2x128_si256(lo, hi, 0x20));

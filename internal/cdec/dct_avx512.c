@@ -18,7 +18,7 @@
 #define PERMUTE32(order, v) _mm512_permutexvar_epi32(order, v)
 #define MADD_TO(sum, a, b) _mm512_dpwssd_epi32(sum, a, b)
 
-// Lanes of lo and hi, each half of what belongs together, in order.
+// Stores the 16-byte lanes of lo and hi alternately.
 TARGET static inline void store_lanes_512(uint8_t *out, V lo, V hi)
 {
 	STORE(out, _mm512_permutex2var_epi64(lo, _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), hi));

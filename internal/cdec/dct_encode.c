@@ -41,8 +41,7 @@ static void on_message(j_common_ptr ci, int level)
 	case JWRN_BOGUS_ICC:
 		return;
 	}
-	// No need to go on: a header that promises much and data that ends early
-	// would cost memory and time for nothing.
+	// Stop here: a header that declares a large image, with data that ends early, would waste memory and time.
 	reader *r = (reader *)ci->err;
 	r->damaged = ci->err->msg_code;
 	longjmp(r->jump, 1);
@@ -253,8 +252,8 @@ static int default_tile(j_decompress_ptr ci)
 	return t;
 }
 
-// Header, quantisation tables and room for the tile table. Returns where the
-// tables begin, 0 when there is no memory.
+// Header, quantisation tables and space for the tile table. Returns the offset of the tables, 0 if there is no
+// memory.
 static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
 {
 	const int n = ci->num_components;

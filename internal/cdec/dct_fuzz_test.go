@@ -60,8 +60,7 @@ func seedImages(t testing.TB) [][]byte {
 	return out
 }
 
-// TestDCTCorpus runs what testdata/dct/fuzz.sh has found, JPEGs and dct bytes,
-// through all kernels.
+// TestDCTCorpus runs the findings of testdata/dct/fuzz.sh, JPEGs and dct bytes, through all kernels.
 func TestDCTCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/dct/corpus/*")
 	if err != nil || len(files) == 0 {
@@ -161,8 +160,7 @@ func encodeBothWays(t testing.TB, jpeg []byte) ([]byte, error) {
 	return got, err
 }
 
-// FuzzDCTEncode feeds arbitrary JPEGs to the encoder: what it takes must decode
-// to the pixels that libjpeg gives for the JPEG.
+// FuzzDCTEncode passes arbitrary JPEGs to the encoder. If it accepts one, the result must decode to libjpeg's pixels.
 func FuzzDCTEncode(f *testing.F) {
 	for _, jpeg := range seedImages(f) {
 		f.Add(jpeg)

@@ -37,7 +37,7 @@ static void no_output(j_common_ptr ci)
 	(void)ci;
 }
 
-// Makes room for at least half again what is there.
+// Grows the buffer by at least half of its size.
 static void grow(maker *m)
 {
 	dct_bytes *b = m->out;
@@ -96,7 +96,7 @@ static void put_icc(j_compress_ptr ci, const uint8_t *icc, size_t n)
 	}
 }
 
-// Tells the compressor what the image is.
+// Sets the properties of the image in the compressor.
 static void set_image(j_compress_ptr ci, const dct_image *im, jpeg_scan_info scans[DCT_MAX_COMPS])
 {
 	ci->image_width = (JDIMENSION)im->w;
@@ -128,7 +128,7 @@ static void set_image(j_compress_ptr ci, const dct_image *im, jpeg_scan_info sca
 	ci->num_scans = im->ncomp;
 }
 
-// Copies a tile's coefficients to where libjpeg wants them.
+// Copies a tile's coefficients to libjpeg's arrays.
 static void take_tile(void *to, const dct_image *im, int row, int col, const dct_shape *s, const dct_work *w)
 {
 	maker *m = to;

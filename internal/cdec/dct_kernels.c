@@ -4,8 +4,7 @@
 const dct_kernels *dct_kernels_for(int isa)
 {
 #if defined(__x86_64__)
-	// VBMI2 is not part of what SK_AVX512 promises, though every processor with
-	// VNNI and VBMI has it.
+	// VBMI2 is not guaranteed by SK_AVX512, although every processor with VNNI and VBMI has it.
 	if (isa >= SK_AVX512 && __builtin_cpu_supports("avx512vbmi2"))
 		return &dct_kernels_avx512;
 	if (isa >= SK_AVX2)

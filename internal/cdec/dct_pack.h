@@ -8,8 +8,8 @@
 
 #define DCT_INLINE static inline __attribute__((always_inline))
 
-// A writer of bits. Loops use a copy of their own, which stays in registers: what is written
-// may lie anywhere, so that one in memory would be read again each time.
+// A writer of bits. Loops use a local copy, which stays in registers. The output may be at any address, so a writer
+// in memory would have to be reloaded after each store.
 typedef struct {
 	uint8_t *p;
 	uint64_t acc;

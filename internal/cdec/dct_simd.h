@@ -172,8 +172,8 @@ TARGET static void FN(h1v2)(const uint8_t *near, const uint8_t *far, uint8_t *ou
 
 // ---- colour
 
-// R, G and B minus Y of 8 pixels per lane, as jdcolext-avx2.asm computes them: exactly
-// what the tables of jdcolor.c hold.
+// R, G and B minus Y of 8 pixels per lane, computed like in jdcolext-avx2.asm. The results equal the tables of
+// jdcolor.c exactly.
 TARGET static inline __attribute__((always_inline)) void FN(chroma)(V b, V r, V *dr, V *dg, V *db)
 {
 	const V one = OP(set1_epi16)(1), half = OP(set1_epi32)(32768), k = PAIR(-22554, 18734);

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The dct codec as docs/reference/pack-format.md describes it, written down a second time in
-// Go, plainly: what the tests hold the C code to.
+// A second, plain implementation of the dct codec in Go, as docs/reference/pack-format.md specifies it. The tests
+// compare the C code with it.
 
 type specComp struct {
 	h, v, table int
@@ -291,7 +291,7 @@ func specUnpack(p []byte) *specImage {
 	return im
 }
 
-// clear makes room for the blocks.
+// clear allocates the blocks.
 func (im *specImage) clear() {
 	for c := range im.comps {
 		w, h := im.sizeInBlocks(c)

@@ -177,8 +177,7 @@ func TestDCTPackingKernelsAgree(t *testing.T) {
 	})
 }
 
-// TestDCTEncodersAgree encodes by rows and by libjpeg alone what is sound, what is
-// odd and what is damaged at any place.
+// TestDCTEncodersAgree encodes valid, unusual and damaged images by rows and by libjpeg alone.
 func TestDCTEncodersAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for _, jpeg := range seedImages(t) {

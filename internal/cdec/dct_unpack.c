@@ -1,4 +1,4 @@
-// Bits of a tile -> coefficients: the portable form, and what the forms share.
+// Bits of a tile -> coefficients: the portable form, and the common code of all forms.
 //
 // Safe by check: every stage computes how many bits it will read before it reads any, and compares that with the end
 // of the tile. Loads go at most DCT_READ_PAD bytes beyond it. Safe by layout: there are at most 64 blocks of 63

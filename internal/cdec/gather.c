@@ -55,8 +55,7 @@ __attribute__((target("avx512f"))) static inline void lines_avx512(uint8_t *dst,
 	_mm512_stream_si512((__m512i *)(void *)(dst + 64), b);
 }
 
-// stream copies n bytes past the caches, in PARTS places at a time when there
-// are many.
+// stream copies n bytes past the caches, at PARTS positions in parallel if there are enough bytes.
 #define STREAM(name, isa, lines, align)                                                                  \
 	__attribute__((target(isa))) static void name(uint8_t *dst, const uint8_t *src, size_t n)        \
 	{                                                                                                \
@@ -90,7 +89,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint32_t product(uint32_t
 	return (uint32_t)_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(p));
 }
 
-// x^(8n - 33): what product multiplies a checksum with that n bytes follow.
+// x^(8n - 33): the factor for product that appends n bytes to a checksum.
 __attribute__((target("sse4.2,pclmul"))) static uint32_t followed(size_t n)
 {
 	// x^(2^k - 33), k from 3 on. x^(2^31) is x^1, so that they repeat.

@@ -35,7 +35,7 @@ static void install(void)
 	struct sigaction ours;
 	memset(&ours, 0, sizeof(ours));
 	ours.sa_sigaction = on_bus;
-	// Go's runtime wants handlers on the alternate stack.
+	// Go's runtime requires handlers to use the alternate stack.
 	ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
 	sigemptyset(&ours.sa_mask);
 	if (sigaction(SIGBUS, NULL, &before) == 0)

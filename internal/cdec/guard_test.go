@@ -35,8 +35,7 @@ func mapped(t *testing.T, n int) []byte {
 	return mem
 }
 
-// A page of a mapped file that is not there any more ends the call that reads it,
-// and nothing else.
+// If a page of a mapped file is gone, only the call that reads it fails.
 func TestPagesThatAreGone(t *testing.T) {
 	mem := mapped(t, 1<<20)
 	dst := make([]byte, 1<<20)

@@ -13,8 +13,7 @@
 //     out first.
 //   - MCUs outside the crop are only measured, not decoded.
 //
-// Two ways lead here: libjpeg calls it MCU by MCU when it makes pixels, and
-// sk_scan gives rows of coefficients to who wants nothing else.
+// It has two users: libjpeg calls it MCU by MCU to make pixels, and sk_scan returns only rows of coefficients.
 //
 // It handles valid data. Any irregularity (a code that does not exist, a block that overflows, data that ends early,
 // an unexpected marker) results in SK_RETRY. The image is then decoded again with libjpeg's own decoder, which gives
@@ -151,7 +150,7 @@ INLINE void refill_any(huffman *h, bits *b)
 
 enum { PASS, ZIGZAG, NATURAL };
 
-// A lookup that is wanted later: what it found, and the buffer that it was in.
+// The saved result of a lookup, and its buffer.
 typedef struct {
 	uint64_t entry, buffer;
 } found;
@@ -455,8 +454,7 @@ static void give_up(huffman *h, sk_dec *d)
 	longjmp(d->jump, 1);
 }
 
-// Scans on from MCU `column` of the row: those that are asked for, some ahead, or those
-// up to where that changes.
+// Scans on from MCU `column` of the row: the requested ones, some ahead, or those up to the next change.
 static int scan_on(huffman *h, j_decompress_ptr ci, int column, int wanted)
 {
 	const int left = (int)ci->master->first_iMCU_col, right = (int)ci->master->last_iMCU_col + 1;
@@ -535,7 +533,7 @@ void sk_scan_free(sk_scan *s)
 	free(s);
 }
 
-// Larger data keep their stuffed bytes, so that what a scan holds is bounded.
+// Larger data keeps its stuffed bytes, so that the memory of a scan is limited.
 #define UNSTUFF_MOST (4 << 20)
 
 // Copies the data without stuffed bytes. Does nothing if there is no data, no memory, or if there are restarts.
@@ -576,7 +574,7 @@ int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
 {
 	if (!handles(ci) || ci->data_precision != 8 || ci->comps_in_scan != ci->num_components)
 		return SK_RETRY;
-	// A component alone has one block per MCU, whatever its factors say.
+	// A single component has one block per MCU, regardless of its sampling factors.
 	const int alone = ci->comps_in_scan == 1;
 	s->h.blocks = 0;
 	for (int c = 0; c < ci->comps_in_scan; c++) {

@@ -6,9 +6,8 @@
 // Not a result of a job: decode the image again with sk_dec.plain set.
 #define SK_RETRY 100
 
-// Takes the place of libjpeg's entropy decoder if the image is one that this
-// one handles; after jpeg_start_decompress. While it decodes it may longjmp with
-// SK_RETRY.
+// Replaces libjpeg's entropy decoder if it can decode the image; called after jpeg_start_decompress. It may longjmp
+// with SK_RETRY while decoding.
 int sk_huffman_start(sk_dec *d);
 
 // The coefficients of a JPEG, some MCUs at a time, without libjpeg's controllers, which
@@ -16,7 +15,7 @@ int sk_huffman_start(sk_dec *d);
 typedef struct sk_scan sk_scan;
 sk_scan *sk_scan_new(void); // NULL when there is no memory
 void sk_scan_free(sk_scan *s);
-// Starts the scan after jpeg_read_header. Returns SK_OK, or SK_RETRY if libjpeg has to decode it.
+// Starts the scan after jpeg_read_header. Returns SK_OK, or SK_RETRY if libjpeg must decode the image.
 int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa);
 #define SK_SCAN_BLOCKS 64
 // Decodes the next n MCUs, of at most so many blocks: MCU after MCU as the scan has them,

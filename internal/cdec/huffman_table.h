@@ -1,4 +1,4 @@
-// The tables of huffman.c: what the next bits of a scan are, two coefficients at a time.
+// The tables of huffman.c: the meaning of the next bits of a scan, two coefficients at a time.
 #ifndef STOKER_HUFFMAN_TABLE_H
 #define STOKER_HUFFMAN_TABLE_H
 
@@ -7,7 +7,7 @@
 // The number of bits of a lookup. One more saves a step per block but is slower: the tables of an image and the other
 // data would no longer fit into the first-level cache.
 #define SK_LOOK 9
-// The same for what follows the ones that long codes begin with.
+// The same for the bits after the ones with which long codes begin.
 #define SK_LOOK_MORE 10
 
 // The meaning of the next bits. Fields are loaded byte by byte, which takes fewer operations than splitting a word.
@@ -50,7 +50,7 @@ int sk_codes_sound(const JHUFF_TBL *from, int dc);
 // The symbol whose code the upper bits of buffer begin with, and the code's length; -1 if there is no such code.
 int sk_codes_symbol(const sk_codes *t, uint64_t buffer, int *length);
 
-// The value that `size` bits stand for, of which there is at least one.
+// The value of `size` bits, at least one.
 static inline int sk_extend(int bits, int size)
 {
 	return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;

@@ -11,9 +11,9 @@
 //	bit  15     a literal
 //	bits 16-31  the literals, the base of a length or distance, or where a table is
 //
-// Safety: the fast loop runs while SRC_REACH bytes can be read and DST_REACH written, more than one turn of it can
-// take; `careful` compares before each byte. A distance is compared with what was written. Codes are complete, or the
-// entries that no code has are SPECIAL, so no entry is of another kind than these.
+// Safety: the fast loop runs while SRC_REACH bytes can be read and DST_REACH written, more than one iteration can
+// use. `careful` compares before each byte. A distance is compared with the number of bytes written. Codes are
+// complete, or the entries without a code are SPECIAL, so no other kinds of entries exist.
 #include "inflate.h"
 
 #include <pthread.h>

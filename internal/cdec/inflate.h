@@ -1,4 +1,4 @@
-// Deflate data and what goes with it, in memory (inflate.c).
+// Decoding of deflate data and related filters, in memory (inflate.c).
 #ifndef STOKER_INFLATE_H
 #define STOKER_INFLATE_H
 
@@ -18,7 +18,7 @@ int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n,
 // The checksum of zlib (RFC 1950).
 uint32_t sk_adler32(int isa, const uint8_t *p, size_t n);
 
-// Numbers of `size` bytes from their first bytes, their second bytes, ...; what is left over is copied.
+// Numbers of `size` bytes from their first bytes, their second bytes, and so on. Bytes left over are copied.
 int sk_unshuffle(int isa, uint8_t *dst, const uint8_t *src, size_t bytes, int size);
 
 #endif

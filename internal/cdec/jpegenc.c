@@ -77,7 +77,7 @@ static void dest_grow(encoder *e) {
 
 static void dest_init(j_compress_ptr c) { dest_grow(c->client_data); }
 
-// Called when the buffer is full, whatever free_in_buffer says.
+// Called when the buffer is full, regardless of free_in_buffer.
 static boolean dest_full(j_compress_ptr c) {
 	encoder *e = c->client_data;
 	e->len = e->cap;

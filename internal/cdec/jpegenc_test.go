@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Every kind of file that the encoder writes must be what was asked for, as
-// another decoder sees it.
+// Every kind of file that the encoder writes must have the requested properties, according to another decoder.
 func TestEncodeJPEG(t *testing.T) {
 	const w, h = 37, 21
 	for _, channels := range []int{1, 3, 4} {

@@ -33,8 +33,8 @@ func goldenSource(w, h int) []byte {
 	return pix
 }
 
-// TestPillowResize compares with what Pillow made of the same boxes: within
-// one level for the filters, equal for nearest.
+// TestPillowResize compares with Pillow's results for the same boxes: within one level for the filters, equal for
+// nearest.
 func TestPillowResize(t *testing.T) {
 	golden, err := os.ReadFile("testdata/pillow_resize.bin")
 	if err != nil {

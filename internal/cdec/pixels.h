@@ -17,7 +17,7 @@ typedef struct {
 	void (*widen)(int elem, const uint8_t *src, float *dst, size_t n);
 	// n finished values back to elem: rounded and cut off to a u8 or u16.
 	void (*narrow)(int elem, const float *src, uint8_t *dst, size_t n);
-	// Rounds to the whole numbers from 0 to top, where they stand.
+	// Rounds to the whole numbers from 0 to top, in place.
 	void (*round)(float *p, size_t n, float top);
 	// One row of pixels, from pixel a->lo of the box, to a->n pixels; values are
 	// cut off at [0, top] where top is not 0.

@@ -175,9 +175,8 @@ func definition(px item.PixelType, src []byte, c, w, h, ow, oh int, f item.Filte
 	return out
 }
 
-// TestPixelsOfBytesAreRGBs holds u8 of 3 channels as FormatPixels to what
-// FormatRGB makes of it: equal where pixels are moved, within a level where
-// they are resized.
+// TestPixelsOfBytesAreRGBs compares FormatPixels of u8 with 3 channels with FormatRGB: equal if pixels are only
+// moved, within a level if they are resized.
 func TestPixelsOfBytesAreRGBs(t *testing.T) {
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(8, 9))

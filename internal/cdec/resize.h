@@ -1,4 +1,4 @@
-// Resize and store: what resize.c, taps.c and the kernels share.
+// Resize and store: declarations that resize.c, taps.c and the kernels share.
 //
 // Rows of the box arrive from the top. Each is immediately resized horizontally, while it is in the first-level
 // cache, into a row of 16-bit values. A ring keeps as many of those as an output row needs. When the last input row

@@ -331,7 +331,7 @@ T512 static void pack_row_512(const uint8_t *src, int px, int w, int flip, uint8
 		memcpy(dst, src, (size_t)w * 3);
 		return;
 	}
-	// Pixels per step: what fits in 64 bytes of source and of target.
+	// Pixels per step: the number that fits into 64 bytes of source and of target.
 	const int step = px == 4 ? 16 : 21;
 	uint8_t bytes[64] = {0};
 	for (int j = 0; j < 63; j++)

@@ -1,4 +1,4 @@
-// Jobs: what Go hands over, one call for many.
+// Jobs from Go, several in one call.
 #include "huffman.h"
 #include "pixels.h"
 #include "resize.h"

@@ -60,7 +60,7 @@ typedef struct {
 // when there is no memory. The bytes are valid until the next call for b.
 void *sk_need(sk_buf *b, size_t size);
 void sk_buf_free(sk_buf *b);
-// Gives back buffers that grew beyond what ordinary images need.
+// Releases buffers that grew beyond the needs of ordinary images.
 void sk_trim(sk_dec *d);
 
 // ---- the decoder object

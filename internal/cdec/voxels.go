@@ -34,7 +34,7 @@ type Voxels struct {
 var voxelTypes = map[item.DType]C.int{item.U8: C.SK_VOXELS_U8, item.U16: C.SK_VOXELS_U16, item.I16: C.SK_VOXELS_I16, item.F32: C.SK_VOXELS_F32}
 
 // Floats writes the values to dst and returns true. It returns false for types of voxels that it does not convert. It
-// panics as Gather does if Src cannot be read, and if the box lies outside of Src or dst.
+// panics like Gather if Src cannot be read, and also if the box is outside of Src or dst.
 func (v *Voxels) Floats(dst []float32) bool {
 	t, ok := voxelTypes[v.DType]
 	if !ok {

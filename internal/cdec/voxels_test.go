@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// reference computes one value of the result as the documentation of Voxels says.
+// reference computes one value of the result according to the documentation of Voxels.
 func (v *Voxels) reference(c, z, y, x int) float32 {
 	at := c*v.Plane + v.Start + (z-v.Lo[0])*v.Step[0] + (y-v.Lo[1])*v.Step[1] + (x-v.Lo[2])*v.Step[2]
 	size := v.DType.Size()

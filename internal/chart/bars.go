@@ -8,7 +8,7 @@ import (
 // Bars are horizontal bars in groups, all on one scale that begins at 0.
 type Bars struct {
 	Heading
-	// Unit stands at the end of the scale.
+	// Unit is shown at the end of the scale.
 	Unit   string     `json:"unit"`
 	Groups []BarGroup `json:"groups"`
 }
@@ -94,7 +94,7 @@ func (c *Bars) SVG(w io.Writer) error {
 	return out.finish(w)
 }
 
-// head is the room above the bars of a group.
+// head is the space above the bars of a group.
 func (g *BarGroup) head() float64 {
 	switch {
 	case len(g.Bars) == 0:

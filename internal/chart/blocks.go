@@ -2,8 +2,8 @@ package chart
 
 import "strings"
 
-// ShareBar draws a share as a bar of up to so many characters, in eighths of one; what
-// is more than nothing is seen.
+// ShareBar draws a share as a bar of at most cells characters, in eighths of one. A share above zero is always
+// visible.
 func ShareBar(share float64, cells int) string {
 	eighths := int(clamp(share) * float64(8*cells))
 	if share > 0 && eighths == 0 {

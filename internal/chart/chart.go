@@ -24,9 +24,9 @@ type Heading struct {
 
 // Drawing is a chart of any kind.
 type Drawing interface {
-	// SVG writes the chart as a picture that stands on its own.
+	// SVG writes the chart as a standalone picture.
 	SVG(w io.Writer) error
-	// check refuses what cannot be drawn.
+	// check refuses charts that cannot be drawn.
 	check() error
 }
 
@@ -76,7 +76,7 @@ func checkMarks(n int) error {
 	return nil
 }
 
-// checkRange refuses values that have no place on an axis.
+// checkRange refuses values that an axis cannot show.
 func checkRange(least float64, values ...float64) error {
 	for _, v := range values {
 		if !(v >= least && v <= 1e15) {
@@ -86,8 +86,7 @@ func checkRange(least float64, values ...float64) error {
 	return nil
 }
 
-// palette are the colours of what is told apart by colour. They differ in
-// lightness too.
+// palette has the colours that distinguish series. They also differ in lightness.
 var palette = []string{"#e8590c", "#1971c2", "#2f9e44", "#9c36b5", "#c2255c", "#0f766e", "#b45309", "#4338ca"}
 
 func colour(i int) string { return palette[i%len(palette)] }

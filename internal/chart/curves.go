@@ -23,8 +23,7 @@ type Curve struct {
 	X, Y []float64
 	// Low and High are the spread of Y; may be nil.
 	Low, High []float64
-	// Mark is the place of the point to point out, -1 for none, and MarkName what
-	// it is.
+	// Mark is the index of the highlighted point, -1 for none, and MarkName its name.
 	Mark     int
 	MarkName string
 }
@@ -94,7 +93,7 @@ func (c *Curves) SVG(w io.Writer) error {
 	return out.finish(w)
 }
 
-// named reports whether the lines have to be told apart.
+// named reports whether the lines need names.
 func (c *Curves) named() bool {
 	return len(c.Curves) > 1 || len(c.Curves) == 1 && c.Curves[0].Name != ""
 }
@@ -124,7 +123,7 @@ func (c *Curves) bounds() (x0, x1, y1 float64) {
 	return x0, x1, y1
 }
 
-// xs lists the places on the x axis that have a point, in order.
+// xs lists the x values that have a point, in order.
 func (c *Curves) xs() []float64 {
 	var out []float64
 	for _, l := range c.Curves {

@@ -7,11 +7,10 @@ import (
 	"strconv"
 )
 
-// Matrix is a table of counts: what was, by what was said of it. A cell is the
-// darker the larger its share of its row.
+// Matrix is a table of counts: the truth by the verdict. A larger share of its row makes a cell darker.
 type Matrix struct {
 	Heading
-	// Of stands above the columns.
+	// Of is the text above the columns.
 	Of      string   `json:"of"`
 	Rows    []string `json:"rows"`
 	Columns []string `json:"columns"`

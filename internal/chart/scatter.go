@@ -13,14 +13,13 @@ type Scatter struct {
 	YLabel string `json:"y_label"`
 	// Unit follows the numbers of both axes.
 	Unit string `json:"unit"`
-	// Band is the share to either side of the diagonal that is set off, 0 for
-	// none, and BandName what it is.
+	// Band is the highlighted share on either side of the diagonal, 0 for none, and BandName its name.
 	Band     float64        `json:"band"`
 	BandName string         `json:"band_name"`
 	Groups   []ScatterGroup `json:"groups"`
 	// Hollow describes the points that are not filled.
 	Hollow string `json:"hollow"`
-	// Notes stand below the names, the first one bold.
+	// Notes are shown below the names, the first one bold.
 	Notes []string `json:"notes"`
 }
 
@@ -125,7 +124,7 @@ func (c *Scatter) legend(out *canvas, x, y float64) {
 	}
 }
 
-// bounds is the range of both axes, with some room around the points.
+// bounds returns the range of both axes, with some space around the points.
 func (c *Scatter) bounds() (low, high float64) {
 	low, high = math.Inf(1), 0
 	for _, g := range c.Groups {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// style is that of every picture that stands on its own.
+// style is the style of every standalone picture.
 const style = `<style>
 text{font:12.5px -apple-system,system-ui,"Segoe UI",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1f2933}
 .title{font-size:19px;font-weight:650}.soft{fill:#616e7c}.tick{font-size:11px;fill:#616e7c}.strong{font-weight:650}

@@ -114,7 +114,7 @@ func brailleBit(x, y int) rune {
 	return [2][4]rune{{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}[x][y]
 }
 
-// segment calls set for each dot between two places.
+// segment calls set for each dot between two points.
 func segment(xa, ya, xb, yb float64, set func(x, y int)) {
 	n := int(max(math.Abs(xb-xa), math.Abs(yb-ya), 1))
 	for i := range n + 1 {

@@ -19,7 +19,7 @@ type Timeline struct {
 	Bands []Band
 	// Top is the upper end of the scale, which begins at 0.
 	Top float64
-	// Stacked lines lie on top of each other.
+	// Stacked lines are drawn on top of each other.
 	Stacked bool
 }
 
@@ -36,7 +36,7 @@ type Band struct {
 	Color      string
 }
 
-// Tick is a place on an axis, in percent of its length, and what stands there.
+// Tick is a position on an axis, in percent of its length, and its label.
 type Tick struct {
 	At   float64
 	Text string
@@ -126,8 +126,8 @@ func (c *Timeline) SVG(w io.Writer) error {
 	return err
 }
 
-// lines draws the lines. Stacked ones are drawn up to the sum of themselves and
-// those before, the last first, so that the earlier ones cover what is theirs.
+// lines draws the lines. A stacked line is drawn up to the sum of itself and the earlier ones. The last is drawn
+// first, so that the earlier ones cover their part.
 func (c *Timeline) lines(b *strings.Builder) {
 	values := make([][]float64, len(c.Lines))
 	for i, l := range c.Lines {
@@ -235,7 +235,7 @@ func (c *Timeline) paths(values []float64) (line, area string) {
 	return l.String(), a.String()
 }
 
-// height is the place of a value, a little beyond the edges at most.
+// height returns the position of a value, at most a little beyond the edges.
 func (c *Timeline) height(v float64) string {
 	return decimal(min(max(100-100*(v/c.top()), -10), 110))
 }

@@ -48,7 +48,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// Long runs are drawn with what is least and largest in each column.
+// Long runs are drawn with the minimum and maximum in each column.
 func TestLongTimeline(t *testing.T) {
 	c := &Timeline{Top: 1, Lines: []TimeLine{{Color: "cpu"}}}
 	for i := range 100_000 {

@@ -1,6 +1,5 @@
-// Package csound works on sound, in C: frames of FLAC, samples of files as floats,
-// resampling and spectra. Like cdec it is one of the few packages that import "C"
-// or unsafe; what files hold around their samples is package audio's.
+// Package csound processes sound in C: frames of FLAC, samples of files as floats, resampling and spectra. Like cdec
+// it is one of the few packages that import "C" or unsafe. Package audio reads the containers around the samples.
 //
 // Input memory belongs to the caller. Encoded bytes may not be mapped files, which can lose pages while they are
 // read.
@@ -128,9 +127,9 @@ func (f *FLAC) Find(data []byte, at int) (place int, sample, block int64, ok boo
 	return int(p), int64(s.sample), int64(s.block), true
 }
 
-// Decode decodes the frames of data from at on until samples [from, from+n) are in
-// dst, whose channels begin at multiples of stride. It returns how many there were
-// and where the frame begins that came last. room is for Channels*MaxBlock numbers.
+// Decode decodes the frames of data from at on until samples [from, from+n) are in dst, whose channels begin at
+// multiples of stride. It returns the number of samples and the offset of the last frame. room has space for
+// Channels*MaxBlock numbers.
 func (f *FLAC) Decode(data []byte, at int, room []int32, from, n int64, dst []float32, stride int) (done int64, place int, err error) {
 	if n == 0 || at >= len(data) {
 		return 0, at, nil

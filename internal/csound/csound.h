@@ -1,6 +1,5 @@
-// Sound in C: decoders, resampling and spectra. All of it works on memory that the
-// caller owns; nothing is kept between calls but what the decoders of libraries
-// hold.
+// Sound in C: decoders, resampling and spectra. All functions use memory that the caller owns. Only the decoders of
+// libraries keep state between calls.
 #ifndef STOKER_CSOUND_H
 #define STOKER_CSOUND_H
 
@@ -23,7 +22,7 @@ typedef struct {
 	int64_t sample; // the first one of that frame
 	size_t bytes;   // of that frame
 } ss_flac;
-// Reads the header of the frame at data, with its bits if it tells them; 0 or an error.
+// Reads the header of the frame at data, including its bits per sample if present. Returns 0 or an error.
 int ss_flac_header(ss_flac *f, const uint8_t *data, size_t size);
 // Decodes the frame at data into channels*max_block numbers.
 int ss_flac_frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out);
@@ -54,8 +53,8 @@ typedef struct {
 	int count;     // of factors
 	int factors[32];
 } ss_spectrum;
-// Frames [0, frames) of x: frame t begins at x[t*hop]. Row m of out has the values of
-// band m by time. room is for (4*n + bins) * SS_LANES * 2 floats.
+// Frames [0, frames) of x: frame t begins at x[t*hop]. Row m of out has the values of band m by time. room has space
+// for (4*n + bins) * SS_LANES * 2 floats.
 void ss_spectra(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo, const int32_t *hi,
                 const float *weights, const float *x, int64_t frames, float *out, size_t stride, float *room);
 

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// room returns n floats, aligned as those of the engine are.
+// room returns n floats with the alignment of the engine's.
 func room(n int) []float32 {
 	f := make([]float32, n+16)
 	at := 0
@@ -115,8 +115,7 @@ func TestBands(t *testing.T) {
 	}
 }
 
-// A part of what is resampled is that part of the whole, which is the sum that
-// torchaudio's documentation gives.
+// A part of the resampled sound equals that part of the whole, which is the sum in torchaudio's documentation.
 func TestResample(t *testing.T) {
 	x := noise(3000)
 	for _, rates := range [][2]int{{44100, 16000}, {16000, 44100}, {8000, 16000}, {48000, 8000}, {3, 2}, {22050, 22051}, {5, 1}} {

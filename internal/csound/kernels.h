@@ -118,7 +118,7 @@ TARGET static void FN(radix)(int p, int n, int s, const float *w, const float *r
 		}
 }
 
-// Twiddles: for each factor its p roots of one, then what its step multiplies by.
+// Twiddles: for each factor its p roots of one, then the multipliers of its step.
 TARGET static int FN(fft)(const ss_spectrum *f, const float *twiddles, vec *re[2], vec *im[2])
 {
 	int n = f->n, s = 1, at = 0;

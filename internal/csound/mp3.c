@@ -223,7 +223,7 @@ static void side(reader *r, const ss_mp3_frame *f, granule *g)
 	g->count1 = (int)get(r, 1);
 }
 
-// Scale factors lie by band, those of short blocks by band and window.
+// Scale factors are ordered by band, those of short blocks by band and window.
 static void scales1(reader *r, granule *g, int scfsi, uint8_t *before)
 {
 	static const uint8_t slen[2][16] = {{0, 0, 0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4}, {0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3}};
@@ -468,7 +468,7 @@ static void stereo(const ss_mp3_frame *f, granule *g, float *l, float *r)
 		sum_difference(l, r, until);
 }
 
-// Lines of short blocks come by window, and are wanted by frequency.
+// Lines of short blocks are stored by window, and are reordered by frequency.
 static void reorder(const granule *g, int bands, float *x)
 {
 	float y[LINES];

@@ -52,7 +52,7 @@ func NewMP3() (*MP3, error) {
 	return d, nil
 }
 
-// Close frees what it has.
+// Close frees its memory.
 func (d *MP3) Close() {
 	C.ss_mp3_free(d.c)
 	d.c = nil
@@ -61,8 +61,8 @@ func (d *MP3) Close() {
 // Reset forgets all frames.
 func (d *MP3) Reset() { C.ss_mp3_reset(d.c) }
 
-// Decode decodes the frame b to f.Samples of each channel, whose places in dst begin at
-// multiples of stride. Without dst it takes only what later frames may need of it.
+// Decode decodes the frame b to f.Samples of each channel. The channels begin in dst at multiples of stride. Without
+// dst it keeps only the state for later frames.
 func (d *MP3) Decode(b []byte, f *MP3Frame, dst []float32, stride int) error {
 	_ = b[f.Bytes()-1]
 	var out *C.float

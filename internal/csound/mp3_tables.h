@@ -1,4 +1,4 @@
-// Tables of ISO/IEC 11172-3, annex B: numbers of the standard, in the order that mp3.c wants.
+// Tables of ISO/IEC 11172-3, annex B: numbers of the standard, in the order for mp3.c.
 
 typedef struct {
 	uint8_t pair, bits; // 16*x + y, or the four bits of a quadruple

@@ -170,7 +170,7 @@ int ss_opus_samples(const uint8_t *data, const int32_t *sizes, int count, int ra
 	return SS_OK;
 }
 
-// room is for 120 ms of all channels.
+// room has space for 120 ms of all channels.
 int ss_opus_decode(ss_opus *o, const uint8_t *data, const int32_t *sizes, int count, float *room, int64_t skip, int64_t n,
                    float *dst, size_t stride, int64_t *done)
 {

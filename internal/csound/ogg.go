@@ -49,7 +49,7 @@ func NewVorbis(id, setup []byte) (*Vorbis, error) {
 	return v, failure(code)
 }
 
-// Close frees what the library has.
+// Close frees the library's memory.
 func (v *Vorbis) Close() {
 	C.ss_vorbis_close(v.c)
 	v.c = nil
@@ -103,7 +103,7 @@ func NewOpus(o *OpusOptions) (*Opus, error) {
 // Options are those that the decoder was made with.
 func (d *Opus) Options() OpusOptions { return d.o }
 
-// Close frees what the library has.
+// Close frees the library's memory.
 func (d *Opus) Close() {
 	C.ss_opus_close(d.c)
 	d.c = nil

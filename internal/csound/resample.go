@@ -26,7 +26,7 @@ type ResampleOptions struct {
 	Rolloff, Beta float64
 }
 
-// maxCoefs bounds what the coefficients take.
+// maxCoefs limits the number of coefficients.
 const maxCoefs = 1 << 24
 
 // NewResampler makes the coefficients.

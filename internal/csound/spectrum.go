@@ -22,8 +22,8 @@ type Spectrum struct {
 // maxFactor bounds the prime factors of the size of a transform.
 const maxFactor = 61
 
-// NewSpectrum prepares transforms of len(window) samples every hop samples. window
-// has what they are multiplied by. magnitude takes the root of the powers.
+// NewSpectrum prepares transforms of len(window) samples every hop samples. Samples are multiplied by window.
+// magnitude takes the root of the powers.
 func NewSpectrum(window []float32, hop int, magnitude bool) (*Spectrum, error) {
 	n := len(window)
 	s := &Spectrum{window: window}

@@ -19,8 +19,7 @@ type amd struct {
 	memoryUsed  func(dev uintptr, kind int32, bytes *uint64) int32
 }
 
-// amdActivity is amdsmi_engine_usage_t: percent of the graphics, memory and
-// media engines, and room for more.
+// amdActivity is amdsmi_engine_usage_t: percent of the graphics, memory and media engines, and reserved space.
 type amdActivity struct {
 	Graphics, Memory, Media uint32
 	_                       [13]uint32
@@ -106,7 +105,7 @@ func (a *amd) read(i int, _ bool, r *Reading) {
 	dev := a.devices[i]
 	r.Name, r.Utilisation = a.names[i], 0
 	var u amdActivity
-	// 65535 stands for "not told".
+	// 65535 means "not reported".
 	if a.activity(dev, &u) == 0 && u.Graphics <= 100 {
 		r.Utilisation = float64(u.Graphics) / 100
 	}

@@ -69,7 +69,7 @@ var (
 // Open loads the available libraries. If there is no accelerator to read, it returns nil and one line for the user.
 func Open() (*Devices, []string) { return open(nvmlNames, amdNames, proc.ThreadCPU) }
 
-// open is Open with the libraries' names and what a thread has taken of the CPU.
+// open is Open with the names of the libraries and a function for the CPU time of a thread.
 func open(nvmlPaths, amdPaths []string, cpu func() time.Duration) (*Devices, []string) {
 	var libs []library
 	var notes []string
@@ -141,7 +141,7 @@ func (d *Devices) readAll(tick int) {
 	d.mu.Unlock()
 }
 
-// Read returns what the devices were at the last tick.
+// Read returns the state of the devices at the last tick.
 func (d *Devices) Read() []Reading {
 	d.mu.Lock()
 	defer d.mu.Unlock()

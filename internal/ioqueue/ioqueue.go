@@ -48,8 +48,7 @@ type ioEvent struct {
 	_    int64
 }
 
-// queued is a read in the queue. The kernel looks at it until it is done: it is on the heap
-// and does not move.
+// queued is a read in the queue. The kernel accesses it until it is done, so it is on the heap and does not move.
 type queued struct {
 	cb   iocb
 	to   [mostParts]unix.Iovec

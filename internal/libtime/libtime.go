@@ -80,7 +80,7 @@ func (s *Sampler) Follow(tid int) {
 	case err == nil:
 		s.threads[tid] = t
 	case errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
-		// It has ended, or there is no room for more.
+		// The thread has exited, or the limit is reached.
 	default:
 		s.why = err
 	}
@@ -145,7 +145,7 @@ func records(buffer []byte, head, tail uint64, found func(address uint64)) uint6
 	return tail
 }
 
-// Retain stops following the threads that keep does not want.
+// Retain stops following the threads for which keep returns false.
 func (s *Sampler) Retain(keep func(tid int) bool) {
 	for tid, t := range s.threads {
 		if !keep(tid) {

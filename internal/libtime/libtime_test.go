@@ -45,7 +45,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// ring makes a buffer of 64 bytes in which records begin at a place.
+// ring makes a buffer of 64 bytes in which records begin at an offset.
 func ring(at uint64, words ...uint64) []byte {
 	b := make([]byte, 64)
 	for i, w := range words {
@@ -119,7 +119,7 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// TestFollow looks at this program itself, for as much CPU time as some samples take.
+// TestFollow samples this program itself, for as much CPU time as some samples take.
 func TestFollow(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

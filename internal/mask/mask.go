@@ -31,7 +31,7 @@ type Mask struct {
 	Orientation int32
 }
 
-// ErrLossy is the error of a JPEG: its pixels are not what was put in.
+// ErrLossy is the error of a JPEG, whose pixels differ from the original ones.
 var ErrLossy = errors.New("a JPEG cannot be a mask: it changes class numbers; save masks as PNG")
 
 // FromFile decodes an image file whose pixels are class numbers: gray, of 1 to 16 bits, or with a palette, whose

@@ -21,7 +21,7 @@ func AppendToStack(dst []byte, m *Mask) []byte {
 // MaxStacked is the most that a mask of so many pixels adds to a stack.
 func MaxStacked(pixels int64) int64 { return min(2*pixels+pixels/4+1<<16, math.MaxUint32) }
 
-// Stacked is the number of masks in a stack, as far as it can be read.
+// Stacked returns the number of masks in a stack, as far as it can be read.
 func Stacked(b []byte) (n int64) {
 	for len(b) >= 4 {
 		size := int64(binary.LittleEndian.Uint32(b))

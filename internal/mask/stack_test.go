@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// The masks of a stack are those that were put in, and take no more than was said.
+// The masks of a stack equal the original ones, and take no more memory than announced.
 func TestStack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var stack []byte

@@ -12,9 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/doctor"
 )
 
-// A view of one thing over time; with a comparison it is drawn twice, on the same
-// scale. The script reads its JSON: it needs the figures, for the place of the
-// cursor.
+// A view of one quantity over time. With a comparison it is drawn twice, on the same scale. The script reads its
+// JSON, because it needs the figures at the position of the cursor.
 type chartView struct {
 	Title   string      `json:"title"`
 	About   string      `json:"-"`
@@ -256,7 +255,7 @@ func matters(v doctor.Values, share bool) bool {
 	return false
 }
 
-// rank orders levels; what is none of them counts as the least.
+// rank orders levels. Unknown levels have the lowest rank.
 func rank(l doctor.Level) int {
 	switch l {
 	case doctor.Warning:

@@ -13,13 +13,13 @@ import (
 type Row struct {
 	Name          string
 	Before, After string // with units; "-" where not known
-	// Ratio is after / before; 0 where it says nothing.
+	// Ratio is after / before; 0 if it is meaningless.
 	Ratio float64
 	// Better is 1 for an improvement, -1 for a regression, and 0 if the change is neutral or small (less than 3%).
 	Better int
 }
 
-// RatioText is the ratio as people say it: "2.4x", "0.31x", "" for none.
+// RatioText returns the ratio as text: "2.4x", "0.31x", "" for none.
 func (r Row) RatioText() string {
 	switch {
 	case r.Ratio == 0 || math.IsInf(r.Ratio, 0) || math.IsNaN(r.Ratio):
@@ -139,7 +139,7 @@ func mean(key string) func(*doctor.Report) float64 {
 	}
 }
 
-// megabytes writes what the series count in MB per second.
+// megabytes formats the values of series in MB per second.
 func megabytes(x float64) string { return units.Bandwidth(1e6 * x) }
 
 // three formats a number with three digits, a small one without trailing zeros.

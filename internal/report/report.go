@@ -1,5 +1,4 @@
-// Package report writes what stoker doctor found as one HTML page, and compares
-// two of its reports.
+// Package report writes the findings of stoker doctor as one HTML page, and compares two of its reports.
 //
 // The page is self-contained: it includes style, plots (internal/chart), script and data. A content security policy
 // forbids it to load anything or to run any other script. Everything from the watched job - command lines, paths,
@@ -152,7 +151,7 @@ func Write(w io.Writer, after, before *doctor.Report) error {
 	return err
 }
 
-// stageColors name CSS variables, by what a stage is.
+// stageColors name CSS variables, by the kind of a stage.
 var stageColors = []struct{ words, color string }{
 	{"wait queue", "wait"},
 	{"read open storage", "disk"},
@@ -226,7 +225,7 @@ func lanes(r *doctor.Report) []laneView {
 	return out
 }
 
-// eventText says all of an event.
+// eventText describes an event in full.
 func eventText(e doctor.Event) string {
 	unit := e.Unit
 	if unit != "" && unit != "%" {

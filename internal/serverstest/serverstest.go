@@ -33,7 +33,7 @@ type Server struct {
 	Access, Secret string
 }
 
-// The credentials of all servers. Tests look for the secret in what must not have it.
+// The credentials of all servers. Tests check that the secret does not appear in other places.
 const (
 	access  = "STOKERTESTACCESS"
 	account = "stokertest"
@@ -181,7 +181,7 @@ func run(t testing.TB, dir, path string, env []string, args func(port string) []
 	return nil
 }
 
-// process is a server and what it says.
+// process is a server and its output.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}

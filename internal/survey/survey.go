@@ -1,6 +1,5 @@
-// Package survey looks at a dataset for the planner: how many records it has,
-// how large they are and how they are stored. It reads indexes and a sample of
-// the records, never all of them.
+// Package survey examines a dataset for the planner: the number of records, their sizes and their storage. It reads
+// indexes and a sample of the records, never all of them.
 package survey
 
 import (
@@ -37,8 +36,8 @@ type Survey struct {
 	Arrays []plan.Array
 }
 
-// Look looks at the dataset at path: what package source opens, with the records that
-// it has there, or a folder of any files, which are then records of bytes.
+// Look examines the dataset at path. The path is a source that package source opens, or a folder of any files, which
+// are then records of bytes.
 func Look(ctx context.Context, path string) (*Survey, error) {
 	name, _ := stores.Cut(path)
 	s := &Survey{Dataset: plan.Dataset{Path: stores.Public(name), Layout: plan.LayoutPack}, Kind: plan.KindBytes}
@@ -125,7 +124,7 @@ func (s *Survey) records(ctx context.Context, path string, src driver.Source) er
 		s.inOrder(src)
 		return nil
 	}
-	// An epoch reads one of several variants, and what is known is of all.
+	// An epoch reads one of several variants, and the known sizes are those of all variants.
 	variants := driver.VariantsOf(src)
 	if info.Len == 0 || variants == 1 && s.known(src, imageField) {
 		return nil
@@ -184,8 +183,8 @@ func (s *Survey) records(ctx context.Context, path string, src driver.Source) er
 	return nil
 }
 
-// inOrder takes what is known of a source that can only be read in order, where a
-// sample of records would be read with all that lies before them.
+// inOrder uses the known properties of a source that can only be read in order. Reading a sample of records would
+// read all data before them.
 func (s *Survey) inOrder(src driver.Source) {
 	info, d := src.Info(), &s.Dataset
 	d.InOrder = true
@@ -198,8 +197,8 @@ func (s *Survey) inOrder(src driver.Source) {
 	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(max(info.Len, 1)))
 }
 
-// known takes what a source knows of all its values without reading them, as a
-// pack does. It returns false when there is something that it does not know.
+// known uses the properties that a source knows for all its values without reading them, for example a pack. It
+// returns false if a property is unknown.
 func (s *Survey) known(src driver.Source, imageField int) bool {
 	info, d := src.Info(), &s.Dataset
 	for i := range info.Fields {
@@ -236,7 +235,7 @@ func (s *Survey) known(src driver.Source, imageField int) bool {
 	return true
 }
 
-// fields are those that take room in a batch.
+// fields returns the fields that take space in a batch.
 func fields(info *driver.Info) []plan.Field {
 	kinds := map[driver.Kind]string{
 		driver.KindImage: plan.FieldImage, driver.KindLabel: plan.FieldNumber, driver.KindInt: plan.FieldNumber,
@@ -296,8 +295,7 @@ func (s *sizes) addFile(ctx context.Context, file driver.Object) {
 		return // what is broken shows when it is trained from
 	}
 	defer o.Close()
-	// Few headers are longer than the first read; that of a TIFF can stand at
-	// the end.
+	// Few headers are longer than the first read. That of a TIFF can be at the end.
 	for _, limit := range []int64{headerBytes, maxSample} {
 		b := make([]byte, min(limit, o.Size()))
 		if o.ReadAt(ctx, b, 0) != nil {

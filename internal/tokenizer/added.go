@@ -20,8 +20,7 @@ type match struct {
 	token    uint32
 }
 
-// finder finds added tokens: the first one, and of those that begin at a place the
-// longest one.
+// finder finds added tokens: the first one, and the longest of those that begin at the same position.
 type finder struct {
 	tokens []addedToken
 	first  [256]bool
@@ -60,7 +59,7 @@ func newFinder(tokens []addedToken) *finder {
 	return f
 }
 
-// longest is the longest token that begins at a place, -1 for none.
+// longest returns the longest token that begins at a position, -1 for none.
 func (f *finder) longest(text []byte, at int) (token int32, to int) {
 	token = -1
 	node := int32(0)
@@ -77,7 +76,7 @@ func (f *finder) longest(text []byte, at int) (token int32, to int) {
 	return token, to
 }
 
-// find appends the tokens of a text, which do not lie over each other.
+// find appends the tokens of a text, which do not overlap.
 func (f *finder) find(found []match, text []byte) []match {
 	end := 0 // of the last one, with its white space
 	for at := 0; at < len(text); at++ {

@@ -36,7 +36,7 @@ type bpe struct {
 
 func (m *bpe) vocabulary() int { return m.size }
 
-// pairs is a table of what may be merged: open addressing, keys of two tokens.
+// pairs is a table of possible merges: open addressing, keys of two tokens.
 type pairs struct {
 	keys   []uint64
 	values []merge
@@ -78,7 +78,7 @@ func (p *pairs) set(a, b uint32, m merge) {
 	p.keys[slot], p.values[slot] = uint64(a)<<32|uint64(b), m
 }
 
-// get returns what becomes of two tokens, with rank none for nothing.
+// get returns the merge of two tokens, with rank none if there is none.
 func (p *pairs) get(a, b uint32) merge {
 	if slot, ok := p.at(a, b); ok {
 		return p.values[slot]
@@ -86,8 +86,7 @@ func (p *pairs) get(a, b uint32) merge {
 	return merge{none, none}
 }
 
-// cacheWords and cacheTokens bound what a worker remembers, longWord the words that are
-// worth it.
+// cacheWords and cacheTokens limit a worker's cache. longWord is the maximum length of cached words.
 const (
 	cacheWords  = 1 << 16
 	cacheTokens = 1 << 18
@@ -186,7 +185,7 @@ func (m *bpe) characters(to []uint32, word []byte, w *work) []uint32 {
 	return to
 }
 
-// mergeShort looks at all pairs for the one that is next.
+// mergeShort checks all pairs for the next merge.
 func (m *bpe) mergeShort(s []uint32, w *work) []uint32 {
 	if len(s) < 2 {
 		return s

@@ -15,7 +15,7 @@ type part struct {
 	is       bool
 }
 
-// The ways of what is done with the places that were found.
+// The ways to treat matches.
 const (
 	removed    = "Removed"
 	isolated   = "Isolated"
@@ -29,7 +29,7 @@ var behaviors = []string{removed, isolated, contiguous, withBefore, withNext}
 // cutter finds the next piece of a text that is looked for, or -1.
 type cutter func(text []byte, at int) (from, to int)
 
-// split makes a stage that cuts pieces. invert looks for what lies between.
+// splitting makes a stage that cuts pieces. invert matches the text between the matches.
 func (t *Tokenizer) splitting(find cutter, behavior string, invert bool, next sink) sink {
 	if behavior == isolated {
 		return func(w *work, piece []byte, first bool) {

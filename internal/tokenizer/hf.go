@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A tokenizer.json of Hugging Face: what is done to a text, one part after the other.
+// A tokenizer.json of Hugging Face: the steps of processing a text, in order.
 
 type file struct {
 	Added        []addedJSON `json:"added_tokens"`
@@ -31,7 +31,7 @@ type addedJSON struct {
 	Special    bool   `json:"special"`
 }
 
-// component is a normalizer or a pre-tokenizer, with what any of them may have.
+// component is a normalizer or a pre-tokenizer, with the fields of all kinds.
 type component struct {
 	Type          string       `json:"type"`
 	Normalizers   []component  `json:"normalizers"`
@@ -436,8 +436,7 @@ func (t *Tokenizer) parseBPE(m *modelJSON, vocab map[string]uint32, size int, un
 	return nil
 }
 
-// unknownBytes refuses vocabularies of bytes in which some are missing and would be
-// the token for what is unknown.
+// unknownBytes refuses byte vocabularies in which some bytes are missing and would become the unknown token.
 func (t *Tokenizer) unknownBytes(b *bpe) error {
 	for i, id := range b.symbols {
 		if id == none {
@@ -521,7 +520,7 @@ var signs, unsigned = func() (signs [256]rune, back map[rune]byte) {
 	return signs, back
 }()
 
-// unwritten are the bytes that a text stands for, false when it stands for none.
+// unwritten returns the bytes that a text represents, false if it represents none.
 func unwritten(text string) (string, bool) {
 	b := make([]byte, 0, len(text))
 	for _, r := range text {

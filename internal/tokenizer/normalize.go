@@ -102,7 +102,7 @@ func composed(all []rune, class func(rune) uint8) []rune {
 	return out
 }
 
-// mapped appends what f makes of each character.
+// mapped appends the result of f for each character.
 func mapped(f func(to []byte, r rune) []byte) normalizer {
 	return func(to, text []byte) ([]byte, bool) {
 		cut := false
@@ -180,7 +180,7 @@ var apart = mapped(func(to []byte, r rune) []byte {
 	return utf8.AppendRune(to, r)
 })
 
-// replace puts content in the place of what is found.
+// replace replaces matches by content.
 func replace(find cutter, content string) normalizer {
 	return func(to, text []byte) ([]byte, bool) {
 		at, cut := 0, false

@@ -14,7 +14,7 @@ import (
 // do not have. This is the subset of Oniguruma and of Rust's fancy-regex that they need: ordered alternatives,
 // classes by Unicode's properties, greedy, lazy and possessive repetition, look-ahead, atomic groups, case folding.
 
-// matcher returns where a match that begins at a place ends, -1 when there is none.
+// matcher returns the end of a match that begins at a position, -1 if there is none.
 type matcher func(s []byte, at int) int
 
 // regex is a compiled pattern.
@@ -23,7 +23,7 @@ type regex struct {
 	match   matcher
 }
 
-// dialect says where patterns come from: what some signs mean differs.
+// dialect is the dialect of a pattern, because the meaning of some signs differs.
 type dialect int
 
 const (
@@ -37,7 +37,7 @@ const (
 	maxPattern = 1 << 13
 	maxNesting = 100
 	maxCount   = 1000
-	// maxCopies bounds what groups that are repeated a number of times grow to.
+	// maxCopies limits the size of groups with counted repetition.
 	maxCopies = 10_000
 )
 
@@ -79,7 +79,7 @@ type node struct {
 	set  *class
 	alts [][]*node
 	look int // 1 looks ahead, -1 must not match ahead
-	// atomic groups do not give back.
+	// atomic groups do not backtrack.
 	atomic bool
 	// anchor is ^ or $ of lines, A or z of the text.
 	anchor byte
@@ -486,7 +486,7 @@ type class struct {
 
 func (c *class) add(lo, hi rune) { c.ranges = append(c.ranges, lo, hi) }
 
-// addFolded adds a range, when fold is set with what differs in its case only.
+// addFolded adds a range. With fold it also adds the characters that differ only in case.
 func (c *class) addFolded(lo, hi rune, fold bool) {
 	c.add(lo, hi)
 	if !fold {
@@ -529,7 +529,7 @@ func (c *class) has(r rune) bool {
 	return c.slow(r)
 }
 
-// step returns where the character at a place ends, -1 when it is none of the class.
+// step returns the end of the character at a position, -1 if it is not in the class.
 func (c *class) step(s []byte, at int) int {
 	if at >= len(s) {
 		return -1
@@ -547,7 +547,7 @@ func (c *class) step(s []byte, at int) int {
 	return -1
 }
 
-// compiler makes matchers. Each is made for what follows it.
+// compiler makes matchers. Each is made for the matcher that follows it.
 type compiler struct {
 	copies int
 	err    error
@@ -682,7 +682,7 @@ func (c *compiler) alternatives(alts [][]*node, next matcher) matcher {
 	}
 }
 
-// possessive matches a group and does not give back.
+// possessive matches a group and does not backtrack.
 func (c *compiler) possessive(n *node, next matcher) matcher {
 	one := c.alternatives(n.alts, func(_ []byte, at int) int { return at })
 	lo, hi := n.min, n.max

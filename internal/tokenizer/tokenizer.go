@@ -31,7 +31,7 @@ type Tokenizer struct {
 	// added are tokens that are found in text before anything else, normalized ones those
 	// that are found in text that was normalized.
 	added, normalized *finder
-	// special are the tokens with a meaning of their own, by their text.
+	// special are the special tokens, by their text.
 	special map[string]uint32
 	size    int
 	stages  int // of cut, which have scratch
@@ -62,8 +62,7 @@ type work struct {
 
 // Options supply settings that a file does not have. Nil means no settings.
 type Options struct {
-	// Encoding is the name of tiktoken's encoding, such as cl100k_base, for files whose
-	// names do not say it.
+	// Encoding is the name of tiktoken's encoding, such as cl100k_base, for files whose names do not contain it.
 	Encoding string
 }
 
@@ -159,7 +158,7 @@ func (t *Tokenizer) Append(to []uint32, text []byte) []uint32 {
 	return out
 }
 
-// split finds added tokens and gives what lies between them on.
+// split finds added tokens and passes on the text between them.
 func (t *Tokenizer) split(w *work, text []byte) {
 	each(w, 0, t.added, text, func(piece []byte, at int) {
 		if len(t.normalize) > 0 {
@@ -176,7 +175,7 @@ func (t *Tokenizer) split(w *work, text []byte) {
 	})
 }
 
-// each calls f with what lies between added tokens, and takes these.
+// each calls f with the text between added tokens, and appends these tokens.
 func each(w *work, n int, of *finder, text []byte, f func(piece []byte, at int)) {
 	if of == nil {
 		f(text, 0)

@@ -81,7 +81,7 @@ type unigram struct {
 
 func (m *unigram) vocabulary() int { return len(m.scores) }
 
-// best is the best way to a place of the word.
+// best is the best path to a position of the word.
 type best struct {
 	score float64
 	from  int // -1: there is none

@@ -24,7 +24,7 @@ typedef struct {
 	int linesize[8];
 	uint8_t **extended;
 	int width, height, samples, format;
-	// From here on versions differ in what there is, but not in where pts is.
+	// The following fields differ between versions, but pts has the same offset.
 	int32_t between[4];
 	int64_t pts;
 } frame_head;
@@ -94,8 +94,8 @@ int sv_find_functions(void *lib, const sv_function *functions, size_t n, char *e
 // Puts the text of an error code into err, and returns SV_ERROR.
 int sv_failed(int code, char *err, size_t size);
 
-// avformat.c: the places of parameters in a version of libavcodec, whether fresh parameters are as expected there,
-// and setting them.
+// avformat.c: the offsets of parameters in a version of libavcodec, a check of new parameters at these offsets, and
+// setting them.
 void sv_places(int version);
 int sv_places_fit(const parameters_head *p);
 void sv_parameters(parameters_head *p, int tag, int bits, int width, int height);

@@ -1,5 +1,5 @@
 // libavformat by dlopen, for containers that package video does not read, and sound that package audio does not. As
-// in av.c, only those parts of structures are used whose places sv_load_format checks.
+// in av.c, the code uses only the fields of structures whose offsets sv_load_format checks.
 #include "videodec.h"
 
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static struct {
 	const side_head *(*coded_side)(const side_head *, int, int); // of parameters, from FFmpeg 7 on
 } fmt;
 
-// The places of what follows the head of parameters.
+// The offsets of the fields after the head of parameters.
 static struct {
 	int format, bits, profile, width;
 } place;
@@ -180,7 +180,7 @@ static int64_t io_seek(void *opaque, int64_t to, int whence) {
 	return d->at = to;
 }
 
-// The codec's name of a stream goes to out, and what its decoder has to know.
+// Copies the codec's name of a stream, and its configuration for the decoder, to out.
 static void describe(sv_demuxer *d, sv_stream *out) {
 	const uint8_t *s = d->context->streams[d->stream];
 	const parameters_head *p = pointer(s, fmt.parameters);

@@ -20,7 +20,7 @@ const (
 	mediaSound = 1
 )
 
-// reader reads from an input for C, in pieces that are kept: the bytes are wanted twice.
+// reader reads from an input for C, in pieces that are cached, because the bytes are read twice.
 type reader interface {
 	read(p []byte, off int64) error
 }
@@ -162,7 +162,8 @@ func (s *Sound) Skip(to int64) (int64, error) {
 // Count decodes all that is left and returns the number of samples of the file.
 func (s *Sound) Count() (int64, error) { return s.Skip(math.MaxInt64 / 2) }
 
-// Decode decodes samples [from, from+n), which have to exist, not before those of an earlier call since Rewind.
+// Decode decodes samples [from, from+n), which must exist and must not be before those of an earlier call since
+// Rewind.
 func (s *Sound) Decode(dst []float32, stride int, from, n int64) error {
 	for done := int64(0); done < n; {
 		if _, err := s.Skip(from + done); err != nil {
@@ -185,7 +186,7 @@ func (s *Sound) Decode(dst []float32, stride int, from, n int64) error {
 // At returns the sample that is decoded next without going back.
 func (s *Sound) At() int64 { return s.at }
 
-// Close frees what the libraries have.
+// Close frees the memory of the libraries.
 func (s *Sound) Close() {
 	if s.d != nil {
 		s.d.close()

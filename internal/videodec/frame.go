@@ -21,7 +21,7 @@ type Frame struct {
 	colours video.Range
 }
 
-// Upright is the size of the frame once it is turned as the stream says.
+// Upright returns the size of the frame after the rotation of the stream.
 func (f *Frame) Upright(s *video.Stream) (width, height int) {
 	if s.Rotation%180 != 0 {
 		return f.Height, f.Width

@@ -32,8 +32,8 @@ func Index(ctx context.Context, in video.Input) (*video.Index, error) {
 	return x, nil
 }
 
-// A file that libavformat reads does not say in advance which packets become frames that are shown, and in which
-// order: fields, packed B-frames, frames that lack others, missing times. So it is decoded once.
+// For a file that libavformat reads, the visible frames and their order are not known in advance. The reasons are
+// fields, packed B-frames, frames that lack others, and missing times. The file is therefore decoded once.
 
 // listing collects the packets of a stream.
 type listing struct {
@@ -65,7 +65,7 @@ func through(ctx context.Context, in video.Input) (*video.Index, error) {
 	return l.index()
 }
 
-// describe sets what decoders have to know.
+// describe sets the properties that decoders need.
 func (l *listing) describe() {
 	s := &l.d.stream
 	l.stream = video.Stream{
@@ -127,7 +127,7 @@ func (l *listing) packets(ctx context.Context) error {
 		}
 		n := int64(len(l.found))
 		l.found, l.times, l.seen = append(l.found, f), append(l.times, [2]int64{int64(p.pts), int64(p.dts)}), append(l.seen, false)
-		// A packet that cannot be decoded is an error of its frame, when that is wanted.
+		// A packet that cannot be decoded gives an error when its frame is requested.
 		if dec.Send(data, n, false) == nil {
 			l.frames(dec)
 		}
@@ -161,7 +161,7 @@ func (l *listing) frames(dec *Decoder) {
 	}
 }
 
-// index returns the index of what was found.
+// index returns the index of the frames found.
 func (l *listing) index() (*video.Index, error) {
 	num, den := int64(l.d.stream.num), int64(l.d.stream.den)
 	times := l.shown(func(n int32) int64 { return l.times[n][0] })
@@ -244,7 +244,8 @@ func (l *listing) find(data []byte, pos int64) ([]video.Parts, error) {
 	return nil, nil
 }
 
-// match returns where data are from an offset on, nil if they are not all found, and where they end.
+// match returns the locations of data from an offset on, and their end. The result is nil if not all of the data is
+// found.
 func (l *listing) match(data []byte, at int64) (parts []video.Parts, end int64, err error) {
 	for done := 0; done < len(data); {
 		place, n, err := l.piece(data[done:], at)

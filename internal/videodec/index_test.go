@@ -40,8 +40,8 @@ func container(rng *rand.Rand, packets [][]byte, size int) memory {
 	return out
 }
 
-// Packets are found in any container that cuts them, also if they have the same bytes in many places: what is found has
-// exactly their bytes.
+// Packets are found in any container that splits them, also if the same bytes occur in many places. The pieces found
+// have exactly the packet's bytes.
 func TestFind(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -25,7 +25,7 @@ var library = &dynlib.Library{
 	Bind:    bind,
 }
 
-// formatLibrary is libavformat, which reads containers. It has to be of the version of libavcodec.
+// formatLibrary is libavformat, which reads containers. Its version must match that of libavcodec.
 var formatLibrary = &dynlib.Library{
 	Decodes: "the file", Name: "libavformat",
 	Names:    []string{"libavformat.so.62", "libavformat.so.61", "libavformat.so.60", "libavformat.so.59"},

@@ -40,7 +40,7 @@ static void some(const sv_colours *c, const uint8_t *restrict y, const uint8_t *
 	}
 }
 
-// planar and gray are frames without colours of their own.
+// planar and gray convert frames without chroma.
 static void planar(const uint8_t *g, const uint8_t *b, const uint8_t *r, int n, uint8_t *dst) {
 	for (int i = 0; i < n; i++) {
 		dst[3 * i] = r[i];

@@ -70,8 +70,8 @@ func Has(codec string) error {
 // New makes a decoder. It fails if there is no library, or none with the codec.
 func New(s *video.Stream) (*Decoder, error) { return open(s, maxPixels, false) }
 
-// NewStrict makes a decoder that fails where a packet is damaged, instead of making up what
-// is missing, and for frames that are larger than the stream says.
+// NewStrict makes a decoder that fails at a damaged packet instead of concealing the damage. It also fails for frames
+// that are larger than the stream's size.
 func NewStrict(s *video.Stream) (*Decoder, error) {
 	const more = 512 // what frames are rounded up by, in some part of some decoder
 	return open(s, min(int64(s.Width+more)*int64(s.Height+more), maxPixels), true)
@@ -103,8 +103,8 @@ func open(s *video.Stream, most int64, strict bool) (*Decoder, error) {
 
 func (d *Decoder) reason() error { return errors.New(C.GoString(&d.err[0])) }
 
-// Send gives the decoder a packet that is shown at pts. With skip its frame is not
-// wanted: where no other depends on it, it is not decoded.
+// Send passes a packet that is shown at pts to the decoder. With skip its frame is not needed, and it is not decoded
+// if no other frame depends on it.
 func (d *Decoder) Send(packet []byte, pts int64, skip bool) error {
 	if len(packet) == 0 {
 		return nil
@@ -130,8 +130,8 @@ func (d *Decoder) End() error {
 	return nil
 }
 
-// Receive gives the next frame, or ok false where more packets have to come first, or
-// none is left. The frame is valid until the next call.
+// Receive returns the next frame. ok is false if more packets must be sent first, or if none is left. The frame is
+// valid until the next call.
 func (d *Decoder) Receive() (f Frame, ok bool, err error) {
 	switch C.sv_receive(d.d, &d.frame, &d.err[0], C.size_t(len(d.err))) {
 	case C.SV_OK:

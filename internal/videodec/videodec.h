@@ -68,7 +68,7 @@ typedef struct {
 	char format[16];
 } sv_samples;
 
-// Loads libavformat. Its version has to be that of libavcodec.
+// Loads libavformat. Its version must match that of libavcodec.
 int sv_load_format(const char *path, char *err, size_t size);
 // Opens a file and finds its best stream of a kind: 0 is video, 1 sound.
 sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err, size_t err_size);
@@ -84,7 +84,7 @@ int svRead(uintptr_t handle, int64_t at, uint8_t *to, int n);
 
 // rgb.c: pixels.
 
-// How the pixels of a frame lie.
+// The layout of the pixels of a frame.
 typedef struct {
 	const uint8_t *planes[4];
 	int stride[4];
