@@ -33,22 +33,22 @@ from ._process import EngineProcess, anonymous_file, stopped
 
 Root = npt.NDArray[np.uint8]
 
-# Waits are cut into pieces of this length, for what no descriptor tells of: another thread has
-# received this thread's message, or has closed the loader.
+# Waits are cut into pieces of this length, because some events have no descriptor: another thread has received this
+# thread's message, or has closed the loader.
 _SLICE = 0.1
-# A ring of up to so many slots needs each one back at once.
+# A ring of up to so many slots needs each slot back immediately.
 _FEW_SLOTS = 8
 # Releases in a packet at most.
 _RELEASES = 1024
 # The time that another thread has to release a batch when the program holds all of them.
 _HELD_GRACE = 5.0
-# How long an engine that was started just before may take to answer, and the pause between tries.
+# The time that a new engine may take to answer, and the pause between tries.
 _START_GRACE = 2.0
 _RETRY = 0.02
 
 
 class Position(NamedTuple):
-    """A place in the stream: ``row`` records of the order of ``epoch`` lie before it."""
+    """A place in the stream: ``row`` records of the order of ``epoch`` come before it."""
 
     epoch: int
     row: int
@@ -113,11 +113,11 @@ class Connection:
         self._asked: set[int] = set()
         self._requests = 0
         self._gen = 0
-        # The batches that the program holds, and those that have yet to be given back, by lease.
+        # The batches that the program holds, and those that have yet to be released, by lease.
         self._held: dict[int, tuple[int, weakref.ref[Root]]] = {}
         self._unsent: dict[int, int] = {}
-        # So many go together: of a ring of many slots, where batches are so small that waking the
-        # engine costs more than to make one. All are sent when it has less than half of its slots.
+        # The number of releases sent together. In a ring of many slots, batches are so small that waking the engine
+        # costs more than building one. All are sent when the engine has less than half of its slots.
         self._together = 1
         self._waiters: list[select.poll] = []
         self._closing = threading.Lock()
@@ -179,14 +179,14 @@ class Connection:
                 os.close(fd)
 
     def ring(self) -> tuple[int, int, int]:
-        """Return the size of the ring, how far apart its slots are, and its descriptor."""
+        """Return the size of the ring, the distance of its slots, and its descriptor."""
         if self._ring is None:
             raise StokerError("the loader was closed")
         return len(self._ring), self._stride, self._ring_fd
 
     @property
     def stride(self) -> int:
-        """How far apart the slots of the ring are."""
+        """The distance of the slots of the ring."""
         return self._stride
 
     def whole_ring(self) -> Root:
@@ -208,7 +208,7 @@ class Connection:
         self.cursor = position
 
     def order(self, records: npt.NDArray[np.int64]) -> None:
-        """Say which records the next batch of the stream has, where the configuration has ``order: "client"``."""
+        """Set the records of the stream's next batch, if the configuration has ``order: "client"``."""
         raw = records.astype("<i8", copy=False).tobytes()
         most = 8 * wire.MAX_ORDER
         for at in range(0, len(raw), most):
@@ -287,11 +287,11 @@ class Connection:
 
     @property
     def held(self) -> int:
-        """How many batches the program holds."""
+        """The number of batches that the program holds."""
         return len(self._held)
 
     def release_dead(self) -> None:
-        """Release the batches that the program has dropped, but whose callback an interrupt has ended."""
+        """Release dropped batches whose callback was interrupted."""
         for lease, (slot, root) in list(self._held.items()):
             if root() is None:
                 self._release(slot, lease)
@@ -340,7 +340,7 @@ class Connection:
     # --- the socket --------------------------------------------------------
 
     def _receive(self, deadline: float) -> bool:
-        """Take in what has arrived, or wait a little; return False when the deadline has passed."""
+        """Receive a message, or wait a little; return False when the deadline has passed."""
         if self.closed:
             raise StokerError("the loader was closed")
         self._send_releases_in_time()
@@ -361,7 +361,7 @@ class Connection:
             self._send_releases()
 
     def _away(self) -> int:
-        """How many slots the engine cannot fill."""
+        """The number of slots that the engine cannot fill."""
         return len(self._held) + len(self._unsent)
 
     def _poll(self, seconds: float) -> list[tuple[int, int]]:
@@ -542,7 +542,7 @@ class Connection:
         return int(struct.unpack("3i", peer)[0])
 
     def tear(self) -> None:
-        """Give the stream up: an exception, such as KeyboardInterrupt, may have swallowed an event."""
+        """Give up the stream: an exception, such as KeyboardInterrupt, may have lost an event."""
         self._torn = True
         self.cursor = None
 
@@ -553,7 +553,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether the stream can go on."""
+        """Whether the stream can continue."""
         return not (self.closed or self._torn or self._dead)
 
     # --- the end -----------------------------------------------------------
@@ -574,7 +574,7 @@ class Connection:
             self._process.end()
 
     def drop_in_child(self) -> None:
-        """Close a forked child's copies; the session is the parent's and goes on."""
+        """Close a forked child's copies; the session belongs to the parent and continues."""
         self.closed = True
         self._sock.close()
         self._drop()

@@ -51,7 +51,7 @@ def open(path: str | os.PathLike[str]) -> Dataset:  # noqa: A001
         train, val = data.split(0.9, 0.1, seed=0)
         loader = train.loader(batch_size=256, shuffle=True)
 
-    Nothing is read before you ask for it. ``stoker formats`` lists the formats.
+    Data is read only when needed. ``stoker formats`` lists the formats.
 
     Args:
         path: path or URL of a pack, of a folder of images, or of other data. A view may follow after a #:
@@ -67,7 +67,7 @@ def open(path: str | os.PathLike[str]) -> Dataset:  # noqa: A001
 def concat(datasets: Sequence[Dataset]) -> Dataset:
     """Return a dataset with the records of several datasets, one after the other.
 
-    The datasets must have the same fields, with the same classes. Nothing is read before you ask for it.
+    The datasets must have the same fields, with the same classes. Data is read only when needed.
 
     Args:
         datasets: the datasets, at least one. Functions of ``map`` and sequences come after ``concat``.
@@ -161,7 +161,7 @@ class Dataset:
 
     @property
     def sample_rates(self) -> dict[str, int]:
-        """Samples per second of recordings, by field, if the recordings that were looked at have the same."""
+        """Samples per second of recordings, by field, if the probed recordings agree."""
         return dict(_reader.describe(self._place(), listen=True).rates)
 
     @property
@@ -381,12 +381,13 @@ class Dataset:
 
             data.tensors({"x": ["age:normalize", "city:onehot"], "y": ["income"]})
 
-        The columns are left out. Means and vocabularies are those of this dataset: split it first, and give the other
+        The columns are removed. Means and vocabularies are those of this dataset: split it first, and give the other
         parts ``of=train``.
 
         Args:
             tensors: columns by the name of the array; see :class:`stoker.Column`.
-            of: a dataset, pack or other data with tensors: the same are made here, with its means and vocabularies.
+            of: a dataset, pack or other data with tensors. The same tensors are made here, with its means and
+                vocabularies.
         """
         if (tensors is None) == (of is None):
             raise ConfigError('tensors needs columns, such as {"x": ["age:normalize"]}, or of= another dataset')
@@ -412,7 +413,7 @@ class Dataset:
             length: tokens of a sequence.
             packing: ``"stream"``: documents are joined and cut into full sequences. ``"best-fit"``: documents stay
                 whole if they fit, and the rest of each sequence is padded.
-            fields: what else a sequence has: ``"position_ids"``, ``"document_ids"`` (-1 is padding),
+            fields: additional fields of a sequence: ``"position_ids"``, ``"document_ids"`` (-1 is padding),
                 ``"cu_seqlens"`` and ``"loss_mask"``.
             shift: True gives ``input`` and ``target``, one token further; False gives ``tokens``.
             dtype: ``"int32"`` or ``"int64"``; default: as stored.

@@ -52,7 +52,7 @@ class Device(Protocol):
     def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
         """Begin to copy, on a stream of its own, and to do ``work`` with the copies afterwards.
 
-        Returns what is handed over, copies or what the work has made of them, and the event of the end of it all.
+        Returns the result (the copies, or the results of ``work``) and the event of its end.
         """
         ...
 
@@ -66,7 +66,7 @@ class Device(Protocol):
 
 
 class Cpu:
-    """The CPU, where batches are already: nothing is copied, only worked on."""
+    """The CPU: batches are in its memory already, so nothing is copied, only worked on."""
 
     def pin(self, address: int, size: int) -> str:
         """Do nothing."""
@@ -135,14 +135,14 @@ class Cuda:
             t.record_stream(current)
 
     def ended(self, event: Any, wait: bool = False) -> bool:
-        """Look at an event."""
+        """Query an event."""
         if wait:
             event.synchronize()
         return bool(event.query())
 
 
 def open_device(name: Any) -> Device | None:
-    """Return the device that ``device=`` names, None for the CPU, where batches are already.
+    """Return the device that ``device=`` names, None for the CPU.
 
     Raises:
         ConfigError: PyTorch is not there, or has no such device.
@@ -180,12 +180,12 @@ def feeder(device: Any, seed: int) -> BatchFeeder | None:
 
 
 def work_on(device: Any) -> OnDevice | None:
-    """Return what is done on the device, None if batches are only copied."""
+    """Return the work on the device, None if batches are only copied."""
     return device if isinstance(device, OnDevice) else None
 
 
 def wanted(device: Any) -> Device | None:
-    """Return the device that ``device=`` names, None where batches are there already."""
+    """Return the device that ``device=`` names, None if no copy is needed."""
     if device is None:
         return None
     on_device = work_on(device)
@@ -203,11 +203,11 @@ class Pending:
 
 
 class Feeder:
-    """Copies tensors to a device, and keeps what they are copied from until that is done."""
+    """Copies tensors to a device, and holds their sources until the copies have ended."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # Events, and what copies read until then.
+        # Events, and the sources of the copies until then.
         self._flying: collections.deque[tuple[Any, Any]] = collections.deque()
         # The rings that are registered, by the connection of each: kept alive, since a mapping must outlive that.
         self._rings: dict[Connection, tuple[npt.NDArray[np.uint8], list[int]]] = {}
@@ -244,7 +244,7 @@ class Feeder:
     def begin(
         self, held: Any, tensors: list[Any], rebuild: Callable[[list[Any]], Any], work: Work | None = None
     ) -> Pending:
-        """Begin to copy tensors, and to work on them; ``rebuild`` makes of the results what is handed over.
+        """Begin to copy tensors, and to work on them; ``rebuild`` makes the final result.
 
         ``held`` keeps the memory of the tensors.
         """
@@ -260,12 +260,12 @@ class Feeder:
         return any(ring.ctypes.data <= at < ring.ctypes.data + ring.size for ring, _ in self._rings.values())
 
     def finish(self, pending: Pending) -> Any:
-        """Hand over what was begun: the loop's stream waits for it, this thread does not."""
+        """Hand over the result: the loop's stream waits for it, this thread does not."""
         self._device.take(pending.tensors, pending.event)
         return pending.what
 
     def sweep(self, wait: bool = False) -> None:
-        """Give memory back out of which all copies have ended; ``wait`` waits for the oldest one."""
+        """Release the memory of finished copies; ``wait`` waits for the oldest one."""
         while self._flying and self._device.ended(self._flying[0][0], wait):
             self._flying.popleft()
             wait = False
@@ -275,7 +275,7 @@ class Feeder:
             self.sweep(wait=True)
 
     def close(self) -> None:
-        """Wait for all copies, and undo what was registered."""
+        """Wait for all copies, and undo the registrations."""
         self._settle()
         for connection in list(self._rings):
             self._forget(connection)
@@ -377,7 +377,7 @@ class BatchFeeder:
 
 
 class DeviceEpoch(Iterator[Batch]):
-    """One pass over a loader, whose batches come on a device."""
+    """One pass over a loader whose batches are on a device."""
 
     def __init__(self, epochs: Epochs, host: Epoch, batches: BatchFeeder) -> None:
         self._epochs, self._host, self._batches, self._feeder = epochs, host, batches, batches.feeder

@@ -34,7 +34,7 @@ class Form:
     fields: Mapping[str, Field]
 
     def layout_of(self, name: str) -> str:
-        """Return how the images of an array lie."""
+        """Return the layout of the images of an array."""
         field = self.fields.get(name)
         return (field.layout if field else None) or self.layout
 
@@ -52,15 +52,15 @@ class Form:
 class Epochs:
     """An engine, and the loop that takes its batches: the loop's position, and its turn.
 
-    It is used by one loop at a time. An engine that ends is started again, and goes on with the next batch.
+    It is used by one loop at a time. An engine that exits is restarted, and continues with the next batch.
 
     Args:
-        config: what the engine is told.
-        form: what batches look like.
+        config: the engine's configuration.
+        form: the form of batches.
         timeout: seconds to wait for a batch.
-        socket: that of a running engine; None to start one.
+        socket: the socket of a running engine; None to start one.
         stage: runs the program's functions, if there are any.
-        feeder: brings batches to a device, if they are wanted there.
+        feeder: copies batches to a device, if requested.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Epochs:
         self._finalizer = weakref.finalize(self, _close, connection, self._pid)
 
     def widen(self, batches: int) -> None:
-        """Have room for as many batches as workers can have, where the memory allows it."""
+        """Make the ring large enough for the batches of all workers, if the memory allows it."""
         if self.live().slots > batches:
             return
         before = self.config
@@ -172,7 +172,7 @@ class Epochs:
         return os.getpid() == self._pid
 
     def close(self) -> None:
-        """End the engine and what works for it."""
+        """End the engine and its helpers."""
         self.shut = True
         if self.ours and self.feeder is not None:
             self.feeder.feeder.close()
@@ -218,7 +218,7 @@ class Epochs:
         return self.connection is not None and self.connection.held >= self.connection.slots
 
     def has_next(self) -> bool:
-        """Whether the next batch, or what is in its place, can be had without waiting for it."""
+        """Whether the next batch, or its error, is ready without waiting."""
         if self.stage is not None:
             return not self.full()
         if self.connection is None or self.connection.cursor is None or not self._lock.acquire(False):
@@ -231,7 +231,7 @@ class Epochs:
             self._lock.release()
 
     def _stream_again(self, position: Position) -> None:
-        """Make the stream deliver what lies at ``position`` next, with another engine if this one has ended."""
+        """Make the stream deliver the batch at ``position`` next, with another engine if this one has exited."""
         while True:
             try:
                 self._stream_from(position)
@@ -248,7 +248,7 @@ class Epochs:
         self.config = self.restarts.after(error, self.config)
 
     def _stream_from(self, position: Position) -> None:
-        """Make the stream deliver what lies at ``position`` next."""
+        """Make the stream deliver the batch at ``position`` next."""
         if self.connection is not None and not self.connection.usable:
             ended = self.connection.ended
             self.connection.close()
@@ -343,7 +343,7 @@ class Epochs:
         raise error
 
     def _resume(self, turn: object) -> bool:
-        """Begin the stream again where the running epoch stands; False when an epoch is empty."""
+        """Begin the stream again at the position of the running epoch; False if the epoch is empty."""
         if turn is not self._turn:
             raise StokerError(
                 "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
@@ -359,7 +359,7 @@ class Epochs:
         try:
             event = connection.take()
             if isinstance(event, wire.EpochEnd):
-                # It is of the epoch before when that loop was left at its last batch.
+                # It belongs to the preceding epoch if that loop was left at its last batch.
                 ours = event.epoch >= epoch
                 if ours:
                     self.position = self._running = connection.cursor = Position(event.epoch + 1, 0)
@@ -381,9 +381,9 @@ class Epochs:
             raise
 
     def _kept(self, connection: Connection, batch: Batch) -> Batch:
-        """Return a copy if the program keeps all other batches, so that the engine goes on with this one's memory.
+        """Return a copy if the program holds all other batches, so that the engine can use this one's memory.
 
-        A ring of two batches has one that the program uses and one that comes: it gets no copies.
+        A ring of two batches has one for the program and one for the engine: the program gets no copies.
         """
         if connection.slots <= 2 or connection.held < connection.slots:
             self._copied = 0

@@ -18,7 +18,7 @@ Step = float | Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Distribution:
-    """How long something took, in seconds: mean, percentiles (nearest rank) and the longest."""
+    """Durations in seconds: mean, percentiles (nearest rank) and the longest."""
 
     mean: float = 0.0
     p50: float = 0.0
@@ -127,7 +127,7 @@ class Accelerator:
 
 
 def bound(max_batches: int | None, seconds: float | None) -> tuple[int, float]:
-    """Check how long a run may last."""
+    """Check the limits of a run."""
     if max_batches is not None and (
         isinstance(max_batches, bool) or not isinstance(max_batches, int) or max_batches < 2
     ):
@@ -251,7 +251,7 @@ def ahead(loader: object) -> int:
 
 
 def engine_stages(loader: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return what the stages of the engine have done so far, where the loader has one."""
+    """Return the engine's stages and their work so far, if the loader has an engine."""
     if not isinstance(loader, Loader):
         return []
     stages = loader.stats()["engine"].get("stages") or []
@@ -259,7 +259,7 @@ def engine_stages(loader: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def describe(loader: object) -> str:
-    """Say in one line what a loader is."""
+    """Describe a loader in one line."""
     text = repr(loader)
     workers = getattr(loader, "num_workers", None)
     if text.startswith("<") and workers is not None:
@@ -274,7 +274,7 @@ def fields_of(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_dict(result: Any) -> dict[str, Any]:
-    """Return a result as what JSON can hold."""
+    """Return a result in a form for JSON."""
     return asdict(result)
 
 

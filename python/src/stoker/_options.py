@@ -43,8 +43,8 @@ class Cache(_Options):
             data if ``dir``, ``limit`` or ``peers`` is set.
         dir: the folder of the cache, on a fast disk of this machine. Default: ``STOKER_CACHE_DIR``, else ``stoker``
             in ``XDG_CACHE_HOME``.
-        limit: the most that the whole folder may take, in bytes or as ``"50GB"``. Default: what
-            ``stoker cache limit`` has set, else a tenth of the free space, at most 20 GiB.
+        limit: the most that the whole folder may take, in bytes or as ``"50GB"``. Default: the value of ``stoker cache
+            limit``, else a tenth of the free space, at most 20 GiB.
         memory: the part of ``Limits(memory=)`` that caches remote data (buckets, web servers) in memory, in bytes or
             as ``"20GB"``. ``stats()["engine"]["cache_memory"]`` shows what it saves.
         stage: a folder on a disk of this machine. Remote data is copied there while it is read: the first epoch runs
@@ -91,8 +91,8 @@ class Limits(_Options):
     Args:
         memory: the most memory for batches, readahead, buffers and scratch, in bytes or as ``"2GB"``. Default: a
             quarter of the free memory, shared by the ranks on this machine.
-        prefetch: batches built ahead of the training loop. Default: what fits ``memory``, 4 to 8, up to 30 of small
-            ones. A number that does not fit is refused.
+        prefetch: batches built ahead of the training loop. Default: as many as fit ``memory``, 4 to 8, up to 30 of
+            small ones. A number that does not fit is refused.
         lookahead: the part of ``memory`` for data that is read before its batch is built, in bytes or as
             ``"256MiB"``. Default: up to a quarter of ``memory``.
         timeout: seconds to wait for a batch before ``StokerTimeout`` is raised. The engine retries failures of the
@@ -142,7 +142,7 @@ class Ranks(_Options):
     uneven: Literal["exact", "pad", "drop"] = "exact"
 
     def to_config(self) -> dict[str, Any]:
-        """Return the options as the engine reads them; what a launcher says is asked for by the loader."""
+        """Return the options in the engine's form. The loader itself asks for the values of a launcher."""
         return {"uneven": choice("uneven", self.uneven, ("exact", "pad", "drop"))}
 
 
@@ -223,7 +223,7 @@ MAX_WINDOW = 1 << 20
 
 
 def order(shuffle: Any) -> tuple[bool, int]:
-    """Return what ``shuffle`` asks for: whether records are shuffled, and the window, 0 for none, -1 for a choice."""
+    """Return the meaning of ``shuffle``: whether records are shuffled, and the window, 0 for none, -1 for automatic."""
     if not isinstance(shuffle, str):
         return bool(shuffle), 0
     if shuffle == "auto":
@@ -244,7 +244,7 @@ def seconds(name: str, value: Any) -> float:
 
 
 def bad_limit(value: Any) -> str:
-    """Check how many records may be bad: a number, a share, or a percentage as text."""
+    """Check the limit of bad records: a number, a share, or a percentage as text."""
     if isinstance(value, float) and 0 <= value <= 1:
         return f"{100 * value:.12g}%"
     if isinstance(value, str) and re.fullmatch(r"\d+|\d+(\.\d+)?%", value):
@@ -274,7 +274,7 @@ CACHE_VARIABLE = "STOKER_CACHE"
 
 
 def _disk(value: Any, asked: bool) -> str:
-    """Return what the engine is told of the cache on disk; ``asked``: a folder, a limit or peers were named."""
+    """Return the engine's setting of the disk cache; ``asked``: a folder, a limit or peers were named."""
     if asked and value == "auto":
         return "on"
     if value == "auto":
@@ -292,7 +292,7 @@ def _folder(value: Any) -> str:
 
 
 def caching(cache: Any) -> dict[str, Any]:
-    """Return what the engine is told of ``cache=``."""
+    """Return the engine's settings of ``cache=``."""
     return (cache if isinstance(cache, Cache) else Cache(cache)).to_config()
 
 
@@ -306,14 +306,14 @@ def group(name: str, value: Any, of: type[_Group]) -> _Group:
 
 
 def failing(on_error: Any) -> dict[str, Any]:
-    """Return what the engine is told of ``on_error=``."""
+    """Return the engine's settings of ``on_error=``."""
     return (on_error if isinstance(on_error, OnError) else OnError(on_error)).to_config()
 
 
 def sequence(
     length: Any, packing: str, fields: Sequence[str], shift: bool, dtype: str | None, pad: int
 ) -> dict[str, Any]:
-    """Return what the engine is told of sequences."""
+    """Return the engine's settings of sequences."""
     if isinstance(fields, str):
         raise ConfigError(f"sequences: fields={fields!r} must be a list of names")
     return {
@@ -327,7 +327,7 @@ def sequence(
 
 
 def source_url(source: Any) -> str:
-    """Return the source as the engine, whose folder may be another, understands it."""
+    """Return the source for the engine, whose working folder may differ."""
     try:
         text: str | bytes = os.fspath(source)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The cache of this user on this machine: what is in it, how large it may become, and what is cached now.
+"""The cache of this user on this machine: its contents, its limit, and the current caching.
 
 ::
 
@@ -34,9 +34,9 @@ class Cached:
 
     Attributes:
         origin: the path or URL of the data.
-        records, chunks, bytes: how much is cached.
+        records, chunks, bytes: the cached amount.
         id: a name for ``rm``.
-        used: when it was used last, as ISO 8601.
+        used: the time of the last use, as ISO 8601.
         in_use: a job uses it now.
     """
 
@@ -55,9 +55,9 @@ class Copy:
 
     Attributes:
         origin: the path or URL of the data.
-        folder: where the copy is.
+        folder: the folder of the copy.
         bytes: its size.
-        whole: it has all of the data.
+        whole: whether it has all of the data.
         id: a name for ``rm``.
     """
 
@@ -100,9 +100,9 @@ class Warmed:
 
     Attributes:
         total: records of the data, or chunks of remote data.
-        cached: how many of them are cached.
-        new, new_bytes: how many of them, and how many bytes, were cached by this call.
-        folder: where they are.
+        cached: the number of them that are cached.
+        new, new_bytes: the number of them that this call cached, and their bytes.
+        folder: the folder of the cache.
     """
 
     total: int
@@ -158,17 +158,17 @@ def _contents(raw: Mapping[str, Any]) -> Contents:
 
 @public
 def ls(*, folder: Folder = None) -> Contents:
-    """Return what is cached."""
+    """Return the contents of the cache."""
     return _contents(run(_command("ls", folder)))
 
 
 @public
 def rm(*data: str | os.PathLike[str], all: bool = False, folder: Folder = None) -> Contents:  # noqa: A002
-    """Remove what is cached of some data, and return what was removed.
+    """Remove the cached parts of some data, and return the removed entries.
 
     Args:
         data: paths or URLs of data, ids of ``ls()``, or folders of copies.
-        all: remove all that is cached, and copies that were never finished. Whole copies are removed by name only.
+        all: remove everything cached, and unfinished copies. Finished copies are removed by name only.
         folder: the folder of the cache.
 
     Raises:

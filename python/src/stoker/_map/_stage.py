@@ -27,13 +27,13 @@ from . import _messages, _worker
 from ._failure import Failure
 from ._maker import About, Failed, Functions, Maker
 
-# So many batches are given to each worker ahead, so that it need not wait for the next one.
+# The number of batches that each worker has ahead, so that it need not wait for the next one.
 _AHEAD = 2
-# How often workers are started again for the same record before their end is an error.
+# The number of restarts of workers for the same record before their exit is an error.
 _TRIES = 2
-# How long workers may take to end by themselves: none has anything to finish.
+# The time that workers may take to exit on their own: none has anything to finish.
 _GRACE = 0.5
-# Waits are cut into pieces, for what no descriptor tells of.
+# Waits are cut into pieces, because some events have no descriptor.
 _SLICE = 0.1
 
 
@@ -120,7 +120,7 @@ class Stage:
         return self._workers * _AHEAD
 
     def stats(self) -> dict[str, Any]:
-        """Return what the functions took."""
+        """Return the time spent in the functions."""
         return {"workers": self._workers, "seconds": self.seconds, "restarts": self.restarts}
 
     def __str__(self) -> str:
@@ -128,13 +128,13 @@ class Stage:
         return f"{', '.join(names)} in {self._workers} workers" if self._workers else ", ".join(names)
 
     def adopt(self, specs: Sequence[ArraySpec]) -> None:
-        """Learn what the batches of the engine have."""
+        """Set the arrays of the engine's batches."""
         self._specs = list(specs)
         self._beside = frozenset(s.name for s in specs if s.of)
         self._views = numpy_views(self._specs)
 
     def begin(self) -> None:
-        """Start an epoch, or go on in one: what workers still have is not wanted any more."""
+        """Start an epoch, or continue one. Results that workers still have are discarded."""
         self._gen += 1
         self._next = self._wanted = 0
         self._tasks.clear()
@@ -148,9 +148,9 @@ class Stage:
     # --- batches ----------------------------------------------------------------------------------------------------
 
     def next(self, connection: Connection, slot_bytes: int, epoch: int, timeout: float) -> Made | End | None:
-        """Return the next batch or the end of the epoch; None when the stream has to be started again from there.
+        """Return the next batch or the end of the epoch; None if the stream has to be started again from there.
 
-        Raises what waiting for the engine raises, and the exceptions of the functions.
+        Raises the errors of waiting for the engine, and the exceptions of the functions.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -178,7 +178,7 @@ class Stage:
                 return Made(task.done, task.after)
 
     def _feed(self, connection: Connection, slot_bytes: int, epoch: int) -> None:
-        """Give what the engine has made to workers, as much as they have use for."""
+        """Give the engine's batches to workers, as many as they can use."""
         most = max(1, min(self.wants, connection.slots - 1))
         while self._over is None and len(self._tasks) < most and connection.ready():
             try:
@@ -242,7 +242,7 @@ class Stage:
         beside = self._beside & arrays.keys()
         return Batch(arrays, about.epoch, about.step, about.rows, beside, about.repeated)
 
-    # --- what workers answer ----------------------------------------------------------------------------------------
+    # --- answers of workers -----------------------------------------------------------------------------------------
 
     def _arrays(self, described: list[Any], roots: Any, slot: Any) -> dict[str, Any]:
         return {name: self._value(value, roots, slot) for name, value in described}

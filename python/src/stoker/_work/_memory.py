@@ -52,7 +52,7 @@ def align(n: int) -> int:
 
 
 class Page:
-    """The shared page: one byte for each piece, one for the end, and where the worker is."""
+    """The shared page: one byte for each piece, one for the end, and the worker's position."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = anonymous_file("stoker-page") if fd is None else fd
@@ -124,7 +124,7 @@ def _page(fd: Any) -> Page:
 
 
 def map_file(fd: int, size: int) -> mmap.mmap:
-    """Map a file, or what an anonymous one has for now."""
+    """Map a file, or the current contents of an anonymous one."""
     mapping = mmap.mmap(fd, size)
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -167,7 +167,7 @@ class Piece:
 
     def open(self) -> Piece:
         """Begin a batch."""
-        # Tensors of this process hold it: what the user keeps of a batch is not overwritten by another one.
+        # Tensors of this process hold it: another batch cannot overwrite memory that the user holds.
         self.root = np.frombuffer(self._mapping, np.uint8, self.size, self._at)
         self._root = weakref.ref(self.root)
         self.base = self.root.ctypes.data
@@ -184,7 +184,7 @@ class Piece:
         return self._root is not None and self._root() is not None
 
     def take(self, size: int) -> int | None:
-        """Return where ``size`` bytes may be put, or None when they have no room."""
+        """Return the offset for ``size`` bytes, or None if they do not fit."""
         at = align(self.filled)
         if at + size > self.size:
             return None
@@ -210,7 +210,7 @@ class Pieces:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        # How many pieces were left over at least, each time that one was needed lately, and how often that was.
+        # The smallest number of free pieces in recent requests, and the count of these requests.
         self._least, self._looked = PIECES, 0
         self._all: dict[int, Piece] = {}
         self._size = 0  # what batches have needed so far
@@ -227,8 +227,8 @@ class Pieces:
         self._places, self._back = places, []
 
     def take(self, size: int) -> tuple[Piece, int] | None:
-        """Return where an array of a batch that is being made may be put, or None: it is copied when all are known."""
-        # The size of the batch is not known yet; those before it tell.
+        """Return the position for an array of the current batch, or None: it is copied when all are known."""
+        # The size of the batch is not known yet; the preceding batches give an estimate.
         if not self.open and align(size) <= self._size:
             self.open.append(self._find(self._size))
         for piece in self.open:
@@ -246,7 +246,7 @@ class Pieces:
         return len(self.open) - 1
 
     def holds(self, address: int) -> tuple[int, int] | None:
-        """Return the piece of this batch, by its number in ``open``, and the offset at which an address lies."""
+        """Return the piece of this batch that contains an address, by its number in ``open``, and the offset in it."""
         for i, piece in enumerate(self.open):
             if 0 <= address - piece.base < piece.size:
                 return i, address - piece.base
@@ -297,7 +297,7 @@ class Pieces:
         return found
 
     def _spare(self, left: int) -> int:
-        """Return how many pieces can go, when this many are left over for now."""
+        """Return the number of pieces that can be freed if this many are free now."""
         self._least = min(self._least, left)
         self._looked += 1
         if self._looked < _WINDOW:
@@ -312,7 +312,7 @@ class Pieces:
         for piece in done:
             piece.close()
             if piece.number == PLACE and piece.kept and len(self._all) < PIECES:
-                # Nobody else may have it while something here still uses it: it becomes a piece of this worker.
+                # No other process may have it while something here still uses it: it becomes a piece of this worker.
                 piece.number = self._number()
                 self._all[piece.number] = piece
             if piece.number >= 0:
@@ -361,7 +361,7 @@ class Received:
         self._places[number] = pool, place
 
     def lease(self, number: int, mapping: mmap.mmap | memoryview | None = None) -> Bytes:
-        """Return a piece's bytes; when everything made of them is gone, the worker may use it again."""
+        """Return a piece's bytes. When everything made of them is gone, the worker may use the piece again."""
         root: Bytes = np.frombuffer(mapping or self._maps[number], np.uint8)
         if number != ONCE:
             self._held[number] = weakref.ref(root, self._release(number))

@@ -38,9 +38,9 @@ class Pool:
     """The places, in the loader's process."""
 
     def __init__(self, generation: int, size: int, places: int) -> None:
-        """Make places of at least ``size`` bytes; raises OSError where there cannot be so many."""
+        """Make places of at least ``size`` bytes; raises OSError if there cannot be so many."""
         self.generation, self.places = generation, places
-        # Only what is touched takes memory: there is room for batches that are somewhat larger.
+        # Only touched pages take memory: places are large enough for somewhat larger batches.
         self.size = -(-(size + size // 4) // _ROUND) * _ROUND
         self._pid = os.getpid()
         self._lock = threading.RLock()  # the collector may give a place back at any time
@@ -56,7 +56,7 @@ class Pool:
         _, self._warm, self._to_warm, self._cold, self._to_cold = self._fds
         os.write(self._to_cold, bytes(range(places)))
         self._held: set[int] = set()  # what batches of this process lie in
-        # How many were left over at least, each time that one came back lately, and how often that was.
+        # The smallest number of free places in recent releases, and the count of these releases.
         self._least, self._looked = places, 0
 
     @property
@@ -66,7 +66,7 @@ class Pool:
 
     @property
     def free(self) -> tuple[int, int]:
-        """How many places wait with memory, and how many without."""
+        """The number of free places with memory, and the number without."""
         return _waiting(self._warm), _waiting(self._cold)
 
     def view(self, place: int) -> memoryview:
@@ -121,7 +121,7 @@ class Pool:
             self._mapping.madvise(mmap.MADV_REMOVE, place * self.size, self.size)
 
     def close(self, ended: bool) -> None:
-        """Free what waits, and what is given back from now on; where its workers have ended all but what is held."""
+        """Free the waiting places, now and on later releases. After its workers have exited, free all but held ones."""
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -144,7 +144,7 @@ def _waiting(pipe: int) -> int:
 
 
 class Pools:
-    """The pool of a loader's workers, and those before it whose places were too small."""
+    """The pool of a loader's workers, and earlier pools whose places were too small."""
 
     def __init__(self, batches: int) -> None:
         """Make none yet; it will have places for more than as many batches as are made ahead."""
@@ -208,7 +208,7 @@ class Places:
         return None
 
     def close(self) -> None:
-        """Take no more of them."""
+        """Take no further places."""
         for fd in self._waiting:
             os.close(fd)
         self._waiting = []

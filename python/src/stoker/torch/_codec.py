@@ -29,7 +29,7 @@ def tensor_of(root: Any, at: int, size: int) -> torch.Tensor:
 
 
 class Part:
-    """Bytes of a batch that are not pickled: what tensors use of a storage, or a buffer."""
+    """Bytes of a batch that are not pickled: the part of a storage that tensors use, or a buffer."""
 
     __slots__ = ("begin", "buffer", "end", "storage")
 
@@ -133,7 +133,7 @@ class _Pickler(pickle.Pickler):
         return self._parts.reduce(obj)
 
 
-# torch's own ways to send what is left out here would be found first.
+# torch's own ways to send the parts excluded here would be found first.
 _Pickler.dispatch_table = {
     kind: reducer
     for kind, reducer in dict(_Pickler.dispatch_table).items()
@@ -142,9 +142,9 @@ _Pickler.dispatch_table = {
 
 
 def dumps(obj: Any, by_value: bool = False) -> tuple[bytes, list[Part]]:
-    """Return an object's pickle and what has been left out of it.
+    """Return an object's pickle and the parts excluded from it.
 
-    With ``by_value``, and where cloudpickle is installed, functions and classes that cannot be imported go too.
+    With ``by_value``, and if cloudpickle is installed, functions and classes that cannot be imported are included.
     """
     parts, file = _Parts(), io.BytesIO()
     (_by_value(file, parts) if by_value else _Pickler(file, parts)).dump(obj)
@@ -247,10 +247,10 @@ def _typed_storage(number: int, size: int, dtype: torch.dtype) -> Any:
 
 
 def place(parts: Sequence[Part], take: Callable[[int], tuple[int, int, Any]]) -> list[tuple[int, int, int, int]]:
-    """Copy parts to where ``take`` says, and return their places.
+    """Copy parts to the positions that ``take`` returns, and return their places.
 
-    ``take`` is given a part's number, and returns a root's number, the offset in it, and the root; None for the root
-    where the part lies there already.
+    ``take`` gets a part's number, and returns a root's number, the offset in it, and the root. The root is None if the
+    part is there already.
     """
     places = []
     for i, part in enumerate(parts):
@@ -268,5 +268,5 @@ def in_a_row(parts: Sequence[Part], root: Any, begin: int = 0) -> Callable[[int]
 
 
 def total(parts: Sequence[Part]) -> int:
-    """Return how much room parts need together."""
+    """Return the size of all parts together."""
     return sum(align(part.size) for part in parts)

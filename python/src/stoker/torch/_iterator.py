@@ -28,9 +28,9 @@ from ._job import Job, Sent
 
 # How often a worker is started again for the same record before its end is an error.
 _TRIES = 2
-# How long workers may take to end, all together, before they are terminated.
+# The time that all workers together may take to exit before they are terminated.
 _GRACE = _utils.MP_STATUS_CHECK_INTERVAL
-# How often we look whether workers live where the system cannot tell.
+# The interval of checks that workers live, if the system cannot report it.
 _LOOK = 1.0
 
 
@@ -70,7 +70,7 @@ class WorkerProcess(Worker):
         self.share(pools)
 
     def share(self, pools: Pools) -> None:
-        """Tell it where large batches lie from now on."""
+        """Announce the pool of large batches from now on."""
         pool = pools.current
         if pool is not None and self.sock.fileno() >= 0:
             self.send((_messages.POOL, pool.generation, pool.size, pool.places), pool.fds)
@@ -134,9 +134,9 @@ class WorkerIterator(Waiting):
 
         Args:
             loader: the DataLoader.
-            job: what the workers do; it is sent where they are not forked.
+            job: the work of the workers; it is sent if they are not forked.
             follows: the order and the seed of another iterator of this epoch, after which this one continues without
-            drawing numbers.
+                drawing numbers.
         """
         if follows is None:
             super().__init__(loader)
@@ -244,7 +244,7 @@ class WorkerIterator(Waiting):
             if self._arrived:
                 number, data = self._tasks.pop(self._arrived.popleft())
                 return self._deliver(number, data)
-            # Workers whose dataset has ended do not answer what they were given ahead.
+            # Workers whose dataset has ended do not answer the tasks that they were given ahead.
             while self._wanted < self._next_task:
                 found = self._tasks.get(self._wanted)
                 if found is not None and (found[1] is not _WAITING or self._active[found[0]]):
@@ -330,7 +330,7 @@ class WorkerIterator(Waiting):
         if not self._in_order:
             self._arrived.append(task)
 
-    # --- what goes wrong --------------------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------------------------
 
     def _ended(self, worker: WorkerProcess) -> bool:
         """Restart a worker that exited without a request, or raise torch's error."""
@@ -408,7 +408,7 @@ class WorkerIterator(Waiting):
 
 
 def _record(index: Any, row: int) -> str:
-    """Say where in a batch a worker has ended."""
+    """Return the record of a batch at which a worker has exited."""
     if isinstance(index, list) and row < len(index):
         return f"at record {index[row]!r:.100} of its {len(index)}"
     return f"records {index!r:.200}"

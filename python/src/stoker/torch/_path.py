@@ -30,11 +30,10 @@ class Row:
 
 
 class Plan(Protocol):
-    """A loader that has been recognised as something that the engine does with the same result.
+    """A loader that has been recognised: the engine can make the same batches.
 
-    ``stoker.torch._recognise.plan(loader) -> Plan | None`` makes one for the whole loader, or none: what is not proven
-    to give equal batches is left to Python. It may also answer with a text, the reason why not, which ``explain()``
-    shows.
+    ``stoker.torch._recognise.plan(loader) -> Plan | None`` makes one for the whole loader, or none: parts that are not
+    proven to be equal are left to Python. It may also return a text, the reason for no plan, which ``explain()`` shows.
     """
 
     def fits(self, loader: Any) -> bool:
@@ -54,11 +53,11 @@ class Plan(Protocol):
 
         Args:
             loader: the DataLoader.
-            seed: the number that torch draws for each iterator from ``generator`` or the global random numbers; it
-                has been drawn, and nothing else may be. Another one in each epoch of persistent workers.
-            order: what ``loader.batch_sampler`` yields (``loader.sampler`` where ``batch_size=None``). Read it as it
-                is needed: it may draw random numbers of the user's.
-            moment: what ``moment`` has returned, None for that of now.
+            seed: the number that torch draws for each iterator from ``generator`` or the global random numbers. It has
+                been drawn already, and nothing else may be drawn. It differs in each epoch of persistent workers.
+            order: the iterator of ``loader.batch_sampler`` (``loader.sampler`` if ``batch_size=None``). Read it only
+                when needed: it may draw random numbers of the user's.
+            moment: the result of ``moment``, None for the current one.
 
         An iterator with a ``close()`` is closed when the loop has ended.
         """
@@ -78,7 +77,7 @@ class Plan(Protocol):
         """Whether Python makes all batches of the next epoch, from which the plan learns."""
 
     def close(self) -> None:
-        """End what the plan has started: it will not be used."""
+        """Stop the plan's processes: it will not be used."""
 
 
 class Way(Protocol):
@@ -91,7 +90,7 @@ class Way(Protocol):
         """Return torch's kind of iterator over one epoch."""
 
     def rows(self, loader: Any) -> Sequence[Row]:
-        """Say what runs where."""
+        """Return the place where each part runs."""
 
 
 class EngineWay:
@@ -112,7 +111,7 @@ class EngineWay:
         return _EngineIterator(loader, self.plan)
 
     def rest(self, loader: Any, seed: int, order: Iterator[Any], moment: Any) -> Iterator[Any]:
-        """Return an iterator over what is left of an epoch that another iterator has begun, with its seed and order."""
+        """Return an iterator over the rest of an epoch that another iterator has begun, with its seed and order."""
         if self._split(loader):
             return SplitIterator(loader, _job(loader, self.plan.samples), self.plan, (order, seed))
         return self.plan.iterate(loader, seed, order, moment)
@@ -160,7 +159,7 @@ class WorkerWay:
         return WorkerIterator(loader, self._job)
 
     def rows(self, loader: Any) -> Sequence[Row]:
-        """Say what they do."""
+        """Describe the work of the workers."""
         workers = f"{loader.num_workers} workers"
         stack, gain = "stacks are made in shared memory", ""
         if loader.collate_fn is not default_collate:
@@ -192,13 +191,13 @@ def choose(loader: Any) -> Way:
 
 
 def refused(loader: Any, plan: Plan) -> str:
-    """Return why workers of ours cannot have what a plan leaves to Python; the plan is closed then."""
+    """Return why our workers cannot run the parts left to Python; the plan is then closed."""
     way = _against(loader, plan)
     return "" if way is None else way.why
 
 
 def _against(loader: Any, plan: Plan) -> TorchWay | None:
-    """Return torch's way where workers of ours cannot have what is left to Python."""
+    """Return torch's way if our workers cannot run the parts left to Python."""
     if plan.samples is None or loader.num_workers == 0:
         return None
     try:
@@ -212,7 +211,7 @@ def _against(loader: Any, plan: Plan) -> TorchWay | None:
 
 
 def _job(loader: Any, samples: Any = None) -> Job | Sent:
-    """Return what workers do, as they get it; raises what pickle raises where they are not forked."""
+    """Return the work of the workers in the form that they get. Pickle's errors are raised if they are not forked."""
     job = Job.of(loader, samples)
     return job if _method(loader) == "fork" else Sent(job)
 
@@ -237,7 +236,7 @@ def _recognised(loader: Any) -> tuple[Plan | None, str]:
 
 
 class _EngineIterator(Waiting):
-    """One epoch of a plan, as torch's iterators are: what they draw, what they warn of, what they cannot do."""
+    """One epoch of a plan, like torch's iterators: it draws the same numbers, and has the same warnings and limits."""
 
     def __init__(self, loader: Any, plan: Plan) -> None:
         super().__init__(loader)
@@ -248,7 +247,7 @@ class _EngineIterator(Waiting):
         self._batches = self._iterate(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        # The next epoch of persistent workers: torch draws nothing then, and its workers' random numbers go on.
+        # The next epoch of persistent workers: torch draws nothing then, and its workers' random numbers continue.
         super()._reset(loader, first_iter)
         self._end()
         self._batches = self._iterate(loader)

@@ -47,7 +47,7 @@ Array = npt.NDArray[Any]
 
 # Types of objects that are never known transforms, and need no check.
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType
-# So many images are looked at before functions are run without them.
+# The number of images that are checked before functions run without them.
 _TRIED = 64
 # The number of batches of functions run without images that may need some, and the share of them.
 _ODD, _ODD_SHARE = 8, 0.25
@@ -80,7 +80,7 @@ class Found(_plan.Found):
 
 
 def find(loader: Any) -> Found:
-    """Recognise what a loader is made of, or raise Unknown."""
+    """Recognise the parts of a loader, or raise Unknown."""
     if loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
     _library.check_init(loader)
@@ -111,7 +111,7 @@ def find(loader: Any) -> Found:
 
 
 def _needs_no_images(found: Found, functions: list[Any]) -> bool:
-    """Whether functions need none of their images, of which some are tried."""
+    """Whether functions need none of their images. Some images are tried."""
     dataset, collate, transform, program = found.held[0], found.held[4], found.transform, found.program
     tensors = program.state in (_transforms.BYTES, _transforms.UNIT, _transforms.FLOATS) and program.channels == 3
     if not tensors or program.rest or program.wrapped or dataset._format_columns is not None:
@@ -156,7 +156,7 @@ def _check(dataset: Any) -> str:
 
 
 def _transform_of(functions: list[Any]) -> tuple[Any, _transforms.Program]:
-    """Return the transform that functions have at hand, and what the engine does of it, or raise Unknown."""
+    """Return the transform that functions can use, and the engine's part of it, or raise Unknown."""
     found: dict[int, tuple[Any, _transforms.Program]] = {}
     why = ""
     for value in (v for f in functions for v in _functions.named(f)):
@@ -193,7 +193,7 @@ def _has(functions: weakref.WeakKeyDictionary[Any, bool], function: Any) -> bool
 
 @dataclass
 class Examples:
-    """Makes what a dataset of Hugging Face's gives out of the engine's batches, in whatever process."""
+    """Makes examples like those of a Hugging Face dataset from the engine's batches, in any process."""
 
     dataset: Any
     column: str
@@ -229,7 +229,7 @@ class Examples:
         *,
         copy: bool,
     ) -> list[Any]:
-        """Return the examples of a batch; what the arguments are is said of ``Samples.make``."""
+        """Return the examples of a batch. ``Samples.make`` documents the arguments."""
         self._rows = batch["image"], batch["index"].tolist(), copy
         self._next = 0
         made: list[Any] = self.dataset.__getitems__(indices)
@@ -239,7 +239,7 @@ class Examples:
         return torch.get_default_dtype() is torch.float32 and self.unchanged()
 
     def _decode(self, decode: Callable[..., Any], feature: Any, value: Any, *args: Any, **more: Any) -> Any:
-        """Stand in the place of ``datasets.Image.decode_example``."""
+        """Replace ``datasets.Image.decode_example``."""
         pixels, numbers, copy = self._rows
         row = self._next
         if feature is not self.dataset._info.features[self.column] or row >= len(numbers):
@@ -261,7 +261,7 @@ class Examples:
 
 
 class ExamplesPlan(_plan.EnginePlan):
-    """A loader of a dataset of Hugging Face's with images, most of whose work the engine does."""
+    """A loader of a Hugging Face dataset with images. The engine does most of its work."""
 
     found: Found
 
@@ -279,7 +279,7 @@ class ExamplesPlan(_plan.EnginePlan):
         return self.found.transform
 
     def _config(self, program: _transforms.Program | None = None) -> dict[str, Any]:
-        # Workers have Pillow turn what is to be turned; without any image that is the engine's.
+        # With workers, Pillow turns the images. If the functions need no images, the engine turns them.
         return super()._config(program) | ({"apply_orientation": True} if self.found.whole else {})
 
     def _hold(self) -> tuple[_memory.Memory, str, str]:
@@ -289,7 +289,7 @@ class ExamplesPlan(_plan.EnginePlan):
         return memory, memory.path, "image"
 
     def fits(self, loader: Any) -> bool:
-        """Say whether the loader is still what the plan was made for, and whether the functions do what was thought."""
+        """Report whether the loader still matches the plan, and the functions behave as expected."""
         if os.getpid() != self._pid:
             return False
         if self._tally.wrong():
@@ -307,7 +307,7 @@ class ExamplesPlan(_plan.EnginePlan):
         return super().fits(loader)
 
     def like(self, loader: Any) -> Found | None:
-        """Return what a loader is now, None where the engine makes something else of its records; or raise Unknown."""
+        """Return the loader's current parts, None if the engine would make other batches, or raise Unknown."""
         now, before = self._find(loader), self.found
         same = now.whole == before.whole and now.program.key() == before.program.key() and now.column == before.column
         return now if same and all(a is b for a, b in zip(now.held, before.held, strict=True)) else None
@@ -317,7 +317,7 @@ class ExamplesPlan(_plan.EnginePlan):
         return memory.here is None or memory.here == _memory.here()
 
     def _moment(self, loader: Any) -> _moment.Moment | None:
-        """Return what an epoch that begins now reads of the dataset: with workers its format is that of now."""
+        """Return the data that an epoch beginning now reads of the dataset: with workers, in its current format."""
         if loader.num_workers == 0:
             return _moment.Live(self, loader)
         return _moment.Moment(copy.copy(loader.dataset), loader)
@@ -360,7 +360,7 @@ class ExamplesPlan(_plan.EnginePlan):
         )  # fmt: skip
 
     def explain(self) -> Sequence[Row]:
-        """Say what runs where."""
+        """Return the place where each part runs."""
         found = self.found
         python = f"{self.workers} workers" if self.workers else "this process"
         function = _plan.name_of(found.function)

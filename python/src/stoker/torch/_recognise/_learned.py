@@ -1,9 +1,9 @@
-"""Datasets of the program's own, of which is learned in the first epoch what the engine can do from the next one on.
+"""Datasets of the program's own: the first epoch shows the parts that the engine can do from the second one on.
 
-``Watched`` runs the program's ``__getitem__`` and notes which JPEG files each index opens, and which transform they go
-to. ``State`` keeps that for a dataset, whatever loaders it has. ``LearnedPlan`` has the engine make those rows ahead.
-In each epoch some of them are compared with what Pillow and the transform make. At the first difference, and where
-most images go elsewhere, the plan is given up.
+``Watched`` runs the program's ``__getitem__``. It notes the JPEG files that each index opens, and the transform that
+they go to. ``State`` stores that for a dataset, for all of its loaders. ``LearnedPlan`` lets the engine make those rows
+ahead. In each epoch some of them are compared with the results of Pillow and the transform. The plan is given up at the
+first difference, or if most images go to other code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ._tally import Tally
 
 # Types of objects that are never known transforms, and need no check.
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType
-# So many records show whether a dataset does what can be learned.
+# The number of records that show whether a dataset's behaviour can be learned.
 _TRIED = 64
 # Lists with more are data.
 _FEW = 64
@@ -53,7 +53,7 @@ _FEW = 64
 _GENERATOR = "default_generator"
 # The number of nanoseconds that the times of files may lag the clock.
 _CLOCK = 50_000_000
-# So many records are compared with Pillow in each epoch, and this much of the middle of each where crops are random.
+# The number of records compared with Pillow in each epoch, and the size of the compared middle if crops are random.
 _COMPARED, _MIDDLE = 4, 64
 _NO_COLLATE = "stoker.Loader makes batches without it"
 # The largest difference of the engine's pixels: a level after a resize, else the rounding of floats.
@@ -93,7 +93,7 @@ class State:
         self._kept: list[_watched.Note] = []  # what is too little to choose by
 
     def learn(self) -> None:
-        """Take up what was noted, or raise Unknown."""
+        """Learn from the notes, or raise Unknown."""
         noted = [*self._kept, *self.notes.read()]
         if not noted:
             return
@@ -146,7 +146,7 @@ _STATES: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
 
 
 def _state_of(dataset: Any) -> State:
-    """Return what is known of a dataset, or raise Unknown."""
+    """Return the knowledge about a dataset, or raise Unknown."""
     transforms = _candidates(dataset)
     try:
         found = _STATES.get(dataset)
@@ -168,7 +168,7 @@ def _is(a: Any, b: Any) -> bool:
 
 
 def _candidates(dataset: Any) -> list[Any]:
-    """Return the transforms that a dataset has at hand and the engine knows, or raise Unknown."""
+    """Return the transforms that a dataset can use and the engine knows, or raise Unknown."""
     found: dict[int, Any] = {}
     why = ""
     all_at_hand = list(_at_hand(dataset, 0))
@@ -200,7 +200,7 @@ def _not_watched(transform: Any, program: _transforms.Program, generator: bool) 
 
 
 def _at_hand(value: Any, depth: int) -> Iterator[Any]:
-    """Yield what the code of a dataset, and of those in it, has at hand."""
+    """Yield the objects that the code of a dataset, and of the datasets in it, can use."""
     if depth > DEEP:
         return
     values = [*getattr(value, "__dict__", {}).values()]
@@ -223,7 +223,7 @@ def _at_hand(value: Any, depth: int) -> Iterator[Any]:
 
 
 class _Rows(Stream):
-    """An engine whose places are rows, of which an item may have several, or none."""
+    """An engine whose places are rows. An item may have several rows, or none."""
 
     def __init__(self, config: dict[str, Any], *, shared: bool, each: int) -> None:
         super().__init__(config, shared=shared)
@@ -264,7 +264,7 @@ class LearnedPlan(_plan.EnginePlan):
         self._since = 0  # files that were changed later are Pillow's
         self._made_of = -1  # how many names the engine was told
         self._epochs = 0
-        # Its own code reads each record, so nothing is known of where they are.
+        # Its own code reads each record, so the positions of the records are not known.
         data = _datasets.Data([], None, [type(loader.dataset).__name__], _nothing, [loader.dataset])
         self.found = _plan.Found(data, _transforms.Program(), None, "program")
         self._renew()
@@ -273,7 +273,7 @@ class LearnedPlan(_plan.EnginePlan):
 
     @property
     def learns(self) -> bool:  # type: ignore[override]
-        """Whether the engine has nothing to make: it is not known yet what, or the plan is given up."""
+        """Whether the engine has nothing to make: the rows are not known yet, or the plan is given up."""
         return self._made_of <= 0 or bool(self._state.why)
 
     def fits(self, loader: Any) -> bool:
@@ -298,7 +298,7 @@ class LearnedPlan(_plan.EnginePlan):
         return _watched.program_of(self._state.transforms[which], mode)
 
     def _renew(self) -> None:
-        """Take up what was learned, and have the engine know it; give up where it cannot be."""
+        """Learn from the notes and start engines for the learned files. Give up if that is not possible."""
         state = self._state
         if state.why:
             return
@@ -330,7 +330,7 @@ class LearnedPlan(_plan.EnginePlan):
         return self._state.transforms[self._state.which[0]]
 
     def _tell(self) -> None:
-        """Have an engine read the files that are known by now."""
+        """Start an engine that reads the files known by now."""
         state = self._state
         self.close()
         self.found = _plan.Found(self.found.data, self._program(), None, "program")
@@ -391,7 +391,7 @@ class LearnedPlan(_plan.EnginePlan):
             return [None] * len(indices)
 
     def beside(self, indices: list[Any]) -> dict[str, Any]:
-        """Return what the engine has done, and of each item the names of its files."""
+        """Return the engine's results, and the names of the files of each item."""
         names = self._state.names
         files = [None if found is None else [names[i] for i in found] for found in self._files(indices)]
         assert self._state.which is not None
@@ -404,7 +404,7 @@ class LearnedPlan(_plan.EnginePlan):
         return _watched.Watched(self._dataset, state.transforms, state.notes, state.tally)
 
     def explain(self) -> Sequence[Row]:
-        """Say what runs where."""
+        """Return the place where each part runs."""
         python = f"{self.workers} workers" if self.workers else "this process"
         name, state = self.found.data.names[0], self._state
         if self.learns:
@@ -433,7 +433,7 @@ class LearnedPlan(_plan.EnginePlan):
     # --- the comparison ----------------------------------------------------
 
     def _compare(self) -> None:
-        """Compare some records with what Pillow and the transform make of them, and give up where they differ."""
+        """Compare some records with the results of Pillow and the transform, and give up if they differ."""
         state, self._epochs = self._state, self._epochs + 1
         chosen = np.random.default_rng(self._epochs).choice(len(state.names), min(_COMPARED, len(state.names)), False)
         try:
@@ -481,7 +481,7 @@ class LearnedPlan(_plan.EnginePlan):
 
 
 def _unlike(got: Any, expected: Any, program: _transforms.Program) -> str | None:
-    """Return how two results differ by more than what is allowed."""
+    """Return the difference of two results if it is larger than allowed."""
     a, b = np.asarray(got), np.asarray(expected)
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {a.shape} and not {b.dtype} {b.shape}"

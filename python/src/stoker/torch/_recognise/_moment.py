@@ -104,12 +104,12 @@ def _like(data: Any, pixels: Any) -> Any:
 
 
 class Moment:
-    """The dataset of an epoch whose records Python makes of the engine's in another way."""
+    """The dataset of an epoch if Python makes its records from the engine's in another way."""
 
     off = False  # nothing is made ahead any more
 
     def __init__(self, dataset: Any, loader: Any) -> None:
-        """Take a dataset, and of a loader what makes batches."""
+        """Take a dataset, and the parts of a loader that make batches."""
         self._dataset = dataset
         self.collate = _library.collate_of(loader)
 
@@ -119,11 +119,11 @@ class Moment:
         return self._dataset
 
     def asked(self, _records: Any) -> Any:
-        """Return what ``where`` needs to know of a batch when the engine is asked for it."""
+        """Return the data that ``where`` needs for a batch, at the time when the engine is asked for it."""
         return None
 
     def where(self, _indices: list[Any], _records: Any, _asked: Any) -> Where | None:
-        """Return where the records of a batch are read, None where the engine has made something else."""
+        """Return the sources of a batch's records, None if the engine has used other ones."""
         return ()
 
     def targets(self, _where: Where) -> list[Any]:
@@ -153,14 +153,14 @@ class Frozen(Moment):
         return self._dataset
 
     def where(self, _indices: list[Any], records: Any, _asked: Any) -> Where | None:
-        """Return where the records of a batch are read."""
+        """Return the sources of a batch's records."""
         starts, leaves = self._data.starts, self._data.leaves
         of = np.searchsorted(starts, records, "right") - 1
         at = records - starts[of]
         return [(leaves[k], i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
 
     def targets(self, where: Where) -> list[Any]:
-        """Return the targets of a batch, of which ``labels`` has what target_transform makes."""
+        """Return the targets of a batch, from ``labels`` if that has the results of target_transform."""
         found = [leaf.target(i) for leaf, i in where]
         return found if self.labels is None else [self.labels[target] for target in found]
 
@@ -180,7 +180,7 @@ class Live(Moment):
     """The records of an epoch without workers: those that the dataset has when a batch is asked for."""
 
     def __init__(self, plan: EnginePlan, loader: Any) -> None:
-        """Remember what the engine was told."""
+        """Remember the settings of the engine."""
         super().__init__(loader.dataset, loader)
         self._plan, self._loader = plan, loader
         self._names, self._here = plan.memory.names, plan.memory.here
@@ -198,11 +198,11 @@ class Live(Moment):
         self._unchanged = [_transforms.Unchanged(t, found.program) for t in found.transforms]
 
     def asked(self, records: Any) -> Any:
-        """Look at the files of a batch; ``where`` does it again."""
+        """Read the state of a batch's files; ``where`` reads it again."""
         return None if self._names is None else [_stamp(self._names[record]) for record in records.tolist()]
 
     def where(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
-        """Return where the records of a batch are read, None where the engine has made something else."""
+        """Return the sources of a batch's records, None if the engine has used other ones."""
         if not self._is_like_before():
             self.off = True
             return None
@@ -231,7 +231,7 @@ class Live(Moment):
         return now is not None
 
     def _settings_of_reading(self) -> Any:
-        """Return what the libraries are told about opening files, None if the engine reads none."""
+        """Return the libraries' settings for opening files, None if the engine reads none."""
         return None if self._names is None else _datasets.settings_of_reading()
 
     def _located(self, indices: list[Any], records: Any, asked: Any) -> Where | None:

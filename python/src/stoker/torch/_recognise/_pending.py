@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def check() -> None:
-    """Raise Unknown where Pillow does not ask one property for the pixels of all images."""
+    """Raise Unknown unless Pillow has one property for the pixels of all images."""
     if not isinstance(vars(PIL.Image.Image).get("im"), property) or not hasattr(PIL.Image.Image(), "_im"):
         raise Unknown("Pillow older than 11")
 
@@ -63,7 +63,7 @@ class Done:
 
 
 class Row:
-    """One image, and what the engine has made of it: with ``done`` None nothing, and it is only watched."""
+    """One image, and the engine's result for it. If ``done`` is None there is none, and the image is only watched."""
 
     __slots__ = ("answered", "called", "done", "make", "source")
 
@@ -82,7 +82,7 @@ class File:
         self._fd = os.dup(fd)
 
     def read(self) -> bytes:
-        """Return all of it, and leave where others read it alone."""
+        """Return all of it, without changing the file position for other readers."""
         return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
 
     def __del__(self) -> None:
@@ -104,7 +104,7 @@ class _Mark:
 
 
 class Pending:
-    """Stands in an image's place of its pixels, with what Pillow asks them without wanting one."""
+    """Replaces an image's pixels, with the answers that Pillow needs without pixels."""
 
     __slots__ = ("mode", "row", "size")
     readonly = 0
@@ -123,14 +123,14 @@ class Pending:
 
 
 def open_image(source: Any) -> Any:
-    """Open an image where it lies, or in a file that is there."""
+    """Open an image from its path, its bytes, or an open file."""
     if isinstance(source, File):
         source = source.read()
     return PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
 
 
 def _plain(image: Any) -> bool:
-    """Whether an image is a JPEG that the engine takes for what Pillow does."""
+    """Whether an image is a JPEG that the engine and Pillow detect alike."""
     known = type(image) is PIL.JpegImagePlugin.JpegImageFile and image.mode in _MODES and len(image.tile) == 1
     return known and "transparency" not in image.info
 
@@ -148,10 +148,10 @@ def _pending(image: Any) -> Pending | None:
 
 
 class Scope:
-    """The images of one batch, and what of them is answered.
+    """The images of one batch, and the answers for them.
 
     Args:
-        transforms: whose calls are looked at.
+        transforms: the transforms whose calls are answered.
     """
 
     def __init__(self, transforms: Sequence[Any]) -> None:
@@ -160,7 +160,7 @@ class Scope:
         self.answers = 0
 
     def image(self, row: Row) -> Any:
-        """Return the image of a record as ``datasets`` decodes it, None where only Pillow can do that."""
+        """Return the image of a record in the form of ``datasets``, None if only Pillow can decode it."""
         image = open_image(row.source)
         known = _plain(image)
         turned = image.getexif().get(0x0112) if known else None
@@ -194,7 +194,7 @@ class Scope:
         return _pending(image)
 
     def _answer(self, transform: Any, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
-        """Return the transform's result where the engine has made it, else _NOTHING."""
+        """Return the transform's result if the engine has made it, else _NOTHING."""
         if len(args) != 1 or more or not any(transform is known for known in self._transforms):
             return _NOTHING
         image = args[0]

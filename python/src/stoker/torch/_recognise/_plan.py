@@ -25,9 +25,10 @@ from ._library import Unknown
 from ._samples import Samples
 from ._stream import Records, Stream
 
-# A batch sampler of the user's says with each batch how large it is; the engine is told before.
+# The assumed batch size of the user's batch samplers. They give the size only with each batch, and the engine needs it
+# before.
 _GUESS = 64
-# So many records are asked for ahead of those that the engine has room for.
+# The number of records requested ahead, beyond those that fit the engine.
 _AHEAD = 8192
 
 
@@ -50,12 +51,12 @@ class Found:
 
     @property
     def transforms(self) -> list[Any]:
-        """The transforms of which the engine does the beginning, or all."""
+        """The transforms that the engine runs, or whose beginning it runs."""
         return list({id(leaf.dataset.transform): leaf.dataset.transform for leaf in self.data.leaves}.values())
 
 
 def find(loader: Any) -> Found:
-    """Recognise what a loader is made of, or raise Unknown."""
+    """Recognise the parts of a loader, or raise Unknown."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
     collate = _collate(loader)
@@ -92,9 +93,9 @@ def find(loader: Any) -> Found:
 
 
 def _labels(data: _datasets.Data, change: Any) -> dict[Any, Any] | None:
-    """Return what target_transform makes of all targets, None where it must be called in each worker.
+    """Return the results of target_transform for all targets, None if it must be called in each worker.
 
-    It may be called here and once for equal targets if it provably does nothing but return a value.
+    It may be called here, and once for equal targets, if it provably has no side effects.
     """
     if not _functions.leaves_nothing(change, lambda _: False):
         return None
@@ -129,13 +130,13 @@ class EnginePlan:
         self._prepare(loader)
         self.found = self._find(loader)
         self.memory, self._source, self._field = self._hold()
-        # With worker processes, which read the ring, each may have a batch.
+        # Worker processes read the ring, and each may hold a batch.
         self.workers = int(loader.num_workers) if self.found.split else 0
         self._begin()
         self._begun = self._moment(loader)
 
     def _prepare(self, loader: Any) -> None:
-        """Take from the loader what does not depend on how it is recognised."""
+        """Take the parts of the loader that do not depend on the way in which it is recognised."""
         self._pid = os.getpid()
         self._dataset, self._alone = loader.dataset, loader.num_workers == 0
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
@@ -165,7 +166,7 @@ class EnginePlan:
         return find(loader)
 
     def _try(self, stream: Stream) -> None:
-        """Raise Unknown unless Python makes of one picture what the engine makes."""
+        """Raise Unknown unless Python and the engine give the same result for one picture."""
         leaves, program = self.found.data.leaves, self.found.program
         held = leaves[0].held if leaves and leaves[0].paths is None else None
         shape = next(spec.shape for spec in stream.specs if spec.name == "image")
@@ -180,7 +181,7 @@ class EnginePlan:
         return self.found.data.leaves[0].dataset.transform
 
     def _hold(self) -> tuple[_memory.Memory, str, str]:
-        """Return what the engine reads, how it is named to it, and the field in it."""
+        """Return the engine's input, its source URL, and the field in it."""
         leaves = self.found.data.leaves
         if leaves[0].paths is not None:
             memory = _memory.list_of(_paths(self.found))
@@ -260,7 +261,7 @@ class EnginePlan:
         self._idle.append(stream)
 
     def roomy(self, stream: Stream, rows: int) -> Stream | None:
-        """Return an engine for batches of so many rows, which goes on for this one; None if it has no memory."""
+        """Return an engine for batches of so many rows that continues this one's work; None if it has no memory."""
         if rows <= stream.config["batch_size"]:
             return stream
         if rows >= self._too_many:
@@ -277,7 +278,7 @@ class EnginePlan:
     # --- stoker.torch._path.Plan -------------------------------------------
 
     def fits(self, loader: Any) -> bool:
-        """Say whether the loader is still what the plan was made for."""
+        """Report whether the loader still matches the plan."""
         if os.getpid() != self._pid:
             return False
         try:
@@ -291,7 +292,7 @@ class EnginePlan:
         return True
 
     def like(self, loader: Any) -> Found | None:
-        """Return what a loader is now, None where the engine makes something else of its records; or raise Unknown."""
+        """Return the loader's current parts, None if the engine would make other batches, or raise Unknown."""
         now, before = self._find(loader), self.found
         same = now.program.key() == before.program.key() and now.collate == before.collate and now.split == before.split
         return now if same and len(now.data.leaves) == len(before.data.leaves) else None
@@ -306,13 +307,13 @@ class EnginePlan:
         return _paths(now) == memory.names and (memory.here is None or memory.here == _memory.here())
 
     def _moment(self, loader: Any) -> _moment.Moment | None:
-        """Return what an epoch that begins now reads of the dataset, or raise Unknown."""
+        """Return the data that an epoch beginning now reads of the dataset, or raise Unknown."""
         if loader.num_workers == 0:
             return _moment.Live(self, loader)
         return None if self.found.split else _moment.Frozen(self, loader)  # worker processes have a copy
 
     def moment(self, _loader: Any) -> Any:
-        """Return what an epoch that begins now reads of the dataset."""
+        """Return the data that an epoch beginning now reads of the dataset."""
         moment, self._begun = self._begun, None
         return moment
 
@@ -344,7 +345,7 @@ class EnginePlan:
         return self.samples
 
     def explain(self) -> Sequence[Row]:
-        """Say what runs where."""
+        """Return the place where each part runs."""
         found, program = self.found, self.found.program
         python = f"{self.workers} workers" if self.workers else "this process"
         rows = [
@@ -370,7 +371,7 @@ class EnginePlan:
         return rows + self._bad()
 
     def _transform_rows(self, python: str) -> list[Row]:
-        """Say which transforms run where."""
+        """Return the place where each transform runs."""
         program = self.found.program
         names, gain = ", ".join(program.names) or "as they are stored", ""
         if program.random and self._alone:
@@ -401,7 +402,7 @@ _COLLATES = {
 
 
 def name_of(part: Any) -> str:
-    """Return what a transform or a function is called in ``explain()``."""
+    """Return the name of a transform or a function in ``explain()``."""
     return str(getattr(part, "__qualname__", type(part).__name__)).rpartition("<locals>.")[2]
 
 
@@ -478,7 +479,7 @@ class Epoch(_order.Epoch):
             place += len(batch)
 
     def _order_of_engine(self, records: Records, place: int) -> Any:
-        """Ask the engine for a batch, and return what the moment needs to know of it."""
+        """Ask the engine for a batch, and return the data on it that the moment needs."""
         asked = self._moment.asked(records)
         if self._stream is not None:
             self._stream.ask(records, place)
@@ -530,13 +531,13 @@ class Epoch(_order.Epoch):
         return images, self._collate([(stub, target) for target in targets])[1]
 
     def _of_samples(self, samples: Any, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
-        """Return a batch that Python makes of the engine's, in this process."""
+        """Return a batch that Python makes from the engine's, in this process."""
         made = {"image": images.numpy(), "index": index, **self._plan.beside(indices)}
         with samples.scope(made):
             return self._collate(self._made(samples, made, indices, place))
 
     def _made(self, samples: Samples, made: dict[str, Any], indices: list[Any], place: int) -> Any:
-        """Return what the collate gets, made in this process."""
+        """Return the input of the collate, made in this process."""
         row = 0
 
         def at(now: int, _: Any) -> None:

@@ -2,8 +2,8 @@
 
 The code of a known version defines the effect of a function. So a function counts as known if
 
-- it is the very function that its module's file defines: its code equals the code compiled from that file,
-- the text of its code and what the names in it refer to have the digests of a known version (_known.py),
+- its code equals the code compiled from its module's file,
+- the text of its code and the objects that its names refer to have the digests of a known version (_known.py),
 - and the same holds for each function that it can reach, in the modules of ``SCOPE``.
 
 ``check`` starts at the names of transforms, datasets and functions, and follows their calls. Anything else is Unknown:
@@ -56,7 +56,7 @@ LIBRARIES = {
     "typing_extensions",
 }
 
-# Methods that do not change what a transform or a dataset gives: how an object is made, shown, compared and stored.
+# Methods that do not change the results of a transform or a dataset: making, printing, comparing and storing objects.
 UNUSED = {
     "__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__", "__reduce_ex__",
     "__getstate__", "__setstate__", "__dir__", "__class_getitem__", "extra_repr", "__add__", "__eq__", "__ne__",
@@ -66,7 +66,7 @@ UNUSED = {
     "_new_member_", "_value_repr_", "_use_args_", "_member_type_",
 }  # fmt: skip
 
-# Of large classes, the methods on the path; those of all others are followed where a function names them.
+# For large classes, the methods on the path. Methods of all other classes are followed if a function names them.
 ONLY: dict[str, set[str]] = {
     "datasets.arrow_dataset.Dataset": {"__getitem__", "__getitems__", "__len__", "_getitem"},
     "datasets.features.image.Image": {"decode_example"},
@@ -79,7 +79,7 @@ PILLOW = (
 )  # fmt: skip
 LOADERS = ("torchvision.datasets.folder.default_loader", "torchvision.datasets.folder.pil_loader")
 COLLATES = ("torch.utils.data._utils.collate.default_collate", "timm.data.loader.fast_collate")
-# ... what calls transforms, datasets of datasets, and those of Hugging Face.
+# ... functions that call transforms, datasets of datasets, and those of Hugging Face.
 FETCHERS = ("torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",)
 SEQUENCES = ("torch.nn.modules.container.Sequential", "torch.nn.modules.container.ModuleList")
 DATASETS = ("torch.utils.data.dataset.Subset", "torch.utils.data.dataset.ConcatDataset")
@@ -173,7 +173,7 @@ def check_object(value: Any, name: str) -> None:
 
 
 def find(name: str) -> Any:
-    """Return what has a dotted name, or raise Unknown."""
+    """Return the object with a dotted name, or raise Unknown."""
     return _find(name)[0]
 
 
@@ -215,7 +215,7 @@ def check_formats() -> None:
 
 
 def check_formatter(format_type: str | None) -> None:
-    """Raise Unknown unless the rows of a dataset of Hugging Face are made by what is known to make them."""
+    """Raise Unknown unless known code makes the rows of a Hugging Face dataset."""
     from datasets import formatting  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     kind = formatting._FORMAT_TYPES_ALIASES.get(format_type, format_type)
@@ -225,7 +225,7 @@ def check_formatter(format_type: str | None) -> None:
 
 
 def check_settings() -> None:
-    """Raise Unknown when something is set that changes what transforms do, for the whole process or for now."""
+    """Raise Unknown if a setting changes the results of transforms, for the whole process or temporarily."""
     import torch
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
@@ -273,7 +273,7 @@ _PROVEN: dict[str, Proven] = {}
 
 
 class _Walk:
-    """Follows what can be reached from a name, and compares each function on the way."""
+    """Follows the objects that can be reached from a name, and compares each function on the way."""
 
     def __init__(self, digests: dict[str, set[str]] | None = None) -> None:
         """With ``digests``, note digests there and compare none."""
@@ -284,7 +284,7 @@ class _Walk:
         self._waiting: list[types.FunctionType] = []
 
     def begin(self, name: str) -> None:
-        """Prove what has a name."""
+        """Prove the object with a name."""
         value, where, last, cls = _find(name)
         self._bind(where, last, where[last])
         if not isinstance(value, type | types.FunctionType) or f"{_owner(value)}.{value.__qualname__}" != name:
@@ -297,7 +297,7 @@ class _Walk:
         self._tensors()
 
     def formats(self, opens: dict[str, Any], order: list[str]) -> None:
-        """Prove that Pillow's formats are its own; what a file looks like is not followed into."""
+        """Prove that Pillow's formats are its own. The code that detects a format is not followed."""
         self.proven.tables |= {id(table): (table, table.copy()) for table in (opens, order)}
         modules = {"PIL.ImageFile"}
         for name, way in opens.items():
@@ -315,7 +315,7 @@ class _Walk:
                     self._class(value)
 
     def _tensors(self) -> None:
-        """Look at the methods of tensors that functions on the way ask for."""
+        """Check the methods of tensors that functions on the way use."""
         tensor: type = vars(sys.modules["torch"])["Tensor"]
         self.proven.classes[id(tensor)] = tensor, tensor.__mro__, len(vars(tensor))
         members = vars(tensor)
@@ -334,7 +334,7 @@ class _Walk:
         self._members(_members_of(cls))
 
     def _members(self, members: Mapping[str, Any]) -> None:
-        """Note what a class or a module has, but for plain values."""
+        """Note the members of a class or a module, except plain values."""
         for name, value in members.items():
             if not isinstance(value, _PLAIN):
                 self._bind(members, name, value)
@@ -358,7 +358,7 @@ class _Walk:
         self.proven.names[id(where), name] = where, name, value
 
     def _follow(self, value: Any, name: str = "", depth: int = 0) -> None:
-        """Look at a value that a name refers to."""
+        """Check a value that a name refers to."""
         if isinstance(value, types.FunctionType):
             if id(value) in self.proven.functions:
                 return
@@ -381,7 +381,7 @@ class _Walk:
                 self._follow(inner, name, depth + 1)
 
     def _function(self, f: types.FunctionType) -> None:
-        """Follow what a function's code names."""
+        """Follow the names in a function's code."""
         code = f.__code__
         names = set(_names(code))
         self._called |= names
@@ -450,7 +450,7 @@ def _registry() -> dict[Any, dict[Any, Any]]:
 
 
 def _kernels(f: types.FunctionType) -> dict[type, Any]:
-    """Return what a function of torchvision's v2 calls for pictures and for tensors."""
+    """Return the kernels that a function of torchvision's v2 calls for pictures and for tensors."""
     names = ("PIL.Image.Image", "torch.Tensor", "torchvision.tv_tensors._image.Image")
     return {kind: kernel for kind, kernel in _registry().get(f, {}).items() if _full(kind) in names}
 
@@ -519,7 +519,7 @@ def _find(name: str) -> tuple[Any, Mapping[str, Any], str, type | None]:
 
 
 def functions_of(value: Any) -> Iterator[types.FunctionType]:
-    """Yield the functions that an attribute of a class is made of."""
+    """Yield the functions in an attribute of a class."""
     if isinstance(value, types.FunctionType):
         yield value
     elif isinstance(value, staticmethod | classmethod):
@@ -578,7 +578,7 @@ class _Compiled:
         return any(code is c or code == c for c in self._at.get((code.co_name, code.co_firstlineno), ()))
 
     def methods(self, qualname: str) -> set[str]:
-        """Return what functions the body of a class defines."""
+        """Return the names of the functions that the body of a class defines."""
         return self._inside.get(qualname, set())
 
 
@@ -627,16 +627,16 @@ def _generated(f: types.FunctionType, name: str) -> bool:
     return f.__code__.co_filename.startswith("<") and name.startswith("_") and name in UNUSED
 
 
-# --- does a function do what it does in a known version? ---------------------
+# --- comparing a function with its known versions ----------------------------
 
 
 def _placed(module: str, name: str) -> str:
-    """Return what is followed with its module, and anything else with its package, in which it may have moved."""
+    """Return a followed object's name with its module, and any other's with its package, in which it may have moved."""
     return f"{module if _in_scope(module) else module.partition('.')[0]}:{name}"
 
 
 def described(value: Any, depth: int = 0, *, settings: bool = True) -> str:
-    """Return what a value is, in a text that does not depend on Python's version.
+    """Return the description of a value, in a text that does not depend on Python's version.
 
     Without ``settings``, numbers and truth values are not told apart.
     """

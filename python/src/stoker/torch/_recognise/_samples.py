@@ -1,4 +1,4 @@
-"""Pictures that the engine has made, as a dataset gives them: what is left to Python gets them one by one."""
+"""The engine's pictures in the form that a dataset gives: the parts left to Python get them one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Samples:
         return {**self.__dict__, "_data": None}
 
     def scope(self, _batch: dict[str, Any] | None) -> Any:
-        """Return what samples of a batch are made and collated in."""
+        """Return the context in which samples of a batch are made and collated."""
         return contextlib.nullcontext()
 
     def make(
@@ -48,9 +48,9 @@ class Samples:
         """Return the samples of a batch.
 
         Args:
-            batch: the arrays that the engine has made.
-            indices: what the dataset is asked for.
-            at: told the row and its index before it is made.
+            batch: the engine's arrays.
+            indices: the indices for the dataset.
+            at: called with the row and its index before it is made.
             anew: makes a sample of an index that the engine cannot make.
             copy: whether the arrays' memory is used again even if a view of it is held.
         """
@@ -82,7 +82,7 @@ def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None,
     """Return a row in the form that the earlier transforms give.
 
     Args:
-        row: of the engine's.
+        row: a row of the engine's.
         state: its form, as _transforms names it.
         wrapped: whether a tensor is of torchvision's Image class.
         info: the metadata of a picture.

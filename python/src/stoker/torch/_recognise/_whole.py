@@ -41,8 +41,8 @@ class Batch:
     """One batch of a function.
 
     Args:
-        rows: how many images it has.
-        images: what the engine has made of them.
+        rows: the number of its images.
+        images: the engine's results for them.
         plain: reports for a row and its image (a path, or the file itself) whether only the engine need see it.
     """
 
@@ -54,12 +54,12 @@ class Batch:
         self._strange = False
 
     def strange(self) -> Strange:
-        """Return what is raised, and never forget it."""
+        """Return the exception to raise, and remember it."""
         self._strange = True
         return Strange()
 
     def image(self, feature: Any, value: Any) -> Any:
-        """Return what stands for the image that comes next."""
+        """Return the stand-in for the next image."""
         row = self._next
         self._next += 1
         if row >= self.rows or type(value) is not dict or feature.mode not in (None, "RGB"):
@@ -69,7 +69,7 @@ class Batch:
         return _Image(self, row, feature.mode == "RGB")
 
     def transformed(self, row: int) -> Any:
-        """Return what stands for the transform's result: once, as another call would draw other numbers."""
+        """Return the stand-in for the transform's result, only once: another call would draw other numbers."""
         if row in self._transformed:
             raise self.strange()
         self._transformed.add(row)
@@ -83,13 +83,13 @@ class Batch:
         return self._images
 
     def run(self, function: Callable[[], Any], transform: Any, feature: Any) -> Any:
-        """Run a function, and return what it does where that needs no image, or raise Strange."""
+        """Run a function, and return its result if it needs no image, or raise Strange."""
         try:
             with _standing(self, transform, feature):
                 result = function()
             _look(self, result)
         except (Strange, Exception):
-            # Errors too: they are raised again by what has the images.
+            # Errors as well: the run on real images raises them again.
             raise self.strange() from None
         if self._strange or not self.stacked:
             raise self.strange()
@@ -97,7 +97,7 @@ class Batch:
 
 
 class _Stand:
-    """Stands for something, and refuses whatever it is asked."""
+    """A stand-in that refuses everything else."""
 
     __slots__ = ("_batch", "_row")
 
@@ -167,7 +167,7 @@ class _Made(_Stand):
     def __torch_function__(
         cls, function: Any, _types: Any, args: tuple[Any, ...] = (), more: dict[str, Any] | None = None
     ) -> Any:
-        """Be called in the place of torch's functions."""
+        """Replace torch's functions."""
         parts: Any = args[0] if args and type(args[0]) in (list, tuple) else ()
         found = [p for p in parts if type(p) is _Made]
         if not found:
@@ -186,7 +186,7 @@ class _Made(_Stand):
 
 @contextlib.contextmanager
 def _standing(batch: Batch, transform: Any, feature: Any) -> Iterator[None]:
-    """Have images of a column and the results of a transform be what stands for them."""
+    """Replace the images of a column and the results of a transform by stand-ins."""
     from datasets import Image as Feature  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     kind = type(transform)
@@ -207,7 +207,7 @@ def _standing(batch: Batch, transform: Any, feature: Any) -> Iterator[None]:
 
 
 def _look(batch: Batch, value: Any, depth: int = 0) -> None:
-    """Raise Strange where something in a result is more than values."""
+    """Raise Strange if something in a result is more than values."""
     if depth > 8:
         raise batch.strange()
     if type(value) is dict:
@@ -273,10 +273,10 @@ def _is_turned_by_pillow(source: Any) -> bool:
 
 
 def _simple(head: bytes) -> str:
-    """Say whether a file's beginning is that of a JPEG of which Pillow and the engine are sure to read the same.
+    """Report whether a file begins like a JPEG that Pillow and the engine certainly read alike.
 
-    It has one frame, of 8 bits and one colour or three, and EXIF data, if any, of which nothing is damaged. Returns
-    _SIMPLE, _HAS_EXIF or "".
+    It has one frame, of 8 bits and one colour or three, and no damage in its EXIF data, if any. Returns _SIMPLE,
+    _HAS_EXIF or "".
     """
     if head[:2] != b"\xff\xd8":
         return ""
