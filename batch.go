@@ -144,8 +144,7 @@ func (b *Batch) Strings(name string) []string {
 	return out
 }
 
-// Release gives the batch's memory back for another one. It may be called
-// again.
+// Release releases the batch's memory for another batch. It may be called repeatedly.
 func (b *Batch) Release() {
 	if !b.released.Swap(true) {
 		b.mem = nil

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// niftiFile is a volume of 4 x 4 x 4 bytes.
+// niftiFile returns a volume of 4 x 4 x 4 bytes.
 func niftiFile() []byte {
 	b := make([]byte, 352+64)
 	le := binary.LittleEndian

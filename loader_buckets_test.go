@@ -107,7 +107,7 @@ func upload(t *testing.T, dir, url string) {
 	}
 }
 
-// batches are the bytes of all arrays of some epochs.
+// batches returns the bytes of all arrays of some epochs.
 func batches(t *testing.T, url string, o *stoker.Options, epochs int) (all []byte) {
 	t.Helper()
 	l, err := stoker.Open(t.Context(), url, o)

@@ -60,7 +60,7 @@ func TestMemoryOverEpochs(t *testing.T) {
 	}
 }
 
-// wav is a recording of 16 bits.
+// wav returns a recording of 16 bits.
 func wav(samples, seed int) []byte {
 	b := []byte("RIFF....WAVEfmt ")
 	le := binary.LittleEndian

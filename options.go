@@ -157,7 +157,7 @@ type Op struct {
 // suggests the nearest known name.
 func NewOp(name string, params map[string]any) Op { return Op{name, maps.Clone(params)} }
 
-// MarshalJSON gives the form in which the engine takes operations.
+// MarshalJSON returns the engine's format of operations.
 func (o Op) MarshalJSON() ([]byte, error) {
 	m := map[string]any{}
 	maps.Copy(m, o.params)
@@ -232,7 +232,7 @@ const (
 	UnevenDrop = sampler.Drop
 )
 
-// config is the engine's form of the options.
+// config returns the engine's form of the options.
 func (o *Options) config(url string) (pipeline.Config, error) {
 	c := pipeline.Config{
 		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Window: o.Window, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,

@@ -208,7 +208,7 @@ func mergeClasses(old, add []string) (all []string, renumber []int64) {
 	return all, renumber
 }
 
-// renumbered is a value with the class numbers that the pack has.
+// renumbered returns a value with the class numbers of the pack.
 func (in *sourceInput) renumbered(field int, v *driver.Value) (*driver.Value, error) {
 	if in.renumber == nil || in.renumber[field] == nil {
 		return v, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// boxed is a source of raw images of 20 x 10 pixels with boxes and their related fields.
+// boxed returns a source of raw images of 20 x 10 pixels with boxes and their related fields.
 func boxed() driver.Source {
 	fields := []driver.Field{
 		{Name: "boxes", Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: driver.CXCYWH, MaxBytes: 16 * 3},

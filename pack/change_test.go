@@ -21,7 +21,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// folderOf is a folder of n images in some classes.
+// folderOf makes a folder of n images in some classes.
 func folderOf(t testing.TB, n, from int, classes ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -60,7 +60,7 @@ func soundFrames(info *audio.Info) int64 {
 	return min(max(soundPiece/int64(info.Channels), 1), info.Frames)
 }
 
-// soundMemory is the most that decoding a recording with trySound takes, nothing if its header is wrong.
+// soundMemory returns the maximum memory for decoding a recording with trySound, 0 if its header is invalid.
 func soundMemory(b []byte) int64 {
 	info, err := audio.Probe(b)
 	if err != nil {

@@ -44,7 +44,7 @@ func sound(t testing.TB, name string) []byte {
 	return must(os.ReadFile(filepath.Join("../internal/audio/testdata", name)))
 }
 
-// unknownWAV is a recording of a codec that is not read.
+// unknownWAV returns a recording in an unsupported codec.
 func unknownWAV() []byte {
 	b := wavBytes(make([]byte, 400))
 	binary.LittleEndian.PutUint16(b[20:], 0x7777)
@@ -159,5 +159,5 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// must0 is the error of two results.
+// must0 returns the error of two results.
 func must0[T any](_ T, err error) error { return err }

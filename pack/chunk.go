@@ -29,7 +29,7 @@ type value struct {
 	classes map[int64]int64
 }
 
-// from is the size of an image or mask before it was resized.
+// from returns the size of an image or mask before it was resized.
 func (v *value) from() (w, h int32) {
 	if v.fromW > 0 {
 		return v.fromW, v.fromH
@@ -160,7 +160,7 @@ func (b *chunkBuilder) put(i int, l *leaf, f *Field, v *value) {
 	}
 }
 
-// valueSum is the checksum of a value: the lower half of its XXH3-64.
+// valueSum returns the checksum of a value: the lower half of its XXH3-64.
 func valueSum(b []byte) uint32 { return uint32(xxh3.Hash(b)) }
 
 // bytes appends a value to a leaf and updates the offsets if the leaf has them.

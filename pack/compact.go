@@ -45,7 +45,7 @@ func Compact(ctx context.Context, dir string, opt *CompactOptions) (*Compacted, 
 	return CompactIn(ctx, st, opt)
 }
 
-// CompactIn is Compact in any store.
+// CompactIn is Compact for any store.
 func CompactIn(ctx context.Context, st store.WriteStore, opt *CompactOptions) (*Compacted, error) {
 	if opt == nil {
 		opt = &CompactOptions{}

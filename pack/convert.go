@@ -49,7 +49,7 @@ func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, erro
 	return WriteSource(ctx, r, dst, &opts)
 }
 
-// fileCount is the number of pictures that are stored as files.
+// fileCount returns the number of pictures that are stored as files.
 func fileCount(im *driver.ImageStats) (n int64) {
 	for _, c := range im.Codecs {
 		if c.Number < driver.CodecRaw {

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// elementStats are the statistics of the elements of an array.
+// elementStats returns the statistics of the elements of an array.
 func elementStats(t driver.DType, b []byte) (*driver.IntStats, *driver.FloatStats) {
 	n, e := t.Size(), t.Type()
 	if e.Floating() {

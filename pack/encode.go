@@ -100,7 +100,7 @@ func (e *encoder) encodeFile(b []byte, p *picture, v *value, buf *[]byte) error 
 	return nil
 }
 
-// fileValue is an image file as the decoder takes it.
+// fileValue returns an image file as a value for the decoder.
 func fileValue(b []byte, info *imagefile.Info) driver.Value {
 	return driver.Value{Bytes: b, Codec: info.Codec, Width: info.Width, Height: info.Height}
 }
@@ -116,7 +116,7 @@ func (e *encoder) metadata(b []byte, info *imagefile.Info, v *value) {
 	v.icc = append([]byte(nil), info.JPEG.ICC(b)...)
 }
 
-// whole is the geometry of a w x h image resized to tw x th.
+// whole returns the geometry of a w x h image resized to tw x th.
 func whole(w, h, tw, th int32) item.Geometry {
 	return item.Geometry{
 		Box: item.Rect{W: w, H: h}, ResizeW: tw, ResizeH: th, Window: item.Rect{W: tw, H: th}, Filter: item.Bilinear,

@@ -95,7 +95,7 @@ func pngFile(m image.Image) ([]byte, string, error) {
 	return b.Bytes(), ".png", err
 }
 
-// extension is the usual one of an image format.
+// extension returns the usual extension of an image format.
 func extension(c driver.Codec) string {
 	if c == driver.CodecJPEG {
 		return ".jpg"

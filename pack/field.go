@@ -130,7 +130,7 @@ func (f *Field) Encoded() string {
 	return ""
 }
 
-// element is the element of an array with a DType and a Shape.
+// element returns the element of an array with a DType and a Shape.
 func (f *Field) element() (arrowipc.Column, error) {
 	if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
 		return arrowipc.Column{}, err
@@ -142,7 +142,7 @@ func (f *Field) element() (arrowipc.Column, error) {
 	return c, nil
 }
 
-// columns are the columns of a field, and the roles of their leaves.
+// columns returns the columns of a field, and the roles of their leaves.
 func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 	one := func(t arrowipc.Type) ([]arrowipc.Column, []role, error) {
 		return []arrowipc.Column{{Name: f.Name, Type: t}}, []role{roleValue}, nil

@@ -35,7 +35,7 @@ func (f *Field) checkFrames() error {
 	return nil
 }
 
-// frameSize is that of a field of a source.
+// frameSize returns the frame size of a field of a source.
 func frameSize(f *driver.Field) *FrameSize {
 	return &FrameSize{Width: f.Width, Height: f.Height, MaxWidth: max(f.MaxWidth, f.Width), MaxHeight: max(f.MaxHeight, f.Height)}
 }

@@ -100,7 +100,7 @@ func newFieldIndexes(sch *schema) []fieldIndex {
 	return out
 }
 
-// codecRange are the smallest and the largest number of a codec.
+// codecRange returns the smallest and the largest number of a codec.
 func codecRange(im *driver.ImageStats) (lo, hi int64) {
 	lo = 255
 	for _, c := range im.Codecs {

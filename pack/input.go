@@ -59,7 +59,7 @@ func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Option
 	return sum, err
 }
 
-// WriteTo is WriteSource into any store.
+// WriteTo is WriteSource for any store.
 func WriteTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Options) (*Summary, error) {
 	if opt != nil && opt.Append {
 		return addTo(ctx, src, dst, opt)
@@ -187,7 +187,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	return in, nil
 }
 
-// fieldOf is a field of a source as a pack has it.
+// fieldOf converts a field of a source to a field of a pack.
 func fieldOf(f *driver.Field) Field {
 	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Stored: f.Stored, Mask: f.Mask, Columns: f.Columns}
 	switch f.Kind {
@@ -521,7 +521,7 @@ func (e *encoder) encodeImage(src *driver.Value, p *picture, v *value, buf *[]by
 	return e.encodeFile(src.Bytes, p, v, buf)
 }
 
-// imageCodec is the codec of an image file, by its content.
+// imageCodec returns the codec of an image file, by its content.
 func imageCodec(v *driver.Value) driver.Codec {
 	if c := imagefile.Detect(v.Bytes); c != driver.CodecUnknown {
 		return c

@@ -228,7 +228,7 @@ func parseJournal(r io.Reader) (*journalHeader, []journalEntry, error) {
 	return h, entries, nil
 }
 
-// splitJournalLines gives whole lines only.
+// splitJournalLines returns only whole lines.
 func splitJournalLines(data []byte, atEOF bool) (int, []byte, error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

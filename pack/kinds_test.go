@@ -108,15 +108,14 @@ func (s *everyKind) values(id int64) []driver.Value {
 	}
 }
 
-// wavBytes is a recording of samples of 16 bits.
+// wavBytes returns a recording of samples of 16 bits.
 func wavBytes(samples []byte) []byte {
 	b := []byte("RIFF....WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data")
 	binary.LittleEndian.PutUint32(b[4:], uint32(36+len(samples)))
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(samples))), samples...)
 }
 
-// pngBytes is a PNG that no other version of the encoder compresses better: golden
-// packs are made of it.
+// pngBytes returns a PNG that no other version of the encoder compresses better: golden packs are made of it.
 func pngBytes(m image.Image) []byte {
 	var b bytes.Buffer
 	e := png.Encoder{CompressionLevel: png.NoCompression}
@@ -669,8 +668,7 @@ func TestGoldenEveryKind(t *testing.T) {
 	checkEveryKind(t, golden, s, upTo(9))
 }
 
-// FuzzKinds is FuzzChunk for a pack of any fields; fields is the JSON of the
-// manifest's.
+// FuzzKinds is FuzzChunk for a pack with any fields. fields is the JSON of the manifest's fields.
 func FuzzKinds(f *testing.F) {
 	golden := filepath.Join("testdata", "golden", "kinds")
 	m, err := ReadManifest(golden)

@@ -168,7 +168,7 @@ func (r *Reader) Parse(g *driver.Group) error {
 	return nil
 }
 
-// mismatch is the error of a value that differs from its checksum.
+// mismatch returns the error of a value that differs from its checksum.
 func (r *Reader) mismatch(c int, row int64, x *fieldIndex) error {
 	name := r.sch.fields[x.field].Name
 	return driver.Damaged(fmt.Errorf("%s: field %q does not match its checksum; stoker verify says what else is damaged", r.place(c, row), name))

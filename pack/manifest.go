@@ -173,7 +173,7 @@ var codecNames = map[driver.Codec]string{
 	driver.CodecJXL: "jxl", driver.CodecAVIF: "avif",
 }
 
-// CodecName is the name of a codec in manifests and messages.
+// CodecName returns the name of a codec in manifests and messages.
 func CodecName(c driver.Codec) string {
 	if n, ok := codecNames[c]; ok {
 		return n
@@ -419,8 +419,7 @@ func readManifest(ctx context.Context, st store.Store) (*Manifest, error) {
 	return readManifestOf(ctx, st, nil)
 }
 
-// readManifestOf is readManifest of a pack whose objects were listed, or with nil were
-// not.
+// readManifestOf is readManifest for a pack whose objects are listed. objects is nil if they are not.
 func readManifestOf(ctx context.Context, st store.Store, objects listed) (*Manifest, error) {
 	b, err := objects.manifest(ctx, st)
 	if err != nil {

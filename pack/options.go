@@ -135,7 +135,7 @@ func ParseResize(s string) (Resize, error) {
 	return Resize{Width: a, Height: b}, nil
 }
 
-// String is the reverse of ParseResize.
+// String is the inverse of ParseResize.
 func (r Resize) String() string {
 	switch {
 	case r.Short > 0:
@@ -146,7 +146,7 @@ func (r Resize) String() string {
 	return ""
 }
 
-// target is the size that a w x h image gets.
+// target returns the new size of a w x h image.
 func (r Resize) target(w, h int32) (int32, int32) {
 	switch {
 	case r.Width > 0:
@@ -288,7 +288,7 @@ func (im imagesOf) any(how string) bool {
 	return im.all == how || slices.Contains(slices.Collect(maps.Values(im.fields)), how)
 }
 
-// String is the reverse of parseImages: equal texts mean the same.
+// String is the inverse of parseImages: equal texts have the same meaning.
 func (im imagesOf) String() string {
 	parts := []string{im.all}
 	for _, f := range slices.Sorted(maps.Keys(im.fields)) {

@@ -62,7 +62,7 @@ func testFolder(t testing.TB, n int) string {
 	return dir
 }
 
-// small are options that make many chunks and shards of little data.
+// small returns options that make many chunks and shards from little data.
 func small(images string) *Options {
 	return &Options{Images: images, ChunkBytes: 64 << 10, ShardBytes: 256 << 10}
 }

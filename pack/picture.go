@@ -89,7 +89,7 @@ func (o *Options) checkPictures() error {
 // maxResolutions bounds how often an image is in a pack.
 const maxResolutions = 16
 
-// resizes is Resize or Resolutions as text.
+// resizes returns Resize or Resolutions as text.
 func (o *Options) resizes() string {
 	if len(o.Resolutions) == 0 {
 		return o.Resize.String()

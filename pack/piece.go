@@ -59,7 +59,7 @@ func (p Piece) number() int {
 // first reports whether the piece lists the inputs that were skipped from the start.
 func (p Piece) first() bool { return p.number() == p.Base }
 
-// span is which of n inputs belong to it.
+// span returns the range of the n inputs that belong to the piece.
 func (p Piece) span(n int64) (from, to int64) {
 	if p.Parts == 0 {
 		return 0, n
@@ -103,7 +103,7 @@ func (p Piece) manifest() string {
 
 func pieceName(i int) string { return fmt.Sprintf("piece-%05d.json", i) }
 
-// pieceNumber is the reverse of pieceName, -1 for other names.
+// pieceNumber is the inverse of pieceName, -1 for other names.
 func pieceNumber(name string) int {
 	i := -1
 	if _, err := fmt.Sscanf(name, "piece-%d.json", &i); err != nil || i < 0 || i >= MaxPieces || pieceName(i) != name {
@@ -128,7 +128,7 @@ func Commit(ctx context.Context, dir string, parts int) (*Manifest, error) {
 	return CommitTo(ctx, st, parts)
 }
 
-// CommitTo is Commit in any store.
+// CommitTo is Commit for any store.
 func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, error) {
 	m, err := commit(ctx, st, parts)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrInterrupted) {

@@ -135,7 +135,7 @@ func newReader(st store.Store, m *Manifest, opt *ReadOptions) (*Reader, error) {
 	return r, nil
 }
 
-// driver is the field as loaders see it.
+// driver returns the field in the form for loaders.
 func (f *Field) driver() driver.Field {
 	s := &f.Stats
 	d := driver.Field{
@@ -167,10 +167,10 @@ func (r *Reader) Info() *driver.Info { return &r.info }
 // Close closes the files that Record opened.
 func (r *Reader) Close() error { return r.pool.Close() }
 
-// Manifest is the pack's manifest. It must not be changed.
+// Manifest returns the pack's manifest. It must not be changed.
 func (r *Reader) Manifest() *Manifest { return r.man }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (r *Reader) Len() int64 { return r.man.Records }
 
 // Dir returns the location of the pack.
@@ -208,7 +208,7 @@ func (r *Reader) chunkPlace(c int) string {
 	return fmt.Sprintf("%s, chunk %d (bytes %d to %d)", r.st.Path(r.man.Shards[ref.shard].File), ref.number, ref.offset, ref.offset+ref.bytes)
 }
 
-// meanBytes is about how large record id is in the shards.
+// meanBytes returns the approximate size of record id in the shards.
 func (r *Reader) meanBytes(id int64) int64 {
 	c, _ := r.row(id)
 	return r.chunks[c].bytes / r.chunks[c].rows

@@ -33,10 +33,10 @@ type Value struct {
 	EXIF, ICC []byte
 }
 
-// Image is the first image of the record, nil when it has none.
+// Image returns the first image of the record, nil if it has none.
 func (rec *Record) Image() *Value { return rec.of(driver.KindImage) }
 
-// Label is the first label of the record, nil when it has none.
+// Label returns the first label of the record, nil if it has none.
 func (rec *Record) Label() *Value { return rec.of(driver.KindLabel) }
 
 func (rec *Record) of(kind driver.Kind) *Value {
@@ -48,7 +48,7 @@ func (rec *Record) of(kind driver.Kind) *Value {
 	return nil
 }
 
-// Class is the name of the class that a label is, "" when it has none.
+// Class returns the class name of a label, "" if it has none.
 func (v *Value) Class() string {
 	if v.Int >= 0 && v.Int < int64(len(v.Field.Classes)) {
 		return v.Field.Classes[v.Int]

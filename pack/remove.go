@@ -70,7 +70,7 @@ func Remove(ctx context.Context, dir, fingerprint string, ids []int64) (*Manifes
 	return RemoveFrom(ctx, st, fingerprint, ids)
 }
 
-// RemoveFrom is Remove in any store.
+// RemoveFrom is Remove for any store.
 func RemoveFrom(ctx context.Context, st store.WriteStore, fingerprint string, ids []int64) (*Manifest, error) {
 	m, done, err := changing(ctx, st)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Chunk) remove(rows []int64, first int64) {
 	c.Removed = runs
 }
 
-// statsOf are the statistics of some rows, in ascending order, by field.
+// statsOf returns the statistics of some rows, in ascending order, by field.
 func (r *Reader) statsOf(ctx context.Context, rows []int64) ([]driver.FieldStats, error) {
 	var chunks [][]driver.FieldStats
 	g, gctx := errgroup.WithContext(ctx)
@@ -260,7 +260,7 @@ func subtractCounts(from, what map[int64]int64) {
 	}
 }
 
-// meanWithout is the mean of n numbers of which some are taken away.
+// meanWithout returns the mean of n numbers after some of them are removed.
 func meanWithout(mean float64, n int64, gone float64, of int64) float64 {
 	if n <= of {
 		return 0

@@ -40,7 +40,7 @@ func (s *rowSet) rows() int64 {
 	return s.before[len(s.first)]
 }
 
-// stored is the row that record id is.
+// stored returns the row of record id.
 func (s *rowSet) stored(id int64) int64 {
 	if len(s.first) == 0 {
 		return id
@@ -61,7 +61,7 @@ func (s *rowSet) record(row int64) (id int64, has bool) {
 	return row - s.before[k], true
 }
 
-// removedRows are the rows that a manifest leaves out, by their number in the pack.
+// removedRows returns the rows that a manifest removes, by their number in the pack.
 func (m *Manifest) removedRows() rowSet {
 	var s rowSet
 	at := int64(0)

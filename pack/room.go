@@ -179,7 +179,7 @@ func (s *holding) made(out int64) {
 	}
 }
 
-// done gives everything back, when the input is written.
+// done releases everything after the input is written.
 func (s *holding) done() {
 	s.pass()
 	s.r.ahead.Release(s.ahead)

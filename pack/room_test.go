@@ -315,7 +315,7 @@ type packing struct {
 	Verify bool
 }
 
-// TestChildPacks is not a test but the child of the one below.
+// TestChildPacks is not a test, but the child process of the test below.
 func TestChildPacks(t *testing.T) {
 	config := os.Getenv(childPack)
 	if config == "" {

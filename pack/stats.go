@@ -100,7 +100,7 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 	MergeStats(s, &one, f.Classes != nil)
 }
 
-// imageStats are those of one picture.
+// imageStats returns the statistics of one picture.
 func (v *value) imageStats() *driver.ImageStats {
 	turned := int64(0)
 	if v.Orientation > 1 {

@@ -49,7 +49,7 @@ type Problem struct {
 	Intact bool `json:"intact,omitempty"`
 }
 
-// String is the problem on one line.
+// String returns the problem on one line.
 func (p Problem) String() string {
 	switch {
 	case p.Chunk < 0:
@@ -95,7 +95,7 @@ func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error
 	return VerifyStore(ctx, st, opt)
 }
 
-// VerifyStore is Verify of the pack at the root of any store.
+// VerifyStore is Verify for the pack at the root of any store.
 func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Report, error) {
 	var o VerifyOptions
 	if opt != nil {
@@ -199,7 +199,7 @@ const (
 	faultUnsupported
 )
 
-// faultOf is whose fault it is that an intact value cannot be decoded.
+// faultOf returns the cause if an intact value cannot be decoded.
 func faultOf(err error) fault {
 	switch {
 	case errors.As(err, new(*tooLarge)):

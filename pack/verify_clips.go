@@ -18,7 +18,7 @@ const heldFrames = 20
 // roundedUp is by how much decoders make frames larger.
 const roundedUp = 128
 
-// heldMemory is the most that a decoder of video takes for frames of a size.
+// heldMemory returns the maximum memory of a video decoder for frames of a size.
 func heldMemory(width, height int64) int64 {
 	return heldFrames * 3 / 2 * (width + roundedUp) * (height + roundedUp)
 }

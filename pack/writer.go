@@ -230,7 +230,7 @@ func (w *writer) another(m *Manifest) error {
 		now.Path, w.st)
 }
 
-// unchangedPiece is unchanged for a piece that is finished.
+// unchangedPiece is unchanged for a finished piece.
 func (w *writer) unchangedPiece(ctx context.Context) (*Summary, error) {
 	p := w.opt.Piece
 	if !p.some() {
@@ -525,7 +525,7 @@ func (w *writer) finishShard(ctx context.Context) error {
 
 var errNothing = errors.New("none")
 
-// nothing is the error of a run in which every input was bad.
+// nothing returns the error of a run in which every input was bad.
 func (w *writer) nothing() error {
 	first := append(w.skipped, w.pending...)[0]
 	return fmt.Errorf("%w of the %d files in %s could be packed; the first one is %s: %s", errNothing, w.in.len(), w.in.source().Path, first.Path, first.Reason)

@@ -93,7 +93,7 @@ func (b *Budget) Reserve(p Purpose, n int64) error {
 	}
 }
 
-// Return gives n bytes back.
+// Return releases n bytes.
 func (b *Budget) Return(p Purpose, n int64) {
 	left, used := b.by[p].Add(-n), b.used.Add(-n)
 	if invariants.Enabled && (n < 0 || left < 0 || used < 0) {

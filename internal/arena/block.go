@@ -50,7 +50,7 @@ func (b *Block) Bytes(n int) ([]byte, error) {
 	return b.mem[:n:n], nil
 }
 
-// Resize is Bytes, but keeps the contents of the block.
+// Resize is like Bytes, but keeps the contents of the block.
 func (b *Block) Resize(n int) ([]byte, error) {
 	if b.mem == nil {
 		return b.Bytes(n)
@@ -75,7 +75,7 @@ func (b *Block) Resize(n int) ([]byte, error) {
 // Cap returns the bytes held.
 func (b *Block) Cap() int { return len(b.mem) }
 
-// Free gives the memory back. The block can be used again.
+// Free releases the memory. The block can be used again.
 func (b *Block) Free() {
 	if b.mem == nil {
 		return

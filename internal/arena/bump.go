@@ -90,8 +90,8 @@ func (b *Bump) Cap() int {
 	return n
 }
 
-// Reset gives up everything that was handed out. The memory is kept for the
-// next use, in one piece, unless it has been far too large for a while.
+// Reset releases all pieces. The memory is kept for the next use, as a single block, unless it has been far too large
+// for a while.
 func (b *Bump) Reset() {
 	held := b.Cap()
 	if b.used*4 < held && held > 4*minChunk {
@@ -122,7 +122,7 @@ func (b *Bump) mangle() {
 	}
 }
 
-// Release gives all memory back to the budget.
+// Release returns all memory to the budget.
 func (b *Bump) Release() {
 	for _, blk := range b.blocks {
 		blk.Free()

@@ -148,7 +148,7 @@ func (m *Mapping) ask(r, now int64) int64 {
 	return now
 }
 
-// Bytes are all bytes of the file, in memory or not. They are valid until Close.
+// Bytes returns all bytes of the file, in memory or not. They are valid until Close.
 func (m *Mapping) Bytes() []byte { return m.mem }
 
 // Close unmaps the file.

@@ -34,8 +34,8 @@ func MemFile(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// tempFile is MemFile without memfd_create, which fails with cause. The pages are allocated now, because the process
-// would get SIGBUS later if the file system had no space.
+// tempFile replaces MemFile without memfd_create, which fails with cause. The pages are allocated now, because the
+// process would get SIGBUS later if the file system had no space.
 func tempFile(name string, size int64, cause error) (*os.File, error) {
 	errs := cause
 	for _, dir := range []string{"/dev/shm", os.TempDir()} {

@@ -28,13 +28,13 @@ func NewPool(total int64) *Pool {
 	return &Pool{total: total, sem: semaphore.NewWeighted(total)}
 }
 
-// Total is the size of the pool.
+// Total returns the size of the pool.
 func (p *Pool) Total() int64 { return p.total }
 
 // Used returns the amount of memory taken.
 func (p *Pool) Used() int64 { return p.used.Load() }
 
-// Peak is the most that was taken at a time.
+// Peak returns the maximum amount taken at any time.
 func (p *Pool) Peak() int64 { return p.peak.Load() }
 
 // Take waits for n bytes, at most until ctx is done. More than there are in all

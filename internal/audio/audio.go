@@ -260,8 +260,8 @@ func (d *Decoder) Decode(dst []float32, stride int, from, n int64) error {
 	return nil
 }
 
-// copied is a copy of encoded bytes in memory of the decoder's own, which C may read:
-// the bytes themselves may be those of a mapped file.
+// copied returns a copy of encoded bytes in the decoder's own memory, which C may read. The bytes themselves may be
+// those of a mapped file.
 func (d *Decoder) copied(b []byte) []byte {
 	d.block = append(slices.Grow(d.block[:0], len(b)+csoundTail), b...)
 	return d.block

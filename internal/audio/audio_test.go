@@ -229,7 +229,7 @@ func TestHeadersThatLie(t *testing.T) {
 	}
 }
 
-// containers are files of all containers, with the samples of signal(150, 2).
+// containers returns files of all containers, with the samples of signal(150, 2).
 func containers() map[string][]byte {
 	big, little := binary.BigEndian, binary.LittleEndian
 	b16 := func(o binary.ByteOrder) (b []byte) {
@@ -445,7 +445,7 @@ func flacFrames(samples []int16, sizes []int, marked bool) []byte {
 	return out
 }
 
-// contradicted are files whose STREAMINFO differs from the frames. soundfile reads most of them.
+// contradicted returns files whose STREAMINFO differs from the frames. soundfile reads most of them.
 func contradicted(t testing.TB) map[string][]byte {
 	mono := file(t, "mono16.flac")
 	changed := func(change func(b []byte)) []byte {

@@ -106,7 +106,7 @@ func (f *flac) samplesCounted(block int) bool {
 	return ok && at == 0 && number == int64(block)
 }
 
-// frameBytes is the size of a frame that is not compressed. A frame is hardly ever larger.
+// frameBytes returns the size of a frame that is not compressed. A frame is hardly ever larger.
 func (f *flac) frameBytes() int {
 	return f.s.MaxBlock*f.s.Channels*(f.s.Bits+7)/8 + 64*f.s.Channels
 }

@@ -202,7 +202,7 @@ func (s *stream) headers(at, n int) ([][]byte, error) {
 	return packets, nil
 }
 
-// lastGranule is the position of the last page that has one.
+// lastGranule returns the position of the last page that has one.
 func (s *stream) lastGranule() int64 {
 	for at := len(s.b); at > s.first; {
 		at = bytes.LastIndex(s.b[:at], []byte("OggS"))

@@ -8,7 +8,7 @@ import (
 // WAVHeader is the number of bytes before the samples in the output of PutWAV. Samples are aligned at this offset.
 const WAVHeader = 56
 
-// WAVBytes is the size of a WAV file of frames samples of each channel: float32, or 16 bit.
+// WAVBytes returns the size of a WAV file of frames samples of each channel: float32, or 16 bit.
 func WAVBytes(channels int, frames int64, sixteen bool) int64 {
 	size := int64(4)
 	if sixteen {

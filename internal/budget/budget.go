@@ -137,7 +137,7 @@ func Make(r *Request) (*Plan, error) {
 	return p, nil
 }
 
-// least is the plan with the least of everything that was not asked for.
+// least returns the plan with the minimum of everything that was not requested.
 func least(r *Request) *Plan {
 	p := &Plan{
 		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Window: r.Window, Cache: r.Cache, Held: r.Held},
@@ -186,8 +186,7 @@ func (p *Plan) scratch(r *Request) int64 {
 	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode+decoderBytes(r.Images)) + p.Large
 }
 
-// ForImage is the least memory, in whole MiB, with which an image finds n bytes
-// to be decoded in.
+// ForImage returns the minimum memory, in whole MiB, for decoding an image that needs n bytes.
 func ForImage(r Request, n int64) int64 {
 	return leastMemory(func(memory int64) bool {
 		r.Memory = memory
@@ -245,7 +244,7 @@ func ForValue(r Request, n int64) int64 {
 	})
 }
 
-// leastMemory is the least memory that is enough, in whole MiB.
+// leastMemory returns the minimum sufficient memory, in whole MiB.
 func leastMemory(enough func(memory int64) bool) int64 {
 	lo, hi := int64(0), int64(1)
 	for !enough(hi<<20) && hi < 1<<30 {

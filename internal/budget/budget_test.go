@@ -18,7 +18,7 @@ func TestSlotStride(t *testing.T) {
 	}
 }
 
-// photos is training on photographs: 256 crops of 224 pixels.
+// photos returns a request for training on photographs: 256 crops of 224 pixels.
 func photos(memory int64) *Request {
 	return &Request{
 		Memory: memory, BatchSize: 256, SlotBytes: 256*(224*224*3+16) + 128, Threads: 4,

@@ -26,8 +26,7 @@ func Enough(r *Request, recordBytes int64) int64 {
 	return units.MiB(p.sum(r)) << 20
 }
 
-// ThreadsFor is the number of decode workers of each of some engines that share
-// the cores of a machine.
+// ThreadsFor returns the number of decode workers of each of some engines that share the cores of a machine.
 func ThreadsFor(cores float64, engines int64) int {
 	return int(clamp(int64(math.Ceil(cores))/max(engines, 1), 1, MaxThreads))
 }

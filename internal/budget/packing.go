@@ -116,8 +116,7 @@ func MakeVerifying(r *VerifyRequest) (*Verifying, error) {
 	return p, nil
 }
 
-// ForVerifying is the least memory, in whole MiB, with which a record of read bytes
-// whose decoding takes n is checked.
+// ForVerifying returns the minimum memory, in whole MiB, for checking a record of read bytes whose decoding takes n.
 func ForVerifying(r VerifyRequest, read, n int64) int64 {
 	r.Free = 0
 	return leastMemory(func(memory int64) bool {
@@ -127,8 +126,7 @@ func ForVerifying(r VerifyRequest, read, n int64) int64 {
 	})
 }
 
-// ForInput is the least memory, in whole MiB, with which packing an input finds n
-// bytes.
+// ForInput returns the minimum memory, in whole MiB, for packing an input that needs n bytes.
 func ForInput(r PackRequest, n int64) int64 {
 	r.Free = 0
 	return leastMemory(func(memory int64) bool {

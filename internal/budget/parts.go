@@ -1,7 +1,7 @@
 package budget
 
-// SlotStride is the distance between slots of slotBytes: a multiple of HugePage,
-// so that huge pages can back them, or of a page when that would be mostly gaps.
+// SlotStride returns the distance between slots of slotBytes: a multiple of HugePage, so that huge pages can back
+// them, or of a page when that would be mostly gaps.
 func SlotStride(slotBytes int64) int64 {
 	to := int64(HugePage)
 	if slotBytes <= HugePage/2 {

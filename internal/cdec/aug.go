@@ -57,8 +57,7 @@ type Pixmap struct {
 // setAugKernels limits the augmentation kernels to a set of SetKernels.
 func setAugKernels(isa int) { C.sk_aug_set_isa(C.int(isa)) }
 
-// augKernelSets is the number of sets that the processor runs: scalar, AVX2
-// and AVX-512 with VBMI.
+// augKernelSets returns the number of sets that the processor runs: scalar, AVX2 and AVX-512 with VBMI.
 func augKernelSets() int { return int(C.sk_aug_best_isa()) + 1 }
 
 func (p Pixmap) check() error {

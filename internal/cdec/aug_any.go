@@ -65,7 +65,7 @@ func (p *Pixmap) maxValue() float64 {
 	return 255
 }
 
-// dtype is the type of the elements.
+// dtype returns the type of the elements.
 func (p *Pixmap) dtype() item.DType { return max(p.DType, item.U8) }
 
 func (p *Pixmap) elemSize() int { return p.dtype().Size() }
@@ -99,7 +99,7 @@ func (p *Pixmap) anyContrast(f float64) {
 	C.sk_any_scale_bias(p.elem(), p.any(), p.elements(), C.float(f), C.float(mean*float32(1-f)))
 }
 
-// floats is the scratch as floats, of which n bytes are needed.
+// floats returns n bytes of the scratch as floats.
 func floats(tmp []byte, n int) (*C.float, error) {
 	if len(tmp) < n {
 		return nil, &Error{ErrArgument, fmt.Sprintf("%d bytes of scratch, %d are needed", len(tmp), n)}
@@ -117,7 +117,7 @@ func anySharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	return nil
 }
 
-// floatWeights gives torchvision's kernel of k taps from the centre outwards.
+// floatWeights computes torchvision's kernel of k taps from the centre outwards.
 func floatWeights(w *[MaxBlurKernel/2 + 1]C.float, k int, sigma float64) {
 	step, sum := 1/math.Sqrt2, 1.0
 	tap := func(i int) float64 {
@@ -155,7 +155,7 @@ func anyWarp(dst, src Pixmap, pixels *[6]float64, mode *WarpMode) {
 		C.int(src.C), &m)
 }
 
-// anyMap is a mode as the kernels take it.
+// anyMap converts a mode for the kernels.
 func (p *Pixmap) anyMap(mode *WarpMode) (m C.sk_any_map) {
 	if mode.Bilinear {
 		m.bilinear = 1
@@ -177,7 +177,7 @@ func (p *Pixmap) limit(v float32) float32 {
 	return max(0, min(float32(p.maxValue()), v))
 }
 
-// pixel is one pixel of p in the given colour.
+// pixel returns one pixel of p in the given colour.
 func (p *Pixmap) pixel(color []float32) (b [4 * item.MaxChannels]byte) {
 	for c, v := range color[:min(p.C, len(color))] {
 		switch v = p.limit(v); p.DType {

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// pixelValue is element i of pixels as a number.
+// pixelValue returns element i of pixels as a number.
 func pixelValue(t item.DType, b []byte, i int) float64 {
 	switch t {
 	case item.F32:
@@ -66,7 +66,7 @@ func TestAugmentTypesGolden(t *testing.T) {
 	})
 }
 
-// runAny is run, and resizes.
+// runAny is like run, but also resizes.
 func (c *goldenCase) runAny(d *Decoder, src *goldenImage) (Pixmap, error) {
 	if c.Op != "resize" {
 		return c.run(src)

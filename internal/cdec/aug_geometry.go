@@ -62,7 +62,7 @@ func sameSize(dst, src Pixmap) error {
 	return nil
 }
 
-// words is the scratch as 16-bit words, of which n bytes are needed.
+// words returns n bytes of the scratch as 16-bit words.
 func words(tmp []byte, n int) (unsafe.Pointer, error) {
 	if len(tmp) < n {
 		return nil, &Error{ErrArgument, fmt.Sprintf("%d bytes of scratch, %d are needed", len(tmp), n)}
@@ -71,10 +71,10 @@ func words(tmp []byte, n int) (unsafe.Pointer, error) {
 	return unsafe.Pointer(unsafe.SliceData(tmp[uintptr(unsafe.Pointer(p))&1:])), nil
 }
 
-// SharpnessTemp is the scratch in bytes that AdjustSharpness needs for p.
+// SharpnessTemp returns the scratch in bytes that AdjustSharpness needs for p.
 func SharpnessTemp(p Pixmap) int { return p.tempElem()*p.W*p.C + 66 }
 
-// tempElem is the size of an element of intermediate rows.
+// tempElem returns the size of an element of intermediate rows.
 func (p *Pixmap) tempElem() int {
 	if p.bytes3() {
 		return 2
@@ -114,8 +114,7 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 // MaxBlurKernel is the largest kernel of GaussianBlur.
 const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 
-// BlurTemp is the scratch in bytes that GaussianBlur needs for p and a kernel
-// of kw columns.
+// BlurTemp returns the scratch in bytes that GaussianBlur needs for p and a kernel of kw columns.
 func BlurTemp(p Pixmap, kw int) int { return p.tempElem()*(p.W+kw)*p.C + 66 }
 
 // blurWeights computes torchvision's kernel of k taps in 1/16384, from the centre outwards. Each rounding error is
@@ -194,7 +193,7 @@ type AffineParams struct {
 	CX, CY float64
 }
 
-// Matrix is T * C * RotateScaleShear * C^-1, where an image point goes.
+// Matrix returns T * C * RotateScaleShear * C^-1, which maps points of the image to points of the result.
 func (p *AffineParams) Matrix() Affine {
 	a, b, c, d := p.linear()
 	a, b, c, d = a*p.Scale, b*p.Scale, c*p.Scale, d*p.Scale
@@ -204,7 +203,7 @@ func (p *AffineParams) Matrix() Affine {
 	return m
 }
 
-// Inverse is the inverse of Matrix: where the pixel of an output comes from.
+// Inverse returns the inverse of Matrix, which maps output pixels to their source.
 func (p *AffineParams) Inverse() Affine {
 	a, b, c, d := p.linear() // of determinant 1
 	m := Affine{d / p.Scale, -b / p.Scale, 0, -c / p.Scale, a / p.Scale, 0}
@@ -264,7 +263,7 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 	return nil
 }
 
-// bytesMap is a mode as the kernels for u8 take it.
+// bytesMap converts a mode for the kernels for u8.
 func bytesMap(mode *WarpMode) (m C.sk_aug_map) {
 	if mode.Bilinear {
 		m.bilinear = 1
@@ -302,8 +301,8 @@ func Remap(dst, src Pixmap, mode WarpMode, row func(y int, xs, ys []float32)) er
 	return nil
 }
 
-// RotatedSize is the size that holds an image of w x h turned by inv, as
-// torchvision's rotate with expand computes it.
+// RotatedSize returns the size that holds an image of w x h rotated by inv, as torchvision's rotate with expand
+// computes it.
 func RotatedSize(inv Affine, w, h int) (int, int) {
 	hw, hh := float64(w)/2, float64(h)/2
 	var lo, hi [2]float64

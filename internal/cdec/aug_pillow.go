@@ -31,14 +31,14 @@ func (p *Pixmap) blend(from, f float64) {
 	p.applyToAll(&lut)
 }
 
-// applyToAll gives all channels the table of the first one.
+// applyToAll applies the table of the first channel to all channels.
 func (p *Pixmap) applyToAll(lut *[3 * 256]byte) {
 	copy(lut[256:], lut[:256])
 	copy(lut[512:], lut[:256])
 	p.applyTable(lut)
 }
 
-// pillowMean is the mean gray value, rounded.
+// pillowMean returns the mean gray value, rounded.
 func (p *Pixmap) pillowMean() float64 {
 	var sum C.uint64_t
 	if p.C == 3 {
@@ -49,7 +49,7 @@ func (p *Pixmap) pillowMean() float64 {
 	return math.Floor(float64(sum)/float64(p.W*p.H) + 0.5)
 }
 
-// pillowStretch is PIL.ImageOps.autocontrast for the range of each channel.
+// pillowStretch sets lut to the tables of PIL.ImageOps.autocontrast for the range of each channel.
 func (p *Pixmap) pillowStretch(lut *[3 * 256]byte, lo, hi [3]byte) {
 	for c := range p.C {
 		scale, offset := 1.0, 0.0
@@ -68,8 +68,8 @@ func (p *Pixmap) pillowStretch(lut *[3 * 256]byte, lo, hi [3]byte) {
 // M[4]y + M[5]) / d, d = M[6]x + M[7]y + 1. The upper left corner of both images is (0, 0).
 type PillowMap [8]float64
 
-// PillowAffine is the matrix with which torchvision has Pillow do an affine map.
-// CX and CY of the parameters are from the middle of an image of w x h pixels.
+// PillowAffine returns the matrix that torchvision passes to Pillow for an affine map. CX and CY of the parameters
+// are relative to the middle of an image of w x h pixels.
 func PillowAffine(p *AffineParams, w, h int) PillowMap {
 	rot, sx, sy := p.Angle*(math.Pi/180), p.SX*(math.Pi/180), p.SY*(math.Pi/180)
 	cx, cy := p.CX+float64(w)*0.5, p.CY+float64(h)*0.5
@@ -83,8 +83,8 @@ func PillowAffine(p *AffineParams, w, h int) PillowMap {
 	return m
 }
 
-// PillowRotation is the matrix of PIL.Image.rotate, whose angles are anticlockwise;
-// cx and cy are from the upper left corner.
+// PillowRotation returns the matrix of PIL.Image.rotate, whose angles are anticlockwise; cx and cy are from the upper
+// left corner.
 func PillowRotation(angle, cx, cy float64) PillowMap {
 	round := func(v float64) float64 { return math.RoundToEven(v*1e15) / 1e15 }
 	r := -angle * (math.Pi / 180)
@@ -94,7 +94,8 @@ func PillowRotation(angle, cx, cy float64) PillowMap {
 	return m
 }
 
-// PillowWarp is PIL.Image.transform. Points outside of the image get the fill of mode. dst must not overlap src.
+// PillowWarp implements PIL.Image.transform. Points outside of the image get the fill of mode. dst must not overlap
+// src.
 func PillowWarp(dst, src Pixmap, m PillowMap, mode WarpMode) error {
 	if err := checkPair(dst, src); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (c *goldenCase) fill() (f [item.MaxChannels]float32) {
 	return f
 }
 
-// inverse is the map of an affine or rotate case.
+// inverse returns the map of an affine or rotate case.
 func (c *goldenCase) inverse(src *goldenImage) Affine {
 	p := &c.Params
 	a := AffineParams{Angle: p.Angle, TX: p.Translate[0], TY: p.Translate[1], Scale: p.Scale, SX: p.Shear[0], SY: p.Shear[1]}
@@ -321,7 +321,7 @@ func TestAugmentKernelsEqual(t *testing.T) {
 	}
 }
 
-// hsvTables are tables of any values.
+// hsvTables returns tables of random values.
 func hsvTables(r *rand.Rand) (hues *[180]byte, saturations, values *[256]byte) {
 	hues, saturations, values = new([180]byte), new([256]byte), new([256]byte)
 	for i := range hues {

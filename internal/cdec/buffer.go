@@ -32,7 +32,7 @@ func (b *Buffer) Bytes(n int) ([]byte, error) {
 // Cap returns the size of the allocated memory.
 func (b *Buffer) Cap() int { return len(b.p) }
 
-// Free gives the memory back. The buffer can be used again.
+// Free releases the memory. The buffer can be used again.
 func (b *Buffer) Free() {
 	C.free(unsafe.Pointer(unsafe.SliceData(b.p)))
 	b.p = nil

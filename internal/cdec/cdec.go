@@ -368,7 +368,7 @@ const gatherPerCall = 512
 // cannot be read.
 func Gather(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 1) }
 
-// GatherNear is Gather through the caches, for a small dst that is read soon.
+// GatherNear is Gather with ordinary stores, for a small dst that is read soon.
 func GatherNear(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 0) }
 
 func gather(dst []byte, src [][]byte, rowBytes int, pastCaches C.int) {

@@ -93,8 +93,8 @@ const encodedKeep = 16 << 20
 // when the JPEG has no such form. The result is valid until the next call.
 func (e *DCTEncoder) Encode(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, byRows) }
 
-// EncodeRows is Encode of JPEGs that can be done row by row, in little memory: all
-// sound ones that are baseline. Others are a NotDCT.
+// EncodeRows is Encode for JPEGs that can be encoded row by row, in little memory: all valid baseline ones. Others
+// return a NotDCT.
 func (e *DCTEncoder) EncodeRows(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, rowsOnly) }
 
 // The ways to read JPEGs: row by row with libjpeg as the alternative, only by libjpeg, or only row by row.
@@ -104,7 +104,7 @@ const (
 	rowsOnly = C.DCT_ROWS_ONLY
 )
 
-// encode is Encode with tiles of the given width in MCUs, 0 for the usual.
+// encode is Encode with tiles of the given width in MCUs, 0 for the usual width.
 func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
 	if e.out.cap > encodedKeep {
 		C.free(unsafe.Pointer(e.out.p))

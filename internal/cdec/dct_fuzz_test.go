@@ -41,7 +41,7 @@ func decodeEachKernel(t *testing.T, d *Decoder, src []byte, x, y, w, h int) (pix
 	return pix, err
 }
 
-// seedImages are small JPEGs of many kinds.
+// seedImages returns small JPEGs of many kinds.
 func seedImages(t testing.TB) [][]byte {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(13, 14))

@@ -302,7 +302,7 @@ func (im *specImage) clear() {
 	}
 }
 
-// randomSpecImage has coefficients as in photographs, or wild ones up to most.
+// randomSpecImage returns coefficients like those of photographs, or extreme ones up to most.
 func randomSpecImage(rng *rand.Rand, w, h int, sampling [][2]int, most int) *specImage {
 	im := &specImage{width: w, height: h, tables: make([][64]uint16, 1+rng.IntN(2))}
 	blocks := 0
@@ -397,7 +397,7 @@ func TestDCTOddSampling(t *testing.T) {
 	})
 }
 
-// TestDCTExample is the example in docs/reference/pack-format.md.
+// TestDCTExample checks the example in docs/reference/pack-format.md.
 func TestDCTExample(t *testing.T) {
 	im := &specImage{width: 12, height: 8, tile: 8, comps: []specComp{{h: 1, v: 1}}, tables: make([][64]uint16, 1)}
 	for z := range 64 {

@@ -66,7 +66,7 @@ func checkDCTBoxes(t *testing.T, d *Decoder, rng *rand.Rand, jpeg []byte, boxes 
 	return ok
 }
 
-// texture is an image with edges, gradients and noise.
+// texture returns an image with edges, gradients and noise.
 func texture(rng *rand.Rand, w, h, channels int) []byte {
 	pix := make([]byte, w*h*channels)
 	fx, fy, noise := rng.IntN(9), rng.IntN(9), 1+rng.IntN(120)

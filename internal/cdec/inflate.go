@@ -45,7 +45,7 @@ func Inflate(dst, src []byte) (n, used int, err error) {
 	return int(made), int(took), err
 }
 
-// Adler32 is the checksum of zlib (RFC 1950).
+// Adler32 returns the checksum of zlib (RFC 1950).
 func Adler32(p []byte) uint32 {
 	return uint32(C.sk_adler32(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(p)), C.size_t(len(p))))
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// deflated is p, compressed.
+// deflated returns p, compressed.
 func deflated(t testing.TB, p []byte, level int) []byte {
 	t.Helper()
 	var out bytes.Buffer

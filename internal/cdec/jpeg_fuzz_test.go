@@ -27,7 +27,7 @@ func TestSizesInHeaders(t *testing.T) {
 	}
 }
 
-// addImages gives a fuzz target the small images of package decode's tests.
+// addImages adds the small images of package decode's tests to a fuzz target.
 func addImages(f *testing.F, pattern string) {
 	files, err := filepath.Glob("../decode/testdata/formats/" + pattern)
 	if err != nil || len(files) == 0 {

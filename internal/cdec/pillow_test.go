@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// goldenSource is source() of testdata/pillow_resize.py.
+// goldenSource returns the image of source() in testdata/pillow_resize.py.
 func goldenSource(w, h int) []byte {
 	state := 12345
 	pix := make([]byte, 0, w*h*3)

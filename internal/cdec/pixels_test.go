@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// pixelTypes are the types of FormatPixels.
+// pixelTypes returns the types of FormatPixels.
 func pixelTypes() []item.PixelType {
 	var types []item.PixelType
 	for _, t := range []item.DType{item.U8, item.U16, item.F32} {
@@ -136,7 +136,7 @@ func TestPixelsAgainstDefinition(t *testing.T) {
 	}
 }
 
-// definition is the resize of one channel in float64.
+// definition returns the resize of one channel in float64.
 func definition(px item.PixelType, src []byte, c, w, h, ow, oh int, f item.Filter) []float64 {
 	top := map[item.DType]float64{item.U8: 255, item.U16: 65535}[px.DType]
 	cut := func(v float64) float64 {

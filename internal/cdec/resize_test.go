@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// kernelSets are those that this processor runs.
+// kernelSets returns the kernel sets that this processor supports.
 func kernelSets() []string {
 	var names []string
 	for _, n := range kernelNames {
@@ -86,7 +86,7 @@ func randomGeometry(rng *rand.Rand, w, h int32) item.Geometry {
 	return g
 }
 
-// outputBytes is the size of the output of g in store s.
+// outputBytes returns the size of the output of g in store s.
 func outputBytes(g *item.Geometry, s *item.Store) int {
 	return int(g.Window.W) * int(g.Window.H) * int(s.Channels) * s.DType.Size()
 }

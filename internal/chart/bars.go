@@ -94,7 +94,7 @@ func (c *Bars) SVG(w io.Writer) error {
 	return out.finish(w)
 }
 
-// head is the space above the bars of a group.
+// head returns the space above the bars of a group.
 func (g *BarGroup) head() float64 {
 	switch {
 	case len(g.Bars) == 0:
@@ -130,7 +130,7 @@ func (b *Bar) draw(out *canvas, middle, scale float64) {
 	out.add(`<text x="%s" y="%s"><tspan font-weight="%s">%s</tspan>%s</text>`, px(x+7), px(middle+4), weight, counted(b.Value), remark)
 }
 
-// gridStep is a round distance between grid lines, so that at most n fit.
+// gridStep returns a round distance between grid lines, so that at most n fit.
 func gridStep(top float64, n int) float64 {
 	step := math.Pow(10, math.Floor(math.Log10(top/float64(n))))
 	for _, f := range []float64{1, 2, 2.5, 5, 10} {

@@ -91,7 +91,7 @@ var palette = []string{"#e8590c", "#1971c2", "#2f9e44", "#9c36b5", "#c2255c", "#
 
 func colour(i int) string { return palette[i%len(palette)] }
 
-// ticks are round numbers from 0 to at least top, about n of them.
+// ticks returns round numbers from 0 to at least top, about n of them.
 func ticks(top float64, n int) []float64 {
 	step := math.Pow(10, math.Floor(math.Log10(top/float64(n))))
 	for _, f := range []float64{1, 2, 5, 10} {

@@ -109,7 +109,7 @@ func painted(s string, color int) string {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour(color - 1))).Render(s)
 }
 
-// brailleBit is the dot of a Braille character at column x of 2 and row y of 4.
+// brailleBit returns the dot of a Braille character at column x of 2 and row y of 4.
 func brailleBit(x, y int) rune {
 	return [2][4]rune{{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}[x][y]
 }

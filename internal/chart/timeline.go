@@ -42,7 +42,7 @@ type Tick struct {
 	Text string
 }
 
-// Range is the time that the plot shows.
+// Range returns the time that the plot shows.
 func (c *Timeline) Range() (from, to float64) {
 	from, to = math.Inf(1), math.Inf(-1)
 	for _, t := range c.T {
@@ -59,7 +59,7 @@ func (c *Timeline) Range() (from, to float64) {
 	return from, to
 }
 
-// TimeTicks are round times, from the left.
+// TimeTicks returns round times, from the left.
 func (c *Timeline) TimeTicks() []Tick {
 	from, to := c.Range()
 	var out []Tick
@@ -78,7 +78,7 @@ func (c *Timeline) ValueTicks(unit string) []Tick {
 	return out
 }
 
-// ticksBetween are at most n + 1 multiples of a round number.
+// ticksBetween returns at most n + 1 multiples of a round number.
 func ticksBetween(from, to float64, n int) []float64 {
 	step := gridStep(to-from, n)
 	var out []float64

@@ -73,7 +73,7 @@ const (
 	Table PCM = C.SS_PCM_TABLE
 )
 
-// Size is the size of a sample in bytes.
+// Size returns the size of a sample in bytes.
 func (p PCM) Size() int { return [...]int{1, 2, 3, 4, 4, 8, 1}[p] }
 
 // Samples makes n floats per channel of src, in which channels are interleaved;
@@ -141,19 +141,19 @@ func (f *FLAC) Decode(data []byte, at int, room []int32, from, n int64, dst []fl
 	return int64(d), int(p), failure(code)
 }
 
-// Kernels is the number of sets of loops that the processor runs, SetKernels chooses
-// one for tests, and -1 the best again.
+// Kernels returns the number of kernel sets that the processor supports. SetKernels chooses one for tests, and -1
+// chooses the best one again.
 func Kernels() int { return int(C.ss_best_isa()) + 1 }
 
 // SetKernels chooses the loops; see Kernels.
 func SetKernels(set int) { C.ss_set_isa(C.int(set)) }
 
-// Floats are the same bytes as floats: b is 4-byte aligned.
+// Floats returns the same bytes as floats: b is 4-byte aligned.
 func Floats(b []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
-// Bytes are floats as bytes.
+// Bytes returns floats as bytes.
 func Bytes(f []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), 4*len(f))
 }

@@ -16,16 +16,16 @@ type MP3Frame struct {
 	c C.ss_mp3_frame
 }
 
-// Rate is the number of samples per second.
+// Rate returns the number of samples per second.
 func (f *MP3Frame) Rate() int { return int(f.c.rate) }
 
-// Channels is 1 or 2.
+// Channels returns 1 or 2.
 func (f *MP3Frame) Channels() int { return int(f.c.channels) }
 
-// Samples is the number of samples of each channel.
+// Samples returns the number of samples of each channel.
 func (f *MP3Frame) Samples() int { return int(f.c.samples) }
 
-// Bytes is the size of the frame.
+// Bytes returns the size of the frame.
 func (f *MP3Frame) Bytes() int { return int(f.c.bytes) }
 
 // Tag returns the position of the encoder's information about the file, in a frame that has it instead of sound.

@@ -100,7 +100,7 @@ func NewOpus(o *OpusOptions) (*Opus, error) {
 	return d, failure(code)
 }
 
-// Options are those that the decoder was made with.
+// Options returns the options of the decoder.
 func (d *Opus) Options() OpusOptions { return d.o }
 
 // Close frees the library's memory.
@@ -117,7 +117,7 @@ func OpusSamples(p *Packets, rate int) int64 {
 	return int64(total)
 }
 
-// Decode is Vorbis.Decode.
+// Decode is like Vorbis.Decode.
 func (d *Opus) Decode(p *Packets, skip, n int64, dst []float32, stride int) (int64, error) {
 	if n == 0 {
 		return 0, nil

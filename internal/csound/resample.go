@@ -78,7 +78,7 @@ func NewResampler(from, to int, o *ResampleOptions) (*Resampler, error) {
 	return r, nil
 }
 
-// bessel is the modified Bessel function of order 0.
+// bessel returns the modified Bessel function of order 0.
 func bessel(x float64) float64 {
 	sum, term := 1.0, 1.0
 	for k := 1.0; term > sum*1e-17; k++ {

@@ -84,7 +84,7 @@ func (s *Spectrum) Bands(lo, hi []int32, weights []float32) {
 	s.c.mels = C.int(len(lo))
 }
 
-// Rows is the number of values of a frame.
+// Rows returns the number of values of a frame.
 func (s *Spectrum) Rows() int {
 	if s.c.mels > 0 {
 		return int(s.c.mels)

@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// blobs is a mask that looks like a segmentation: discs over a background.
+// blobs returns a mask that looks like a segmentation: discs over a background.
 func blobs(rng *rand.Rand, w, h, size, classes int) *Mask {
 	m := &Mask{Width: w, Height: h, Size: size, Pix: make([]byte, size*w*h)}
 	for range 12 {

@@ -18,7 +18,7 @@ func AppendToStack(dst []byte, m *Mask) []byte {
 	return dst
 }
 
-// MaxStacked is the most that a mask of so many pixels adds to a stack.
+// MaxStacked returns the maximum size of a mask of so many pixels in a stack.
 func MaxStacked(pixels int64) int64 { return min(2*pixels+pixels/4+1<<16, math.MaxUint32) }
 
 // Stacked returns the number of masks in a stack, as far as it can be read.

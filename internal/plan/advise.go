@@ -19,7 +19,7 @@ type state struct {
 	measured      bool
 }
 
-// now is the state of things.
+// now returns the current state.
 func (r *resolved) now(p *Plan) state {
 	c := r.current(p)
 	s := state{codec: c.Codec, layout: r.dataset.Layout, es: r.es, cached: r.Cached, cores: r.machine.Cores, measured: c.Origin == OriginMeasured}
@@ -29,7 +29,7 @@ func (r *resolved) now(p *Plan) state {
 	return s
 }
 
-// withCodec is s with the images stored in another codec.
+// withCodec returns s with the images stored in another codec.
 func (s state) withCodec(p *Plan, name string) state {
 	c, _ := p.Codec(name)
 	s.codec, s.layout, s.es = name, LayoutPack, c.RecordBytes
@@ -103,7 +103,7 @@ func (r *resolved) delivers(p *Plan, s state) (rate float64, limit string) {
 	return rate, limit
 }
 
-// pipeline is a state as Predict takes it.
+// pipeline converts a state for Predict.
 func (r *resolved) pipeline(s state) (Pipeline, Machine) {
 	m := r.machine
 	out := Pipeline{
@@ -134,7 +134,7 @@ func (r *resolved) pipeline(s state) (Pipeline, Machine) {
 	return out, m
 }
 
-// storeOf is the storage of a state.
+// storeOf returns the storage of a state.
 func (r *resolved) storeOf(s state) *storage {
 	if c, ok := ClassNamed(s.class); ok {
 		return c.storage(s.es, s.layout, r.clients(), r.machine.Network)
@@ -282,8 +282,8 @@ func (r *resolved) advise(p *Plan, s *storage) {
 	r.compact(p)
 }
 
-// loosest is the change that raises the part which limits, although another one
-// then limits at the same rate; -1 for none.
+// loosest returns the change that raises the limiting part, although another part then limits at the same rate. It
+// returns -1 if there is none.
 func (r *resolved) loosest(left []change, at state) int {
 	caps := r.capacity(at)
 	if len(caps) == 0 {
@@ -403,8 +403,8 @@ func (r *resolved) buy(p *Plan, start state, before float64, alternative func(ki
 		fmt.Sprintf("%s -> %s examples/s (%s)", units.Count(before), units.Count(to), units.Times(to/before)), to)
 }
 
-// compact is advice for the memory of batches: it changes no throughput here,
-// but the memory and the copies to the accelerator.
+// compact advises on the memory of batches. This changes no throughput here, but the memory and the copies to the
+// accelerator.
 func (r *resolved) compact(p *Plan) {
 	m := &p.Memory
 	if m.Compact == 0 || m.Batch < 1.5*m.Compact {

@@ -24,8 +24,7 @@ func elementSize(name string) int {
 	return t.Size()
 }
 
-// Bytes is the size of the array of one example: the product of its shape and
-// the size of an element.
+// Bytes returns the size of the array of one example: the product of its shape and the size of an element.
 func (a Array) Bytes() float64 {
 	v := float64(elementSize(a.DType))
 	for _, d := range a.Shape {

@@ -119,7 +119,7 @@ func (b *BucketCost) Text() (text, note string) {
 	return text + ", " + dollars(b.Price), fmt.Sprintf("an epoch, at %s per million%s", dollars(b.PerMillion), note)
 }
 
-// dollars is an amount, of small ones with as many digits as it takes to see it.
+// dollars formats an amount. A small one gets as many digits as needed.
 func dollars(v float64) string {
 	switch {
 	case v == 0 || v >= 0.01:

@@ -79,7 +79,7 @@ func Classes() []Class {
 	}
 }
 
-// ClassNames are the names of all classes.
+// ClassNames returns the names of all classes.
 func ClassNames() []string {
 	var names []string
 	for _, c := range Classes() {
@@ -154,9 +154,8 @@ func (c Class) storage(block float64, layout string, clients float64, network fl
 	return s
 }
 
-// measured is a storage as `stoker probe` found it, for examples of block bytes.
-// Random reads of the two block sizes around it are interpolated; the depth that
-// gave most counts. It returns nil where nothing was measured.
+// measured returns a storage measured by `stoker probe`, for examples of block bytes. Random reads of the two nearest
+// block sizes are interpolated, at the depth with the highest rate. It returns nil without a measurement.
 func (st *Store) measured(block float64, layout string) *storage {
 	if st == nil {
 		return nil
@@ -211,8 +210,7 @@ func hasUncached(rates []ReadRate) bool {
 	return false
 }
 
-// depths are the numbers of reads in flight that were measured, in the order of
-// the measurements.
+// depths returns the measured numbers of reads in flight, in the order of the measurements.
 func depths(rates []ReadRate) []int {
 	var out []int
 	seen := map[int]bool{}

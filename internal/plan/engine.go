@@ -44,7 +44,7 @@ type Engine struct {
 // unknownCores is the number of cores for memory planning if the number is unknown.
 const unknownCores = 8
 
-// threads is the number of decode workers of the engine of each accelerator.
+// threads returns the number of decode workers of the engine of each accelerator.
 func (r *resolved) threads() int {
 	cores := r.machine.Cores
 	if cores == 0 {
@@ -114,7 +114,7 @@ func (r *resolved) slotBytes() int64 {
 	return layout.Bytes
 }
 
-// columns are the arrays of a batch of the loader of a plan.
+// columns returns the arrays of a batch of the loader of a plan.
 func (r *resolved) columns() []collate.Column {
 	var cols []collate.Column
 	add := func(name string, dtype item.DType, shape ...int) {
@@ -166,7 +166,7 @@ func (f *Field) bytes() float64 {
 	return math.Min(n, maxArray)
 }
 
-// side is the width and height of the images that the loader of a plan makes.
+// side returns the width and height of the images that the loader of a plan makes.
 func (r *resolved) side() int64 {
 	for _, a := range r.Arrays {
 		if len(a.Shape) == 3 {
@@ -176,7 +176,7 @@ func (r *resolved) side() int64 {
 	return 224
 }
 
-// imageField is the name of the field that the loader of a plan makes images from.
+// imageField returns the name of the field that the loader of a plan makes images from.
 func (r *resolved) imageField() string {
 	for i := range r.dataset.Fields {
 		if f := &r.dataset.Fields[i]; f.Kind == FieldImage {

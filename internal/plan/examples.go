@@ -196,7 +196,7 @@ func sharedNFSSmall() Example {
 	}
 }
 
-// smallFiles is the same calculation under the name that the problem has.
+// smallFiles returns the same calculation under the name that the problem has.
 func smallFiles() Example {
 	e := sharedNFSSmall()
 	e.Name, e.Title = "small-files", "The small file problem: "+e.Title

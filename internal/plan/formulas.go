@@ -25,9 +25,8 @@ func BatchMemory(n int64, parameters, activation float64) float64 {
 	return float64(n)*activation + parameters
 }
 
-// PowerOfTwo is the largest power of two that is not above n, 0 for n < 1.
-// Batch sizes are usually one: 103 MB per example on 16 GB fit 154 times, and
-// the text takes 128.
+// PowerOfTwo returns the largest power of two that is not above n, 0 for n < 1. Batch sizes are usually one: 103 MB
+// per example on 16 GB fit 154 times, and the text takes 128.
 func PowerOfTwo(n int64) int64 {
 	p := int64(1)
 	if n < 1 {
@@ -78,7 +77,7 @@ func ExampleBytes(arrays []Array) float64 {
 // batches to work on (its documentation).
 func WorkerBatches(batch, workers, ahead float64) float64 { return batch * workers * ahead }
 
-// EpochSeconds is the time of one pass over all records.
+// EpochSeconds returns the time of one pass over all records.
 func EpochSeconds(records, rate float64) float64 { return records / rate }
 
 // ReadsInFlight returns the number of concurrent reads for rate reads per second with latency seconds each.
@@ -95,9 +94,9 @@ func ReadQuantile(share float64, n int64) float64 {
 	return math.Pow(share, 1/math.Max(1, float64(n)))
 }
 
-// At is the quantile q of a latency distribution, from the percentiles that are known. Between two of them, and
+// At returns the quantile q of a latency distribution, from the percentiles that are known. Between two of them, and
 // beyond the last, the logarithm of the latency is assumed to be linear in the number of nines, -log10(1-q). The
-// tails of storage latencies have about that shape. It does not go beyond ten times the largest that was seen.
+// tails of storage latencies have about that shape. The result is at most ten times the largest measured latency.
 func (l Latency) At(q float64) float64 {
 	type point struct{ nines, seconds float64 }
 	var known []point

@@ -104,7 +104,7 @@ func (r *resolved) reads(p *Plan) {
 	}
 }
 
-// cpu is the decoding and transforming on one machine, per codec.
+// cpu assesses the decoding and transforming on one machine, per codec.
 func (r *resolved) cpu(p *Plan) {
 	for _, rate := range r.codecs() {
 		c := CodecNeed{
@@ -236,7 +236,7 @@ func (r *resolved) rawBytes(jpeg float64) float64 {
 	return w * h * channels
 }
 
-// rawSide is the shorter side of images stored as pixels.
+// rawSide returns the shorter side of images stored as pixels.
 func (r *resolved) rawSide() float64 {
 	for _, a := range r.Arrays {
 		if len(a.Shape) == 3 {
@@ -246,7 +246,7 @@ func (r *resolved) rawSide() float64 {
 	return 256
 }
 
-// current is the rate of the codec that the data is stored in.
+// current returns the rate of the codec that the data is stored in.
 func (r *resolved) current(p *Plan) CodecNeed {
 	for _, c := range p.CPU {
 		if c.Current {
@@ -338,8 +338,8 @@ func (r *resolved) memory(p *Plan) error {
 	return nil
 }
 
-// torch is the PyTorch DataLoader: as many workers as keep up, each with
-// prefetch_factor = 2 batches, for each accelerator's process.
+// torch computes the needs of the PyTorch DataLoader: as many workers as keep up, each with prefetch_factor = 2
+// batches, for each accelerator's process.
 func (r *resolved) torch(p *Plan) {
 	seconds := 2e-5 + r.es/torchBandwidth
 	if r.Kind == KindImage && r.codec() != CodecRaw {

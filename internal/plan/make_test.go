@@ -11,7 +11,7 @@ import (
 // photos are ImageNet-like images in files.
 var photos = Dataset{RecordBytes: 110e3, Records: 1_281_167, Layout: LayoutFiles, Codec: CodecKeep, Width: 470, Height: 400, Channels: 3}
 
-// measured is a machine of two cores with a disk of 1 GB/s, as probe fills it in.
+// measured returns a machine of two cores with a disk of 1 GB/s, like a result of probe.
 func measured() Machine {
 	rate := func(block int64, depth int, iops, latency float64) ReadRate {
 		return ReadRate{Block: block, Depth: depth, IOPS: iops, Bandwidth: iops * float64(block), Latency: Latency{Mean: latency, P50: latency, P90: 1.5 * latency, P99: 4 * latency, P999: 10 * latency, Samples: 5000}}

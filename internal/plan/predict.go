@@ -234,7 +234,7 @@ func missSeconds(p *Pipeline, m *Machine) float64 {
 	return max(between(cold, p.RecordBytes)-warm, 0) * p.RecordBytes
 }
 
-// power is the rate of k busy cores in units of one core alone.
+// power returns the rate of k busy cores in units of one core alone.
 func (c *cpuModel) power(k float64) float64 {
 	if k <= 1 || c.measuredCores <= 1 {
 		return k
@@ -341,8 +341,8 @@ func loaderShare(p *Pipeline, s *Store, read, depth float64) float64 {
 // point is a figure that was measured with blocks of a size.
 type point struct{ block, figure float64 }
 
-// between is the figure of a block size: linear between those that were measured,
-// beyond them that of the nearest.
+// between returns the figure of a block size: linear between measured sizes, and that of the nearest size beyond
+// them.
 func between(points []point, block float64) float64 {
 	sort.Slice(points, func(i, j int) bool { return points[i].block < points[j].block })
 	k := sort.Search(len(points), func(i int) bool { return points[i].block >= block })
@@ -389,8 +389,7 @@ func RateAt(rates []ReadRate, block, depth float64) float64 {
 	return 1 / (below.seconds + share*(above.seconds-below.seconds))
 }
 
-// atDepth is the rate of one block size at a depth; deeper than measured does
-// not help.
+// atDepth returns the rate of one block size at a depth; depths above the measured ones give no more.
 func atDepth(rates []ReadRate, block int64, depth float64) float64 {
 	var lo, hi *ReadRate
 	for i := range rates {
@@ -444,8 +443,8 @@ func isThrottled(p *Pipeline, m *Machine) bool {
 	return p.DiskBandwidth > 0 || p.DiskIOPS > 0 || m.Store != nil && (m.Store.LimitBandwidth > 0 || m.Store.LimitIOPS > 0)
 }
 
-// firstBatch is the time to the first batch of an open loader: nothing overlaps
-// with a step yet, but stages overlap with each other.
+// firstBatch returns the time to the first batch of an open loader: nothing overlaps with a step yet, but stages
+// overlap with each other.
 func firstBatch(n, miss, disk float64, cpu *cpuModel) float64 {
 	seconds := 0.0
 	if cpu.known {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// testMachine has round figures: 2 cores, 1,000 keep images per second and core
-// and 1,900 together, a disk of 20,000 reads or 1 GB per second.
+// testMachine returns a machine with round figures: 2 cores, 1,000 keep images per second and core and 1,900
+// together, a disk of 20,000 reads or 1 GB per second.
 func testMachine() Machine {
 	var random []ReadRate
 	for _, depth := range []int{1, 4, 16, 64} {

@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// settings are the loader's arguments, and a program with them.
+// settings sets the loader's arguments, and a program that uses them.
 func (r *resolved) settings(p *Plan) error {
 	l := &p.Loader
 	l.BatchSize = r.Batch
@@ -59,7 +59,7 @@ func (r *resolved) settings(p *Plan) error {
 	return nil
 }
 
-// best is the codec that the plan ends with.
+// best returns the final codec of the plan.
 func (r *resolved) best(p *Plan) CodecNeed {
 	c := r.current(p)
 	for _, a := range p.Advice {

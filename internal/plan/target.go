@@ -121,7 +121,7 @@ type BadInput struct {
 	Key, Reason string
 }
 
-// Error is one line.
+// Error returns one line.
 func (b *BadInput) Error() string { return b.Key + ": " + b.Reason }
 
 func bad(key, format string, args ...any) error { return &BadInput{key, fmt.Sprintf(format, args...)} }

@@ -113,13 +113,13 @@ func (c *copies) Info() *driver.Info { return &c.info }
 
 func (c *copies) Name(id int64) string { return c.packs[0].Name(id % c.each) }
 
-// Object is an object of one of the copies.
+// Object returns an object of one of the copies.
 func (c *copies) Object(n int64) driver.Object {
 	each := c.packs[0].Info().Objects
 	return c.packs[n/each].Object(n % each)
 }
 
-// Locate has each record located by its copy.
+// Locate locates each record through its copy.
 func (c *copies) Locate(g *driver.Group) {
 	each := c.packs[0].Info().Objects
 	c.oneByOne(g, func(p int64, one *driver.Group, k int) {
@@ -136,7 +136,7 @@ func (c *copies) Locate(g *driver.Group) {
 	})
 }
 
-// Learn gives a piece of an index to its copy.
+// Learn passes a piece of an index to its copy.
 func (c *copies) Learn(e driver.Extent, b []byte) error {
 	each := c.packs[0].Info().Objects
 	p := e.Object / each
@@ -144,7 +144,7 @@ func (c *copies) Learn(e driver.Extent, b []byte) error {
 	return direct.Learn(c.packs[p], e, b)
 }
 
-// Parse has each record parsed by its copy.
+// Parse parses each record through its copy.
 func (c *copies) Parse(g *driver.Group) (err error) {
 	c.oneByOne(g, func(p int64, one *driver.Group, k int) {
 		lo, hi := g.First[k], g.First[k+1]

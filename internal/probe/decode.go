@@ -197,7 +197,7 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 	return r, nil
 }
 
-// operations is the transform, and its name.
+// operations returns the transform, and its name.
 func operations(name string, size int) ([]json.RawMessage, string, error) {
 	switch name {
 	case Crop:

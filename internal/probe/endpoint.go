@@ -132,8 +132,7 @@ func (p *probe) deeper(ctx context.Context, s *plan.Store, t *target, block int6
 	return nil
 }
 
-// recommended is the least depth that gives nearly all of the bandwidth that the largest
-// reads had.
+// recommended returns the smallest depth that reaches nearly all of the bandwidth of the largest reads.
 func recommended(rates []plan.ReadRate) int {
 	block, best := int64(0), 0.0
 	for i := range rates {
@@ -153,7 +152,7 @@ func recommended(rates []plan.ReadRate) int {
 	return depth
 }
 
-// objects are those that reads are made of: the first ones of a listing.
+// objects returns the objects to read: the first ones of a listing.
 func (p *probe) objects(ctx context.Context, st store.Store) ([]store.Entry, error) {
 	e, err := st.Stat(ctx, "")
 	if err != nil {

@@ -62,7 +62,7 @@ func perBatch(ctx context.Context, d time.Duration) (seconds float64, err error)
 // patience is the maximum time for the engine, which has nothing to wait for.
 const patience = 30 * time.Second
 
-// receive is the trainer's side: it takes batches and gives their slots back.
+// receive is the trainer's side: it takes batches and releases their slots.
 func receive(c *handoff.Client, d time.Duration) (float64, error) {
 	config, err := json.Marshal(map[string]any{"source": "probe", "batch_size": 1, "threads": 1, "memory": 64 << 20})
 	if err != nil {

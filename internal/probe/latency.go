@@ -42,7 +42,7 @@ func (l *latencies) merge(o *latencies) {
 	l.n += o.n
 }
 
-// percentile is the value that a share q of the samples does not pass, in seconds.
+// percentile returns the value below which a share q of the samples is, in seconds.
 func (l *latencies) percentile(q float64) float64 {
 	want := int64(math.Ceil(q * float64(l.n)))
 	var seen int64

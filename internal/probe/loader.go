@@ -63,7 +63,7 @@ func (b *blocks) Object(int64) driver.Object {
 	return driver.Object{Store: blockStore{b}, Entry: b.entry(), Keep: true}
 }
 
-// ofFile has a file read through the page cache.
+// ofFile makes the source read a file through the page cache.
 func (b *blocks) ofFile(fd int) *blocks {
 	b.forget = func(id int64) { _ = unix.Fadvise(fd, b.offset(id), b.size, unix.FADV_DONTNEED) }
 	b.read = func(_ context.Context, p []byte, off int64) error {
@@ -220,7 +220,7 @@ func (l *loaderRun) run(ctx context.Context, d time.Duration) {
 	_ = l.objects.Close()
 }
 
-// ask has all records read in a random order, again and again.
+// ask requests all records in a random order, repeatedly.
 func (l *loaderRun) ask(ctx context.Context) {
 	order := rand.Perm(int(l.b.info.Len))
 	ids := make([]int64, budget.GroupRows)

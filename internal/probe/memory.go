@@ -65,8 +65,8 @@ func anonymous(size int64) ([]byte, error) {
 	return unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }
 
-// copyRate is bytes per second that threads goroutines copy in groups of 16
-// records, each into its own part of dst: the median of several windows.
+// copyRate returns the bytes per second that threads goroutines copy in groups of 16 records, each into its own part
+// of dst. It is the median of several windows.
 func copyRate(ctx context.Context, d time.Duration, threads int, dst, src []byte, run func(dst []byte, src [][]byte)) float64 {
 	const group, windows = 16, 5
 	records := len(src) / copyRecord

@@ -157,7 +157,7 @@ func othersCPU() func() float64 {
 // measurement.
 var grace = 5 * time.Second
 
-// runPart gives a part its deadline.
+// runPart runs a part with its deadline.
 func (p *probe) runPart(ctx context.Context, part part, d time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, 2*d+grace)
 	defer cancel()

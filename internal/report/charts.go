@@ -47,7 +47,7 @@ func (p *panelView) Plot() (template.HTML, error) {
 // Across and Down are the ticks of the axes.
 func (p *panelView) Across() []chart.Tick { return p.plot.TimeTicks() }
 
-// Down are those of the values.
+// Down returns the ticks of the values.
 func (p *panelView) Down() []chart.Tick { return p.plot.ValueTicks(p.unit) }
 
 // wanted is a line that a chart shows if the report has it.

@@ -100,7 +100,7 @@ func Speedup(before, after *doctor.Report) (factor float64, by string) {
 	return 0, ""
 }
 
-// VerdictText is a verdict in words.
+// VerdictText returns a verdict in words.
 func VerdictText(v doctor.Verdict) string { return v.Words() }
 
 func text(x float64, format func(float64) string) string {

@@ -235,7 +235,7 @@ func eventText(e doctor.Event) string {
 		eventLabel(e.Name), e.Level, e.Start, e.End, three(e.Value), unit, three(e.Threshold), unit)
 }
 
-// commandText is a command line as a shell would take it, shortened.
+// commandText returns a command line in shell syntax, shortened.
 func commandText(args []string) string {
 	var words []string
 	for _, a := range args {

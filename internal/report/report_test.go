@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/doctor"
 )
 
-// example is a report with everything in it, waiting for the given share.
+// example returns a report with everything in it, waiting for the given share.
 func example(waiting, stepsPerSecond float64) *doctor.Report {
 	const n = 60
 	s := doctor.Series{}

@@ -27,7 +27,7 @@ type Tokens struct {
 
 const tokenPrefix = "TOKENOFTHEMACHINE"
 
-// Give gives the next one.
+// Give issues the next token.
 func (k *Tokens) Give() (token string, ends time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -229,7 +229,7 @@ func (c *candidate) before(o *candidate) bool {
 	return c.rank < o.rank || c.rank == o.rank && c.at < o.at
 }
 
-// mergeLong has symbols in a list and pairs in a heap.
+// mergeLong merges with symbols in a list and pairs in a heap.
 func (m *bpe) mergeLong(s []uint32, w *work) []uint32 {
 	n := len(s)
 	if cap(w.left) < n {
@@ -329,7 +329,7 @@ func rankedPairs(vocab map[string]uint32) pairs {
 	return p
 }
 
-// byteSymbols are the tokens of single bytes of a vocabulary of bytes.
+// byteSymbols returns the tokens of single bytes of a vocabulary of bytes.
 func byteSymbols(vocab map[string]uint32) *[256]uint32 {
 	s := new([256]uint32)
 	for b := range s {

@@ -150,7 +150,7 @@ func isPunctuation(r rune) bool {
 		r == 0x166D || r == 0x111C9
 }
 
-// isNumeric is a number of any kind.
+// isNumeric reports whether r is a number of any kind.
 func isNumeric(r rune) bool { return unicode.Is(unicode.N, r) }
 
 // spaced adds a blank at the start of pieces that do not begin with one.

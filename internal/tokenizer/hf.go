@@ -370,7 +370,7 @@ func (t *Tokenizer) parseModel(m *modelJSON, bytesOf bool) error {
 	return nil
 }
 
-// fallbacks are the tokens <0x00> to <0xFF>, nil when one of them is missing.
+// fallbacks returns the tokens <0x00> to <0xFF>, nil if one of them is missing.
 func fallbacks(vocab map[string]uint32) *[256]uint32 {
 	f := new([256]uint32)
 	for b := range f {

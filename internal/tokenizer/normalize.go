@@ -58,7 +58,7 @@ func manyMarks(text []byte) bool {
 	return false
 }
 
-// formed is the form of a text with many marks, as Unicode describes it.
+// formed returns the normal form of a text with many marks, by Unicode's algorithm.
 func formed(to, text []byte, f norm.Form) []byte {
 	apart := norm.NFD
 	if f == norm.NFKC || f == norm.NFKD {

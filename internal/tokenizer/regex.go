@@ -461,13 +461,12 @@ func isAlphabetic(r rune) bool {
 	return unicode.IsLetter(r) || unicode.Is(unicode.Nl, r) || unicode.Is(unicode.Other_Alphabetic, r)
 }
 
-// isWord is \w as Unicode recommends it.
+// isWord is \w as recommended by Unicode.
 func isWord(r rune) bool {
 	return isAlphabetic(r) || unicode.In(r, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control)
 }
 
-// isOnigurumaWord is \w of Oniguruma, which takes superscripts and fractions of Latin-1
-// for letters and joiners not.
+// isOnigurumaWord is \w of Oniguruma, in which superscripts and fractions of Latin-1 are letters and joiners are not.
 func isOnigurumaWord(r rune) bool {
 	switch r {
 	case '²', '³', '¹', '¼', '½', '¾':

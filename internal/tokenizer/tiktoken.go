@@ -39,7 +39,7 @@ var encodings = map[string]encoding{
 	"o200k_base": {o200, map[string]uint32{"<|endoftext|>": 199999, "<|endofprompt|>": 200018}},
 }
 
-// Encodings are the names of tiktoken's encodings.
+// Encodings returns the names of tiktoken's encodings.
 func Encodings() []string { return slices.Sorted(maps.Keys(encodings)) }
 
 // parseRanks reads a rank file. It does not look for special tokens in text, which it encodes literally
@@ -84,7 +84,7 @@ func (t *Tokenizer) parseRanks(b []byte, name string) error {
 	return err
 }
 
-// known is the cutter of a pattern.
+// known returns the cutter of a pattern.
 func known(pattern string, of dialect) (cutter, error) {
 	r, err := compile(pattern, of)
 	if err != nil {

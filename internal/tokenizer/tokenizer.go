@@ -117,10 +117,10 @@ func Parse(b []byte, name string, opt *Options) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Vocabulary is one more than the largest token.
+// Vocabulary returns the largest token plus one.
 func (t *Tokenizer) Vocabulary() int { return t.size }
 
-// Special is the token of a text with a meaning of its own, such as <|endoftext|>.
+// Special returns the special token of a text, such as <|endoftext|>.
 func (t *Tokenizer) Special(text string) (uint32, bool) {
 	id, ok := t.special[text]
 	return id, ok
@@ -131,7 +131,7 @@ var ends = []string{
 	"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<｜end▁of▁sentence｜>", "<|endofdocument|>", "<EOS>", "[EOS]", "[SEP]",
 }
 
-// End is the token that ends documents, when there is one by a name that is known.
+// End returns the token that ends documents, if one with a known name exists.
 func (t *Tokenizer) End() (text string, id uint32, ok bool) {
 	for _, text := range ends {
 		if id, ok := t.special[text]; ok {

@@ -73,7 +73,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// ranks is a file of ranks with all bytes and a number of texts.
+// ranks returns a file of ranks with all bytes and a number of texts.
 func ranks(texts ...string) []byte {
 	var b strings.Builder
 	n := 0

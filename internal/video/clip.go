@@ -119,7 +119,7 @@ func (x *Index) Append(b []byte, video uint64, spans []Span, frames []int32, pie
 // mirrored is added to the rotation of a clip if its frames are also mirrored.
 const mirrored = 360
 
-// turn is the rotation as a clip has it.
+// turn returns the rotation in the format of a clip.
 func (s *Stream) turn() int {
 	if s.Mirror {
 		return s.Rotation + mirrored
@@ -181,7 +181,7 @@ func (c *Clip) Forget() {
 	c.Packets, c.Frames, c.Config = c.Packets[:0], c.Frames[:0], nil
 }
 
-// Bytes is the size of the clip as AppendTo writes it.
+// Bytes returns the size of the clip in the format of AppendTo.
 func (c *Clip) Bytes() int64 {
 	n := c.ClipBytes(len(c.Packets), len(c.Frames))
 	for i := range c.Packets {

@@ -41,7 +41,7 @@ func (f *file) bytes(off, n int64) ([]byte, error) {
 	return f.buf[off-f.at:][:n], nil
 }
 
-// copied is bytes that stay.
+// copied returns a copy of bytes, which stays valid.
 func (f *file) copied(off, n int64) ([]byte, error) {
 	b, err := f.bytes(off, n)
 	if err != nil {

@@ -34,7 +34,7 @@ var tables = sync.OnceValue(func() []byte {
 	return append(be.AppendUint16([]byte{0xff, 0xc4}, uint16(len(body)+2)), body...)
 })
 
-// JPEG is a frame of MJPEG as a JPEG: itself, or, in buf, with the tables that it lacks.
+// JPEG returns a frame of MJPEG as a JPEG: the frame itself, or a copy in buf with the missing tables.
 func JPEG(buf *[]byte, b []byte) []byte {
 	for at := 2; at+4 <= len(b) && b[at] == 0xff; {
 		switch marker := b[at+1]; marker {

@@ -157,7 +157,7 @@ func varint(b []byte) (v uint64, n int, ok bool) {
 	return v, n, true
 }
 
-// number is a number of up to 8 bytes.
+// number returns a number of up to 8 bytes.
 func number(b []byte) (v uint64) {
 	for _, c := range b[:min(len(b), 8)] {
 		v = v<<8 | uint64(c)
@@ -283,7 +283,7 @@ func (s *Stream) mkProjection(b []byte) error {
 	return nil
 }
 
-// float is a number of floating point with 4 or 8 bytes, or 0.
+// float returns a number of floating point with 4 or 8 bytes, or 0.
 func float(b []byte) float64 {
 	switch len(b) {
 	case 4:

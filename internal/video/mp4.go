@@ -204,7 +204,7 @@ func (t *mp4Track) trak(b []byte) error {
 	})
 }
 
-// tkhd has the number of a track and how it is turned.
+// tkhd reads the number of a track and its rotation.
 func (t *mp4Track) tkhd(b []byte) error {
 	at := 12 // of the number
 	if len(b) > 0 && b[0] == 1 {
@@ -229,7 +229,7 @@ func (t *mp4Track) tkhd(b []byte) error {
 	return nil
 }
 
-// elst is an edit list.
+// elst reads an edit list.
 func (t *mp4Track) elst(b []byte) error {
 	if len(b) < 8 {
 		return errors.New("its elst box is too short")

@@ -89,7 +89,7 @@ func Coded(codec string, tag uint32, bits int) string {
 	return codec + "/" + strconv.FormatUint(uint64(tag), 16) + "/" + strconv.Itoa(bits)
 }
 
-// Coding is the reverse of Coded.
+// Coding is the inverse of Coded.
 func (s *Stream) Coding() (codec string, tag uint32, bits int) {
 	codec, rest, _ := strings.Cut(s.Codec, "/")
 	number, depth, _ := strings.Cut(rest, "/")

@@ -215,15 +215,16 @@ func (x *Index) finish(size int64) error {
 	return nil
 }
 
-// Seconds is when frame i of those that are shown is shown, the first one at 0.
+// Seconds returns the time at which visible frame i is shown, relative to the first one.
 func (x *Index) Seconds(i int) float64 {
 	return float64(x.Frames[x.Shown[i]].PTS-x.Frames[x.Shown[0]].PTS) / float64(x.Timescale)
 }
 
-// Begin is the time of the first frame in the time of the file, in which Seconds of 0 is Begin.
+// Begin returns the time of the first frame in the file, which corresponds to Seconds of 0.
 func (x *Index) Begin() float64 { return float64(x.Frames[x.Shown[0]].PTS) / float64(x.Timescale) }
 
-// Duration is when the last frame ends, as long shown as those before it on average.
+// Duration returns the time at which the last frame ends. The last frame is assumed to be as long as the average of
+// the others.
 func (x *Index) Duration() float64 {
 	n := len(x.Shown)
 	if n < 2 {
@@ -285,7 +286,7 @@ func (x *Index) Spans(spans []Span, frames []int32) []Span {
 	return spans[:from+n]
 }
 
-// MostClip bounds the size of a clip of n of the frames a to b of those that are shown.
+// MostClip returns an upper bound for the size of a clip of n of the visible frames a to b.
 func (x *Index) MostClip(a, b, n int) int64 {
 	first, last := x.Start(x.Shown[a]), min(int(x.Shown[b])+int(x.reorder)+1, len(x.Frames))
 	return x.ClipBytes(last-int(first), n) + x.before[last] - x.before[first]

@@ -147,7 +147,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// clip is one of frames of a file.
+// clip returns a clip of frames of a file.
 func clip(t testing.TB, name string, frames ...int32) []byte {
 	x, b := open(t, name), data(t, name)
 	spans := x.Spans(nil, frames)

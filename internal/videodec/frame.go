@@ -95,7 +95,7 @@ var inverse = map[video.Matrix][4]int64{
 	9: {110013, 140363, 12277, 42626}, 10: {110013, 140363, 12277, 42626},
 }
 
-// factors are those of the conversion to RGB, rounded as libswscale does.
+// factors returns the factors of the conversion to RGB, rounded like in libswscale.
 func factors(m video.Matrix, full bool) C.sv_colours {
 	inv, ok := inverse[m]
 	if !ok {

@@ -42,7 +42,7 @@ func LoadFormat() error {
 	return err
 }
 
-// Library is libavcodec.
+// Library returns libavcodec.
 func Library() *dynlib.Library { return library }
 
 // loaded describes the library that was loaded.

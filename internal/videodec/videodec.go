@@ -41,7 +41,7 @@ type Decoder struct {
 	frame C.sv_frame
 }
 
-// find is the library's decoder of a codec.
+// find returns the library's decoder of a codec.
 func find(codec string) (string, error) {
 	if _, err := library.Load(); err != nil {
 		return "", fmt.Errorf("it is encoded as %s: %w", codec, err)

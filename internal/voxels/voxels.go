@@ -33,7 +33,7 @@ const wideRow = 16 << 10
 // piece is the data of one read: rows of a slice, stride bytes apart, size bytes from offset on.
 type piece struct{ offset, size, stride, rows int64 }
 
-// Bytes is the size of a part.
+// Bytes returns the size of a part.
 func (a *Array) Bytes(box *driver.Box) int64 {
 	return a.Lead * a.Size * int64(box.Size[0]) * int64(box.Size[1]) * int64(box.Size[2])
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/video"
 )
 
-// chunk is a RIFF chunk.
+// chunk returns a RIFF chunk.
 func chunk(kind string, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	b := binary.LittleEndian.AppendUint32([]byte(kind), uint32(len(body)))
@@ -26,7 +26,7 @@ func chunk(kind string, parts ...[]byte) []byte {
 	return b
 }
 
-// AVI is a file of MJPEG: 10 frames a second.
+// AVI returns a file of MJPEG: 10 frames a second.
 func AVI(w, h int, frames ...[]byte) []byte {
 	strh, strf := make([]byte, 56), make([]byte, 40)
 	copy(strh, "vidsMJPG")
@@ -51,7 +51,7 @@ func AVI(w, h int, frames ...[]byte) []byte {
 		list("movi", movi), chunk("idx1", idx))
 }
 
-// Gray is a JPEG of one gray, of 16 x 8 pixels.
+// Gray returns a JPEG of one gray, of 16 x 8 pixels.
 func Gray(level int) []byte {
 	m := image.NewGray(image.Rect(0, 0, 16, 8))
 	for i := range m.Pix {
@@ -79,7 +79,7 @@ func Write(t testing.TB, path string, frames, add int) {
 	}
 }
 
-// Folder has n videos of 10 to 15 frames in class folders a and b.
+// Folder makes n videos of 10 to 15 frames in class folders a and b.
 func Folder(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func Folder(t testing.TB, n int) string {
 	return dir
 }
 
-// Grays are those of the frames of a clip.
+// Grays returns the grays of the frames of a clip.
 func Grays(t testing.TB, b []byte) (out []int) {
 	t.Helper()
 	var c video.Clip
