@@ -117,8 +117,7 @@ func packed(t testing.TB, n int) string {
 	return dir
 }
 
-// The suite of sources passes, for what is packed and for the pack, also where some of
-// its records and fields are wanted.
+// The suite of sources passes, for the packed data and for the pack, also for a part of the records and fields.
 func TestConformance(t *testing.T) {
 	t.Run("made", func(t *testing.T) {
 		drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, variants) })
@@ -339,7 +338,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A manifest whose variants are not all there is refused.
+// A manifest is refused if variants are missing.
 func TestDamaged(t *testing.T) {
 	dir := packed(t, variants)
 	name := filepath.Join(dir, pack.ManifestName)

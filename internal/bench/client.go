@@ -35,7 +35,7 @@ type engine struct {
 	once   sync.Once
 }
 
-// tail keeps the end of what an engine says.
+// tail keeps the end of an engine's log.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte
@@ -145,7 +145,7 @@ func (e *engine) dial(ctx context.Context) (*handoff.Client, error) {
 	}
 }
 
-// explain adds what the engine said last to an error that says it has ended.
+// explain adds the engine's last log line to an error about its exit.
 func (e *engine) explain(err error) error {
 	if errors.Is(err, handoff.ErrEnded) {
 		return fmt.Errorf("%w: %s", err, e.log.lastLine())
@@ -153,7 +153,7 @@ func (e *engine) explain(err error) error {
 	return err
 }
 
-// stop ends the engine, whose connections are closed, and waits for it.
+// stop ends the engine after its connections were closed, and waits for it.
 func (e *engine) stop() {
 	e.once.Do(func() {
 		if e.dir != "" {

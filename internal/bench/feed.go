@@ -12,8 +12,8 @@ import (
 
 // Fed is the number of simulated accelerators that a data path feeds.
 type Fed struct {
-	// Accelerators is the largest number at which all tried up to it reached the
-	// target; 0 when one was too many.
+	// Accelerators is the largest number for which it and all smaller numbers tried reached the target, 0 if one was
+	// too many.
 	Accelerators int     `json:"accelerators"`
 	Target       float64 `json:"au_target"`
 	// Note is the reason why no more were tried.
@@ -58,13 +58,13 @@ func feed(ctx context.Context, o Options, target float64, note func(format strin
 		tried[n] = r
 		return r.AU >= target, nil
 	}
-	// fed is the largest number known to be enough, starved the smallest known to
-	// be too many. With too many, AU falls in proportion: that says where to go on.
+	// fed is the largest number known to be enough, starved the smallest known to be too many. With too many, AU falls
+	// in proportion, which gives the next number to try.
 	fed, starved := 0, most+1
 	for n := guess; starved-fed > 1; {
 		ok, err := enough(n)
 		if refused := (*handoff.Failure)(nil); errors.As(err, &refused) && n > 1 {
-			// So many rings do not fit the memory: fewer may.
+			// This many rings do not fit the memory. Fewer may fit.
 			note("%v", err)
 			f.Note = err.Error()
 			starved = n

@@ -1,12 +1,9 @@
-// Package bench measures a data path as a trainer sees it: real batches from a
-// real engine process, consumed by a simulated accelerator that takes t seconds
-// for each. It repeats runs over numbers of cores, workers and cached shares, says
-// where the knee is, and predicts what another machine would give. Training
-// commands are watched by package loop.
+// Package bench measures a data path from a trainer's side: real batches from a real engine process, consumed by a
+// simulated accelerator that takes t seconds for each. It repeats runs over numbers of cores, workers and cached
+// shares, finds the knee, and predicts the speed on another machine. Package loop watches training commands.
 //
-// The trainer is this process, in Go: a benchmark then needs no Python, costs
-// the same everywhere, and what it measures is the engine and the hand-off. The
-// Python client adds about 5 us per batch to that (docs/reference/protocol.md).
+// The trainer is this process, in Go. So a benchmark needs no Python, costs the same everywhere, and measures the
+// engine and the hand-off. The Python client adds about 5 us per batch to that (docs/reference/protocol.md).
 package bench
 
 import (
@@ -43,19 +40,19 @@ type Options struct {
 	// Accelerators is the number of trainers, each with its own part of the
 	// data; 0 means 1.
 	Accelerators int
-	// Steps ends the run after so many steps, For after so long; with both, what
-	// comes first. Neither means 10 seconds. The first step is not counted.
+	// Steps ends the run after this many steps, For after this time, or whichever comes first. Neither means 10
+	// seconds. The first step is not counted.
 	Steps int64
 	For   time.Duration
-	// OneEpoch ends the run with the epoch at the latest: what was read once is
-	// in memory and would not be cold a second time.
+	// OneEpoch ends the run with the epoch at the latest: data that was read once is in memory and would not be cold a
+	// second time.
 	OneEpoch bool
-	// Cores confines engine and trainer to so many CPUs, 0 to all.
+	// Cores confines engine and trainer to this many CPUs, 0 to all.
 	Cores int
 	// Cached is the share of the source's bytes to be in the page cache at the start, 0 to 1. A negative share leaves
 	// the cache unchanged.
 	Cached float64
-	// Files are those whose pages Cached concerns; see SourceFiles.
+	// Files are the files whose pages Cached concerns; see SourceFiles.
 	Files []string
 	// Engine is the command that runs the engine; empty means this program.
 	Engine []string
@@ -84,16 +81,16 @@ type Result struct {
 	Steps    int64   `json:"steps"`
 	Examples int64   `json:"examples"`
 	Seconds  float64 `json:"seconds"`
-	// PerSecond is examples per second, all accelerators together, Epoch how long
-	// an epoch takes at that speed.
+	// PerSecond is the number of examples per second of all accelerators together, Epoch the time of an epoch at that
+	// speed.
 	PerSecond float64 `json:"examples_per_second"`
 	Epoch     float64 `json:"epoch_seconds"`
 	// AU is accelerator utilisation: compute time over total time. With several
 	// it is their mean, and AUMin that of the worst. 0 without a step time.
 	AU    float64 `json:"au"`
 	AUMin float64 `json:"au_min"`
-	// StepTime and Wait are of single steps; Waited is the share of steps that
-	// waited longer than a hundredth of t and 0.1 ms for their batch.
+	// StepTime and Wait are distributions over single steps. Waited is the share of steps that waited longer than a
+	// hundredth of t and 0.1 ms for their batch.
 	StepTime stats.Distribution `json:"step_time"`
 	Wait     stats.Distribution `json:"wait"`
 	Waited   float64            `json:"waited"`
@@ -103,8 +100,8 @@ type Result struct {
 	FirstBatch float64 `json:"first_batch_seconds"`
 
 	Stages []loop.EngineStage `json:"stages"`
-	// CPUEngine and CPUTrainer are CPU seconds, the latter without the spinning;
-	// CPUPerThousand is of the engine, per 1,000 examples.
+	// CPUEngine and CPUTrainer are CPU seconds, the latter without the spinning. CPUPerThousand is that of the engine
+	// per 1,000 examples.
 	CPUEngine  float64 `json:"cpu_engine"`
 	CPUTrainer float64 `json:"cpu_trainer"`
 	// CPUOthers are the CPU seconds of other programs on the same cores, CPUOthersAll on all cores that this process
@@ -134,8 +131,7 @@ type Result struct {
 const (
 	defaultFor  = 10 * time.Second
 	stepTimeout = 5 * time.Minute
-	// maxKept bounds how many step times are kept for percentiles; a run of more
-	// keeps every second, third, ... one.
+	// maxKept bounds the number of step times kept for percentiles. A longer run keeps every second, third, ... one.
 	maxKept = 1 << 20
 )
 
@@ -228,8 +224,7 @@ type stopClock struct {
 
 func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client, began time.Time) (*Result, error) {
 	trainers := make([]*trainer, len(clients))
-	// Several engines' worth of rings together take most of what is free, but not
-	// what the data takes that is to stay in memory.
+	// The rings of several engines take most of the free memory, but not the part for data that is to stay in memory.
 	share := int64(0)
 	if free, err := proc.Live.FreeMemory(); err == nil {
 		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(clients))
@@ -462,9 +457,8 @@ func (t *trainer) keep(step, wait time.Duration) {
 	t.steps, t.waits = append(t.steps, step), append(t.waits, wait)
 }
 
-// compute is the accelerator: it takes Step. A sleep that lasted too long,
-// because the system's timers are not exact, is made up for by the next one;
-// what could not be made up for is returned.
+// compute is the accelerator: it takes Step. A sleep that was too long, because the system's timers are not exact,
+// shortens the next one. compute returns the time that could not be made up for.
 func (t *trainer) compute(b handoff.Batch, late time.Duration) time.Duration {
 	start := time.Now()
 	if t.o.Copy {
@@ -562,8 +556,8 @@ func stageName(name string) string {
 	return name
 }
 
-// watchMemory looks at the memory of processes now and then; the function that
-// it returns ends that and returns the largest sum seen.
+// watchMemory samples the memory of processes regularly. The function that it returns stops that and returns the
+// largest sum seen.
 func watchMemory(pids []int) func() int64 {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {

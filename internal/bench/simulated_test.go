@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-// slowLoader has a batch of 4 rows every so often, whether or not anybody waits
-// for it. Its time is synctest's.
+// slowLoader has a batch of 4 rows at regular intervals, whether or not the trainer waits for it. Its time is
+// synctest's.
 type slowLoader struct {
 	every   time.Duration
 	ready   time.Time // of the next batch

@@ -26,7 +26,7 @@ type Axis struct {
 	Values []string
 }
 
-// Cell is one combination of values, and what its runs gave.
+// Cell is one combination of values, and the results of its runs.
 type Cell struct {
 	// Values are by axis.
 	Values map[string]string `json:"values"`
@@ -61,7 +61,7 @@ type Series struct {
 // Study is a set of runs over one or more axes.
 type Study struct {
 	Subject string `json:"subject"`
-	// X is the axis of the curve, Unit what Epoch counts.
+	// X is the axis of the curve, Unit the unit that Epoch counts.
 	X      string   `json:"x"`
 	Unit   string   `json:"unit"`
 	Cells  []Cell   `json:"cells"`
@@ -80,9 +80,8 @@ type Outcome struct {
 // KneeGain is the factor by which a point must exceed the last point that counted, to count itself: a tenth more.
 const KneeGain = 1.10
 
-// KneeOf returns the place of the knee: the last point whose speed is at least
-// KneeGain times that of the last point before it that counted. It needs no
-// model of the curve, so that three points are enough and a dip does no harm.
+// KneeOf returns the index of the knee: the last point whose speed is at least KneeGain times that of the last point
+// before it that counted. It needs no model of the curve, so that three points are enough and a dip does no harm.
 // Speeds are in the order of the axis.
 func KneeOf(speeds []float64) int {
 	knee := 0
@@ -259,7 +258,7 @@ func (s *Study) xOf(cell int) float64 {
 	return x
 }
 
-// verdict says in a sentence where the knee is and what limits beyond it.
+// verdict describes the knee and the limit beyond it in a sentence.
 func (s *Study) verdict(line *Series, speeds []float64) string {
 	name := ""
 	if line.Name != "" {
@@ -289,8 +288,7 @@ func (s *Study) verdict(line *Series, speeds []float64) string {
 	return fmt.Sprintf("%sknee at %s: more adds %.0f%% at most%s", name, what, 100*max(best/speeds[line.Knee]-1, 0), limit)
 }
 
-// Restore makes the series of a study whose cells were read from JSON. It
-// refuses what cannot be drawn.
+// Restore makes the series of a study whose cells were read from JSON. It refuses cells that cannot be drawn.
 func (s *Study) Restore() error {
 	if len(s.Cells) == 0 || len(s.Cells) > maxCells || s.X == "" {
 		return fmt.Errorf("%d cells over the axis %q", len(s.Cells), s.X)

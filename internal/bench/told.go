@@ -40,10 +40,10 @@ type ToldCell struct {
 	High float64 `json:"high"`
 }
 
-// maxToldRuns bounds what is read.
+// maxToldRuns bounds the number of runs that are read.
 const maxToldRuns = 100 * maxCells
 
-// ParseTold reads what a program tells.
+// ParseTold reads the report of a program.
 func ParseTold(data []byte) (*Told, error) {
 	t := &Told{}
 	if err := json.Unmarshal(data, t); err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/stokerdata/stoker/pack"
 )
 
-// decodedSize is the sides of images that are decoded beforehand, in pixels:
-// what crops of 224 are usually taken from.
+// decodedSize is the side of images that are decoded in advance, in pixels: the usual size before crops of 224.
 const decodedSize = 256
 
 // maxCopy bounds the size of a copy that a benchmark makes without being asked.

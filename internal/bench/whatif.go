@@ -85,7 +85,7 @@ func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine,
 	return m, nil
 }
 
-// costOf finds what was measured of a codec on this data.
+// costOf returns the measured costs of a codec on this data.
 func costOf(m *plan.Machine, codec string) *plan.CodecRate {
 	for i := range m.Codecs {
 		if c := &m.Codecs[i]; c.Codec == codec && c.Origin == "measured" && c.CPUSeconds > 0 {
@@ -95,10 +95,8 @@ func costOf(m *plan.Machine, codec string) *plan.CodecRate {
 	return nil
 }
 
-// WhatIf predicts what would change with twice the cores, with the data in
-// memory, with dct, and with a disk of disk bytes per second. The costs are the
-// run's own and, where m has them, those of a sample (Costs); plan.Predict puts
-// them together.
+// WhatIf predicts the speed with twice the cores, with the data in memory, with dct, and with a disk of disk bytes per
+// second. The costs are the run's own and, if m has them, those of a sample (Costs). plan.Predict combines them.
 func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 	if r.Examples == 0 || r.Seconds <= 0 {
 		return nil
@@ -153,7 +151,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 		add("a dct pack", asDCT, note, func(p *plan.Pipeline, m *plan.Machine) {
 			work, bytes := dctWork, dctBytes
 			if note == "" {
-				// In proportion: the run may have been slower than the sample as a whole.
+				// The ratio is used because the run may have been slower than the sample as a whole.
 				work = dct.CPUSeconds / own.CPUSeconds
 				if own.RecordBytes > 0 && dct.RecordBytes > 0 {
 					bytes = dct.RecordBytes / own.RecordBytes
@@ -197,8 +195,8 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 	if r.Format == "folder" {
 		p.Layout = plan.LayoutFiles
 	}
-	// The CPU time per example was measured with all of the run's cores busy, when
-	// they were what limited it; Predict wants that of one core alone.
+	// The CPU time per example was measured with all of the run's cores busy, if they were the limit. Predict needs
+	// that of one core alone.
 	if r.Limit == LimitCPU && m.Scaling > 0 && m.Scaling < 1 && m.Cores > 1 {
 		share := min((float64(r.Cores)-1)/(m.Cores-1), 1)
 		p.CPUSeconds *= 1 - (1-m.Scaling)*share

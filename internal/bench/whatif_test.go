@@ -61,7 +61,7 @@ func TestWhatIfOfTheStorage(t *testing.T) {
 	near(t, "in memory", scenarioOf(t, all, inMemory).PerSecond, 1200)
 	near(t, "a disk of 60 MB/s", scenarioOf(t, all, fastDisk).PerSecond, 60e6/(200e6/1920))
 	near(t, "dct, as cold", scenarioOf(t, all, asDCT).PerSecond, 192/1.2)
-	// With the step of an accelerator nothing is faster than that.
+	// With an accelerator, no scenario is faster than its step.
 	r.Step, r.PerSecond, r.AU = 0.25, 192, 192*0.25/64
 	near(t, "in memory, with a step", scenarioOf(t, WhatIf(jpegs, r, sampled(), 60e6), inMemory).PerSecond, 256)
 }

@@ -117,7 +117,7 @@ func (d *decoder) pixel(i byte) {
 	d.at++
 }
 
-// nibbles writes n pixels, of which a byte of RLE4 has two.
+// nibbles writes n pixels. A byte of RLE4 has two pixels.
 func (d *decoder) nibbles(at func(i int) byte, n int) {
 	for i := range n {
 		if d.l.Bits == 8 {

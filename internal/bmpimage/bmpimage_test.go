@@ -8,8 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// FuzzRead begins with the files of package decode, whose tests compare all pixels with
-// Pillow's.
+// FuzzRead begins with the files of package decode. The tests of that package compare all pixels with Pillow's.
 func FuzzRead(f *testing.F) {
 	names, err := filepath.Glob("../decode/testdata/formats/*.bmp")
 	if err != nil || len(names) < 20 {

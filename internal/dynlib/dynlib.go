@@ -22,8 +22,8 @@ import (
 	"unsafe"
 )
 
-// Packages is the environment variable with which the Python package names the folders of libraries
-// that other packages have brought, with colons between them. An empty one stands for the system.
+// Packages is the environment variable in which the Python package lists the library folders of other packages,
+// separated by colons. An empty folder stands for the system.
 const Packages = "STOKER_PACKAGE_LIBRARIES"
 
 // ErrMissing is wrapped by the error for a library that cannot be loaded.
@@ -31,7 +31,7 @@ var ErrMissing = errors.New("a library is missing")
 
 // Library is a shared library that is loaded once.
 type Library struct {
-	// Name is the library and Decodes what needs it, as messages call them: "libavif" and "AVIF".
+	// Name is the library and Decodes the format that needs it, as used in messages: "libavif" and "AVIF".
 	Name, Decodes string
 	// Names are the library's files on systems, the newest first. Patterns match its files in
 	// folders: wheels add digits to names.
@@ -82,7 +82,7 @@ func (l *Library) find() (Found, error) {
 		if err == nil {
 			return found, nil
 		}
-		// A file that is there and cannot be used is worth a word, also if what it needs is missing.
+		// A file that exists and cannot be used is reported, also if a dependency of it is missing.
 		if !strings.HasPrefix(err.Error(), path+": cannot open shared object file: No such file") {
 			why = append(why, path+": "+err.Error())
 		}

@@ -103,7 +103,7 @@ func TestNeeded(t *testing.T) {
 	second := build(t, dir, "libstoker-second.so.2", "int third(void); int second(void) { return 1000 * third(); }", third)
 	build(t, dir, "libstoker-first.so.1", "int second(void); int first(void) { return second(); }", second)
 	load := func() error {
-		// In a process of its own: what is loaded once is found by all that need it.
+		// In a process of its own: a library that is loaded once is found by all that need it.
 		cmd := exec.Command(os.Args[0], "-test.run=^TestNeedsFolder$")
 		cmd.Env = append(os.Environ(), needsFolder+"="+dir)
 		text, err := cmd.CombinedOutput()

@@ -3,8 +3,8 @@
 // and qualities of photographs on the web. The same seed gives the same bytes on every machine, and each image depends
 // on (seed, index) alone.
 //
-// Read Generator.Image (one image from start to end), newScene (what is in it)
-// and painter.paint (how it gets pixels), in this order.
+// Read Generator.Image (one image from start to end), newScene (its contents) and painter.paint (its pixels), in this
+// order.
 package gen
 
 import (
@@ -23,7 +23,7 @@ type Options struct {
 	Width, Height int
 }
 
-// Limits on what Options may ask for.
+// Limits of Options.
 const (
 	MaxCount   = 100_000_000
 	MaxClasses = 10_000
@@ -31,7 +31,7 @@ const (
 	MaxSide    = 8192
 )
 
-// check returns what is wrong with o, after filling in the defaults.
+// check fills in the defaults and returns an error for invalid options.
 func (o *Options) check() error {
 	if o.Width == 0 && o.Height == 0 {
 		o.Width, o.Height = meanWidth, meanHeight

@@ -55,8 +55,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// An image depends on (seed, index) alone: not on the order, on what was made
-// before, on who makes it, or on how many there are.
+// An image depends on (seed, index) alone: not on the order, on earlier images, on the goroutine, or on the number of
+// images.
 func TestOrderIndependent(t *testing.T) {
 	g := generator(t, Options{Count: 24, Classes: 4, Seed: 5, Width: 60, Height: 50})
 	want := make([][]byte, g.Len())

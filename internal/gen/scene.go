@@ -32,8 +32,7 @@ type leaf struct {
 	rgb    [3]int32 // colour in 1/16 levels
 	shade  int32    // relative brightness at (0, 0), fixed point
 	dx, dy int32    // and its change per pixel, in 1/16 of that
-	// The texture: where it starts, its step per pixel (turned and scaled), both
-	// in fixed point, and its strength.
+	// The texture: its start, its step per pixel (turned and scaled), both in fixed point, and its strength.
 	texture *tile
 	u, v    int32
 	du, dv  int32

@@ -6,7 +6,7 @@ type shape struct {
 	// moved sideways by shear (fixed point) times its distance from cy. Any
 	// turned ellipse can be written so.
 	cx, cy, a, b, shear int
-	// A polygon where corners > 0: its corners in order.
+	// A polygon if corners > 0: its corners in order.
 	corners int
 	x, y    [6]int
 }

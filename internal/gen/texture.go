@@ -20,7 +20,7 @@ type tiles struct {
 	grain [1 << 16]int8
 }
 
-// sharedTiles makes the textures when the first generator wants them.
+// sharedTiles makes the textures when the first generator needs them.
 var sharedTiles = sync.OnceValue(newTiles)
 
 func newTiles() *tiles {
@@ -38,8 +38,8 @@ func newTiles() *tiles {
 	return t
 }
 
-// addNoise fills a tile with octaves of value noise of equal strength, which is
-// noise whose amplitude falls as 1/f. Cells are stretch times as wide as high.
+// addNoise fills a tile with octaves of value noise of equal strength, so that the amplitude falls as 1/f. Cells are
+// stretch times as wide as high.
 func addNoise(t *tile, seed uint64, stretch int) {
 	sum := make([]int, len(t))
 	s := newStream(seed, 0)
@@ -68,7 +68,7 @@ func addNoise(t *tile, seed uint64, stretch int) {
 	}
 }
 
-// smooth is 3x^2 - 2x^3: it has no kink where cells meet.
+// smooth is 3x^2 - 2x^3: it has no kink at the borders of cells.
 func smooth(x int) int {
 	return x * x >> oneBits * (3*one - 2*x) >> oneBits
 }

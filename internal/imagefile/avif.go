@@ -81,7 +81,7 @@ type avifProp struct {
 	body []byte
 }
 
-// maxAVIFItems bounds what the tables of a file may list.
+// maxAVIFItems bounds the entries in the tables of a file.
 const maxAVIFItems = 1 << 16
 
 func readAVIF(b []byte) (*avifHead, error) {

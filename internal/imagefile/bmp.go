@@ -43,8 +43,7 @@ type BMPLayout struct {
 	Masks [4]uint32
 }
 
-// bmpHeader returns where the header of a BMP begins: after that of the file, which a DIB
-// does not have.
+// bmpHeader returns the offset of a BMP's header: after the file header, which a DIB does not have.
 func bmpHeader(b []byte) int {
 	if len(b) > 1 && b[0] == 'B' && b[1] == 'M' {
 		return bmpFileHeader
@@ -173,7 +172,7 @@ func (l *BMPLayout) compression(c int64, size int) error {
 	return nil
 }
 
-// masks reads those of the colours. It returns how many bytes of them follow the header.
+// masks reads the colour masks. It returns the number of their bytes after the header.
 func (l *BMPLayout) masks(b []byte, end, size int, compression int64, field func(int) int64) (more int, err error) {
 	switch l.Bits {
 	case 16:
@@ -256,7 +255,7 @@ func (l *BMPLayout) bytes() int64 {
 	return int64(l.Stride())*int64(l.Height-1) + (int64(l.Width)*int64(l.Bits)+7)/8
 }
 
-// checkBMP also wants the padding of the last row, which decoding does not need.
+// checkBMP also requires the padding of the last row, which decoding does not need.
 func checkBMP(b []byte) error {
 	l, err := ReadBMPLayout(b)
 	if err != nil || l.RLE {

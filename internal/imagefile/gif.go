@@ -65,8 +65,7 @@ func gifTable(flags byte) int {
 	return 3 << (flags&7 + 1)
 }
 
-// skipSubBlocks returns where the data ends that begins at byte p; false when
-// the file ends before.
+// skipSubBlocks returns the end of the data that begins at byte p, and false if the file ends before it.
 func skipSubBlocks(b []byte, p int) (int, bool) {
 	for p < len(b) {
 		n := int(b[p])

@@ -1,7 +1,5 @@
-// Package imagefile looks into image files: what format the bytes are, how
-// large the picture is and how it is turned (Probe), and whether the file is all
-// there (Check). It is the one place that reads headers of images and EXIF, and
-// it decodes no pixels.
+// Package imagefile inspects image files. Probe finds their format, size and orientation. Check tests whether a file is
+// complete. Only this package reads headers of images and EXIF. It decodes no pixels.
 package imagefile
 
 import (
@@ -36,28 +34,28 @@ type Info struct {
 	// turns. Width and Height are those of the turned image. 0 means none.
 	Turn uint8
 
-	// Progressive is of JPEGs only, as is Sampling: "4:4:4", "4:2:0" and so on,
-	// "" when it has no such name.
+	// Progressive and Sampling are set for JPEGs only. Sampling is "4:4:4", "4:2:0" and so on, "" if it has no such
+	// name.
 	Progressive bool
 	Sampling    string
 	// Buffered reports whether a decoder must hold a second form of the whole picture until it knows the pixels.
 	// Examples are the coefficients of a JPEG that is progressive or has several scans, and the passes of an interlaced
 	// PNG.
 	Buffered bool
-	// Rare is of JPEGs only: they are neither baseline nor progressive with Huffman codes and 8 bits. Only a
-	// decoder can tell whether it reads them.
+	// Rare is set for JPEGs that are neither baseline nor progressive with Huffman codes and 8 bits. Only a decoder can
+	// tell whether it reads them.
 	Rare bool
-	// Animated is of WebP files only: the first frame is the picture.
+	// Animated is set for WebP files with several frames: the first frame is the picture.
 	Animated bool
-	// Lossless is of WebP files only: the pixels, or their alpha, are VP8L.
+	// Lossless is set for WebP files whose pixels, or their alpha, are VP8L.
 	Lossless bool
 	// Block is the number of pixels of the largest strip or tile of a TIFF file.
 	Block int64
-	// JPEGInside is of TIFF files only: their strips or tiles are JPEGs.
+	// JPEGInside is set for TIFF files whose strips or tiles are JPEGs.
 	JPEGInside bool
-	// Text is of PNM files only: values are written as decimal numbers.
+	// Text is set for PNM files whose values are decimal numbers.
 	Text bool
-	// JPEG is set for JPEG files that Check has looked through.
+	// JPEG is set for JPEG files that Check has read.
 	JPEG *JPEG
 }
 
@@ -84,11 +82,10 @@ var (
 	ErrNotImage  = errors.New("not an image")
 	ErrTruncated = errors.New("truncated")
 	ErrBroken    = errors.New("damaged")
-	// ErrUnsupported is of files that may be whole, but are not read.
+	// ErrUnsupported is the error for files that may be complete, but whose format is not supported.
 	ErrUnsupported = errors.New("not supported")
-	// ErrNoEOI means a JPEG that is whole as far as its markers go, but whose
-	// picture data does not end with the end marker. Only a decoder can tell
-	// whether something is missing.
+	// ErrNoEOI means a JPEG whose markers are complete, but whose picture data does not end with the end marker. Only a
+	// decoder can tell whether something is missing.
 	ErrNoEOI = fmt.Errorf("%w: the picture data does not end", ErrTruncated)
 )
 
@@ -140,9 +137,8 @@ func IsPicture(b []byte, whole bool) bool {
 	return true
 }
 
-// Probe reads the header of an image, of whatever format its content says. It
-// looks at no pixels, takes no memory, and is content with the beginning of a
-// file as far as that holds the header.
+// Probe reads the header of an image in any format, which the content determines. It reads no pixels, allocates no
+// memory, and needs only the beginning of a file that contains the header.
 func Probe(b []byte) (Info, error) {
 	info := Info{Codec: Detect(b), Orientation: 1}
 	var err error

@@ -310,7 +310,7 @@ func insertMetadata(dst, b, exif, icc []byte) ([]byte, error) {
 	return append(dst, b[at:]...), nil
 }
 
-// FuzzOdd rewrites files of formats whose first picture is cut out or put right.
+// FuzzOdd rewrites files of formats whose first picture is cut out or repaired.
 func FuzzOdd(f *testing.F) {
 	for _, pattern := range []string{"*.webp", "*.gif", "*.png"} {
 		names, err := filepath.Glob("../decode/testdata/formats/" + pattern)

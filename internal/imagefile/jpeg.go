@@ -46,7 +46,7 @@ func (s segment) frame() bool {
 	return s.marker >= 0xC0 && s.marker <= 0xCF && s.marker != mDHT && s.marker != mJPG && s.marker != mDAC
 }
 
-// errEnds means that the bytes end where a marker is looked for.
+// errEnds means that the bytes end where a marker is expected.
 var errEnds = errors.New("no more markers")
 
 // nextSegment finds the segment at byte p, as tolerantly as libjpeg: it skips stray bytes before the segment and then
@@ -148,8 +148,8 @@ func probeJPEG(b []byte, info *Info) error {
 	}
 }
 
-// parseJPEG walks all of the markers of b, whose header probeJPEG has read.
-// With ErrNoEOI it returns both the structure and the error.
+// parseJPEG walks all of the markers of b. probeJPEG has read its header. With ErrNoEOI it returns both the structure
+// and the error.
 func parseJPEG(b []byte) (*JPEG, error) {
 	j := &JPEG{}
 	frames, scans := 0, 0

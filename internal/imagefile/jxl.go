@@ -61,7 +61,7 @@ func (r *jxlBits) size() (w, h uint64) {
 	return side(), h
 }
 
-// preview reads a PreviewHeader, animation an AnimationHeader: what they say is not used.
+// preview reads a PreviewHeader, animation an AnimationHeader. Their contents are not used.
 func (r *jxlBits) preview() {
 	forms := [4][2]uint64{{1, 6}, {65, 8}, {321, 10}, {1345, 12}}
 	if r.bool() {

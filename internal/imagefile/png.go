@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// pngChunk is the chunk that begins at byte p: four bytes of its kind, its data
-// and its checksum. It is false where the file ends before the chunk does.
+// pngChunk returns the chunk that begins at byte p: four bytes of its kind, its data and its checksum. ok is false if
+// the file ends before the chunk does.
 func pngChunk(b []byte, p int) (kind, body, sum []byte, ok bool) {
 	if len(b)-p < 12 {
 		return nil, nil, nil, false

@@ -96,7 +96,7 @@ func pngPixels(info *Info, interlaced bool, data []byte, most int64, sure bool) 
 	if _, err := io.ReadFull(in, raw); err != nil {
 		return nil
 	}
-	// The checksum follows the pixels and what else there is.
+	// The checksum follows the pixels and any other data.
 	n, err := io.Copy(io.Discard, io.LimitReader(in, need+1<<20))
 	if errors.Is(err, zlib.ErrChecksum) || !sure && (err != nil || n == need+1<<20) {
 		return nil

@@ -104,8 +104,7 @@ func TestProbeRefuses(t *testing.T) {
 	}
 }
 
-// Probe is content with the beginning of a file, and says of it what it says of
-// the whole.
+// Probe needs only the beginning of a file, and returns the same for it as for the whole file.
 func TestProbeOfTheBeginning(t *testing.T) {
 	for name, b := range formats(t) {
 		whole, err := Probe(b)

@@ -12,7 +12,7 @@ import (
 const (
 	tiffLittle = "II*\x00"
 	tiffBig    = "MM\x00*"
-	// Those of BigTIFF, whose sizes have 64 bits.
+	// The marks of BigTIFF, whose sizes have 64 bits.
 	bigTIFFLittle = "II+\x00"
 	bigTIFFBig    = "MM\x00+"
 )
@@ -34,7 +34,7 @@ type directory struct {
 type entry struct {
 	tag, kind uint16
 	count     uint32
-	// value is four bytes, of BigTIFF eight: the value itself, or where it lies.
+	// value is four bytes, in BigTIFF eight: the value itself, or its offset.
 	value []byte
 }
 
@@ -146,8 +146,8 @@ func (d *directory) entry(i int64) entry {
 	return entry{d.order.Uint16(e), d.order.Uint16(e[2:]), d.order.Uint32(e[4:]), e[8:12]}
 }
 
-// number is the value of an entry that is one number, or the first of several;
-// false when it is of another type or lies outside.
+// number returns the value of an entry that is one number, or the first of several. It is false if the type differs or
+// the value is outside of the file.
 func (d *directory) number(e entry) (uint32, bool) {
 	switch {
 	case e.kind == short && e.count >= 1 && int(e.count) <= len(e.value)/2:
@@ -164,9 +164,8 @@ func (d *directory) number(e entry) (uint32, bool) {
 	return 0, false
 }
 
-// Orientation reads the orientation out of EXIF data (a TIFF header and its
-// first directory); 1 when there is none or it makes no sense. Of damaged data,
-// what is there counts.
+// Orientation reads the orientation from EXIF data (a TIFF header and its first directory). It is 1 if there is none or
+// it is invalid. In damaged data, the readable part counts.
 func Orientation(exif []byte) uint8 {
 	o, _ := orientation(exif)
 	return o
@@ -256,8 +255,7 @@ func probeTIFF(b []byte, info *Info) error {
 	return nil
 }
 
-// checkTIFF checks that the first picture is one that is read, and that all of its
-// strips or tiles lie inside of the file.
+// checkTIFF checks that the first picture is supported, and that all of its strips or tiles are inside of the file.
 func checkTIFF(b []byte) error {
 	l, err := ReadTIFFLayout(b)
 	if err != nil {
@@ -296,7 +294,7 @@ func (d *directory) rationals(e entry, v []float64) error {
 	return nil
 }
 
-// values returns the bytes of an entry whose values have size bytes each.
+// values returns the bytes of an entry with values of size bytes each.
 func (d *directory) values(e entry, size int64) ([]byte, error) {
 	total := size * int64(e.count)
 	if total <= int64(len(e.value)) {

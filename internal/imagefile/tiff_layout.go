@@ -100,8 +100,8 @@ type TIFFLayout struct {
 	// Compression is one of the TIFF constants, Predictor 1, 2 (differences of
 	// neighbours) or 3 (those of the bytes of floats).
 	Compression, Predictor int
-	// BlockWidth and BlockHeight are those of tiles, which reach over the right and
-	// lower border, or of strips, of which the last one may be shorter.
+	// BlockWidth and BlockHeight are the size of tiles, which may reach over the right and lower border, or of strips.
+	// The last strip may be shorter.
 	BlockWidth, BlockHeight int
 	Tiled                   bool
 	// Offsets and Sizes are those of the blocks: row by row, channel by channel.
@@ -124,7 +124,7 @@ func fax(compression int) bool {
 	return compression >= TIFFRLE && compression <= TIFFGroup4 || compression == TIFFRLEW
 }
 
-// maxTileExcess is by how much a side of a tile may be longer than that of the picture.
+// maxTileExcess is the most by which a side of a tile may exceed that of the picture.
 const maxTileExcess = 1024
 
 // ReadTIFFLayout reads the layout of the first picture in a TIFF file. Its error is ErrUnsupported if the file uses a
@@ -232,7 +232,7 @@ func (d *directory) layout(l *TIFFLayout) error {
 	return l.check()
 }
 
-// list sets what has several numbers.
+// list sets a field with several numbers.
 func (l *TIFFLayout) list(tag uint16, v []uint32, extra *[]uint32) error {
 	switch {
 	case tag == tagExtra:
@@ -251,7 +251,7 @@ func (l *TIFFLayout) list(tag uint16, v []uint32, extra *[]uint32) error {
 	return nil
 }
 
-// set sets what a tag of one number says.
+// set sets the field of a tag with one number.
 func (l *TIFFLayout) set(tag uint16, v uint32, rows *int) {
 	n := int(side(v))
 	switch tag {
@@ -301,8 +301,8 @@ func (l *TIFFLayout) colors(extra []uint32) {
 			return
 		}
 	case TIFFRGB, TIFFPalette:
-		// As in Pillow, a band that is said to be nothing is not alpha. Of numbers that Pillow
-		// does not read it is kept.
+		// As in Pillow, an extra band declared as unspecified is not alpha. For formats that Pillow does not read it is
+		// kept.
 		pillow := l.Format == FormatUnsigned && l.Bits <= 16
 		if l.Samples > colors && !(pillow && len(extra) > 0 && extra[0] == 0) {
 			l.Channels++
@@ -339,7 +339,7 @@ func (l *TIFFLayout) check() error {
 	return nil
 }
 
-// maxSamples bounds the samples of a pixel, of which the first are used.
+// maxSamples bounds the samples of a pixel. Only the first ones are used.
 const maxSamples = 64
 
 // colorProblem reports which colours cannot be read.

@@ -25,7 +25,7 @@ import (
 // first, with colons between them.
 const Folders = "STOKER_IMAGE_LIBRARIES"
 
-// ErrMemory is in the error of an image for which there is no memory.
+// ErrMemory is wrapped by the error for an image that does not fit the memory.
 var ErrMemory = fmt.Errorf("there is no memory to decode it: %w", syscall.ENOMEM)
 
 var (

@@ -48,8 +48,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// JPEG 2000 without loss gives the samples, as many rows as are wanted; what is damaged is
-// an error, or samples, and nothing else. The file is of scripts/fixtures/jpeg2000.py.
+// Lossless JPEG 2000 gives the samples, as many rows as requested. Damaged data gives an error, or samples, and nothing
+// else. The file is from scripts/fixtures/jpeg2000.py.
 func TestGray(t *testing.T) {
 	if _, err := libopenjp2.Load(); err != nil {
 		t.Skip(err)

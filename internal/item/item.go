@@ -122,16 +122,16 @@ type Store struct {
 // Offset in the slot. Offsets are multiples of 64.
 type Array struct {
 	Name string
-	// Kind is the kind of the field that the array is made from, such as "image",
-	// "" for what the engine adds: record numbers, soft labels.
+	// Kind is the kind of the field that the array is made from, such as "image". It is "" for arrays that the engine
+	// adds: record numbers, soft labels.
 	Kind string
 	// Format is the meaning of the numbers of a box, for example "XYXY". It is "" for arrays that are not boxes.
 	Format string
 	// Boxes is the array of the boxes that the elements of each row belong to, one each, "" for none.
 	Boxes string
 	DType DType
-	// Shape is that of one row. In a ragged array a row has one axis more, the
-	// first one, whose length differs from row to row.
+	// Shape is the shape of one row. In a ragged array a row has one more axis, the first one, whose length differs
+	// from row to row.
 	Shape  []int
 	Offset int64
 	// RowBytes is the size of one row; rows follow each other without gap. It is
@@ -161,9 +161,9 @@ func (a *Array) ElementBytes() int64 {
 	return n
 }
 
-// Position says where in the stream of batches something stands.
+// Position is a position in the stream of batches.
 type Position struct {
 	Epoch int64
-	// Row counts records of the epoch's global order that lie before.
+	// Row counts the records before it in the epoch's global order.
 	Row int64
 }

@@ -49,7 +49,8 @@ func add[K comparable, V any](to map[K]V, key K, value V) (done func()) {
 	}
 }
 
-// Clear removes what is listed, for as long as it may take, and returns a line about each path that is still there.
+// Clear kills the listed processes, removes the listed paths within limit, and returns a line about each path that
+// remains.
 func Clear(limit time.Duration) []string {
 	mu.Lock()
 	left := maps.Clone(paths)

@@ -129,8 +129,8 @@ func TestStagesDoNotImportEachOther(t *testing.T) {
 	}
 }
 
-// Wrappers hide what a source can do from a type assertion: driver.As finds it. Every wrapper is
-// tested for what it passes on.
+// Wrappers hide a source's abilities from a type assertion: driver.As finds them. Every wrapper is tested for the
+// abilities that it passes on.
 func TestAbilities(t *testing.T) {
 	const driver, suite = "source/driver", "source/drivertest"
 	abilities, wrappers := map[string]bool{}, map[string]bool{}
@@ -186,8 +186,7 @@ func ofDriver(e ast.Expr) string {
 	return ""
 }
 
-// leaves import nothing of the project but each other, so that anything may use
-// them.
+// leaves import nothing of the project except each other, so that any package may use them.
 var leaves = []string{"internal/dtype", "internal/item", "internal/pread", "internal/proc", "internal/units"}
 
 func TestLeavesImportNothing(t *testing.T) {
@@ -218,8 +217,8 @@ func TestOnlyProcReadsProc(t *testing.T) {
 	}
 }
 
-// The order of records is a pure function, and so are a plan and what an engine
-// holds: no I/O, no clock and no goroutines.
+// The order of records is a pure function, and so are a plan and the memory budget of an engine: no I/O, no clock and
+// no goroutines.
 func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "slices", "encoding/binary", module + "/internal/item"},
@@ -396,8 +395,7 @@ func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
 }
 
 // Only the program ends the program; a library returns errors.
-// Tests do not depend on how fast the machine is: those that look at a clock have
-// synctest's.
+// Tests do not depend on the speed of the machine: those that read a clock use synctest.
 func TestTestsDoNotCompareTimes(t *testing.T) {
 	for _, f := range parseTests(t) {
 		if slices.Contains(f.imports(), "testing/synctest") {
@@ -564,7 +562,7 @@ func receiverIsExported(d *ast.FuncDecl) bool {
 	}
 }
 
-// knownToAll is true for methods whose meaning every reader of Go knows.
+// knownToAll is true for methods that every reader of Go knows.
 func knownToAll(d *ast.FuncDecl) bool {
 	return d.Recv != nil && slices.Contains([]string{"Error", "Unwrap", "String"}, d.Name.Name)
 }

@@ -16,7 +16,7 @@ var (
 	bare    = regexp.MustCompile(`\S[?&]\w+[:=]`)
 )
 
-// unquoted reports whether a line is a command with a URL whose ? or & a shell would take.
+// unquoted reports whether a line is a command with a URL whose ? or & a shell would interpret.
 func unquoted(line string) bool {
 	line, _, _ = strings.Cut(inQuotes.ReplaceAllString(line, ""), " #")
 	m := command.FindStringSubmatch(line)

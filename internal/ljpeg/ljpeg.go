@@ -319,8 +319,7 @@ func Read(data []byte) (Header, error) {
 	return d.head, err
 }
 
-// Decode decodes the first rows of an image, as many as out has room for, to samples of size
-// bytes, 1 or 2, little-endian.
+// Decode decodes the first rows of an image into out, as many as fit, as samples of size bytes, 1 or 2, little-endian.
 func Decode(out, data []byte, size int) (Header, error) {
 	d := &decoder{b: data}
 	if err := d.headers(); err != nil {

@@ -1,6 +1,5 @@
-// Package netpbm reads the formats of Netpbm: PBM, PGM and PPM, as text (P1 to P3)
-// or binary (P4 to P6), and PAM (P7), with values of up to 16 bits. It gives values
-// as the file has them; what they mean as colours is package decode's.
+// Package netpbm reads the formats of Netpbm: PBM, PGM and PPM, as text (P1 to P3) or binary (P4 to P6), and PAM (P7),
+// with values of up to 16 bits. It returns the values of the file. Package decode converts them to colours.
 package netpbm
 
 import (
@@ -27,7 +26,7 @@ type Header struct {
 	Width, Height int32
 	// Channels are 1 (gray), 2 (gray, alpha), 3 (RGB) or 4 (RGB, alpha).
 	Channels int32
-	// Max is the value that stands for white, 1 to 65535.
+	// Max is the value of white, 1 to 65535.
 	Max int
 	// Offset is the offset of the pixels.
 	Offset int
@@ -134,7 +133,7 @@ func (h *Header) parsePNM(b []byte) error {
 	return nil
 }
 
-// skip returns where what follows blanks and comments begins.
+// skip returns the offset after blanks and comments.
 func skip(b []byte, p int) (int, error) {
 	for p < len(b) {
 		switch {
@@ -151,7 +150,7 @@ func skip(b []byte, p int) (int, error) {
 	return p, fmt.Errorf("%w: ends at byte %d", ErrTruncated, p)
 }
 
-// maxPAMHeader bounds the header of a PAM, which may have any number of comments.
+// maxPAMHeader bounds the header of a PAM, which can have any number of comments.
 const maxPAMHeader = 64 << 10
 
 // parsePAM reads a header of P7: a name and a value in each line.
@@ -317,8 +316,8 @@ func (h *Header) numbers(b []byte, n int) ([]byte, error) {
 	return out, nil
 }
 
-// Scale is, for each value, the one of the range up to top that it stands for, rounded
-// as Python rounds. It is nil where nothing is to be done.
+// Scale returns for each value the corresponding one in the range up to top, rounded as Python rounds. It is nil if the
+// values need no change.
 func (h *Header) Scale(top int) []uint16 {
 	if h.Max == top {
 		return nil

@@ -1,5 +1,5 @@
-// Package npy reads the header of NumPy's .npy format, versions 1 to 3: element
-// type, shape and where the elements begin. Nothing in a header is believed.
+// Package npy reads the header of NumPy's .npy format, versions 1 to 3: element type, shape and the offset of the
+// elements. It checks everything in a header.
 package npy
 
 import (
@@ -24,7 +24,7 @@ const Objects = "|O"
 // Prefix is enough of a file for HeaderSize.
 const Prefix = 12
 
-// maxHeader is the largest header, far above what NumPy writes.
+// maxHeader is the largest header, far above those that NumPy writes.
 const maxHeader = 1 << 16
 
 // Header describes the array of a file.
@@ -50,8 +50,8 @@ func bad(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, a...))
 }
 
-// HeaderSize returns how many bytes from the beginning ParseHeader needs. b holds
-// at least the first Prefix bytes, or the whole file.
+// HeaderSize returns the number of bytes that ParseHeader needs. b holds at least the first Prefix bytes, or the whole
+// file.
 func HeaderSize(b []byte) (int, error) {
 	if len(b) < 10 || string(b[:6]) != Magic {
 		return 0, bad("it does not begin with \\x93NUMPY")
@@ -91,7 +91,7 @@ func ParseHeader(b []byte) (*Header, error) {
 	return h, err
 }
 
-// Size returns the size of all elements of so many bytes each.
+// Size returns the size of all elements, with elem bytes each.
 func (h *Header) Size(elem int64) (int64, error) {
 	for _, side := range h.Shape {
 		if side != 0 && elem > math.MaxInt64/2/side {

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	// maxMemory is the largest answer. It is address space; the file grows with what is used.
+	// maxMemory is the largest answer. It is address space: the file grows with the used part.
 	maxMemory = 64 << 30
 	// growBytes is the least that the file grows by.
 	growBytes = 16 << 20

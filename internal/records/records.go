@@ -119,7 +119,7 @@ func (o *opened) close() {
 	if o.src == nil {
 		return
 	}
-	// A failure to close what was only read loses nothing.
+	// An error on closing a file that was only read loses nothing.
 	_ = o.obj.Close()
 	_ = o.src.Close()
 }

@@ -143,7 +143,7 @@ func FirstShape(ctx context.Context, src driver.Source, field int) (id int64, s 
 	return id, s, err
 }
 
-// progress tells how far a scan is.
+// progress reports the progress of a scan.
 type progress struct {
 	req   *Request
 	total int64
@@ -288,7 +288,7 @@ func (e *RecordError) Error() string { return fmt.Sprintf("record %d (%s): %v", 
 // Unwrap is the cause.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// learn has the source learn where a field of the records lies.
+// learn makes the source learn the position of a field in the records.
 func (w *worker) learn(ctx context.Context, field int) error {
 	want := make([]bool, len(w.info.Fields))
 	want[field] = true
@@ -307,7 +307,7 @@ func (w *worker) learnt(ctx context.Context, e driver.Extent) error {
 }
 
 const (
-	// Extents that lie so near to each other are read together, up to mergeBytes.
+	// Extents with gaps of at most mergeGap are read together, up to mergeBytes.
 	mergeGap   = 4 << 10
 	mergeBytes = 1 << 20
 	// headBytes is the number of bytes of a file that are read first for its header.
@@ -464,8 +464,8 @@ func shapeOf(v *driver.Value, header []byte) (driver.Shape, bool) {
 	return driver.Shape{Width: info.Width, Height: info.Height, Channels: info.Channels, Orientation: int32(info.Orientation)}, true
 }
 
-// fromAll finds the size of an image whose value is not the bytes that were read,
-// or whose header is longer, by reading all of it.
+// fromAll finds the size of an image by reading all of it. It is for values that differ from the bytes read, and for
+// longer headers.
 func (w *worker) fromAll(ctx context.Context, k, field int, want []bool, to *driver.Shape) error {
 	ids := [1]int64{w.ids[k]}
 	if err := w.whole(ctx, &w.full, ids[:], want); err != nil {

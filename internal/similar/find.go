@@ -58,7 +58,7 @@ func Find(ctx context.Context, ids []int64, hashes []uint64, distance, most int)
 	return f, nil
 }
 
-// among adds the pairs of an index, whose hashes are those of the records first.
+// among adds the pairs of an index. first are the records of its hashes.
 func (f *Found) among(ctx context.Context, x *index, first []int64, keep *nearest) error {
 	late := make([]atomic.Uint64, (len(first)+63)/64) // a bit for each that is alike to an earlier one
 	var next, total atomic.Int64

@@ -11,7 +11,7 @@ import (
 const (
 	// MaxDistance is the largest distance that is looked for.
 	MaxDistance = 11
-	// DefaultDistance finds what was resized and compressed again, and hardly anything else.
+	// DefaultDistance finds resized and recompressed images, and hardly any others.
 	DefaultDistance = 6
 )
 
@@ -45,8 +45,8 @@ var layouts = [][]band{
 	{{0, 22}, {22, 21}, {43, 21}},
 }
 
-// layout is the one that finds what is near among n hashes with the least work: a look into
-// a bucket costs about as much as three comparisons.
+// layout returns the bands that find near hashes among n with the least work: opening a bucket costs about as much as
+// three comparisons.
 func layout(n, distance int) []band {
 	best, least := layouts[0], 0.0
 	for i, l := range layouts {
@@ -110,7 +110,7 @@ func newIndex(hashes []uint64, distance int) *index {
 	return x
 }
 
-// near appends what differs from m in up to radius of its lowest bits.
+// near appends the values that differ from m in up to radius of its lowest bits.
 func near(out []uint32, m uint32, bits, radius int) []uint32 {
 	out = append(out, m)
 	for i := 0; i < bits && radius > 0; i++ {
@@ -215,7 +215,7 @@ func Repeats(ctx context.Context, ids []int64, hashes []uint64, distance int) ([
 	return out, nil
 }
 
-// nearest keeps the nearest pairs, in memory for twice as many as are kept.
+// nearest keeps the nearest pairs, in memory for twice as many.
 type nearest struct {
 	most  int
 	pairs []Pair

@@ -117,8 +117,8 @@ func (t *thumbnails) hash(v driver.Value) (h uint64, ok bool) {
 	return Hash(t.pix[:]), true
 }
 
-// Parse reads what is asked for: "image:6", "image", "6" or "", where the field is the
-// first one of images, and the distance DefaultDistance.
+// Parse reads a request: "image:6", "image", "6" or "". The default field is the first one of images, and the default
+// distance DefaultDistance.
 func Parse(text string, info *driver.Info) (field, distance int, err error) {
 	name, digits, both := strings.Cut(text, ":")
 	if !both {

@@ -197,7 +197,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// Nobody waits for an answer that is no longer wanted.
+// A cancelled search returns without waiting for its result.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

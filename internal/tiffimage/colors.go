@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// convert makes of the samples of a picture the values that are wanted.
+// convert makes the requested values from the samples of a picture.
 func (r *reader) convert(dst []byte) {
 	switch l := r.l; l.Photometric {
 	case imagefile.TIFFPalette:
@@ -37,7 +37,7 @@ func (r *reader) firsts(dst []byte) {
 	}
 }
 
-// lookUp looks colours up in the palette, and keeps alpha.
+// lookUp replaces palette indices by colours, and keeps alpha.
 func (r *reader) lookUp(dst []byte) {
 	l := r.l
 	table, n, out := l.Colormap, 1<<l.Bits, 2+l.Channels
@@ -74,8 +74,8 @@ func (r *reader) cmyk(dst []byte) {
 	}
 }
 
-// ycbcr converts as Pillow does if each pixel has its own chroma and nothing is compressed,
-// and otherwise as libtiff does, through which Pillow then reads.
+// ycbcr converts as Pillow does if each pixel has its own chroma and nothing is compressed. Otherwise it converts as
+// libtiff does, which Pillow then uses.
 func (r *reader) ycbcr(dst []byte) {
 	l := r.l
 	at := jfif
@@ -242,8 +242,8 @@ func (r *reader) stored(i int) uint32 {
 	}
 }
 
-// integer is a sample in the range of its type. Those of fewer than 8 bits are spread over
-// all of it, as are colours of 9 to 15; gray of so many bits stays what it is, as in Pillow.
+// integer returns a sample in the range of its type. Samples of fewer than 8 bits are spread over all of it, as are
+// colours of 9 to 15 bits. Gray of 9 to 15 bits is not changed, as in Pillow.
 func (r *reader) integer(i int) uint32 {
 	l, v := r.l, r.stored(i)
 	top := uint32(1)<<l.Bits - 1

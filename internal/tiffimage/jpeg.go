@@ -37,7 +37,7 @@ func (r *reader) unpackJPEG(dst, src []byte, rows int) error {
 	return nil
 }
 
-// maxJPEGExcess is by how much the side of a JPEG may be longer than that of its block.
+// maxJPEGExcess is the most by which the side of a JPEG may exceed that of its block.
 const maxJPEGExcess = 64
 
 func (r *reader) decodeJPEG(jpeg, out []byte) error {
@@ -90,8 +90,8 @@ func (r *reader) jpegFile(src []byte) (jpeg []byte, w, h int, err error) {
 	return jpeg, w, h, err
 }
 
-// segments appends the segments of a JPEG, and all that follows its first scan header,
-// but not what says something about colours. It returns the size of the frame.
+// segments appends the segments of a JPEG, except those on colours, and everything after its first scan header. It
+// returns the size of the frame.
 func segments(to, b []byte) (out []byte, w, h int, err error) {
 	if len(b) < 4 || b[0] != 0xFF || b[1] != 0xD8 {
 		return nil, 0, 0, fmt.Errorf("it is not a JPEG")

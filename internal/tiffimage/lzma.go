@@ -17,7 +17,7 @@ const (
 	xzHeader    = 12
 	filterDelta = 3
 	filterLZMA2 = 0x21
-	// minDictionary is the smallest that LZMA may have.
+	// minDictionary is the smallest dictionary of LZMA.
 	minDictionary = 4096
 )
 

@@ -28,7 +28,7 @@ type Options struct {
 	// Narrow reads as 8 bits the samples that Pillow holds as 8 bits: the upper bits of 16-bit colours, and the bits of
 	// signed bytes.
 	Narrow bool
-	// JPEG decodes JPEGs inside of the file. Nil stands for one that is made for it.
+	// JPEG decodes JPEGs inside of the file. If it is nil, a new decoder is used.
 	JPEG *cdec.Decoder
 }
 
@@ -99,7 +99,7 @@ type reader struct {
 	block, wide  []byte
 }
 
-// direct reports whether samples are already what is wanted.
+// direct reports whether samples need no conversion.
 func (r *reader) direct() bool {
 	l := r.l
 	t, channels := Type(l, r.opt)
@@ -158,7 +158,7 @@ func (r *reader) blockBytes(rows int) int {
 
 func up(n, by int) int { return (n + by - 1) / by }
 
-// read reads a block, whose upper left corner is at x and y.
+// read reads a block with its upper left corner at x and y.
 func (r *reader) read(i, plane, x, y int) error {
 	l := r.l
 	from, size := int64(l.Offsets[i]), int64(l.Sizes[i])
@@ -211,7 +211,7 @@ func (r *reader) predicted(row []byte) ([]byte, error) {
 	return row, nil
 }
 
-// little makes of a row samples of whole bytes, little-endian.
+// little converts a row of samples of whole bytes to little-endian.
 func (r *reader) little(row []byte) []byte {
 	switch {
 	case r.wide != nil:
@@ -276,7 +276,7 @@ func (r *reader) keep(dst, row []byte, width int) {
 	}
 }
 
-// spread makes of a block of subsampled YCbCr one of three samples for each pixel.
+// spread expands a block of subsampled YCbCr to three samples for each pixel.
 func (r *reader) spread(block []byte, rows int) []byte {
 	l := r.l
 	unit, across := l.SubX*l.SubY+2, up(l.BlockWidth, l.SubX)
@@ -291,7 +291,7 @@ func (r *reader) spread(block []byte, rows int) []byte {
 	return out
 }
 
-// unpack fills dst with what is compressed in src.
+// unpack decompresses src into dst.
 func (r *reader) unpack(dst, src []byte, rows int) ([]byte, error) {
 	switch l := r.l; l.Compression {
 	case imagefile.TIFFRLE:

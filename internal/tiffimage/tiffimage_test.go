@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
-// files calls f with the TIFF files of package decode, whose tests compare all pixels with
-// Pillow's.
+// files calls f with the TIFF files of package decode. The tests of that package compare all pixels with Pillow's.
 func files(t testing.TB, f func(name string, b []byte)) {
 	t.Helper()
 	names, err := filepath.Glob("../decode/testdata/formats/*.tiff")

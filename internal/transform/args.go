@@ -41,8 +41,8 @@ type opContext struct {
 	pillow bool
 }
 
-// pixelRule says of pixels that an operation does not work on what it takes
-// instead, and "" of those that it works on.
+// pixelRule returns, for pixels that an operation does not support, the types that it takes instead, and "" for
+// supported ones.
 type pixelRule func(t item.PixelType) string
 
 // grayOrRGB is the rule of operations on colours.
@@ -124,7 +124,7 @@ func buildOp(of func(*Spec) builder, name string, vals map[string]json.RawMessag
 	return op, nil
 }
 
-// buildHalf makes ToDtype of what works with float32.
+// buildHalf builds ToDtype for operations that work with float32.
 func buildHalf(a *Args, of string) item.DType {
 	t, _ := dtype.ParseAny(a.Word("dtype"))
 	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, t) {
@@ -182,7 +182,7 @@ func DidYouMean(name string, known []string) string {
 	return fmt.Sprintf("; there are: %s", strings.Join(list, ", "))
 }
 
-// fail refuses an argument for what its description cannot say.
+// fail refuses an argument for a reason that its description cannot express.
 func (a *Args) fail(key, format string, args ...any) {
 	if a.err == nil {
 		a.err = fmt.Errorf("%s: %s %s", a.spec.Name, key, fmt.Sprintf(format, args...))

@@ -39,8 +39,7 @@ func (d *warp) pillow(w, h int) cdec.PillowMap {
 	return cdec.PillowAffine(&d.params, w, h)
 }
 
-// rotation is torchvision's rotate: whole quarter turns are exact where the
-// result keeps its shape or may grow.
+// rotation is torchvision's rotate: whole quarter turns are exact if the result keeps its shape or may grow.
 func rotation(angle float64, w, h int, expand bool, center *[2]float64) warp {
 	angle = math.Mod(angle, 360)
 	if angle < 0 {

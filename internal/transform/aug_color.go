@@ -5,15 +5,13 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// jitterRange is the range of one factor of ColorJitter; off when nothing is to
-// be changed.
+// jitterRange is the range of one factor of ColorJitter. on is false if nothing is to be changed.
 type jitterRange struct {
 	lo, hi float64
 	on     bool
 }
 
-// jitter reads brightness, contrast, saturation or hue: a number x stands for
-// [center-x, center+x], cut at 0 when cut is set.
+// jitter reads brightness, contrast, saturation or hue. A number x means [center-x, center+x], cut at 0 if cut is set.
 func jitter(a *Args, key string, center float64, cut bool) jitterRange {
 	if !a.Has(key) {
 		return jitterRange{}

@@ -7,9 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Operations made of others. Part i draws its numbers from r.Sub(i), so what
-// one part draws does not depend on the others, nor on whether a mask skips
-// some of them.
+// Operations made of others. Part i draws its numbers from r.Sub(i), so the numbers of one part do not depend on the
+// others, nor on whether a mask skips some of them.
 
 // withPart runs f with the numbers of part i in r. A generator of its own would
 // be an allocation for each part and record.
@@ -46,7 +45,7 @@ func applyTo(op Op, r *Rand, img *Pixels, mask bool) error {
 	return fmt.Errorf("%s cannot stand inside another operation", opName(op))
 }
 
-// partSize is the size that a part makes of w x h.
+// partSize returns the size of a part's result for an image of w x h.
 func partSize(op Op, w, h int) (int, int) {
 	switch op := op.(type) {
 	case GeometryOp:

@@ -164,8 +164,8 @@ func (b *boxBatch) ragged(name string, row int) []byte {
 	return v[ends[row]:ends[row+1]]
 }
 
-// A mosaic is, pixel by pixel, what the four images show there, and its boxes are
-// those that are left of theirs, in whichever layout, of however many images.
+// A mosaic shows, pixel by pixel, the four images, and its boxes are the kept ones of theirs, in any layout and for any
+// number of images.
 func TestMosaic(t *testing.T) {
 	const side = 24
 	for _, n := range []int{1, 2, 3, 4, 5, 9} {

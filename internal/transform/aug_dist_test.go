@@ -76,7 +76,7 @@ func TestErasingDistribution(t *testing.T) {
 	moments(t, "area", m, v, func(r *Rand) float64 { b := draw(r); return float64(b.W) * float64(b.H) / (side * side) })
 	m, v = uniformMoments(math.Log(0.5), math.Log(2))
 	moments(t, "log ratio", m, v, func(r *Rand) float64 { b := draw(r); return math.Log(float64(b.H) / float64(b.W)) })
-	// The corner is uniform over where the box fits.
+	// The corner is uniform over the positions at which the box fits.
 	m, v = uniformMoments(0, 1)
 	moments(t, "x", m, v, func(r *Rand) float64 { b := draw(r); return float64(b.X) / float64(side-b.W) })
 	half := mustOp(t, `{"op":"RandomErasing"}`).(*randomErasing)
@@ -101,8 +101,8 @@ func TestJitterDistribution(t *testing.T) {
 		}
 		return float64(img.Pix[0]) / 100
 	})
-	// With hue off, all orders of the other three are equally likely: after
-	// brightness 2 and saturation 0, the order shows in what was clipped.
+	// With hue off, all orders of the other three are equally likely: after brightness 2 and saturation 0, the clipped
+	// values show the order.
 	off := mustOp(t, `{"op":"ColorJitter","brightness":0,"hue":0}`).(*colorJitter)
 	for i, f := range off.factors {
 		if f.on {
@@ -153,8 +153,8 @@ func TestChoiceDistribution(t *testing.T) {
 	near(`{"op":"RandomOrder",`+three+`}`, 0, 0, 1, 0)
 }
 
-// TestPolicyDistribution counts how often RandAugment and TrivialAugmentWide do
-// each operation with each sign, by comparing with what each one does.
+// TestPolicyDistribution counts how often RandAugment and TrivialAugmentWide run each operation with each sign, by
+// comparing results.
 func TestPolicyDistribution(t *testing.T) {
 	s := testScratch(t)
 	const w, h = 24, 20

@@ -7,9 +7,8 @@ import (
 // Guided is a GeometryOp whose step depends on the boxes of the record.
 type Guided interface {
 	GeometryOp
-	// DrawAround is Draw for boxes, as corners. inside says of each whether it is kept:
-	// the others become boxes of no size, which SanitizeBoundingBoxes drops. It is nil
-	// where all are.
+	// DrawAround is Draw for boxes, as corners. inside reports for each box whether it is kept. The others become empty
+	// boxes, which SanitizeBoundingBoxes drops. inside is nil if all are kept.
 	DrawAround(r *Rand, w, h int, boxes [][4]float32) (s Step, inside []bool)
 }
 

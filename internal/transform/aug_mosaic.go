@@ -9,15 +9,15 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// gather puts what belongs to several images of a batch into rows of one: boxes and
-// key points, and what belongs to boxes.
+// gather combines the data of several images of a batch into rows of one: boxes and key points, and the arrays that
+// belong to boxes.
 type gather struct {
 	groups []gathered
 	times  int64 // rows that come together
 }
 
-// gathered is an array of boxes, or of key points of their own, with those whose rows
-// belong to the boxes.
+// gathered is an array of boxes, or of key points without boxes, together with the arrays whose rows belong to the
+// boxes.
 type gathered struct {
 	boxes  string // "" for key points of their own
 	format BoxFormat
@@ -25,7 +25,7 @@ type gathered struct {
 	points []bool // of arrays: they are key points
 }
 
-// newGather finds what belongs to images.
+// newGather finds the arrays that belong to images.
 func newGather(in BatchInfo, images []string, times int64) (gather, error) {
 	g := gather{times: times}
 	for _, a := range in.Arrays {
@@ -79,8 +79,8 @@ func (g *gather) Grow(array string) int64 {
 	return 1
 }
 
-// shift says where an image has gone: everything moves by dx, dy, and boxes are cut at
-// the sides of cut, of which too small ones are dropped.
+// shift is the move of an image. Everything moves by dx, dy. Boxes are cut at the sides of cut, and too small ones are
+// dropped.
 type shift struct {
 	dx, dy float32
 	cut    *[4]float32
@@ -202,9 +202,8 @@ func (c *column) take(v []byte, s *shift) {
 	}
 }
 
-// mosaic puts parts of four images of a batch into one, around a random point: those of
-// a record and of the three before it (YOLOv4, arXiv:2004.10934). Images keep their
-// size; boxes are cut, and dropped where little is left of them.
+// mosaic combines parts of four images of a batch around a random point: those of a record and of the three before it
+// (YOLOv4, arXiv:2004.10934). Images keep their size. Boxes are cut, and dropped if little of them is left.
 type mosaic struct {
 	gather
 	p             float64
@@ -247,8 +246,7 @@ func buildMosaic(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 
 func (op *mosaic) skip(*Batch) error { return nil }
 
-// tile is a part of a mosaic: what the image shows of [x0, x1) x [y0, y1) when it is
-// moved by dx, dy.
+// tile is a part of a mosaic: the part of the image in [x0, x1) x [y0, y1) after a move by dx, dy.
 type tile struct{ x0, y0, x1, y1, dx, dy int }
 
 // tiles are the parts around the point (cx, cy): the lower right part of the first
@@ -295,11 +293,11 @@ func (op *mosaic) apply(b *Batch, center [][2]int) error {
 	})
 }
 
-// before is the row that stands k before a row, the last ones before the first.
+// before returns the row that is k before a row, cyclically.
 func before(row, k, rows int) int { return ((row-k)%rows + rows) % rows }
 
-// pixels makes the rows of an array, from the last one on: those before a row are then
-// still what they were, and copies of the last three are.
+// pixels builds the rows of an array, from the last one on: then the rows before a row are still unchanged, and the
+// last three have copies.
 func (op *mosaic) pixels(arr *item.Array, data []byte, rows int, center [][2]int) {
 	size := int(arr.RowBytes)
 	kept := min(rows, 3)
@@ -332,8 +330,8 @@ func (op *mosaic) pixels(arr *item.Array, data []byte, rows int, center [][2]int
 				at := before(i, k, rows) - (rows - kept)
 				src = saved[at*size : (at+1)*size]
 			}
-			// The first tile moves up and to the left within its own row: from above
-			// on, nothing is overwritten before it was read.
+			// The first tile moves up and to the left within its own row: from top to bottom, nothing is overwritten
+			// before it was read.
 			for p := range planes {
 				for y := t.y0; y < t.y1; y++ {
 					to, from := (p*op.height+y)*line, (p*op.height+y-t.dy)*line

@@ -53,8 +53,8 @@ func (m *Moved) corner(x, y float64) (float64, float64) {
 	return m.Point(x, y)
 }
 
-// Box moves a box (x0, y0, x1, y1) as torchvision does: the box around its
-// moved corners, cut at the borders of the image where the operation does that.
+// Box moves a box (x0, y0, x1, y1) as torchvision does: the result is the box around its moved corners, cut at the
+// borders of the image if the operation does that.
 func (m *Moved) Box(box [4]float64) [4]float64 {
 	var out [4]float64
 	for i, p := range [4][2]float64{{box[0], box[1]}, {box[2], box[1]}, {box[2], box[3]}, {box[0], box[3]}} {
@@ -109,13 +109,13 @@ func (m *Moves) Point(x, y float64) (float64, float64) {
 	return x, y
 }
 
-// Mover is implemented by every PixelOp that moves pixels. Move draws what
-// Apply would draw for an image of the size of m, and adds it.
+// Mover is implemented by every PixelOp that moves pixels. Move draws the same numbers as Apply for an image of the
+// size of m, and adds the move.
 type Mover interface {
 	Move(r *Rand, m *Moves) error
 }
 
-// moveOp adds what an operation of any kind does to the place of things.
+// moveOp adds the move of an operation of any kind.
 func moveOp(op Op, r *Rand, m *Moves) error {
 	switch op := op.(type) {
 	case GeometryOp:
@@ -128,8 +128,7 @@ func moveOp(op Op, r *Rand, m *Moves) error {
 	return nil
 }
 
-// Move says where the operations of a program take the pixels of record id, an
-// image of w x h pixels.
+// Move computes the moves of a program's operations for record id, an image of w x h pixels.
 func (p *Program) Move(m *Moves, seed uint64, epoch, id int64, w, h int) error {
 	return p.follow(m, nil, recordKey(seed, epoch, id, p.key), w, h)
 }
@@ -186,7 +185,7 @@ func (p *Program) followOps(ops []Op, m *Moves, places *Places, base uint64, w, 
 	return nil
 }
 
-// moved adds where a geometric step takes things.
+// moved adds the move of a geometric step.
 func (s *Step) moved(m *Moves) {
 	if s.HasCrop {
 		d := still(m.W, m.H)

@@ -148,7 +148,7 @@ func TestPolicySpaces(t *testing.T) {
 	}
 }
 
-// TestMovedBoxes holds what happens to boxes to torchvision.
+// TestMovedBoxes compares moved boxes with torchvision's.
 func TestMovedBoxes(t *testing.T) {
 	for _, c := range readSpace(t).Boxes {
 		var d warp
@@ -169,8 +169,7 @@ func TestMovedBoxes(t *testing.T) {
 	}
 }
 
-// TestMoverFollowsPixels draws each warp twice with the same numbers: a bright
-// spot must land where Move says.
+// TestMoverFollowsPixels draws each warp twice with the same numbers: a bright spot must land at the position of Move.
 func TestMoverFollowsPixels(t *testing.T) {
 	s := testScratch(t)
 	for _, text := range []string{
@@ -224,8 +223,7 @@ func TestMoverFollowsPixels(t *testing.T) {
 	}
 }
 
-// TestProgramMove follows a spot through whole lists: crops, resizes, flips,
-// warps and what is made of them.
+// TestProgramMove follows a spot through whole lists: crops, resizes, flips, warps and combinations of them.
 func TestProgramMove(t *testing.T) {
 	s := testScratch(t)
 	var ops []json.RawMessage
@@ -387,8 +385,8 @@ func TestGrayscaleChangesChannels(t *testing.T) {
 	}
 }
 
-// TestAugmentErrors: what torchvision refuses, or what makes no sense, is
-// refused with a line that names the operation and the argument.
+// TestAugmentErrors: arguments that torchvision refuses, or that are invalid, are refused with a line that names the
+// operation and the argument.
 func TestAugmentErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"op":"ColorJitter","brightness":-1}`:                                          "ColorJitter: brightness",
@@ -453,7 +451,7 @@ func TestAugmentErrors(t *testing.T) {
 	}
 }
 
-// TestAugmentDoesNotAllocate: what runs per record leaves the Go heap alone.
+// TestAugmentDoesNotAllocate: code that runs per record allocates nothing on the Go heap.
 func TestAugmentDoesNotAllocate(t *testing.T) {
 	if instrumented {
 		t.Skip("instrumented builds allocate more")
@@ -487,8 +485,8 @@ func TestAugmentDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzParseOps parses lists of operations and, where they compile, runs them:
-// nothing may panic, and the row must have its size.
+// FuzzParseOps parses lists of operations and runs those that compile: nothing may panic, and the row must have its
+// size.
 func FuzzParseOps(f *testing.F) {
 	for _, seed := range []string{
 		`[{"op":"RandomResizedCrop","size":8},{"op":"ColorJitter","hue":0.1},{"op":"ToDtype","dtype":"float32","scale":true},{"op":"RandomErasing","p":1}]`,

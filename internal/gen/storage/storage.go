@@ -33,7 +33,7 @@ import (
 type Workload struct {
 	Name  string `json:"workload"`
 	Title string `json:"title"`
-	// RecordBytes is the size of a record; RecordsPerFile how many a file has.
+	// RecordBytes is the size of a record, RecordsPerFile the number of records per file.
 	RecordBytes    int64 `json:"record_bytes"`
 	RecordsPerFile int   `json:"records_per_file"`
 	// Files is the published number of files.
@@ -142,14 +142,13 @@ func (o *Options) recordsPerFile() int {
 	return o.Workload.RecordsPerFile
 }
 
-// Bytes is about what will be written.
+// Bytes is about the number of bytes that Write writes.
 func (o *Options) Bytes() int64 {
 	return int64(o.Files) * int64(o.recordsPerFile()) * o.Workload.RecordBytes
 }
 
-// Write writes the files into dir/train of the existing folder dir, with all
-// cores, and an empty dir/valid, which DLIO wants. After each file it calls done
-// with its size, from several goroutines.
+// Write writes the files into dir/train of the existing folder dir, with all cores. It also makes an empty dir/valid,
+// which DLIO requires. After each file it calls done with its size, from several goroutines.
 func Write(ctx context.Context, dir string, o Options, done func(bytes int64)) (*Description, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// The lengths inside of an example add up, at sizes where they take more bytes.
+// The lengths inside of an example add up, at sizes for which they take more bytes.
 func TestExample(t *testing.T) {
 	for _, n := range []int64{140, 200, 300, 16_500, 114_660, 2_828_486} {
 		w := &writer{o: &Options{Workload: &Workload{RecordBytes: n}}}

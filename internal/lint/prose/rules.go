@@ -63,7 +63,7 @@ func isNo(sentence string) bool {
 
 var beside = regexp.MustCompile(`\b(?:beside|behind|in front of)\b`)
 
-// besideBehind finds places in space that stand for time or comparison.
+// besideBehind finds words for places in space that are used for time or comparison.
 func besideBehind(sentence string) bool {
 	return beside.MatchString(strings.ReplaceAll(sentence, "behind the scenes", ""))
 }

@@ -23,7 +23,7 @@ type text struct {
 	body string
 }
 
-// texts returns what a file holds for people to read. Generated files have none.
+// texts returns the texts of a file that people read. Generated files have none.
 func texts(name, content string) []text {
 	if strings.Contains(content[:min(400, len(content))], "DO NOT EDIT") {
 		return nil

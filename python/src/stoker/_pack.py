@@ -1,4 +1,4 @@
-"""Packing what Python has: a torch Dataset, a Hugging Face dataset, a list, a generator.
+"""Packing data of Python: a torch Dataset, a Hugging Face dataset, a list, a generator.
 
 Workers call the dataset and ``map``, and turn the results into bytes. This process writes them to a file
 (internal/source/spoolsource). When the file has the size of a shard, the engine packs it as a piece of the pack.
@@ -203,7 +203,7 @@ def pack(
 
 
 def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
-    """Return what was packed, and warn about skipped inputs."""
+    """Return the result of packing, and warn about skipped inputs."""
     skipped = [(s["path"], s["reason"]) for s in about["skipped"] or []]
     if skipped and not unchanged:
         more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
@@ -226,7 +226,7 @@ def _failed(i: int, error: Exception) -> StokerError:
 
 
 class _Inputs:
-    """The dataset, and what is done to what it gives. Workers have a copy of it."""
+    """The dataset, and the conversion of its items. Workers have a copy of it."""
 
     def __init__(
         self, data: Any, function: Callable[[Any], Any] | None, group: int, names: Sequence[str] | None
@@ -279,7 +279,7 @@ class _Inputs:
         return itertools.islice(inputs, start, None)
 
     def records(self, item: Any) -> list[dict[str, Any]]:
-        """Return what becomes of an input."""
+        """Return the records made from an input."""
         if self.map is None:
             return [record(item, self.names)]
         got = self.map(item)
@@ -379,7 +379,7 @@ class _Packing:
         self._began = self._shown = time.monotonic()
 
     def clear(self) -> None:
-        """Remove what an earlier call has left."""
+        """Remove the files of an earlier call."""
         self.out.clear()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -396,12 +396,12 @@ class _Packing:
         return self._result(about, unchanged=True)
 
     def look(self, kinds: dict[str, str], classes: dict[str, list[str]]) -> None:
-        """Look at some records to find out what their fields are."""
+        """Read some records to find the kinds of their fields."""
         kinds, classes = {**self.inputs.kinds, **kinds}, {**self.inputs.classes, **classes}
         records: list[dict[str, Any]] = []
         if self.inputs.indexed:
             count = len(self.inputs)
-            # All over the data: what differs in length is not the same by chance.
+            # These are spread over all of the data, so that fields of varying length are detected.
             for i in sorted({k * count // _LOOK for k in range(_LOOK)} if count else set()):
                 records += self._records(i, self.inputs.get, i)
         else:
@@ -514,7 +514,7 @@ class _Packing:
             self.ends.append(end)
 
     def _made(self, start: int, workers: int) -> Iterator[_Made]:
-        """Give what becomes of the inputs from start on, in order."""
+        """Yield the batches made from the inputs from start on, in order."""
         # Pieces end at the end of a batch, whatever the number of workers.
         count = min(_BATCH_BYTES, self.shard_bytes // 8) // self._sample
         if self.inputs.indexed:
@@ -583,7 +583,7 @@ class _Packing:
         self._spool, self._end = spool.path, end
 
     def _wait(self) -> None:
-        """Wait until the engine has packed what it was given."""
+        """Wait until the engine has packed its input."""
         if self._child is None:
             return
         child, self._child = self._child, None

@@ -34,7 +34,7 @@ class Folder:
         self.columns = self.path.absolute().parent / f".{self.path.name}.columns"
 
     def whole(self) -> dict[str, Any] | None:
-        """Return what the pack is when it is finished: where it came from, its records and bytes, what was left out."""
+        """Return the description of a finished pack: its source, its records and bytes, the skipped inputs."""
         if not (self.path / "manifest.json").exists():
             return None
         about: dict[str, Any] = json.loads(ask(["inspect", self.text, "--json"]))
@@ -49,7 +49,7 @@ class Folder:
         (self.path / f"piece-{piece:05d}.json").unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove what earlier calls have written."""
+        """Remove the files of earlier calls."""
         if any(any(self.path.glob(p)) for p in ("manifest.json", "piece-*", "shard-*")):
             shutil.rmtree(self.path)
 
@@ -70,7 +70,7 @@ class Bucket:
         return about
 
     def whole(self) -> dict[str, Any] | None:
-        """Return what the pack is when it is finished: where it came from, its records and bytes, what was left out."""
+        """Return the description of a finished pack: its source, its records and bytes, the skipped inputs."""
         return self._begun().get("whole")
 
     def pieces(self) -> set[int]:
@@ -81,7 +81,7 @@ class Bucket:
         """Do nothing: a piece counts when the engine has said that it is there, and is written over."""
 
     def clear(self) -> None:
-        """Remove what earlier calls have written."""
+        """Remove the files of earlier calls."""
         ask(["pack", "--clear", self.text], timeout=LONG)
 
 
@@ -89,5 +89,5 @@ Place = Folder | Bucket
 
 
 def place(out: str | os.PathLike[str]) -> Place:
-    """Return where a pack is written."""
+    """Return the destination of a pack."""
     return Bucket(os.fspath(out)) if is_url(out) else Folder(out)

@@ -1,4 +1,4 @@
-"""Records of Python: what kind each value is of, and its bytes as the engine stores them."""
+"""Records of Python: the kind of each value, and its bytes in the engine's form."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _names(values: list[Any]) -> list[str]:
 def infer(
     records: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], classes: Mapping[str, list[str]]
 ) -> list[Spec]:
-    """Return what the fields are, from some of the records."""
+    """Return the types of the fields, from some of the records."""
     names = list(records[0])
     for given, what in ((kinds, "kinds"), (classes, "classes")):
         for name in given:
@@ -111,7 +111,7 @@ def infer(
 
 
 def plain(value: Any) -> Any:
-    """Return a value without its framework: tensors as arrays, files and what `datasets` gives of one as bytes."""
+    """Return a value without its framework: tensors as arrays, files and the file objects of `datasets` as bytes."""
     if hasattr(value, "detach") and hasattr(value, "numpy"):  # torch's
         value = value.detach().cpu()
         return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
@@ -221,7 +221,7 @@ def _pixels(image: Any) -> npt.NDArray[Any]:
 
 
 class Writer:
-    """Makes the bytes of records: what internal/source/spoolsource reads, but for its end."""
+    """Makes the bytes of records in the form of internal/source/spoolsource, except for the end of a file."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
         self._specs = specs
@@ -259,7 +259,7 @@ class Writer:
         self.count += 1
 
     def taken(self) -> tuple[int, bytes, bytes]:
-        """Return how many records there are, their index with offsets from 0, and their values."""
+        """Return the number of records, their index with offsets from 0, and their values."""
         return self.count, np.asarray(self.words, np.uint64).tobytes(), b"".join(self.parts)
 
 

@@ -53,7 +53,7 @@ FIRST_NAME = 32
 
 
 class Record(NamedTuple):
-    """One entry of the log: CLOCK_MONOTONIC nanoseconds, what happened, and a number that goes with it."""
+    """One entry of the log: CLOCK_MONOTONIC nanoseconds, the event, and its number."""
 
     ns: int
     kind: int
@@ -64,10 +64,10 @@ class StepLog:
     """The log of this process. Writing is for all threads, and never fails."""
 
     def __init__(self, capacity: int = CAPACITY, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Make the memory; raises OSError where the system gives none.
+        """Allocate the memory; raises OSError if the system has none.
 
         Args:
-            capacity: how many records it keeps, a power of two.
+            capacity: the number of records that the ring holds, a power of two.
             clock: gives nanoseconds of CLOCK_MONOTONIC.
         """
         self._capacity = capacity
@@ -100,7 +100,7 @@ class StepLog:
         return write
 
     def number(self, name: str) -> int:
-        """Return the number of a stage, a new one for a name that is new; 0 when there are too many."""
+        """Return the number of a stage, a new number for a new name, 0 if there are too many."""
         number = self._numbers.get(name)
         if number is not None:
             return number
@@ -124,7 +124,7 @@ class StepLog:
 
     @property
     def head(self) -> int:
-        """How many records were ever written."""
+        """The number of records ever written."""
         return self._head
 
     def read(self, since: int = 0) -> list[Record]:
@@ -167,7 +167,7 @@ write: Callable[[int, int], None] = _first_write
 
 
 def log() -> StepLog | None:
-    """Return the log of this process, made at the first call; None where the system has no memory for it."""
+    """Return the log of this process, made at the first call; None if the system has no memory for it."""
     global _log, _off, write
     if _log is None and not _off:
         with _making:
@@ -216,7 +216,7 @@ def begin_wait() -> None:
 
 
 def end_wait(rows: int) -> None:
-    """Write that the wait is over, and how many examples the batch has: 0 when it does not say, NONE for no batch.
+    """Write the end of a wait, and the number of examples in the batch: 0 if unknown, NONE for no batch.
 
     The function that called begin_wait calls it.
     """
@@ -279,7 +279,7 @@ class stage:  # noqa: N801 - used as a function
 
 
 def rows_of(batch: object) -> int:
-    """Return how many examples a batch of any loader has, 0 when it does not say."""
+    """Return the number of examples in a batch of any loader, 0 if unknown."""
     if (rows := getattr(batch, "_rows", None)) is not None:
         return int(rows) if isinstance(rows, int) else 0  # of our own Batch
     for _ in range(4):

@@ -34,12 +34,12 @@ class Target:
 
     @classmethod
     def of(cls, device: Any) -> Target | None:
-        """Return the target of a loader, None where batches stay where they are."""
+        """Return the target of a loader, None if its batches are not copied."""
         found = wanted(device)
         return None if found is None else cls(found, work_on(device))
 
     def begin(self, batch: Any, seed: int, epoch: int, step: int) -> Pending:
-        """Begin to copy a batch, whatever tensors it is made of."""
+        """Begin to copy a batch with tensors in any structure."""
         tensors: list[torch.Tensor] = []
         _collect(batch, tensors)
         of = self.on_device
@@ -66,16 +66,16 @@ class Target:
 
 
 class DeviceIterator:
-    """torch's iterator over an epoch, whose batches come on a device."""
+    """torch's iterator over an epoch, with batches on a device."""
 
     def __init__(self, target: Target, inner: Any, begun: int) -> None:
-        """Begin an epoch of which ``begun`` batches were left out."""
+        """Begin an epoch, of which ``begun`` batches were skipped."""
         self._target, self._inner = target, inner
         self._seed = int(getattr(inner, "_base_seed", 0) or 0)
         self._epoch = target.passes[inner] = target.passes.get(inner, -1) + 1
         self._ahead: collections.deque[Pending] = collections.deque()
         self._begun = begun
-        # In this process datasets draw from the loop's random numbers: there nothing is made before it is asked for.
+        # In this process datasets draw from the loop's random numbers, so that batches are built only when requested.
         self._most = 0 if isinstance(inner, _SingleProcessDataLoaderIter) else _AHEAD
         self._end: BaseException | None = None
 
@@ -116,7 +116,7 @@ class DeviceIterator:
 
 
 def _end(feeder: Feeder, pid: int) -> None:
-    """Undo what a forgotten loader has registered; in a forked child it is the parent's."""
+    """Undo the registrations of a forgotten loader, but not in a forked child: there they belong to the parent."""
     if os.getpid() == pid:
         feeder.close()
 
@@ -142,7 +142,7 @@ def _collect(data: Any, out: list[torch.Tensor]) -> None:
 
 
 def _rebuild(data: Any, copies: Iterator[Any]) -> Any:
-    """Return a batch with other tensors; its lists, mappings and named tuples are of the same kind."""
+    """Return a batch with other tensors in lists, mappings and named tuples of the same types."""
     if _moves(data):
         return next(copies)
     if isinstance(data, Mapping):
@@ -174,7 +174,7 @@ def _place(batch: Any, tensors: list[torch.Tensor], name: str | int) -> int:
 
 
 def _first(tensors: list[torch.Tensor], axes: int) -> int:
-    """Return the first tensor of so many axes; labels are whole numbers."""
+    """Return the first tensor with this number of axes. Labels must be whole numbers."""
     for at, tensor in enumerate(tensors):
         if tensor.dim() == axes and not (axes == 1 and tensor.is_floating_point()):
             return at

@@ -1,4 +1,4 @@
-"""One epoch of which the engine makes the beginning of each batch, and worker processes of our own the rest."""
+"""One epoch in which the engine makes the beginning of each batch, and our worker processes the rest."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MIX = 0x9E3779B97F4A7C15  # an odd number whose multiples are far from each oth
 
 
 def next_seed(order: Any, base: int, before: tuple[int, int] | None) -> tuple[int, int]:
-    """Return what the engine's seed of an epoch is made of: a number that torch has drawn, and a count.
+    """Return the parts of the engine's seed of an epoch: a number that torch has drawn, and a count.
 
     Torch draws one number for all epochs of persistent workers.
 
     Args:
-        order: what the batches come from; of an epoch that is resumed it knows the seed.
+        order: the source of the batches; in a resumed epoch it has the seed.
         base: the number that torch has drawn for this iterator.
-        before: what the epoch before had, None for the first one.
+        before: the seed of the epoch before, None for the first epoch.
     """
     resumed = getattr(order, "_stoker_seed", None)
     if resumed is not None:
@@ -92,7 +92,7 @@ class SplitIterator(WorkerIterator):
         return super()._next_data()
 
     def _look(self) -> bool:
-        """Give workers what the engine has made, and wait for both from now on."""
+        """Give workers the engine's finished batches, and wait for both from now on."""
         if self._stream is None:
             return False
         # Finished batches of workers free slots.

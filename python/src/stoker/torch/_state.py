@@ -33,7 +33,7 @@ class Place:
 
 
 class _Counted:
-    """An iterator of a loader that writes down where the loop is."""
+    """An iterator of a loader that records the position of the loop."""
 
     _stoker_place: Place
 
@@ -122,7 +122,7 @@ class Standing:
 
 
 class Resumed:
-    """The order of an epoch of which the first batches are left out."""
+    """The order of an epoch whose first batches are skipped."""
 
     def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
         self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
@@ -142,9 +142,9 @@ class Resumed:
 
 
 class _Rest:
-    """Iterates over what is left of an epoch.
+    """Iterates over the rest of an epoch.
 
-    Random numbers are those that the epoch began with, as far as torch had read the order; then they are the loop's.
+    While it reads what torch had read, the random numbers are those of the epoch's beginning. Then they are the loop's.
     """
 
     def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
@@ -197,7 +197,7 @@ def _too_far(batches: int, what: str) -> StateMismatch:
 
 
 def check(state: Any) -> dict[str, Any]:
-    """Return a checked copy of what a user loads."""
+    """Return a checked copy of a state that a user loads."""
     keys = {"version", "batches", "begun"}
     if not isinstance(state, dict) or not keys <= state.keys():
         raise StateMismatch("this is not a state of a stoker.torch.DataLoader; it comes from its state_dict()")
@@ -222,7 +222,7 @@ def _global_rows(loader: Any) -> int | None:
 
 
 def _steps(state: dict[str, Any], rows: int | None) -> int:
-    """Return after how many batches of a loader a state stands, which may be one of another number of ranks."""
+    """Return the number of batches before a state, which may come from another number of ranks."""
     batches, before = int(state["batches"]), int(state.get("rows") or 0)
     if not before or rows is None or before == rows or not batches:
         return batches
@@ -275,7 +275,7 @@ def _random_state(loader: Any) -> dict[str, Any]:
     samplers = [s for s in (loader.batch_sampler, loader.sampler) if s is not None]
     own = any(not type(s).__module__.startswith("torch.") for s in samplers)
     return {
-        # Persistent workers draw no seed but for their first epoch.
+        # Persistent workers draw a seed only for their first epoch.
         "seeded": loader._iterator is None,
         "workers": loader.num_workers > 0,
         "global": _text(torch.get_rng_state()),

@@ -31,9 +31,9 @@ from ._job import Job, Sent
 _NOT_USERS = (str(Path(__file__).parent), str(Path(torch.utils.data.__file__).parent / "_utils"))
 
 
-# Of <malloc.h>: how much that is free at the end of the heap stays, and how many allocations are mappings of their own.
+# From <malloc.h>: the free memory kept at the end of the heap, and the number of allocations with their own mappings.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-# A batch of samples and its stack, with room to spare.
+# The size of a batch of samples and its stack, with a margin.
 _HEAP = 128 << 20
 
 
@@ -132,7 +132,7 @@ class _Worker:
         self._page.mark(self._task, row)
 
     def _given(self, slot: list[Any]) -> list[Any]:
-        """Return what the engine has made of a batch."""
+        """Return the engine's part of a batch."""
         if not slot:
             return []
         if self._ring is None:
@@ -223,7 +223,7 @@ class _Map:
         self.doing = ""
 
     def fetch(self, index: Any) -> Any:
-        """Make a batch; ``record`` and ``doing`` say how far it came."""
+        """Make a batch; ``record`` and ``doing`` show the progress."""
         dataset, mark = self._dataset, self._mark
         self.doing = "fetching"
         mark(0)
@@ -246,7 +246,7 @@ class _Map:
 
 
 class _Split(_Map):
-    """Makes batches of those of the engine; what it has not made, of the dataset."""
+    """Makes batches from the engine's, and from the dataset if the engine has not made one."""
 
     def __init__(self, job: Job, mark: Callable[[int], None]) -> None:
         super().__init__(job, mark)
@@ -272,9 +272,9 @@ class _Split(_Map):
 
 
 def _keep_what_is_freed() -> None:
-    """Have the C library keep the memory of samples and stacks: it would be given back and zeroed anew for each batch.
+    """Let the C library keep freed memory, which it would otherwise allocate and clear again for each batch.
 
-    Samples of the engine's are copied, stacked and freed, which takes as long again in page faults.
+    The samples are copied, stacked and freed. Page faults would double the time of that.
     """
     with contextlib.suppress(AttributeError, OSError):  # of glibc alone
         mallopt = ctypes.CDLL(None).mallopt

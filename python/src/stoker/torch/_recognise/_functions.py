@@ -35,14 +35,14 @@ _BUILTINS = {
     "sum", "tuple", "type", "zip", "iter", "slice", "callable", "Exception", "KeyError", "ValueError", "TypeError",
     "AssertionError", "RuntimeError", "IndexError",
 }  # fmt: skip
-# Those that ask of objects only what is asked in them.
+# Builtins that call no methods of objects beyond those of the objects' own code.
 _PLAIN_BUILTINS = {"dict", "enumerate", "len", "list", "map", "range", "tuple", "zip"}
-# Names of what sets random numbers, of whatever it is.
+# Names of functions that set random numbers, of any module or object.
 _SETS = {
     "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "get_rng_state", "fork_rng", "setstate",
     "default_generator", "getstate", "set_state", "get_state", "set_seed", "seed_everything", "generator",
 }  # fmt: skip
-# Libraries whose collate functions are taken for what they are.
+# Libraries whose collate functions are trusted.
 _LIBRARIES = ("torch.utils.data.", "transformers.", "accelerate.")
 _REFUSED = (
     "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS", "LOAD_SUPER_ATTR",
@@ -109,8 +109,8 @@ def _cell(cell: Any) -> Any:
 def draws_alone(function: Any, known: Callable[[Any], bool]) -> bool:
     """Whether a function, or a collate of a library's, provably does not set random numbers.
 
-    It is one whose code names nothing but builtins and functions that make values, plain values, other such functions,
-    and what is ``known``. So the numbers that the transforms draw in it depend on nothing that it does.
+    The code of such a function names only builtins, functions that make values, plain values, other such functions, and
+    ``known`` objects. So nothing in it changes the numbers that the transforms draw.
     """
     return _Look(known).value(function, 0)
 
@@ -133,7 +133,7 @@ class _Look:
         self._refused = (*_REFUSED, *_CATCHES) if strict else _REFUSED
 
     def value(self, value: Any, depth: int) -> bool:
-        """Whether a value may be had and called."""
+        """Whether a value may be used and called."""
         if value is None or value is _LOCAL or self._known(value) or self._plain(value):
             return True
         if depth > _DEEPEST:
@@ -205,7 +205,7 @@ class _Look:
         return _LOCAL if name in self._builtins and name in own else own.get(name, _ABSENT)
 
     def _end(self, value: Any, depth: int) -> bool:
-        """Whether what a chain of attributes has led to may be had."""
+        """Whether the result of a chain of attributes may be used."""
         return value is _LOCAL or _made(value) or self.value(value, depth)
 
 

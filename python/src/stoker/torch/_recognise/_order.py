@@ -41,7 +41,7 @@ class Epoch:
         self._waiting.append(self._ask(list(batch)))
 
     def _ask(self, indices: list[Any]) -> Any:
-        """Take a batch that was read, and return what ``_make`` gets when it is this batch's turn."""
+        """Take a batch that was read, and return the input of ``_make`` for this batch's turn."""
         return indices
 
     def _make(self, asked: Any) -> Any:
@@ -68,7 +68,7 @@ class Epoch:
 
 
 def skipped(order: Any) -> int:
-    """Return how many records an order has left out, which goes on in the middle of an epoch."""
+    """Return the number of records that an order has skipped, if it continues in the middle of an epoch."""
     return int(getattr(order, "_stoker_skipped", 0))
 
 
@@ -82,8 +82,8 @@ def drawn(loader: Any, order: Iterator[Any], rows: int, read: int) -> Iterator[l
     Args:
         loader: the DataLoader.
         order: the iterator over its batch sampler, between two batches.
-        rows: how many records the last batch had.
-        read: how many records the order has returned.
+        rows: the number of records in the last batch.
+        read: the number of records that the order has returned.
     """
     found: Any = getattr(order, "_stoker_rest", order)
     if type(found) in _LISTS:
@@ -122,7 +122,7 @@ def _source(reader: Any) -> tuple[Iterator[Any] | None, Callable[[Any], Any] | N
 
 
 def _read_by(generator: Any, kinds: tuple[type, ...]) -> Any:
-    """Return the one iterator of these kinds, or generator, that a generator has at hand; None if there are several."""
+    """Return the one iterator of these kinds, or generator, that a generator refers to; None if there are several."""
     inside = gc.get_referents(generator)
     # Python 3.10 has a generator's variables in its frame.
     inside += [x for frame in inside if isinstance(frame, types.FrameType) for x in gc.get_referents(frame)]

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face whose columns are numbers: batches are gathered out of the Arrow table, in this process."""
+"""Datasets of Hugging Face with columns of numbers: this process gathers batches from the Arrow table."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class TablePlan:
         """Nothing was started."""
 
     def fits(self, loader: Any) -> bool:
-        """Say whether the loader is still what the plan was made for."""
+        """Report whether the loader still matches the plan."""
         try:
             now = _key(loader)
         except Exception:  # plan() says why
@@ -166,12 +166,12 @@ class TablePlan:
         return _Epoch(self, loader, self._len, order, self.moment(loader) if moment is None else moment)
 
     def reads(self, dataset: Any) -> bool:
-        """Whether a dataset still gives what is gathered here."""
+        """Whether a dataset still gives the data that is gathered here."""
         now, before = _format(dataset), self._key[: len(_FORMAT)]
         return all(a is b for a, b in zip(now[:2], before[:2], strict=True)) and bool(now[2:] == before[2:])
 
     def explain(self) -> Sequence[Row]:
-        """Say what runs where."""
+        """Return the place where each part runs."""
         return [
             Row("dataset", "this process", f"Dataset of Hugging Face: {self._len:,} records"),
             Row("order", "this process", "the sampler decides, as with torch"),
@@ -180,7 +180,7 @@ class TablePlan:
 
 
 def _key(loader: Any) -> tuple[Any, ...]:
-    """Return what must not change: first what is compared as an object. Raises Unknown."""
+    """Return the properties that must not change, first those compared as objects. Raises Unknown."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
     if not _proof.is_known(loader.collate_fn, _proof.COLLATES[0]):
@@ -209,7 +209,7 @@ class _Epoch(_order.Epoch):
     def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any], dataset: Any) -> None:
         super().__init__(loader, order)
         self._plan, self._dataset, self._collate, self._len = plan, dataset, collate_of(loader), length
-        # Without workers, what is replaced while the epoch runs counts from then on.
+        # Without workers, a replacement during the epoch has an effect from then on.
         self._libraries = _proof.watch() if loader.num_workers == 0 else None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
         self._begin()

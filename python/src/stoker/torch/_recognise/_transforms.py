@@ -26,10 +26,10 @@ __all__ = [
 
 
 def recognise(transform: Any, channels: int, *, split: bool = False, pictures: bool = False) -> Program:
-    """Return what a transform does, or raise Unknown.
+    """Return a transform's operations, or raise Unknown.
 
-    With ``split``, what is known at the beginning of it is enough: the rest is left to Python, once all pictures have
-    one size. With ``pictures`` it may end with them.
+    With ``split``, a known beginning is enough: Python runs the rest, after the point where all pictures have one size.
+    With ``pictures`` the result may be pictures.
     """
     _proof.check_settings()
     parts = parts_of(transform)
@@ -55,9 +55,9 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
 
 
 def translate(transforms: Sequence[Any]) -> Program:
-    """Return what a list of the libraries' transforms, and of Stoker's own, means for the engine, or raise Unknown.
+    """Return the engine's operations for a list of the libraries' transforms, and of Stoker's own, or raise Unknown.
 
-    The list describes what the engine does, so it does not matter what the libraries' functions do by now.
+    The list describes the engine's work, so the current state of the libraries' functions does not matter.
     """
     program = Program(proven=False)
     for transform in transforms:
@@ -107,7 +107,7 @@ class Unchanged:
         done = parts[: len(parts) - len(program.rest)]
         inner = [part for outer in done for part in _with_inner(outer)]
         around = [of for of, _, _ in self._inner]
-        # An object of the program's only calls what it holds.
+        # An object of the program only calls the objects that it holds.
         containers = [of for of in around if not forwards_to(meant(type(of)), "__call__")]
         self._kinds = [_Kind(part) for part in (*around, *inner)]
         self._states = [_State(part) for part in (*containers, *inner)]
@@ -174,13 +174,13 @@ class _Kind:
 
 
 def _defined(cls: type) -> list[tuple[str, Any, Any]]:
-    """Return what a class has, with the code of its functions, as if no call of it was watched (_pending)."""
+    """Return the members of a class, with the code of its functions, ignoring watched calls (_pending)."""
     found = [(name, getattr(value, INSTEAD_OF, value)) for name, value in vars(cls).items()]
     return [(name, value, getattr(value, "__code__", None)) for name, value in found if value is not None]
 
 
 class _State:
-    """Compares an object's attributes, and what can be changed inside of them: first whether they are the same."""
+    """Compares an object's attributes and their contents: first whether they are the same objects."""
 
     def __init__(self, part: Any) -> None:
         self._part, attributes = part, vars(part)
@@ -262,7 +262,7 @@ def _flatten(transform: Any, parts: list[Any], depth: int, *, proven: bool = Tru
 
 
 def _add(transform: Any, program: Program) -> None:
-    """Have the engine do a transform too, or raise Unknown, after which the program is of no use."""
+    """Add a transform to the engine's operations, or raise Unknown, after which the program cannot be used."""
     kind = meant(type(transform))
     name = qualified(kind)
     known = _KNOWN.get(name)
@@ -282,7 +282,7 @@ def _add(transform: Any, program: Program) -> None:
 
 
 def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
-    """Return what the engine does for each of the transforms inside another one, or raise Unknown."""
+    """Return the engine's operations for each of the transforms inside another one, or raise Unknown."""
     if type(transforms) is torch.nn.ModuleList:
         if p.proven:
             check_class(torch.nn.ModuleList)
