@@ -33,7 +33,7 @@ func TestMemoryOverEpochs(t *testing.T) {
 	}
 	l, err := stoker.Open(context.Background(), dir, &stoker.Options{
 		BatchSize: 50, Shuffle: true, Memory: 96 << 20, Lookahead: 1 << 20,
-		Outputs: []stoker.Output{{Name: "audio", Ops: []stoker.Op{stoker.NewOp("PadOrTrim", map[string]any{"samples": samples})}}},
+		Outputs: []stoker.Output{{Name: "audio", Ops: []stoker.Op{stoker.NewOp("audio.PadOrTrim", map[string]any{"samples": samples})}}},
 	})
 	if err != nil {
 		t.Fatal(err)

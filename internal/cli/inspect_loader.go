@@ -51,7 +51,7 @@ func loaderPage(p *page, url string, info *driver.Info, hint string) {
 		p.f("  %s: %s\n", clean(info.Fields[i].Name), doesWith(&info.Fields[i]))
 	}
 	p.section("To train from it", hint)
-	p.f("  stoker.Loader(%s)\n", loaderText(url, info))
+	p.f("  %s\n", loaderText(url, info))
 }
 
 // loaderJSON is the same for programs.
@@ -60,7 +60,7 @@ func loaderJSON(url string, info *driver.Info) map[string]any {
 	for i := range info.Fields {
 		fields[info.Fields[i].Name] = doesWith(&info.Fields[i])
 	}
-	return map[string]any{"code": "stoker.Loader(" + loaderText(url, info) + ")", "records": orders(info.Sequential), "fields": fields}
+	return map[string]any{"code": loaderText(url, info), "records": orders(info.Sequential), "fields": fields}
 }
 
 // packInfo returns the information on a pack's fields in the form of other sources.

@@ -10,10 +10,10 @@ import (
 func TestLoaderText(t *testing.T) {
 	volume := driver.Field{Name: "scan", Kind: driver.KindVolume, DType: driver.Float32, Shape: []int{160, 160, 128}}
 	for want, info := range map[string]*driver.Info{
-		`"x", batch_size=16, shuffle=True`:                        {Len: 1000, Fields: []driver.Field{volume}},
-		`"x", batch_size=256, shuffle=True`:                       {Len: 1000, Fields: []driver.Field{{Name: "n", Kind: driver.KindInt}}},
-		`"x", batch_size=256, shuffle=True, sequence_length=1024`: {Len: 1, Fields: []driver.Field{{Name: "tokens", Kind: driver.KindTokens}}},
-		`"x", batch_size=4, shuffle=True`:                         {Len: 1000, Fields: []driver.Field{{Name: "image", Kind: driver.KindImage, Width: 5000, Height: 4000}}},
+		`stoker.open("x").loader(batch_size=16, shuffle=True)`:                  {Len: 1000, Fields: []driver.Field{volume}},
+		`stoker.open("x").loader(batch_size=256, shuffle=True)`:                 {Len: 1000, Fields: []driver.Field{{Name: "n", Kind: driver.KindInt}}},
+		`stoker.open("x").sequences(1024).loader(batch_size=256, shuffle=True)`: {Len: 1, Fields: []driver.Field{{Name: "tokens", Kind: driver.KindTokens}}},
+		`stoker.open("x").loader(batch_size=4, shuffle=True)`:                   {Len: 1000, Fields: []driver.Field{{Name: "image", Kind: driver.KindImage, Width: 5000, Height: 4000}}},
 	} {
 		if got := loaderText("x", info); got != want {
 			t.Errorf("got %s, want %s", got, want)

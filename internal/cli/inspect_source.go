@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -240,7 +239,7 @@ func heardText(h *kind.Heard) string {
 // mostInBatch is the largest size in bytes of a batch that inspect suggests.
 const mostInBatch = 256 << 20
 
-// loaderText returns the arguments of a loader: images get a transform that makes them one size.
+// loaderText returns a line of Python that loads the data. Images get transforms that make them one size.
 func loaderText(url string, info *driver.Info) string {
 	var fields []string
 	boxes := slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindBoxes })
@@ -282,18 +281,18 @@ func loaderText(url string, info *driver.Info) string {
 	for batch > 1 && batch*row > mostInBatch {
 		batch /= 2
 	}
-	out := strconv.Quote(clean(url))
-	if sequence > 0 && info.Len < batch { // documents that are fewer than rows
-		out = fmt.Sprintf("stoker.open(%s).sequences(%d)", out, sequence)
+	out := fmt.Sprintf("stoker.open(%q)", clean(url))
+	if sequence > 0 && info.Len < batch { // fewer documents than rows of a batch
+		out += fmt.Sprintf(".sequences(%d)", sequence)
 	}
-	out += fmt.Sprintf(", batch_size=%d", batch)
+	out += fmt.Sprintf(".loader(batch_size=%d", batch)
 	if !info.Sequential {
 		out += ", shuffle=True"
 	}
 	if len(fields) > 0 {
 		out += ", transforms={" + strings.Join(fields, ", ") + "}"
 	}
-	return out
+	return out + ")"
 }
 
 // isSource reports whether the contents of url are shown as a source and not as a pack. A folder that is neither, or a

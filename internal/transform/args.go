@@ -174,7 +174,13 @@ func DidYouMean(name string, known []string) string {
 	if len(known) == 0 {
 		return ""
 	}
-	if near := units.Nearest(name, known); near != "" {
+	near := units.Nearest(name, known)
+	for _, k := range known {
+		if strings.HasSuffix(k, "."+name) { // the name without its module
+			near = k
+		}
+	}
+	if near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	list := append([]string(nil), known...)

@@ -143,6 +143,7 @@ func TestSoundRefused(t *testing.T) {
 	for want, list := range map[string][]json.RawMessage{
 		"put stoker.audio.Mono()":               ops(`{"op":"audio.Decode"}`),
 		"there is no operation":                 ops(`{"op":"Monno"}`),
+		`did you mean "audio.PadOrTrim"?`:       ops(`{"op":"PadOrTrim"}`),
 		"RandomCrop is for images":              ops(`{"op":"RandomCrop","size":3}`),
 		"whole batches":                         ops(`{"op":"MixUp"}`),
 		"ToDtype of sound comes last":           ops(`{"op":"ToDtype"}`, `{"op":"audio.Mono"}`),
