@@ -44,7 +44,7 @@ type Array struct {
 	// the first axis and ends at Offsets[i+1].
 	Offsets []int64
 
-	rowBytes int64 // or of one place of a ragged array's first axis
+	rowBytes int64 // or of one position of a ragged array's first axis
 }
 
 // Row returns the bytes of row i. The array must come from a batch that was not

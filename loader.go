@@ -47,7 +47,7 @@ type Loader struct {
 
 	mu      sync.Mutex
 	pos     item.Position // of the next batch
-	running bool          // the engine's stream gen stands at pos
+	running bool          // the engine's stream gen is at pos
 	gen     uint64
 	waiting bool // Next waits for the engine
 	ended   bool // the last batch was an epoch's last; its end is to come
@@ -83,7 +83,7 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 		return &Loader{p: p, seed: opts.Seed}, nil
 	}
 	if !taken {
-		_ = opts.Source.Close() // the refusal is what counts
+		_ = opts.Source.Close() // the refusal is the error to return
 	}
 	return nil, fmt.Errorf("stoker: %w", err)
 }

@@ -36,7 +36,7 @@ func TestBadFiles(t *testing.T) {
 	image := []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.CenterCrop(8)}}}
 	for name, c := range map[string]struct {
 		make func(t *testing.T, dir string)
-		url  string // behind the folder
+		url  string // after the folder
 		bad  string
 		opt  stoker.Options
 	}{

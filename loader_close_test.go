@@ -21,8 +21,7 @@ func (g *gated) Parse(group *driver.Group) error {
 	return g.Memory.Parse(group)
 }
 
-// Close in the moment between the engine's batch and what Next makes of it: the
-// ring is gone by then.
+// Close between the arrival of the engine's batch and its conversion in Next: the ring no longer exists then.
 func TestCloseBehindTheEnginesBatch(t *testing.T) {
 	src := &gated{sourcetest.Raw(50, 8, 8, 3, 5), make(chan struct{})}
 	l, err := Open(context.Background(), "memory:", &Options{BatchSize: 8, Memory: 128 << 20, Source: src})
@@ -42,7 +41,7 @@ func TestCloseBehindTheEnginesBatch(t *testing.T) {
 	for l.p.Held() == 0 { // until it has the batch, and waits for us
 		runtime.Gosched()
 	}
-	l.closed = true // what Close does
+	l.closed = true // like Close
 	if err := l.p.Close(); err != nil {
 		t.Error(err)
 	}

@@ -32,7 +32,7 @@ func photosIn(t *testing.T, n, bytes int, bad func(i int) bool) (dir string, nam
 	}
 	files := map[bool]string{false: filepath.Join(t.TempDir(), "good"), true: filepath.Join(t.TempDir(), "bad")}
 	for isBad, file := range files {
-		data := make([]byte, max(bytes, len(image))) // decoders ignore what follows an image
+		data := make([]byte, max(bytes, len(image))) // decoders ignore data after an image
 		if !isBad {
 			copy(data, image)
 		}
@@ -110,8 +110,8 @@ func TestSkippingCostsWhatIsBad(t *testing.T) {
 			t.Errorf("epoch %d: %d were replaced", epoch, skipped)
 		}
 		after := requests(server.Asked())
-		// Each bad one may be read as itself and in the place of others, and what takes its place each time. Some is
-		// read ahead of the next epoch.
+		// Each bad record may be read as itself and as a replacement of others, and the same holds for each
+		// replacement. Some records of the next epoch are read ahead.
 		if most := (epoch+1)*(n+bad) + 4*bad + 100; after-before > most {
 			t.Errorf("%d requests after epoch %d, more than %d", after-before, epoch, most)
 		}

@@ -13,9 +13,8 @@ import (
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
-// whileNextWaits runs do while Next waits for the batch of record 9, and
-// returns what Next returns then. Time is synctest's: the hour passes when
-// nothing else can happen.
+// whileNextWaits runs do while Next waits for the batch of record 9, and returns the result of Next. Time is
+// synctest's: the hour passes when all goroutines wait.
 func whileNextWaits(t *testing.T, do func(*stoker.Loader), check func(*testing.T, *stoker.Loader, []int64, error)) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck atomic.Bool
@@ -92,8 +91,8 @@ func TestCloseDuringNext(t *testing.T) {
 	})
 }
 
-// Moves at any moment are never lost: what comes after one is of its epoch or,
-// when Next had it already, of the one before.
+// Moves at any moment are never lost: the next batch after a move is of its epoch or, if Next had it already, of the
+// one before.
 func TestMovesAtAnyMoment(t *testing.T) {
 	l := open(t, stoker.Options{BatchSize: 8})
 	moved := make(chan int64)

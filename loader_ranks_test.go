@@ -177,7 +177,7 @@ func TestRanksShareCredentials(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = cmd.Process.Kill() }() // it has ended where all is well
+		defer func() { _ = cmd.Process.Kill() }() // it has exited if all is well
 		all = append(all, process{cmd, in, bufio.NewScanner(out)})
 	}
 	for rank, p := range all {

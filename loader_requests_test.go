@@ -19,8 +19,8 @@ import (
 	"github.com/stokerdata/stoker/source"
 )
 
-// bucketOf serves a folder as a bucket, and has what asks it find nothing of this
-// machine's: neither credentials nor what was kept.
+// bucketOf serves a folder as a bucket. Its clients find no local state of this machine: neither credentials nor
+// cached data.
 func bucketOf(t *testing.T, dir string) (server *httpfaulttest.Folder, url string) {
 	t.Helper()
 	for _, v := range os.Environ() {
@@ -47,7 +47,7 @@ func writeRows(t *testing.T, path string, rows, width int) {
 	head += strings.Repeat(" ", 117-len(head)) + "\n"
 	data := make([]byte, rows*width)
 	for i := range rows {
-		binary.LittleEndian.PutUint64(data[i*width:], uint64(i)) // so that each is told from others
+		binary.LittleEndian.PutUint64(data[i*width:], uint64(i)) // to distinguish the records
 	}
 	if err := os.WriteFile(path, append([]byte("\x93NUMPY\x01\x00\x76\x00"+head), data...), 0o600); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestRequestsOfWindows(t *testing.T) {
 					t.Errorf("%s was asked for %d times", what, n)
 				}
 			}
-			mu.Lock() // who reads ahead may still ask
+			mu.Lock() // the readahead may still send requests
 			defer mu.Unlock()
 			// The next epoch has begun, and may have requested a chunk once already. A chunk that was requested more
 			// often, or in other parts, is at a border.

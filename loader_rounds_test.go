@@ -39,8 +39,7 @@ const (
 	roundsWithoutList = 7
 )
 
-// The first batch of a pack far away is there after three or four ways there and back, though
-// its records are all over many shards.
+// The first batch of a remote pack takes three or four round trips, even if its records are spread over many shards.
 func TestRoundsToTheFirstBatch(t *testing.T) {
 	const records, width = 3200, 8 << 10
 	dir := filepath.Join(t.TempDir(), "bucket")
@@ -147,8 +146,8 @@ func TestFirstBatchIsAskedForAlone(t *testing.T) {
 	}
 }
 
-// Records of the first batch are asked for as soon as the heads of their own chunks are there:
-// one that comes late holds up none of the others.
+// Records of the first batch are requested as soon as the heads of their own chunks have arrived. A late head does
+// not delay the others.
 func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 	const records, width, batch = 3200, 8 << 10, 64
 	dir, _ := bucketOfRows(t, records, width)
@@ -276,7 +275,7 @@ func googleOf(t *testing.T, dir string) func() http.Handler {
 			t.Fatal(err)
 		}
 		p := httputil.NewSingleHostReverseProxy(u)
-		p.ErrorLog = log.New(io.Discard, "", 0) // of what is still out when the loader is closed
+		p.ErrorLog = log.New(io.Discard, "", 0) // of requests that are in flight when the loader is closed
 		return p
 	}
 }

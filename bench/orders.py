@@ -42,7 +42,7 @@ Order = Callable[[Data, int, int], Ids]  # of a seed and an epoch
 @dataclass(frozen=True)
 class Arm:
     title: str
-    memory: str  # what has to be held of 8 MiB chunks
+    memory: str  # the amount of 8 MiB chunks in memory
     how: str
     order: Order
 

@@ -218,7 +218,7 @@ class Bench:
                 procs.warm(self.work / arm.folder(suite.data_set))
                 try:
                     verdict = gates.check(arm, suite, self.work, self.workers(arm), self.a.cores, self.limit)
-                except (ArithmeticError, LookupError, OSError, ValueError) as e:  # what the arm left was not readable
+                except (ArithmeticError, LookupError, OSError, ValueError) as e:  # the arm's output was not readable
                     verdict = {"ok": False, "error": f"{type(e).__name__}: {e}"}
                 if mark and verdict["ok"]:
                     known[mark] = verdict

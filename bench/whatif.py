@@ -54,7 +54,7 @@ class Case:
     """Predictions from the run of one set-up for another."""
 
     start: Setup
-    change: str  # what the scenario's name begins with
+    change: str  # the beginning of the scenario's name
     end: Setup
     disk_mb: float = 0  # of the scenario
 

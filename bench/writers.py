@@ -163,7 +163,7 @@ def ffcv(kind: str, src: Path, out: Path) -> None:
 
     values = Values(kind, src)
     if kind == "photos":
-        fields = {"image": BytesField(), "label": IntField()}  # an image's field would encode it anew
+        fields = {"image": BytesField(), "label": IntField()}  # an image's field would encode it again
     else:
         a = values[0][0]
         fields = {"array": NDArrayField(dtype=a.dtype, shape=a.shape)}

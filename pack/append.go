@@ -306,7 +306,7 @@ func (m *Manifest) take(p *Manifest, first bool) error {
 	for i := range min(len(m.Fields), len(p.Fields)) {
 		old, now := m.Fields[i].Classes, p.Fields[i].Classes
 		if len(now) >= len(old) && slices.Equal(old, now[:len(old)]) {
-			m.Fields[i].Classes = now // new names stand behind
+			m.Fields[i].Classes = now // new names follow the old ones
 		}
 	}
 	if err := sameFields(m.Fields, p.Fields); err != nil {
@@ -322,7 +322,7 @@ func (m *Manifest) take(p *Manifest, first bool) error {
 		m.Appended = append(m.Appended, Appended{Source: p.Source, Options: p.Options})
 	}
 	a := &m.Appended[len(m.Appended)-1]
-	if !first && a.Source.Fingerprint != p.Source.Fingerprint { // pieces of what has no whole
+	if !first && a.Source.Fingerprint != p.Source.Fingerprint { // pieces with separate sources
 		a.Source.Files += p.Source.Files
 		a.Source.Bytes += p.Source.Bytes
 	}

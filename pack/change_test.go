@@ -248,8 +248,8 @@ func seq(n int64) (ids []int64) {
 	return ids
 }
 
-// hasRecords compares a pack with what it should have, by all ways of reading, and its
-// statistics with those of the records.
+// hasRecords compares a pack with the expected records, in all ways of reading, and its statistics with those of the
+// records.
 func hasRecords(t *testing.T, dir string, want []*flat) {
 	t.Helper()
 	m := mustCheck(t, dir)
@@ -302,7 +302,7 @@ func hasRecords(t *testing.T, dir string, want []*flat) {
 	}
 }
 
-// readBytes counts what is read of a store.
+// readBytes counts the bytes read from a store.
 type readBytes struct {
 	store.WriteStore
 	n atomic.Int64

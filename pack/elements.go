@@ -98,7 +98,7 @@ func floatStats(t dtype.Type, b []byte) *driver.FloatStats {
 
 // addAll32 adds float32s, a few at a time, and returns the rest of b.
 func (f *finite) addAll32(b []byte) []byte {
-	const exponent = 0x7f800000 // all of it is set of what is no number, or infinite
+	const exponent = 0x7f800000 // all bits are set for NaN and infinity
 	const most = math.MaxFloat32
 	l0, l1, l2, l3 := float32(most), float32(most), float32(most), float32(most)
 	h0, h1, h2, h3 := -l0, -l1, -l2, -l3

@@ -213,7 +213,7 @@ func FuzzChunk(f *testing.F) {
 // fuzzPack reads the pack with the fields of m whose one chunk is b.
 func fuzzPack(t *testing.T, dir string, m *Manifest, b []byte, head, rows int64) {
 	one := Chunk{Bytes: int64(len(b)), Head: head, Rows: rows}
-	if head > 0 && head <= one.Bytes { // what is looked for lies behind the checksum
+	if head > 0 && head <= one.Bytes { // the text to find is after the checksum
 		one.HeadXXH3 = Checksum(xxh3.Hash(b[:head]))
 	}
 	m.Shards = []Shard{{File: m.Shards[0].File, Bytes: int64(len(b)), Records: rows, Chunks: []Chunk{one}}}

@@ -24,7 +24,7 @@ type index struct {
 type fieldIndex struct {
 	field int
 	leaf  int
-	unit  int64 // bytes of what the offsets count, or of a row
+	unit  int64 // bytes of a unit of the offsets, or of a row
 	// number is true if the values are numbers, which are stored in num.
 	number bool
 	float  bool
@@ -61,7 +61,7 @@ const (
 
 // sidecar is a number that describes a picture.
 type sidecar struct {
-	leaf     int // -1 when there is none
+	leaf     int // -1 if there is none
 	min, max int64
 	what     string
 	num      numbers

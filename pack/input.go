@@ -78,7 +78,7 @@ func WriteTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *
 
 // prepare makes an input of a source.
 func prepare(src driver.Source, dst store.Store, o *Options) (*sourceInput, error) {
-	if o.Memory > 0 { // otherwise it keeps what it keeps, beside the memory
+	if o.Memory > 0 { // otherwise its memory is in addition to the budget
 		driver.Keep(src, o.Memory/8)
 	}
 	o.held = driver.Held(src)

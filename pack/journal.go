@@ -83,7 +83,7 @@ type journalEntry struct {
 	// Frame is the FrameXXH3 of that shard.
 	Frame Checksum `json:"frame,omitzero"`
 
-	end int64 // position in the journal behind this line
+	end int64 // position in the journal after this line
 }
 
 // journal is the open journal of the one writer of a pack, nil where the store

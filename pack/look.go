@@ -41,7 +41,7 @@ func list(ctx context.Context, st, listing store.Store) (objects listed, bare []
 	if err == nil {
 		return objects, bare
 	}
-	if listing != st { // who has it has looked at the manifest to see that it is a pack
+	if listing != st { // its owner has looked up the manifest to see that it is a pack
 		if e, err := listing.Stat(ctx, ManifestName); err == nil && !e.Dir && e.Version != "" {
 			return listed{ManifestName: e}, nil
 		}
@@ -128,7 +128,7 @@ func ReadEarly(ctx context.Context, st store.Store) {
 	querycache.Begin(manifestsOf(place), func() (string, []byte, error) {
 		b, e, err := w.ReadWhole(ctx, ManifestName, maxEarly)
 		if err == nil && e.Version == "" {
-			err = store.ErrChanged // nobody can say of what it is
+			err = store.ErrChanged // its version is unknown
 		}
 		return manifestOf(place, e), b, err
 	})

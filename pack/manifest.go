@@ -462,7 +462,7 @@ func parseManifest(b []byte) (*Manifest, error) {
 	m, err := decodeManifest(b)
 	sum := checkManifestSum(b)
 	switch {
-	case errors.Is(sum, errSum) && err != nil: // the checksum is there, and says that the cause is damage
+	case errors.Is(sum, errSum) && err != nil: // the checksum exists, and shows that the cause is damage
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err == nil && sum != nil:
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, sum)

@@ -118,7 +118,7 @@ func damage(t testing.TB, rng *rand.Rand, dst string) {
 		for _, p := range partial {
 			cut(p)
 		}
-	case 1: // the journal is behind
+	case 1: // the journal is older than the data
 		cut(journal)
 	case 2: // a block of zeros
 		for _, p := range partial {

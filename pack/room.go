@@ -258,7 +258,7 @@ func (e *encoder) needs(src *driver.Value, f *Field, p *picture, n *needs) {
 			n.add(soundMemory(src.Bytes), 0, true)
 		}
 	case driver.KindText, driver.KindJSON:
-		n.add(0, 3*size, true) // with what is not UTF-8 replaced
+		n.add(0, 3*size, true) // with invalid UTF-8 replaced
 	}
 }
 

@@ -168,8 +168,8 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		return int(a.FirstRecord - b.FirstRecord)
 	})
 	rep := &Report{Manifest: m, Chunks: v.chunks.Load(), Records: v.records.Load(), Bytes: v.bytes.Load(), Problems: []Problem{}}
-	if f, err := pieces(ctx, st); err == nil && len(f.names)+len(f.unfinished) == 0 { // or they belong to what is being appended
-		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list has no more to say
+	if f, err := pieces(ctx, st); err == nil && len(f.names)+len(f.unfinished) == 0 { // otherwise they belong to data that is being appended
+		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list returns nothing
 	}
 	for _, p := range v.problems {
 		switch p.fault {

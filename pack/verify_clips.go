@@ -140,7 +140,7 @@ func decodePackets(c *video.Clip) error {
 func decodeRun(s *video.Stream, packets []video.Packet, wanted map[int64]bool) error {
 	begin := videodec.NewStrict
 	if !s.Clean(packets[0].Data) {
-		begin = videodec.New // what it lacks is no damage
+		begin = videodec.New // missing references are not damage
 	}
 	d, err := begin(s)
 	if err != nil {

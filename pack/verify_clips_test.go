@@ -52,7 +52,7 @@ func TestVerifyClips(t *testing.T) {
 			opt := &Options{Images: how, Memory: 256 << 20}
 			from := broken{src, func(id int64, c *video.Clip) {
 				switch {
-				case how == "damaged" && id == 2: // the checksum is that of what is packed
+				case how == "damaged" && id == 2: // the checksum matches the packed data
 					copy(c.Packets[1].Data[len(c.Packets[1].Data)/3:], bytes.Repeat([]byte{0xFF, 0xC4}, 40))
 				case how == "frames" && id == 2:
 					c.Packets[0].Data = c.Packets[0].Data[:4]

@@ -52,7 +52,7 @@ type job struct {
 	i     int64
 	share *holding
 	rec   record
-	raw   *driver.Record // what was read already, with its values in mem
+	raw   *driver.Record // a record that is already read, with its values in mem
 	mem   memory         // of rec
 	bad   *BadInput
 }
@@ -92,7 +92,7 @@ type worker struct {
 	opt    *Options
 	enc    encoder
 	reader *direct.Reader
-	kept   int64 // size of the buffers that are kept
+	kept   int64 // total size of the reused buffers
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. The same call resumes the run.
@@ -463,7 +463,7 @@ func (w *writer) accept(ctx context.Context, j *job) error {
 			}
 		}
 		w.chunk.add(&j.rec)
-		if w.chunk.size > w.chunk.target { // nothing comes to it, and the memory is wanted
+		if w.chunk.size > w.chunk.target { // no record can be added, and the memory is needed
 			if err := w.writeChunk(ctx, j.i+1); err != nil {
 				return err
 			}

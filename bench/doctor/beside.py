@@ -40,7 +40,7 @@ from .kinds import HELDOUT, KINDS, ROOT, TUNING, WORK, Kind
 PARTS = ("verdicts", "truth", "traceml", "verify")
 TRACEML = WORK / "venv" / "traceml" / "bin" / "traceml"
 SHOWN = ("verdict", "gain", "real", "diagnosis", "predicted", "measured", "how", "error")
-LONGER = 3  # times as long for TraceML, which wants many steps
+LONGER = 3  # times as long for TraceML, which needs many steps
 TRIED = 12  # starved kinds whose first advice is tried
 
 

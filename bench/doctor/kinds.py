@@ -297,7 +297,7 @@ def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
         except subprocess.TimeoutExpired:
             said = "no end"
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)  # what it has left behind
+            os.killpg(job.pid, signal.SIGKILL)  # the remaining processes of its group
         job.wait()
         words.seek(0)
         said = said or words.read().decode(errors="replace")

@@ -21,7 +21,7 @@ PAGE = ROOT / "docs/internals/diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
 WITHIN = 0.25  # of the predicted gain
 BALANCED, GAIN, WORST, TRIED = 0.95, 0.15, 2.0, (10, 12)
-TAIL = re.compile(r" \([\d.]+\):\s*$")  # of an advice: its own gain, and where details begin
+TAIL = re.compile(r" \([\d.]+\):\s*$")  # of an advice: its own gain, and the start of details
 RUNS = 60  # of starved kinds and of fed ones
 
 

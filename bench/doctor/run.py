@@ -42,7 +42,7 @@ VERDICT_LIMIT = 60  # seconds after which doctor is given up
 DISTURBED = 0.25  # cores in use by other processes from which on a measurement is repeated
 START_LIMIT = 90  # seconds in which a loop must have made its first steps
 SETTLE_LIMIT = 8  # seconds that are given to a loop that was just made slow
-LATE = ("cpu", "blkio")  # groups that a job joins when it runs: importing its frameworks is not what is looked at
+LATE = ("cpu", "blkio")  # groups that a job joins when it runs: importing its frameworks is not measured
 KEPT = (
     "verdict",
     "confidence",
@@ -56,7 +56,7 @@ KEPT = (
     "evidence",
     "overhead",
 )
-NAMES = re.compile(r"\b(prepare|unroll)\b")  # what removals replace; names do not change what is measured
+NAMES = re.compile(r"\b(prepare|unroll)\b")  # the names of removals, which do not change the measurement
 LINE = re.compile(r"^([\d.]+) step (\d+) data ([\d.]+) batch ([\d.]+)$", re.M)
 
 
@@ -80,7 +80,7 @@ class Setup:
         self._slow: Path | None = None
         self.zygotes: dict[str, Zygote] = {}
         self.others = inject.Others()
-        self.resident: set[Path] = set()  # what is in the page cache because it was read here
+        self.resident: set[Path] = set()  # files that are in the page cache because they were read here
         self.environment = {
             **os.environ,
             "STOKER_BINARY": str(binary),

@@ -39,7 +39,7 @@ def main() -> None:
     traceml.init(mode="auto")
     import job
 
-    job.leave = sys.exit  # so that what TraceML does at the end is done
+    job.leave = sys.exit  # so that TraceML's exit handlers run
     names = {"__name__": "__main__", "__file__": str(script), "__stepped__": stepped}
     exec(compile(source, str(script), "exec"), names)
 

@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 40.0  # seconds that a job may take in all
-VERSION = 2  # counts up when a removal changes its meaning: truths that were kept are measured again
+VERSION = 2  # increased when a removal changes its meaning: cached truths are measured again
 
 
 class Done(BaseException):

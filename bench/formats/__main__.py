@@ -179,7 +179,7 @@ def main() -> None:
         "settings": {k: getattr(a, k) for k in ("rounds", "seconds", "warmup", "cores")},
         "formats": {},
     }
-    if path.exists():  # what was measured at this commit before, of other formats
+    if path.exists():  # earlier results of this commit, for other formats
         result["formats"] = json.loads(path.read_text())["formats"]
     for name, fmt in modules(a.only).items():
         result["formats"][name] = got = measure(name, fmt, a)

@@ -27,7 +27,7 @@ def main() -> None:
     if a.memory:
         what |= {"limits": stoker.Limits(memory="8GiB"), "cache": stoker.Cache(memory="4GiB")}
     with stoker.Loader(a.path, batch_size=256, shuffle=True, seed=1, **what) as loader:
-        for _ in range(2):  # what is kept is written behind the first epoch
+        for _ in range(2):  # the cache is written after the first epoch
             for _ in loader:
                 pass
         seen, start = 0, time.perf_counter()

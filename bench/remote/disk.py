@@ -47,7 +47,7 @@ def fio(bench: Bench, jobs: list[list[str]], *once: str) -> dict[str, Any]:
     done = subprocess.run(bench.pinned(command), capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": done.stderr[-500:]}
-    said = done.stdout[done.stdout.index("{") :]  # behind what it says of folders
+    said = done.stdout[done.stdout.index("{") :]  # after its lines about folders
     read = json.loads(said)["jobs"][0]["read"]
     return {"gb_s": read["bw_bytes"] / 1e9, "examples_s": read["iops"]}
 
@@ -114,7 +114,7 @@ def measure(bench: Bench) -> None:
 
     def opens() -> dict[str, Any]:
         forget(small)
-        room = "--alloc-size=40000"  # which may be said once
+        room = "--alloc-size=40000"  # which may be specified once
         # fio's state for each file exceeds its default memory (KiB in each of its 16 pools). Finding an unread file
         # takes it longer than reading one, so it reads the files in their order.
         how = [f"--bs={SMALL}", "--ioengine=psync", "--openfiles=1"]

@@ -30,7 +30,7 @@ def main() -> None:
         if a.cache:  # the first epoch fills it
             for _ in loader:
                 pass
-        steps, start = -1, 0.0  # the first one waits for what comes before all others
+        steps, start = -1, 0.0  # the first step waits for the start-up
         while time.perf_counter() - start < a.seconds or not start:
             for _ in loader:
                 time.sleep(a.step)

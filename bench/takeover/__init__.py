@@ -15,7 +15,7 @@ class Place:
     """The folders and settings with which a script runs."""
 
     checkout: Path  # the files of its repository
-    data: Path  # what it trains from
+    data: Path  # its training data
     out: Path  # an empty folder, in which it is started
     epochs: int
     workers: int

@@ -153,7 +153,7 @@ def main() -> None:
         "settings": {k: getattr(a, k) for k in ("rounds", "epochs", "images", "workers", "cores")},
         **{part: {} for part in PARTS},
     }
-    if path.exists():  # what was measured at this commit before
+    if path.exists():  # earlier results of this commit
         old = json.loads(path.read_text())
         result |= {part: old.get(part, {}) for part in PARTS}
 

@@ -394,7 +394,7 @@ func TestNotNative(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Setenv(videodec.Folder, f.TempDir()) // FFmpeg is not what is tested
+	f.Setenv(videodec.Folder, f.TempDir()) // this does not test FFmpeg
 	for _, name := range slices.Sorted(maps.Keys(containers())) {
 		f.Add(containers()[name])
 	}

@@ -116,7 +116,7 @@ func (f *flac) seekTable(b []byte) {
 	for ; len(b) >= 18; b = b[18:] {
 		p := seekPoint{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:]))}
 		if p.sample < 0 || p.offset < 0 || len(f.points) > 0 && p.sample <= f.points[len(f.points)-1].sample {
-			continue // places that are held free are -1
+			continue // reserved entries are -1
 		}
 		f.points = append(f.points, p)
 	}
@@ -188,7 +188,7 @@ const pieceBytes = 256 << 10
 func (f *flac) decode(d *Decoder, dst []float32, stride int, from, n int64) error {
 	place, err := f.seek(d, dst, stride, from, n)
 	if errors.Is(err, csound.ErrDamaged) && f.s.MaxBlock < csound.MaxBlock {
-		f.s.MaxBlock = csound.MaxBlock // a later frame may have more samples than STREAMINFO says
+		f.s.MaxBlock = csound.MaxBlock // a later frame may have more samples than in STREAMINFO
 		place, err = f.seek(d, dst, stride, from, n)
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (f *flac) seek(d *Decoder, dst []float32, stride int, from, n int64) (place
 		at = f.near(from)
 	}
 	place, err = f.run(d, room, at, dst, stride, from, n)
-	if err != nil && at > 0 { // what looked like a frame was none
+	if err != nil && at > 0 { // the match was not a frame
 		place, err = f.run(d, room, 0, dst, stride, from, n)
 	}
 	return place, err

@@ -237,6 +237,6 @@ func bounds(have, granule, last int64, only bool) (skip, n int64) {
 	if granule < have && !only {
 		skip = have - granule
 	}
-	begin := max(granule-have, 0) // where the recording was cut out of a longer one
+	begin := max(granule-have, 0) // the recording may be a part of a longer one
 	return skip, max(last-begin, 0)
 }

@@ -54,7 +54,7 @@ func (o *opus) open(at int, info *Info) error {
 	}
 	factor := int64(opusRate / o.o.Rate)
 	skip, n := bounds(csound.OpusSamples(&first, opusRate), granule, o.s.lastGranule(), only)
-	early := int64(binary.LittleEndian.Uint16(b[10:])) // what the encoder put in front
+	early := int64(binary.LittleEndian.Uint16(b[10:])) // samples that the encoder added at the start
 	o.skip, info.Frames = (skip+early)/factor, max(n-early, 0)/factor
 	return nil
 }

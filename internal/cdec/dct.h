@@ -29,7 +29,7 @@
 typedef struct {
 	int h, v;          // sampling factors
 	int table;         // which quantisation table
-	int wblk, hblk;    // size in blocks, without what pads the last MCU
+	int wblk, hblk;    // size in blocks, without the padding of the last MCU
 	int dw, dh;        // size in samples (libjpeg's downsampled_width, _height)
 	int hr, vr;        // samples are hr x vr pixels in size
 } dct_comp;
@@ -159,7 +159,7 @@ const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void 
 // Why a JPEG cannot become dct (it is not damaged, or not certain to be whole).
 enum {
 	DCT_OK = 0,
-	DCT_NOT_JPEG = 1,     // not a JPEG or damaged; message says what
+	DCT_NOT_JPEG = 1,     // not a JPEG or damaged; message has the reason
 	DCT_COLOR = 2,        // CMYK, YCCK, RGB or an unknown colour space
 	DCT_ARITHMETIC = 3,
 	DCT_PRECISION = 4,    // not 8 bits

@@ -184,7 +184,7 @@ TARGET5 static void planes_512(dct_packer *k, dct_writer *out, const uint16_t *m
 			dct_put64(&w, _bzhi_u64(_mm512_test_epi8_mask(_mm512_loadu_si512(at + i), bit), (unsigned)take), take);
 		}
 	}
-	for (; n > 0; n -= 32) // none reaches the ninth
+	for (; n > 0; n -= 32) // no value reaches the ninth plane
 		dct_put(&w, 0, n < 32 ? n : 32);
 	*out = w;
 }

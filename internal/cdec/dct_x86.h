@@ -14,7 +14,7 @@
 #define BMI __attribute__((target("avx2,bmi,bmi2,popcnt,lzcnt")))
 
 typedef struct {
-	int64_t at; // position behind the group, -1 when the bits end before
+	int64_t at; // position after the group, -1 if the bits end before
 	int values;
 	int planes; // the highest one with a value in it; 1 when all are 0 or 1
 } dct_group;

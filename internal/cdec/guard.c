@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <string.h>
 
-static _Thread_local sk_guard *guarded; // what the call of this thread goes back to
+static _Thread_local sk_guard *guarded; // the jump target of this thread's call
 static struct sigaction before;
 
 static void on_bus(int number, siginfo_t *info, void *context)

@@ -76,7 +76,7 @@ func TestPagesThatAreGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		jpeg = append(jpeg, make([]byte, 64)...)[:len(jpeg)] // decoders look behind the end
+		jpeg = append(jpeg, make([]byte, 64)...)[:len(jpeg)] // decoders read past the end
 		jobs := []Job{rawJob(mem[:256*256*3], dst), rawJob(make([]byte, 256*256*3), dst), jpegJob(jpeg, dst)}
 		d.Run(jobs)
 		if !errors.Is(jobs[0].Err, ErrUnreadable) || jobs[1].Err != nil || jobs[2].Err != nil {

@@ -43,7 +43,7 @@ struct turn {
 typedef struct {
 	int (*zigzag)(huffman *h, int n, JCOEF *to); // blocks in zigzag order
 	int (*natural)(huffman *h, int n, JCOEF *to);
-	int (*pass)(huffman *h, int n); // only the DC prediction is kept
+	int (*pass)(huffman *h, int n); // only the DC prediction is updated
 } forms;
 
 struct huffman {
@@ -161,7 +161,7 @@ typedef struct {
 	const turn *next;
 	size_t k;      // position in the block
 	JCOEF *block;
-	found *log; // with PASS, of the block's DC difference, then of what is of no use
+	found *log; // with PASS, of the block's DC difference, then unused
 } place;
 
 // Switches to the next table if the entry e requires it.
@@ -213,7 +213,7 @@ INLINE int step(bits *b, place *t, size_t index, int how)
 		}
 		if (next > 64)
 			return 0;
-		if (next == 64) { // full: the block ends though nothing says so
+		if (next == 64) { // full: the block ends without a code
 			used |= -SK_SWITCH;
 			e |= SK_SWITCH | SK_END;
 		}

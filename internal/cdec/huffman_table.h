@@ -15,9 +15,9 @@ typedef struct {
 	// The number of bits used, in the lower six bits: codes, and the bits of the values after them. At most
 	// SK_MOST_BITS.
 	uint8_t used;
-	uint8_t advance; // how many positions of the block are gone on; SK_NOT_HERE where the code is longer than the index
-	uint8_t following; // how many of the bits used are those of the last value, where it is not in the entry
-	uint8_t place; // where the first value belongs, counted from here
+	uint8_t advance; // number of positions to advance; SK_NOT_HERE if the code is longer than the index
+	uint8_t following; // how many of the used bits are those of the last value, if it is not in the entry
+	uint8_t place; // position of the first value, counted from here
 	int16_t first; // the first of two values
 	// The value before the next position: the only one or the second. If its bits follow, this is added to them if
 	// the first of them is 0.
@@ -26,7 +26,7 @@ typedef struct {
 
 // An end of block counts as one position and has the value 0 there, as have 16 zeros in the last of theirs: no entry needs a
 // branch of its own.
-#define SK_SWITCH 64 // in used: the next lookup is in another table, behind a DC difference and at the end of a block
+#define SK_SWITCH 64 // in used: the next lookup is in another table, after a DC difference and at the end of a block
 #define SK_END 128   // in used: the end of a block
 #define SK_NOT_HERE 255
 #define SK_MOST_BITS 26

@@ -40,7 +40,7 @@ enum {
 	DIST_SIZE = 512,
 
 	SRC_REACH = 24,             // three loads of 8 bytes, each at most 7 further on
-	DST_REACH = 258 + 16 + 8, // a match, what is copied behind it, the literals in front of it
+	DST_REACH = 258 + 16 + 8, // a match, the bytes copied after it, the literals before it
 };
 
 typedef struct {
@@ -250,7 +250,7 @@ static int header(inflater *s)
 		return SK_INFLATE_DATA;
 	memset(lens, 0, 19);
 	for (unsigned i = 0; i < nlit + ndist;) {
-		need(s, 14); // behind the end zeros are read: a code may be shorter than 7 bits
+		need(s, 14); // zeros are read after the end: a code may be shorter than 7 bits
 		const uint32_t e = codes[s->hold & ((1 << CODE_BITS) - 1)];
 		if (e & SPECIAL)
 			return SK_INFLATE_DATA;

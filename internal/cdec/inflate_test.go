@@ -128,7 +128,7 @@ func FuzzInflate(f *testing.F) {
 
 func TestAdler32(t *testing.T) {
 	defer isa.Store(isa.Load())
-	p := bytes.Repeat([]byte{255}, 1<<17) // what overflows first
+	p := bytes.Repeat([]byte{255}, 1<<17) // overflows first
 	p = append(p, deflated(t, p, 0)...)
 	for _, set := range kernelSets() {
 		use(t, set)

@@ -17,7 +17,7 @@ typedef struct {
 	int lo, hi;     // inputs [lo, hi) are read; start counts from lo
 	int q;          // the taps of an output sum to 1 << q
 	int max_count;  // largest count
-	int kstride;    // elements of k per output: even, zero behind count
+	int kstride;    // elements of k per output: even, zero after count
 	int32_t *start; // first input of output i
 	int32_t *count; // inputs of output i
 	int16_t *k;
@@ -47,20 +47,20 @@ typedef struct {
 	const sk_store *st;
 	uint8_t *dst;
 	int w, h;          // of the output
-	int x, y, bw, bh;  // what to decode
-	int mode;          // what rows() does, see resize.c
+	int x, y, bw, bh;  // the pixels to decode
+	int mode;          // the task of rows(), see resize.c
 	int direct;        // finished rows are the batch's own bytes
 	int in_row;        // rows that came in
 	int out_row;       // rows that are finished, before vertical flip
 	sk_axis ax, ay;
 	int mid_bits;
-	int table_px;      // px that table is made for, 0: none yet
+	int table_px;      // px for which table is made, 0: not made yet
 	void *table;       // horizontal taps in the order of the kernel
 	int16_t *ring;
 	int ring_mask;     // rows in the ring - 1
 	ptrdiff_t mid_stride; // elements from row to row in the ring
 	int32_t *sums;     // tall filters: SK_OPEN rows of sums
-	uint8_t *row;      // one row of u8 RGB with room behind it
+	uint8_t *row;      // one row of u8 RGB with extra space after it
 } sk_resizer;
 
 // Rows of 16-bit values are this many elements longer than they are wide.

@@ -171,7 +171,7 @@ T256 static void v_row_256(const sk_resizer *r, const int16_t *const *rows, cons
 {
 	int32_t taps[SK_RING_TAPS / 2 + 1];
 	const int pairs = (n + 1) / 2;
-	memcpy(taps, k, (size_t)pairs * 4); // zero behind n
+	memcpy(taps, k, (size_t)pairs * 4); // zero after n
 	switch (pairs) {
 	case 1:
 		v_pairs(r, rows, taps, 1, dst);

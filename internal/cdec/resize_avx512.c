@@ -121,7 +121,7 @@ T512 static void narrow_table(const sk_axis *a, int px, int steps, int32_t *offs
 			for (int j = 0; j < 4; j++) {
 				const int o = imin(i + j, a->n - 1);
 				pair[j] = 0;
-				if (2 * t < a->kstride) // zero behind count
+				if (2 * t < a->kstride) // zero after count
 					memcpy(&pair[j], a->k + (size_t)o * (size_t)a->kstride + 2 * t, 4);
 			}
 			_mm512_store_si512(p, index);
@@ -308,7 +308,7 @@ T512 static void v_row_512(const sk_resizer *r, const int16_t *const *rows, cons
 {
 	int32_t taps[SK_RING_TAPS / 2 + 1];
 	const int pairs = (n + 1) / 2;
-	memcpy(taps, k, (size_t)pairs * 4); // zero behind n
+	memcpy(taps, k, (size_t)pairs * 4); // zero after n
 	switch (pairs) {
 	case 1:
 		v_pairs(r, rows, taps, 1, dst);

@@ -109,7 +109,7 @@ static int run_guarded(sk_dec *d, const sk_job *job)
 {
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0) {
-		sk_jpeg_failed(d); // which forgets what it was about
+		sk_jpeg_failed(d); // aborts the image
 		return sk_fail(d, SK_UNREADABLE, "a page of its file cannot be read: the file has become shorter, or the disk has failed");
 	}
 	sk_guard_on(&g);

@@ -74,7 +74,7 @@ struct sk_dec {
 	jmp_buf jump;
 	int images;  // since ci was created
 	int ran_out; // the source manager had to invent an end of image
-	int jcode;   // result code behind a longjmp to jump
+	int jcode;   // result code after a longjmp to jump
 	int plain;   // use libjpeg's entropy decoder, not huffman.c, for this image
 	int always_plain; // and for all of them
 	int64_t retries;  // images that huffman.c gave up on

@@ -7,7 +7,7 @@
 // --- checksums ---------------------------------------------------------------
 
 static uint8_t crc8_table[256];
-static uint16_t crc16_table[8][256]; // [k][b]: byte b with k bytes behind it
+static uint16_t crc16_table[8][256]; // [k][b]: byte b followed by k bytes
 
 static void make_tables(void)
 {
@@ -61,7 +61,7 @@ typedef struct {
 	const uint8_t *p, *end;
 	uint64_t cache;
 	int left;
-	int64_t beyond; // bits behind the end that went into cache
+	int64_t beyond; // bits after the end that went into cache
 } bits;
 
 static inline void fill(bits *b)

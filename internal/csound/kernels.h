@@ -164,7 +164,7 @@ TARGET void FN(spectra)(const ss_spectrum *f, const float *window, const float *
 	vec *first = im[1] + n, *second = first + f->bins; // powers
 	for (int64_t t = 0; t < frames; t += SS_FRAMES) {
 		const float *at[SS_FRAMES];
-		for (int l = 0; l < SS_FRAMES; l++) { // behind the last frame that one again
+		for (int l = 0; l < SS_FRAMES; l++) { // the last frame is repeated after the end
 			const int64_t frame = t + l < frames ? t + l : frames - 1;
 			at[l] = x + frame * f->hop;
 		}

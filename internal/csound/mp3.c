@@ -118,7 +118,7 @@ static const uint8_t pretab[22] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 
 // --- bits --------------------------------------------------------------------
 
 typedef struct {
-	const uint8_t *p; // with 8 readable bytes behind the end
+	const uint8_t *p; // with 8 readable bytes after the end
 	int at, end;      // in bits
 } reader;
 
@@ -144,8 +144,8 @@ typedef struct {
 	int part23, big_values, gain, compress, switching, type, mixed, tables[3], sub_gain[3], region[2];
 	int pre, scale, count1;
 	int band_count;  // of scalefactors in `scales`
-	int end;         // of what is not 0
-	uint8_t scales[39], slots[39]; // and, of intensity stereo, the values that mean none
+	int end;         // of the nonzero lines
+	uint8_t scales[39], slots[39]; // and, for intensity stereo, the invalid values
 } granule;
 
 struct ss_mp3 {
@@ -428,7 +428,7 @@ static void sum_difference(float *l, float *r, int n)
 static void stereo(const ss_mp3_frame *f, granule *g, float *l, float *r)
 {
 	const int ms = f->mode & 2, right = g[1].end;
-	int until = LINES; // where intensity begins
+	int until = LINES; // the first line of intensity stereo
 	if (f->mode & 1) {
 		const granule *of = &g[1];
 		if (of->type == 2) {

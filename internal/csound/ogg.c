@@ -12,7 +12,7 @@ struct ss_vorbis {
 	vorbis_comment comment;
 	vorbis_dsp_state dsp;
 	vorbis_block block;
-	int ready; // of what is to be cleared
+	int ready; // number of structures to clear
 };
 
 static ogg_packet packet_of(const uint8_t *p, size_t n, int first, ogg_int64_t number)

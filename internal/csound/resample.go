@@ -64,7 +64,7 @@ func NewResampler(from, to int, o *ResampleOptions) (*Resampler, error) {
 		r.start[i] = int32(k0 - width)
 		for k := range taps {
 			if k0+k >= full {
-				break // where torchaudio's kernel has ended, too
+				break // torchaudio's kernel also ends here
 			}
 			t := (float64(-i)/float64(phases) + float64(k0+k-width)/float64(step)) * base
 			t = max(-float64(o.LowpassWidth), min(t, float64(o.LowpassWidth)))

@@ -41,7 +41,7 @@ type Sampler struct {
 	fs      proc.FS
 	threads map[int]*thread
 	maps    map[int]*codeMap
-	why     error // why none can be followed
+	why     error // the reason if no thread can be followed
 }
 
 // thread is one thread that is followed.

@@ -13,7 +13,7 @@ type state struct {
 	codec, layout string
 	es            float64 // bytes of a stored example
 	cached        float64
-	class         string  // storage class instead of what there is, "" for what there is
+	class         string  // storage class instead of the existing one, "" for the existing one
 	cpuSeconds    float64 // per example
 	cores         float64
 	measured      bool

@@ -131,7 +131,7 @@ func (r *resolved) columns() []collate.Column {
 			case a.Bytes() < math.MaxInt32:
 				add(a.Name, item.U8, int(a.Bytes()))
 			default:
-				add(a.Name, item.U8, math.MaxInt32, 2) // too large, which collate says
+				add(a.Name, item.U8, math.MaxInt32, 2) // too large, reported by collate
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 		{Codec: CodecRaw, CPUSeconds: outputBytes / 7.0e9},
 	}
 	for i := range rates {
-		rates[i].CPUSeconds += 2e-6 // what a record costs whatever its size
+		rates[i].CPUSeconds += 2e-6 // the cost of a record of any size
 		rates[i].PerCore = 1 / rates[i].CPUSeconds
 		rates[i].RecordBytes, rates[i].Origin = recordBytes, OriginTypical
 		rates[i].Transform = "RandomResizedCrop, flip"

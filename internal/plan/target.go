@@ -16,12 +16,12 @@ const (
 
 // The origins of a figure.
 const (
-	OriginGiven     = "given"     // the user said it
+	OriginGiven     = "given"     // set by the user
 	OriginDataset   = "dataset"   // read from the dataset
 	OriginMeasured  = "measured"  // measured on this machine
 	OriginPublished = "published" // from the table of devices and models
 	OriginDerived   = "derived"   // computed from others
-	OriginTypical   = "typical"   // an ordinary value, where nothing better is known
+	OriginTypical   = "typical"   // an ordinary value, if nothing better is known
 )
 
 // Target describes the user's goal. Zero values are filled in from Device and Model, from the dataset, from the
@@ -142,7 +142,7 @@ type resolved struct {
 	es       float64 // bytes of a stored example
 	output   float64 // bytes of an example in a batch
 	largest  int64   // n that fits, 0 if not known
-	rateFrom string  // what t was derived from
+	rateFrom string  // the figure from which t was derived
 	inputs   []Input
 	notes    []string
 }

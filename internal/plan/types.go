@@ -14,7 +14,7 @@ const (
 	ClassNFS    = "nfs-10gbe"  // NFS or another NAS over 10 Gbit/s Ethernet
 	ClassCloud  = "cloud-file" // a file store of a cloud: Filestore, EFS
 	ClassObject = "object"     // an object store: S3, GCS, Azure Blob
-	ClassRAM    = "ram"        // the data lies in memory
+	ClassRAM    = "ram"        // the data is in memory
 )
 
 // How images are stored; the names are those of `stoker pack --images`.

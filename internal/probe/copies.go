@@ -59,7 +59,7 @@ func openCopies(ctx context.Context, dir string, limit int64) (_ *copies, err er
 				if errors.Is(err, context.Canceled) {
 					return nil, err
 				}
-				break // less room than it seemed: what is there will do
+				break // less free space than reported: the existing copies are sufficient
 			}
 		}
 		src, err := source.Open(ctx, name, nil)

@@ -134,7 +134,7 @@ func (p *probe) warm(ctx context.Context, s *plan.Store, list []dataFile, mean i
 	}
 	res, hung, err := inFlight(ctx, d, 1, reader(flags, false, list))
 	if hung || err != nil {
-		return // the cold reads have said why
+		return // the cold reads have reported the reason
 	}
 	r := plan.ReadRate{Block: mean, Depth: 1, Cached: true}
 	res.into(&r)

@@ -281,7 +281,7 @@ func (t *target) drops() bool {
 			return false
 		}
 		if err != nil && err != unix.EAGAIN {
-			return true // it cannot be told; the reads will
+			return true // unknown; the reads will show it
 		}
 	}
 	return true

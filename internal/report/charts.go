@@ -24,7 +24,7 @@ type chartView struct {
 
 // A panelView is one run's part of a chart.
 type panelView struct {
-	Name  string        `json:"-"` // "before", "after", or "" where there is one run
+	Name  string        `json:"-"` // "before", "after", or "" for a single run
 	T     doctor.Values `json:"t"` // seconds
 	Lines []lineView    `json:"lines"`
 	plot  chart.Timeline

@@ -12,7 +12,7 @@ import (
 // Row is one figure of two runs.
 type Row struct {
 	Name          string
-	Before, After string // with units; "-" where not known
+	Before, After string // with units; "-" if unknown
 	// Ratio is after / before; 0 if it is meaningless.
 	Ratio float64
 	// Better is 1 for an improvement, -1 for a regression, and 0 if the change is neutral or small (less than 3%).

@@ -70,8 +70,8 @@ type view struct {
 	Title    string
 	Command  string
 	Runs     []runView // one, or before and after
-	Rows     []Row     // the comparison, where there is one
-	Faster   float64   // after / before; 0 where not known
+	Rows     []Row     // the comparison, if there is one
+	Faster   float64   // after / before; 0 if unknown
 	FasterBy string
 	Data     data
 }

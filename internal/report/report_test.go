@@ -164,7 +164,7 @@ func TestHostileNames(t *testing.T) {
 		if strings.Count(rest, "</style>") != 1 || strings.Count(rest, "</title>") != 1 {
 			t.Errorf("%q ends an element", attack)
 		}
-		dataOf(t, page) // still what it was
+		dataOf(t, page) // unchanged
 	}
 }
 

@@ -97,7 +97,7 @@ func (k *Tokens) Share(t *testing.T, test string, processes, fetches int, env ..
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = cmd.Process.Kill() }() // it has ended where all is well
+		defer func() { _ = cmd.Process.Kill() }() // it has exited if all is well
 		all = append(all, process{cmd, in, bufio.NewScanner(out)})
 	}
 	rest := func(p process) string {

@@ -147,7 +147,7 @@ func (s *Survey) records(ctx context.Context, path string, src driver.Source) er
 		}
 		rec := &recs[0]
 		if rec.Err != nil {
-			continue // what is broken shows when it is trained from
+			continue // training reports broken records
 		}
 		read++
 		for f := range rec.Values {
@@ -292,7 +292,7 @@ func (s *sizes) add(v *driver.Value) {
 func (s *sizes) addFile(ctx context.Context, file driver.Object) {
 	o, err := store.OpenEntry(ctx, file.Store, file.Entry)
 	if err != nil {
-		return // what is broken shows when it is trained from
+		return // training reports broken records
 	}
 	defer o.Close()
 	// Few headers are longer than the first read. That of a TIFF can be at the end.

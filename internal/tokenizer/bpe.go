@@ -45,7 +45,7 @@ type pairs struct {
 
 type merge struct{ rank, token uint32 }
 
-const emptyKey = math.MaxUint64 // two tokens that are none
+const emptyKey = math.MaxUint64 // two missing tokens
 
 func newPairs(n int) pairs {
 	size := 1 << bits.Len(uint(max(2*n, 8)))

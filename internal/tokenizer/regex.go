@@ -261,7 +261,7 @@ func (p *parser) group() (*node, error) {
 	case p.take("?-i:"):
 		p.fold = false
 	case p.take("?i)"):
-		p.fold = true // for what follows in the group around it
+		p.fold = true // for the rest of the enclosing group
 		return nil, nil
 	case p.take("?"):
 		return nil, p.fail("a group that begins with (?%.1s is not known", p.in[p.at:])

@@ -84,7 +84,7 @@ func (m *unigram) vocabulary() int { return len(m.scores) }
 // best is the best path to a position of the word.
 type best struct {
 	score float64
-	from  int // -1: there is none
+	from  int // -1 if there is none
 	token uint32
 }
 

@@ -21,7 +21,7 @@ type aviTrack struct {
 	x      *Index
 	stream int // its number
 	super  []superEntry
-	movi   int64 // where the list of frames begins: its four letters
+	movi   int64 // offset of the list of frames: its four letters
 	frames int64 // time in frames
 }
 

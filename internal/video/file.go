@@ -13,7 +13,7 @@ type file struct {
 	size int64
 
 	buf []byte
-	at  int64 // where buf begins
+	at  int64 // offset of buf
 }
 
 // ahead is the minimum size of a read.

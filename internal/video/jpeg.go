@@ -46,10 +46,10 @@ func JPEG(buf *[]byte, b []byte) []byte {
 		case 0xda:
 			*buf = append(append(append((*buf)[:0], b[:at]...), tables()...), b[at:]...)
 			n := len(*buf)
-			*buf = append(*buf, make([]byte, 64)...) // who decodes it looks behind its end
+			*buf = append(*buf, make([]byte, 64)...) // its decoder reads past its end
 			return (*buf)[:n]
 		}
 		at += 2 + int(be.Uint16(b[at+2:]))
 	}
-	return b // what else is wrong with it the decoder says
+	return b // the decoder reports other errors
 }

@@ -66,7 +66,7 @@ func (f *file) matroska() (*Index, error) {
 		}
 		switch id {
 		case mkSegment, mkCluster, mkGroup:
-			next = body // what is in it
+			next = body // read its contents
 		case mkInfo, mkTracks:
 			b, err := f.copied(body, next-body)
 			if err != nil {
@@ -118,7 +118,7 @@ func (f *file) element(off int64) (id uint32, body, next int64, err error) {
 		return id, body, f.size, nil
 	}
 	if size > uint64(f.size-body) {
-		if id == mkSegment { // what was not closed is read as far as it goes
+		if id == mkSegment { // an unclosed segment is read as far as possible
 			return id, body, f.size, nil
 		}
 		return 0, 0, 0, fmt.Errorf("the element %x at byte %d has %d bytes, the file has %d: it is cut off or damaged", id, off, size, f.size)

@@ -24,7 +24,7 @@ func (f *file) mp4() (*Index, error) {
 		}
 		kind, body, next, err := f.box(off)
 		if err != nil {
-			if t != nil && t.x != nil { // what is cut off behind the last whole fragment
+			if t != nil && t.x != nil { // the file is truncated after the last whole fragment
 				break
 			}
 			return nil, err
@@ -254,7 +254,7 @@ func (t *mp4Track) elst(b []byte) error {
 
 // edit moves frames to when they are shown, and hides those that are not.
 func (t *mp4Track) edit() {
-	const far = math.MaxInt64 / 4 // what no time of a file comes to
+	const far = math.MaxInt64 / 4 // larger than any time in a file
 	type part struct{ from, to, shift int64 }
 	var parts []part
 	now := int64(0)

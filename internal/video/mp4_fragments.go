@@ -22,7 +22,7 @@ type fragment struct {
 	t        *mp4Track
 	mine     bool
 	base     int64
-	next     int64 // where a run without an offset begins
+	next     int64 // offset of a run without an offset
 	defaults trex
 }
 

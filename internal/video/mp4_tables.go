@@ -171,7 +171,7 @@ func (t *mp4Track) times(stts, ctts []byte) error {
 	frame, now := 0, int64(0)
 	for i := range n {
 		delta := int64(be.Uint32(b[8*i+4:]))
-		if delta > math.MaxInt32 { // what some writers mean as a negative number
+		if delta > math.MaxInt32 { // some writers mean a negative number
 			delta = 1
 		}
 		for k := int64(be.Uint32(b[8*i:])); k > 0 && frame < len(frames); k-- {

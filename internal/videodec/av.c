@@ -158,7 +158,7 @@ int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int sk
 	if (skip != d->skipping && av.set(d->context, "skip_frame", skip ? DISCARD_NONREF : DISCARD_DEFAULT, 0) >= 0)
 		d->skipping = skip;
 	packet_head *p = d->packet;
-	p->data = (uint8_t *)data; // the library copies it, with the room behind that it wants
+	p->data = (uint8_t *)data; // the library copies it, with its own padding
 	p->size = (int)size;
 	p->pts = pts;
 	p->dts = NO_PTS;

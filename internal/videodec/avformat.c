@@ -33,7 +33,7 @@ typedef struct {
 
 static struct {
 	void *lib;
-	int parameters, time_base; // places in a stream
+	int parameters, time_base; // offsets in a stream
 	unsigned (*version)(void);
 	format_head *(*context)(void);
 	int (*open)(format_head **, const char *, const void *, void **);
@@ -69,7 +69,7 @@ static void *pointer(const void *at, int offset) {
 }
 
 void sv_places(int version) {
-	int more = version > 60 ? 16 : 0; // side data lies before
+	int more = version > 60 ? 16 : 0; // side data comes before
 	place.format = 28 + more;
 	place.bits = 40 + more;
 	place.profile = 48 + more;
@@ -228,7 +228,7 @@ sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int me
 		d->context->pb = d->io;
 		// A file may name others, also of the network: none is opened.
 		av.set_text(d->context, "protocol_whitelist", "none", 0);
-		code = fmt.open(&d->context, "", NULL, NULL); // frees the context where it fails
+		code = fmt.open(&d->context, "", NULL, NULL); // frees the context on failure
 		if (code >= 0)
 			code = fmt.info(d->context, NULL);
 		if (code >= 0)

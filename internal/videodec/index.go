@@ -44,8 +44,8 @@ type listing struct {
 	times  [][2]int64 // pts and dts
 	order  []int32    // packets, as their frames come out
 	seen   []bool     // packets whose frame has come out
-	begin  int64      // where the last packet begins
-	at     int64      // where it ends
+	begin  int64      // offset of the last packet
+	at     int64      // offset of its end
 	held   int        // bytes of packets that were not found
 }
 
@@ -168,7 +168,7 @@ func (l *listing) index() (*video.Index, error) {
 	if times == nil {
 		times = l.shown(nil)
 	}
-	if times == nil || num < 1 || den < 1 { // nothing says how fast it is
+	if times == nil || num < 1 || den < 1 { // the rate is unknown
 		num, den = 1, 25
 		times = make([]int64, len(l.order))
 		for i := range times {
@@ -217,7 +217,7 @@ func (l *listing) shown(of func(n int32) int64) []int64 {
 // all pieces found are compared.
 
 const (
-	anchor   = 16       // bytes that have to be equal where a piece begins
+	anchor   = 16       // bytes that must be equal at the start of a piece
 	nearest  = 512      // from one piece to the next: the head of a packet of the container
 	packet   = 8 << 10  // with a packet of another stream between them
 	near     = 64 << 10 // with several

@@ -73,7 +73,7 @@ func New(s *video.Stream) (*Decoder, error) { return open(s, maxPixels, false) }
 // NewStrict makes a decoder that fails at a damaged packet instead of concealing the damage. It also fails for frames
 // that are larger than the stream's size.
 func NewStrict(s *video.Stream) (*Decoder, error) {
-	const more = 512 // what frames are rounded up by, in some part of some decoder
+	const more = 512 // the maximum rounding of frames in any part of any decoder
 	return open(s, min(int64(s.Width+more)*int64(s.Height+more), maxPixels), true)
 }
 

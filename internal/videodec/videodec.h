@@ -51,7 +51,7 @@ typedef struct {
 	const uint8_t *config;
 	size_t config_size;
 	int num, den; // times count in num/den seconds
-	int turned;   // there is a matrix that says how frames are turned
+	int turned;   // there is a matrix for the rotation of frames
 	int32_t matrix[9];
 } sv_stream;
 
@@ -90,7 +90,7 @@ typedef struct {
 	int stride[4];
 	int cw, ch;       // colours: one for 1 << cw by 1 << ch pixels
 	int bytes, shift; // of a value; how far it is shifted down to 8 bits
-	int step;         // values from one colour to the next: 2 where both kinds lie in a plane
+	int step;         // values from one colour to the next: 2 if both kinds share a plane
 	int gray;         // there are no colours
 	int rgb;          // planes are green, blue and red
 } sv_planes;

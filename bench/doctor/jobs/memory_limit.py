@@ -13,7 +13,7 @@ if not PATH.exists() or PATH.stat().st_size < ROW * N:
         for _ in range(N):
             f.write(bytes(ROW))
 if not job.without("memory"):
-    job.evict(PATH)  # what another group has read stays that one's, and takes none of the room of this
+    job.evict(PATH)  # data that another group has read counts for that group, not for this one
 
 
 class Rows(Dataset):

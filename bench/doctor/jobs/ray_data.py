@@ -19,7 +19,7 @@ def leave(code):
 job.leave = leave
 
 
-LIGHT = job.without("cpu")  # told to the cluster's processes, which have other options
+LIGHT = job.without("cpu")  # passed to the cluster's processes, which have other options
 
 
 def featurise(batch):

@@ -216,7 +216,7 @@ func relay(l net.Listener, to string, latency, jitter time.Duration) error {
 			defer far.Close()
 			go func() {
 				defer near.Close()
-				_, _ = io.Copy(near, far) // who asks sees that it ends
+				_, _ = io.Copy(near, far) // the client sees the end
 			}()
 			b := make([]byte, 16<<10) // a request, of which there is one at a time
 			for {
@@ -252,7 +252,7 @@ func proxy(target, listen string, throttle *httpfaulttest.Throttle) error {
 	}
 	to := &httputil.ReverseProxy{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
-		ErrorLog:  log.New(io.Discard, "", 0), // who asks may stop to wait
+		ErrorLog:  log.New(io.Discard, "", 0), // the client may stop waiting
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
 			r.Out.Host = r.In.Host // it is signed

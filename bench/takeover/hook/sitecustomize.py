@@ -52,7 +52,7 @@ class _Pass:
         return getattr(self._inner, name)
 
     def __del__(self):
-        self._end(self._last)  # where the loop was left before
+        self._end(self._last)  # an earlier pass that the loop left
 
     def _end(self, now):
         if self._begun and self._batches and os.getpid() == _PID:
