@@ -244,7 +244,7 @@ func (f *benchFlags) runSource(url string) error {
 	return f.report(s, o, words)
 }
 
-// report runs once and prints what it was.
+// report runs once and prints the result.
 func (f *benchFlags) report(s *bench.Subject, o bench.Options, words string) error {
 	r, err := f.runWithBar(o)
 	if err != nil {
@@ -276,7 +276,7 @@ func (f *benchFlags) report(s *bench.Subject, o bench.Options, words string) err
 	return f.app.print(report.text())
 }
 
-// runWithBar runs one benchmark and shows how far it is.
+// runWithBar runs one benchmark and shows its progress.
 func (f *benchFlags) runWithBar(o bench.Options) (*bench.Result, error) {
 	if o.For == 0 {
 		return bench.Run(f.app.Context, o)
@@ -292,7 +292,7 @@ func (f *benchFlags) runWithBar(o bench.Options) (*bench.Result, error) {
 	return bench.Run(f.app.Context, o)
 }
 
-// note says on stderr what is being done.
+// note writes the current step to stderr.
 func (f *benchFlags) note(format string, args ...any) {
 	fmt.Fprintf(f.app.Stderr, "bench: "+format+"\n", args...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/bench"
 )
 
-// maxStudyJSON bounds what `stoker bench draw` reads.
+// maxStudyJSON bounds the input of `stoker bench draw`.
 const maxStudyJSON = 4 << 20
 
 // newBenchDrawCommand draws a study that was measured before: the Python client's,

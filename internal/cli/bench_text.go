@@ -126,7 +126,7 @@ func (r *benchReport) accelerator() string {
 
 func bold(s string) string { return lipgloss.NewStyle().Bold(true).Render(s) }
 
-// whatIfText shows what other machines would give.
+// whatIfText shows the predicted speed on other machines.
 func whatIfText(r *bench.Result, scenarios []bench.Scenario) string {
 	var out strings.Builder
 	headers := []string{"what if", "examples/s", "", "limit"}
@@ -164,7 +164,7 @@ func whatIfText(r *bench.Result, scenarios []bench.Scenario) string {
 	return out.String()
 }
 
-// feedText shows how many accelerators can be fed.
+// feedText shows the number of accelerators that can be fed.
 func feedText(f *bench.Fed, what string, target float64) string {
 	var out strings.Builder
 	if len(f.Runs) == 0 {

@@ -22,12 +22,11 @@ import (
 // memory of a small machine.
 var workloadBytes = map[string]float64{"unet3d": 4.2e9, "resnet50": 1.8e9, "cosmoflow": 1.2e9}
 
-// giantBatch is the size in bytes of batches of which one ahead is enough: a ring
-// of more would take the memory of other accelerators.
+// giantBatch is the size in bytes from which one batch ahead is enough: a larger ring would take the memory of other
+// accelerators.
 const giantBatch = 256 << 20
 
-// runWorkload measures how many simulated accelerators of a storage benchmark's
-// shape this machine feeds.
+// runWorkload measures the number of simulated accelerators that this machine feeds with a storage benchmark's data.
 func (f *benchFlags) runWorkload(cmd *cobra.Command) error {
 	w, ok := storage.Find(f.workload)
 	if !ok {
@@ -143,7 +142,7 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 		return "", nil, err
 	}
 	remove = func() { _ = removeTemp() }
-	// A temporary folder in memory competes with what is measured.
+	// A temporary folder in memory competes with the measured system.
 	var fs unix.Statfs_t
 	if unix.Statfs(tmp, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
 		if free, err := proc.Live.FreeMemory(); err == nil && float64(opt.Bytes()) > 0.4*float64(free) {

@@ -308,7 +308,7 @@ the data again.`,
 	return cmd
 }
 
-// cacheJSON prints what a command about the cache has done, for programs.
+// cacheJSON prints the result of a command about the cache, for programs.
 func (app *App) cacheJSON(v any) error {
 	e := json.NewEncoder(app.Stdout)
 	e.SetEscapeHTML(false)
@@ -411,7 +411,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 	return cmd
 }
 
-// warmChunks keeps what there is of data far away.
+// warmChunks caches remote data.
 func (app *App) warmChunks(src driver.Source, dir string, asJSON bool) error {
 	var why atomic.Pointer[string]
 	c, err := nearby.Open(src, nearby.Options{Dir: dir, Buffers: 1, Largest: nearby.Largest(src), Say: func(s string) { why.Store(&s) }})

@@ -9,11 +9,10 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
-// maxChartJSON bounds what `stoker chart` reads.
+// maxChartJSON bounds the input of `stoker chart`.
 const maxChartJSON = 4 << 20
 
-// newChartCommand draws what the scripts of the benchmarks have measured, so that
-// there is one renderer.
+// newChartCommand draws the measurements of the benchmark scripts, so that there is one renderer.
 func newChartCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:    "chart FILE < CHART.json",

@@ -55,7 +55,7 @@ func choices() map[string]map[string][]string {
 	}
 }
 
-// complete registers what shell completion offers.
+// complete registers the suggestions of shell completion.
 func complete(root *cobra.Command) {
 	values := choices()
 	var visit func(cmd *cobra.Command)

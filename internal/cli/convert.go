@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/source"
 )
 
-// toPack is the name of what package pack writes.
+// toPack is the name of package pack's format.
 const toPack = "pack"
 
 func newConvertCommand(app *App) *cobra.Command {
@@ -108,7 +108,7 @@ formats start again.`,
 	return cmd
 }
 
-// formatsText lists what can be written.
+// formatsText lists the formats that can be written.
 func formatsText() string {
 	var b strings.Builder
 	for _, f := range sink.Formats() {

@@ -44,7 +44,7 @@ var ffmpeg = map[string][]struct{ codec, name string }{
 	},
 }
 
-// decoders lists what this installation decodes, and what it does not. It loads all libraries.
+// decoders lists the codecs that this installation decodes, and those that it does not. It loads all libraries.
 func decoders() (all []decoder) {
 	for _, kind := range builtIn {
 		for _, codec := range kind.codecs {
@@ -122,7 +122,7 @@ func (d *decoder) same(other *decoder) bool {
 	return d.Kind == other.Kind && d.Decodes == other.Decodes && d.Library == other.Library && d.Why == other.Why
 }
 
-// by says in a few words what decodes a codec.
+// by names the decoder of a codec in a few words.
 func (d *decoder) by() string {
 	switch {
 	case !d.Decodes && len(d.Install) > 0:
@@ -135,7 +135,7 @@ func (d *decoder) by() string {
 	return d.Library + " " + d.Version
 }
 
-// shortPath is the end of a path, in so many columns.
+// shortPath returns the end of a path that fits the columns.
 func shortPath(path string, columns int) string {
 	r := []rune(clean(path))
 	if len(r) <= columns {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Codecs with the same decoder share lines of 80 columns; what is missing has commands to type.
+// Codecs with the same decoder share lines of 80 columns. Missing decoders have commands to type.
 func TestDecodersPage(t *testing.T) {
 	var p page
 	long := "/home/user/" + strings.Repeat("folder/", 20) + "libavif-01234567.so.16"

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// section is a part of what stoker describe prints.
+// section is a part of the output of stoker describe.
 type section struct {
 	name string
 	// doc is one sentence.

@@ -55,8 +55,7 @@ var pythonErrors = []named{
 	{Name: "EngineRestarted", Doc: "The engine ended and was started again. The loop goes on with the exact next batch.", Base: "UserWarning"},
 }
 
-// dtypeNames are a type's size in bytes and NumPy's description of it, empty for
-// what NumPy does not have.
+// dtypeNames are a type's size in bytes and NumPy's description of it, empty for types that NumPy does not have.
 type dtypeNames struct {
 	Name  string `json:"name"`
 	Size  int    `json:"size"`
@@ -166,7 +165,7 @@ func words(list func() []string) func(p *page) {
 	}
 }
 
-// sections lists what can be described, in the order of the output.
+// sections lists the parts of the description, in the order of the output.
 var sections []section
 
 func init() { // and not a variable's value: the list has the commands, and the command has the list

@@ -31,8 +31,8 @@ type doctorFlags struct {
 	reportFlags
 }
 
-// A running job is watched for doctorTime unless told otherwise: after its first batch,
-// or doctorPatience where none comes, and never for longer than doctorMost in all.
+// A running job is watched for doctorTime by default, after its first batch. Without a batch it is watched for
+// doctorPatience, and never for longer than doctorMost in all.
 const (
 	doctorTime     = doctor.FirstVerdict
 	doctorPatience = 2 * time.Second
@@ -208,7 +208,7 @@ func (f *doctorFlags) watchRunning() error {
 	return f.give(report, f.app.Stdout)
 }
 
-// watchCommand starts a job and looks at it.
+// watchCommand starts a job and watches it.
 func (f *doctorFlags) watchCommand(args []string) error {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		return &Error{Code: ExitUsage, Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err, Hint: "give the command as you would in a shell, after --"}

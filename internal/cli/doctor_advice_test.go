@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestDoctorAdviceCanBeTyped gives every command that advice prints to the real
-// command tree. Its options of Python functions are looked at in
-// python/tests/test_doctor.py.
+// TestDoctorAdviceCanBeTyped gives every command that advice prints to the real command tree.
+// python/tests/test_doctor.py checks the options of Python functions in advice.
 func TestDoctorAdviceCanBeTyped(t *testing.T) {
 	data, err := os.ReadFile("../doctor/testdata/actions.txt")
 	if err != nil {

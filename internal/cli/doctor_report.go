@@ -29,7 +29,7 @@ func (f *reportFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.load, "load", "", "show a report that --save wrote instead of watching a job")
 }
 
-// prepare finds out before the job runs what would fail after it.
+// prepare checks before the job runs for errors that would occur after it.
 func (f *reportFlags) prepare() error {
 	if f.compare != "" {
 		before, err := loadReport(f.compare)

@@ -51,8 +51,8 @@ func (f *doctorFlags) verify(args []string) error {
 	return f.give(before, f.app.Stderr)
 }
 
-// trial is the first advice that can be tried by what stands before a job's command, or
-// what the job finds in its environment, and those.
+// trial returns the first advice that can be tried without changing files: by a prefix of the job's command, or by its
+// environment. It also returns these.
 func trial(r *doctor.Report) (a *doctor.Advice, prefix, env []string) {
 	for i := range r.Advice {
 		a := &r.Advice[i]

@@ -22,8 +22,8 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// A liveView shows what the doctor sees while it watches: on a terminal lines
-// that redraw themselves below the job's own output, elsewhere a line per second.
+// A liveView shows the doctor's measurements while it watches. On a terminal, lines below the job's own output are
+// redrawn. Otherwise it prints a line per second.
 type liveView struct {
 	w        io.Writer
 	terminal *os.File // nil where w is not a terminal
@@ -33,7 +33,7 @@ type liveView struct {
 	program *tea.Program // while it draws
 }
 
-// newLiveView prepares the view on w; nothing is drawn before watch.
+// newLiveView prepares the view on w. watch draws it.
 func newLiveView(w io.Writer, what string) *liveView {
 	return &liveView{w: w, terminal: terminalOf(w), what: clean(what)}
 }
@@ -85,8 +85,7 @@ func (v *liveView) use(p *tea.Program) {
 	v.program = p
 }
 
-// jobOutput returns where a job's output goes: above the view if both use the
-// terminal, else where it would go without it.
+// jobOutput returns the writer for a job's output: above the view if both use the terminal, else w.
 func (v *liveView) jobOutput(w io.Writer) io.Writer {
 	if v.terminal == nil || terminalOf(w) == nil {
 		return w

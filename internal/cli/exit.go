@@ -71,7 +71,7 @@ func usageError(hint, format string, args ...any) error {
 	return &Error{Code: ExitUsage, Msg: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// exitCode is the one place where an error becomes an exit code.
+// exitCode returns the exit code of an error. Only this function decides it.
 func exitCode(err error) int {
 	var e *Error
 	switch {

@@ -25,8 +25,7 @@ func (s *spanValue) Set(text string) error {
 	return err
 }
 
-// spanVar adds a flag for how long something takes, whose unit is seconds when
-// none is given.
+// spanVar adds a flag for a duration. Without a unit it is in seconds.
 func spanVar(flags *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
 	*to = value
 	flags.Var((*spanValue)(to), name, usage)

@@ -299,8 +299,7 @@ func skippedText(p *page, m *pack.Manifest) {
 	}
 }
 
-// fieldType is the type of a field's values: "uint16 [3 x 4]", with n where the
-// length differs.
+// fieldType describes the type of a field's values: "uint16 [3 x 4]", with n if the length differs.
 func fieldType(f *pack.Field) string {
 	var sides []string
 	switch f.Kind {
@@ -319,7 +318,7 @@ func fieldType(f *pack.Field) string {
 	return fmt.Sprintf("%s [%s]", f.DType, strings.Join(sides, " x "))
 }
 
-// newTable is a table without lines but for one below its header.
+// newTable returns a table whose only line is below its header.
 func newTable(headers ...string) *table.Table {
 	return table.New().Headers(headers...).
 		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).BorderColumn(false).
@@ -345,7 +344,7 @@ var numeric = map[string]bool{"records": true, "pixels": true, "share": true, "b
 	"in flight": true, "reads/s": true, "bytes/s": true, "p50": true, "p90": true, "p99": true, "p99.9": true,
 	"images/s, one core": true, "all cores": true, "ms of CPU": true, "needed": true, "there": true, "margin": true, "examples/s": true}
 
-// fieldText says in a few words what the values of a field are.
+// fieldText describes the values of a field in a few words.
 func fieldText(f *pack.Field) string {
 	s := &f.Stats
 	var parts []string

@@ -11,7 +11,7 @@ import (
 // shownColumns is the number of columns of an array that are listed.
 const shownColumns = 40
 
-// columnsText shows what an array was made of.
+// columnsText shows the columns of an array.
 func columnsText(p *page, name string, columns []driver.Column) {
 	if columns == nil {
 		return

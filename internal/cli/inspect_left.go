@@ -34,7 +34,7 @@ func notTaken(p *page, groups []driver.SkippedGroup) {
 	}
 }
 
-// badFiles lists the first files that cannot be read, whose records are bad ones.
+// badFiles lists the first unreadable files. Their records are bad.
 func badFiles(p *page, info *driver.Info) {
 	if info.BadFiles == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// does says for each kind of field what a loader can do with it.
+// does describes for each kind of field the features of a loader.
 var does = map[driver.Kind]string{
 	driver.KindImage:      "decoded, with all transforms of images; buckets by proportions",
 	driver.KindMask:       "decoded, follows its image; class numbers are never mixed",

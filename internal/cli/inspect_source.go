@@ -183,7 +183,7 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 	return e.Encode(out)
 }
 
-// sourceFieldText says in a few words what is known of the values of a field.
+// sourceFieldText describes the values of a field in a few words, as far as known.
 func sourceFieldText(f *driver.Field) string {
 	var parts []string
 	if f.Classes != nil {
@@ -207,7 +207,7 @@ func sourceFieldText(f *driver.Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// classNames are the first names of classes, and how many others there are.
+// classNames returns the first names of classes, and the number of the others.
 func classNames(all []string) string {
 	var out []string
 	for _, name := range all[:min(len(all), shownClasses)] {

@@ -15,11 +15,11 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// maxTold bounds what a program may tell of a loop: a million steps are some 20 MB.
+// maxTold bounds the report of a program on a loop: a million steps are some 20 MB.
 const maxTold = 256 << 20
 
-// newLoopCommand is for programs that time their own loop: the Python client asks
-// it for what is judged, so that this is known in one place.
+// newLoopCommand is for programs that time their own loop. The Python client gets the verdicts from it, so that the
+// rules are in one place.
 func newLoopCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "loop",

@@ -130,7 +130,7 @@ type pythonHeadroom struct {
 	Batches          int     `json:"batches"`
 }
 
-// keepsUp is a headroom of which nothing can be told from noise.
+// keepsUp is the headroom up to which a gain cannot be told from noise.
 const keepsUp = 1.03
 
 func headroomText(h *pythonHeadroom) string {

@@ -103,7 +103,7 @@ func packPrefix(src, out string) error {
 	return nil
 }
 
-// writePack packs what src is.
+// writePack packs src, by its kind.
 func writePack(app *App, src, out string, window int64, fields []string, look viewFlags, variants *augmentFlags, text *textFlags, opt *pack.Options) (*pack.Summary, error) {
 	if text.any() {
 		if window != 0 {
@@ -375,7 +375,7 @@ stoker pack --compact OUT.`,
 	return cmd
 }
 
-// begunPack says, as JSON, what there is of a pack.
+// begunPack prints the state of a pack as JSON.
 func (app *App) begunPack(out string) error {
 	b, err := pack.LookAt(app.Context, out)
 	if err != nil {
@@ -388,7 +388,7 @@ func (app *App) begunPack(out string) error {
 	return json.NewEncoder(app.Stdout).Encode(said)
 }
 
-// commitPack makes a pack whole whose pieces are written.
+// commitPack completes a pack whose pieces are written.
 func (app *App) commitPack(out string, pieces int, f *packFlags) error {
 	return app.runPack(f, &pack.Options{}, out, "packing", func() (*pack.Summary, error) {
 		m, err := pack.Commit(app.Context, out, pieces)
@@ -533,7 +533,7 @@ func listSkipped(w io.Writer, skipped []pack.Skipped, out string) {
 	}
 }
 
-// listBeside lists what a source did not take as records, one line for each reason.
+// listBeside lists the files that a source did not use as records, one line for each reason.
 func listBeside(w io.Writer, groups []driver.SkippedGroup) {
 	if len(groups) > 0 {
 		fmt.Fprintf(w, "not taken:\n")

@@ -48,7 +48,7 @@ func (f *augmentFlags) register(fl *pflag.FlagSet) {
 	fl.Lookup("seed").Usage = "the seed `NUMBER` of the split and of --augment"
 }
 
-// read checks the flags, and notes in the options of the pack what is asked for.
+// read checks the flags, and notes the settings in the options of the pack.
 func (f *augmentFlags) read(o *pack.Options, seed uint64) error {
 	if f.n < 0 || f.n > driver.MaxVariants {
 		return usageError("", "--augment %d: give 1 to %d", f.n, driver.MaxVariants)
@@ -103,8 +103,8 @@ func (f *augmentFlags) any(o *pack.Options) bool {
 	return f.asked() || o.Append || f.similar.what != ""
 }
 
-// of is a source whose records are transformed as the flags say, or as those of the pack
-// were that they are appended to.
+// of returns a source whose records are transformed by the flags, or by the settings of the pack that they are appended
+// to.
 func (f *augmentFlags) of(src driver.Source, o *pack.Options) (driver.Source, error) {
 	var outputs []transform.Output
 	var err error

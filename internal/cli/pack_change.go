@@ -31,7 +31,7 @@ func (f *changeFlags) register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("compact", "part")
 }
 
-// asBefore leaves to a pack that is appended to what the command line does not say.
+// asBefore takes settings that are not on the command line from the pack that is appended to.
 func (f *changeFlags) asBefore(cmd *cobra.Command, out string, o *pack.Options) {
 	if o.Append = f.appending; !o.Append {
 		return
@@ -54,7 +54,7 @@ func (f *changeFlags) asBefore(cmd *cobra.Command, out string, o *pack.Options) 
 	}
 }
 
-// removeRecords leaves the records of a pack out for which an expression holds.
+// removeRecords removes the records of a pack for which an expression holds.
 func (app *App) removeRecords(out, where string, asJSON bool) error {
 	m, err := pack.ReadManifest(out)
 	if err != nil {
@@ -96,7 +96,7 @@ func removedText(m *pack.Manifest) string {
 		units.Bytes(int64(float64(m.Bytes)*float64(m.Removed())/float64(m.Stored()))), units.Bytes(m.Bytes))
 }
 
-// compactPack frees what removed records take.
+// compactPack frees the space of removed records.
 func (app *App) compactPack(out string, asJSON bool) error {
 	m, err := pack.ReadManifest(out)
 	if err != nil {

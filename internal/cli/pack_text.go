@@ -27,7 +27,7 @@ type textFlags struct {
 	tokenizer, encoding, field, end string
 }
 
-// anyEnd stands for the token that ends documents by the name that it has.
+// anyEnd selects the token that ends documents by its usual name.
 const anyEnd = "auto"
 
 func (f *textFlags) register(cmd *cobra.Command) {
@@ -113,7 +113,7 @@ func writeTokens(app *App, src, out string, fields []string, look viewFlags, fla
 	return pack.WriteSource(app.Context, s, out, opt)
 }
 
-// ofText adds to the error of what is text alone that a tokenizer makes tokens of it.
+// ofText adds to the error for plain text that a tokenizer makes tokens of it.
 func ofText(path string, err error) error {
 	if err == nil {
 		return nil

@@ -179,7 +179,7 @@ func (c *planCommand) run(cmd *cobra.Command, data string) error {
 	return c.print(&planView{Plan: p, Title: planTitle(&target, dataset), Machine: measured})
 }
 
-// look fills in what the dataset says.
+// look fills in the properties of the dataset.
 func (c *planCommand) look(data string, target *plan.Target) (*plan.Dataset, error) {
 	if data == "" {
 		return &plan.Dataset{}, nil
@@ -195,8 +195,7 @@ func (c *planCommand) look(data string, target *plan.Target) (*plan.Dataset, err
 	return &s.Dataset, nil
 }
 
-// parse reads the flags into the three inputs of a plan. A flag counts more than
-// what was found or measured.
+// parse reads the flags into the three inputs of a plan. A flag takes precedence over found or measured values.
 func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) error {
 	var first error
 	fail := func(flag string, err error) {
@@ -273,7 +272,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	}
 	float("example-bytes", c.exampleBytes, units.ParseBytes, func(v float64) {
 		if d.Path != "" && d.RecordBytes != v {
-			// The user plans for other data than those that were looked at.
+			// The user plans for other data than the data that was read.
 			d.Path, d.Bytes, d.Fields = "", 0, nil
 		}
 		d.RecordBytes = v
@@ -385,7 +384,7 @@ func here() *plan.Machine {
 	return m
 }
 
-// maxProbeFile bounds what is read as a probe.
+// maxProbeFile bounds the size of a probe file.
 const maxProbeFile = 4 << 20
 
 func readMachine(name string) (*plan.Machine, error) {
@@ -411,8 +410,7 @@ func readMachine(name string) (*plan.Machine, error) {
 	return &m, nil
 }
 
-// planError says on one line what is missing or cannot be meant, and as a hint
-// how to give it.
+// planError reports in one line the missing or invalid figure, and as a hint the way to give it.
 func planError(err error) error {
 	var missing *plan.Missing
 	if errors.As(err, &missing) {

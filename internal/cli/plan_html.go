@@ -32,7 +32,7 @@ var planTemplate = template.Must(template.New("plan").Funcs(template.FuncMap{
 	"fi":        func(n int) float64 { return float64(n) },
 }).Parse(planPage))
 
-// planBar is one pair of bars: the need and what there is, as shares of the larger.
+// planBar is one pair of bars: demand and capacity, as shares of the larger.
 type planBar struct {
 	Name, NeedText, HaveText, Verdict, Detail string
 	Margin                                    string
@@ -54,7 +54,7 @@ func planHTML(v *planView) ([]byte, error) {
 	for _, r := range v.Resources {
 		need, have := r.Need, r.Have
 		if strings.HasPrefix(r.NeedText, "at most") {
-			// Times: what is expected against what is allowed.
+			// Times: the expected one against the allowed one.
 			need, have = have, need
 		}
 		b := planBar{Name: r.Name, NeedText: r.NeedText, HaveText: r.HaveText, Verdict: r.Verdict, Detail: r.Detail, Margin: units.Times(r.Margin), First: r.Name == v.FirstToFail}

@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// planView is a plan with what is shown around it.
+// planView is a plan with its surroundings on the page.
 type planView struct {
 	*plan.Plan
 	Title string `json:"title"`
@@ -126,8 +126,7 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// item is one line of the first section: a name, a value and what to know of it.
-// The note goes on where the line ends.
+// item is one line of the first section: a name, a value and a note. The note continues on the next line.
 func (p *planPrinter) item(name, value, note string) {
 	const names = 14
 	p.printf("  %s %s", dimStyle.Render(fmt.Sprintf("%-*s", names, name)), value)
@@ -145,7 +144,7 @@ func (p *planPrinter) item(name, value, note string) {
 	p.printf("\n")
 }
 
-// origin says where an input comes from.
+// origin names the source of an input.
 func (p *planPrinter) origin(key string) string {
 	for _, in := range p.Inputs {
 		if in.Key != key {
@@ -234,7 +233,7 @@ func (p *planPrinter) cores() {
 	p.item("cores", strings.Join(parts, ", "), "examples per core: "+strings.Join(notes, ", "))
 }
 
-// cores writes a number of cores with a decimal where it matters.
+// cores writes a number of cores, with a decimal if it matters.
 func cores(v float64) string {
 	if v < 0.05 {
 		return "under 0.1"

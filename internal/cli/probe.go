@@ -123,8 +123,7 @@ func probeSpanError(flag string, d time.Duration) error {
 		flag, d.Seconds(), probe.MinFor.Seconds(), probe.MaxFor.Seconds())
 }
 
-// measure probes, and shows how far it is: in one line on a terminal, in a line for each
-// part elsewhere.
+// measure probes, and shows its progress: in one line on a terminal, otherwise in a line for each part.
 func (app *App) measure(label, path string, opt probe.Options) (*plan.Machine, error) {
 	w := app.Stderr
 	terminal := terminalOf(w) != nil

@@ -113,8 +113,8 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	return f.app.print(text)
 }
 
-// Variables that tell the hook what it is loaded for: endsVariable that this program ends
-// the command with an interrupt, doctorVariable that doctor asks for the loaders.
+// Variables that tell the hook its task. endsVariable: this program ends the command with an interrupt. doctorVariable:
+// doctor asks for the loaders.
 const (
 	endsVariable   = "STOKER_ENDS=1"
 	doctorVariable = "STOKER_DOCTOR=1"

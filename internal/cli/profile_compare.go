@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// maxProfile bounds what is read of one profile.
+// maxProfile bounds the size of one profile.
 const maxProfile = 8 << 20
 
 func newProfileCompareCommand(app *App) *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// generatedData is the folder that quickstart fills if it gets no data, and generatedImages how many images it has.
+// generatedData is the folder that quickstart fills if it gets no data, and generatedImages its number of images.
 const (
 	generatedData   = "quickstart-data"
 	generatedImages = 500
@@ -86,7 +86,7 @@ The script uses PyTorch if this Python has it, and NumPy otherwise.`,
 	return cmd
 }
 
-// data looks at a dataset and writes a script for it.
+// data reads a dataset and writes a script for it.
 func (c *quickstartCommand) data(path string) error {
 	// A script that cannot be written is reported before anything is measured.
 	if _, err := os.Lstat(c.out); err == nil && !c.force {

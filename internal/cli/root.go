@@ -1,6 +1,5 @@
-// Package cli is the command line: one file per command, and here what they
-// share. Commands parse flags, call the packages that do the work and print;
-// they contain no logic of their own.
+// Package cli is the command line: one file per command, and their shared code here. Commands parse flags, call the
+// packages that do the work and print. They contain no logic of their own.
 package cli
 
 import (
@@ -66,8 +65,7 @@ type App struct {
 	passing atomic.Bool
 }
 
-// Main runs one command line and returns the exit code. It is the whole
-// program, but for os.Exit.
+// Main runs one command line and returns the exit code. It is the whole program, except for os.Exit.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -255,7 +253,7 @@ func usageMessage(err error) string {
 	return strings.Replace(text, "Did you mean this?", "- did you mean:", 1)
 }
 
-// exactArgs wants one argument for each name.
+// exactArgs requires one argument for each name.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {

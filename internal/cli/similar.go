@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// similarFlags ask for images that look alike to be listed. Nothing is left out for it.
+// similarFlags request a list of images that look alike. No image is removed.
 type similarFlags struct{ what string }
 
 func (f *similarFlags) register(fl *pflag.FlagSet) {
@@ -45,7 +45,7 @@ type alikePair struct {
 	Names    []string `json:"names"`
 }
 
-// findSimilar looks for images of a source that look alike.
+// findSimilar finds images of a source that look alike.
 func (app *App) findSimilar(src driver.Source, f *similarFlags, threads, listed int) (*alike, error) {
 	info := src.Info()
 	field, distance, err := similar.Parse(f.what, info)
@@ -80,7 +80,7 @@ func (app *App) findSimilar(src driver.Source, f *similarFlags, threads, listed 
 	return a, nil
 }
 
-// print writes what was found for people.
+// print writes the result for people.
 func (a *alike) print(w io.Writer) {
 	fmt.Fprintf(w, "%s of %s look like one before, up to %d of 64 bits apart: %s\n",
 		units.Int(a.Records), units.Plural(int(a.Images), "image"), a.Distance, units.Plural(int(a.Total), "pair"))

@@ -53,7 +53,7 @@ func TestPrintedCommandsExist(t *testing.T) {
 			}
 		}
 	}
-	// Fewer would mean that this test looks in the wrong places.
+	// Fewer would mean that this test searches the wrong places.
 	if whole < 60 || len(lines) < 150 {
 		t.Errorf("%d lines that name commands, %d of them commands as they are typed", len(lines), whole)
 	}
@@ -214,7 +214,7 @@ func inStrings(t *testing.T) []printed {
 	return found
 }
 
-// inPython reads what the Python package says in its messages and code spans.
+// inPython reads the commands in messages and code spans of the Python package.
 func inPython(t *testing.T) []printed {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repo, "python", "src", "stoker", "*.py"))
@@ -251,8 +251,8 @@ func commandsIn(line string) []string {
 // placeholder is a stand-in for a value: FILE, %s, {workers}, ...
 var placeholder = regexp.MustCompile(`^(?:[A-Z][A-Z_]*|.*%[a-z].*|.*\{[a-z]+\}.*)$`)
 
-// check finds the command of a line, looks its flags up and, when the line is
-// whole, parses it as the program does, short of running it.
+// check finds the command of a line and its flags. If the line is whole, it parses it as the program does, without
+// running it.
 func check(line string, whole bool) error {
 	words, err := split(line)
 	if err != nil {
@@ -342,8 +342,7 @@ func sample(flag *pflag.Flag) string {
 	return "x"
 }
 
-// split cuts a command line into words as a shell does, up to where its output
-// goes.
+// split cuts a command line into words as a shell does, up to the redirection of its output.
 func split(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder

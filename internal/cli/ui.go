@@ -24,8 +24,8 @@ const (
 	barWidth    = 28
 )
 
-// Progress shows how far a long job is. All methods may be called from several
-// goroutines. It owns one goroutine, which Stop ends.
+// Progress shows the progress of a long job. All methods may be called from several goroutines. It owns one goroutine,
+// which Stop ends.
 type Progress struct {
 	w        io.Writer
 	terminal *os.File // nil where w is not a terminal
@@ -91,7 +91,7 @@ func (p *Progress) Add(n, bytes int64) {
 // Skip counts n units that an earlier run has done; they do not count for speed.
 func (p *Progress) Skip(n int64) { p.skipped.Add(n) }
 
-// Stop ends the display and leaves nothing of the bar. It may be called twice.
+// Stop ends the display and removes the bar. It may be called twice.
 func (p *Progress) Stop() {
 	p.once.Do(func() {
 		close(p.stop)
@@ -138,7 +138,7 @@ func (p *Progress) draw(now time.Time) {
 	if total > 0 && room >= barWidth {
 		line += p.bar.ViewAs(float64(done)/float64(total)) + " "
 	}
-	// lipgloss reduces the colours to what the terminal can show.
+	// lipgloss reduces the colours to those that the terminal can show.
 	lipgloss.Fprint(p.w, line+status)
 }
 

@@ -90,7 +90,7 @@ func judge(rep *pack.Report, dir string) error {
 	return nil
 }
 
-// encoded lists what a pack holds that has to be decoded: "image and clip".
+// encoded lists the kinds of values in a pack that need decoding: "image and clip".
 func encoded(m *pack.Manifest) string {
 	var names []string
 	for i := range m.Fields {

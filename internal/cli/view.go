@@ -78,10 +78,10 @@ func (f *viewFlags) read() error {
 	return pairs("kind", f.kinds, &f.spec.Kinds)
 }
 
-// url is a source with what the flags ask for.
+// url returns a source with the view of the flags.
 func (f *viewFlags) url(src string) string { return src + view.Fragment(&f.spec) }
 
-// parts are those of a split of which none is named, nil for none.
+// parts returns the parts of a split if none is selected, nil if there is no split.
 func (f *viewFlags) parts() ([]string, error) {
 	if !strings.Contains(f.spec.Split, ":") || f.spec.Part != "" {
 		return nil, nil
@@ -124,7 +124,7 @@ func (f *viewFlags) fields(all []string) error {
 	return nil
 }
 
-// looking shows how far looking for the records of a view is.
+// looking shows the progress of finding the records of a view.
 func (app *App) looking() (tell func(what string, done, total int64), stop func()) {
 	var progress *Progress
 	label, at := "", int64(0)
@@ -145,7 +145,7 @@ func (app *App) looking() (tell func(what string, done, total int64), stop func(
 	}, stop
 }
 
-// openSource opens a source for a command, and shows what that takes.
+// openSource opens a source for a command, and shows the progress.
 func (app *App) openSource(url string, threads int, memory int64) (driver.Source, error) {
 	tell, stop := app.looking()
 	defer stop()

@@ -130,7 +130,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// stateLabel returns what to write if an array of whole numbers, name or else the only one, is the labels.
+// stateLabel returns the setting to write if an array of whole numbers, name or else the only one, is the labels.
 func stateLabel(name string, in BatchInfo) string {
 	var numbers []string
 	for _, arr := range in.Arrays {

@@ -30,8 +30,8 @@ type Batch struct {
 	Rows, Full int
 }
 
-// Ragged returns the values of a ragged array and where the rows in use lie among
-// them, in bytes: row i is values[ends[i]:ends[i+1]].
+// Ragged returns the values of a ragged array and the bounds of the rows in use, in bytes: row i is
+// values[ends[i]:ends[i+1]].
 func (b *Batch) Ragged(a *item.Array) (values []byte, ends []int64) {
 	ends = make([]int64, b.Rows+1)
 	for i := range ends {
@@ -129,8 +129,8 @@ func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []it
 	return op, add, nil
 }
 
-// NewBatchRand returns the numbers of batch operation op for the batch whose
-// first row stands at position first of an epoch's order.
+// NewBatchRand returns the random numbers of batch operation op for the batch that begins at position first of an
+// epoch's order.
 func NewBatchRand(seed uint64, epoch, first int64, op int) Rand {
 	return opRand(recordKey(seed, epoch, first, outputKey("\x00batch")), op)
 }

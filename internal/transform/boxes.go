@@ -74,8 +74,8 @@ type Places struct {
 	moves Moves
 }
 
-// Follow does to the places what a program does to record id, an image of w x h
-// pixels, and then own, the operations of the boxes themselves.
+// Follow applies to the places the operations of a program on record id, an image of w x h pixels, and then own, the
+// operations of the boxes themselves.
 func (p *Places) Follow(prog *Program, own []BoxOp, seed uint64, epoch, id int64, w, h int) error {
 	if err := prog.follow(&p.moves, p, recordKey(seed, epoch, id, prog.key), w, h); err != nil {
 		return err

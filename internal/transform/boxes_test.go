@@ -271,7 +271,7 @@ func TestBoxOpsRefused(t *testing.T) {
 	}
 }
 
-// The image of LetterBox lies where its boxes are said to be, on its background.
+// The image of LetterBox is at the position that its boxes have, on its background.
 func TestLetterBox(t *testing.T) {
 	s := testScratch(t)
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// ClipCrop takes some frames of a clip of video: Frames of them, Stride apart. It comes
-// first in the list of an output; what follows works on each of these frames.
+// ClipCrop takes some frames of a clip of video: Frames of them, Stride apart. It comes first in the list of an output.
+// Later operations work on each of these frames.
 type ClipCrop struct {
 	Frames, Stride int
 

@@ -19,7 +19,7 @@ type Spec struct {
 	// Name is the value of "op", and the name that users write: RandomCrop, audio.CenterCrop. The names of
 	// operations on images have no module.
 	Name string `json:"name"`
-	// Doc is one sentence, and More what else there is to know.
+	// Doc is one sentence, and More the rest of the description.
 	Doc  string `json:"doc"`
 	More string `json:"more,omitempty"`
 	// Params are the parameters besides "op", in the order of the arguments in Python.
@@ -162,7 +162,7 @@ func init() {
 	}
 }
 
-// names returns the names of the operations for which of is true, sorted.
+// names returns the sorted names of the operations for which of is true.
 func names(of func(*Spec) bool) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(registry)) {
@@ -179,7 +179,7 @@ func onSound(s *Spec) bool   { return s.sound != nil }
 func onVolumes(s *Spec) bool { return s.volume != nil }
 func onBatches(s *Spec) bool { return s.batch != nil }
 
-// is reports whether there is an operation of a name for which of is true.
+// is reports whether the operation with this name exists and of is true for it.
 func is(of func(*Spec) bool, name string) bool { return registry[name] != nil && of(registry[name]) }
 
 // Type is the type of a parameter.
@@ -218,12 +218,12 @@ type Param struct {
 	Choices []string `json:"choices,omitempty"`
 	// Enum is an enumeration of torchvision, or a type of a library, whose values are accepted as well.
 	Enum string `json:"enum,omitempty"`
-	// Counts are the lengths that a list of numbers may have, nil for one number. Form describes the list.
-	// Most is the largest length of a list of any length.
+	// Counts are the allowed lengths of a list of numbers, nil for one number. Form describes the list. Most is the
+	// largest length of a list of any length.
 	Counts []int  `json:"counts,omitempty"`
 	Most   int    `json:"most,omitempty"`
 	Form   string `json:"form,omitempty"`
-	// Single is set if one number may stand for a list. Alone has its limits, if they differ from Range.
+	// Single is set if one number can replace a list. Alone has its limits, if they differ from Range.
 	Single bool   `json:"single,omitempty"`
 	Alone  *Range `json:"alone,omitempty"`
 	// Range are the limits of each number. Ordered lists have the smaller number first.
@@ -598,7 +598,7 @@ func interpolation(def string, choices ...string) Param {
 	return Param{Name: "interpolation", Type: Choice, Default: def, Choices: choices, Enum: "InterpolationMode", Help: "how values between pixels are computed"}
 }
 
-// filter is the interpolation of what resizes.
+// filter is the parameter for the interpolation of operations that resize.
 func filter() Param { return interpolation("bilinear", "bilinear", "bicubic", "nearest") }
 
 var (

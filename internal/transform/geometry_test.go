@@ -338,7 +338,7 @@ func TestRandIsAFunctionOfItsKey(t *testing.T) {
 			}
 		}
 	}
-	// Pinned: a change here changes what every seed means.
+	// Pinned: a change here changes the meaning of every seed.
 	r := newRand(1, 2, 3, "image", 4)
 	if got := r.Uint64(); got != pinnedDraw {
 		t.Fatalf("the first number is %#x, was %#x", got, uint64(pinnedDraw))

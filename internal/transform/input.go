@@ -8,12 +8,11 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Input describes the pixels that a program starts from. The zero value is RGB
-// of u8 of any size, or u8 with one channel where the output is a mask.
+// Input describes the pixels that a program starts from. The zero value is RGB of u8 of any size, or u8 with one
+// channel if the output is a mask.
 type Input struct {
-	// DType is item.U8, item.U16 or item.F32, Channels from 1 to 4. With a
-	// DType, Channels 0 stands for planes: rows of shape [H, W] instead of
-	// [H, W, C].
+	// DType is item.U8, item.U16 or item.F32, Channels from 1 to 4. With a DType, Channels 0 means planes: rows of
+	// shape [H, W] instead of [H, W, C].
 	DType    item.DType
 	Channels int
 	// W and H are the size of all images, 0 when they differ or are not known.
@@ -78,7 +77,7 @@ func (in *Input) pixels(out *Output) (t item.PixelType, mask bool, err error) {
 	return t, mask, err
 }
 
-// maxValue is the largest value of a pixel: what stands for white.
+// maxValue returns the largest value of a pixel, which is white.
 func maxValue(t item.DType) float64 {
 	switch t {
 	case item.U8:

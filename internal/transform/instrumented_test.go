@@ -2,5 +2,5 @@
 
 package transform
 
-// instrumented builds allocate where others do not.
+// Instrumented builds allocate memory in more places.
 const instrumented = true

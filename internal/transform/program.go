@@ -25,8 +25,8 @@ type Output struct {
 	// Depth is the number of bits of a value, 8 (the default) or 16.
 	Mode  string `json:"mode"`
 	Depth int    `json:"depth"`
-	// Follow is the name of another output whose random numbers this one
-	// draws: a mask moves with its image when both have the same operations.
+	// Follow is the name of another output whose random numbers this one uses: a mask moves with its image if both have
+	// the same operations.
 	Follow string `json:"follow"`
 }
 
@@ -46,8 +46,7 @@ type Program struct {
 	Name string
 	// W and H are the size of the output, C its channels.
 	W, H, C int
-	// In is the type of the pixels that the program starts from: what is
-	// decoded.
+	// In is the type of the decoded pixels that the program starts from.
 	In item.PixelType
 	// Store defines how rows are written.
 	Store item.Store
@@ -70,8 +69,8 @@ type storedEntry struct {
 // maxOutputBytes bounds one row of an output.
 const maxOutputBytes = 1 << 30
 
-// Compile compiles the operations of an output on pixels as in describes them.
-// The size of the output must be fixed even where that of the input is not.
+// Compile compiles the operations of an output on pixels described by in. The size of the output must be fixed even if
+// that of the input is not.
 func Compile(out Output, in Input) (*Program, error) { return CompileLike(out, in, nil) }
 
 func compile(out Output, in Input) (*Program, error) {
@@ -168,9 +167,8 @@ type First struct {
 	W, H int
 }
 
-// CompileLike is Compile for images whose size is not known. If the operations do not fix
-// the size of the output, all images must be as large as that of the record that first
-// returns.
+// CompileLike is Compile for images whose size is not known. If the operations do not fix the size of the output, all
+// images must have the size of the record that first returns.
 func CompileLike(out Output, in Input, first func() (First, error)) (*Program, error) {
 	p, err := compile(out, in)
 	if errors.Is(err, errVaries) && first != nil {
@@ -200,8 +198,8 @@ func (e *SizeError) Error() string {
 		e.W, e.H, e.First.Name, e.First.W, e.First.H, fixSize)
 }
 
-// keepPlace has the next operation stand at place i: every operation keeps its
-// place, so that its random numbers do not depend on what was folded away.
+// keepPlace makes the next operation start at place i. Every operation keeps its place, so that its random numbers do
+// not depend on folded operations.
 func (p *Program) keepPlace(i int) {
 	for len(p.ops) < i {
 		p.ops = append(p.ops, nil)

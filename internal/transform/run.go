@@ -7,10 +7,9 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Run is one record on its way through a program. Begin gives the geometry to
-// decode; when Direct, decoding it with Program.Store into the row is all, but
-// for FinishStored. Otherwise the caller decodes it with Program.In.Plain() into pixels
-// and calls Finish, which makes the row.
+// Run is one record on its way through a program. Begin gives the geometry to decode. If Direct, the caller decodes it
+// with Program.Store into the row, and only FinishStored remains. Otherwise the caller decodes it with
+// Program.In.Plain() into pixels and calls Finish, which makes the row.
 type Run struct {
 	p    *Program
 	base uint64
@@ -109,8 +108,8 @@ func (r *Run) placeable() bool {
 	return r.v.padded && r.done() && r.p.Plain() && len(r.p.stored) == 0 && r.v.w == r.p.W && r.v.h == r.p.H
 }
 
-// CopyRaw makes the row from the bytes of a raw image, when that takes no more
-// than copying lines onto a background. Otherwise it returns false.
+// CopyRaw makes the row from the bytes of a raw image if that takes only copying lines onto a background. Otherwise it
+// returns false.
 func (r *Run) CopyRaw(row, src []byte) bool {
 	if !r.placeable() || r.v.resized || r.v.flipH || r.v.flipV || len(src) != r.v.srcW*r.v.srcH*r.p.In.Size() {
 		return false

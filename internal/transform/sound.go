@@ -24,7 +24,7 @@ type Recording interface {
 	Decode(dst []float32, stride int, from, n int64) error
 }
 
-// SoundInput describes recordings; 0 stands for what differs or is not known.
+// SoundInput describes recordings. 0 means that a value differs or is not known.
 type SoundInput struct{ Rate, Channels int }
 
 // soundShape is the shape of a signal at a position in a list. 0 means that a value differs from record to record, and
@@ -50,7 +50,7 @@ type pulledOp interface {
 	// draw decides the parameters for a recording of shape of. The result goes to pull. draw changes of to the shape
 	// after the operation.
 	draw(r *Rand, of *soundShape) (soundDraw, error)
-	// pull makes samples [from, from+n), all of which there are.
+	// pull makes samples [from, from+n). The caller asks only for existing ones.
 	pull(d *soundDraw, before *puller, dst []float32, stride int, from, n int64) error
 }
 
@@ -168,8 +168,7 @@ func (p *SoundProgram) Shape() (shape []int, ragged bool) {
 	return shape, true
 }
 
-// Expansion is about how many values of a row come of one sample of each channel,
-// for recordings of a rate.
+// Expansion returns the approximate number of values in a row per sample of each channel, for recordings of a rate.
 func (p *SoundProgram) Expansion(rate int) float64 {
 	s := soundShape{SoundInput: SoundInput{rate, max(p.In.Channels, 1)}, length: int64(rate) * 60}
 	before := s.length
@@ -301,8 +300,8 @@ func (r *SoundRow) put(dst []float32) {
 	}
 }
 
-// puller makes any part of a signal: of a recording, of what operations have made,
-// or of what an operation makes of another one.
+// puller makes any part of a signal: of a recording, of finished operations' output, or of an operation on another
+// puller.
 type puller struct {
 	rec    Recording
 	x      *signal

@@ -135,7 +135,7 @@ func (op *spectrogram) plan(s *soundShape) error {
 	return nil
 }
 
-// enough refuses what is shorter than a window.
+// enough refuses recordings that are shorter than a window.
 func (op *spectrogram) enough(n int64) error {
 	switch {
 	case op.center && op.padMode == "reflect" && n+2*int64(op.pad) <= int64(op.nfft/2):
@@ -275,8 +275,7 @@ func (op *spectrogram) apply(_ *Rand, x *signal, m SoundMemory) error {
 	return nil
 }
 
-// fill writes samples with what lies on both sides of them: zeros of pad, and then
-// what padMode says of center.
+// fill writes samples with padding on both sides of them: zeros of pad, and then the padding of center by padMode.
 func (op *spectrogram) fill(to, x []float32) {
 	side := 0
 	if op.center {
@@ -421,7 +420,7 @@ func (op *masking) apply(r *Rand, x *signal, _ SoundMemory) error {
 	return nil
 }
 
-// mask draws as torchaudio does: how long a mask is, then where it begins.
+// mask draws in torchaudio's order: first the length of a mask, then its start.
 func (op *masking) mask(r *Rand, x *signal, value float32) {
 	size := int64(x.bands)
 	if op.time {

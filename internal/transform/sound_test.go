@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// ramp is a recording whose samples say where they lie.
+// ramp is a recording whose samples are their positions.
 type ramp struct{ frames, channels, asked int64 }
 
 func (r *ramp) Decode(dst []float32, stride int, from, n int64) error {

@@ -76,7 +76,7 @@ type resample struct {
 	made map[int]*csound.Resampler // by rate
 }
 
-// maxResamplers bounds how many rates are kept.
+// maxResamplers bounds the number of rates with a kept resampler.
 const maxResamplers = 64
 
 var resampleSpec = Spec{
@@ -110,7 +110,7 @@ func buildResample(a *Args) (Op, error) {
 	return op, nil
 }
 
-// of returns what resamples from a rate, nil for the rate that is wanted.
+// of returns the resampler from a rate, nil if the rate needs no change.
 func (op *resample) of(rate int) (*csound.Resampler, error) {
 	if rate == op.rate {
 		return nil, nil
@@ -180,7 +180,7 @@ type soundCrop struct {
 	pad     bool
 }
 
-// cropPlace says where a piece is cut out.
+// cropPlace is the position at which a piece is cut out.
 type cropPlace int
 
 const (

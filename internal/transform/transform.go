@@ -25,8 +25,8 @@ type Op interface{}
 type GeometryOp interface {
 	// Draw draws the parameters for an image of w x h pixels.
 	Draw(r *Rand, w, h int) Step
-	// OutSize returns the size that Draw's step gives for an input of w x h,
-	// where 0 stands for "not known" or "not the same for all records".
+	// OutSize returns the size that Draw's step gives for an input of w x h. 0 means that a size is not known or
+	// differs per record.
 	OutSize(w, h int) (int, int)
 }
 
@@ -37,29 +37,27 @@ type PixelOp interface {
 	Apply(r *Rand, img *Pixels) error
 }
 
-// Sizer is implemented by a PixelOp whose output has another size than its
-// input. Zero stands for "not known"; without Sizer the size stays.
+// Sizer is implemented by a PixelOp whose output has another size than its input. Zero means not known. Without Sizer
+// the size does not change.
 type Sizer interface {
 	OutSize(w, h int) (int, int)
 }
 
-// Retyper is implemented by a PixelOp whose output has pixels of another type
-// than its input: Grayscale, ToDtype between integers. It sets the type of its
-// Pixels.
+// Retyper is implemented by a PixelOp whose output has pixels of another type than its input: Grayscale, ToDtype
+// between integers. It sets the type of its Pixels.
 type Retyper interface {
 	OutPixels(t item.PixelType) item.PixelType
 }
 
-// MaskOp is implemented by a PixelOp that also moves masks (RandomAffine,
-// RandomPerspective). ApplyMask does to a mask, with nearest interpolation,
-// what Apply does to its image, drawing the same numbers. A PixelOp without it
-// leaves masks alone.
+// MaskOp is implemented by a PixelOp that also moves masks (RandomAffine, RandomPerspective). ApplyMask moves a mask
+// like Apply moves its image, with nearest interpolation and the same random numbers. A PixelOp without it does not
+// change masks.
 type MaskOp interface {
 	ApplyMask(r *Rand, img *Pixels) error
 }
 
-// StoredOp is an operation on the finished row of an output, in its dtype and
-// layout: what follows Normalize in a list, such as RandomErasing.
+// StoredOp is an operation on the finished row of an output, in its dtype and layout: an operation after Normalize in a
+// list, such as RandomErasing.
 type StoredOp interface {
 	ApplyStored(r *Rand, row *Stored) error
 }

@@ -153,7 +153,7 @@ func TestInputsRefused(t *testing.T) {
 	}
 }
 
-// TestModes holds what modes and depths decode to.
+// TestModes checks the decoded types of modes and depths.
 func TestModes(t *testing.T) {
 	for _, c := range []struct {
 		out  Output

@@ -89,7 +89,7 @@ func (v *view) crop(s *Step) bool {
 	return true
 }
 
-// cut narrows the content; the box given lies inside it.
+// cut narrows the content. The given box is inside of it.
 func (v *view) cut(x, y, w, h int) {
 	r := &v.box
 	if v.resized {

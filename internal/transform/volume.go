@@ -148,7 +148,7 @@ func FirstCut(out Output) *VolumeCut {
 	return &VolumeCut{op: c, key: outputKey(name)}
 }
 
-// Sides are the smallest and largest sides of what is cut out.
+// Sides returns the smallest and largest sides of the part that is cut out.
 func (c *VolumeCut) Sides(least, most [3]int) (lo, hi [3]int) {
 	c.op.sides(&least, &most)
 	return least, most
@@ -178,7 +178,7 @@ type volumeWork struct {
 	moved bool
 }
 
-// Run writes the row of a record of an epoch to dst, made of a volume of sides voxels.
+// Run writes the row of a record of an epoch to dst, from a volume of sides voxels.
 func (p *VolumeProgram) Run(dst, src []byte, sides [3]int, seed uint64, epoch, record int64, m SoundMemory) error {
 	base := recordKey(seed, epoch, record, p.key)
 	w := volumeWork{view: newVolumeView(src, p.In.DType, p.In.Channels, sides), scale: noScale(), memory: m, moved: !p.floats}
@@ -234,7 +234,7 @@ func (p *VolumeProgram) put(dst []byte, w *volumeWork) error {
 	return nil
 }
 
-// settle makes the voxels, of their type where that stays.
+// settle makes the voxels, in their own type if that does not change.
 func (w *volumeWork) settle() error {
 	if !w.moved {
 		_, err := w.flush()
@@ -251,7 +251,7 @@ func (w *volumeWork) settle() error {
 	return nil
 }
 
-// flush makes the values, so that they can be looked at and changed in place.
+// flush computes the values, so that they can be read and changed in place.
 func (w *volumeWork) flush() ([]float32, error) {
 	f, err := w.memory.Floats(int64(w.view.voxels()))
 	if err != nil {

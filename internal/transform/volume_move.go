@@ -158,8 +158,8 @@ func (p *padVolume) sides(least, most *[3]int) {
 	}
 }
 
-// prepare makes the values when there is a padding already, or what is padded with has
-// to be left alone by what was done before.
+// prepare computes the values if there is a padding already, or if earlier operations must not change the padding
+// value.
 func (p *padVolume) prepare(w *volumeWork) error {
 	if w.view.padded() && w.view.fill != p.value {
 		return w.settle()
@@ -189,7 +189,7 @@ type flipVolume struct {
 	axes [3]bool
 }
 
-// axis reads one of three axes, of which negative ones count from the end.
+// volumeAxis reads one of three axes. Negative ones count from the end.
 func volumeAxis(x float64) int { return (int(x) + 3) % 3 }
 
 var randFlipSpec = Spec{

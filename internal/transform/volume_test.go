@@ -19,8 +19,7 @@ type heap struct{}
 
 func (heap) Floats(n int64) ([]float32, error) { return make([]float32, n), nil }
 
-// plainVolume is a volume with an index for each voxel: what the operations mean, one
-// voxel at a time.
+// plainVolume is a volume with an index for each voxel: a reference of the operations, one voxel at a time.
 type plainVolume struct {
 	channels int
 	size     [3]int
@@ -31,7 +30,7 @@ func (p *plainVolume) at(c, z, y, x int) *float64 {
 	return &p.v[((c*p.size[0]+z)*p.size[1]+y)*p.size[2]+x]
 }
 
-// remake makes a volume of another size, of which from says where each voxel comes from.
+// remake makes a volume of another size. from returns the source of each voxel.
 func (p *plainVolume) remake(size [3]int, fill float64, from func(to [3]int) [3]int) {
 	out := plainVolume{p.channels, size, make([]float64, p.channels*size[0]*size[1]*size[2])}
 	for c := range p.channels {
@@ -187,7 +186,7 @@ var volumeOps = []string{
 	`{"op":"volume.ScaleIntensity","minv":-1}`, `{"op":"volume.NormalizeIntensity"}`, `{"op":"volume.NormalizeIntensity","nonzero":true,"channel_wise":true}`,
 }
 
-// TestVolumesAreAsWritten compares lists of operations with what they mean.
+// TestVolumesAreAsWritten compares lists of operations with the reference.
 func TestVolumesAreAsWritten(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	types := []item.DType{item.U8, item.I16, item.U16, item.I32, item.F32, item.F64}

@@ -147,8 +147,7 @@ func (o *scaleIntensity) change(_ *Rand, w *volumeWork) error {
 	return w.linear(float32(k), float32(o.lo-float64(lo)*k))
 }
 
-// normalizeIntensity is NormalizeIntensity: the mean is subtracted, and what is left
-// divided by the standard deviation.
+// normalizeIntensity is NormalizeIntensity: the mean is subtracted, and the result divided by the standard deviation.
 type normalizeIntensity struct {
 	subtrahend, divisor  []float64
 	nonzero, channelWise bool

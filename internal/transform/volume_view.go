@@ -38,7 +38,7 @@ func (v *volumeView) padded() bool { return v.lo != [3]int{} || v.hi != v.size }
 func (v *volumeView) crop(axis, at, n int) {
 	lo := min(max(v.lo[axis]-at, 0), n)
 	hi := min(max(v.hi[axis]-at, lo), n)
-	// The first one that is left is at+lo of what there was.
+	// The first remaining voxel is at+lo of the earlier ones.
 	if hi > lo {
 		v.start += (at + lo - v.lo[axis]) * v.step[axis]
 	}
