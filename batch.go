@@ -35,8 +35,7 @@ type Array struct {
 	// DType is the element type under NumPy's name, such as "uint8", or
 	// "bfloat16".
 	DType string
-	// Shape is the shape of one row. A row of a ragged array has one axis more,
-	// the first one, whose length differs from row to row.
+	// Shape is the shape of one row. Rows of a ragged array have an additional first axis, whose length varies.
 	Shape []int
 	// Bytes are the rows that are in use.
 	Bytes []byte

@@ -64,7 +64,7 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 		opts = &Options{}
 	}
 	cfg, err := opts.config(url)
-	// The engine closes the source that it was given, if it came to that.
+	// If the engine received the source, it also closes it.
 	taken := opts.Source == nil
 	if !taken {
 		cfg.OpenSource = func(ctx context.Context, u string) (driver.Source, error) {
@@ -251,8 +251,7 @@ func (l *Loader) Order() Order { return l.p.Info().Order }
 // Classes returns the class names of a label field, nil when it has none.
 func (l *Loader) Classes(field string) []string { return l.p.Info().Classes[field] }
 
-// Skipped returns how many records of the last epoch that ended were replaced,
-// and the first of them.
+// Skipped returns the number of replaced records in the last finished epoch, and the first of them.
 func (l *Loader) Skipped() (n int64, first []RecordError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

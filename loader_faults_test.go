@@ -164,7 +164,7 @@ func TestAllIsRefused(t *testing.T) {
 	}
 }
 
-// A single object that is refused or gone is a bad record.
+// A single object that is refused or missing is a bad record.
 func TestOneIsRefused(t *testing.T) {
 	for status, code := range map[int]string{http.StatusForbidden: "AccessDenied", http.StatusNotFound: "NoSuchKey", http.StatusBadRequest: "KMS.DisabledException"} {
 		for _, skip := range []bool{false, true} {

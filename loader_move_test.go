@@ -142,7 +142,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 	}
 }
 
-// An Open that fails closes the source as well, however far it came, once.
+// An Open that fails also closes the source, exactly once, at whichever step it fails.
 func TestRefusedOptionsCloseTheSource(t *testing.T) {
 	for name, opts := range map[string]stoker.Options{
 		"no batch size": {},

@@ -21,7 +21,7 @@ import (
 	"github.com/stokerdata/stoker/pack"
 )
 
-// keyServer gives credentials that end soon, as the machine's own role has them.
+// keyServer serves credentials that expire soon, like those of the machine's own role.
 type keyServer struct {
 	life time.Duration
 

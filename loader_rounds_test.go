@@ -35,7 +35,7 @@ const (
 	roundsOfPack   = 4
 	roundsOfFolder = 6
 	roundsOnWeb    = 9
-	// Without a list each object is asked about.
+	// Without a listing, each object takes a request.
 	roundsWithoutList = 7
 )
 

@@ -286,7 +286,7 @@ func TestOpenRefusesWithAHint(t *testing.T) {
 	}
 }
 
-// Fields of any kind, as a Go program reads them.
+// A Go program reads fields of any kind.
 func TestKindsInBatches(t *testing.T) {
 	fields := []driver.Field{
 		{Name: "caption", Kind: driver.KindText, MaxBytes: 20},
@@ -342,8 +342,7 @@ func TestKindsInBatches(t *testing.T) {
 	}
 }
 
-// Sequences are the records: each token is given once in an epoch, in another order in
-// the next one.
+// Sequences are the records: each token is delivered once per epoch, in a different order in the next epoch.
 func TestSequences(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "train.bin")
 	var file []byte

@@ -81,17 +81,16 @@ type Options struct {
 	// it; 0 means 5 minutes. Failures that are usually permanent, such as refused access or too little memory, are
 	// returned after 15 seconds.
 	Timeout time.Duration
-	// Outputs are arrays that are made with operations, of images above all.
-	// Without any, each image field gives one array of its name, which needs
-	// images of one size.
+	// Outputs are arrays made with operations, mainly from images. Without any, each image field gives one array of
+	// its name, which requires images of one size.
 	Outputs []Output
 	// Fields are the other fields to deliver, as stored; empty means all.
 	Fields []string
 	// Pad sets, by name, how arrays with rows of different lengths are padded to one length. Such an array has an
 	// additional first axis in its Shape. It also gets an array NAME_length and, on request, NAME_mask.
 	Pad map[string]Pad
-	// Sequence makes sequences of one length out of documents of tokens, which are then
-	// the records; nil: the records are those of the data.
+	// Sequence makes sequences of one length from documents of tokens. The sequences are then the records. Nil means
+	// the records of the data.
 	Sequence *Sequence
 	// Bucket has batches of records that are alike: of about the same length or
 	// proportions. Nil means any.
@@ -177,7 +176,7 @@ func (o Op) String() string {
 // Resize scales the shorter side to size.
 func Resize(size int) Op { return NewOp("Resize", map[string]any{"size": size}) }
 
-// ResizeTo scales to height x width, whatever the proportions.
+// ResizeTo scales to height x width and ignores the proportions.
 func ResizeTo(height, width int) Op {
 	return NewOp("Resize", map[string]any{"size": []int{height, width}})
 }
@@ -225,8 +224,8 @@ const (
 	// UnevenExact delivers each record once. In the last batch, a rank may have fewer rows than another rank, or
 	// none.
 	UnevenExact = sampler.Exact
-	// UnevenPad gives each rank as many rows: records from the beginning of the epoch
-	// come again (Batch.Repeated).
+	// UnevenPad gives each rank the same number of rows: records from the beginning of the epoch are repeated
+	// (Batch.Repeated).
 	UnevenPad = sampler.Pad
 	// UnevenDrop gives each rank the same number of rows and drops the records left over at the end.
 	UnevenDrop = sampler.Drop

@@ -141,7 +141,7 @@ func TestPackClips(t *testing.T) {
 	}
 }
 
-// Whose fault it is that a value cannot be decoded.
+// The cause if a value cannot be decoded.
 func TestFaultOf(t *testing.T) {
 	for want, errs := range map[fault][]error{
 		faultMemory: {&tooLarge{}},

@@ -12,7 +12,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// faulty is a folder where from some call on things go wrong.
+// faulty is a folder whose calls fail after a number of them.
 type faulty struct {
 	*localstore.Store
 	creates, removes int // that still work

@@ -162,8 +162,7 @@ func (w *compactor) shards(ctx context.Context) error {
 	return put(nil)
 }
 
-// shard writes the records of shard s, whose first chunk is number chunk of the pack,
-// under the names of a piece.
+// shard writes the records of shard s under the names of a piece. chunk is the number of its first chunk in the pack.
 func (w *compactor) shard(ctx context.Context, piece Piece, chunk int, s *Shard) (shards []Shard, err error) {
 	images, err := parseImages(w.m.Options.Images)
 	if w.m.Options.Images != "" && err != nil {

@@ -9,8 +9,8 @@ import (
 // Parts of volumes are read without the rest, because a chunk stores their voxels unencoded. One pack therefore
 // serves crops of any size.
 
-// leastCut is the size of volumes from which on only a part of one is read: a smaller one
-// takes no longer as a whole.
+// leastCut is the minimum size of volumes of which a part is read alone. Reading a smaller one completely takes no
+// longer.
 const leastCut = 1 << 20
 
 // wholeOnce is the maximum size of volumes that are read completely on the first read of any part. Their checksum can

@@ -43,8 +43,7 @@ func TestEveryTypeHasAColumn(t *testing.T) {
 	}
 }
 
-// Statistics that are worked out several numbers at a time are those of one after the
-// other.
+// Statistics that are computed for several numbers at a time equal those computed one by one.
 func TestElementStats(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32}

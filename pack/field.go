@@ -18,15 +18,14 @@ type Field struct {
 	// of a ragged one without its first axis. Masks and tokens have a DType.
 	DType driver.DType `json:"dtype,omitempty"`
 	Shape []int        `json:"shape,omitempty"`
-	// Format is that of boxes. Boxes names the field of boxes that the rows of this
-	// one belong to.
+	// Format is the format of boxes. Boxes is the name of the field of boxes to which the rows of this field belong.
 	Format driver.BoxFormat `json:"format,omitempty"`
 	Boxes  string           `json:"boxes,omitempty"`
 	// Stored is true if positions or pixels refer to the stored image, before its orientation is applied.
 	Stored bool `json:"stored,omitempty"`
 	// Mask is true if the voxels of a volume are class numbers.
 	Mask bool `json:"mask,omitempty"`
-	// Columns are those of a table that an array of one axis was made of.
+	// Columns are the columns of a table from which an array of one axis was made.
 	Columns []driver.Column `json:"columns,omitempty"`
 	// Frames is the size of the frames of clips.
 	Frames *FrameSize `json:"frames,omitempty"`
@@ -98,7 +97,7 @@ var arrowTypes = map[driver.DType]arrowipc.Type{
 	driver.Float16: arrowipc.Float16, driver.Float32: arrowipc.Float32, driver.Float64: arrowipc.Float64,
 }
 
-// labelTypes are the column types of labels. Loaders give int64 of all of them.
+// labelTypes are the column types of labels. Loaders convert all of them to int64.
 var labelTypes = map[driver.DType]arrowipc.Type{"": arrowipc.Int64, driver.Uint8: arrowipc.Uint8, driver.Uint16: arrowipc.Uint16}
 
 // number reports whether the values of a field are numbers, which the head of a chunk holds.
@@ -265,7 +264,7 @@ type schema struct {
 	first  []int // the leaf of the value of each field
 }
 
-// colPath is the column of the paths of records whose fields have none.
+// colPath is the column of the paths of records whose fields have no paths.
 const colPath = "path"
 
 // newSchema creates the columns of fields, followed by a column of the records' paths if paths is true. It checks the

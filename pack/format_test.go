@@ -46,9 +46,8 @@ func goldenSource(t testing.TB) {
 	t.Chdir(dir)
 }
 
-// The format does not change by accident: the same input gives the bytes that
-// are kept in testdata. Run with -update after a change that is meant, which
-// needs a new format version unless old readers understand it.
+// The format does not change by accident: the same input gives the bytes stored in testdata. Run with -update after
+// an intended change. Such a change needs a new format version unless old readers understand it.
 func TestGolden(t *testing.T) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -186,8 +185,8 @@ func FuzzParseManifest(f *testing.F) {
 	})
 }
 
-// FuzzChunk reads a pack whose one chunk is the input: whatever that holds, no
-// read goes outside of it, and damage is an error.
+// FuzzChunk reads a pack whose only chunk is the input. For any input, no read goes outside of it, and damage is an
+// error.
 func FuzzChunk(f *testing.F) {
 	m, err := ReadManifest(filepath.Join("testdata", "golden", "keep"))
 	if err != nil {

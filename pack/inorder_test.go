@@ -61,8 +61,8 @@ func smallRecords() *Options {
 	return &Options{ChunkBytes: 64 << 10, ShardBytes: 128 << 10, Threads: 3}
 }
 
-// A source that can only be read in order gives the shards of the same records
-// that are located, also when the run is interrupted.
+// A source that can only be read in order gives the same shards as the same records in a seekable source, also if the
+// run is interrupted.
 func TestPackInOrder(t *testing.T) {
 	compressed, plain := recordFiles(t)
 	want := filepath.Join(t.TempDir(), "p")
@@ -120,8 +120,7 @@ func TestPackInOrder(t *testing.T) {
 	}
 }
 
-// A record that is damaged is left out and listed; a source that changes while it
-// is packed ends the run.
+// A damaged record is left out and listed. A source that changes during packing ends the run.
 func TestPackInOrderBad(t *testing.T) {
 	compressed, _ := recordFiles(t)
 	last := filepath.Join(compressed, "x2.tfrecord") // not compressed, so that one byte is one record's

@@ -206,7 +206,7 @@ func fieldOf(f *driver.Field) Field {
 	return out
 }
 
-// look notes how large the records are.
+// look records the sizes of the records.
 func (in *sourceInput) look() error {
 	in.sizes = make([]int64, in.info.Len)
 	if in.info.Sequential {

@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
-// A folder is looked into by its name, whatever that means to a shell.
+// A folder is examined under its literal name, whatever the name means to a shell.
 func TestIsPackTakesFolderNamesAsTheyAre(t *testing.T) {
 	for _, name := range []string{"plain", "a[b", "a[b]", "what?", "all*", `back\slash`} {
 		dir := filepath.Join(t.TempDir(), name)

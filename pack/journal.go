@@ -86,8 +86,7 @@ type journalEntry struct {
 	end int64 // position in the journal after this line
 }
 
-// journal is the open journal of the one writer of a pack, nil where the store
-// has none.
+// journal is the open journal of the only writer of a pack, nil if the store has none.
 type journal struct{ store.Partial }
 
 // errNoJournal means that there is none.
@@ -117,7 +116,7 @@ func (j *journal) remove() error {
 	return j.Abort()
 }
 
-// suspend makes the journal durable and leaves it for the next run.
+// suspend makes the journal durable and keeps it for the next run.
 func (j *journal) suspend(ctx context.Context) error {
 	if j == nil {
 		return nil
@@ -153,8 +152,8 @@ func (j *journal) truncate(end int64) error {
 	return writeError(j.Truncate(end))
 }
 
-// read returns the header and the lines of the journal, up to the first one
-// that is torn. An empty journal gives errNoJournal.
+// read returns the header and the lines of the journal, up to the first incomplete one. An empty journal gives
+// errNoJournal.
 func (j *journal) read(ctx context.Context) (*journalHeader, []journalEntry, error) {
 	if j == nil {
 		return nil, nil, errNoJournal

@@ -185,8 +185,7 @@ func samePicture(t testing.TB, f *Field, got *driver.Value, file []byte) {
 	}
 }
 
-// checkEveryKind compares a pack with the source that it was made from, whose
-// records are those of ids.
+// checkEveryKind compares a pack with its source, whose records are those of ids.
 func checkEveryKind(t *testing.T, dir string, s *everyKind, ids []int64) {
 	t.Helper()
 	r, err := Open(t.Context(), dir, &ReadOptions{VerifyChunks: true})
@@ -272,7 +271,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// Each value of a field of files has the path of its own, other records have one.
+// Each value of a field of files has its own path, other records have one.
 func TestPaths(t *testing.T) {
 	s := newEveryKind(10, 10)
 	dir := filepath.Join(t.TempDir(), "pack")

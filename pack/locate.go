@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// This file is the Reader as a driver.Source: objects are the shards, the head
-// of a chunk is the index of its rows.
+// This file implements the Reader as a driver.Source: objects are the shards, and the head of a chunk is the index of
+// its rows.
 
 // Object implements driver.Source.
 func (r *Reader) Object(n int64) driver.Object {

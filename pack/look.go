@@ -15,8 +15,8 @@ import (
 // This file has the requests to a store when a pack is opened. In a bucket each request is a round trip and costs
 // money.
 
-// listed are the manifest and the shards of a pack as one listing describes them, by
-// name; nil where objects are asked for one by one.
+// listed has the manifest and the shards of a pack from one listing, by name. It is nil if objects are requested one
+// by one.
 type listed map[string]store.Entry
 
 // list lists a pack if one listing describes all objects, which saves a request for each. If it fails, the objects

@@ -341,8 +341,7 @@ func writeList(out *bytes.Buffer, indent, name string, n int, item func(i int)) 
 	out.WriteByte(']')
 }
 
-// ErrUnfinished is in the error of a reader that meets a folder which is being
-// packed, or whose packing was interrupted.
+// ErrUnfinished is in the error of a reader for a folder that is being packed, or whose packing was interrupted.
 var ErrUnfinished = errors.New("unfinished pack")
 
 // ErrDamaged is in the error of a reader that meets a manifest which is damaged.

@@ -52,7 +52,7 @@ func (e *encoder) encodeMask(src *driver.Value, f *Field, p *picture, v *value, 
 	return nil
 }
 
-// sameSizes compares the size of each mask of a record with those of its images, before they were resized.
+// sameSizes compares the size of each mask of a record with those of its images, before resizing.
 func (in *sourceInput) sameSizes(j *job) error {
 	for k := range in.out {
 		if in.out[k].Kind != driver.KindMask {

@@ -68,8 +68,8 @@ type Options struct {
 	Augment    int
 	Audio      string
 	Seed       uint64
-	// Metadata keeps EXIF data, colour profiles and comments. Otherwise JPEGs
-	// lose them; the orientation is kept as a column in any case.
+	// Metadata keeps EXIF data, colour profiles and comments. Otherwise JPEGs lose them. The orientation is always
+	// kept as a column.
 	Metadata bool
 	// Check is one of the Check constants, "" for CheckStructure.
 	Check string
@@ -107,7 +107,7 @@ type Resize struct {
 	Width, Height int
 }
 
-// maxResize bounds the sides of resized images.
+// maxResize limits the sides of resized images.
 const maxResize = 1 << 14
 
 // ParseResize reads "256" (the shorter side) or "256x256" (width x height).

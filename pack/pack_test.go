@@ -539,7 +539,7 @@ func TestConvert(t *testing.T) {
 		}
 		samePixels(t, want[i].Image, got[i].Image)
 	}
-	// Raw pixels are the same whichever way they were made.
+	// Raw pixels are the same for all ways of making them.
 	a, b := readAll(t, convert(dct, ImagesRaw)), readAll(t, convert(keep, ImagesRaw))
 	for i := range a {
 		if !bytes.Equal(a[i].Image, b[i].Image) {

@@ -20,7 +20,7 @@ type picture struct {
 	resize Resize
 	crop   Resize // of the middle; only with both sides
 	gray   bool
-	// quality is that of the JPEG that an image becomes, 0 for none.
+	// quality is the quality for encoding images as JPEG, 0 for none.
 	quality int
 	filter  item.Filter
 }
@@ -86,7 +86,7 @@ func (o *Options) checkPictures() error {
 	return nil
 }
 
-// maxResolutions bounds how often an image is in a pack.
+// maxResolutions limits the number of resolutions of an image in a pack.
 const maxResolutions = 16
 
 // resizes returns Resize or Resolutions as text.
@@ -213,8 +213,7 @@ func (e *encoder) changed(m *mask.Mask, p *picture) (*mask.Mask, error) {
 // resolution: image@192. Loaders have one of them, under the name of the field
 // (source/view).
 
-// expand makes the fields of the pack out of those of the source: one for each
-// resolution of images and masks.
+// expand makes the fields of the pack from those of the source: one for each resolution of images and masks.
 func (in *sourceInput) expand(fields []Field) error {
 	for i, f := range fields {
 		sizes := []Resize{in.opt.Resize}

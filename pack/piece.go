@@ -333,7 +333,7 @@ func removePieces(ctx context.Context, st store.WriteStore, f found) error {
 	return removeAll(ctx, st, f.names)
 }
 
-// removeAll removes objects that may be gone already.
+// removeAll removes objects that may already be missing.
 func removeAll(ctx context.Context, st store.WriteStore, names []string) error {
 	for _, n := range names {
 		if err := st.Remove(ctx, n); err != nil && !errors.Is(err, store.ErrNotExist) {

@@ -88,8 +88,8 @@ func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, 
 	if err != nil {
 		return nil, err
 	}
-	// The number of rows is bounded by the size of the shards. That they are
-	// really so large is looked at before memory of that size is taken.
+	// The size of the shards limits the number of rows. The shards' real sizes are checked before memory of that size
+	// is allocated.
 	if err := r.lookAtShards(ctx, objects); err != nil {
 		return nil, err
 	}

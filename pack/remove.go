@@ -123,8 +123,8 @@ func RemoveFrom(ctx context.Context, st store.WriteStore, fingerprint string, id
 	return m, replaceManifest(ctx, st, m)
 }
 
-// remove adds rows, counted in the pack, whose chunk begins with row first, to those
-// that the chunk leaves out. None of them is there yet.
+// remove adds rows to the removed rows of the chunk. The rows are counted in the pack, and the chunk begins with row
+// first. None of them is removed yet.
 func (c *Chunk) remove(rows []int64, first int64) {
 	old := c.Removed
 	var runs []int64

@@ -9,8 +9,7 @@ import (
 // Compact. The index of a reader uses the numbers of stored rows. Record numbers are converted to stored rows when a
 // record is requested.
 
-// rowSet are rows of all chunks that are left out: runs that do not touch, in order.
-// The zero value has none.
+// rowSet is the set of removed rows of all chunks: ordered runs that do not touch. The zero value is empty.
 type rowSet struct {
 	first  []int64 // of each run
 	before []int64 // rows in the runs before it, and in all

@@ -312,7 +312,7 @@ func TestEveryWriteFails(t *testing.T) {
 	}
 }
 
-// A store whose uploads do not outlive the process gets the same pack.
+// A store whose uploads do not outlive the process receives the same pack.
 func TestStoreThatCannotResume(t *testing.T) {
 	src, straight := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
 	mustWrite(t, src, straight, small(ImagesKeep))

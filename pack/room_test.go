@@ -269,7 +269,7 @@ func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	}
 }
 
-// A member that is too large once it is decompressed is left out before it is decompressed.
+// A member whose decompressed size is too large is left out before it is decompressed.
 func TestLargeMembersAreLeftOut(t *testing.T) {
 	const size = 96 << 20
 	var out bytes.Buffer
@@ -382,7 +382,7 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 	}
 }
 
-// inChild packs or verifies in a process of its own.
+// inChild packs or verifies in a separate process.
 func (c *packing) inChild(t *testing.T) (peak, records, bad int64) {
 	t.Helper()
 	config, err := json.Marshal(c)

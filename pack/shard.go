@@ -72,8 +72,7 @@ func (w *shardWriter) begin(ctx context.Context) error {
 	return nil
 }
 
-// create begins an object, in a way that outlives the process where the store
-// can do that.
+// create begins an object, in a way that outlives the process if the store supports that.
 func (w *shardWriter) create(ctx context.Context, name string) (store.Upload, error) {
 	r, ok := store.As[store.Resumer](w.st)
 	if !ok {

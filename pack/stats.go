@@ -10,8 +10,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// maxClasses bounds the class numbers that are counted where a field has no
-// names for them.
+// maxClasses limits the class numbers that are counted if a field has no class names.
 const maxClasses = 1 << 16
 
 // The lower bounds of the histograms of sizes: for sides two per power of two, for bytes 1, 2 and 5 per power of ten.

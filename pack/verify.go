@@ -34,15 +34,14 @@ type VerifyOptions struct {
 
 // Problem is one thing that is wrong with a pack.
 type Problem struct {
-	// Shard is the file. Chunk and the records are -1 where the whole shard is
-	// concerned.
+	// Shard is the file. Chunk and the records are -1 if the whole shard is concerned.
 	Shard string `json:"shard"`
 	Chunk int64  `json:"chunk"`
 	// FirstRecord and LastRecord are the records of the pack that are
 	// concerned, numbered from 0.
 	FirstRecord int64 `json:"first_record"`
 	LastRecord  int64 `json:"last_record"`
-	// Path is the path in the source, where a single record is concerned.
+	// Path is the path in the source, if a single record is concerned.
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
 	// Intact is true if the checksum is right: the value is unchanged since packing, but cannot be decoded.
@@ -190,7 +189,7 @@ type placed struct {
 	fault fault
 }
 
-// fault is whose fault a problem is.
+// fault is the cause of a problem.
 type fault int
 
 const (

@@ -15,7 +15,7 @@ import (
 // their turn.
 const heldFrames = 20
 
-// roundedUp is by how much decoders make frames larger.
+// roundedUp is the maximum number by which decoders enlarge frames.
 const roundedUp = 128
 
 // heldMemory returns the maximum memory of a video decoder for frames of a size.
@@ -113,8 +113,8 @@ func (v *verifier) decodeSound(ctx context.Context, val *Value, w *worker) error
 	return w.enc.trySound(val.Bytes, true)
 }
 
-// decodePackets decodes the packets of a clip, and fails where one of them is damaged or a
-// frame of the clip does not come out.
+// decodePackets decodes the packets of a clip. It fails if one of them is damaged or if a frame of the clip is
+// missing.
 func decodePackets(c *video.Clip) error {
 	wanted := make(map[int64]bool, len(c.Frames))
 	for _, at := range c.Frames {

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// broken is a source some of whose clips are made into others.
+// broken is a source that replaces some of its clips.
 type broken struct {
 	driver.Source
 	change func(id int64, c *video.Clip)
@@ -37,8 +37,7 @@ func (s broken) Parse(g *driver.Group) error {
 	return nil
 }
 
-// Clips of all kinds whose frames are images are decoded, and those that are damaged are
-// named.
+// Clips of all kinds whose frames are images are decoded, and damaged ones are named.
 func TestVerifyClips(t *testing.T) {
 	for _, how := range []string{ImagesKeep, ImagesAuto, "damaged", "frames"} {
 		t.Run(how, func(t *testing.T) {

@@ -231,7 +231,7 @@ func (r *resolved) cacheChange(p *Plan) *change {
 	case r.Cached > 0 || r.storageFor(p.Reads.Block, r.dataset.Layout) == nil:
 		return nil
 	case r.dataset.Bytes == 0 || r.machine.MemoryFree == 0:
-		// How much fits is not known: the text's "random 20%".
+		// The share that fits is unknown: use the article's "random 20%".
 		share = 0.2
 	case share < 0.02:
 		return nil
@@ -344,7 +344,7 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 			Kind: kind, Title: title, Why: why, From: before, To: to, Gain: to / before, AU: math.Min(1, to/need), Effect: effect,
 		})
 	}
-	// A single change that gives as much alone as the steps above together.
+	// A single change with the same effect as the steps above together.
 	reached := before * 1.02
 	for _, a := range p.Advice {
 		reached = math.Max(reached, a.To)
@@ -418,8 +418,8 @@ func (r *resolved) compact(p *Plan) {
 	})
 }
 
-// buyStorage picks the simplest local storage that gives need examples per
-// second to one machine, or how many of the fastest it takes.
+// buyStorage returns the simplest local storage that delivers need examples per second to one machine, or the
+// required number of the fastest one.
 func (r *resolved) buyStorage(need float64, better *state) string {
 	where := ""
 	if r.Experiments > 1 {

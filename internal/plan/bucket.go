@@ -11,7 +11,7 @@ import (
 
 // GetPrice is the price of a million read requests to a bucket.
 type GetPrice struct {
-	// Scheme is that of its URLs.
+	// Scheme is the scheme of the URLs.
 	Scheme string
 	// PerMillion is in US dollars.
 	PerMillion float64

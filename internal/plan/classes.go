@@ -113,15 +113,14 @@ type storage struct {
 	limited string
 }
 
-// bytesBound is the share of the bandwidth from which on bytes count as the limit.
+// bytesBound is the minimum share of the bandwidth for which bytes count as the limit.
 const bytesBound = 0.7
 
 // examples returns how many examples of block bytes it delivers per second, and whether requests rather than bytes
 // are the limit.
 func (s *storage) examples(block float64) (rate float64, byRequests bool) {
 	r, b := s.iops/s.requests, s.bandwidth/block
-	// Reads so large that their transfer decides are short of bytes, not of
-	// requests, whatever their number.
+	// If the transfer time of the reads dominates, bytes are the limit and not requests, for any number of reads.
 	return math.Min(r, b), r < bytesBound*b
 }
 

@@ -5,9 +5,8 @@ import "math"
 // The formulas of the planner, each a pure function. n, t and es are from "Feeding the beast", Assaf Pinhasi's
 // article on the data loading path. "Efficient PyTorch" is by Eugene Khvedchenya.
 
-// LargestBatch is the largest n whose state fits an accelerator:
-// (memory - parameters) / activation, rounded down; 0 when not even one example
-// fits. All in bytes, activation per example.
+// LargestBatch returns the largest n whose state fits an accelerator: (memory - parameters) / activation, rounded
+// down. It is 0 if not even one example fits. All are in bytes, activation per example.
 //
 // Source: "Feeding the beast", Imagenet on ResNet 50: the memory holds the
 // parameters once and the state of the network for each example.
@@ -38,16 +37,14 @@ func PowerOfTwo(n int64) int64 {
 	return p
 }
 
-// ComputeRate is the examples per second that an accelerator could compute: its
-// FLOP/s over the FLOPs of an example. Real training stays below it, so that
-// needs derived from it are upper bounds.
+// ComputeRate returns the examples per second that an accelerator could compute: its FLOP/s over the FLOPs of an
+// example. Real training is slower, so needs derived from it are upper bounds.
 //
-// Source: "Feeding the beast": 7 TFLOP/s / 4 GFLOP = 1,750 examples/s, where
-// 1,457 were published.
+// Source: "Feeding the beast": 7 TFLOP/s / 4 GFLOP = 1,750 examples/s, compared with 1,457 published.
 func ComputeRate(flops, deviceFLOPS float64) float64 { return deviceFLOPS / flops }
 
-// ReadIOPS is the number of reads per second: n / t, one read per example, where
-// n counts the examples of all accelerators and experiments.
+// ReadIOPS returns the number of reads per second: n / t, one read per example. n counts the examples of all
+// accelerators and experiments.
 //
 // Source: "Feeding the beast", stage 2: Read IOPS = n/t.
 func ReadIOPS(n, t float64) float64 { return n / t }

@@ -71,9 +71,8 @@ func (r *resolved) fit(p *Plan) {
 	}
 }
 
-// reads is the need of the storage: that of all experiments, which share it. Of
-// several trainings the hardest counts: the most requests of any and the most
-// bytes of any.
+// reads computes the need of the storage for all experiments, which share it. Of several trainings, the highest
+// number of requests and the highest number of bytes count.
 //
 // Source: "Feeding the beast", stage 2, on shared storage: the union of the
 // datasets, a challenging combination of t, n and es, and n = experiments x
@@ -259,7 +258,7 @@ func (r *resolved) current(p *Plan) CodecNeed {
 // clients returns the number of machines that read at the same time.
 func (r *resolved) clients() float64 { return float64(r.Experiments) }
 
-// storage decides which storage the plan is for, and notes where nothing is known.
+// storage chooses the storage of the plan, and adds a note if nothing is known.
 func (r *resolved) storage(p *Plan) *storage {
 	s := r.storageFor(p.Reads.Block, r.dataset.Layout)
 	switch {
@@ -291,8 +290,8 @@ func (r *resolved) storageFor(block float64, layout string) *storage {
 // memory computes the memory of one machine: the batches built ahead for each accelerator, buffers, scratch memory
 // and a cache. It also computes that of the PyTorch DataLoader for comparison.
 //
-// Source: "Efficient PyTorch", advice 4, for the sizes and for the DataLoader;
-// package budget, as the engine itself, for the engine.
+// Sources: "Efficient PyTorch", advice 4, for the sizes and for the DataLoader. The engine's memory is from package
+// budget, which the engine itself uses.
 func (r *resolved) memory(p *Plan) error {
 	m := &p.Memory
 	m.Example = r.output
@@ -394,8 +393,8 @@ func (r *resolved) latency(p *Plan, s *storage) {
 	l.BatchOne = BatchSeconds(s.latency, n, 1, r.Share)
 	l.Batch = BatchSeconds(s.latency, n, l.Depth, r.Share)
 	l.Tail = math.Max(0, s.latency.At(ReadQuantile(r.Share, n))-s.latency.typical())
-	// A batch that is begun k steps early has k x t: enough for its reads, which
-	// take t at this depth, and for the slowest of them.
+	// A batch that is started k steps early has k x t. That is enough for its reads, which take t at this depth, and
+	// for the slowest of them.
 	l.Prefetch = int(math.Min(budget.MaxPrefetch, math.Max(2, 1+math.Ceil(l.Tail/r.Step))))
 }
 

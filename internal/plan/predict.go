@@ -10,8 +10,8 @@ import (
 
 const (
 	pageBytes = 4096
-	// recordVariation is the standard deviation over the mean of the work for a
-	// photograph, about that of its size.
+	// recordVariation is the standard deviation over the mean of the work for a photograph, approximately that of its
+	// size.
 	recordVariation = 0.55
 	// handoffPython is the time that the Python client adds to the engine's hand-off.
 	handoffPython = 25e-6
@@ -360,7 +360,7 @@ func between(points []point, block float64) float64 {
 // interpolates between measurements without the page cache. Over depth it uses the logarithm, over size the time of a
 // read: latency plus bytes over bandwidth.
 func RateAt(rates []ReadRate, block, depth float64) float64 {
-	// By block: the time per read at the wanted depth.
+	// By block: the time per read at the requested depth.
 	type point struct{ block, seconds float64 }
 	var below, above point
 	for i := range rates {
@@ -415,8 +415,8 @@ func atDepth(rates []ReadRate, block int64, depth float64) float64 {
 	return lo.IOPS * math.Pow(hi.IOPS/lo.IOPS, share)
 }
 
-// stepP99 is the 99th percentile of the time from step to step: floor when the
-// batches that are ready hide how much the making of one varies.
+// stepP99 returns the 99th percentile of the time from step to step. It is floor if the finished batches hide the
+// variation in building one.
 //
 // The sum of k batches deviates by sqrt(k) times one; k batches made ahead of a
 // trainer that needs floor for each leave a slack of k*(floor-data).

@@ -48,7 +48,7 @@ func TestPredict(t *testing.T) {
 		},
 		{"a cap on reads", Pipeline{Batch: 100, Step: 0.01, Codec: CodecKeep, RecordBytes: 95_904, DiskIOPS: 300}, 300, LimitStorage},
 		{"the disk itself", Pipeline{Batch: 100, Step: 0.001, Codec: CodecRaw, RecordBytes: 1<<20 - 4096}, 1e9 / (1 << 20), LimitStorage},
-		// A spinning trainer leaves its fair share of 2*2/3 cores for the step.
+		// A spinning trainer leaves the engine its fair share of 2*2/3 cores during the step.
 		{"beside a spinning step", Pipeline{Batch: 100, Step: 1, Codec: CodecKeep, CachedShare: 1, Spin: true}, 100, LimitAccelerator},
 		{
 			"after a spinning step", Pipeline{Batch: 1000, Step: 0.3, Codec: CodecKeep, CachedShare: 1, Spin: true},

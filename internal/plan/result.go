@@ -1,6 +1,6 @@
 package plan
 
-// Version is that of the JSON form of a Plan. Keys are only added within one.
+// Version is the version of the JSON form of a Plan. Within a version, keys are only added.
 const Version = 1
 
 // Plan has the requirements of a data path, whether it meets them, and the changes to make. Sizes are in bytes, times
@@ -15,8 +15,8 @@ type Plan struct {
 	// CPU is the work per codec, for one machine.
 	CPU    []CodecNeed `json:"cpu"`
 	Memory MemoryNeed  `json:"memory"`
-	// Epoch is the time of one pass over the data, 0 where its length is not
-	// known: as the accelerators could, and as this machine delivers.
+	// Epoch is the time of one pass over the data, at the accelerators' rate and at this machine's rate. It is 0 if
+	// the length of the data is unknown.
 	EpochSeconds          float64 `json:"epoch_seconds,omitempty"`
 	EpochSecondsPredicted float64 `json:"epoch_seconds_predicted,omitempty"`
 	// Bucket is the load of an epoch on the bucket that has the data, nil for other storage.
@@ -87,7 +87,7 @@ type ReadNeed struct {
 // CodecNeed is the work that one codec means for one machine.
 type CodecNeed struct {
 	Codec string `json:"codec"`
-	// PerCore is images per second of one core, Cores how many it takes.
+	// PerCore is the number of images per second of one core, Cores the required number of cores.
 	PerCore float64 `json:"images_per_core"`
 	Cores   float64 `json:"cores"`
 	// RecordBytes is the size of a stored example in this codec, DatasetBytes that of all of them. Bandwidth is the
@@ -214,7 +214,7 @@ type ClassVerdict struct {
 	Title   string  `json:"title"`
 	Verdict string  `json:"verdict"`
 	Margin  float64 `json:"margin"`
-	// PerSecond is the examples per second of one unit, Units how many it takes.
+	// PerSecond is the number of examples per second of one unit, Units the required number of units.
 	PerSecond float64 `json:"examples_per_second"`
 	Units     float64 `json:"units"`
 	Unit      string  `json:"unit,omitempty"`
@@ -235,7 +235,7 @@ type Advice struct {
 	Kind  string `json:"kind"`
 	Title string `json:"title"`
 	Why   string `json:"why"`
-	// Command does it, where a command can.
+	// Command is a command that makes the change, if one exists.
 	Command string `json:"command,omitempty"`
 	// From and To are examples per second before and after, the steps before it
 	// done; Gain is To / From, AU the accelerators' utilisation after.

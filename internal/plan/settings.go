@@ -15,7 +15,7 @@ func (r *resolved) settings(p *Plan) error {
 	l := &p.Loader
 	l.BatchSize = r.Batch
 	l.Prefetch = p.Memory.Prefetch
-	// Each rank has a loader of its own.
+	// Each rank has its own loader.
 	l.Memory = int64(p.Memory.Total / float64(r.Accelerators))
 	cached := false
 	l.Threads = int64(r.threads())

@@ -144,7 +144,7 @@ func typicalCodecs(recordBytes, outputBytes float64) []CodecRate {
 
 // Other figures of this project's benchmarks that plans use.
 const (
-	// dctGrowth is the size of a dct pack over that of its JPEGs (docs/internals/benchmarks.md).
+	// dctGrowth is the ratio of the size of a dct pack to that of its JPEGs (docs/internals/benchmarks.md).
 	dctGrowth = 1.095
 	// torchCPU is the CPU time of PyTorch's DataLoader with torchvision's decoder
 	// for such a photograph, in seconds (docs/internals/benchmarks.md).

@@ -32,7 +32,7 @@ type Target struct {
 	Batch int64   `json:"batch,omitempty"`
 	Step  float64 `json:"step,omitempty"`
 	Rate  float64 `json:"rate,omitempty"`
-	// FLOPs per example and DeviceFLOPS per second, where neither is.
+	// FLOPs per example and DeviceFLOPS per second, if neither is known.
 	FLOPs       float64 `json:"flops,omitempty"`
 	DeviceFLOPS float64 `json:"device_flops,omitempty"`
 	// Device and Model are names of Devices and Models.
@@ -63,8 +63,7 @@ type Target struct {
 	Cached float64 `json:"cached,omitempty"`
 	// GetPrice is the price of a million requests to a bucket in US dollars, 0 for the list price.
 	GetPrice float64 `json:"price_per_million_gets,omitempty"`
-	// Workers are those of the PyTorch DataLoader that the plan compares with;
-	// 0 means as many as it would need.
+	// Workers is the number of workers of the PyTorch DataLoader for comparison; 0 means the required number.
 	Workers int64 `json:"workers,omitempty"`
 	// Others are further trainings on the same storage: the hardest decides.
 	Others []Workload `json:"others,omitempty"`
@@ -92,7 +91,7 @@ type Input struct {
 
 // Missing is the error for figures that are missing and cannot be derived.
 type Missing struct {
-	// Figures name them, with the ways to give each.
+	// Figures lists them, with the ways to specify each.
 	Figures []MissingFigure
 }
 

@@ -17,7 +17,7 @@ const (
 	ClassRAM    = "ram"        // the data is in memory
 )
 
-// How images are stored; the names are those of `stoker pack --images`.
+// The codecs of stored images, with the names of `stoker pack --images`.
 const (
 	CodecKeep = "keep" // the files' own bytes
 	CodecDCT  = "dct"  // JPEG coefficients without the entropy code
@@ -47,8 +47,8 @@ type Machine struct {
 	// read once and written once.
 	MemoryBandwidth     float64 `json:"memory_bandwidth,omitempty"`
 	MemoryBandwidthCore float64 `json:"memory_bandwidth_core,omitempty"`
-	// MemoryCopy and MemoryCopyCore are the same through the caches (memcpy);
-	// the other two go past them, as the loader copies.
+	// MemoryCopy and MemoryCopyCore are the same with copies through the caches (memcpy). The other two bypass the
+	// caches, like the loader's copies.
 	MemoryCopy     float64 `json:"memory_copy,omitempty"`
 	MemoryCopyCore float64 `json:"memory_copy_core,omitempty"`
 	// NUMANodes is the number of memory nodes, Accelerators names the devices found.
@@ -56,8 +56,8 @@ type Machine struct {
 	Accelerators []string `json:"accelerators,omitempty"`
 	// Codecs has the cost of decoding and transforming, per codec.
 	Codecs []CodecRate `json:"codecs,omitempty"`
-	// Scaling is the throughput of all cores over Cores times that of one core:
-	// 1 is perfect, two hyperthreads of one core may give 0.6.
+	// Scaling is the throughput of all cores, divided by Cores times that of one core: 1 is perfect, two hyperthreads
+	// of one core may reach 0.6.
 	Scaling float64 `json:"scaling,omitempty"`
 	// WakeLatency is the mean delay in waking a sleeping thread while all cores decode.
 	WakeLatency float64 `json:"wake_latency,omitempty"`
@@ -113,8 +113,7 @@ type CodecRate struct {
 	// Scaling is the CPU time of an image with one decode worker, divided by that with one worker on each core. It is
 	// less than 1 if cores share execution resources.
 	Scaling float64 `json:"scaling,omitempty"`
-	// BesideBusy is AllCores while another thread computes all the time, as a
-	// trainer does that launches work or spins.
+	// BesideBusy is AllCores while another thread computes all the time, like a trainer that launches work or spins.
 	BesideBusy float64 `json:"images_beside_busy,omitempty"`
 	// RecordBytes, Width and Height are means of the images that were used.
 	RecordBytes float64 `json:"record_bytes,omitempty"`
