@@ -47,7 +47,7 @@ from torch.utils.data import dataloader
 import stoker.torch
 from stoker import _run
 
-# The class, and what `stoker run` installs, which leaves the first batches to torch or not.
+# The class, and the loader that `stoker run` installs, with or without first batches by torch.
 KINDS = ("dropin", "run", "first")
 
 
@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
 
 
 def states(world: World) -> dict[str, str]:
-    """Return what tells the states of all random numbers apart."""
+    """Return texts that differ if the states of random numbers differ."""
     every = {
         "random": pickle.dumps(random.getstate()),
         "numpy": pickle.dumps(np.random.get_state()),
@@ -171,7 +171,7 @@ def _alone(program: Program, folder: Path) -> Iterator[World]:
 
 
 def run(program: Program, kind: str, folder: Path) -> list[Any]:
-    """Run a program with a kind of loader, and return what happened."""
+    """Run a program with a kind of loader, and return the log of events."""
     log: list[Any] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -244,7 +244,7 @@ def _explained(world: World) -> str:
 
 
 def _close(world: World) -> None:
-    """End what loaders have started now, and not when the collector comes to it."""
+    """Stop the processes of loaders now, not when the collector does it."""
     way = getattr(world.loader, "_stoker_path", None)
     plan = getattr(way, "plan", None)
     world.loader = None
@@ -289,7 +289,7 @@ def compare(program: Program, theirs: list[Any], ours: list[Any]) -> Difference 
 
 
 def _different(program: Program, theirs: list[Any], ours: list[Any]) -> tuple[str, int]:
-    """Return how two logs differ first, "" for not, and where."""
+    """Return the first difference of two logs ("" for none) and its location."""
     where, at, epoch = "", -1, 0
     for at, (a, b) in enumerate(zip(theirs, ours, strict=False)):
         if a[0] == "epoch":
@@ -371,7 +371,7 @@ def _short(value: Any) -> str:
 
 
 def like(difference: Difference | None) -> str:
-    """Return what differences of one kind have in common."""
+    """Return a text that is equal for differences of one kind."""
     return "" if difference is None else f"{difference.silent} {re.sub('[0-9.]+', '', difference.what)[:60]}"
 
 
@@ -424,7 +424,7 @@ def _moment(rng: random.Random, epochs: int) -> str:
 
 
 def shrink(program: Program, differs: Callable[[Program], bool]) -> Program:
-    """Return the smallest program that still differs: changes are dropped, and what is left is made plain."""
+    """Return the smallest program that still differs: changes are dropped, and the rest is simplified."""
     plainer = [
         {k: getattr(Program, k)} for k in ("kind", "cache", "persistent", "collate", "order", "workers", "epochs")
     ]

@@ -181,7 +181,7 @@ def _labels(w: World) -> tuple[Any, str]:
 
 
 def _in_place(change: Callable[[Any, int], Any]) -> Callable[[World, int], None]:
-    """Change pixels as an array, where they are."""
+    """Change pixels as an array, in place."""
 
     def do(w: World, n: int) -> None:
         array = np.asarray(_data(w))
@@ -615,7 +615,7 @@ _table(
 
 
 class Called:
-    """Calls a function and turns what it returns."""
+    """Calls a function and rotates its result."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -631,7 +631,7 @@ def _turned(value: Any) -> Any:
 
 
 def _turning(function: Any, n: int) -> Any:
-    """Return something that calls a function and turns what it returns: one of several kinds of callables."""
+    """Return a callable, of one of several kinds, that calls a function and rotates its result."""
 
     def plain(*args: Any, **more: Any) -> Any:
         return _turned(function(*args, **more))

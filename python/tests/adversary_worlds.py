@@ -55,7 +55,7 @@ def pixels(*shape: int, seed: int = 1) -> Any:
 
 
 def write_files(root: Path) -> None:
-    """Write what programs read: a folder of images, and another one with the same names and other images."""
+    """Write the programs' files: a folder of images, and another one with the same names and other images."""
     for folder, first in (("images", 0), ("cd/images", 100)):
         for i in range(FILES):
             place = root / folder / "ab"[i % 2]
@@ -239,7 +239,7 @@ DATA: dict[str, Data] = {
 
 
 class Preset:
-    """Only calls what it holds, as the presets of torchvision's references do."""
+    """Only calls the transform that it holds, like the presets of torchvision's references."""
 
     def __init__(self, *parts: Any) -> None:
         self.transforms = v1.Compose(list(parts))

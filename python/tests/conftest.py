@@ -26,7 +26,7 @@ SOURCE = str(HERE.parent / "src")
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what engines cache away from the user's folder."""
+    """Keep the cache of engines out of the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("STOKER_CACHE", "off")  # which is on in the tests of it
@@ -42,7 +42,7 @@ def _frozen() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for little where nothing will come: batches that are held, engines that neither start nor end."""
+    """Shorten the waits for events that will not come: held batches, engines that neither start nor exit."""
     monkeypatch.setattr("stoker._connection._START_GRACE", 0.2)
     monkeypatch.setattr("stoker._connection._HELD_GRACE", 0.2)
     monkeypatch.setattr("stoker._process._END_GRACE", 0.2)
@@ -74,7 +74,7 @@ def make() -> Iterator[Callable[..., stoker.Loader]]:
 
 @pytest.fixture
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Put a device that is none in the place of all; at the end no rule may have been broken."""
+    """Replace all devices by a fake one. At the end no rule may have been broken."""
     pytest.importorskip("torch")
     from fake_device import Fake
 
@@ -148,7 +148,7 @@ def gone(pids: Iterable[int]) -> None:
 
 
 def open_files() -> set[str]:
-    """Return what this process has open."""
+    """Return the open files of this process."""
     found = set()
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def open_files() -> set[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts() -> Iterator[None]:
-    """Ctrl-C interrupts, also where the shell has started this in the background and told it to ignore that."""
+    """Make Ctrl-C interrupt, even if the shell has started this in the background and told it to ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -111,5 +111,5 @@ class Fake:
         return event not in self.copies
 
     def watch(self, find: Callable[[], Any]) -> None:
-        """Look at the slots of the connection that a function finds."""
+        """Watch the slots of the connection that a function finds."""
         self.connections.append(find)

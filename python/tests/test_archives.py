@@ -260,7 +260,7 @@ def squeeze(path: Path, how: str) -> Path:
 
 @pytest.fixture(scope="module")
 def compressed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the shards, of which one is not compressed."""
+    """Return a folder with the shards. One of them is not compressed."""
     out = tmp_path_factory.mktemp("compressed")
     for n in range(4):
         path = out / f"train-{n:04d}.tar"
@@ -281,7 +281,7 @@ def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp
     gz = expected(one)
     assert len(gz) == 12
     check(make(stoker.open(one).select(*PLAIN), batch_size=5, shuffle=False), gz, list(range(12)))
-    # A restart goes on with the next batch.
+    # A restart continues with the next batch.
     loader = make(stoker.open(compressed).select(*PLAIN), batch_size=5, shuffle=False)
     it = iter(loader)
     head = [batch.index.tolist() for _, batch in zip(range(3), it, strict=False)]

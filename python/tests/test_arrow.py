@@ -153,7 +153,7 @@ def test_pyarrow(make: Make, binary: str, tmp_path: Path, name: str) -> None:
     elif name == "many":
         path.mkdir()
         for k in range(4):
-            # Slices, whose offsets do not begin at 0.
+            # Slices with offsets that do not begin at 0.
             with pa.OSFile(f"{path}/{k}.arrow", "wb") as f, pa.ipc.new_file(f, whole.schema) as w:
                 w.write_table(whole.slice(k * 15, 15), max_chunksize=4)
     else:

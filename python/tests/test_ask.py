@@ -1,4 +1,4 @@
-"""Asking the binary, and the process that looks on while a loop runs."""
+"""Requests to the binary, and the process that watches while a loop runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_observer_reports_and_is_gone(binary: str) -> None:
     assert burned > 0
     assert report["steps"] == 3
     assert report["step"]["p99"] == 0.01
-    # It does not count itself, nor what it uses.
+    # It counts neither itself nor its own use.
     assert report["processes"] == 1 + len(children(os.getpid()))
     assert report["cpu"] > 0
     assert report["pss"] > 0

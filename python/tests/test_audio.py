@@ -22,7 +22,7 @@ Make = Callable[..., stoker.Loader]
 
 
 def _torchaudio() -> Any:
-    """Import torchaudio, whose build looks for the CUDA version that it was built with."""
+    """Import torchaudio, which looks for the CUDA version that it was built with."""
     was = torch.version.cuda
     try:
         torch.version.cuda = "13.0"  # type: ignore[attr-defined]
@@ -302,7 +302,7 @@ def test_crops(make: Make, tmp_path: Path) -> None:
     rate, names = 16000, []
     for i in range(40):
         n = 4000 + 100 * i
-        # A sample says where it lies.
+        # A sample's value is its position.
         data = (np.arange(n)[:, None] + np.array([0.0, 0.5])) / 16384
         name = tmp_path / f"{i:02}.{'wav' if i % 2 else 'flac'}"
         soundfile.write(name, data.astype(np.float32), rate, subtype="PCM_24" if i % 2 == 0 else "FLOAT")
@@ -395,7 +395,7 @@ def test_says_what_is_missing(make: Make, tmp_path: Path) -> None:
 
 
 def test_long_recordings(make: Make, tmp_path: Path) -> None:
-    """Recordings that do not fit what a worker has are decoded with more memory, or refused with how much it takes."""
+    """Recordings too long for a worker are decoded with more memory, or the error names the memory needed."""
     data = sound(60, 48000, 2)
     for i in range(3):
         soundfile.write(tmp_path / f"{i}.flac", data, 48000)
@@ -410,7 +410,7 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
         want = (expected - expected.mean()) / math.sqrt(expected.var() + 1e-7)
         assert np.abs(batch.audio[0] - want).max() < 1e-4
         del batch
-    # A crop needs little, wherever it lies.
+    # A crop at any position needs little memory.
     loader = make(
         tmp_path,
         batch_size=3,
@@ -423,8 +423,7 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["f32", "i16"])
 def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> None:
-    """A pack holds the same samples as a loader and torchaudio make of the files. Other programs open them as WAV
-    files."""
+    """A pack has the same samples as a loader and torchaudio. Other programs open them as WAV files."""
     folder = tmp_path / "sounds"
     folder.mkdir()
     files = []

@@ -132,7 +132,7 @@ def hwc(image: Any) -> Any:
 
 
 def fixed() -> list[tuple[Any, Callable[[Any, Any], Any]]]:
-    """Return transforms that leave nothing to chance, and what torchvision does then."""
+    """Return transforms without randomness, and torchvision's results for them."""
     return [
         (T.ColorJitter(brightness=(1.3, 1.3)), lambda f, t: f.adjust_brightness(t, 1.3)),
         (T.ColorJitter(contrast=(0.6, 0.6)), lambda f, t: f.adjust_contrast(t, 0.6)),
@@ -182,7 +182,7 @@ def test_pixels(make: Make, pack: Path, transform: Any, theirs: Callable[[Any, A
 
 
 def test_policies_do_what_torchvision_does(make: Make, pack: Path) -> None:
-    """Each image must be what torchvision makes with one of its operations and signs."""
+    """Each image must equal torchvision's, with one of its operations and signs."""
     torch = pytest.importorskip("torch")
     v2 = pytest.importorskip("torchvision.transforms.v2")
     theirs = v2.RandAugment(num_ops=1, magnitude=21)

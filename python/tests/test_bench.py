@@ -54,7 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 def near(seconds: float) -> Any:
-    """Return what compares equal to a time, but for the clock's nanoseconds."""
+    """Return a value that equals a time, except for the clock's nanoseconds."""
     return pytest.approx(seconds, abs=1e-6)
 
 
@@ -312,7 +312,7 @@ def test_saved_compared_and_traced(clock: Clock, tmp_path: Path) -> None:
 
 
 def check_trace(trace: dict[str, Any], names: set[str]) -> None:
-    """Check what the trace event format demands of complete events and of metadata."""
+    """Check the rules of the trace event format for complete events and for metadata."""
     assert isinstance(trace["traceEvents"], list)
     seen = set()
     for event in trace["traceEvents"]:

@@ -278,7 +278,7 @@ def test_kinds_beside_others() -> None:
         figures = {"full": 0.0, "iowait": 0.0, "overhead": 0.004, "confidence": 0.8, **more}
         return [{"verdict": said, "gain": gain, **figures}]
 
-    # Kinds that are held out, two starved and two fed; what one lacks turns out to cost nothing.
+    # Held-out kinds, two starved and two fed. One bottleneck turns out to cost nothing.
     held = [k.name for k in report.KINDS if k.set == report.HELDOUT and k.lacks == "cpu"]
     known = [k.name for k in report.KINDS if k.set == report.HELDOUT and not k.lacks]
     fed = known[0]

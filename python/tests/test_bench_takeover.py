@@ -50,7 +50,7 @@ def git(*args: str | Path) -> str:
 
 @pytest.fixture
 def clones(tmp_path: Path) -> Path:
-    """Return a folder with a clone of a repository that has a script and what it imports."""
+    """Return a folder with a clone of a repository that has a script and its imports."""
     folder = tmp_path / "clones/somebody+project"
     (folder / "train").mkdir(parents=True)
     (folder / "train/main.py").write_text(SCRIPT)

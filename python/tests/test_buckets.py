@@ -95,7 +95,7 @@ def test_max_tokens(make: Make, source: Path) -> None:
     assert used / room > 0.8
     info = loader.info["buckets"]
     assert sum(info["records"]) == COUNT and max(info["largest"]) == max(LENGTHS)
-    # The ring has no more room than that asks for.
+    # The ring is not larger than needed for that.
     tokens = next(a for a in loader.info["arrays"] if a["name"] == "tokens")
     assert tokens["capacity"] <= 1024 * 8
     with pytest.raises(

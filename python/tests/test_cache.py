@@ -108,7 +108,7 @@ def test_a_cache_that_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
-    """The arguments are those of Loader; pixels are the same, from what is kept as well."""
+    """The arguments are those of Loader. The pixels are the same, also from the cache."""
     torch = pytest.importorskip("torch")
     tv = pytest.importorskip("torchvision")
     from stoker.torch import DataLoader

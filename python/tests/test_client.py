@@ -1,4 +1,4 @@
-"""The loader against an engine that does what these tests want: connecting, and what batches are."""
+"""The loader against a fake engine: connecting, and the contents of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs and states of the loader against an engine that does what these tests want."""
+"""Epochs and states of the loader against a fake engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from conftest import rows
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
-
 
 
 def test_epochs_advance(make: Make) -> None:

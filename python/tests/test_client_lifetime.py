@@ -1,4 +1,4 @@
-"""Signals, threads, forks and the end of the loader and of an engine that does what these tests want."""
+"""Signals, threads, forks, and the end of the loader and of a fake engine."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_fork(make: Make) -> None:
     assert len(said) == 3
     assert all("forked child cannot use it" in s for s in said[:2])
     assert said[2] == "True"
-    # The parent's slot was not given back by the child, and its engine lives.
+    # The child has not released the parent's slot, and the parent's engine lives.
     assert loader.stats()["held"] == 1
     for _ in it:
         pass
@@ -316,7 +316,7 @@ def test_nothing_is_written_on_exit() -> None:
 
 
 def test_messages_read_well(make: Make) -> None:
-    """Every line of a message is short enough to read and starts with what happened."""
+    """Every line of a message is short enough to read and starts with the failure."""
     with pytest.raises(stoker.EngineDied) as caught:
         make("fake:die_open=1")
     first = str(caught.value).splitlines()[0]

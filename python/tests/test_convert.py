@@ -1,4 +1,4 @@
-"""stoker convert: what it writes, read back by each format's own library, row by row."""
+"""stoker convert: its output, read back by each format's own library, row by row."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Row:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
-    """Return a list of rows, and what they are."""
+    """Return a list of rows, and their values."""
     folder = tmp_path_factory.mktemp("rows")
     rng = np.random.default_rng(5)
     rows = [Row(n, folder, rng) for n in range(ROWS)]
@@ -349,7 +349,7 @@ def test_lmdb(rows: list[Row], source: str, binary: str, tmp_path: Path) -> None
 
 
 def test_lmdb_is_a_tree(binary: str, tmp_path: Path) -> None:
-    """Many small values, some large ones: three levels, and LMDB itself goes on with it."""
+    """Many small values, some large ones: three levels, and LMDB itself can write to it."""
     lmdb: Any = pytest.importorskip("lmdb")
     values = [b"x" * (n % 90) if n % 1000 else bytes([n // 1000]) * (5000 + n) for n in range(40000)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": v.decode("latin1")}) + "\n" for v in values))
@@ -404,7 +404,7 @@ def test_hdf5(
 
 
 def test_hdf5_is_long(binary: str, tmp_path: Path) -> None:
-    """Chunks of two levels of their tree, lists of all lengths, and h5py goes on with the file."""
+    """Chunks of two levels of their tree, lists of all lengths, and h5py can write to the file."""
     h5py: Any = pytest.importorskip("h5py")
     rng = np.random.default_rng(1)
     (tmp_path / "n").mkdir()

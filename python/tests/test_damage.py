@@ -1,4 +1,4 @@
-"""Damaged data: what a loader gives, and where it reads records again."""
+"""Damaged data: the loader's results, and the reads that it repeats."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_flipped_bits_of_records(binary: str, tmp_path: Path) -> None:
 
 
 def test_flipped_names(tmp_path: Path) -> None:
-    """A member whose name in the directory is not the name before its content does not get another class."""
+    """A member whose name differs between the directory and the local header does not get another class."""
     file = zipped(tmp_path, zipfile.ZIP_STORED)
     want = everything(file, SMALL)
     at = file.read_bytes().rindex(b"a/4.jpg")

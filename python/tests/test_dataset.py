@@ -1,4 +1,4 @@
-"""Datasets: views, single records, and loaders made of them."""
+"""Datasets: views, single records, and loaders of them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_captions(make: Make, coco: Path) -> None:
 
 
 def test_found_by_content(binary: str, coco: Path, tmp_path: Path) -> None:
-    """The JSON, the folder around it and what Roboflow writes are found without being told."""
+    """The JSON, the folder around it and Roboflow's layout are detected without options."""
 
     def inspect(path: Path | str) -> Any:
         return json.loads(
@@ -527,7 +527,7 @@ def test_boxes_follow_random_moves(make: Make, instances: str) -> None:
 
 
 def test_mosaic(make: Make, instances: str) -> None:
-    """Boxes and all that belongs to them come from four images, and lie inside."""
+    """Boxes and the arrays that belong to them come from four images, and are inside the result."""
     loader = make(
         instances, batch_size=8, shuffle=True, seed=2,
         transforms={"image": [T.Resize((SIDE, SIDE)), T.RandomHSV(), T.ConvertBoundingBoxFormat("XYXY"), T.Mosaic()]},

@@ -59,7 +59,7 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
 
 
 def test_slots_go_back(make: Make, photos: Path, fake_device: Fake) -> None:
-    """Also where the ring has no more slots than copies may hold."""
+    """Also if the ring has no more slots than the copies in flight may hold."""
     loader = make(photos, 8, device="cuda", limits=stoker.Limits(prefetch=2), transforms=OPS)
     fake_device.watch(lambda: loader._epochs.connection)
     kept = list(loader)  # of which none holds a slot

@@ -33,7 +33,7 @@ def pack(binary: str, tmp_path: Path, s3: Path) -> Path:
 
 
 def network(loader: stoker.Loader) -> int:
-    """How many bytes the engine has asked servers for."""
+    """The number of bytes that the engine has requested from servers."""
     return sum(n["bytes"] for n in loader.stats()["engine"].get("network", []))
 
 
@@ -55,7 +55,7 @@ def test_later_epochs_are_local(shuffle: bool | str, pack: Path, make: Make, tmp
     assert disk["bytes"] > 0.95 * total and disk["hit_bytes"] > 1.9 * total and disk["damaged"] == 0
     there.close()
 
-    # Another job finds it, and what is damaged is read again.
+    # Another job finds it, and damaged parts are read again.
     chunks = sorted((tmp_path / "nvme").rglob("chunks/*/*"))
     assert len(chunks) == disk["chunks"]
     assert all(p.stat().st_mode & 0o777 == 0o600 for p in chunks)

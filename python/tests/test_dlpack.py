@@ -1,4 +1,4 @@
-"""Arrays of a batch in other libraries, without a copy: what is shared, what may be written, how long it lives."""
+"""Arrays of a batch in other libraries, without a copy: sharing, writing and lifetime."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_of_a_device(make: Make, photos: Path, fake_device: Fake) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_jax(binary: str, photos: Path) -> None:
-    """In a process of its own: where JAX runs, later tests may not fork."""
+    """In a process of its own: after JAX has started, later tests may not fork."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""The code of the documentation runs, and prints what the pages say (scripts/docs.py)."""
+"""The code of the documentation runs, and prints the output in the pages (scripts/docs.py)."""
 
 from __future__ import annotations
 

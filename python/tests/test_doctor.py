@@ -162,7 +162,7 @@ for fd in os.listdir("/proc/self/fd"):
 
 
 def test_loaders_are_written_down(photos: Path, tmp_path: Path) -> None:
-    """The hook notes what each loader is and what ``stoker run`` answers, and changes no random numbers."""
+    """The hook writes down each loader and the answer of ``stoker run``, and changes no random numbers."""
     pytest.importorskip("torchvision")
     script = tmp_path / "t.py"
     script.write_text(NOTES)

@@ -36,7 +36,7 @@ def epoch(loader: stoker.Loader, own: bool = True) -> list[stoker.Batch]:
     return [b.copy() if own else b for b in loader]
 
 
-# --- what is delivered -----------------------------------------------------
+# --- delivered batches -----------------------------------------------------
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -355,7 +355,7 @@ def test_bad_record_is_skipped(make: Make, damaged: Path) -> None:
 
 @pytest.fixture
 def stuck(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of which some files are never read to the end: the disk does not answer."""
+    """Return a folder with some files that can never be read to the end: the disk does not answer."""
     out = tmp_path / "stuck"
     shutil.copytree(photos, out)
     for path in sorted(out.glob("*/*.jpg"))[100:]:
@@ -550,7 +550,7 @@ def _cmdline(pid: int) -> bytes:
 
 
 def test_signals_for_the_job_leave_the_engine_alone(make: Make, pack: Path) -> None:
-    """A batch system sends SIGTERM to all processes of a job; the trainer decides what that means."""
+    """A batch system sends SIGTERM to all processes of a job. The trainer decides how to react."""
     before = set(children(os.getpid()))
     loader = make(pack, batch_size=8, transforms=CROP)
     (engine,) = set(children(os.getpid())) - before

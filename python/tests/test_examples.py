@@ -20,10 +20,10 @@ EXAMPLES = CHECKOUT / "examples"
 CLASSES, COUNT = 4, 203
 
 
-# Whose torch is of another CUDA than its torchaudio could import neither, without a GPU as well.
+# With a torch and a torchaudio for different versions of CUDA, neither could be imported, even without a GPU.
 FIRST = "import sys, torch; torch.version.cuda = '13.0'\n"
 ALONE = FIRST + "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-# Imports what takes seconds once, and becomes a process for each script that it is told.
+# Imports the slow modules once, and forks a process for each requested script.
 FORKS = (
     FIRST
     + """
@@ -107,7 +107,7 @@ def labels_sum(photos: Path) -> int:
 
 
 def counted(out: str) -> tuple[int, int]:
-    """Return how many labels a script saw and their sum, over all ranks."""
+    """Return the number of labels that a script saw and their sum, over all ranks."""
     found = re.findall(r"(\d+) labels.*? sum (\d+), stoker\.torch", out)
     assert found, out
     return sum(int(n) for n, _ in found), sum(int(s) for _, s in found)

@@ -84,7 +84,7 @@ def test_jpeg_xl(make: Make, binary: str, tmp_path: Path) -> None:
         root.mkdir()
         files = [jxl(picture(channels, i), **options) for i in range(COUNT)]
         write(root, files, ".jxl")
-        # imagecodecs brings another version of the library than the system may have.
+        # imagecodecs may contain another version of the library than the system.
         check(make, binary, root, [codecs.jpegxl_decode(b)[..., :3] for b in files], 0 if "lossless" in options else 1)
 
 

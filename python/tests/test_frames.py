@@ -157,7 +157,7 @@ def test_annotations_follow_orientation(photos: tuple[Path, str], tmp_path: Path
 
 
 def both(root: Path, **annotation: Any) -> str:
-    """Write an image that stands on its head and one annotation of COCO."""
+    """Write an upside-down image and one annotation of COCO."""
     root = root / "data"
     root.mkdir()
     exif = Image.Exif()

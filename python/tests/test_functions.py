@@ -26,7 +26,7 @@ CROP = {"image": [T.RandomResizedCrop(24)]}
 
 
 def opened() -> set[str]:
-    """Return what is open, but for the counters that a process has from its first loader on."""
+    """Return the open files, except for the counters that a process has after its first loader."""
     return {f for f in open_files() if "stoker-steps" not in f}
 
 
@@ -266,7 +266,7 @@ def test_ranks(make: Any) -> None:
     assert found == {i: n for b in alone for i, n in zip(b["index"].tolist(), b["own"].tolist(), strict=True)}
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------------------------
 
 
 class Odd(Exception):
@@ -430,7 +430,7 @@ def run(code: str, *arguments: object, **more: Any) -> subprocess.Popen[str]:
 
 
 def test_processes_that_are_not_forked(pack: Path, tmp_path: Path) -> None:
-    """Lambdas and classes of a function are sent where cloudpickle is there; what cannot be sent is said."""
+    """Lambdas and classes of a function are sent if cloudpickle is installed. Otherwise the error names them."""
     pytest.importorskip("cloudpickle")
     script = tmp_path / "train.py"
     script.write_text(

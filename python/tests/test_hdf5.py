@@ -42,7 +42,7 @@ def values(dtype: str, seed: int) -> np.ndarray:
 
 
 def same(loader: stoker.Loader, path: Path, names: dict[str, str]) -> None:
-    """Compare all records with what h5py reads; names are data sets by field."""
+    """Compare all records with h5py's; names are data sets by field."""
     seen = []
     with h5py.File(path) as f:
         want = {name: f[of][:] for name, of in names.items()}
@@ -79,7 +79,7 @@ def test_packed(make: Make, binary: str, tmp_path: Path) -> None:
 
 
 def test_larger_than_what_is_kept(make: Make, tmp_path: Path) -> None:
-    """Chunks of many rows, of which there are more than are decoded when a file is opened."""
+    """Chunks of many rows, more than are decoded when a file is opened."""
     path = tmp_path / "x.h5"
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 9, (600, 100, 100), dtype=np.int32)

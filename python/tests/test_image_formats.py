@@ -1,4 +1,4 @@
-"""Images of every kind that Pillow and tifffile write or read, next to what those make of them."""
+"""Images of every kind that Pillow and tifffile write or read, compared with their results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(make: Make, root: Path, files: Files, **field: Any) -> dict[str, np.nda
 
 
 def differ(got: dict[str, np.ndarray], want: dict[str, np.ndarray], most: int = 0) -> list[str]:
-    """Name the images that are not what they should be."""
+    """Name the images with wrong pixels."""
     return [
         f"{name}: up to {np.abs(got[name].reshape(a.shape).astype(float) - a).max()}"
         for name, a in want.items()
@@ -58,7 +58,7 @@ def differ(got: dict[str, np.ndarray], want: dict[str, np.ndarray], most: int = 
 
 
 def tiffs() -> Files:
-    """Return what Pillow writes: all of its modes in all of its compressions."""
+    """Return Pillow's files: all of its modes in all of its compressions."""
     modes = {
         "1": Image.fromarray(bits),
         "L": Image.fromarray(gray),

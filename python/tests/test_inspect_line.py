@@ -21,9 +21,9 @@ if not FORMATS.is_dir():
 
 HELPERS = ("__main__", "report", "torch_side", "pictures", "sounds")
 NAMES = sorted(m.name for m in pkgutil.iter_modules([str(FORMATS)]) if m.name not in HELPERS)
-# Data that are enough for a batch: the sizes of the modules, where they have such.
+# The amount of data that is enough for a batch, in the size constants of the modules, if they have these.
 SMALL = {"COUNT": 12, "DOCUMENTS": 10, "EPISODES": 2, "FILES": 2, "SECONDS": 2}
-# Counts from which on they are of tokens, and not of records.
+# Larger counts are numbers of tokens, and not of records.
 TOKENS = 100_000_000
 
 

@@ -14,7 +14,7 @@ from stoker import _binary
 
 
 def test_folders_of_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Wheels come before the system, OpenCV's after it; what the user has named stays."""
+    """Wheels come before the system, OpenCV's after it. The user's own setting does not change."""
     site = tmp_path / "site"
     for name in ("av", "cv2", "PIL"):
         (site / name).mkdir(parents=True)

@@ -20,7 +20,7 @@ COUNT = 6
 
 
 def scene(i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """An image whose channels are its columns and rows, and maps that say the same."""
+    """An image whose channels are its columns and rows, and maps with the same values."""
     h, w = 40 + i, 60 - 2 * i
     y, x = np.mgrid[0:h, 0:w]
     image = np.stack([x, y, np.full_like(x, i)], -1).astype(np.uint8)
@@ -90,7 +90,7 @@ def test_flow_of_another_size(make: Make, scenes: Path) -> None:
     for k, row in enumerate(batch["index"]):
         _, flow, _, _ = scene(row)
         h, w = flow.shape[:2]
-        # A plane of slopes keeps them: what a pixel is at, scaled.
+        # A plane of slopes keeps them: the scaled position of a pixel.
         x = (np.arange(30) + 0.5) * w / 30 - 0.5
         y = (np.arange(20) + 0.5) * h / 20 - 0.5
         assert np.allclose(batch["flow"][k][4:-4, 4:-4, 0], (x * 30 / w)[None, 4:-4], atol=0.05)

@@ -1,4 +1,4 @@
-"""The public names, and what each of them says about itself."""
+"""The public names, and the attributes that describe each of them."""
 
 from __future__ import annotations
 

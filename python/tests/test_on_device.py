@@ -24,7 +24,7 @@ Make = Callable[..., stoker.Loader]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CROP = {"image": [T.RandomResizedCrop(32)]}
 
-# Shapes of images, element types, and what is done: also what is not contiguous, of one channel, of one row.
+# Shapes of images, element types, and operations, also with non-contiguous images, one channel, or one row.
 CASES: list[tuple[str, tuple[int, ...], str, dict[str, Any], Draw]] = [
     ("plain", (4, 3, 8, 10), "uint8", {}, Draw(None, 1.0)),
     ("normalised", (4, 3, 8, 10), "uint8", {"mean": MEAN, "std": STD}, Draw(None, 1.0)),
@@ -82,7 +82,7 @@ def test_operations(case: Any, memory: str) -> None:
 
 
 def test_kernel(tmp_path: Path) -> None:
-    """Triton's interpreter runs the kernel on the CPU: the same numbers as of torch's operations."""
+    """Triton's interpreter runs the kernel on the CPU and gives the same numbers as torch's operations."""
     pytest.importorskip("triton")
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
@@ -125,7 +125,7 @@ print(equal, "equal")
 def test_kernel_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, out: str, mode: tuple[bool, ...]
 ) -> None:
-    """For a real device, which need not be there; the interpreter takes what the compiler refuses."""
+    """For a real device, which need not exist. The interpreter accepts code that the compiler refuses."""
     triton = pytest.importorskip("triton")
     compiler = pytest.importorskip("triton.compiler")
     backends = pytest.importorskip("triton.backends.compiler")
@@ -162,7 +162,7 @@ def test_flips_depend_on_the_record_alone() -> None:
     assert other is not None and (other[::-1] == flips).all()
     assert (of.draw(1, 1, 0, records).flips != flips).mean() > 0.4
     assert (of.draw(2, 0, 0, records).flips != flips).mean() > 0.4
-    # Neighbours are no more alike than others.
+    # Neighbours are no more alike than other records.
     assert 0.45 < (flips[1:] == flips[:-1]).mean() < 0.55
 
 

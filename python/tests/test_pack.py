@@ -104,7 +104,7 @@ def test_the_same_bytes_whatever_the_workers(tmp_path: Path) -> None:
 
 
 def test_pictures(tmp_path: Path) -> None:
-    """Bytes of files stay what they are, Pillow's images and arrays are pixels."""
+    """Bytes of files stay unchanged. Pillow's images and arrays are pixels."""
     data = [(Image.fromarray(picture(i)), i % 3) for i in range(20)]
     got = stoker.pack(data, tmp_path / "pil", classes={"label": ["a", "b", "c"]})
     for i, batch, row in loaded(got.path, transforms={"image": [T.CenterCrop(16)]}):
@@ -152,7 +152,7 @@ def test_forms_of_records(tmp_path: Path) -> None:
 
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
-    """Names of files may have bytes that are not UTF-8: the pack can be opened, and classes stay different."""
+    """Names of files may have bytes that are not UTF-8. The pack can be opened, and classes stay different."""
     rows = [{"x\udcff": i, "label": i % 2} for i in range(4)]
     got = stoker.pack(rows, tmp_path / "pack", kinds={"label": "label"}, classes={"label": ["k\udcff", "k\udcfe"]})
     with stoker.Loader(got.path, batch_size=4) as loader:
@@ -295,7 +295,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, how: int) -> None:
-    """After Ctrl-C and after being killed, the same call writes what is missing, and the pack is the same."""
+    """After Ctrl-C and after a kill, the same call writes the missing part, and the pack is the same."""
     script = tmp_path / "x.py"
     out = tmp_path / "out"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), out=str(out)))

@@ -55,7 +55,7 @@ def shards(pack: Path) -> list[str]:
 
 
 def check_rows(rows: list[dict[str, Any]], photos: Path) -> None:
-    """Compares rows of the pack "keep" with the files they were made of."""
+    """Compares rows of the pack "keep" with their files."""
     want = files(photos)
     assert len(rows) == len(want) == RECORDS
     for row, path in zip(rows, want, strict=True):
@@ -178,7 +178,7 @@ KINDS = {
 
 
 def check_golden(rows: list[dict[str, Any]]) -> None:
-    """Compares rows, as Python sees them, with what stoker itself reads."""
+    """Compares rows, as Python sees them, with Stoker's own values."""
     np = pytest.importorskip("numpy")
     assert len(rows) == 9
     for i, row in enumerate(rows):

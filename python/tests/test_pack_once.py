@@ -1,4 +1,4 @@
-"""Work that is done once, when packing: what the loader and other libraries see of it, with the real engine."""
+"""Work that is done once, when packing: the results in the loader and in other libraries, with the real engine."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_append_and_remove(make: Make, binary: str, tmp_path: Path) -> None:
         if not (20 <= i < 40 or cls == "eel"):
             want[i] = (classes.index(cls), f"record {i}")
     assert rows == want
-    # The loader that was open before goes on with what it had.
+    # The loader that was open before continues with its data.
     seen = sorted([int(n) for n in first.n] + [int(n) for b in old for n in b.n])
     assert len(seen) >= 100 and set(seen) == set(range(100))
-    # Its state is of other records.
+    # Its state belongs to other records.
     state = loader.state_dict()
     with pytest.raises(stoker.StokerError):
         make(tmp_path / "a.csv", 16, shuffle=True, drop_last=False).load_state_dict(state)
@@ -303,7 +303,7 @@ def test_similar_images(binary: str, tmp_path: Path) -> None:
                 assert got[frozenset((a, b))] <= 6
             if not same and distance > 15:
                 assert frozenset((a, b)) not in got
-    # Each copy is in a pair: where hashes are equal, with the first of its kind.
+    # Each copy is in a pair. With equal hashes, the pair is with the first record of its kind.
     assert found["records"] >= 32
     command = [binary, "pack", str(photos), str(tmp_path / "p"), "--drop-similar=6", "--json"]
     kept = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -43,7 +43,7 @@ def features() -> Any:
 
 
 def table() -> Any:
-    """Return what datasets stores of the rows, images as bytes with a path."""
+    """Return the table in which datasets stores the rows, with images as bytes with a path."""
     datasets = pytest.importorskip("datasets")
     rows = [{"image": {"bytes": png(i), "path": f"{i}.png"}} | row(i) for i in range(COUNT)]
     data = datasets.Dataset.from_list(rows, features=features())
@@ -334,7 +334,7 @@ def test_codec_not_read(make: Make, tmp_path: Path) -> None:
 
 
 def test_timestamps_of_96_bits(make: Make, tmp_path: Path) -> None:
-    """Spark's old timestamps are left out, with what can be done."""
+    """Spark's old timestamps are skipped, and the message gives a remedy."""
     path = tmp_path / "x.parquet"
     times = pa.array([1, 2], pa.timestamp("ns"))
     pq.write_table(pa.table({"t": times, "n": [1, 2]}), path, use_deprecated_int96_timestamps=True)

@@ -1,4 +1,4 @@
-"""``stoker.plan`` against the program: figures of the published calculations, and what it refuses."""
+"""``stoker.plan`` against the program: figures of the published calculations, and refused figures."""
 
 from __future__ import annotations
 

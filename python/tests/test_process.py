@@ -1,4 +1,4 @@
-"""The engine as a process: what is said of its crashes, and where the system gives it too little."""
+"""The engine as a process: reports of its crashes, and missing resources of the system."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch, how: int) -> None:
-    """A dataset is packed into a bucket: it goes on where it was interrupted, and is a pack only when it is whole."""
+    """A dataset is packed into a bucket. It continues after an interruption, and is a pack only when it is complete."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     to = f"s3://{BUCKET}/python/train"
     stoker.pack(Samples(), tmp_path / "local", workers=0, shard_size="20KiB", name="samples")
@@ -297,7 +297,7 @@ def test_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPat
     assert not any(name.endswith("manifest.json") for name in visible(s3))
     with pytest.raises(stoker.StokerError):
         stoker.Loader(to, batch_size=4)
-    # Somebody who knows nothing of it does not write into it.
+    # A process that does not know the unfinished pack does not write into it.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     with pytest.raises(stoker.ConfigError, match="on another machine, or was in"):
         stoker.pack(Samples(), to, workers=0, shard_size="20KiB", name="samples")

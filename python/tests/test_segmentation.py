@@ -31,7 +31,7 @@ def classes(rng: np.random.Generator, h: int, w: int) -> np.ndarray:
 
 
 def write(root: Path, count: int, h: int, w: int, suffix: str = ".png") -> Path:
-    """Write images of which each intensity stands for a class, and their masks."""
+    """Write images in which each intensity stands for a class, and their masks."""
     rng = np.random.default_rng(7)
     for folder in ("images", "masks"):
         (root / folder).mkdir(parents=True)
@@ -107,7 +107,7 @@ MOVES = {
 
 
 def flat(mask: np.ndarray, reach: int) -> np.ndarray:
-    """Return where all class numbers around are equal."""
+    """Return the pixels whose neighbours all have the same class number."""
     _, h, w = mask.shape
     inner = mask[:, reach : h - reach, reach : w - reach]
     same = np.ones_like(inner, bool)

@@ -1,4 +1,4 @@
-"""The step log: its bytes, which the engine's tests read as well, its cost, and what writes it."""
+"""The step log: its bytes, which the engine's tests read as well, its cost, and its writers."""
 
 from __future__ import annotations
 

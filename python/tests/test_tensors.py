@@ -168,7 +168,7 @@ def test_most_frequent_and_all_others(make: Make, source: Path) -> None:
         rtol=1e-5,
         atol=1e-6,
     )
-    # Statistics are of what `where` leaves, and the same in all parts of a split.
+    # Statistics are of the records that `where` selects, and the same in all parts of a split.
     some = table[table.id < 100]
     of_some = stoker.open(source).where("id < 100").tensors({"x": ["income:normalize", "id"]})
     parts = [read(make(p, 64), "x") for p in of_some.split(0.5, 0.5)]

@@ -1,4 +1,4 @@
-"""Python in pages and docstrings: it compiles, its names and arguments exist, and what is cheap runs."""
+"""Python in pages and docstrings: it compiles, its names and arguments exist, and cheap code runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCES = sorted(Path(stoker.__file__).parent.glob("*.py"))
 
 
 class Block(typing.NamedTuple):
-    """Python code and where it stands."""
+    """Python code and its location."""
 
     where: str
     code: str
@@ -77,7 +77,7 @@ def in_docstrings() -> Iterator[Block]:
 
 
 def parse(block: Block) -> ast.Module:
-    """Compile a block; a span may lack what would follow its colon."""
+    """Compile a block. A span may lack the code after its colon."""
     code = block.code.rstrip()
     if code.endswith(":") or (re.match(r"(with|for) .*[^:]$", code) and "\n" not in code):
         code = code.rstrip(":") + ": ..."
@@ -107,7 +107,7 @@ def members(cls: type) -> set[str]:
 
 # Classes that create attributes on demand.
 OPEN = {stoker.Batch}
-# Names that the pages use without saying what they are.
+# Names that the pages use without defining them.
 ASSUMED: dict[str, Any] = {"loader": stoker.Loader, "p": stoker.Plan, "profiler": stoker.Profiler}
 
 
@@ -122,7 +122,7 @@ class Checker(ast.NodeVisitor):
         self.calls = 0
 
     def resolve(self, node: ast.expr) -> Any:
-        """Return what an expression is: a function, a class, an instance's class, or None for what is not ours."""
+        """Return an expression's value: a function, a class, an instance's class, or None for foreign objects."""
         if isinstance(node, ast.Name):
             if node.id == "stoker":
                 return stoker
@@ -159,7 +159,7 @@ class Checker(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Note what a name is."""
+        """Note the value of a name."""
         self.generic_visit(node)
         value = self.resolve(node.value)
         if isinstance(node.targets[0], ast.Name):
@@ -183,7 +183,7 @@ class Checker(ast.NodeVisitor):
         method = isinstance(called, type) or self.resolve(node.func.value) is not stoker  # type: ignore[attr-defined]
         args: list[Any] = [None] * (len(node.args) + method)
         keywords = {k.arg: None for k in node.keywords if k.arg}
-        # **unknown takes what is to be refused.
+        # **unknown takes the arguments that are to be refused.
         strict = signature.replace(
             parameters=[p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD or p.name != "unknown"]
         )
@@ -243,7 +243,7 @@ def test_right_code_passes() -> None:
     assert check(Block("here", code)).problems == []
 
 
-# --- what is cheap runs ----------------------------------------------------
+# --- cheap code runs --------------------------------------------------------
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_nanogpt(make: Make, tmp_path: Path) -> None:
 
 
 def corpora(binary: str, tmp_path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """Return the same documents in every form that sequences are made of."""
+    """Return the same documents in every form that sequences can be cut from."""
     pyarrow = pytest.importorskip("pyarrow")
     docs = documents(80)
     write_megatron(tmp_path / "corpus", docs, 8)

@@ -31,7 +31,7 @@ from stoker.torch import DataLoader  # noqa: E402
 LIBRARIES = {"v1": v1, "v2": v2}
 BILINEAR = v1.InterpolationMode.BILINEAR
 HEIGHT, WIDTH = 22, 29
-# An output with its probability, made of a picture.
+# A list of outputs for a picture, with their probabilities.
 Outputs = list[tuple[float, Callable[[Any], Any]]]
 
 
@@ -62,8 +62,8 @@ def as_bytes(library: Any, state: str, parts: list[Any]) -> Any:
     return library.Compose([*parts, *end] if state == "picture" else [*end, *parts])
 
 
-# Transforms whose parameters are pinned, and how far tensors of them may be from torchvision's. Pictures are equal, but
-# for those of "made of tensors", which torchvision makes tensors of.
+# Transforms with pinned parameters, and the largest difference of tensors from torchvision's. Pictures are equal,
+# except for those of "made of tensors", which torchvision computes as tensors.
 PINNED: dict[str, tuple[Callable[[Any], list[Any]], int]] = {
     "brighter": (lambda t: [t.ColorJitter(brightness=(1.5, 1.5))], 0),
     "darker": (lambda t: [t.ColorJitter(brightness=(0.3, 0.3))], 0),
@@ -121,7 +121,7 @@ def test_gray_pictures(name: str) -> None:
 
 
 def one_of(*outputs: Outputs) -> Outputs:
-    """Return what happens where one of several things does, each as probable as the others."""
+    """Return the outputs of one of several alternatives, each as probable as the others."""
     return [(p / len(outputs), make) for all_of in outputs for p, make in all_of]
 
 
@@ -141,7 +141,7 @@ def always(make: Callable[..., Any], *args: Any) -> Outputs:
 
 
 def applied(library: str, transform: Any, name: str, magnitude: float, signed: bool) -> Outputs:
-    """Return what a policy's operation of a magnitude gives."""
+    """Return the outputs of a policy's operation with a magnitude."""
     filled = transform._fill if library == "v2" else transform.fill
 
     def make(m: float) -> Callable[[Any], Any]:
@@ -233,7 +233,7 @@ def moved(library: str) -> tuple[Any, Outputs]:
 
 
 def seen_from_aside(library: str, interpolation: Any) -> tuple[Any, Outputs]:
-    """Perspectives whose corners move by a pixel or not at all."""
+    """Perspectives with corners that move by a pixel or not at all."""
     corners = [[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]]
     inwards = [(1, 1), (-1, 1), (-1, -1), (1, -1)]
 
@@ -347,7 +347,7 @@ def spread(images: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return images.std((1, 2, 3))
 
 
-# Transforms whose parameters are drawn from ranges.
+# Transforms with parameters drawn from ranges.
 DRAWN: dict[str, Callable[[Any], Any]] = {
     "rotation": lambda t: t.RandomRotation(90),
     "affine": lambda t: t.RandomAffine((-30, 60), (0.2, 0.3), (0.6, 1.4), (-10, 20, -5, 30), BILINEAR),
@@ -401,7 +401,7 @@ def test_recipes_for_imagenet(folder: Path, library: str, name: str) -> None:
 
 
 def test_policies_of_files(folder: Path) -> None:
-    """A centre crop moves whole pixels, so that what follows is exact."""
+    """A centre crop moves whole pixels, so that the later operations are exact."""
     t, outputs = trivial("v1", 3)
     crop = v1.CenterCrop((HEIGHT, WIDTH))
     files = datasets.ImageFolder(str(folder), v1.Compose([crop, t, v1.PILToTensor()]))

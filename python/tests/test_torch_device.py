@@ -115,7 +115,7 @@ def test_engine(fake_device: Fake, photos: Path, workers: int) -> None:
 
 
 class Half:
-    """A function that is not known: what comes before it is the engine's."""
+    """A function that is not known: the engine runs the operations before it."""
 
     def __call__(self, image: Any) -> Any:
         return image.point(lambda value: value // 2)
@@ -183,7 +183,7 @@ def test_persistent_workers_flip_anew(fake_device: Fake) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_states(fake_device: Fake, workers: int) -> None:
-    """A state is that of the loop, though a batch more is on its way; what is random goes on as well."""
+    """A state is that of the loop, although one more batch is on its way. Random numbers continue as well."""
     options: dict[str, Any] = {
         "batch_size": 4, "shuffle": True, "num_workers": workers,
         "device": stoker.OnDevice(flip=0.5, images=0, scale=False),

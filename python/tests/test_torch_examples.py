@@ -170,7 +170,7 @@ def test_other_forms(tmp_path: Path, name: str) -> None:
 
 
 class Sees:
-    """A function with a state, which looks at everything that there is about an image."""
+    """A function with a state, which reads everything about an image."""
 
     def __init__(self, transform: Any) -> None:
         self.transform = transform
@@ -203,7 +203,7 @@ class Sees:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_functions_that_do_other_things(tmp_path: Path, workers: int, capfd: Any) -> None:
-    """They have a state, look at images, change them, keep them: everything is as with torch."""
+    """They have a state, read images, change them, keep them: all results equal torch's."""
     for where in (in_memory, in_files):
         base, made = where(tmp_path), []
         for kind in (tud.DataLoader, DataLoader):
@@ -281,7 +281,7 @@ def test_damaged_exif_is_read_as_pillow_does(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_few_images_that_only_pillow_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made in the loader's process where they are few; with more of them workers do it, an epoch later."""
+    """A few are made in the loader's process. If there are more, workers make them, an epoch later."""
     from stoker.torch._recognise import _examples
 
     monkeypatch.setattr(_examples, "_TRIED", 2)
@@ -402,7 +402,7 @@ def test_functions_that_need_images_sometimes() -> None:
 
 
 def test_the_end_of_an_epoch_keeps_no_batch() -> None:
-    """Nor what else is in the frames of those that have asked for one more."""
+    """It also does not keep the frames of callers that have asked for one more."""
     loader = DataLoader(
         in_memory(Path()).with_transform(as_transformers_does(EVAL)), 5, num_workers=1, collate_fn=collate_fn
     )
@@ -440,7 +440,7 @@ def test_what_is_kept_is_decoded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_nothing_is_decoded_in_vain(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where examples have their images until they are collated."""
+    """Also if examples have their images until they are collated."""
     from stoker.torch._recognise import _pending
 
     def settle(self: Any, image: Any) -> None:
@@ -599,7 +599,7 @@ def fine(batch: Any, scale: float = 2.0) -> Any:
 
 
 def test_functions_that_may_set_random_numbers() -> None:
-    """With transforms that draw some, they are left to Python: what they draw may have to be alike."""
+    """With random transforms, they are left to Python, because they may make random numbers repeat."""
     data = in_memory(Path())
     for function in (seeding, seeded, imports, looks_up, renamed, through_globals, calls):
         assert "may set them" in said(data.with_transform(function)), function.__name__

@@ -1,4 +1,4 @@
-"""Transforms of torchvision in transforms= of stoker.Loader, and what is said of those that it does not take."""
+"""Transforms of torchvision in transforms= of stoker.Loader, and the errors for those that it does not take."""
 
 from __future__ import annotations
 

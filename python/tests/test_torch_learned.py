@@ -49,7 +49,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Own(tud.Dataset):
-    """A dataset as programs have them; what it does with a file is a function of the test."""
+    """A typical dataset of a program; a function of the test defines its use of a file."""
 
     def __init__(self, files: list[str], transform: Any, item: Callable[[Any, int], Any]) -> None:
         self.files, self.transform, self.item = files, transform, item
@@ -446,7 +446,7 @@ def test_files_that_a_dataset_writes(files: list[str]) -> None:
 
 
 def test_exceptions_are_caught_where_they_were(files: list[str]) -> None:
-    """A program that has another record in the place of one that cannot be read has it here too."""
+    """If a program replaces a record that cannot be read, the loader does the same."""
 
     def item(self: Any, i: int) -> Any:
         try:
@@ -532,7 +532,7 @@ def test_nothing_is_left_replaced(files: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore:unclosed file")
 def test_images_that_are_kept_have_their_pixels(files: list[str]) -> None:
-    """Behind the batch as well, and where their file is gone by then."""
+    """Also after the batch, and if their file is gone by then."""
     kept: list[Any] = []
 
     def item(self: Any, i: int) -> Any:

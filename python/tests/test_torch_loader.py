@@ -62,7 +62,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 def epochs(cls: Any, arguments: dict[str, Any], n: int) -> list[Any]:
-    """Return the batches of some epochs, and what random numbers come then."""
+    """Return the batches of some epochs, and the random numbers after them."""
     torch.manual_seed(77)
     random.seed(78)
     np.random.seed(79)
@@ -212,7 +212,7 @@ def test_kinds_of_tensors() -> None:
 
 
 def test_pinning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an accelerator torch only warns; what it would do is seen with one that is pretended."""
+    """Without an accelerator torch only warns. A pretended one shows what pinning would do."""
     with pytest.warns(UserWarning, match="no accelerator"):
         assert len(list(DataLoader([1, 2], num_workers=1, pin_memory=True))) == 2
     seen = []
@@ -256,7 +256,7 @@ def test_all_batches_may_be_kept(size: int) -> None:
 
 
 def large(iterator: Any) -> tuple[Any, float]:
-    """Return the pool of an iterator's workers, and how many of its places have memory."""
+    """Return the pool of an iterator's workers, and the number of its places with memory."""
     pool = iterator._pools.current
     return pool, os.fstat(pool.fds[0]).st_blocks * 512 / data.megabytes(0).nbytes
 
@@ -403,7 +403,7 @@ def test_nothing_lies_in_dev_shm() -> None:
         assert not left_in_memory(before)
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------------------------
 
 
 class Odd(Exception):
@@ -653,7 +653,7 @@ BAD = [stopping, undecodable, failing_open, endless, chained, on_a_gpu, grown, o
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_datasets_end_as_with_torch(make: Any, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exception has the same type, or the batches are the same if there is no exception."""
-    # How long torch waits for each worker, when an iterator that failed is collected.
+    # The time that torch waits for each worker when a failed iterator is collected.
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
 
     def outcome(cls: Any) -> Any:
@@ -664,7 +664,7 @@ def test_bad_datasets_end_as_with_torch(make: Any, workers: int, monkeypatch: py
 
     same(outcome(DataLoader), outcome(tud.DataLoader))
     gc.collect()
-    # torch ends workers for which it has waited long enough, and does not wait for that.
+    # torch terminates workers after a timeout, and does not wait for their exit.
     for worker in multiprocessing.active_children():
         worker.join(60)
 

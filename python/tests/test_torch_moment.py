@@ -72,7 +72,7 @@ def svhn(_: Path) -> Any:
 
 
 def told(batch: Any) -> Any:
-    """Return what is compared of a batch: the shape, how gray images are, and all else."""
+    """Return the compared parts of a batch: the shape, the gray levels of images, and everything else."""
     images, targets = batch
     grays = (images.float().flatten(1).mean(1) * 255).round().tolist()
     # Resized pixels may differ by one level.
@@ -114,7 +114,7 @@ def compare(run: Callable[[Any], Iterator[Any]]) -> None:
 
 @contextlib.contextmanager
 def _beside(make: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """Call a function in a forked process, and give what waits for its result."""
+    """Call a function in a forked process, and yield a function that waits for its result."""
     context = torch.multiprocessing.get_context("fork")
     mine, other = context.Pipe(duplex=False)
 
@@ -177,7 +177,7 @@ class Other(datasets.ImageFolder):
 
 @WORKERS
 def test_edits_of_a_folder(root: Path, options: dict[str, Any]) -> None:
-    """Each change, in the second batch of an epoch, and what the next epoch makes of it."""
+    """Each change, in the second batch of an epoch, and its effect on the next epoch."""
 
     def run(kind: Any) -> Iterator[Any]:
         for name, edit in EDITS.items():
@@ -253,7 +253,7 @@ class Counts:
 
 @WORKERS
 def test_target_transforms(root: Path, options: dict[str, Any]) -> None:
-    """Functions that read what the loop changes, that count, draw, or make other kinds of values."""
+    """Functions that read data that the loop changes, count, draw, or make other kinds of values."""
     names: dict[str, Any] = {"more": 100, "map": {10 * i: i for i in range(IMAGES)}}
     functions: list[Any] = [
         lambda t: t + names["more"], lambda t: names["map"][t], names["map"].get, Counts(), lambda t: t + 1,
@@ -329,7 +329,7 @@ def test_parts_of_a_concatenation(root: Path, options: dict[str, Any]) -> None:
 
 
 def test_splits(root: Path) -> None:
-    """random_split and Subset follow their lists, and samplers what they have counted."""
+    """random_split and Subset follow their lists, and samplers their counts."""
 
     def run(kind: Any) -> Iterator[Any]:
         data = numbered(root)
@@ -398,7 +398,7 @@ def test_pixels_in_memory(root: Path, make: Callable[[Path], Any], options: dict
 
 @WORKERS
 def test_another_folder(root: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative paths lead where they lead at the moment."""
+    """Relative paths are resolved at the time of reading."""
     other = root.parent / "run" / "data" / "a"
     other.mkdir(parents=True)
     for i in range(IMAGES):

@@ -25,7 +25,7 @@ BATCH = 4
 
 
 class Own(tud.Dataset[Any]):
-    """A dataset that nothing is known of: of images and their numbers."""
+    """An unknown dataset of images and their numbers."""
 
     def __len__(self) -> int:
         return RECORDS
@@ -47,7 +47,7 @@ def arrays(_: Any) -> Any:
 
 
 def files(tmp_path: Any) -> Any:
-    """Return images of which the engine does the beginning, and Python the rest."""
+    """Return images whose first operations the engine runs, and Python the rest."""
     datasets = pytest.importorskip("torchvision.datasets")
     transforms = pytest.importorskip("torchvision.transforms")
     image = pytest.importorskip("PIL.Image")
@@ -176,7 +176,7 @@ def numbers_of(batch: Any) -> list[int]:
 
 
 def history(kind: Any, dataset: Any, name: str, workers: str, change: Any = None) -> list[Any]:
-    """Run some epochs, and return what they have given and drawn."""
+    """Run some epochs, and return their batches and random numbers."""
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)

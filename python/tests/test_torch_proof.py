@@ -75,12 +75,12 @@ class Called:
         return self._inner(*args, **more)
 
 
-# A module with a file, whose functions are those that the file defines.
+# A module with a file that defines its functions.
 _FROM_A_FILE = importlib.import_module("torch_data")
 
 
 def replacements(value: Any) -> Iterator[Any]:
-    """Yield what people put in a function's place."""
+    """Yield typical replacements of a function."""
 
     @functools.wraps(value)
     def wrapped(*args: Any, **more: Any) -> Any:
@@ -247,7 +247,7 @@ def test_default_collate_fn_map(folder: Path, kind: type, monkeypatch: pytest.Mo
 
 
 def ending(batches: Any) -> Any:
-    """Return the shapes of an epoch's batches, or what it ends with."""
+    """Return the shapes of an epoch's batches, or its exception."""
     try:
         return [(type(x).__name__, tuple(x.shape), x.dtype) for x, _ in batches]
     except Exception as error:

@@ -124,7 +124,7 @@ def fashion(_: Path, t: Any) -> Any:
 
 
 class Preset:
-    """Only calls what it holds, as the presets of torchvision's references do."""
+    """Only calls the transform that it holds, like the presets of torchvision's references."""
 
     def __init__(self, *parts: Any) -> None:
         self.transforms = v1.Compose(parts)
@@ -258,7 +258,7 @@ RANDOM: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_transforms_have_torchs_distributions(folder: Path, name: str) -> None:
-    """Means and corners of what random transforms give are distributed alike."""
+    """Means and corners of the results of random transforms are distributed alike."""
     stats = pytest.importorskip("scipy.stats")
     data = tud.Subset(image_folder(folder, RANDOM[name]()), [9])  # the same picture again and again
     count = 1500
@@ -343,7 +343,7 @@ def test_two_loops_over_one_loader(folder: Path) -> None:
 
 
 def spoil(folder: Path, into: Path) -> dict[str, bytes]:
-    """Return files that are not as they should be, by what Pillow makes of them."""
+    """Return damaged and unusual files, by Pillow's result for them."""
     good = (folder / "a" / "00.jpg").read_bytes()
     exif = b"\xff\xe1\x00\x12Exif\x00\x00MM\x00*\xff\xff\xff\xff"
     return {
@@ -407,7 +407,7 @@ class MyFolder(datasets.ImageFolder):
 
 
 class Almost:
-    """Does more than to call what it holds."""
+    """Does more than to call the transform that it holds."""
 
     def __init__(self, inner: Any) -> None:
         self.transforms = inner

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face whose batches are gathered out of their table: torch's own, bit by bit."""
+"""Datasets of Hugging Face whose batches are gathered from their table: equal to torch's, bit by bit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def numbers(n: int = ROWS) -> Any:
 
 
 def pieces(n: int = ROWS) -> Any:
-    """A table of many pieces, as files have them, of which some are cut."""
+    """A table of many pieces, like those of files. Some pieces are cut."""
     parts = [tokens(n), tokens(n).select(range(7, 40)), tokens(3)]
     return hf.concatenate_datasets(parts)
 
@@ -166,9 +166,7 @@ def test_what_is_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     good = tokens().with_format("torch")
     assert "function of the program" in said(tokens().with_transform(lambda batch: batch))
     assert "options of its format" in said(tokens().with_format("torch", dtype=torch.int32))
-    assert "options of its format" in said(
-        tokens().with_format("torch", columns=["labels"], output_all_columns=True)
-    )
+    assert "options of its format" in said(tokens().with_format("torch", columns=["labels"], output_all_columns=True))
     assert "different lengths" in said(hf.Dataset.from_dict({"x": [[1], [1, 2]] * 20}).with_format("torch"))
     assert "empty values" in said(hf.Dataset.from_dict({"x": [1, None] * 20}).with_format("torch"))
     assert "empty values" in said(hf.Dataset.from_dict({"x": [[1, None]] * 20}).with_format("torch"))

@@ -102,7 +102,7 @@ def test_fast_collate(folder: Path, data: Any, name: str, workers: int) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_create_loader(folder: Path, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but timm's own call, with our class in the place of torch's."""
+    """Only timm's own call, with our class in place of torch's."""
     dataset = timm.create_dataset("", str(folder), class_map="")
     monkeypatch.setattr(timm.loader.torch.utils.data, "DataLoader", DataLoader)
     loader = timm.create_loader(

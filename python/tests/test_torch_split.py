@@ -71,7 +71,7 @@ def as_list(batch: list[Any]) -> list[Any]:
 
 
 def describe(sample: Any) -> Any:
-    """Everything that a function can see of a sample, but for its pixels."""
+    """Everything that a function can see of a sample, except for its pixels."""
     value = sample[0] if isinstance(sample, tuple) else sample
     if isinstance(value, PIL.Image.Image):
         return type(value), value.mode, value.size, dict(value.info), value.format, value.readonly
@@ -249,7 +249,7 @@ def test_epochs_of_persistent_workers_draw_anew(folder: Path, rest: list[Any]) -
 
 
 class Keeps:
-    """Keeps what it is given, and has it change the next one."""
+    """Keeps its input, and lets it change the next one."""
 
     def __init__(self) -> None:
         self.before: Any = None
@@ -317,7 +317,7 @@ def test_images_that_the_engine_cannot_make(folder: Path, tmp_path: Path, worker
 
 
 class Dies:
-    """Ends its process once for each of so many records."""
+    """Exits its process once for each of some records."""
 
     def __init__(self, marks: Path, records: int) -> None:
         self.marks, self.records = marks, records

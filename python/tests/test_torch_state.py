@@ -191,7 +191,7 @@ def test_a_loader_that_was_not_begun() -> None:
 
 
 class Counted(data.Dataset):
-    """Numbers, and how many of them were asked for."""
+    """Numbers that count the requests for them."""
 
     def __init__(self, n: int) -> None:
         self.n, self.asked = n, 0
@@ -392,7 +392,7 @@ def doubled(t: Any) -> Any:
 
 
 def cropped_files(folder: Path) -> Any:
-    """Return images of which the engine makes the crops, and Python something more."""
+    """Return images that the engine crops, and Python then changes."""
     datasets = pytest.importorskip("torchvision.datasets")
     image = pytest.importorskip("PIL.Image")
     (folder / "a").mkdir()

@@ -1,4 +1,4 @@
-"""The end of an epoch where records cannot be shared evenly among the ranks."""
+"""The end of an epoch if records cannot be shared evenly among the ranks."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     varied = make(tmp_path / "varied", 8)
     epochs = [next(iter(varied)).frames.copy() for _ in range(2)]
     assert epochs[0].shape == (8, 4, 32, 32, 3) and (epochs[0] != epochs[1]).any()
-    # Long clips, of which each epoch takes some frames from another place on.
+    # Long clips. Each epoch takes some frames from another offset.
     whole = f"{tmp_path / 'v' / 'a'}?frames=40"
     pack("whole", src=whole)
     frames = next(iter(make(whole, 1))).frames[0].copy()
@@ -472,7 +472,7 @@ def test_clips_of_a_list(make: Make, tmp_path: Path, binary: str, form: str) -> 
 
 
 def test_clips_of_a_list_by_themselves(make: Make, tmp_path: Path, binary: str) -> None:
-    """A column with paths of videos is seen as such; what is wrong with a row is said of that row."""
+    """A column with paths of videos is detected. The error for a bad row names that row."""
     write(tmp_path / "a.mp4", n=20)
     (tmp_path / "list.csv").write_text("file,label\na.mp4,0\nmissing.mp4,1\na.mp4,2\n")
     loader = make(tmp_path / "list.csv", batch_size=1, on_error="skip")
@@ -490,7 +490,7 @@ def test_clips_of_a_list_by_themselves(make: Make, tmp_path: Path, binary: str) 
 
 
 def test_verify_names_damaged_clips(tmp_path: Path, binary: str) -> None:
-    """Clips whose packets were damaged before they were packed are named by record, and bounded memory is enough."""
+    """Verify names clips with damaged packets by record, and bounded memory is enough."""
     for i in range(3):
         write(tmp_path / f"v/{i}.mp4", n=24, seed=i, g="24", bf="0", container={"movflags": "faststart"})
         write(tmp_path / f"m/{i}.avi", n=24, seed=i, codec="mjpeg", pixels="yuvj420p")

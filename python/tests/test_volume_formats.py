@@ -39,7 +39,7 @@ def noise(seed: int, shape: tuple[int, ...], kind: str) -> np.ndarray:
     if np.dtype(kind).kind == "f":
         return rng.normal(0, 100, shape).astype(kind)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
-    # Smooth enough for what packs runs of bytes to have some.
+    # Smooth enough for compression by runs of bytes to find some.
     return (rng.integers(max(low, -999), min(high, 999), shape) // 7 * 7).astype(kind)
 
 

@@ -146,7 +146,7 @@ def test_what_is_drawn(tmp_path: Path) -> None:
 
 
 def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
-    """A crop is the same cut out of a file, of what was unpacked, of a view and of a pack."""
+    """A crop is the same from a file, from unpacked data, from a view and from a pack."""
     shapes = {"a": ".nii", "b": ".nii.gz", "c": ".npy"}
     for name, end in shapes.items():
         (tmp_path / name).mkdir()

@@ -278,7 +278,7 @@ def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: P
     wanted = outlines(coco)
     for record, batch, row in records(make, coco, [], "stack"):
         assert batch.masks[row].dtype == np.uint8 and np.array_equal(batch.masks[row], wanted[record])
-    # They follow what torchvision's masks of shape [n, H, W] follow.
+    # They follow the same transforms as torchvision's masks of shape [n, H, W].
     ops = [
         st.RandomHorizontalFlip(1), st.RandomAffine((25, 25), scale=(1.2, 1.2), shear=(5, 5, 0, 0)),
         st.CenterCrop((60, 50)), st.RandomPerspective(0.5, p=1.0), st.Resize((40, 44)),

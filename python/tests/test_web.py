@@ -29,7 +29,7 @@ location / {{ autoindex on; autoindex_format json; }} location /bare/ {{ alias "
 
 
 class Web:
-    """An nginx, the folder that it shows, and what it was asked."""
+    """An nginx, its folder, and the log of its requests."""
 
     def __init__(self, work: Path) -> None:
         program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

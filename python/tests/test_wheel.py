@@ -65,7 +65,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(venv: Path, program: str, *arguments: str, at: Path | None = None, **env: str) -> str:
-    """Run a program of an environment in a folder outside the checkout, and return what it printed."""
+    """Run a program of an environment in a folder outside the checkout, and return its output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
     command = [str(venv / "bin" / program), *arguments]
     ran = subprocess.run(
@@ -146,7 +146,7 @@ STATIC = "this program is static and cannot load libraries"
 
 
 def decoders(venv: Path) -> dict[str, dict[str, str]]:
-    """Return what decodes the codecs in an environment."""
+    """Return the decoders of the codecs in an environment."""
     said = json.loads(run(venv, "python", "-m", "stoker", "formats", "--json"))
     return {d["codec"]: d for d in said["decoders"]}
 

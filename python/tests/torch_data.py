@@ -23,7 +23,7 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Made(tud.Dataset):
-    """Records that a function makes of their number."""
+    """Records that a function makes from their number."""
 
     def __init__(self, make: Callable[[int], Any], n: int = 23) -> None:
         self.make, self.n = make, n
