@@ -109,7 +109,7 @@ func mapAnon(n int) ([]byte, error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	if n >= HugePage {
-		// A hint; where huge pages are off nothing changes.
+		// A hint, without effect if huge pages are disabled.
 		_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
 	}
 	return m, nil

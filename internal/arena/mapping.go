@@ -24,8 +24,8 @@ type Mapping struct {
 
 // region is the last known state of a part of the file.
 type region struct {
-	// asked is when: positive when all pages were in memory, negative when some
-	// were not, 0 before the first time.
+	// asked is the time of the last query: positive if all pages were in memory, negative if some were not, 0 before
+	// the first query.
 	asked atomic.Int64
 	// pages has a bit for each page that was in memory.
 	pages [regionBytes / minPage / 64]atomic.Uint64

@@ -79,7 +79,7 @@ func Detect(b []byte) string {
 	return ""
 }
 
-// HasMagic reports whether bytes begin as a file of sound of one of the formats that do not begin with a frame.
+// HasMagic reports whether bytes begin like a sound file, in one of the formats that do not begin with a frame.
 func HasMagic(b []byte) bool { return magic(b) != "" }
 
 func magic(b []byte) string {
@@ -121,8 +121,7 @@ func tags(b []byte) (at int) {
 	return at
 }
 
-// Extensions are those that files of sound have, lower case. Native are those of formats that are read without
-// FFmpeg.
+// Extensions are the file extensions of sound, lower case. Native are those of formats that are read without FFmpeg.
 var (
 	Native     = []string{".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".w64"}
 	Extensions = append(slices.Clip(Native), ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ape", ".wv", ".mka", ".ac3", ".eac3", ".dts", ".mp2", ".mp1", ".mpc",
@@ -227,7 +226,7 @@ func (d *Decoder) Close() {
 	d.forgetFFmpeg()
 }
 
-// Forget forgets the file, and gives large buffers back.
+// Forget forgets the file and releases large buffers.
 func (d *Decoder) Forget() {
 	d.r = nil
 	d.forgetFFmpeg()

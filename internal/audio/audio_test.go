@@ -195,7 +195,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A bit that has turned over in the sound is found where the format has checksums.
+// A flipped bit in the sound is found if the format has checksums.
 func TestDamage(t *testing.T) {
 	for _, name := range []string{"stereo16.flac", "mono.ogg", "stereo.opus"} {
 		b := file(t, name)
@@ -411,8 +411,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// flacFrames writes frames that are not compressed, of one channel and 16 bits. The number of a frame is that of
-// its first sample, also without the mark that FLAC 1.2 introduced for it.
+// flacFrames writes uncompressed frames of one channel and 16 bits. The number of a frame is that of its first
+// sample, also without the mark that FLAC 1.2 introduced for it.
 func flacFrames(samples []int16, sizes []int, marked bool) []byte {
 	crc := func(b []byte, bits, polynomial int) int {
 		c := 0

@@ -182,7 +182,7 @@ func (f *flac) near(from int64) int {
 	return int(lo)
 }
 
-// pieceBytes is about how much is copied and decoded at a time.
+// pieceBytes is the approximate size of a piece that is copied and decoded.
 const pieceBytes = 256 << 10
 
 func (f *flac) decode(d *Decoder, dst []float32, stride int, from, n int64) error {

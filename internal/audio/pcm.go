@@ -8,7 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/csound"
 )
 
-// pcm is a recording whose samples are not compressed.
+// pcm is a recording with uncompressed samples.
 type pcm struct {
 	kind     csound.PCM
 	channels int
@@ -81,7 +81,7 @@ func newPCM(s sample, info *Info) (*pcm, error) {
 	return p, nil
 }
 
-// fill sets the samples. A part of a frame at the end is left out.
+// fill sets the samples. An incomplete frame at the end is left out.
 func (p *pcm) fill(info *Info, data []byte) *pcm {
 	frame := p.kind.Size() * p.channels
 	info.Frames, info.FrameBytes = int64(len(data)/frame), frame
@@ -107,7 +107,7 @@ func (p *pcm) decode(d *Decoder, dst []float32, stride int, from, n int64) error
 	return nil
 }
 
-// order makes the bytes of samples those of a WAV file.
+// order converts the bytes of samples to those of a WAV file.
 func (p *pcm) order(b []byte) {
 	if p.signed8 {
 		for i := range b {

@@ -157,8 +157,7 @@ func least(r *Request) *Plan {
 	return p
 }
 
-// reading sets the parts of Read to the least, which does not depend on how much
-// memory there is.
+// reading sets the parts of Read to their minimum, which does not depend on the available memory.
 func (p *Plan) reading(r *Request) {
 	p.Fetch = leastRead(r)
 	p.Urgent = p.Fetch

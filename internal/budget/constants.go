@@ -45,10 +45,9 @@ const (
 	keptScratch = 6 << 20
 	fewScratch  = 256 << 10
 	maxWorked   = 256 << 20
-	// heldFrames is about how many frames a decoder of video holds that others are made
-	// of.
+	// heldFrames is the approximate number of reference frames that a video decoder holds.
 	heldFrames = 8
-	// Memory that decoding an image may take while others are decoded as well.
+	// Memory for decoding an image while others are also decoded.
 	minDecode = 1 << 20
 	maxDecode = 64 << 20
 	// For images that need more.
@@ -59,8 +58,8 @@ const (
 	// the state of decoders between images. Twice the size of the source's index is added to it.
 	Beside = 64 << 20
 
-	// MaxPrefetch is the most that may be asked for.
+	// MaxPrefetch is the maximum explicit value.
 	MaxPrefetch = 1024
-	// MaxThreads is the most that may be asked for.
+	// MaxThreads is the maximum explicit value.
 	MaxThreads = 1024
 )

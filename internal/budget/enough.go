@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 )
 
-// guessedLarge is for large images where their sizes are not known.
+// guessedLarge is the memory for large images if their sizes are unknown.
 const guessedLarge = 32 << 20
 
 // Enough returns the memory with which an engine has everything it can use, in whole MiB: all of its slots and

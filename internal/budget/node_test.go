@@ -41,8 +41,7 @@ func TestEnginesOfANodeShareTheCores(t *testing.T) {
 	}
 }
 
-// A process that is bound to cores of its own keeps them; those that share a mask
-// divide it.
+// A process that is bound to its own cores uses all of them. Processes that share a mask divide it.
 func TestCoresThatProcessesAreBoundTo(t *testing.T) {
 	slurm := map[string]string{"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": "64"}
 	for _, c := range []struct {

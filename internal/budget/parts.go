@@ -115,7 +115,7 @@ func largeImage(images []Image) int64 {
 	return min(need, maxLarge)
 }
 
-// groupRows chooses how many records make a group.
+// groupRows chooses the number of records in a group.
 func groupRows(r *Request, slots int) int {
 	rows := GroupRows
 	if n := pixelBytes(r.Images); n > 0 {

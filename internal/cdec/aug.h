@@ -116,8 +116,7 @@ void sk_aug_mix_f32(void *dst, const void *a, const void *b, size_t n, float lam
 void sk_aug_mix_f16(void *dst, const void *a, const void *b, size_t n, float lam);
 void sk_aug_mix_bf16(void *dst, const void *a, const void *b, size_t n, float lam);
 
-// The same pixels on every machine: where the processor has a fused
-// multiply-add, compilers use it unasked.
+// The same pixels on every machine: if the processor has a fused multiply-add, compilers use it by default.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif !defined(__x86_64__)

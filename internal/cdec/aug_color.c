@@ -363,8 +363,7 @@ void sk_aug_lut(uint8_t *p, size_t np, int channels, const uint8_t *lut) {
 }
 
 void sk_aug_hist(const uint8_t *p, size_t np, int channels, uint32_t *hist) {
-    // Two histograms in turn: neighbours are often equal, and a counter that
-    // was just written is slow to read.
+    // Two alternating histograms: neighbours are often equal, and a counter that was just written is slow to read.
     uint32_t part[2][3][256];
     memset(part, 0, sizeof part);
     size_t i = 0;

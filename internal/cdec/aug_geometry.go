@@ -242,7 +242,7 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 			return &Error{ErrArgument, fmt.Sprintf("the affine map has a coefficient of %v", v)}
 		}
 	}
-	// From centred coordinates to those of pixels.
+	// From centred coordinates to pixel coordinates.
 	var pixels [6]float64
 	dx, dy := float64(dst.W-1)/2, float64(dst.H-1)/2
 	for i, half := range [2]float64{float64(src.W-1) / 2, float64(src.H-1) / 2} {
@@ -366,9 +366,8 @@ const (
 	PadSymmetric PadMode = C.SK_PAD_SYMMETRIC
 )
 
-// Window copies into dst the box of src whose upper left corner is (left, top)
-// and whose size is that of dst. It may reach outside src, by less than the
-// size of src in the modes that reflect.
+// Window copies the box of src with the upper left corner (left, top) into dst. The box has the size of dst. It may
+// extend outside of src, in the reflecting modes by less than the size of src.
 func Window(dst, src Pixmap, left, top int, mode PadMode, fill []float32) error {
 	if err := checkPair(dst, src); err != nil {
 		return err

@@ -40,8 +40,7 @@ __attribute__((constructor)) static void hsv_make_tables(void) {
 }
 
 #if defined(__x86_64__)
-// The kernels work in floats where all numbers are whole and below 1 << 24, so that
-// nothing is rounded.
+// The kernels compute in floats if all numbers are integers below 1 << 24, so that nothing is rounded.
 
 // The results of a call's tables for saturations, values and hues.
 typedef struct {
@@ -102,8 +101,7 @@ SK_AVX2 static size_t hsv_avx2(uint8_t *p, size_t np, const uint8_t *hues, const
     return i;
 }
 
-// AVX-512 has fused multiply-adds, which a compiler makes of * and -, but not of
-// these.
+// AVX-512 has fused multiply-adds. Compilers make them from * and -, but not from these intrinsics.
 #define EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define MUL(a, b) _mm512_mul_round_ps(a, b, EVEN)
 #define SUB(a, b) _mm512_sub_round_ps(a, b, EVEN)

@@ -246,8 +246,7 @@ func noise(rng *rand.Rand, w, h, c int) Pixmap {
 	return p
 }
 
-// augOperation is an operation with parameters drawn from rng; it must give
-// the same bytes whatever the kernels.
+// augOperation is an operation with parameters drawn from rng. It must give the same bytes with all kernels.
 type augOperation struct {
 	name string
 	run  func(rng *rand.Rand, p Pixmap) (Pixmap, error)

@@ -74,8 +74,7 @@ func resizeTo(w, h, ow, oh int, f item.Filter) item.Geometry {
 	return g
 }
 
-// BenchmarkResize resizes pixels in memory to 224x224 u8, RGBX as the JPEG
-// decoder gives it.
+// BenchmarkResize resizes pixels in memory to 224x224 u8. The pixels are RGBX, like the JPEG decoder's output.
 func BenchmarkResize(b *testing.B) {
 	for _, filter := range []item.Filter{item.Bilinear, item.Bicubic, item.Nearest} {
 		for _, w := range []int{112, 293, 448, 1120} {

@@ -359,7 +359,7 @@ func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst 
 	return job[0].Err
 }
 
-// gatherPerCall bounds the table of addresses.
+// gatherPerCall limits the table of addresses.
 const gatherPerCall = 512
 
 // Gather copies the first rowBytes of each src to consecutive positions in dst, past the caches. It is for a dst that

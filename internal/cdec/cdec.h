@@ -79,14 +79,13 @@ void sk_set_max_memory(sk_dec *d, int64_t n);
 // the C library supports this.
 int sk_return_memory(void);
 
-// For tests and benchmarks: whether libjpeg's own entropy decoder is used, and
-// how many images needed it after all.
+// For tests and benchmarks: whether libjpeg's own entropy decoder is used, and the number of images that still needed
+// it.
 void sk_set_plain(sk_dec *d, int plain);
 int64_t sk_retries(const sk_dec *d);
 
-// Runs the jobs in order with the given kernel set; each job reports its own
-// result and a failed one does not affect the others.
-// Makes reads of mapped files that fail end a call and not the process.
+// Runs the jobs in order with the given kernel set. Each job reports its own result, and a failed one does not affect
+// the others. A failed read of a mapped file ends the call and not the process.
 int sk_guard_install(void); // 0
 
 void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);

@@ -88,9 +88,9 @@ func (e *DCTEncoder) Close() {
 // encodedKeep is the maximum size of the result buffer that is kept for reuse.
 const encodedKeep = 16 << 20
 
-// Encode returns the dct form of a JPEG: its coefficients without the entropy code.
-// Decoding it gives the pixels of the JPEG, bit for bit. The error is a *NotDCT
-// when the JPEG has no such form. The result is valid until the next call.
+// Encode returns the dct form of a JPEG: its coefficients without the entropy code. Decoding it gives the pixels of
+// the JPEG, bit for bit. The error is a *NotDCT if the JPEG has no such form. The result is valid until the next
+// call.
 func (e *DCTEncoder) Encode(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, byRows) }
 
 // EncodeRows is Encode for JPEGs that can be encoded row by row, in little memory: all valid baseline ones. Others
@@ -154,8 +154,8 @@ func DCTInfo(src []byte) (DCTImage, error) {
 	return info, nil
 }
 
-// CheckDCT unpacks every tile of dct bytes and returns how many blocks of 8x8
-// coefficients there are, or an error that names the damage.
+// CheckDCT unpacks every tile of dct bytes and returns the number of blocks of 8x8 coefficients, or an error that
+// describes the damage.
 func CheckDCT(src []byte) (blocks int64, err error) {
 	if _, err := DCTInfo(src); err != nil {
 		return 0, err

@@ -59,8 +59,8 @@ typedef struct {
 	int sampling[DCT_MAX_COMPS][2];
 } dct_facts;
 const char *dct_read_facts(dct_facts *f, const uint8_t *src, size_t n);
-// The bytes of tiles first, first+1, ... of a row: sets *at to where the first one
-// starts. Returns -1 when that is not inside the data.
+// The bytes of tiles first, first+1, ... of a row: sets *at to the start of the first one. Returns -1 if that is not
+// inside the data.
 int dct_row(const dct_image *im, int row, int first, size_t *at);
 static inline size_t dct_tile_size(const dct_image *im, int row, int col)
 {
@@ -88,7 +88,7 @@ typedef struct {
 void dct_tile_shape(const dct_image *im, int row, int col, dct_shape *s);
 
 #define DCT_MAX_VALUES (DCT_MAX_BLOCKS * 63)
-// Values whose bits one load of 8 bytes surely holds, wherever they begin.
+// The number of values whose bits always fit into one load of 8 bytes.
 #define DCT_WORD 56
 #define DCT_MAX_WORDS (DCT_MAX_VALUES / DCT_WORD)
 

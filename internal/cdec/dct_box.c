@@ -103,8 +103,7 @@ static void plan(const dct_image *im, scratch *s, span *b)
 	b->row1 = min((b->y + b->h - 1 + b->lag) / mcu + 1, im->mrows);
 }
 
-// Lays out the buffers. Sizes are bounded by the image's, which sk_check_size
-// has limited.
+// Lays out the buffers. The image's size, which sk_check_size has limited, limits theirs.
 static int layout(const dct_image *im, scratch *s, const span *b)
 {
 	size_t size = 0, at[DCT_MAX_COMPS], up[DCT_MAX_COMPS];
@@ -219,8 +218,8 @@ static void keep_row(const dct_image *im, scratch *s)
 	}
 }
 
-// The samples of component c for row y of the image, from column b->x on, one
-// per pixel. row: of MCUs, whose band is decoded.
+// The samples of component c for row y of the image, from column b->x on, one per pixel. row is the row of MCUs whose
+// band is decoded.
 static const uint8_t *samples(const dct_kernels *kn, const dct_image *im, scratch *s, const span *b, int row, int c, int y)
 {
 	const dct_comp *k = &im->comp[c];

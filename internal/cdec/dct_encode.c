@@ -57,8 +57,8 @@ static void nothing(j_decompress_ptr ci)
 	(void)ci;
 }
 
-// The data is over: an end marker. Data that stops within a scan then gives
-// JWRN_HIT_MARKER, which counts as damage.
+// The end of the data: an end marker. Data that stops within a scan then gives JWRN_HIT_MARKER, which counts as
+// damage.
 static boolean refill(j_decompress_ptr ci)
 {
 	static const JOCTET end_of_image[2] = {0xff, JPEG_EOI};

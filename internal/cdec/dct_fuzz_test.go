@@ -16,7 +16,7 @@ import (
 // Its code for other processors, such as NEON, gives other pixels for those.
 const libjpegIsAVX2 = runtime.GOARCH == "amd64"
 
-// fuzzPixels bounds the images that the fuzz targets decode.
+// fuzzPixels limits the size of the images that the fuzz targets decode.
 const fuzzPixels = 1 << 18
 
 // decodeEachKernel decodes a box with each kernel set and reports differences.

@@ -56,8 +56,8 @@ typedef struct {
 	uint64_t reach[DCT_MAX_WORDS];
 } dct_packer;
 
-// Takes a block in zigzag order apart: the map of its AC coefficients that are not zero, their
-// signs and magnitudes. Returns how many there are; may write 64 magnitudes.
+// Splits a block in zigzag order: the map of its nonzero AC coefficients, their signs and magnitudes. Returns their
+// number. May write 64 magnitudes.
 typedef int dct_gather_fn(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag);
 // Writes the planes from the second on of n values.
 typedef void dct_planes_fn(dct_packer *k, dct_writer *w, const uint16_t *mag, int n);
@@ -94,14 +94,14 @@ DCT_INLINE void dct_pack_heads(dct_packer *k, const dct_shape *s, uint8_t *heads
 	}
 }
 
-// How many bits the DC difference of a block has.
+// The number of bits of the DC difference of a block.
 DCT_INLINE int dct_dc_bits(uint8_t head)
 {
 	const int c = head >> 4;
 	return c == 15 ? 16 : c;
 }
 
-// Writes the bits of a group whose n values begin at mag.
+// Writes the bits of a group of n values, beginning at mag.
 DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *heads, int first, int last, const uint16_t *mag, int n,
                                dct_planes_fn *planes)
 {
@@ -121,7 +121,7 @@ DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *he
 	planes(k, out, mag, n);
 }
 
-// Packs a tile and returns how many bytes it takes. Each form has all of it, made with its instructions.
+// Packs a tile and returns its size in bytes. Each form is compiled with its own instructions.
 DCT_INLINE size_t dct_pack_tile(dct_packer *k, const dct_shape *s, uint8_t *out, dct_gather_fn *gather, dct_planes_fn *planes)
 {
 	const int blocks = s->first[s->ncomp];

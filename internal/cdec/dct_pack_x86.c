@@ -1,5 +1,4 @@
-// Packing with AVX2 + BMI2, and with AVX-512 (VBMI2). The bytes are those of the
-// portable form.
+// Packing with AVX2 + BMI2, and with AVX-512 (VBMI2). The bytes are identical to those of the portable form.
 #include "dct_pack.h"
 
 #if defined(__x86_64__)

@@ -79,8 +79,8 @@ func endOf(class int) int {
 	return 4 * class
 }
 
-// tileBlocks lists the blocks of a tile, component by component, with the block
-// that predicts the DC of each (nil: 0), and how many are luma.
+// tileBlocks lists the blocks of a tile, component by component, with the block that predicts the DC of each (nil:
+// 0), and the number of luma blocks.
 func (im *specImage) tileBlocks(row, col int) (blocks, before []*[64]int16, luma int) {
 	for c := range im.comps {
 		k := &im.comps[c]
@@ -418,7 +418,7 @@ func TestDCTExample(t *testing.T) {
 	}
 }
 
-// goldenDCT are files of testdata/dct: name.jpg, and name.dct made of it.
+// goldenDCT are files of testdata/dct: name.jpg, and the dct form in name.dct.
 var goldenDCT = []string{"gray", "444", "422", "420", "440", "411", "410", "441", "333", "progressive", "restart", "odd"}
 
 // TestDCTGolden holds the bytes still: packs live longer than programs. With

@@ -317,8 +317,8 @@ func TestDCTLongSides(t *testing.T) {
 	})
 }
 
-// TestImagesShareNoTables: a JPEG without Huffman tables means the standard ones
-// (motion JPEG), whatever the decoder has seen before.
+// TestImagesShareNoTables: a JPEG without Huffman tables uses the standard ones (motion JPEG), regardless of the
+// previous images.
 func TestImagesShareNoTables(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	encode := func(opts EncodeOptions) []byte {

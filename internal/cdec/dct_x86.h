@@ -2,8 +2,8 @@
 // the bit deposits of BMI2. Values of a group are taken 56 at a time (a word):
 // wherever their bits begin, one load of 8 bytes has them all.
 //
-// Safety is that of dct_unpack.c: each stage knows how many bits it takes and
-// compares before it reads; words, planes and blocks are bounded by the format.
+// Safety is the same as in dct_unpack.c: each stage computes how many bits it takes and compares before it reads. The
+// format limits words, planes and blocks.
 #ifndef STOKER_DCT_X86_H
 #define STOKER_DCT_X86_H
 

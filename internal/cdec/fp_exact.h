@@ -1,6 +1,5 @@
-// The same floats with every kernel set on every machine: where the processor has
-// a fused multiply-add, compilers use it unasked. Not for files with intrinsics,
-// which GCC does not inline into functions of other options.
+// The same floats with every kernel set on every machine: if the processor has a fused multiply-add, compilers use it
+// by default. Not for files with intrinsics, which GCC does not inline into functions with other options.
 #ifndef STOKER_FP_EXACT_H
 #define STOKER_FP_EXACT_H
 #if defined(__clang__)

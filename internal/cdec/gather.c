@@ -15,12 +15,11 @@
 // the prefetcher stops at the end of each page, and the next page waits for its address. Four positions are enough.
 #define PARTS 4
 #define PARTS_BYTES (PARTS * 2048)
-// How far ahead of the copy lines are asked for, into the second-level cache:
-// those asked for into the first would take the few buffers of its misses.
+// How far ahead of the copy lines are prefetched into the second-level cache. Prefetches into the first level would
+// take the few buffers for its misses.
 #define AHEAD 512
 
-// Copies up to the first address of dst that is a multiple of align; returns
-// how much.
+// Copies up to the first address of dst that is a multiple of align, and returns the number of bytes.
 static size_t head(uint8_t *dst, const uint8_t *src, size_t n, size_t align)
 {
 	size_t h = (align - ((uintptr_t)dst & (align - 1))) & (align - 1);

@@ -82,7 +82,7 @@ func TestPagesThatAreGone(t *testing.T) {
 		if !errors.Is(jobs[0].Err, ErrUnreadable) || jobs[1].Err != nil || jobs[2].Err != nil {
 			t.Errorf("jobs: %v, %v, %v", jobs[0].Err, jobs[1].Err, jobs[2].Err)
 		}
-		// A JPEG whose end is gone, and then a good one with the same decoder.
+		// A JPEG whose end is missing, and then a good one with the same decoder.
 		copy(dst, jpeg)
 		gone := mapped(t, 1<<20)
 		jobs = []Job{jpegJob(gone, dst), jpegJob(jpeg, dst)}

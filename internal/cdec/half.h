@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// Round to nearest even, as the vcvtps2ph instruction does.
+// Round to nearest even, like the vcvtps2ph instruction.
 static inline uint16_t sk_to_f16(float f)
 {
 	uint32_t u, sign;

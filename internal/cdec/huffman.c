@@ -58,12 +58,11 @@ struct huffman {
 	int restart_number;
 	uint16_t predict[MAX_COMPS_IN_SCAN]; // modulo 2^16, as coefficients are
 	int blocks, member[D_MAX_BLOCKS_IN_MCU]; // of an MCU, and whose each is
-	// The tables in their order, in a ring: of each block that of its DC difference, then
-	// that of the rest.
+	// The tables in their order, in a ring: for each block the table of its DC difference, then the table of the
+	// rest.
 	turn turns[2 * D_MAX_BLOCKS_IN_MCU];
 	sk_codes dc_tables[NUM_HUFF_TBLS], ac_tables[NUM_HUFF_TBLS];
-	// For libjpeg: the MCU of the row that it asks for next, up to which one they are
-	// done, and from which one they are in `ready`.
+	// For libjpeg: the next MCU of the row, the end of the finished MCUs, and the first of them in `ready`.
 	int column, done, from;
 	JCOEF ready[RUN_BLOCKS][DCTSIZE2];
 };
@@ -122,9 +121,8 @@ static __attribute__((noinline)) void refill_slow(huffman *h)
 		find_ff(h);
 }
 
-// Makes the buffer full, of which at least 56 bits count. The others are those of the next
-// byte, which is loaded again: or-ing it in changes nothing then. Returns 0 where
-// nothing is done, near a marker, a stuffed byte or the end.
+// Fills the buffer, so that at least 56 bits count. The others are bits of the next byte, which is loaded again.
+// Or-ing it in then changes nothing. Returns 0 without a change near a marker, a stuffed byte or the end.
 INLINE int refill(const huffman *h, bits *b)
 {
 	if (__builtin_expect(h->next_ff - b->p < 8, 0))
@@ -342,7 +340,7 @@ static int next_restart(huffman *h)
 	return 1;
 }
 
-// How many of n MCUs can be one run; 0 to give up.
+// The number of the n MCUs that can be one run; 0 to give up.
 static int next_run(huffman *h, int n)
 {
 	if (n > RUN_MCUS)

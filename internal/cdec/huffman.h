@@ -18,9 +18,8 @@ void sk_scan_free(sk_scan *s);
 // Starts the scan after jpeg_read_header. Returns SK_OK, or SK_RETRY if libjpeg must decode the image.
 int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa);
 #define SK_SCAN_BLOCKS 64
-// Decodes the next n MCUs, of at most so many blocks: MCU after MCU as the scan has them,
-// each block in zigzag order. They stay until the next call. NULL is SK_RETRY: something is
-// out of the ordinary.
+// Decodes the next n MCUs, of at most so many blocks: MCU after MCU in the order of the scan, each block in zigzag
+// order. They are valid until the next call. NULL means SK_RETRY: the data is irregular.
 const JCOEF (*sk_scan_next(sk_scan *s, int n))[DCTSIZE2];
 // Behind the last MCU: whether the image ends there; SK_OK or SK_RETRY.
 int sk_scan_end(const sk_scan *s);

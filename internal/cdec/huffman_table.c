@@ -4,7 +4,7 @@
 
 static const sk_code not_here = {.advance = SK_NOT_HERE};
 
-// The entry of a symbol alone, whose code of l bits is followed in the index by `rest` bits.
+// The entry of a single symbol, whose code of l bits is followed in the index by `rest` bits.
 static sk_code entry_of(int symbol, int l, int dc, int bits, int rest)
 {
 	const int size = symbol & 15, run = dc ? 0 : symbol >> 4;

@@ -24,8 +24,8 @@ typedef struct {
 	int16_t last;
 } sk_code;
 
-// An end of block counts as one position and has the value 0 there, as have 16 zeros in the last of theirs: no entry needs a
-// branch of its own.
+// An end of block counts as one position and has the value 0 there. The same holds for 16 zeros, in the last of their
+// positions. No entry therefore needs its own branch.
 #define SK_SWITCH 64 // in used: the next lookup is in another table, after a DC difference and at the end of a block
 #define SK_END 128   // in used: the end of a block
 #define SK_NOT_HERE 255
@@ -47,7 +47,8 @@ void sk_codes_make(sk_codes *t, const JHUFF_TBL *from, int dc);
 // Whether there is such a table and libjpeg would take it: codes that fit in their lengths, and not too many of them;
 // differences of at most 15 bits.
 int sk_codes_sound(const JHUFF_TBL *from, int dc);
-// The symbol whose code the upper bits of buffer begin with, and the code's length; -1 if there is no such code.
+// The symbol whose code is at the start of the upper bits of buffer, and the code's length; -1 if there is no such
+// code.
 int sk_codes_symbol(const sk_codes *t, uint64_t buffer, int *length);
 
 // The value of `size` bits, at least one.

@@ -1,5 +1,5 @@
-// Deflate data (RFC 1951) of which all bytes are in memory. One table lookup gives two literals where their codes are
-// short, three bytes are read at a time at the ends only.
+// Deflate data (RFC 1951) that is completely in memory. One table lookup gives two literals if their codes are short.
+// Only at the ends are bytes read one at a time.
 //
 // Entries of the tables have in
 //

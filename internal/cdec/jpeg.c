@@ -16,7 +16,7 @@
 // Fancy upsampling reads one chroma sample to each side, which is two pixels.
 // With less around the box its outermost columns differ from a full decode.
 #define MARGIN 2
-// Rows decoded before they are handed on: libjpeg gives 1 to 4 at a time.
+// Rows decoded before they are passed on: libjpeg returns 1 to 4 at a time.
 #define BAND_ROWS 8
 // A progressive file may repeat scans without end; real ones have about ten.
 #define MAX_SCANS 500
@@ -244,11 +244,11 @@ static void cmyk_to_rgbx(uint8_t *p, int n)
 	}
 }
 
-// Whether crop and skip keep every pixel as a full decode has it.
+// Whether crop and skip keep every pixel of a full decode.
 static int partial_is_exact(const struct jpeg_decompress_struct *ci)
 {
-	// A progressive file whose last scans are missing is smoothed across
-	// blocks; libjpeg does that differently at the edge of a crop.
+	// A progressive file whose last scans are missing is smoothed across blocks. At the edge of a crop, libjpeg does
+	// that differently.
 	if (ci->progressive_mode && ci->coef_bits != NULL)
 		for (int c = 0; c < ci->num_components; c++)
 			for (int k = 0; k < DCTSIZE2; k++)

@@ -161,8 +161,7 @@ func TestBoxesOfGeneratedFiles(t *testing.T) {
 	}
 }
 
-// TestEveryBoxOfASmallFile tries all boxes, where errors at the edges of
-// crops and skipped rows would show.
+// TestEveryBoxOfASmallFile decodes all boxes, to find errors at the edges of crops and skipped rows.
 func TestEveryBoxOfASmallFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -273,8 +272,7 @@ func TestDamagedJPEGs(t *testing.T) {
 	}
 }
 
-// TestImagesStandAlone checks that an image without tables is not decoded with
-// those of the image before it.
+// TestImagesStandAlone checks that an image without tables is not decoded with those of the previous image.
 func TestImagesStandAlone(t *testing.T) {
 	d := newDecoder(t)
 	const w, h = 40, 30

@@ -19,8 +19,7 @@ typedef struct {
 	void (*narrow)(int elem, const float *src, uint8_t *dst, size_t n);
 	// Rounds to the whole numbers from 0 to top, in place.
 	void (*round)(float *p, size_t n, float top);
-	// One row of pixels, from pixel a->lo of the box, to a->n pixels; values are
-	// cut off at [0, top] where top is not 0.
+	// One row of pixels, from pixel a->lo of the box, to a->n pixels. Values are clamped to [0, top] if top is not 0.
 	void (*h_row)(const sk_axis *a, int channels, const float *src, float *dst, float top);
 	// dst = src*k, or dst += src*k.
 	void (*v_first)(float *dst, const float *src, float k, size_t n);

@@ -109,7 +109,7 @@ TARGET static void FN(affine)(float *restrict p, const float *restrict scale, co
 		p[i] = p[i] * scale[i] + bias[i];
 }
 
-// Whole numbers from 0 to top, halves to even, as the stores of resize.c round.
+// Whole numbers from 0 to top, halves to even, like the stores of resize.c.
 TARGET static inline float FN(even)(float v, float top)
 {
 	const float magic = 12582912.0f; // 1.5 * 2^23

@@ -225,7 +225,7 @@ T256 INLINE void put8(int dtype, __m256 f, uint8_t *dst)
 	}
 }
 
-// No fused multiply-add in the target: two roundings, as the scalar code has.
+// No fused multiply-add in the target: two roundings, like the scalar code.
 T256 INLINE __m256 scaled(__m128i bytes, __m256 scale, __m256 bias)
 {
 	return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), scale), bias);

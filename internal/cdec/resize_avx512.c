@@ -365,8 +365,7 @@ T512 INLINE void put16(int dtype, __m512 f, uint8_t *dst)
 	}
 }
 
-// Two roundings, as the scalar code has: the explicit rounding mode keeps the
-// compiler from fusing them.
+// Two roundings, like the scalar code: the explicit rounding mode keeps the compiler from fusing them.
 T512 INLINE __m512 scaled(__m512i v, __m512 scale, __m512 bias)
 {
 	const __m512 f = _mm512_mul_round_ps(_mm512_cvtepi32_ps(v), scale, _MM_FROUND_CUR_DIRECTION);

@@ -31,9 +31,8 @@
 
 typedef struct sk_sink sk_sink;
 struct sk_sink {
-	// Takes n rows of the box; row i starts at px0 + i*stride with the first
-	// pixel of the box. Returns SK_OK or a code of sk_fail: then the decoder
-	// gives up and returns it.
+	// Takes n rows of the box. Row i starts at px0 + i*stride with the first pixel of the box. Returns SK_OK or a
+	// code of sk_fail. The decoder then stops and returns it.
 	int (*rows)(sk_sink *s, const uint8_t *px0, ptrdiff_t stride, int n);
 	// Bytes per pixel: 4 (R, G, B, anything), 3 (RGB) or 1 (gray).
 	int px;
@@ -92,7 +91,7 @@ struct sk_dec {
 	sk_buf tail;            // padded copies of the last rows of a raw image
 	sk_buf lookup;          // tables of the entropy decoder
 
-	// Belongs to dct.c: made on first use, given to dct_free at the end.
+	// Belongs to dct.c: made on first use, freed by dct_free at the end.
 	void *dct;
 	void (*dct_free)(void *);
 };

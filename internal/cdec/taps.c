@@ -109,8 +109,8 @@ again:
 			for (int j = 0; j < count; j++)
 				sum += w[j] = bilinear((first + j - center + 0.5) * inv);
 		}
-		// Rounding the running sum, not each tap, keeps the sum at exactly
-		// 1 << q and lets the errors of neighbours cancel each other.
+		// Rounding the running sum instead of each tap keeps the sum at exactly 1 << q and lets the errors of
+		// neighbours cancel each other.
 		const int o = reverse ? n - 1 - i : i;
 		int16_t *k = a->k + (size_t)o * (size_t)a->kstride;
 		const double unit = one / sum;
@@ -132,8 +132,8 @@ again:
 				to = j + 1;
 			}
 		}
-		// The vertical pass finishes rows in order: ends must not go back, as
-		// they could where a tap was rounded to nothing.
+		// The vertical pass finishes rows in order. Ends must therefore not decrease, which could happen after a tap
+		// was rounded to zero.
 		if (first + to < end)
 			to = end - first;
 		end = first + to;

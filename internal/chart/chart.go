@@ -30,7 +30,7 @@ type Drawing interface {
 	check() error
 }
 
-// maxMarks bounds the points, bars and cells of one picture.
+// maxMarks limits the number of points, bars and cells of one picture.
 const maxMarks = 10_000
 
 // Parse reads a chart from JSON, an object with one member that names its kind:

@@ -54,7 +54,7 @@ func (c *Curves) SVG(w io.Writer) error {
 	for _, x := range c.xs() {
 		name := c.xName(x)
 		out.add(`<path class="axis" d="M%s %s v5"/>`, px(atX(x)), px(atY(0)))
-		// A name that would run into the one before it is left out.
+		// A name that would overlap the previous one is left out.
 		if half := 3.5 * float64(len(name)); atX(x)-half > free {
 			out.text(atX(x), atY(0)+20, "tick mid", name)
 			free = atX(x) + half + 4

@@ -14,7 +14,7 @@ type Matrix struct {
 	Of      string   `json:"of"`
 	Rows    []string `json:"rows"`
 	Columns []string `json:"columns"`
-	// Counts are the cells row by row, Right how many of each are right.
+	// Counts are the cells row by row. Right has the number of right verdicts in each.
 	Counts [][]int `json:"counts"`
 	Right  [][]int `json:"right"`
 }

@@ -157,7 +157,7 @@ func (c *Timeline) lines(b *strings.Builder) {
 	}
 }
 
-// sums adds up two lines; where both have a gap there is one.
+// sums adds two lines. If both have a gap, the sum has one.
 func sums(below, values []float64) []float64 {
 	out := make([]float64, len(values))
 	for i, v := range values {
@@ -180,8 +180,7 @@ func valueAt(values []float64, i int) float64 {
 	return math.NaN()
 }
 
-// maxColumns bounds the points of a drawn line: of the values that fall into one
-// column the least and the largest are drawn.
+// maxColumns limits the points of a drawn line: of the values in one column, the minimum and the maximum are drawn.
 const maxColumns = 2000
 
 // paths makes the line and the area under it.

@@ -113,9 +113,8 @@ func (f *FLAC) c() C.ss_flac {
 	return C.ss_flac{channels: C.int(f.Channels), bits: C.int(f.Bits), rate: C.int(f.Rate), max_block: C.int(f.MaxBlock), unit: C.int(f.Unit)}
 }
 
-// Find returns where in data, from at on, the next header of a frame is, and the
-// number of the frame's first sample and how many it has. It is false when there is
-// none.
+// Find returns the position of the next frame header in data, from at on, and the number of the frame's first sample
+// and its length. It returns false if there is none.
 func (f *FLAC) Find(data []byte, at int) (place int, sample, block int64, ok bool) {
 	if at < 0 || at >= len(data) {
 		return 0, 0, 0, false

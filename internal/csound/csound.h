@@ -33,8 +33,7 @@ int ss_flac_find(ss_flac *f, const uint8_t *data, size_t size, size_t *at);
 int ss_flac_decode(ss_flac *f, const uint8_t *data, size_t size, size_t *at, int32_t *room, int64_t from, int64_t n,
                    float *dst, size_t stride, int64_t *done);
 
-// kernels.c: loops that are compiled for several instruction sets and give the same
-// floats in all of them.
+// kernels.c: loops that are compiled for several instruction sets. All of them give the same floats.
 enum { SS_LANES = 8, SS_FRAMES = 16 }; // of a vector; of a call of the FFT
 
 // Output o of a resampler is made from taps coefficients of phase o % phases and as
@@ -65,8 +64,7 @@ typedef struct ss_vorbis ss_vorbis;
 int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out, int *channels,
                    int *rate);
 void ss_vorbis_close(ss_vorbis *v);
-// The block sizes of packets: each but the first gives a quarter of its own and of the
-// one before.
+// The block sizes of packets: each except the first adds a quarter of its own block and of the previous one.
 int ss_vorbis_blocks(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int32_t *blocks);
 int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int64_t skip, int64_t n, float *dst,
                      size_t stride, int64_t *done);

@@ -47,7 +47,7 @@ func kernels(t *testing.T, f func() []float32) []float32 {
 	return first
 }
 
-// Spectra are those of the sum that defines them.
+// Spectra equal the sum that defines them.
 func TestSpectra(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 49, 61, 77, 200, 240, 256, 400} {
 		for _, frames := range []int{1, 3, 8, 9, 16, 37} {

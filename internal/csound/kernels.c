@@ -1,4 +1,4 @@
-// Chooses the loops for the processor; those of this file run on every one.
+// Selects the loops for the processor. The loops in this file run on every processor.
 #define TARGET
 #define FN(name) ss_##name##_any
 #include "kernels.h"

@@ -1,6 +1,5 @@
-// The loops of kernels.c, for the file that defines FN and TARGET. Vectors hold the
-// same value of several frames, or several taps of one sum: the order of sums is
-// that of the source on every machine.
+// The loops of kernels.c, for the file that defines FN and TARGET. Vectors hold the same value of several frames, or
+// several taps of one sum. The order of sums is that of the source on every machine.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #else

@@ -94,7 +94,7 @@ static void make(void)
 	}
 }
 
-// By version (1, 2, 2.5) and rate: where scale factor bands begin.
+// By version (1, 2, 2.5) and rate: the first lines of scale factor bands.
 static const uint16_t long_bands[7][23] = {
 	{0, 4, 8, 12, 16, 20, 24, 30, 36, 44, 52, 62, 74, 90, 110, 134, 162, 196, 238, 288, 342, 418, 576},
 	{0, 4, 8, 12, 16, 20, 24, 30, 36, 42, 50, 60, 72, 88, 106, 128, 156, 190, 230, 276, 330, 384, 576},
@@ -553,7 +553,7 @@ static void synthesis(float *v, int *at, float (*in)[BANDS], float *out)
 	}
 }
 
-// A frame whose bytes are all there. out is NULL to take the main data only.
+// A frame with all of its bytes. If out is NULL, only the main data is read.
 int ss_mp3_decode(ss_mp3 *d, const uint8_t *data, const ss_mp3_frame *f, float *out, size_t stride)
 {
 	uint8_t head[48] = {0};

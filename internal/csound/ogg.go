@@ -33,7 +33,7 @@ func (p *Packets) args() (*C.uint8_t, *C.int32_t, C.int) {
 // Vorbis decodes the packets of one kind of stream. Close frees it.
 type Vorbis struct {
 	c *C.ss_vorbis
-	// Channels and Rate are those of the stream.
+	// Channels and Rate are the stream's.
 	Channels, Rate int
 }
 
@@ -65,9 +65,8 @@ func (v *Vorbis) Blocks(p *Packets, blocks []int32) {
 	C.ss_vorbis_blocks(v.c, data, sizes, count, (*C.int32_t)(&blocks[0]))
 }
 
-// Decode decodes packets from the first one on, as if nothing were before it, leaves
-// out skip samples and puts n into dst, whose channels begin at multiples of stride.
-// It returns how many there were.
+// Decode decodes packets from the first one on, as if nothing preceded it. It leaves out skip samples and writes n to
+// dst, whose channels begin at multiples of stride. It returns the number of samples written.
 func (v *Vorbis) Decode(p *Packets, skip, n int64, dst []float32, stride int) (int64, error) {
 	if n == 0 {
 		return 0, nil
@@ -79,7 +78,7 @@ func (v *Vorbis) Decode(p *Packets, skip, n int64, dst []float32, stride int) (i
 	return int64(done), failure(code)
 }
 
-// OpusOptions are those of a stream's header. Gain is in 1/256 dB.
+// OpusOptions are the settings in a stream's header. Gain is in 1/256 dB.
 type OpusOptions struct {
 	Rate, Channels, Streams, Coupled int
 	Mapping                          [256]byte

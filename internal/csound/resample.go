@@ -10,9 +10,9 @@ import (
 	"math"
 )
 
-// Resampler changes the rate of sound as torchaudio.transforms.Resample does: by
-// windowed sincs, whose coefficients repeat. Output o is the sum of Taps samples from
-// (o/phases)*step + start[o%phases] on, times the coefficients of that phase.
+// Resampler changes the rate of sound like torchaudio.transforms.Resample: by windowed sincs, whose coefficients
+// repeat. Output o is the sum of Taps samples from (o/phases)*step + start[o%phases] on, times the coefficients of
+// that phase.
 type Resampler struct {
 	phases, step, taps int
 	start              []int32
@@ -105,8 +105,7 @@ func (r *Resampler) Span(from, n int64) (lo, hi int64) {
 	return at(from), at(from+n-1) + int64(r.taps)
 }
 
-// Run makes outputs [from, from+len(out)) of x, whose first element is sample first:
-// all of Span is in it.
+// Run computes outputs [from, from+len(out)) from x, whose first element is sample first. x must contain all of Span.
 func (r *Resampler) Run(out, x []float32, first, from int64) {
 	if len(out) == 0 {
 		return

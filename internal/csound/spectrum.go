@@ -19,7 +19,7 @@ type Spectrum struct {
 	weights  []float32
 }
 
-// maxFactor bounds the prime factors of the size of a transform.
+// maxFactor limits the prime factors of the size of a transform.
 const maxFactor = 61
 
 // NewSpectrum prepares transforms of len(window) samples every hop samples. Samples are multiplied by window.

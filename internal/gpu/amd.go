@@ -6,8 +6,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// amd is AMD's system management interface (amdsmi.h of ROCm 6). Only calls whose
-// arguments are the same in all of its versions are used.
+// amd is AMD's system management interface (amdsmi.h of ROCm 6). It uses only calls whose arguments are the same in
+// all versions.
 type amd struct {
 	lib     uintptr
 	devices []uintptr

@@ -116,7 +116,7 @@ func (d *Devices) loop(cpu func() time.Duration) {
 	}
 }
 
-// readAll reads every device; all figures of one device every few ticks, in turn.
+// readAll reads every device. Every few ticks it reads all figures of one device, in turn.
 func (d *Devices) readAll(tick int) {
 	var all []Reading
 	total := 0

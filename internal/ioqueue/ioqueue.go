@@ -70,7 +70,7 @@ type Queue struct {
 	submit bool // somebody does
 }
 
-// New makes a queue, nil where the system has none.
+// New makes a queue, nil if the system does not support one.
 func New() *Queue {
 	q := &Queue{ended: make(chan struct{})}
 	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, mostQueued, uintptr(unsafe.Pointer(&q.ctx)), 0); errno != 0 {

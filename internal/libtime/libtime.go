@@ -23,8 +23,7 @@ const (
 	// period is the CPU time between two samples of a thread; no round number, so that
 	// it does not keep step with loops that have one.
 	period = 19_700_000
-	// maxThreads bounds how many threads are followed: each takes a descriptor and
-	// two pages.
+	// maxThreads limits the number of followed threads: each takes a descriptor and two pages.
 	maxThreads = 96
 	// pages is the size of a thread's buffer: 256 samples, 5 s of CPU time.
 	pages = 1
@@ -70,7 +69,7 @@ func New(fs proc.FS) *Sampler {
 // support it. It is nil before the first attempt.
 func (s *Sampler) Err() error { return s.why }
 
-// Follow begins to follow a thread; it may be asked again and again.
+// Follow begins to follow a thread. It may be called repeatedly.
 func (s *Sampler) Follow(tid int) {
 	if s.why != nil || s.threads[tid] != nil || len(s.threads) >= maxThreads {
 		return
@@ -166,7 +165,7 @@ func (s *Sampler) Forked(pid, from int) {
 	}
 }
 
-// maxMaps bounds the processes whose maps are kept.
+// maxMaps limits the number of processes whose maps are cached.
 const maxMaps = 1024
 
 // Library returns the name of the library that has the code at an address of a process, like Name, or "" if unknown.

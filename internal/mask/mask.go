@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// MaxPixels is the size of the largest mask, that of the largest image.
+// MaxPixels is the size of the largest mask, equal to that of the largest image.
 const MaxPixels = 178_956_970
 
 // Mask is a decoded mask: class numbers of Size bytes each (1 or 2,

@@ -97,7 +97,7 @@ func fromTIFF(b []byte) (*Mask, error) {
 	return &Mask{Width: l.Width, Height: l.Height, Size: 2, Pix: pix[:2*n]}, nil
 }
 
-// oneOf makes of pixels that are gray everywhere one value each. Alpha does not count.
+// oneOf reduces pixels that are all gray to one value each. Alpha is ignored.
 func oneOf(pix []byte, size, channels, width int) ([]byte, error) {
 	if channels == 1 {
 		return pix, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// The runs codec: a header, where each strip of rows begins, then the rows, each
-// of them pairs of a class number and a length.
+// The runs codec: a header, the start of each strip of rows, then the rows. Each row is pairs of a class number and a
+// length.
 const (
 	runsMagic   = "runs"
 	runsVersion = 1

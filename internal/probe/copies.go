@@ -17,12 +17,12 @@ const (
 	// footprint is the total size of the copies of a sample. It is too large for any processor cache, because data
 	// sets are as well and decoding from the cache is a quarter faster.
 	footprint = 1 << 30
-	// footprintShare bounds it by the free memory.
+	// footprintShare limits it to a share of the free memory.
 	footprintShare = 10
 	maxCopies      = 64
 )
 
-// copies is a source of several copies of a pack, each in memory of its own.
+// copies is a source of several copies of a pack, each in separate memory.
 type copies struct {
 	packs []driver.Source
 	info  driver.Info
@@ -156,7 +156,7 @@ func (c *copies) Parse(g *driver.Group) (err error) {
 	return err
 }
 
-// oneByOne calls f for each record as a group of its own, with the number of its copy.
+// oneByOne calls f for each record as a separate group, with the number of its copy.
 func (c *copies) oneByOne(g *driver.Group, f func(p int64, one *driver.Group, k int)) {
 	one := driver.Group{Alloc: g.Alloc}
 	for k, id := range g.IDs {

@@ -41,7 +41,7 @@ const (
 // of the sample in memory.
 func (p *probe) decode(ctx context.Context, d time.Duration) {
 	started := time.Now()
-	// As the engine does.
+	// Like in the engine.
 	before := runtime.GOMAXPROCS(0)
 	pipeline.SpareProcs()
 	defer runtime.GOMAXPROCS(before)
@@ -75,7 +75,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 	}
 	left := max(d-time.Since(started), d/2)
 	for i, codec := range codecs {
-		// Packing the sample counts as well.
+		// The time for packing the sample also counts.
 		share := left / time.Duration(len(codecs)-i)
 		begun := time.Now()
 		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, limit, share)
@@ -244,8 +244,7 @@ func spinner(stop *atomic.Bool) float64 {
 	return 0
 }
 
-// sleeper sleeps as a trainer waits for its accelerator, and returns the mean of
-// how much later than asked for it was woken.
+// sleeper sleeps like a trainer that waits for its accelerator, and returns the mean delay of its wake-ups.
 func sleeper(stop *atomic.Bool) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

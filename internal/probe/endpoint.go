@@ -33,8 +33,8 @@ const (
 	maxObjects = 1000
 	// endpointBuffers limits the size of all read buffers together.
 	endpointBuffers = 256 << 20
-	// grows is by how much more a deeper queue must give to be worth it, and enough the
-	// share of the most that the recommended depth gives.
+	// grows is the minimum gain that justifies a deeper queue. enough is the share of the maximum rate that the
+	// recommended depth must reach.
 	grows  = 1.05
 	enough = 0.95
 )
@@ -108,7 +108,7 @@ func shown(url string) string {
 	return stores.Public(base)
 }
 
-// deeper measures reads of a size, at depths that grow while they give more.
+// deeper measures reads of a size, at depths that increase while the rate increases.
 func (p *probe) deeper(ctx context.Context, s *plan.Store, t *target, block int64, depths []int, each time.Duration) error {
 	best, poor := 0.0, 0
 	for _, depth := range depths {
@@ -217,7 +217,7 @@ func openObjects(ctx context.Context, st store.Store, objects []store.Entry) (*t
 	return t, nil
 }
 
-// loaderOf measures how fast the loader gets records out of an object.
+// loaderOf measures how fast the loader reads records from an object.
 func (p *probe) loaderOf(ctx context.Context, d time.Duration, st store.Store, e store.Entry) (plan.ReadRate, error) {
 	o, err := store.OpenEntry(ctx, st, e)
 	if err != nil {

@@ -93,7 +93,7 @@ func TestEndpointWithout(t *testing.T) {
 	}
 }
 
-// The recommended depth is the least that gives nearly everything.
+// The recommended depth is the smallest that reaches nearly the full rate.
 func TestRecommended(t *testing.T) {
 	rates := []plan.ReadRate{{Block: 1, Depth: 64, Bandwidth: 900}}
 	for depth, bandwidth := range map[int]float64{1: 10, 2: 20, 4: 96, 8: 100, 16: 99} {

@@ -22,17 +22,17 @@ var fileDepths = []int{1, 8, 32}
 const (
 	// leastFiles is the minimum number of the user's images for a measurement with them.
 	leastFiles = 64
-	// Otherwise files of our own serve, about as large as a small JPEG.
+	// Otherwise generated files of about the size of a small JPEG are used.
 	ownFiles     = 256
 	ownFileBytes = 64 << 10
-	// maxFile bounds the files that count as small.
+	// maxFile limits the size of files that count as small.
 	maxFile = 4 << 20
 	// warmFiles are read into the page cache for the warm rate.
 	warmFiles = 64
 )
 
-// files measures opening, reading and closing whole small files: those of the
-// user past the page cache, or files of our own.
+// files measures opening, reading and closing whole small files: those of the user past the page cache, or generated
+// ones.
 func (p *probe) files(ctx context.Context, d time.Duration) {
 	s := p.m.Store
 	if s == nil {

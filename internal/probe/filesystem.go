@@ -30,7 +30,7 @@ func mountOf(dir string) (mount, error) {
 	return mount{kind: found.Type, device: found.Source, dev: st.Dev}, nil
 }
 
-// memoryKinds are file systems whose files are the page cache itself.
+// memoryKinds are file systems whose files exist only in the page cache.
 var memoryKinds = map[string]bool{"tmpfs": true, "ramfs": true, "devtmpfs": true, "hugetlbfs": true}
 
 // networkClass returns the class of a network file system.
@@ -83,8 +83,8 @@ func (m mount) class(s *plan.Store) string {
 	return plan.ClassSATA
 }
 
-// scratch returns a new file in dir without a name: when it is closed, or the
-// process ends in whatever way, it is gone.
+// scratch returns a new unnamed file in dir. It disappears when it is closed or when the process exits for any
+// reason.
 func scratch(dir string, flags int) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|flags, 0o600)
 	if err == nil {

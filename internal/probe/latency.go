@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 )
 
-// latencies is a histogram of durations with bins 2% apart, from 1 us to about
-// 500 s: percentiles are right within 1% whatever the number of samples.
+// latencies is a histogram of durations with bins 2% apart, from 1 us to about 500 s. Percentiles are accurate within
+// 1% for any number of samples.
 type latencies struct {
 	bins [latencyBins]uint32
 	sum  time.Duration

@@ -85,8 +85,7 @@ func (b *blocks) Locate(g *driver.Group) {
 	}
 }
 
-// blockStore holds the one file, as a store that cannot map it: each record is
-// read, however much of it is in memory.
+// blockStore has the single file, as a store that cannot map it: each record is read, even if it is in memory.
 type blockStore struct{ b *blocks }
 
 func (s blockStore) Open(context.Context, string) (store.Object, error) { return blockObject(s), nil }

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxEntries bounds the names that are looked at in a large tree.
+	// maxEntries limits the number of examined names in a large tree.
 	maxEntries = 50_000
-	// maxImages bounds the image files that are remembered.
+	// maxImages limits the number of remembered image files.
 	maxImages = 4096
-	// largeFile is from where on a file serves for reads of all sizes.
+	// largeFile is the minimum size of files for reads of all sizes.
 	largeFile = 16 << 20
-	// maxLarge bounds the large files that are remembered.
+	// maxLarge limits the number of remembered large files.
 	maxLarge = 64
 )
 

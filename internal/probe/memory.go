@@ -15,8 +15,8 @@ import (
 const (
 	// copyRecord is the size of one copy: a raw 256 x 256 RGB image.
 	copyRecord = 256 * 256 * 3
-	// copyBuffers is the memory that is copied from and to, which must not fit
-	// a cache: less where little is free.
+	// copyBuffers is the size of the source and target buffers, which must not fit a cache. It is smaller if little
+	// memory is free.
 	copyBuffers = 512 << 20
 )
 

@@ -28,14 +28,14 @@ import (
 
 // Options are options of Run. The zero value means the defaults.
 type Options struct {
-	// For is about how long to measure; 0 means DefaultFor.
+	// For is the approximate duration of the measurement; 0 means DefaultFor.
 	For time.Duration
 	// Transform is Crop, Whole or None; "" means Crop. Size is the width and
 	// height of its output in pixels; 0 means 224.
 	Transform string
 	Size      int
-	// operations are those of a pipeline, instead of Transform, and codecs the
-	// ones to measure, where nil means all; see Codecs.
+	// operations are the operations of a pipeline, which replace Transform. codecs are the codecs to measure, nil for
+	// all; see Codecs.
 	operations []json.RawMessage
 	codecs     []string
 	// Progress, if set, is called when a part begins, with its number, the number of all parts and its name.

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxSample and maxSampleBytes bound the images that decoding is measured
-	// on; the mean size of 512 photographs is within some percent of that of all.
+	// maxSample and maxSampleBytes limit the images for measuring decoding. The mean size of 512 photographs is
+	// within a few percent of that of all.
 	maxSample      = 512
 	maxSampleBytes = 96 << 20
 	// leastSample is the minimum size of a meaningful sample.
@@ -151,8 +151,7 @@ func (p *probe) sampleFiles(ctx context.Context, s *sample, limit int64, until t
 	}
 }
 
-// readAndForget reads a file and leaves it out of the page cache if it was not
-// in there.
+// readAndForget reads a file and keeps it out of the page cache if it was not there before.
 func readAndForget(ctx context.Context, path string, size int64) ([]byte, error) {
 	o, err := localstore.New(path).Open(ctx, "")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The reads that are measured: from where the time of a request decides to where
-// the bandwidth does, and from one reader to more than a disk can use.
+// The measured reads. Their sizes range from small ones, limited by the time per request, to large ones, limited by
+// the bandwidth. Their depths range from one reader to more than a disk can use.
 var (
 	randomBlocks    = []int64{4 << 10, 128 << 10, 1 << 20}
 	randomDepths    = []int{1, 4, 16, 64}
@@ -40,10 +40,10 @@ const (
 	leastScratch = 1 << 20
 	// maxBuffers limits the size of all read buffers together.
 	maxBuffers = 64 << 20
-	// slowRead is from where on deeper queues are not tried: they would only
-	// make the probe long.
+	// slowRead is the read time above which deeper queues are not measured, because they would only make the probe
+	// longer.
 	slowRead = 300 * time.Millisecond
-	// maxProcs bounds the processors of the Go runtime while reads are out.
+	// maxProcs limits the processors of the Go runtime during reads.
 	maxProcs = 64
 	// hungRead is the time after the deadline for which a read may be pending.
 	hungRead = 10 * time.Second
@@ -65,7 +65,7 @@ type target struct {
 	cached bool // the file system has nothing but the page cache
 }
 
-// readFunc reads bytes of an open file and returns how many.
+// readFunc reads bytes of an open file and returns their number.
 type readFunc func(b []byte, off int64) (int, error)
 
 func (t *target) close() {
@@ -406,8 +406,8 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 	return res, false, nil
 }
 
-// buffered measures reads through the page cache: cold ones as the loader makes
-// them, and warm ones. It uses a scratch file, whose pages it may drop.
+// buffered measures reads through the page cache: cold ones with the loader's code, and warm ones. It uses a scratch
+// file, whose pages it may drop.
 func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.Duration) {
 	if !t.own {
 		var err error

@@ -226,7 +226,7 @@ func bands(r *doctor.Report, names *regexp.Regexp) []chart.Band {
 	return out
 }
 
-// maxPoints bounds a plot; doctor writes a point per second.
+// maxPoints limits the points of a plot; doctor writes a point per second.
 const maxPoints = 100_000
 
 // valuesOf returns a series as long as "t", which a hand-written file may not have.

@@ -37,14 +37,14 @@ type figure struct {
 	name   string
 	value  func(*doctor.Report) float64 // NaN: not known
 	format func(float64) string
-	// good is 1 where more is better, -1 where less is better, 0 where neither.
+	// good is 1 if more is better, -1 if less is better, 0 if neither.
 	good int
 }
 
 var figures = []figure{
 	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, three, 1},
 	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, three, 1},
-	// A loop whose steps were not counted spends its time in steps, or waits: the ratio is that of the speed.
+	// A loop with uncounted steps spends its time in steps or waiting. The ratio is therefore that of the speed.
 	{"share in steps (speed, for equal steps)", func(r *doctor.Report) float64 {
 		return known(1-r.Waiting, r.Steps.PerSecond == 0 && r.Loader.Trainers > 0)
 	}, units.Rough, 1},
@@ -64,7 +64,7 @@ var figures = []figure{
 	{"workers", func(r *doctor.Report) float64 { return known(float64(r.Loader.Workers), r.Loader.Kind != "") }, func(x float64) string { return fmt.Sprintf("%.0f", x) }, 0},
 }
 
-// Compare sets two runs side by side. Figures that neither has are left out.
+// Compare compares two runs. Figures that are in neither are left out.
 func Compare(before, after *doctor.Report) []Row {
 	rows := []Row{{Name: "verdict", Before: VerdictText(before.Verdict), After: VerdictText(after.Verdict)}}
 	for _, f := range figures {

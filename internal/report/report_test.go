@@ -71,7 +71,7 @@ func pageOf(t *testing.T, after, before *doctor.Report) string {
 	return out.String()
 }
 
-// The page's data, as the script reads them.
+// The page's data in the form for the script.
 func dataOf(t *testing.T, page string) data {
 	t.Helper()
 	_, rest, ok := strings.Cut(page, `id="data">`)
@@ -234,8 +234,8 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// TestEveryComparisonHasASpeed holds that two runs have a row for their speed, also where the
-// steps were not counted.
+// TestEveryComparisonHasASpeed checks that a comparison of two runs has a row for the speed, also if the steps were
+// not counted.
 func TestEveryComparisonHasASpeed(t *testing.T) {
 	loader := doctor.Loader{Kind: "grain", Trainers: 1}
 	counted := func(perSecond, waiting float64) *doctor.Report {

@@ -1,6 +1,5 @@
-// Package serverstest starts real servers of objects for tests, each on a port of its
-// own with an empty folder, and stops them. They are built by make servers into
-// bin/tools; a test of one that is not there is skipped.
+// Package serverstest starts real object servers for tests, each on its own port with an empty folder, and stops
+// them. `make servers` builds them into bin/tools. A test of a missing server is skipped.
 package serverstest
 
 import (

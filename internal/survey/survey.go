@@ -21,7 +21,7 @@ import (
 // sampled is the number of examined records, spread over the dataset.
 const sampled = 128
 
-// maxSample bounds the bytes that a sample may take.
+// maxSample limits the number of bytes of a sample.
 const maxSample = 256 << 20
 
 // headerBytes is the size of the first read of a file for the header of its image.
@@ -30,8 +30,8 @@ const headerBytes = 64 << 10
 // Survey is the result of a survey.
 type Survey struct {
 	Dataset plan.Dataset
-	// Kind is plan.KindImage or plan.KindBytes; Arrays are the fields of records
-	// that are not images, where their shapes are known.
+	// Kind is plan.KindImage or plan.KindBytes. Arrays are the fields of records that are not images, if their shapes
+	// are known.
 	Kind   string
 	Arrays []plan.Array
 }

@@ -93,8 +93,7 @@ func genImages(_ context.Context, dir string, n int) error {
 	return nil
 }
 
-// The loader, a pack, the planner and verify have the same records of a folder, whatever
-// else is in it.
+// The loader, a pack, the planner and verify find the same records in a folder, regardless of other files in it.
 func TestSameRecords(t *testing.T) {
 	photos := filepath.Join(t.TempDir(), "photos")
 	if err := genImages(t.Context(), photos, 3); err != nil {

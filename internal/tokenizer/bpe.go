@@ -22,8 +22,8 @@ type bpe struct {
 	vocab map[string]uint32
 	pairs pairs
 	size  int
-	// symbols are the tokens of single bytes, for models that work on bytes; nil for
-	// those of characters, which are looked up.
+	// symbols are the tokens of single bytes, for models that work on bytes. It is nil for models that work on
+	// characters, which are looked up.
 	symbols *[256]uint32
 	// whole is true if a word that is a token becomes that token, regardless of merges.
 	whole bool
@@ -91,8 +91,7 @@ const (
 	cacheWords  = 1 << 16
 	cacheTokens = 1 << 18
 	longWord    = 64
-	// longMerge is from how many symbols on a heap finds the next pair faster than
-	// looking at all.
+	// longMerge is the number of symbols above which a heap finds the next pair faster than a scan of all pairs.
 	longMerge = 96
 )
 
@@ -308,8 +307,8 @@ func down(h []candidate) {
 	}
 }
 
-// rankedPairs makes the table of pairs of a vocabulary whose tokens are their ranks:
-// two tokens become the one that their bytes are.
+// rankedPairs makes the table of pairs of a vocabulary whose tokens are their ranks. Two tokens become the token of
+// their concatenated bytes.
 func rankedPairs(vocab map[string]uint32) pairs {
 	n := 0
 	each := func(f func(a, b, token uint32)) {

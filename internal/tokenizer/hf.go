@@ -82,7 +82,7 @@ type modelJSON struct {
 // gpt2 is the pattern of GPT-2.
 const gpt2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// maxTokens bounds the numbers of tokens.
+// maxTokens limits the number of tokens.
 const maxTokens = 1 << 28
 
 // parseJSON reads a tokenizer.json.

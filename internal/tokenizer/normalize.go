@@ -125,7 +125,7 @@ var lower = mapped(func(to []byte, r rune) []byte {
 	return utf8.AppendRune(to, unicode.ToLower(r))
 })
 
-// without leaves characters out.
+// without removes characters.
 func without(is func(r rune) bool) normalizer {
 	return mapped(func(to []byte, r rune) []byte {
 		if is(r) {

@@ -27,7 +27,7 @@ const (
 		`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// encodings are those of tiktoken by name.
+// encodings are tiktoken's encodings by name.
 var encodings = map[string]encoding{
 	"gpt2":      {r50k, map[string]uint32{"<|endoftext|>": 50256}},
 	"r50k_base": {r50k, map[string]uint32{"<|endoftext|>": 50256}},

@@ -26,7 +26,7 @@ type Tokenizer struct {
 	model model
 	// normalize changes text before it is cut, nil for not at all.
 	normalize []normalizer
-	// cut gives the words of a text to the model.
+	// cut passes the words of a text to the model.
 	cut sink
 	// added are tokens that are found in text before anything else, normalized ones those
 	// that are found in text that was normalized.

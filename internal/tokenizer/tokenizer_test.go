@@ -99,7 +99,7 @@ func load(t testing.TB, texts ...string) *Tokenizer {
 	return tok
 }
 
-// Both ways to merge give the same.
+// Both merging algorithms give the same result.
 func TestMerges(t *testing.T) {
 	tok := load(t, "ab", "aa", "aba", "bb", "abab", "ba", "aab", "bba", "aaaa", "abba")
 	m := tok.model.(*bpe)

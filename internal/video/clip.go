@@ -53,8 +53,7 @@ type Plan struct {
 	Pieces []Piece
 }
 
-// Plan works out Spans and Pieces of the n frames that shown gives, of those that are
-// shown.
+// Plan computes Spans and Pieces for n of the visible frames, whose numbers shown returns.
 func (x *Index) Plan(p *Plan, n int, shown func(j int) int) {
 	p.Frames, p.Pieces = p.Frames[:0], p.Pieces[:0]
 	for j := range n {
@@ -175,7 +174,7 @@ func (c *Clip) Parse(b []byte) error {
 	return nil
 }
 
-// Forget lets go of the bytes of the clip that was parsed.
+// Forget releases the bytes of the parsed clip.
 func (c *Clip) Forget() {
 	clear(c.Packets)
 	c.Packets, c.Frames, c.Config = c.Packets[:0], c.Frames[:0], nil

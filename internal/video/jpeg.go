@@ -2,8 +2,8 @@ package video
 
 import "sync"
 
-// Frames of MJPEG may leave out the tables of the entropy code, which are then those of
-// the JPEG standard, section K.3.
+// Frames of MJPEG may omit the tables of the entropy code. The tables are then those of the JPEG standard, section
+// K.3.
 var (
 	dcCounts = [2][16]byte{{0, 1, 5, 1, 1, 1, 1, 1, 1}, {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}}
 	acCounts = [2][16]byte{{0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d}, {0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77}}

@@ -161,7 +161,7 @@ func (t *mp4Track) places(stsc, stco, co64 []byte) error {
 	return nil
 }
 
-// times works out when frames are shown: when they are decoded, and how much later.
+// times computes when frames are shown: the decoding time plus an offset.
 func (t *mp4Track) times(stts, ctts []byte) error {
 	b, n, err := table("stts", stts, 8)
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// ErrUnsupported is wrapped by the errors of files that are intact, and whose container or codec is not read by this
-// package.
+// ErrUnsupported is wrapped by the errors of intact files in a container or codec that this package does not read.
 var ErrUnsupported = errors.New("not read")
 
-// unsupported is an error with a text of its own.
+// unsupported is an error with its own text.
 type unsupported struct{ error }
 
 func (unsupported) Is(target error) bool { return target == ErrUnsupported }

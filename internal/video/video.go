@@ -57,8 +57,8 @@ const (
 	VP8   = "vp8"
 	VP9   = "vp9"
 	MPEG4 = "mpeg4"
-	// Frames of these are images by themselves, as are those of MJPEG: pixels of RGB, row by row, and
-	// JPEGs without their entropy code (docs/reference/pack-format.md). Packs have them.
+	// In these codecs, as in MJPEG, each frame is a separate image: RGB pixels, row by row, or JPEGs without their
+	// entropy code (docs/reference/pack-format.md). Packs use them.
 	Raw = "raw"
 	DCT = "dct"
 )

@@ -191,7 +191,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Damage gives an error, and allocates no more than the file could hold.
+// Damage gives an error, and allocates no more than the size of the file allows.
 func TestDamage(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

@@ -56,7 +56,7 @@ int sv_load(const char *path, char *text, size_t size) {
 		{"av_packet_alloc", &av.packet},
 		{"av_packet_free", &av.free_packet},
 		{"av_packet_unref", &av.unref_packet},
-		// Those of libavutil, which libavcodec is linked with.
+		// Functions of libavutil, with which libavcodec is linked.
 		{"av_frame_alloc", &av.frame},
 		{"av_frame_free", &av.free_frame},
 		{"av_frame_unref", &av.unref},

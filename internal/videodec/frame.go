@@ -72,7 +72,7 @@ func (f *Frame) planes(from *C.sv_frame) error {
 	return nil
 }
 
-// packed sets the planes of pixels whose colours are next to each other, in the order of their name.
+// packed sets the planes of pixels with interleaved colours, in the order of their name.
 func (f *Frame) packed(name string) {
 	colours := strings.TrimSuffix(name, "24")
 	f.p.rgb, f.p.step = 1, C.int(len(colours))

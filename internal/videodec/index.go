@@ -285,7 +285,7 @@ func (l *listing) piece(data []byte, at int64) (place int64, n int, err error) {
 	return 0, 0, nil
 }
 
-// equal returns how many bytes of data are at an offset.
+// equal returns the number of bytes of data that match at an offset.
 func (l *listing) equal(data []byte, at int64) (n int, err error) {
 	for n < len(data) && at+int64(n) < l.in.size {
 		b, err := l.in.block(at + int64(n))
@@ -305,7 +305,7 @@ func (l *listing) equal(data []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
-// search returns where some bytes are next, within most bytes, or -1.
+// search returns the next position of some bytes, within most bytes, or -1.
 func (l *listing) search(want []byte, at, most int64) (int64, error) {
 	for end := min(at+most, l.in.size); at < end; {
 		b, err := l.in.block(at)

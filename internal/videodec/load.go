@@ -17,7 +17,7 @@ const Folder = "STOKER_FFMPEG"
 
 var library = &dynlib.Library{
 	Decodes: "video", Name: "libavcodec",
-	// Those of FFmpeg 8 to 5.
+	// The versions of FFmpeg 8 to 5.
 	Names: []string{"libavcodec.so.62", "libavcodec.so.61", "libavcodec.so.60", "libavcodec.so.59"},
 	// Wheels have names with a number in between: libavcodec-5e6b81c2.so.62.28.102.
 	Patterns: []string{"libavcodec*.so*"}, Folders: Folder, Only: true,

@@ -30,7 +30,7 @@ import (
 // decoders are the library's decoders of a codec, the best first, if their names differ from that of the codec.
 var decoders = map[string][]string{video.AV1: {"libdav1d", "libaom-av1"}}
 
-// maxPixels bounds the frames that the library allocates.
+// maxPixels limits the size of frames that the library allocates.
 const maxPixels = video.MaxSide * video.MaxSide / 4
 
 // Decoder decodes one stream.

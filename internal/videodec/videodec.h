@@ -1,5 +1,4 @@
-// Video in C: libavcodec, loaded when the program runs, and pixels of the frames that it
-// gives.
+// Video in C: libavcodec, loaded at run time, and the pixels of its frames.
 #ifndef STOKER_VIDEODEC_H
 #define STOKER_VIDEODEC_H
 
@@ -31,8 +30,8 @@ int sv_has(const char *name);
 // tag, bits, width and height are the container's values, 0 if a decoder needs none of them. With strict, damaged
 // data is an error and is not concealed.
 sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
-// Gives a decoder a packet, or its end (data NULL). With skip, a frame that no other
-// depends on need not be decoded.
+// Sends a packet to a decoder, or its end (data NULL). With skip, a frame need not be decoded if no other depends on
+// it.
 int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size);
 int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size);
 // Makes a decoder ready for another key frame.
@@ -41,7 +40,7 @@ void sv_close(sv_decoder *d);
 
 // avformat.c: libavformat.
 
-// A file whose packets are read one after another, from memory or through svRead.
+// A file whose packets are read one after the other, from memory or through svRead.
 typedef struct sv_demuxer sv_demuxer;
 
 // The properties of a stream in a file. config is valid until the demuxer is closed.
