@@ -15,10 +15,10 @@ from . import datasets, procs, runner
 
 HERE = Path(__file__).resolve().parent / "ceiling"
 CDEC = runner.ROOT / "internal/cdec"
-# Images of each set that the decoding programs hold in memory: all, as the loaders have. Of few the caches hold a part,
-# which makes the dct loop 5% faster.
+# Images of each set that the decoding programs keep in memory: all of them, like the loaders. The caches hold a part
+# of a smaller number, which makes the dct loop 5% faster.
 IMAGES = 5000
-# Record sizes of the raw suites, the memory they are spread over, and how many are gathered at a time.
+# Record sizes of the raw suites, the memory they are spread over, and the number gathered at a time.
 COPIES = {"raw": (256 * 256 * 3, 800_000_000, 256), "tiny": (32 * 32 * 3, 30_720_000, 256)}
 
 
@@ -53,7 +53,7 @@ def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, A
 
 
 def build(name: str, out: Path, product: bool) -> str:
-    """Compiles one program; with product, against the product's C sources and with their flags. Gives the error."""
+    """Compiles one program, with product against the product's C sources and with their flags. Returns the error."""
     command = ["gcc", "-O3", "-std=gnu11", "-Wall", "-Wextra", "-o", str(out), str(HERE / f"{name}.c")]
     libraries = ["-lpthread"]
     if product:
@@ -69,13 +69,13 @@ def build(name: str, out: Path, product: bool) -> str:
 
 
 class Ceilings:
-    """The programs, built once, run in rounds between those of the loaders: a machine that drifts by a tenth within an
-    hour would otherwise be part of each ratio."""
+    """The programs. They are built once and run in rounds between those of the loaders. Otherwise the drift of the
+    machine, a tenth within an hour, would be part of each ratio."""
 
     def __init__(self, work: Path, cores: str, say: Callable[[str], None], limit: float) -> None:
         self.work, self.cores, self.say, self.limit = work, cores, say, limit
         self.first = cores.split(",")[0]
-        # The error of each program that was built, and the sets whose list is written.
+        # The error of each program that was built, and the sets with a written list.
         self.built: dict[str, str] = {}
         self.listed: set[str] = set()
 

@@ -1,4 +1,5 @@
-"""How many simulated accelerators this machine feeds: DLIO's own PyTorch loader and Stoker, side by side in DLIO.
+"""The number of simulated accelerators that this machine feeds: DLIO's own PyTorch loader and Stoker, side by side in
+DLIO.
 
     make bench SUITES=storage                       everything (about 20 minutes on 2 cores, 9 GB of generated data)
     .venv/bin/python -m bench.dlio --workloads cosmoflow --arms "stoker dlio-patched"
@@ -126,7 +127,7 @@ class Storage:
         return out
 
     def names(self, shape: Shape, count: int) -> Path:
-        """A folder of count names, hard links to the files of a shape in turn: the page cache is shared."""
+        """A folder of count names: hard links to the files of a shape, in turn. They share the page cache."""
         files = sorted((self.generate(shape) / "train").iterdir())
         out = self.data / f"{shape.name}-{count}"
         if not (out / "valid").exists():

@@ -51,8 +51,8 @@ def check(arm: Arm, suite: Suite, work: Path, workers: int, cores: str, limit: f
 
 
 def fingerprint(arm: Arm, suite: Suite, work: Path) -> str:
-    """Of everything that a rival's verdict depends on: its code here, its versions, the data. Checks of rivals whose
-    fingerprint is the same need not be repeated; Stoker's always are."""
+    """A fingerprint of everything that determines a rival's verdict: its code here, its versions, the data. Rivals
+    with the same fingerprint are not checked again. Stoker always is."""
     here = Path(__file__).resolve().parent
     digest = hashlib.blake2b(repr((arm, suite.data_set, suite.size)).encode(), digest_size=8)
     for file in (

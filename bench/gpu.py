@@ -3,7 +3,7 @@
     make bench SUITES=gpu                          all of it, about 15 minutes
     .venv/bin/python -m bench.gpu --help
 
-Four questions, each arm in a process of its own, in turns:
+Four questions, each arm in a separate process, in turns:
 
 copy    bytes per second from the engine's memory to the device, as `stoker.Loader(device=)` copies them, compared
         with consecutive copies of the same size from pinned memory, the limit of the bus. Target: 0.9.
@@ -57,7 +57,7 @@ def why_not() -> str:
 
 
 def have_dali() -> bool:
-    """Whether DALI is installed; CUDA's libraries are below the name nvidia as well."""
+    """Whether DALI is installed. CUDA's libraries also use the name nvidia."""
     with contextlib.suppress(ModuleNotFoundError):
         return importlib.util.find_spec("nvidia.dali") is not None
     return False

@@ -32,7 +32,7 @@ PAGE = ROOT / "docs/internals/benchmarks.md"
 EPOCHS = 3
 # The approximate new memory of an arm: the system's cache of the cached files, and the engine.
 MEMORY = 2 << 30
-# How much of a step's time the loader needs without the cache.
+# The share of a step's time that the loader needs without the cache.
 BUSY = 0.6
 ARMS = ("folder", "folder that learns", "keep pack", "dct pack", "step, folder", "step, folder that learns")
 
@@ -44,7 +44,7 @@ def seconds(r: Round, arm: str, since: int = 0, until: int = EPOCHS) -> float:
 
 
 def rate(arm: str, of: str, since: int = 0, until: int = EPOCHS) -> Callable[[Round], float]:
-    """How fast an arm is in a round, as a share of another one."""
+    """The rate of an arm in a round, relative to that of another one."""
     return lambda r: seconds(r, of, since, until) / seconds(r, arm, since, until)
 
 
@@ -118,7 +118,7 @@ class Bench:
         return got
 
     def calibrate(self) -> None:
-        """Finds the step that leaves the loader idle."""
+        """Finds the step time at which the loader has idle time."""
         got = self.run("folder")
         if "error" in got:
             raise SystemExit(f"cache: {got['error']}")

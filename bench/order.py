@@ -67,7 +67,7 @@ def correlation(ids: Ids, lags: Sequence[int]) -> list[float]:
 
 
 def drift(labels: Ids, classes: int) -> float:
-    """How far the classes of 16 batches in a row are from those of all, in the same measure as chi_square."""
+    """The distance of the classes of 16 consecutive batches from those of all, in the same measure as chi_square."""
     n, size = len(labels) // (16 * BATCH), 16 * BATCH
     per = size / classes
     found = [

@@ -20,7 +20,7 @@ WORK = Path(__file__).parent / "work"
 
 @dataclass(frozen=True)
 class Data:
-    """Records sorted by class, and how many of them make 8 MiB."""
+    """Records sorted by class, and the number of records in 8 MiB."""
 
     records: int = 60_000
     classes: int = 100
@@ -52,7 +52,7 @@ def in_order(data: Data, seed: int, epoch: int) -> Ids:
 
 
 class Stoker:
-    """Orders of a loader, over a pack whose chunks have as many records as 8 MiB have of photographs."""
+    """Orders of a loader, over a pack with as many records per chunk as photographs fit into 8 MiB."""
 
     def __init__(self, data: Data) -> None:
         from stoker._binary import find_binary
@@ -223,7 +223,8 @@ def order(seed, epoch):
 
 
 def litdata(shard: int, workers: int, batch: int) -> tuple[Order, bool]:
-    """LitData's: chunks in a permuted order, dealt to workers, each shuffled within; batches of one worker in turn."""
+    """LitData's order: chunks in a permuted order, distributed to workers and shuffled within each. The workers'
+    batches alternate."""
 
     def restated(data: Data, seed: int, epoch: int) -> Ids:
         rng = np.random.default_rng([seed, epoch])

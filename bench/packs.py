@@ -1,4 +1,4 @@
-"""Packs a data set for one loader, with that loader's own writer, and prints how long it took.
+"""Packs a data set for one loader, with that loader's own writer, and prints the time.
 
     python -m bench.packs KIND SOURCE OUT [--workers N] [--side N]
 

@@ -160,7 +160,7 @@ class Held:
 
 
 def set_cached(pack: Path, share: float, seed: int, held_parts: Held) -> float:
-    """Brings a random share of the blocks of a pack into the page cache and drops the rest; gives the share."""
+    """Reads a random share of the blocks of a pack into the page cache and drops the rest. Returns the share."""
     held_parts.release()
     rng = random.Random(seed)
     held = total = 0

@@ -1,4 +1,4 @@
-"""One cell of the planner's accuracy: a real loader with a step that sleeps or spins, in a process of its own.
+"""One cell of the planner's accuracy: a real loader with a step that sleeps or spins, in a separate process.
 
     python -m bench.planner_cell '{"data": PACK, "batch": 64, "step": 0.02, "spin": false, "seconds": 4, ...}'
 

@@ -134,7 +134,7 @@ def resident(path: Path) -> tuple[int, int]:
 
 
 def warm(path: Path) -> float:
-    """Reads every file below path unless it is in the page cache already; gives the resident share."""
+    """Reads every file below path that is not in the page cache. Returns the resident share."""
     have, size = resident(path)
     if size and have < size:
         buffer = bytearray(1 << 20)

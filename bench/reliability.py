@@ -63,7 +63,7 @@ class Kind:
     unit: str
     theirs: Callable[[Path], Any]
     ours: Callable[[Path, Any], Any]
-    # For codecs whose decoders do not agree: another reference, whose values are right as well.
+    # For codecs with differing decoders: another reference, whose values are also right.
     second: Callable[[Path], Any] | None = None
 
 
@@ -162,7 +162,7 @@ def columns_theirs(path: Path) -> Any:
 
 
 def columns_ours(path: Path, want: Any) -> Any:
-    """The columns that Stoker reads. Columns that it names as refused are left out."""
+    """The columns that Stoker reads, without the columns that it reports as refused."""
     import stoker
 
     rows = len(next(iter(want.values()))) if want else 1

@@ -49,7 +49,7 @@ def plot_bars(figures: Figures, suite: Suite, kind: str, key: str = "examples_s"
 
 
 def plots(figures: Figures, docs: Path) -> list[str]:
-    """Draws everything that has figures; gives the names of the files."""
+    """Draws all plots that have figures. Returns the names of the files."""
     img = docs / "img"
     machine = figures.results["machine"]
     where = f"{machine['cores']} cores, {machine.get('cpu', '')}, {machine['time'][:10]}; medians, lowest to highest"

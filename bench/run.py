@@ -1,4 +1,4 @@
-"""Stoker's benchmark: every arm in a process of its own, on the same bytes and cores, in interleaved rounds.
+"""Stoker's benchmark: every arm in a separate process, on the same bytes and cores, in interleaved rounds.
 
     make bench                          everything (about an hour and a half on 2 cores)
     make bench QUICK=1                  against torch only, under 5 minutes
@@ -98,7 +98,7 @@ class Bench:
     # -- preparation -------------------------------------------------------------------------------------------------
 
     def arms(self, suite: Suite) -> list[Arm]:
-        """The suite's arms that were asked for and can run: environment, data and pack are there."""
+        """The suite's requested arms that can run: environment, data and pack exist."""
         ready = []
         for arm in suite.arms:
             if self.a.arms and not re.search(self.a.arms, arm.name):
@@ -154,7 +154,7 @@ class Bench:
     def pack_with(
         self, kind: str, env: str, folder: Path, out: Path, cores: str = "", workers: int = 2
     ) -> dict[str, Any]:
-        """Packs folder with one writer; gives seconds, cpu_s and bytes."""
+        """Packs a folder with one writer. Returns seconds, cpu_s and bytes."""
         pin = ["taskset", "-c", cores] if cores else []
         if kind.startswith("stoker-"):
             images, _, side = kind.removeprefix("stoker-").partition("-")
@@ -203,7 +203,7 @@ class Bench:
         return got
 
     def gates(self, suite: Suite, arms: list[Arm]) -> list[Arm]:
-        """The arms whose figure counts."""
+        """The arms whose figures count."""
         passed = []
         cache = self.work / "gates.json"
         known: dict[str, Any] = json.loads(cache.read_text()) if cache.exists() else {}

@@ -30,7 +30,7 @@ def python_of(env: str, work: Path) -> Path:
 
 
 def short(path: Path) -> str:
-    """The path as a reader of the printed command would type it."""
+    """The path in a form that can be typed in a command."""
     return os.path.relpath(path, ROOT)
 
 
@@ -68,7 +68,7 @@ def _session(sid: int) -> list[int]:
 
 
 def _leftovers(before: set[str]) -> list[str]:
-    """Shared memory that appeared while an arm ran and whose owner is gone, by the names that the loaders use."""
+    """Shared memory that appeared while an arm ran and has no owner any more, by the loaders' names for it."""
     left = []
     for name in set(os.listdir("/dev/shm")) - before:
         owner = re.match(r"torch_(\d+)_", name)
@@ -79,8 +79,8 @@ def _leftovers(before: set[str]) -> list[str]:
 
 
 def run(command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Runs a command in its own session, with variables added to its environment, and gives its last line of JSON, or
-    {"error": ...}.
+    """Runs a command in its own session, with variables added to its environment, and returns its last line of JSON,
+    or {"error": ...}.
 
     A command that has not ended after limit seconds is killed and reported."""
     before = set(os.listdir("/dev/shm"))
@@ -124,7 +124,7 @@ def short_result(got: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Ends the command's session; gives how many processes were still there 0.3 s after its leader had ended."""
+    """Ends the command's session. Returns the number of processes that remained 0.3 s after its leader exited."""
     if process.poll() is not None:
         time.sleep(0.3)
     left = [pid for pid in _session(process.pid) if pid != process.pid]

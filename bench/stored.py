@@ -34,7 +34,7 @@ def save(path: Path, data: Any) -> None:
 
 
 def newest(pattern: str, but: tuple[str, ...] = ()) -> Path:
-    """Return the file that was measured last, by the time in it: that of the file is that of the checkout."""
+    """Return the newest results file, by the time in it. The time of the file itself is that of the checkout."""
     found = [f for f in FOLDER.glob(pattern) if not f.name.startswith(but or ("\0",))]
     if not found:
         raise SystemExit(

@@ -36,7 +36,7 @@ class Arm:
     note: str = ""
     # Arms of the short version (QUICK=1).
     quick: bool = False
-    # A rival's figure counts without this gate where its design does not promise it; Stoker's never does.
+    # A rival's figure counts without this gate if its design does not promise the property. Stoker's never does.
     ours: bool = False
     # False for different work than the rest of the table: shown next to it and never in a ratio.
     comparable: bool = True

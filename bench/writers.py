@@ -207,7 +207,7 @@ def size(path: Path) -> int:
 
 
 def child(name: str, kind: str, src: str, out: str) -> None:
-    """Run one of Python's writers, as the process that is measured; print when it began."""
+    """Run one of Python's writers in the measured process, and print its start time."""
     library, _, write = PYTHON[name]
     try:
         __import__(library)
@@ -226,7 +226,7 @@ def disk(total: int, out: Path) -> None:
 
 
 def run(name: str, kind: str, src: Path, out: Path, total: int) -> tuple[float, int] | None:
-    """Return the seconds and the bytes of one run, None where the library is not there."""
+    """Return the seconds and the bytes of one run, None if the library is not installed."""
     shutil.rmtree(out, ignore_errors=True)
     written = out
     start = time.monotonic()
@@ -266,7 +266,7 @@ Found = dict[str, dict[str, Any]]
 
 
 def judged(found: Found) -> dict[str, dict[str, Any]]:
-    """By writer: how many times the fastest library it is, which share of the disk, by the medians of rounds."""
+    """By writer: its rate relative to the fastest library's and to the disk's, by the medians of rounds."""
     shares: dict[str, dict[str, Any]] = {}
     for name in STOKERS:
         if name not in found:

@@ -1,1 +1,1 @@
-"""One module per loader. Each opens a stream of (images, record numbers) and gives it to harness.main."""
+"""One module per loader. Each opens a stream of (images, record numbers) and passes it to harness.main."""

@@ -1,4 +1,4 @@
-"""The measured process: opens a loader's stream, consumes it as a trainer would, prints one line of JSON.
+"""The measured process: opens a loader's stream, consumes it like a trainer, prints one line of JSON.
 
 An arm calls main(name, open_stream). open_stream(job) returns an iterator of (images, ids). images is one contiguous
 uint8 array in this process's memory, and ids are the record numbers in the order of the sorted file list. With
@@ -133,7 +133,7 @@ def measure(stream: Stream, seconds: float, warmup: float, opened: float) -> dic
         checksum += touch(images)
         batches += 1
         peak.sample(every=0.7)
-    # Memory sampling has held the consumer up: let the queues come back to their steady state.
+    # Memory sampling has delayed the consumer: let the queues return to their steady state.
     settled = time.perf_counter()
     for settling in itertools.count(1):
         images, _ = next(stream)
@@ -233,7 +233,7 @@ PACE = 1.5
 
 
 def _spin() -> float:
-    """About a millisecond of interpreter work, as a training loop has between kernel launches."""
+    """About a millisecond of interpreter work, like that of a training loop between kernel launches."""
     start = time.perf_counter()
     total = 0
     for i in range(20_000):

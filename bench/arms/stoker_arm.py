@@ -37,7 +37,7 @@ def open_stream(job: Job) -> Stream:
         limits=stoker.Limits(**limits),
         **more,
     )
-    # The images, or whatever else the records are.
+    # The images, or other data of the records.
     name = _loader.info["arrays"][0]["name"]
     count = 0
     while True:

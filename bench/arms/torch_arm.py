@@ -23,7 +23,7 @@ from .harness import Job, Stream, main
 
 
 class Numbered(ImageFolder):
-    """An ImageFolder that gives the record's number where the class would be, so that a check can follow it."""
+    """An ImageFolder that returns the record's number instead of the class, so that a check can follow it."""
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         return super().__getitem__(index)[0], index

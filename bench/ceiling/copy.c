@@ -1,4 +1,5 @@
-// How fast records can be gathered from memory into batches: random records of a large array, copied into a ring of slots.
+// The rate of gathering records from memory into batches: random records of a large array, copied into a ring of
+// slots.
 //
 //   copy ROUNDS RECORD_BYTES TOTAL_BYTES THREADS BATCH
 //

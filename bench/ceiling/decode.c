@@ -270,7 +270,7 @@ int main(int argc, char **argv)
 		}
 		for (int v = 0; v < count; v++) {
 			start = now();
-			// The rows of a batch, one after another, as a loader fills them.
+			// The rows of a batch, one after another, like in a loader.
 			for (int i = 0; i < n; i++)
 				variant(names[v], d, &c, &images[i], px, dst + (size_t)(i % 256) * ROW);
 			double rate = n / (now() - start);

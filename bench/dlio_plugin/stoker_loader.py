@@ -67,7 +67,7 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
         self.populate()
 
     def populate(self) -> None:
-        """Make the memory of all batches now, before DLIO's clock begins, as a loader does that pins its memory."""
+        """Allocate the memory of all batches now, before DLIO's clock starts, like a loader that pins its memory."""
         connection = self.loader._connection
         ring = connection._ring if connection is not None else None
         if ring is not None:

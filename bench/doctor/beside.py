@@ -145,8 +145,8 @@ RUN: dict[str, Callable[[Kind, str, float], dict[str, Any]]] = {
 
 
 def rounds(chosen: list[Kind], results: dict[str, dict[str, Any]], runs: int) -> Iterator[Kind]:
-    """The kinds whose verdict is to be asked for next: each once, and those of a sort, starved or fed, in turns until
-    that has so many runs. A kind that cannot be run is given up."""
+    """The kinds to run next: each once, then starved and fed kinds in turns until both have so many runs. A kind that
+    cannot run is dropped."""
     gone: set[str] = set()
 
     def of(kind: Kind) -> list[dict[str, Any]]:

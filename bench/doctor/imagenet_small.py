@@ -1,6 +1,6 @@
-"""Image classification as the ImageNet example of PyTorch does it, made small.
+"""Image classification like in PyTorch's ImageNet example, but small.
 
-The structure is that of the example: a folder of images, RandomResizedCrop, flip and normalisation in worker
+It has the structure of the example: a folder of images, RandomResizedCrop, flip and normalisation in worker
 processes, meters that print the time for data and for the whole batch. There are two differences. The network is
 small unless a torchvision architecture is named. `--simulate MS` replaces an accelerator that needs MS milliseconds
 for a batch.

@@ -101,7 +101,7 @@ def block_device(path: Path) -> str:
 
 
 def check(condition: str, work: Path) -> None:
-    """Raises Unavailable where this machine cannot make a condition."""
+    """Raises Unavailable if this machine cannot make a condition."""
     if condition in ("quota", "bps", "iops", "memory", "swap"):
         controller = {"quota": "cpu", "bps": "blkio", "iops": "blkio"}.get(condition, "memory")
         file = {
@@ -187,7 +187,7 @@ def warm(path: Path) -> None:
 
 
 class Swap:
-    """A swap file. Only a group that reaches its memory limit uses it as long as the machine has free memory."""
+    """A swap file. While the machine has free memory, only a group that reaches its memory limit uses it."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.file = folder / f"{PREFIX}{os.getpid()}.swap"

@@ -31,8 +31,8 @@ WORK = Path(os.environ.get("STOKER_BENCH_WORK", ROOT / "bench" / "work"))
 FED = {"accelerator", "healthy"}
 UNKNOWN = "unknown"
 TUNING, HELDOUT = "tuning", "heldout"
-# The gain from which on a job counts as starved, and the band around it in which either answer is right: those of the
-# matrix (score.py).
+# The minimum gain for which a job counts as starved, and the band around it in which either answer is right. Both are
+# the same as in the matrix (score.py).
 STARVED, BAND = score.STARVED, score.BAND
 PREPARE = 180.0  # seconds that making the data of a kind may take
 
@@ -212,7 +212,8 @@ def borders(lacks: str, real: float | None) -> bool:
 
 
 def finds(verdict: str, lacks: str, real: float | None) -> bool:
-    """Starved called starved and fed called fed; either is right where the gain is at the edge, "unknown" nowhere."""
+    """Whether starved is called starved and fed is called fed. Either is right if the gain is at the edge, "unknown"
+    never."""
     return verdict != UNKNOWN and (borders(lacks, real) or (verdict not in FED) == starves(lacks, real))
 
 
@@ -267,7 +268,7 @@ _prepared: set[str] = set()
 
 
 def prepare(kind: Kind) -> None:
-    """Lets a kind make its data, once, so that no run that is watched or timed does."""
+    """Lets a kind make its data, once, so that no watched or timed run does."""
     if kind.name not in _prepared:
         _prepared.add(kind.name)
         with contextlib.suppress(subprocess.TimeoutExpired):

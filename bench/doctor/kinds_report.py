@@ -1,4 +1,5 @@
-"""Writes docs/internals/diagnosis-kinds.md: how right doctor is on jobs of other kinds than those of the matrix."""
+"""Writes docs/internals/diagnosis-kinds.md: the accuracy of doctor on jobs of other kinds than those of the
+matrix."""
 
 # ruff: noqa: E501 - the page is written as it is to be read
 from __future__ import annotations
@@ -101,7 +102,7 @@ def rows_of(results: dict[str, dict[str, Any]]) -> list[Row]:
 
 
 def of_kinds(rows: list[Row]) -> list[list[Row]]:
-    """The runs, those of each kind together."""
+    """The runs, grouped by kind."""
     out: dict[str, list[Row]] = {}
     for r in rows:
         out.setdefault(r.kind.name, []).append(r)

@@ -157,7 +157,7 @@ class Zygote:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process and its descendants, whatever sessions they are in."""
+    """Kills a process and its descendants, in any session."""
     for member in procs.tree(pid):
         with contextlib.suppress(OSError):
             os.kill(member, signal.SIGKILL)
@@ -165,8 +165,8 @@ def kill_tree(pid: int) -> None:
 
 @contextlib.contextmanager
 def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[inject.Group], str]]:
-    """Makes a cell's conditions, but for those of the resource that is removed; gives the groups that the job joins
-    and the address of its data."""
+    """Makes a cell's conditions, except those of the removed resource. Returns the groups that the job joins and the
+    address of its data."""
     wanted = dict(c.conditions)
     for name in {
         "cpu": ["quota", "busy"],
@@ -219,7 +219,7 @@ def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[
 
 
 def truth_key(c: Cell) -> str:
-    """Changes when the cell or a script that it runs changes, but for the names of functions."""
+    """A fingerprint of the cell and the scripts that it runs, without the names of functions."""
     text = repr((truth.VERSION, c.script, c.data, c.argv, sorted(c.conditions.items()), matrix.removals(c)))
     for file in (HERE / "train" / f"{c.script}.py", HERE / "train" / "common.py"):
         text += NAMES.sub("", file.read_text())

@@ -24,7 +24,7 @@ FED = ("accelerator", "healthy")
 # Repeated runs of one loop differ by a few per cent.
 STARVED = 1.10
 BAND = 0.05
-# Resources whose gain is within this share of the best one are as good an answer.
+# Resources with a gain within this share of the best one are equally right answers.
 TIE = 0.05
 VERDICT_SECONDS = 20
 
@@ -265,7 +265,7 @@ def bars(s: Score) -> list[Bar]:
 
 
 def read(path: Path | None) -> tuple[Path, dict[str, Any]]:
-    """Reads results, the newest ones where no file is named."""
+    """Reads results, by default the newest ones."""
     if path is None:
         path = stored.newest("doctor-*.json", but=("doctor-kinds-",))
     return path, json.loads(path.read_text())

@@ -175,7 +175,7 @@ def ready_batch(argv: list[str]) -> tuple[Any, Any]:
 
 
 class Again:
-    """An endless loader, or one that gives the same batch for each batch of another one."""
+    """An endless loader, or one that repeats the same batch for each batch of another loader."""
 
     def __init__(self, batch: Any, loader: Any = None) -> None:
         self.batch, self.loader = batch, loader

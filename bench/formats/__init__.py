@@ -20,7 +20,7 @@ class Format:
 
     # The name in `stoker formats`, followed by a blank and more text if a format is measured twice: "parquet images".
     name: str
-    # The reference, as a reader would install it.
+    # The reference, by its usual name for installation.
     library: str
     # make(folder) writes 64 to 256 MiB, with the library or NumPy. The folder is there and empty.
     make: Callable[[Path], None]
@@ -34,7 +34,7 @@ class Format:
     loader: Mapping[str, Any] = field(default_factory=dict)
     # A view of the data, of the dataset that stoker.open returns.
     view: Callable[[Any], Any] | None = None
-    # How many times the library's rate Stoker must reach.
+    # The minimum ratio of Stoker's rate to the library's.
     bar: float = 1.0
     batch: int = 256
     # The environment of bench/setup.sh that has the library; "project" is .venv.

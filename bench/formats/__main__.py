@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def modules(only: str) -> dict[str, Format]:
-    """The formats whose module's name matches, by that name."""
+    """The formats with a matching module name, by that name."""
     names = sorted(m.name for m in pkgutil.iter_modules(__path__))
     return {
         name: importlib.import_module(f"bench.formats.{name}").FORMAT
@@ -50,7 +50,7 @@ def modules(only: str) -> dict[str, Format]:
 
 
 def stoker_batches(fmt: Format, folder: Path) -> Iterator[int]:
-    """Batches as a trainer would take them: each page is looked at."""
+    """Consumes batches like a trainer: reads a byte of each page."""
     import numpy as np
     import stoker
 
@@ -76,7 +76,7 @@ def reference_batches(fmt: Format, folder: Path) -> Iterator[int]:
 
 
 def rate(batches: Iterator[int], warmup: float, seconds: float) -> dict[str, float]:
-    """Records per second over whole batches, after a warm-up; how long the first batch took."""
+    """Records per second over whole batches, after a warm-up, and the time of the first batch."""
     start = time.perf_counter()
     next(batches)
     first = time.perf_counter() - start
@@ -102,7 +102,7 @@ def side(a: argparse.Namespace) -> None:
 
 
 def make(name: str, fmt: Format, work: Path) -> Path:
-    """The data of a format, made once; gives its folder."""
+    """Makes the data of a format once, and returns its folder."""
     folder = work / "formats" / name
     if (folder / ".made").exists():
         return folder

@@ -40,7 +40,7 @@ def tensor(image: Any) -> Any:
 def reference(folder: Path, batch: int) -> Iterator[int]:
     from torchvision.datasets import CIFAR10
 
-    # Its checksums are those of the published files: these have other pixels.
+    # Its checksums are those of the published files, and these have other pixels.
     dataset = type("CIFAR10", (CIFAR10,), {"_check_integrity": lambda _: True, "_load_meta": lambda _: None})
     return batches(dataset(str(folder), transform=tensor), batch)
 

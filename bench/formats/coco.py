@@ -1,4 +1,4 @@
-"""Detection: JPEGs with COCO's boxes, letterbox, flip and jittered colours, as a detector is fed."""
+"""Detection: JPEGs with COCO's boxes, letterbox, flip and jittered colours, the usual input of a detector."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def make(folder: Path) -> None:
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(0)
-    # As smooth as photographs are: noise alone would tell nothing of the codec.
+    # As smooth as photographs, because pure noise would not test the codec.
     small = rng.integers(0, 256, (COUNT, 12, 12, 3), dtype=np.uint8)
     pixels = small.repeat(8, axis=1).repeat(8, axis=2) + rng.integers(0, 8, (COUNT, *SIDE), dtype=np.uint8)
     values = pa.array(pixels.reshape(-1))

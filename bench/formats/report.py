@@ -30,7 +30,7 @@ def ratios(got: dict[str, Any]) -> list[float]:
 
 
 def newest() -> dict[str, Any]:
-    """The newest results, with those of other formats from before on the same kind of machine."""
+    """The newest results, and earlier ones of other formats on the same kind of machine."""
     files = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("formats-*.json")]
     files.sort(key=lambda got: str(got["machine"]["time"]))
     if not files:
@@ -59,7 +59,7 @@ def is_whole(module: str) -> bool:
 
 
 def least(module: str) -> float:
-    """How many records a second there must be."""
+    """The minimum number of records per second."""
     return float(importlib.import_module(f"bench.formats.{module}").FORMAT.least)
 
 

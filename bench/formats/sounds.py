@@ -28,7 +28,7 @@ def write(folder: Path, count: int, seconds: float, rate: int, channels: int, ex
 
 
 class Sounds:
-    """Samples as torchaudio.load gives them: float32 [channels, samples]."""
+    """Samples in the form of torchaudio.load: float32 [channels, samples]."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted((folder / "sounds").iterdir())
@@ -55,7 +55,7 @@ def fields(samples: int) -> dict[str, object]:
 def sound_format(
     name: str, count: int, seconds: float, rate: int, channels: int, batch: int, bar: float = 1.0, **options: str
 ) -> Format:
-    """One of the formats; options are those of soundfile.write."""
+    """One of the formats; options are passed to soundfile.write."""
     ext = "wav" if name == "audio wav" else name.split()[1]
     many = "mono" if channels == 1 else "stereo"
     return Format(

@@ -9,7 +9,7 @@ from typing import Any
 def batches(
     dataset: Any, batch: int, shuffle: bool = True, workers: int = 2, collate: Callable[[list[Any]], Any] | None = None
 ) -> Iterator[int]:
-    """Batches without end, each as the number of its records; workers stay."""
+    """Endless batches, each as the number of its records, with persistent workers."""
     import torch
     from torch.utils.data import DataLoader
 

@@ -1,4 +1,4 @@
-"""Zarr as the library writes it by default: zstd, a chunk a row, in shards."""
+"""Zarr in the library's default form: zstd, one chunk per row, in shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of objects for the benchmark: each on a port of its own, ended with the program."""
+"""Object servers for the benchmark: each on its own port, stopped with the program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _running(
 
 @contextlib.contextmanager
 def s3(folder: Path, work: Path) -> Iterator[str]:
-    """versitygw over a folder, with one bucket; gives its URL."""
+    """Runs versitygw over a folder, with one bucket. Yields its URL."""
     tool = ROOT / "bin/tools/versitygw"
     if not tool.exists():
         raise MissingError("bin/tools/versitygw is not there; run make servers")
@@ -78,7 +78,7 @@ def s3(folder: Path, work: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def web(folder: Path, work: Path) -> Iterator[str]:
-    """nginx over a folder; gives its URL."""
+    """Runs nginx over a folder. Yields its URL."""
     tool = shutil.which("nginx") or "/usr/sbin/nginx"
     if not Path(tool).exists():
         raise MissingError("nginx is not there (Debian: nginx-light)")

@@ -1,4 +1,4 @@
-"""A job with a step of its own: steps per second once all batches have been seen, with a cache or without one.
+"""A job with a training step: steps per second after the first epoch, with or without a cache.
 
 python -m bench.remote.train_arm URL --seconds N [--cache FOLDER] [--step SECONDS]
 """

@@ -94,7 +94,7 @@ def measure_shape(name: str, a: argparse.Namespace) -> dict[str, Any]:
 
 
 def both_sides(name: str, what: list[str], more: list[str], a: argparse.Namespace) -> dict[str, Any]:
-    """torch's loader and ours in turns, each in a process of its own."""
+    """torch's loader and ours in turns, each in a separate process."""
     result: dict[str, Any] = {"rounds": []}
     for number in range(a.rounds):
         runs = {}

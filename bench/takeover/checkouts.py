@@ -95,7 +95,7 @@ def _download(name: str, wanted: str, work: Path) -> Path:
 
 
 def _export(repository: Path, commit: str, folders: tuple[str, ...], out: Path) -> None:
-    """Write the folders of a commit, whatever links they hold."""
+    """Write the folders of a commit, with any links in them."""
     archive = _run("git", "--git-dir", repository, "archive", commit, "--", *folders, limit=_LIMIT)
     out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:

@@ -22,7 +22,7 @@ ROOT = runner.ROOT
 ARMS = ("python", "stoker run")
 # Plain Python that repeats the training loader's first batch: the time of the rest of the script.
 REST = "the rest"
-# How often processes are looked at, seconds: it takes milliseconds for each GB that they have.
+# The interval between samples of the processes, in seconds. Each sample takes milliseconds per GB of memory.
 _LOOK = 2.0
 
 
@@ -97,7 +97,7 @@ def training(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return []
     most = max(rows, key=lambda loader: rows[loader])
     mine = sorted((x for x in found if x["loader"] == most), key=lambda x: x["at"])
-    # A pass that was cut short, such as a check before the first epoch, is none.
+    # A pass that was cut short, such as a check before the first epoch, does not count.
     whole = max(x["rows"] for x in mine)
     keys = ("dataset", "rows", "batches", "seconds", "first_s", "waited_s")
     return [{k: x[k] for k in keys} | {"rate": x["rows"] / x["seconds"]} for x in mine if x["rows"] == whole]

@@ -74,7 +74,7 @@ ViTForImageClassification(ViTConfig(**json.loads(sys.argv[1]))).save_pretrained(
 
 
 def _hf_prepare(place: Place) -> None:
-    """A ViT of a few thousand numbers, its image processor and the metric, as the hub has them."""
+    """A ViT of a few thousand numbers, its image processor and the metric, in the form of the hub."""
     (place.out / "accuracy").mkdir()
     (place.out / "accuracy/accuracy.py").write_text(_METRIC)
     model = place.out / "model"

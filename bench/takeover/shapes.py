@@ -160,7 +160,7 @@ def one(name: str, side: str, workers: int) -> None:
         if count == half:
             middle = time.perf_counter()
         if count == late:
-            # Once all is there that is made ahead: how much of it is by chance before.
+            # After the prefetch is complete, because its amount varies before.
             end = time.perf_counter()
             time.sleep(_SETTLE)
             memory, grown = (_used() - before) / 1024, _private() - early

@@ -1,4 +1,4 @@
-"""Coroutines that fetch records from a server and give each batch to an executor, which trains on it."""
+"""Coroutines that fetch records from a server and pass each batch to an executor, which trains on it."""
 
 import asyncio
 import time

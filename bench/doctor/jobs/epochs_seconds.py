@@ -1,4 +1,4 @@
-"""Epochs of two seconds whose workers open a large index first."""
+"""Epochs of two seconds. Their workers first open a large index."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A JAX loop with momentum whose batches a thread puts into a queue in time: nothing is lacking."""
+"""A JAX loop with momentum. A thread puts its batches into a queue in time: nothing is lacking."""
 
 import queue
 import threading

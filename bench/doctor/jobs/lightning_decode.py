@@ -1,4 +1,4 @@
-"""Lightning with a data module whose examples are parsed from lines of JSON and made into features, in one worker."""
+"""Lightning with a data module. One worker parses its examples from lines of JSON and computes features."""
 
 import json
 import logging

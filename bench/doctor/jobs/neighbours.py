@@ -1,4 +1,4 @@
-"""Workers whose cores other programs take; those run outside of the job."""
+"""Workers that compete for their cores with other programs, which run outside of the job."""
 
 import time
 

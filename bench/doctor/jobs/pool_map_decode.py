@@ -1,4 +1,4 @@
-"""A class around a model of PyTorch whose photographs two threads of a pool decode and resize."""
+"""A class around a PyTorch model. Two threads of a pool decode and resize its photographs."""
 
 import io
 from concurrent.futures import ThreadPoolExecutor

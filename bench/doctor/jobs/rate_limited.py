@@ -1,4 +1,4 @@
-"""Workers whose client of a feature store lets a few requests a second through."""
+"""Workers with a client of a feature store that allows a few requests per second."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Workers and a trainer that give themselves other names."""
+"""Workers and a trainer that rename their processes."""
 
 import ctypes
 import time

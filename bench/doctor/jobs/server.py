@@ -1,4 +1,4 @@
-"""A server that answers late, as a process of its own."""
+"""A slow server, as a separate process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A DataLoader with two workers, each of whose examples comes from a service that answers late."""
+"""A DataLoader with two workers that get each example from a slow service."""
 
 import time
 

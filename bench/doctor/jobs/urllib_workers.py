@@ -1,4 +1,4 @@
-"""Workers that ask a server for each example with urllib."""
+"""Workers that request each example from a server with urllib."""
 
 import time
 from urllib.request import urlopen

@@ -27,7 +27,7 @@ func serveHTTP(folder string, b *brake) (address string, stop func() error, err 
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-// braked is an answer whose bytes pass the brake.
+// braked is an answer whose bytes are slowed down by the brake.
 type braked struct {
 	http.ResponseWriter
 	brake *brake

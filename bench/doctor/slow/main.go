@@ -29,7 +29,7 @@ type brake struct {
 	free time.Time // when the line has nothing more to send
 }
 
-// request waits as long as a request takes to be answered.
+// request waits for the time of a request.
 func (b *brake) request() { time.Sleep(b.latency) }
 
 // transfer waits until n bytes have passed the line.

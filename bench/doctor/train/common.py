@@ -81,7 +81,7 @@ def make_step(spec: str) -> Step:
 
 
 class Progress:
-    """Prints for each step how long the data took and how long it took in all, as most training scripts do."""
+    """Prints the data time and the total time of each step, like most training scripts."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -12,7 +12,8 @@ from torchvision.datasets import ImageFolder
 
 
 def make_transform(size: int, blurs: int) -> transforms.Compose:
-    """RandomResizedCrop and flip, and as many Gaussian blurs as asked for: an augmentation that is too heavy."""
+    """RandomResizedCrop and flip, and the requested number of Gaussian blurs: an augmentation that is too
+    expensive."""
     blur = [transforms.GaussianBlur(9) for _ in range(blurs)]
     return transforms.Compose(
         [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.ToTensor(), *blur]

@@ -1,4 +1,4 @@
-"""Trains a detector whose targets are Python objects: boxes, polygons and words in lists and dictionaries."""
+"""Trains a detector with Python objects as targets: boxes, polygons and words in lists and dictionaries."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _Pass:
 
 
 def _rows(batch):
-    """How many samples a batch has."""
+    """The number of samples in a batch."""
     while not hasattr(batch, "shape"):
         if isinstance(batch, dict) or hasattr(batch, "keys"):
             batch = next(iter(batch.values()))
