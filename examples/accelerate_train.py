@@ -1,7 +1,7 @@
 """Accelerate with Stoker: the import of DataLoader is the only line that differs.
 
 python examples/accelerate_train.py FOLDER [--state DIR] [--stop-after STEPS]
-With --state the second run goes on where the first one stopped.
+With --state the second run continues where the first one stopped.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 class Classifier:
-    """Softmax regression on a histogram of hues: small, yet it has to look at every pixel."""
+    """Softmax regression on a histogram of hues: small, but it needs every pixel."""
 
     BINS = 36
 
@@ -47,7 +47,7 @@ class Classifier:
         self.model = Regression(self.BINS + 1, classes)
 
     def features(self, images: Pixels) -> npt.NDArray[np.float32]:
-        """How much of each hue there is, vivid colours counting more."""
+        """The amount of each hue, with more weight for vivid colours."""
         x = images[:, ::4, ::4].reshape(len(images), -1, 3).astype(np.float32)
         r, g, b = x[..., 0], x[..., 1], x[..., 2]
         top = x.max(axis=2)
@@ -61,7 +61,7 @@ class Classifier:
         return np.column_stack([shares, np.ones(len(images))]).astype(np.float32)
 
     def learn(self, images: Pixels, labels: Labels) -> int:
-        """Guess the labels, then learn from them. Returns how many guesses were right."""
+        """Guess the labels, then learn from them. Returns the number of right guesses."""
         return int((self.model.learn(self.features(images), labels, 0.1) == labels).sum())
 
 
@@ -200,7 +200,7 @@ def plain_reader(folder: Path) -> PlainReader | None:
 
 
 def made(folder: Path, generate: Callable[[Path], None]) -> Path:
-    """Generate what the demo needs, unless it is there. Nothing that is half done goes by the name of the whole."""
+    """Generate the demo's data, unless it exists. Unfinished data never has the final name."""
     if folder.exists():
         print(f"  {show(folder)} is there already")
         return folder
@@ -232,13 +232,13 @@ class Watch:
             mark = time.perf_counter()
 
     def figures(self, seen: float, width: int) -> str:
-        """How many a second were seen, and the share of the time spent waiting."""
+        """The number of records per second, and the share of the time spent waiting."""
         seconds = time.perf_counter() - self.began
         return f"{seen / seconds:>{width},.0f}  {self.waited / seconds:>16.0%}"
 
 
 def start(main: Callable[[], None]) -> None:
-    """Run a demo; what goes wrong is one line."""
+    """Run a demo; an error is one line."""
     if shutil.which(STOKER) is None:
         sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo, which builds it")
     try:
@@ -269,13 +269,13 @@ def engines() -> list[int]:
 
 
 def memory(pids: list[int]) -> str:
-    """Memory of the engine and of this process without cached files; what they share counts half for each."""
+    """Memory of the engine and of this process without cached files. Shared memory counts half for each."""
     trainer = f"trainer {pss('self')} MB"
     return f"engine {sum(map(pss, pids))} MB, {trainer}" if pids else trainer
 
 
 def pss(pid: int | str) -> int:
-    """The proportional set size of a process in MB, without what the system caches of files."""
+    """The proportional set size of a process in MB, without the system's cache of files."""
     kb = {"Pss": 0, "Pss_File": 0}
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class PixelClassifier:
-    """Softmax regression on the colours of a pixel and of what lies around it."""
+    """Softmax regression on the colours of a pixel and of its surroundings."""
 
     def __init__(self, classes: int) -> None:
         self.model, self.seen = Regression(28, classes), Confusion(classes)
@@ -40,7 +40,7 @@ class PixelClassifier:
         return np.concatenate([both, np.stack(pairs, -1), np.ones_like(x[..., :1])], -1).reshape(-1, 28)
 
     def learn(self, images: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> None:
-        """Learn from images, and count what was right before."""
+        """Learn from images, and count the right guesses before that."""
         places = masks[:, ::2, ::2].reshape(-1).astype(np.int64)
         self.seen.add(places, self.model.learn(self.features(images), places, 0.2))
 

@@ -121,7 +121,7 @@ class Model:
         self.steps = 0
 
     def features(self, x: Ints, position: Ints) -> tuple[Floats, list[Ints]]:
-        """Embed what stands before each token, within its document only: the last three tokens, and the mean of all."""
+        """Embed the text before each token, within its document only: the last three tokens, and the mean of all."""
         length = x.shape[1]
         shifted = []
         for back in range(3):
@@ -182,7 +182,7 @@ class Model:
         return loss
 
     def write(self, tokens: list[int], count: int, end: int, seed: int) -> list[int]:
-        """Go on with a text."""
+        """Continue a text."""
         rng = np.random.default_rng(seed)
         tokens = list(tokens)
         for _ in range(count):

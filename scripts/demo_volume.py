@@ -1,4 +1,4 @@
-"""The demo of volumes: scans with labels, of which random parts are read, and a small model that learns from them.
+"""The demo of volumes: random parts of scans with labels are read, and a small model learns from them.
 
 `make demo KIND=volume` runs it. DATA=folder takes images/*.nii.gz and labels/*.nii.gz of your own.
 """
@@ -22,7 +22,7 @@ Labels = npt.NDArray[np.uint8]
 
 
 class VoxelClassifier:
-    """Softmax regression on a voxel, what lies around it at two distances, and their squares and products."""
+    """Softmax regression on a voxel, its surroundings at two distances, and their squares and products."""
 
     def __init__(self, classes: int) -> None:
         self.model, self.seen = Regression(10, classes), Confusion(classes)
@@ -42,7 +42,7 @@ class VoxelClassifier:
         return np.stack([*parts, *pairs, np.ones_like(parts[0])], -1)
 
     def learn(self, volumes: Floats, labels: Labels) -> None:
-        """Learn from volumes, and count what was right before."""
+        """Learn from volumes, and count the right guesses before that."""
         places = labels[:, ::2, ::2, ::2].reshape(-1).astype(np.int64)
         self.seen.add(places, self.model.learn(self.features(volumes), places, 0.3))
 

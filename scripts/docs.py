@@ -1,4 +1,4 @@
-"""Runs the code of the documentation, and writes what it prints into the pages.
+"""Runs the code of the documentation, and writes its output into the pages.
 
     python scripts/docs.py [PAGE...]           run, and write the outputs
     python scripts/docs.py --check [PAGE...]   run, and fail if an output differs or a block fails
@@ -52,7 +52,7 @@ SECONDS = 120
 
 @dataclasses.dataclass
 class Block:
-    """A fenced block: where it begins, its language, its code, and the reason why it does not run."""
+    """A fenced block: its first line, its language, its code, and the reason why it does not run."""
 
     line: int
     language: str
@@ -73,7 +73,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def alike(text: str, language: str) -> str:
-    """Returns an output without what differs from run to run: durations, sizes and rates, and in Python fractions."""
+    """Returns an output without the parts that differ per run: durations, sizes and rates, and in Python fractions."""
     if language == "python":
         return re.sub(r"\d+\.\d+", "#", text).rstrip()
     text = re.sub(r"\b[0-9a-f]{32}\b", "#", text)
@@ -141,7 +141,7 @@ class Page:
         return text
 
     def python(self, block: Block) -> str | None:
-        """Runs a block of Python, and returns what it prints."""
+        """Runs a block of Python, and returns its output."""
         if "np" not in self.names:
             self.preset()
         used, made = (re.search(pattern, block.code) for pattern in (r"\bloader\b", r"\bloader = "))
@@ -168,7 +168,7 @@ class Page:
         return printed.getvalue()
 
     def shell(self, block: Block, whole: bool) -> str | None:
-        """Runs a block of the shell, or its cheap commands, and returns what the block prints."""
+        """Runs a block of the shell, or its cheap commands, and returns the output of the block."""
         code = block.code.replace("\\\n", " ")
         commands = [line.removeprefix("$ ") for line in code.splitlines()]
         if whole:
@@ -213,7 +213,7 @@ class Page:
         return words[at].rpartition(":")[2].rstrip("/") if len(words) > at else None
 
     def clear(self, name: str | None) -> None:
-        """Removes what an earlier block or the shared data has in the place of what is written next."""
+        """Removes files of an earlier block or of the shared data that the next command would overwrite."""
         target = self.folder / (name or "").rstrip("/")
         if not name or ":" in name or (self.folder not in target.resolve().parents and not target.is_symlink()):
             return

@@ -289,7 +289,7 @@ def types(c: Cases) -> None:
 
 
 def resize(t: torch.Tensor, size: tuple[int, int], mode: str, top: float | None) -> torch.Tensor:
-    """Resize; where torchvision lets an overshoot wrap around, it is cut off."""
+    """Resize; if torchvision lets an overshoot wrap around, it is clamped."""
     how = v2.InterpolationMode(mode)
     if t.dtype != torch.uint16:
         return F.resize(t, list(size), interpolation=how, antialias=True)
@@ -392,7 +392,7 @@ def main() -> int:
 
 
 def near(old: bytes, c: Cases) -> bool:
-    """Whether a file of pixels has those of c, but for what float sums change."""
+    """Whether a file of pixels has those of c, except for differences of float sums."""
     at, off, n = 0, 0, 0
     for a in [*c.inputs.values(), *c.outputs]:
         was = np.frombuffer(old[at : at + a.nbytes], a.dtype).astype(float)

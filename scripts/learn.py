@@ -1,4 +1,4 @@
-"""Small models in NumPy for the demos: what is trained is not the point there, that it learns is."""
+"""Small models in NumPy for the demos. The point is that they learn, not the models themselves."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Network:
         return hidden, hidden @ self.p[2] + self.p[3]
 
     def learn(self, x: Floats, labels: Counts, rate: float, shrink: float = 1e-3) -> int:
-        """Guess, then take a step; weights shrink by themselves. Returns how many guesses were right."""
+        """Guess, then take a step; weights decay. Returns the number of right guesses."""
         hidden, scores = self.scores(x)
         d = softmax(scores)
         right = int((d.argmax(axis=1) == labels).sum())
@@ -93,7 +93,7 @@ class Confusion:
         self.counts += np.bincount(labels * n + guesses, minlength=n * n).reshape(n, n)
 
     def right(self) -> float:
-        """The share of those that were taken for what they are."""
+        """The share of right guesses."""
         return float(np.trace(self.counts) / self.counts.sum())
 
     def overlap(self) -> tuple[float, float]:

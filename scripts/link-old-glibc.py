@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def link(cc: list[str], arguments: list[str]) -> None:
-    """Call the compiler, whose messages are the user's."""
+    """Call the compiler. Its messages go to the user."""
     subprocess.run([*cc, *arguments], check=True)
 
 
@@ -77,7 +77,7 @@ def replaced_output(arguments: list[str], out: str) -> list[str]:
 
 
 def older(cc: list[str], program: Path, folder: Path) -> list[str]:
-    """Return the arguments that bind what is newer than FLOOR in a program to older versions."""
+    """Return the arguments that bind symbols of a program that are newer than FLOOR to older versions."""
     dump = tool(cc, "objdump")
     newer = {name for name, version, defined in symbols(dump, program) if not defined and version > FLOOR}
     if not newer:
@@ -130,7 +130,7 @@ def needed(dump: str, program: Path) -> list[str]:
 
 
 def library(cc: list[str], name: str) -> Path | None:
-    """Return where the compiler has a library."""
+    """Return the path of a compiler's library."""
     said = subprocess.run([*cc, f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
     return Path(said) if said != name else None
 

@@ -32,10 +32,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs testdata/*.txtar: each is a shell-like session with the
-// command line, with what it prints and the exit code it ends with.
+// TestScripts runs testdata/*.txtar. Each is a session with the command line, with its output and exit codes.
 //
-// Beside testscript's own commands there are
+// In addition to testscript's own commands there are
 //
 //	code N stoker ARGS...   the program must end with exactly that exit code;
 //	                        "stdout" and "stderr" then look at what it printed

@@ -1,7 +1,7 @@
 //go:build !(linux && (amd64 || arm64))
 
-// Command stoker prepares datasets and feeds training loops from them. This is
-// all that is left of it where it cannot run.
+// Command stoker prepares datasets and feeds training loops from them. This file replaces it on systems that it does
+// not support.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that a real-time process starts takes turns as others do: all of its
-// threads, since Go's runtime may stand still otherwise.
+// A program started by a real-time process gets the normal schedule for all of its threads. Go's runtime could hang
+// otherwise.
 func TestDoesNotInheritRealTime(t *testing.T) {
 	const fifo = 1
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

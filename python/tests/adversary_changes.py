@@ -615,7 +615,7 @@ _table(
 
 
 class Called:
-    """Calls a function and rotates its result."""
+    """Calls a function and inverts or flips its result."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -631,7 +631,7 @@ def _turned(value: Any) -> Any:
 
 
 def _turning(function: Any, n: int) -> Any:
-    """Return a callable, of one of several kinds, that calls a function and rotates its result."""
+    """Return a callable, of one of several kinds, that calls a function and inverts or flips its result."""
 
     def plain(*args: Any, **more: Any) -> Any:
         return _turned(function(*args, **more))

@@ -1,4 +1,4 @@
-"""Asking the binary: what it knows and judges is known and judged there alone."""
+"""Requests to the binary. Only the binary has the rules and formats; Python asks it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ask(
     env: Mapping[str, str] | None = None,
     also: Sequence[int] = (),
 ) -> str:
-    """Run ``stoker`` with arguments and standard input, and return what it prints.
+    """Run ``stoker`` with arguments and standard input, and return its output.
 
     An exit code in ``also`` comes with an answer, if something was printed.
     """
@@ -50,10 +50,10 @@ def message(text: str) -> str:
 
 
 class Observer:
-    """A process that looks on while a loop of this one runs, and then reports on it.
+    """A process that watches while a loop of this one runs, and then reports on it.
 
-    It reads what this process and its children have used when told that counting begins and ends, so that
-    this costs the loop nothing. It ends when it has reported, when told to, and with this process.
+    It reads the resources used by this process and its children when counting begins and ends, so that this costs the
+    loop nothing. It exits after its report, on request, and with this process.
     """
 
     def __init__(self, kind: str) -> None:
@@ -103,7 +103,7 @@ class Observer:
             self._fail()
 
     def report(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell what was timed, and return the report."""
+        """Send the timings, and return the report."""
         try:
             out, errors = self._child.communicate(json.dumps(told).encode(), timeout=_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -38,8 +38,8 @@ class Batch:
     Attributes:
         epoch: the epoch that the batch belongs to.
         step: its number in the epoch, from 0.
-        num_repeated: how many rows, at the end, have come before in the epoch,
-            so that each rank has as many rows (``Ranks(uneven="pad")``).
+        num_repeated: the number of rows, at the end, that have come before in the epoch, so that each rank has as many
+            rows (``Ranks(uneven="pad")``).
     """
 
     __module__ = "stoker"
@@ -165,7 +165,7 @@ class ArraySpec:
 
     def __init__(self, described: dict[str, Any], channels_last: bool = False) -> None:
         self.name: str = described["name"]
-        # The kind of its field, "" for what the engine adds.
+        # The kind of its field, "" for arrays that the engine adds.
         self.kind: str = described.get("kind", "")
         self.dtype: str = described["dtype"]
         self.shape = tuple(int(n) for n in described["shape"])
@@ -174,7 +174,7 @@ class ArraySpec:
         self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
         # The position of the row length of a padded array, None for others.
         self.length_at: int | None = int(described["length_at"]) if described.get("padded") else None
-        # How many bytes the rows of a ragged or padded array may have together.
+        # The most bytes that the rows of a ragged or padded array may have together.
         self.capacity = int(described["capacity"]) if self.varies else 0
         # The padded array that this one describes, "" for none.
         self.of: str = described.get("of", "")
@@ -183,7 +183,7 @@ class ArraySpec:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
 
     def check(self, batch_size: int, slot_bytes: int) -> None:
-        """Refuse an array that has no room in a slot: its views would show what is not its own."""
+        """Refuse an array that does not fit a slot: its views would show other memory."""
         row = math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
         ends = [(self.offset, self.capacity)] if self.varies else [(self.offset, batch_size * row)]
         if self.offsets is not None:

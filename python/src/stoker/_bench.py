@@ -1,4 +1,4 @@
-"""``stoker.bench`` and ``stoker.study``: how fast a loader feeds an accelerator, and where workers stop helping."""
+"""``stoker.bench`` and ``stoker.study``: how fast a loader feeds an accelerator, and when more workers stop helping."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def environment() -> dict[str, str]:
     """Return the environment for the engine: this one, and the folders of libraries that it can use.
 
     These are FFmpeg's in the wheels of PyAV and OpenCV, libavif and libopenjp2 in Pillow's and libjxl in that of
-    imagecodecs, and those of the conda environment of this Python. The engine is a process of its own: what
-    it loads does not meet what Python has loaded.
+    imagecodecs, and those of the conda environment of this Python. The engine is a process of its own, so its libraries
+    do not conflict with those of Python.
     """
     env = dict(os.environ)
     wheels = [(name, f"{name}.libs") for name in ("av", "imagecodecs", "torchcodec")]

@@ -32,7 +32,7 @@ def rank_and_world(rank: int | None, world_size: int | None, env: Mapping[str, s
 
 
 def found_rank(rank: int | None, world_size: int | None, env: Mapping[str, str] | None = None) -> tuple[int, int, str]:
-    """Return (rank, world size, where they are from)."""
+    """Return (rank, world size, source of these values)."""
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given}= was given without {missing}=; give both or neither")
@@ -45,7 +45,7 @@ def found_rank(rank: int | None, world_size: int | None, env: Mapping[str, str] 
 
 
 def local_world_size(env: Mapping[str, str] | None = None) -> int:
-    """Return how many ranks a launcher has started on this machine, or 0: the engine looks further."""
+    """Return the number of ranks that a launcher has started on this machine, or 0: then the engine finds it."""
     env = os.environ if env is None else env
     for _, _, _, local in _LAUNCHERS:
         try:

@@ -1,4 +1,4 @@
-"""``with stoker.doctor():`` - what starves a part of this program."""
+"""``with stoker.doctor():`` - find the bottleneck of a part of this program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         quiet: do not print the report.
 
     Attributes:
-        result: the report as docs/reference/doctor.md describes its JSON; empty until the block has ended.
+        result: the report in the JSON form of docs/reference/doctor.md; empty until the block has ended.
         text: the printed report.
     """
 

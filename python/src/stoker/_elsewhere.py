@@ -1,4 +1,4 @@
-"""Names of other libraries that Stoker does not have, and what to write instead."""
+"""Names of other libraries that Stoker does not have, and their replacements."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ARGUMENTS: dict[str, str] = {
 
 
 def argument(name: str, known: Iterable[str]) -> str:
-    """Return what to write instead of an argument, or the argument that is most like it."""
+    """Return the replacement of an argument, or the most similar argument."""
     if name in ARGUMENTS:
         return ARGUMENTS[name]
     from . import _options
@@ -82,7 +82,7 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Return what to write instead of a name, or the name that is most like it."""
+    """Return the replacement of a name, or the most similar name."""
     instead = ELSEWHERE.get(name) or _module_of(name) or nearest(name, known)
     return f"; {instead}" if len(instead) < 200 else ""  # and not a list of all names
 

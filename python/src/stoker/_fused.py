@@ -114,7 +114,7 @@ class OnDevice:
         return Draw(flips, share)
 
     def apply(self, images: Any, draw: Draw) -> Any:
-        """Return what becomes of images, a tensor of rows with the axes channel, height and width in any memory order.
+        """Return the changed images, a tensor of rows with the axes channel, height and width in any memory order.
 
         The result has these axes and the memory order of ``layout``, on the device of the images.
         """
@@ -175,7 +175,7 @@ def _uniform(seed: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.float6
 
 
 def _most(torch: Any, dtype: Any) -> float:
-    """Return what 1 is among whole numbers."""
+    """Return the whole number that stands for 1."""
     if dtype.is_floating_point:
         return 1.0
     return 65535.0 if dtype == torch.uint16 else float(torch.iinfo(dtype).max)
@@ -230,7 +230,7 @@ _kernel: Any = ""
 
 
 def _by_kernel(*what: Any) -> bool:
-    """Do it by the kernel; False where that cannot be done, which is said once."""
+    """Run the kernel; False if that is not possible, with one warning."""
     global _kernel
     if _kernel == "":
         try:

@@ -159,7 +159,7 @@ def timed(
     counting: Callable[[], None] = lambda: None,
     observer: Observer | None = None,
 ) -> Generator[Any]:
-    """Give the loader's batches and time the loop that takes them, whose body is the step.
+    """Give the loader's batches and time the loop that takes them. The loop's body is the step.
 
     The waits and steps go into the step log as well. ``counting`` is called after the first step, from which on times
     count. ``observer`` is called then and at the end.
@@ -184,8 +184,8 @@ def timed(
                 run.first_batch = ready - asked
                 left_out += ahead(loader)
             if run.batches <= left_out:
-                # The first step is not counted: it opens files, starts workers, compiles. Nor are those whose
-                # batches may have been made before they were asked for.
+                # The first step is not counted: it opens files, starts workers, compiles. Steps whose batches may have
+                # been built ahead are not counted either.
                 if run.batches < left_out:
                     continue
                 run.engine_before = engine_stages(loader)

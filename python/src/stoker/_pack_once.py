@@ -43,6 +43,6 @@ def made_once(
 
 
 def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
-    """Pack what lies at a path: the engine needs nothing of Python for that."""
+    """Pack the data at a path: the engine needs no Python for that."""
     said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=LONG, env=environment())
     return cast("dict[str, Any]", json.loads(said))

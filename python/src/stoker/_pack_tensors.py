@@ -27,7 +27,7 @@ class Stacked:
         self._url = f"{self.columns}#{'&'.join(parts)}"
 
     def done(self) -> dict[str, Any] | None:
-        """Return what the pack is when it is there already."""
+        """Return the description of the pack if it exists already."""
         about = self.out.whole()
         if about is not None and not about["source"].startswith(f"{self.columns}#"):
             raise ConfigError(
@@ -37,7 +37,7 @@ class Stacked:
         return about
 
     def clear(self) -> None:
-        """Remove what an earlier call has made."""
+        """Remove the files of an earlier call."""
         self.out.clear()
 
     def run(self, options: Sequence[str]) -> dict[str, Any]:

@@ -77,8 +77,8 @@ class Buckets:
         boundaries: the largest length or proportion of each bucket but the last.
         count: without ``boundaries``, the number of buckets of about as many records. Default: 8, with
             ``max_tokens`` 32.
-        max_tokens: how many elements a batch may have: its rows times the longest row of its bucket, filled up as
-            its ``stoker.Padded`` says. Batches then have up to ``batch_size`` rows.
+        max_tokens: the most elements in a batch: its rows times the longest row of its bucket, padded by its
+            ``stoker.Padded``. Batches then have up to ``batch_size`` rows.
     """
 
     __module__ = "stoker"
@@ -115,7 +115,7 @@ class Buckets:
 
 
 def parse_bucket(bucket: Buckets | str | None) -> dict[str, Any] | None:
-    """Return what batches are sorted by; a name stands for Buckets of that name."""
+    """Return the key that batches are sorted by; a name stands for Buckets of that name."""
     if bucket is None:
         return None
     return (bucket if isinstance(bucket, Buckets) else Buckets(bucket)).to_config()

@@ -69,7 +69,7 @@ _STATES = {
 
 
 def stopped(pid: int) -> str:
-    """Say why a process cannot answer, as its state in /proc shows; empty when nothing is wrong there."""
+    """Return why a process cannot answer, from its state in /proc; empty if that shows no reason."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             state = f.read().rpartition(b")")[2].split()[0].decode()
@@ -149,7 +149,7 @@ class EngineProcess:
                 pause = min(2 * pause, 0.05)
 
     def end(self) -> None:
-        """Wait for the engine's end, whose connection is closed, and kill it if need be."""
+        """Wait for the exit of the engine after its connection was closed, and kill it if necessary."""
         try:
             if self.wait(_END_GRACE) is None:
                 self._child.kill()
@@ -207,7 +207,7 @@ class EngineProcess:
         return tuple(number - 1 for (number,) in struct.iter_unpack("<q", raw[: len(raw) // 8 * 8]) if number > 0)
 
     def log_tail(self) -> str:
-        """Return the end of what the engine wrote, or a crash report from its first line on."""
+        """Return the end of the engine's log, or a crash report from its first line on."""
         if self._log < 0:
             return ""
         size = os.fstat(self._log).st_size

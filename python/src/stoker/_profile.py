@@ -75,7 +75,7 @@ class ProfileResult:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProfileResult:
-        """Return what ``save`` (or ``stoker profile --save``) has kept."""
+        """Return the profile that ``save`` (or ``stoker profile --save``) has written."""
         try:
             data = json.loads(Path(path).read_text())
             if data.pop("format") != _FORMAT:
@@ -125,7 +125,7 @@ class _Timed:
 
 
 class _Spans:
-    """Times of what happens inside the wait, in nanoseconds on the clock of the step log."""
+    """Times of the work inside the wait, in nanoseconds on the clock of the step log."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -157,7 +157,7 @@ class _Spans:
 
 
 def _torch_iterator(loader: Any, spans: _Spans) -> Iterator[Any] | None:
-    """Return an iterator of a torch DataLoader without workers whose parts are timed; None for anything else.
+    """Return an iterator of a torch DataLoader without workers that times its parts; None for anything else.
 
     Only the iterator's own fetcher is changed, never the loader, its dataset or its functions.
     """
@@ -217,7 +217,7 @@ class Profiler:
         self._result: ProfileResult | None = None
 
     def __len__(self) -> int:
-        """Return how many batches there are at most."""
+        """Return the largest number of batches."""
         with contextlib.suppress(TypeError):
             return min(self._most, len(self._loader))  # type: ignore[arg-type]
         return self._most
@@ -343,7 +343,7 @@ def _torch_parts(watcher: Any, steps: int, notes: list[str]) -> dict[str, float]
 
 
 def _union(spans: list[tuple[int, int]]) -> float:
-    """Return the length of what the spans cover together."""
+    """Return the length of the union of the spans."""
     total, end = 0, -1
     for a, b in sorted(spans):
         if b > end:

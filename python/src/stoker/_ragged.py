@@ -73,8 +73,8 @@ class Ragged:
         """Return one array of shape ``(rows, longest, ...)``, padded after the end of each row.
 
         Args:
-            value: what is filled in.
-            length: how long each row becomes. Default: as the longest one.
+            value: the value of the padding.
+            length: the length of each row. Default: that of the longest one.
             multiple: without ``length``, round the longest up to a multiple of this.
             truncate: cut rows that are longer than ``length``, which is an error otherwise.
         """

@@ -21,7 +21,7 @@ from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, RecordError, StokerError
 from ._process import anonymous_file
 
-# The shared memory starts with a table of entries of so many numbers: internal/records.
+# The shared memory starts with a table. Each entry has this many numbers: internal/records.
 _ENTRY = 12
 # Memory that stays allocated between requests.
 _KEPT = 64 << 20
@@ -58,7 +58,7 @@ class FieldInfo(NamedTuple):
         name: its name.
         kind: ``"image"``, ``"mask"``, ``"boxes"``, ``"audio"``, ``"label"``, ``"text"``, ``"int"``, ...
         dtype: NumPy's name of the type of the elements; empty for numbers and texts.
-        shape: sides of the array; -1 where records differ.
+        shape: sides of the array; -1 if records differ.
         classes: names of the classes; the label is the index.
         format: of boxes, ``"XYXY"``, ``"XYWH"`` or ``"CXCYWH"``.
         boxes: name of the field of boxes that its rows belong to.

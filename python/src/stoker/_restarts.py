@@ -9,9 +9,9 @@ from typing import Any
 
 from ._errors import EngineDied, EngineRestarted, warn
 
-# An engine that ends so often within so many seconds is not started again.
+# An engine that exits this often within this many seconds is not restarted.
 _MOST, _WINDOW = 5, 60.0
-# A record that was in flight in so many crashes is bad.
+# A record that was in flight in this many crashes is bad.
 _CRASHES = 2
 # Exit codes of a process that ended by its own fault. Go's runtime exits with 2 after a signal in C code and after a
 # panic.

@@ -21,9 +21,9 @@ from . import _step
 
 # As internal/cli/run.go sets it.
 VARIABLE = "STOKER_RUN"
-# A loader of fewer batches than so many times those that torch makes first is not worth comparing.
+# A loader is compared only if it has this many times the batches that torch makes first.
 _WORTH = 5
-# So many loaders are reported on.
+# The number of loaders that the report lists.
 _MOST = 12
 
 
@@ -119,7 +119,7 @@ class _Takeover:
         return _Epoch(loader, self.original, plan, seen, first)
 
     def plan(self, loader: Any) -> tuple[_Seen, Any]:
-        """Return what is known of a loader, and its plan, None for none."""
+        """Return the state of a loader, and its plan, None for none."""
         from .torch import _path, _recognise
 
         seen, plan = self.of.get(loader, (None, None))
@@ -145,7 +145,7 @@ class _Takeover:
         return seen, plan
 
     def report(self, pid: int) -> None:
-        """Say at the end what was taken over."""
+        """Report at the end which loaders were taken over."""
         if os.getpid() == pid and self.seen and _reports():
             print("\n".join(_report(self.seen)), file=sys.stderr, flush=True)
 
@@ -180,7 +180,7 @@ def _alone(batches: int, first: int) -> str:
 
 
 class _Order:
-    """The order of an epoch, whose first batches torch makes. Torch reads it as far as it reads all others."""
+    """The order of an epoch whose first batches torch makes. Torch reads ahead of them as usual."""
 
     def __init__(self, order: Iterator[Any], first: int) -> None:
         self._order, self._first = order, first
@@ -188,7 +188,7 @@ class _Order:
         self._over = False
 
     def end_first(self) -> None:
-        """Give out what torch has read and does not make, and the rest."""
+        """Return the batches that torch has read and does not make, and the rest."""
         self._over = True
 
     @property

@@ -29,7 +29,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def text(data: Dataset) -> str:
-    """Return what ``repr`` shows."""
+    """Return the text of ``repr``."""
     try:
         shown, fields = data._shown(), data.fields
         count = len(data)
@@ -109,7 +109,7 @@ _HEAT = np.array([[13, 8, 66], [65, 68, 135], [33, 145, 140], [94, 201, 98], [25
 
 
 def html(data: Dataset) -> str:
-    """Return what a notebook shows."""
+    """Return the HTML for a notebook."""
     try:
         shown, fields, count = _quoted(data._shown()), data.fields, len(data)
     except StokerError as error:

@@ -1,4 +1,4 @@
-"""Saved states: where a training loop stands."""
+"""Saved states: the position of a training loop."""
 
 from __future__ import annotations
 

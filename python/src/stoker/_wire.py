@@ -19,7 +19,7 @@ NAMES = {
 }  # fmt: skip
 # Between the engine and processes that run functions of the user; not sent yet.
 LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
-# The flag of an ORDER that ends a batch, and how many records one may have.
+# The flag of an ORDER that ends a batch, and the most records in one.
 _WHOLE = 1
 MAX_ORDER = (MAX_MESSAGE - 16) // 8
 
@@ -38,11 +38,11 @@ _ORDER = struct.Struct("<BBHIII")
 
 
 class WireError(Exception):
-    """The other side sent what docs/reference/protocol.md does not allow."""
+    """The other side sent a message that docs/reference/protocol.md does not allow."""
 
 
 class Open(NamedTuple):
-    """What to load; the configuration is inline or in a descriptor."""
+    """The data to load; the configuration is inline or in a descriptor."""
 
     config: bytes = b""
     in_file: bool = False
@@ -115,7 +115,7 @@ class Stats(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The records that come next, where the client gives the order; ``whole``: the last one ends a batch."""
+    """The next records, if the client gives the order; ``whole``: the last one ends a batch."""
 
     gen: int
     whole: bool

@@ -10,7 +10,7 @@
     for batch in batches(loader, sharding):
         state = train_step(state, batch["image"], batch["label"])
 
-Nothing is forked, which JAX warns of: the engine is a process of its own.
+Nothing is forked (JAX warns of forks): the engine is a process of its own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def __dir__() -> list[str]:
 
 
 def ranks(sharding: Any) -> Ranks:
-    """Return ``ranks=`` for a loader whose rows are sharded so over the processes.
+    """Return ``ranks=`` for a loader whose rows have this sharding over the processes.
 
-    Processes whose devices hold the same rows, such as those along a model axis, have the same rank, and so are fed
-    the same rows.
+    Processes whose devices hold the same rows, such as those along a model axis, have the same rank, and so get the
+    same rows.
 
     Args:
         sharding: a ``jax.sharding.Sharding`` that splits the first axis.
@@ -71,15 +71,15 @@ def batches(
     """Return the batches of the loader's next epoch as dicts of global ``jax.Array``s.
 
     Args:
-        loader: a ``stoker.Loader`` with ``output="numpy"`` (the default), of the ranks that
-            ``ranks`` returns. A last batch that is smaller is compiled anew, and must still split evenly over
-            the devices: ``drop_last=True`` leaves it out.
-        sharding: how the first axis is split.
-        fields: which arrays; default: all that have rows of one shape, but for ``index``.
-        ahead: how many batches are put on their way to the devices before they are asked for.
+        loader: a ``stoker.Loader`` with ``output="numpy"`` (the default), of the ranks that ``ranks`` returns. A
+            smaller last batch is compiled again, and must still split evenly over the devices: ``drop_last=True`` skips
+            it.
+        sharding: the split of the first axis.
+        fields: names of arrays; default: all arrays with rows of one shape, except ``index``.
+        ahead: the number of batches that are sent to the devices in advance.
 
     Raises:
-        ConfigError: a field that is asked for has rows of different lengths.
+        ConfigError: a requested field has rows of different lengths.
     """
     waiting: collections.deque[dict[str, Any]] = collections.deque()
     for batch in loader:

@@ -37,8 +37,8 @@ class Dataset(DataAdapter):  # type: ignore[misc]
 
     Args:
         loader: a ``stoker.Loader``.
-        inputs: name of the input, or names where the model has several; default: the first array of a batch. With
-            ``map=`` it has to be given.
+        inputs: name of the input, or names if the model has several; default: the first array of a batch. With ``map=``
+            it is required.
         targets: name of the target, or names; ``None`` for none. Default: the second array, if there is one.
         weights: name of the array of sample weights.
     """

@@ -35,7 +35,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# So many batches stay in the engine's memory. A consumer that holds more, such as a long prefetch, gets copies.
+# The number of slots that stay with the engine. A consumer that holds more batches, such as a long prefetch, gets
+# copies.
 _KEPT = 2
 
 
@@ -157,7 +158,7 @@ def _names(batch: Batch) -> list[str]:
 
 
 def _kept(loader: Loader, value: Any) -> Any:
-    """Return an array of a batch, a copy where the program holds nearly all that there is room for."""
+    """Return an array of a batch, as a copy if the program holds nearly all slots."""
     connection = loader._epochs.connection
     if connection is not None and connection.held > connection.slots - _KEPT:
         return value.copy()

@@ -1,8 +1,8 @@
 """Loaded by the Python of a program that ``stoker profile``, ``bench``, ``doctor`` or ``run`` starts.
 
-It notes when a PyTorch DataLoader is waited for (_loaders.py): it changes methods of torch's own iterator class, once
-torch has been imported, and nothing of the program's. It must never fail: a program runs the same without it. For
-``stoker run`` it also has DataLoaders taken over (_run.py), and for ``stoker doctor --verify`` made with other options.
+It records the waits for PyTorch DataLoaders (_loaders.py). For this it changes methods of torch's own iterator class,
+once torch has been imported, and nothing of the program. It must never fail: a program runs the same without it. For
+``stoker run`` it also replaces DataLoaders (_run.py), and for ``stoker doctor --verify`` it changes their options.
 """
 
 import contextlib

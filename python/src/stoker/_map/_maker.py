@@ -17,7 +17,7 @@ _RECORD, _BATCH = 1, 2  # what makes random numbers of the two functions differ
 
 
 class Functions(NamedTuple):
-    """The two functions, of which there is one at least."""
+    """The two functions, at least one of which is set."""
 
     map: Callable[[dict[str, Any]], Any] | None
     batch_map: Callable[[Batch], Any] | None
@@ -103,7 +103,7 @@ class Failed(Exception):
 
 
 def _rows(a: Any) -> Callable[[int], Any]:
-    """Return what gives a row: numbers as Python's, arrays as views, texts as str."""
+    """Return a function that gives a row: numbers as Python's, arrays as views, texts as str."""
     if isinstance(a, np.ndarray) and a.ndim == 1:
         return lambda i: a[i].item()
     if isinstance(a, Ragged | Strings | np.ndarray):

@@ -11,16 +11,16 @@ import numpy.typing as npt
 from .._ragged import Ragged, Strings
 
 Array = npt.NDArray[Any]
-# Returns memory for so many bytes: an array of bytes, and the place in it.
+# Returns memory of a given size: an array of bytes, and the offset in it.
 Room = Callable[[int], tuple[Array, int]]
 
 
 class BadReturn(TypeError):
-    """A function has returned what has no place in a batch."""
+    """A function has returned a value that a batch cannot hold."""
 
 
 def new(room: Room, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array whose memory is the batch's."""
+    """Return an array in the batch's memory."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
@@ -29,7 +29,7 @@ def new(room: Room, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def mapping(value: Any, function: str) -> Mapping[str, Any]:
-    """Check what a function has returned."""
+    """Check the result of a function."""
     if not isinstance(value, Mapping):
         got = "None: it may lack a return" if value is None else f"a {type(value).__name__}"
         example = '{"image": image, "label": 3}'

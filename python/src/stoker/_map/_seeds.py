@@ -81,7 +81,7 @@ def _held(functions: list[Any]) -> Iterator[Callable[[int], object]]:
 
 
 def _setter(thing: Any) -> Callable[[int], object] | None:
-    """Return what sets a generator, None for anything else."""
+    """Return the function that sets a generator, None for anything else."""
     if isinstance(thing, random.Random):
         return None if isinstance(thing, random.SystemRandom) else thing.seed
     if isinstance(thing, np.random.Generator):
@@ -106,7 +106,7 @@ def _set_bits(bits: Any, seed: int) -> None:
 
 
 def _inside(thing: Any) -> Iterator[Any]:
-    """Give what a thing refers to."""
+    """Yield the objects that a thing refers to."""
     if isinstance(thing, types.FunctionType):
         for cell in thing.__closure__ or ():
             with contextlib.suppress(ValueError):  # not filled yet

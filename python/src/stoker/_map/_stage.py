@@ -354,8 +354,8 @@ class Stage:
     def _restarted(self) -> bool:
         """Restart workers that have exited, and report whether there were any.
 
-        A function may have changed a part of a slot by then, so that all batches under way are made again from the
-        beginning, by the engine.
+        A function may have changed a part of a slot by then. So the engine makes all batches under way again from the
+        beginning.
         """
         ended = [worker for worker in self._pool if worker.gone()]
         for worker in ended:

@@ -1,4 +1,4 @@
-"""A worker process: it gets slots of the ring, calls the functions, and puts what they return into shared memory."""
+"""A worker process: it gets slots of the ring, calls the functions, and puts their results into shared memory."""
 
 from __future__ import annotations
 

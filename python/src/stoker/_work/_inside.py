@@ -11,12 +11,12 @@ from typing import Any
 
 from . import _wire
 
-# How often a worker looks whether the loader's process is still there, should the connection not tell.
+# The interval of a worker's checks that the loader's process lives, in case the connection does not show it.
 _LOOK = 5.0
 
 
 class Ended(Exception):
-    """The loader wants no more."""
+    """The loader has closed the connection."""
 
 
 class Inbox:

@@ -18,10 +18,10 @@ from . import _wire
 from ._memory import PLACE, Page, Received
 from ._pool import Pool, Pools
 
-# How long workers that were told to end may take, all together, until they are terminated, and then killed.
+# The time that all workers together may take to exit on request before they are terminated, and then killed.
 TERMINATE = 2.0
 
-# Sockets whose other end is another process's; a forked child closes its copies, or they would keep processes alive.
+# Sockets connected to other processes. A forked child closes its copies, or they would keep processes alive.
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
@@ -62,7 +62,7 @@ class Worker:
         self._received = Received(self._page)
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(self.sock)
-        # The collector may find a worker, and what it has, in any order.
+        # The collector may find a worker and its objects in any order.
         weakref.finalize(self, self.sock.close)
         self.sock.setblocking(False)
         try:
@@ -138,7 +138,7 @@ class Worker:
         return self._pools.of(generation)
 
     def recover(self, epoch: int, tasks: Collection[int]) -> None:
-        """Give back what a process that has ended has taken for a task of these, which it has not answered."""
+        """Release the place that an exited process has taken for one of these unanswered tasks."""
         of, task, generation, place = self._page.held
         if generation and of == epoch and task in tasks:
             self._pool(generation).give(place)

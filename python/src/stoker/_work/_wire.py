@@ -20,7 +20,7 @@ _FDS = 64
 
 
 def pack(message: tuple[Any, ...]) -> tuple[bytes, list[int]]:
-    """Return a message as bytes, and the descriptor of what has no room in them, which the caller closes."""
+    """Return a message as bytes, and the descriptor of a part that does not fit, which the caller closes."""
     data = pickle.dumps(message, 5)
     if len(data) <= _LARGEST:
         return data, []
@@ -46,7 +46,7 @@ def send(sock: socket.socket, message: tuple[Any, ...], fds: list[int] | None = 
 
 
 def send_packed(sock: socket.socket, data: bytes, fds: list[int]) -> None:
-    """Send what ``pack`` has made."""
+    """Send the result of ``pack``."""
     if fds:
         socket.send_fds(sock, [data], fds)
     else:

@@ -1,6 +1,6 @@
-"""PyTorch's DataLoader, faster: ``from stoker.torch import DataLoader`` in the place of ``torch.utils.data``.
+"""PyTorch's DataLoader, faster: ``from stoker.torch import DataLoader`` instead of ``torch.utils.data``.
 
-The only part of the package that needs PyTorch; ``import stoker`` does not import it.
+Only this part of the package needs PyTorch; ``import stoker`` does not import it.
 """
 
 from __future__ import annotations

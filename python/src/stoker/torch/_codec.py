@@ -186,7 +186,7 @@ class Found:
     def tensor(self, number: int, dtype: torch.dtype, size: Any, stride: Any, at: int) -> torch.Tensor | None:
         """Return a tensor in the shortest way, None unless it is the first in its storage and begins with it.
 
-        A loop that waits for a batch has nothing of torch in the processor's caches: each call counts.
+        While a loop waits for a batch, torch's code leaves the processor's caches, so that each call costs time.
         """
         root, place, nbytes, before = self._places[number]
         item = _item(dtype)

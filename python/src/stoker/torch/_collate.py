@@ -1,4 +1,4 @@
-"""torch's default collate, whose stacks are made where the batch will lie."""
+"""torch's default collate, which makes its stacks directly in the memory of the batch."""
 
 from __future__ import annotations
 

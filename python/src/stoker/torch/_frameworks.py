@@ -10,11 +10,11 @@ _OURS = "_stoker_attached"
 
 
 def attach() -> None:
-    """Have Accelerate, if it is imported, keep loaders of ours as what they are.
+    """Make Accelerate, if it is imported, keep the class of our loaders.
 
-    ``Accelerator.prepare`` and ``skip_first_batches`` make a plain ``DataLoader`` of the arguments of the one that they
-    are given, inside of a wrapper that shards, counts and ends epochs. All of that stays; only what is made inside is
-    of the class that was given. The state of our loader is its own, so that torchdata is not asked for it.
+    ``Accelerator.prepare`` and ``skip_first_batches`` make a plain ``DataLoader`` from the arguments of the given one,
+    inside of a wrapper that shards, counts and ends epochs. The wrapper stays. Only the loader inside gets the class of
+    the given one. Our loader has its own state, so that torchdata is not asked for it.
     """
     module = sys.modules.get("accelerate.data_loader")
     if module is None or getattr(module, _OURS, False) or not hasattr(module, "skip_first_batches"):

@@ -76,7 +76,7 @@ class WorkerProcess(Worker):
             self.send((_messages.POOL, pool.generation, pool.size, pool.places), pool.fds)
 
     def receive(self) -> tuple[Any, ...] | None:
-        """Return (task, epoch, what) of a message that has come; None when there is none, EOFError at the end."""
+        """Return (task, epoch, content) of a received message; None if there is none, EOFError at the end."""
         found = self.message()
         if found is None:
             return None

@@ -49,11 +49,11 @@ class Sent:
     """A job in memory that all workers map: one copy of its pickle, tensors and arrays, however many they are."""
 
     def __init__(self, job: Job) -> None:
-        """Pickle a job; raises what pickle raises."""
+        """Pickle a job; raises pickle's errors."""
         self._fd = -1
         body, parts = dumps(job, by_value=True)
         if any(part.storage is not None and part.storage.is_shared() for part in parts):
-            # A copy would no longer be what other processes see.
+            # A copy would no longer be shared with other processes.
             raise TypeError("it has tensors in shared memory")
         self._size = align(len(body)) + total(parts)
         self._fd = anonymous_file("stoker-job")
@@ -83,7 +83,7 @@ class Sent:
 
     def open(self) -> Job:
         """Return the job, in a worker."""
-        # Private: what a worker changes in its dataset is its own, as after a fork.
+        # Private: a worker's changes to its dataset stay its own, as after a fork.
         mapping = mmap.mmap(self._fd, self._size, mmap.MAP_PRIVATE)
         self.close()
         size, places, buffers = self._index

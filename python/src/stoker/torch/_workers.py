@@ -293,7 +293,7 @@ class _Iterable:
         self.doing = ""
 
     def fetch(self, index: Any) -> Any:
-        """Make a batch of the next records, as many as there are indices."""
+        """Make a batch of the next records, one for each index."""
         if self._ended:
             raise _NoMore
         self.doing = "the dataset's iterator"

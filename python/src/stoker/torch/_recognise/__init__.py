@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-# Whose datasets are known: those of _datasets and _tables.
+# Packages with known datasets: those of _datasets and _tables.
 PACKAGES = ("datasets", "timm", "torchvision")
 # Modules that a program has imported if Stoker can learn its own datasets.
 _LEARNED_OF = ("PIL.Image", "torchvision.transforms")
@@ -81,7 +81,7 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
         why, _, hint = str(error).partition("\n")
         return Refusal.of(why, " ".join(hint.split()) or "STOKER_BINARY=path of the program stoker")
     except Exception as error:
-        # It may be the program's: then it comes again, where torch raises it.
+        # It may be an error of the program. Then torch raises it again later.
         text = str(error).splitlines()
         return Refusal.of(f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}")
 
@@ -95,14 +95,14 @@ _NOTHING = {
 
 
 def meant(cls: type) -> type:
-    """Return the class that a class is but for its name: its only base, where it adds nothing to it."""
+    """Return the class itself, or its only base if the class adds nothing except a name."""
     while len(cls.__bases__) == 1 and type(cls) is type(cls.__bases__[0]) and vars(cls).keys() <= _NOTHING:
         cls = cls.__bases__[0]
     return cls
 
 
 def _stranger(dataset: Any, depth: int = 0) -> type | None:
-    """Return the class of this dataset, or of one in it, of which nothing is known; None when there is none."""
+    """Return the class of this dataset, or of one in it, if that class is unknown; else None."""
     kind = meant(type(dataset))
     inside: Any = []
     if kind is torch.utils.data.Subset:

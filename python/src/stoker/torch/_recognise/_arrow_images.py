@@ -57,7 +57,7 @@ class _Mapped(NamedTuple):
 
 
 def _mapped() -> list[_Mapped]:
-    """Return which files are mapped where."""
+    """Return the mapped files and their addresses."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
@@ -115,7 +115,7 @@ def _parts(parts: list[Any], rows: npt.NDArray[np.int64] | None) -> _memory.Memo
 
 
 def _offsets(part: Any) -> tuple[npt.NDArray[np.int64], Any]:
-    """Return where the values of a binary array begin and end in a buffer, and the buffer."""
+    """Return the bounds of a binary array's values in a buffer, and the buffer."""
     wide = np.dtype(np.int64 if str(part.type) == "large_binary" else np.int32)
     if str(part.type) not in ("binary", "large_binary"):
         raise Unknown(f"images are values of {part.type}")
@@ -127,7 +127,7 @@ def _offsets(part: Any) -> tuple[npt.NDArray[np.int64], Any]:
 
 
 def _file_of(mapped: list[_Mapped], starts: list[int], low: int, high: int) -> tuple[str, int] | None:
-    """Return the file that a range of memory is a part of, and where in it that begins."""
+    """Return the file that contains a range of memory, and the offset of the range in it."""
     i = bisect.bisect_right(starts, low) - 1
     if i < 0 or high > mapped[i].end:
         return None
@@ -135,7 +135,7 @@ def _file_of(mapped: list[_Mapped], starts: list[int], low: int, high: int) -> t
 
 
 def _same(where: tuple[str, int], data: Any, low: int, high: int) -> bool:
-    """Look whether the file has what memory has."""
+    """Report whether the file and the memory have the same contents."""
     some = min(high - low, 64)
     try:
         with open(where[0], "rb") as f:

@@ -113,7 +113,7 @@ _POLICY = (
 
 
 def _magnitudes(t: Any, bins: int, names: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Return the magnitudes of a policy's operations, but for those that depend on the size of a picture."""
+    """Return the magnitudes of a policy's operations, except those that depend on the size of a picture."""
     found: dict[str, tuple[float, ...]] = {}
     whole = meant(type(t)).__name__ == "TrivialAugmentWide"
     if hasattr(type(t), "_AUGMENTATION_SPACE"):  # of v2

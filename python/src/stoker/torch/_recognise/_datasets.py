@@ -29,7 +29,7 @@ class Leaf:
     paths: Callable[[Any], Any] | None  # from an element of held
     target: Callable[[int], Any]  # of a record
     channels: int = 3
-    # Whether the dataset gives another record, with its target, in the place of one that cannot be read.
+    # Whether the dataset returns another record, with its target, in place of an unreadable one.
     replaces: bool = False
     # The object and its attributes that records and targets are read from.
     owner: Any = None
@@ -55,16 +55,16 @@ class Data:
     leaves: list[Leaf]
     records: Records | None  # None: all of them in their order; -1 for those that only the dataset itself refuses
     names: list[str]
-    # Returns where the dataset reads a record now: the leaf and the index in it.
+    # Returns the current source of a record: the leaf and the index in it.
     at: Callable[[Any], tuple[Leaf, int]] = field(compare=False)
-    # The objects that decide what a record is: the leaves and all datasets around them.
+    # The objects that determine a record: the leaves and all datasets around them.
     parts: list[Any] = field(compare=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.leaves)) if self.records is None else len(self.records)
 
     def numbers(self, indices: Any) -> Records | None:
-        """Return which records of the leaves a batch has, None where its indices are not what a list takes."""
+        """Return the records of a batch in the leaves, None if its indices are not valid for a list."""
         try:
             chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
         except (TypeError, OverflowError):
@@ -89,7 +89,7 @@ class Data:
 
 
 def recognise(dataset: Any, depth: int = 0) -> Data:
-    """Return what a dataset has, or raise Unknown."""
+    """Return the leaves and records of a dataset, or raise Unknown."""
     if depth > DEEP:
         raise Unknown(f"datasets lie in each other more than {DEEP} deep")
     kind = meant(type(dataset))

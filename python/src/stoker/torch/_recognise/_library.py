@@ -41,10 +41,10 @@ _SEEDING = {"torch", "np", "numpy", "random", "initial_seed", "seed", "manual_se
 
 
 def only_seeds(value: object) -> bool:
-    """Whether a ``worker_init_fn`` does nothing but to set random numbers.
+    """Whether a ``worker_init_fn`` only sets random numbers.
 
-    It is timm's or transformers' own, or a function whose code names nothing but modules of random numbers and their
-    functions for that.
+    It is timm's or transformers' own, or a function whose code names only modules of random numbers and their functions
+    for seeding.
     """
     if isinstance(value, functools.partial):
         simple = not value.args and all(isinstance(v, str | int) for v in value.keywords.values())

@@ -38,7 +38,7 @@ class Program:
     proven: bool = True
 
     def key(self) -> tuple[Any, ...]:
-        """Return what two programs of which the engine does the same have in common."""
+        """Return a key that is equal for programs with the same work of the engine."""
         ops = [repr(op.to_config()) for op in self.ops]
         return (*ops, self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
 
@@ -52,16 +52,16 @@ class Program:
         self.add(Exact(op, self.state == PICTURE), random=random)
 
     def add_policy(self, op: st.Transform, magnitudes: dict[str, tuple[float, ...]]) -> None:
-        """Append a policy whose operations have the magnitudes that are given."""
+        """Append a policy whose operations have the given magnitudes."""
         self.add(Exact(op, self.state == PICTURE, tuple(magnitudes.items())), random=True)
 
     def copy(self) -> Program:
-        """Return what it is now, which later transforms do not change."""
+        """Return a copy that later transforms do not change."""
         return replace(self, ops=list(self.ops), names=list(self.names))
 
     @property
     def sized(self) -> bool:
-        """Whether all pictures have one size by now."""
+        """Whether all pictures have one size at this point."""
         return any(isinstance(op, _SIZING) or (isinstance(op, st.Resize) and not _is_side(op.size)) for op in self.ops)
 
 
@@ -92,7 +92,7 @@ class Exact(st.Transform):
 
 
 def pixels(t: Any, p: Program) -> None:
-    """Check that a transform of pixels stands where the engine's gives the same."""
+    """Check that a transform of pixels is at a point where the engine's gives the same result."""
     if p.state not in (PICTURE, BYTES):
         raise Unknown(
             f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats",

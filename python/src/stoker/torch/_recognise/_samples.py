@@ -110,7 +110,7 @@ def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None,
 
 
 def answer(row: Array, program: _transforms.Program, image: Any, copy: bool) -> Any:
-    """Return what a transform makes of an image; one that draws nothing may be asked again, for the same."""
+    """Return a transform's result for an image. Without random numbers it may be asked again for the same image."""
     kept = copy or not program.random
     value = value_of(row, program.state, bool(program.wrapped), image._copy_info(), kept)
     for part in program.rest:
@@ -140,7 +140,7 @@ class _Beside:
 class _Info(dict[Any, Any]):
     """``Image.info`` of a picture whose file has not been read yet.
 
-    Pillow copies it for each image that it makes of one: then a file's head is read, once.
+    Pillow copies it for each image derived from another. Then the file's head is read, once.
     """
 
     def __init__(self, beside: _Beside) -> None:

@@ -21,7 +21,7 @@ from ..._restarts import Restarts
 
 Records = npt.NDArray[np.int64]
 
-# So many slots stay with the engine; a program that holds more batches gets copies.
+# The number of slots that stay with the engine; a program that holds more batches gets copies.
 _KEPT = 2
 
 
@@ -52,7 +52,7 @@ class Stream:
     """
 
     def __init__(self, config: dict[str, Any], *, shared: bool = False, timeout: float = 300.0) -> None:
-        """Start an engine with a configuration whose order is the client's.
+        """Start an engine with a configuration in which the client gives the order.
 
         With ``shared``, other processes may read its ring.
         """
@@ -95,7 +95,7 @@ class Stream:
 
     @property
     def slots(self) -> int:
-        """How many batches the engine has room for."""
+        """The number of batches that fit the engine's ring."""
         return self._connection.slots
 
     def start(self, epoch: int) -> None:
@@ -146,7 +146,7 @@ class Stream:
         self._order()
 
     def follow(self, other: Stream) -> None:
-        """Go on for another engine, which is closed."""
+        """Continue the work of another engine, which is closed."""
         self.start(other._epoch)
         self._asked += other._asked
         other.close()
@@ -161,10 +161,10 @@ class Stream:
             self._order()
 
     def take(self) -> tuple[dict[str, Any], Records, int]:
-        """Return the arrays of the batch that comes next, its index and the place of its first record.
+        """Return the arrays of the next batch, its index and the place of its first record.
 
-        The index is the number of each record, or -1 - number where the engine cannot make it, which leaves its row to
-        the caller.
+        The index is the number of each record, or -1 - number if the engine cannot make it. Then the caller fills the
+        row.
         """
         before = time.perf_counter()
         try:

@@ -1,4 +1,4 @@
-"""How many images were given to functions of the program, and for how many the engine's were wanted."""
+"""Counts of the images given to functions of the program, and of those for which the engine's result was used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch.utils.data
 
 from . import _memory
 
-# So many images are enough to see whether the guess is right for half of them.
+# The number of images that shows whether the guess is right for half of them.
 _ENOUGH = 256
 
 
 class Tally:
-    """How many images were given to functions, and for how many the engine's were wanted: of all processes."""
+    """Counts of the images given to functions, and of those with the engine's result used, over all processes."""
 
     _SLOTS = 64
 

@@ -16,7 +16,7 @@ import torch
 from . import _transforms
 from ._proof import Unknown
 
-# Noise is larger than what is made of it, so that crops fit in.
+# Noise is larger than the results, so that crops fit in.
 _SMALLEST = 64
 # Random transforms may do nothing, or something else, at the first time.
 _TIMES = 2
@@ -26,11 +26,11 @@ def check(transform: Any, program: _transforms.Program, held: Any, shape: tuple[
     """Raise Unknown unless the engine's transforms accept a picture and give the engine's result.
 
     Args:
-        transform: all of it; what the program leaves to Python is not run.
-        program: what the engine does.
+        transform: the whole transform. The part that the program leaves to Python is not run.
+        program: the engine's operations.
         held: an array whose first image is the picture, None for noise.
-        shape: of a row of the engine's.
-        mode: of the picture of noise.
+        shape: the shape of one row of the engine's.
+        mode: the mode of the picture of noise.
     """
     if held is None:
         picture = _noise(max(_SMALLEST, 5 * max(shape) // 4)).convert(mode)
@@ -61,7 +61,7 @@ def _noise(side: int) -> PIL.Image.Image:
 
 
 def _form(value: Any, program: _transforms.Program) -> str:
-    """Return what tells whether a value is of another kind, for a reader."""
+    """Return a description of a value's kind, for people."""
     if isinstance(value, PIL.Image.Image):
         return f"a picture {value.mode} of {value.size[1]} x {value.size[0]}"
     if not isinstance(value, torch.Tensor | np.ndarray):

@@ -51,7 +51,7 @@ class Notes:
         self._memory, self._path = None, path
 
     def write(self, noted: list[Note]) -> None:
-        """Append what one batch has shown."""
+        """Append the notes of one batch."""
         if noted:
             data = pickle.dumps(noted, 5)
             with open(self._path, "ab", buffering=0) as file:
@@ -92,7 +92,7 @@ class _Generator:
 
 @dataclass
 class Watched:
-    """Makes what a dataset of the program's gives, out of the engine's batches as far as they go."""
+    """Makes the items of a program's own dataset, from the engine's batches if possible."""
 
     dataset: Any
     transforms: list[Any]  # whose calls are looked at
@@ -107,7 +107,7 @@ class Watched:
     def __post_init__(self) -> None:
         self._done: tuple[Any, _pending.Done | None, Any] = None, None, None
         self._never = False  # random transforms are not answered any more
-        # Whether the libraries are those that the engine was compared with; looked at before each batch.
+        # Whether the libraries are those that the engine was compared with; checked before each batch.
         self._libraries: Callable[[], bool] = bool
         self._proven = False
         self._start([])
@@ -148,7 +148,7 @@ class Watched:
         return made
 
     def _rows(self, batch: dict[str, Any], copy: bool) -> list[list[tuple[str, _pending.Row]] | None]:
-        """Return of each item the files that it will open, and what the engine has made of them; None: not known."""
+        """Return the expected files of each item, and the engine's results for them; None: not known."""
         _, sources, self._since = batch["foreseen"]
         _, done, program = self._done if self._proven else (None, None, None)
         pixels, numbers = batch["image"], iter(enumerate(batch["index"].tolist()))
@@ -222,7 +222,7 @@ class Watched:
             self._noted.append((operator.index(index), files, self._touched))
 
     def _open(self, image: Any) -> _pending.Row | None:
-        """Return what is known of an image that Pillow has opened."""
+        """Return the data known about an image that Pillow has opened."""
         name = _name_of(image)
         if name is None:
             return None
@@ -253,7 +253,7 @@ def _settings_hold() -> bool:
 
 
 def program_of(transform: Any, mode: str) -> _transforms.Program:
-    """Return what the engine does of a transform that gets images in a mode, or raise Unknown."""
+    """Return the engine's part of a transform that gets images in a mode, or raise Unknown."""
     program = _transforms.recognise(transform, 1 if mode == "L" else 3, split=True, pictures=True)
     if not program.sized or program.wrapped is None or not program.ops:
         raise Unknown("it leaves images of several sizes")
