@@ -4,10 +4,10 @@
     make bench-against BASE=5c72eae SUITES=photos ROUNDS=9
     make bench-against BASE=5c72eae FORMATS='csv|parquet'   the formats of bench/formats, '.' for all
 
-The other commit is checked out and built below bench/work/against. Both read the same data, each from its own packs,
-with this checkout's harness. The two runs of a round follow each other immediately, in an order that changes from
-round to round. The result is the median of the rounds' ratios, because a machine drifts by more in an hour than the
-differences of interest. Results go to bench/results/against-<machine>-<base>-<commit>.json.
+The other commit is checked out and built below bench/work/against. Both commits read the same data, each from its own
+packs, with this checkout's harness. The two runs of a round follow each other immediately, in an order that changes
+from round to round. The result is the median of the rounds' ratios, because a machine drifts by more in an hour than
+the differences of interest. Results go to bench/results/against-<machine>-<base>-<commit>.json.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ type input interface {
 	bytes(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
-	// beside returns the inputs that are not of the kind of the records.
+	// beside lists inputs that are not of the kind of the records.
 	beside() []driver.SkippedGroup
 	// feed sends a job for each input from number from on to before to, in order. begin makes a job for an input of
 	// size bytes when memory is available.

@@ -40,8 +40,8 @@ PREPARE = 180.0  # seconds that making the data of a kind may take
 @dataclass(frozen=True)
 class Kind:
     """A script of jobs/ and its properties: the resource it lacks ("" for none, "a/b" if both are right), its set,
-    its imports (separated by spaces), its number of ranks, and its environment of bench/setup.sh. beside is the
-    number of other programs that compute at the same time, and memory its limit in megabytes."""
+    its imports (separated by spaces), its number of ranks, and its environment of bench/setup.sh. `beside` is the
+    number of other programs that compute at the same time, and `memory` its limit in megabytes."""
 
     name: str
     lacks: str

@@ -223,8 +223,8 @@ func (d *Decoder) SetMaxPixels(n int64) { C.sk_set_max_pixels(d.c, C.int64_t(n))
 // than n bytes, with ErrMemory; 0 means that nothing is refused.
 func (d *Decoder) SetMaxMemory(n int64) { C.sk_set_max_memory(d.c, C.int64_t(n)) }
 
-// ReturnMemory makes the C library return blocks of more than a few MiB to the system as soon as they are freed, for
-// the whole process.
+// ReturnMemory makes the C library return blocks of more than a few MiB to the system when they are freed, for the
+// whole process.
 func ReturnMemory() { C.sk_return_memory() }
 
 // setPlain makes the decoder use libjpeg's own entropy decoder, for comparison.

@@ -1,6 +1,6 @@
 // JPEG -> dct: the entropy code is decoded, then one tile after the other is packed. Most JPEGs are read by
 // huffman.c, a tile at a time, which stays in the first-level cache. Images that it cannot read are read by libjpeg,
-// which also reports what is wrong with them.
+// which also reports their errors.
 #include "huffman.h"
 
 #include <jerror.h>

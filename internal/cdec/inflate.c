@@ -1,15 +1,15 @@
 // Deflate data (RFC 1951) that is completely in memory. One table lookup gives two literals if their codes are short.
 // Only at the ends are bytes read one at a time.
 //
-// Entries of the tables have in
+// The fields of a table entry:
 //
-//	bits 0-5    how many bits code and extra bits have together
-//	bits 8-11   how many the code has, of two literals the first one's
-//	bit  12     what is none of the common things: SPECIAL, with one of
-//	bit  13     a further table: bits 8-11 are those of its index
-//	bit  14     the end of the block; of a literal: a second one is behind it
+//	bits 0-5    number of bits of code and extra bits together
+//	bits 8-11   number of bits of the code; for two literals, of the first code
+//	bit  12     SPECIAL, not one of the common cases; with bit 13 or 14, or alone for invalid codes
+//	bit  13     a further table: bits 8-11 are the number of bits of its index
+//	bit  14     the end of the block; for a literal: a second one follows
 //	bit  15     a literal
-//	bits 16-31  the literals, the base of a length or distance, or where a table is
+//	bits 16-31  the literals, the base of a length or distance, or the offset of a table
 //
 // Safety: the fast loop runs while SRC_REACH bytes can be read and DST_REACH written, more than one iteration can
 // use. `careful` compares before each byte. A distance is compared with the number of bytes written. Codes are

@@ -239,7 +239,7 @@ func (c *cpuModel) power(k float64) float64 {
 	if k <= 1 || c.measuredCores <= 1 {
 		return k
 	}
-	// Linear in between; beyond what was measured it stays unchanged.
+	// Linear between the measurements, constant beyond them.
 	share := min((k-1)/(c.measuredCores-1), 1)
 	return k * (1 - (1-c.scaling)*share)
 }
@@ -301,8 +301,8 @@ func limit(perSecond, each float64) float64 {
 	return perSecond / each
 }
 
-// storeRate interpolates what was measured: whole files, or reads of a pack. The
-// loader makes as many reads of a pack at a time as pay, but opens files one by one.
+// storeRate interpolates the measurements of whole files or of reads of a pack. The loader keeps the optimal number
+// of reads of a pack in flight, but opens files one by one.
 func storeRate(p *Pipeline, s *Store, read float64) float64 {
 	depth := float64(p.Depth)
 	if p.Layout == LayoutFiles {

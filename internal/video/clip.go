@@ -9,11 +9,14 @@ import (
 // Clip has some frames of a video and the data to decode them: the value of a field of driver.KindFrames. Its bytes
 // are, little-endian:
 //
-//	"SKV1", then 32-bit numbers: width, height, rotation, matrix, range, length of the
-//	codec's name (Stream.Coding), of its configuration, number of packets, of frames; 64 bits that
-//	identify the video; the name, the configuration; for each packet its number in the
-//	order of decoding and its size; for each frame the place of its packet; then the
-//	packets, one behind the other.
+//	"SKV1"
+//	32-bit numbers: width, height, rotation, matrix, range, length of the codec's name
+//	(Stream.Coding), length of its configuration, number of packets, number of frames
+//	64 bits that identify the video
+//	the name, the configuration
+//	for each packet its number in the order of decoding, and its size
+//	for each frame the position of its packet
+//	the packets, without gaps
 //
 // Packets with consecutive numbers are decoded one after the other. The first packet, and each that does not follow
 // its predecessor, starts a new sequence with a key frame.
