@@ -167,7 +167,7 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		return int(a.FirstRecord - b.FirstRecord)
 	})
 	rep := &Report{Manifest: m, Chunks: v.chunks.Load(), Records: v.records.Load(), Bytes: v.bytes.Load(), Problems: []Problem{}}
-	if f, err := pieces(ctx, st); err == nil && len(f.names)+len(f.unfinished) == 0 { // otherwise they belong to data that is being appended
+	if f, err := pieces(ctx, st); err == nil && len(f.names)+len(f.unfinished) == 0 { // no append is in progress
 		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list returns nothing
 	}
 	for _, p := range v.problems {
