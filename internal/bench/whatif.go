@@ -53,9 +53,9 @@ const FastDisk = 2e9
 // sampleFor is the time for which the costs of a sample are measured.
 const sampleFor = 6 * time.Second
 
-// Costs measures the cost of a sample of images in memory, with the operations of cfg. It measures dct and raw subjects
-// in their codec and others in keep and dct, on one core and with all cores busy. It keeps the other results of `stoker
-// probe` for the machine, and returns those alone if there are no images.
+// Costs measures the cost of a sample of images in memory, with the operations of cfg, on one core and with all cores
+// busy. It measures dct and raw subjects in their codec, and all other subjects in keep and dct. It keeps the other
+// results of `stoker probe` for the machine, and returns those alone if there are no images.
 func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine, error) {
 	m := &plan.Machine{}
 	if s.Path != "" {

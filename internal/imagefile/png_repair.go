@@ -9,10 +9,10 @@ import (
 	"io"
 )
 
-// RepairPNG returns a PNG with the same pixels that strict decoders read. It repairs files whose pixels are all there
-// but which have one of these faults: too many rows, a wrong chunk checksum over compressed data whose own checksum is
-// right, a missing end, chunks out of order, or damage after the pixels. It returns nil for all others, and for
-// pictures of more than most bytes.
+// RepairPNG returns a PNG with the same pixels that strict decoders read. All pixels must be there. It repairs these
+// faults: too many rows, a missing end, chunks out of order, damage after the pixels, and a wrong checksum of a chunk
+// whose compressed data has a right checksum of its own. It returns nil for all others, and for pictures of more than
+// most bytes.
 func RepairPNG(b []byte, most int64) []byte {
 	var info Info
 	if err := probePNG(b, &info); err != nil || info.Width < 1 || info.Height < 1 {
@@ -33,8 +33,8 @@ func RepairPNG(b []byte, most int64) []byte {
 // pngRead are the chunks that change the picture, besides the pixels.
 var pngRead = map[string]bool{"IHDR": true, "PLTE": true, "tRNS": true, "eXIf": true}
 
-// pngParts returns the header of a PNG with the chunks that its pixels need, in the order of the specification, and the
-// compressed pixels. sure reports whether the checksums of their chunks are right. Like Pillow, it returns nil if a
+// pngParts returns the header of a PNG with the chunks that its pixels need, in the order of the specification. It also
+// returns the compressed pixels. The result sure reports whether the checksums of their chunks are right. Like Pillow, it returns nil if a
 // chunk before the pixels has a wrong checksum, because the chunk's name may be damaged. It accepts damage after the
 // pixels, except in chunks that change the picture.
 func pngParts(b []byte, info *Info) (head, data []byte, sure bool) {

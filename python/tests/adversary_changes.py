@@ -35,11 +35,11 @@ from torchvision.transforms.v2 import functional as F2
 class Change:
     """Something that a program does.
 
-    Args:
-        do: does it, with a number that makes one of many of it.
-        on: for datasets with one of these tags, "" for all.
-        "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in the
-        loop).
+    do: makes the change. A number selects one of many variants.
+        on: the tag of the datasets to change, "" for all.
+        moments: "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in
+            the loop).
+        draws: the transform that is used from then on, which may draw random numbers.
         draws: a transform that is used from then on, which may draw random numbers.
         coarse: whether pixels may be off by one level afterwards.
     """

@@ -193,14 +193,14 @@ def left_in_memory(before: set[str]) -> set[str]:
 def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None]:
     """Fail when a process, an open file or something in /dev/shm is left."""
     gc.collect()
-    # multiprocessing's own servers, which are used where JAX runs, stay, with the pipes to them.
+    # multiprocessing's own servers stay, with the pipes to them. They are used if JAX runs.
     resource_tracker.ensure_running()
     forkserver.ensure_running()
     _step.log()  # which a process opens with the first batch that it waits for
     before, opened, shm = set(children(os.getpid())), files(), shared_memory()
     yield
-    # Another thread may be collecting garbage now. Then a collection here does nothing. What that thread closes, such
-    # as torch's queues after their workers have exited, stays open a little longer.
+    # Another thread may be collecting garbage now. Then a collection here does nothing, and the files that the other one
+    # closes stay open a little longer. Examples are torch's queues after their workers have exited.
     gc.collect()
     deadline = time.monotonic() + 10
     while len(files()) > len(opened) or not set(children(os.getpid())) <= before:

@@ -35,7 +35,7 @@ _BUILTINS = {
     "sum", "tuple", "type", "zip", "iter", "slice", "callable", "Exception", "KeyError", "ValueError", "TypeError",
     "AssertionError", "RuntimeError", "IndexError",
 }  # fmt: skip
-# Builtins that call no methods of objects beyond those of the objects' own code.
+# Builtins that use containers, but not the objects in them.
 _PLAIN_BUILTINS = {"dict", "enumerate", "len", "list", "map", "range", "tuple", "zip"}
 # Names of functions that set random numbers, of any module or object.
 _SETS = {
