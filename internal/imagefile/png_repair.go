@@ -34,9 +34,9 @@ func RepairPNG(b []byte, most int64) []byte {
 var pngRead = map[string]bool{"IHDR": true, "PLTE": true, "tRNS": true, "eXIf": true}
 
 // pngParts returns the header of a PNG with the chunks that its pixels need, in the order of the specification. It also
-// returns the compressed pixels. The result sure reports whether the checksums of their chunks are right. Like Pillow, it returns nil if a
-// chunk before the pixels has a wrong checksum, because the chunk's name may be damaged. It accepts damage after the
-// pixels, except in chunks that change the picture.
+// returns the compressed pixels. sure reports whether the checksums of their chunks are right. Like Pillow, it returns
+// nil if a chunk before the pixels has a wrong checksum, because the chunk's name may be damaged. It accepts damage
+// after the pixels, except in chunks that change the picture.
 func pngParts(b []byte, info *Info) (head, data []byte, sure bool) {
 	parts := map[string][]byte{}
 	sure = true

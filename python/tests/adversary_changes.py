@@ -36,7 +36,7 @@ class Change:
     """Something that a program does.
 
     do: makes the change. A number selects one of many variants.
-        on: the tag of the datasets to change, "" for all.
+        on: tags of the datasets to change, "" for all.
         moments: "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in
             the loop).
         draws: the transform that is used from then on, which may draw random numbers.

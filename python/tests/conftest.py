@@ -199,8 +199,8 @@ def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None
     _step.log()  # which a process opens with the first batch that it waits for
     before, opened, shm = set(children(os.getpid())), files(), shared_memory()
     yield
-    # Another thread may be collecting garbage now. Then a collection here does nothing, and the files that the other one
-    # closes stay open a little longer. Examples are torch's queues after their workers have exited.
+    # Another thread may be collecting garbage now. Then a collection here does nothing, and the files that the other
+    # one closes stay open a little longer. Examples are torch's queues after their workers have exited.
     gc.collect()
     deadline = time.monotonic() + 10
     while len(files()) > len(opened) or not set(children(os.getpid())) <= before:
