@@ -26,7 +26,7 @@ type Request struct {
 }
 
 // Hashes returns the hashes of the images of a source, and the numbers of their records, ascending. Images that cannot
-// be decoded have no hash. The commands that read the images report them.
+// be decoded have no hash. A caller that reads them gets the error.
 func Hashes(ctx context.Context, src driver.Source, req *Request) (ids []int64, hashes []uint64, err error) {
 	info := src.Info()
 	threads := req.Threads

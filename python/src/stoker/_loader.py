@@ -52,7 +52,7 @@ class Loader:
         shuffle: ``True``: a new order in each epoch, any record at any place; otherwise the order of the source.
             ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
             that slow storage is read in large pieces. ``"auto"``: ``True`` if that costs nothing, otherwise windows;
-            ``info["order"]`` says which one and why.
+            ``info["order"]`` has the choice and the reason.
         seed: the seed of all random numbers, of the order and of the transforms.
         drop_last: skip the records of an epoch that do not fill a batch on every rank.
             Otherwise the last batch is smaller, and may be empty on some ranks.

@@ -65,7 +65,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
       lists, tuples and mappings are copied.
     - ``cache``: whether JPEG files that the engine reads are cached in a format that decodes several times as fast,
       as of ``stoker.Loader``: ``True``, ``False``, ``"auto"`` or a ``stoker.Cache``. Default: ``"auto"``, in
-      the user's cache folder. The pixels are the same. What runs in workers or as torch's is not cached.
+      the user's cache folder. The pixels are the same. The ways *workers* and *torch* are not cached.
 
     A subclass or a framework may rely on the following, in addition to torch's attributes:
 
