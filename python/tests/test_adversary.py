@@ -41,7 +41,7 @@ concat_cifar; sizes part-dropped ConcatDataset.__getitem__; 0.1; 0; transform=te
 cifar mnist svhn; black one-image#5 one-pixel#4 turned-over roll#7 swap-words; 0.end; 0; transform=tensor
 cifar stl10; together label assign-data#5; 0.1; 0 2; transform=tensor
 mnist; roll#13 roll-across#4 mirrored pixels-mixed roll-records; 0.1; 0; transform=tensor
-stl10; pixels-mixed roll#3 negative not-contiguous assign-floats assign-more-images; 0.end; 0; transform=tensor
+stl10; pixels-mixed roll#3 negative assign-floats assign-more-images; 0.end; 0; transform=tensor
 cifar; labels-as-array labels-as-floats labels-missing labels-assigned-again no-labels-at-all; made; 0; transform=tensor
 folder; size#8 size-in-place#5 replace-first#4 append-double pop-first; 0.1 0.end; 0;
 hf; size#8 append-double pop-first; 0.1; 0;

@@ -318,7 +318,7 @@ def test_same_columns(make: Make, binary: str, tmp_path: Path, name: str) -> Non
     assert {k: got[k][:3] for k in names} == {k: KINDS[k] for k in names}
     chosen = [n for n in names if n != "image"]
     seen = 0
-    for batch in make(path, batch_size=5, transforms=chosen):
+    for batch in make(stoker.open(path).select(*chosen), batch_size=5):
         for row, i in enumerate(batch.index.tolist()):
             for k in chosen:
                 assert same(batch[k], row, COLUMNS[k][i]), (k, i, batch[k][row])

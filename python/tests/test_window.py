@@ -190,6 +190,6 @@ def test_too_little_memory(make: Make, rows: tuple[Path, list[int]]) -> None:
 
 
 def test_cache_memory_is_not_for_local_files(make: Make, rows: tuple[Path, list[int]]) -> None:
-    with pytest.warns(RuntimeWarning, match="cache_memory is for data in other places"):
+    with pytest.warns(RuntimeWarning, match="a cache in memory is for remote data"):
         loader = make(rows[0], batch_size=8, cache=stoker.Cache(memory="1MiB"))
     assert "cache_memory" not in loader.stats()["engine"]

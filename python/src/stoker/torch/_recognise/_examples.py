@@ -374,7 +374,7 @@ class ExamplesPlan(_plan.EnginePlan):
         what = f"{function} is your code{without}; {called} returns what the engine has made"
         step = ""
         if not found.whole:
-            step = "only convert and transform images in it, and torch.stack in collate_fn: then it runs without images"
+            step = "only convert and transform images in it, and use torch.stack in collate_fn"
         rows += [
             Row("function", python, what, step),
             Row("collate", python, _plan.name_of(found.held[4]), step and "torch.stack in order"),
