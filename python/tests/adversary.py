@@ -47,6 +47,9 @@ from torch.utils.data import dataloader
 import stoker.torch
 from stoker import _run
 
+# A worker that failed keeps its queue open, and torch waits this long for it: 5 seconds each.
+tud._utils.MP_STATUS_CHECK_INTERVAL = 0.5
+
 # The class, and the loader that `stoker run` installs, with or without first batches by torch.
 KINDS = ("dropin", "run", "first")
 
