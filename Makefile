@@ -92,6 +92,22 @@ formats: ## lists of formats in README.md and docs/reference/formats.md, from th
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
 
+# --- documentation -----------------------------------------------------------
+
+build/venv-docs/done: scripts/requirements-docs.txt
+	@echo 'setup: the environment of the documentation site'
+	@$(PYTHON) -m venv build/venv-docs && build/venv-docs/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: docs
+docs: build/venv-docs/done ## build the documentation site into build/site; a broken link is an error
+	@build/venv-docs/bin/mkdocs build --quiet
+	@echo "docs: build/site/index.html, $$(find build/site -name '*.html' | wc -l) pages, all links lead somewhere"
+
+.PHONY: docs-serve
+docs-serve: build/venv-docs/done ## show the documentation site on http://127.0.0.1:8000
+	@build/venv-docs/bin/mkdocs serve --quiet
+
 build/venv-release: scripts/requirements-release.txt build/venv-dev
 	@scripts/setup.sh python scripts/requirements-release.txt
 	@touch $@
