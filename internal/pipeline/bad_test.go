@@ -173,13 +173,13 @@ func TestMachineFails(t *testing.T) {
 // An error that a failing store gives for all objects makes one record bad if others can be read.
 func TestOneObjectFails(t *testing.T) {
 	for _, cause := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.EIO, syscall.ELOOP, store.ErrShort} {
-		src := withFaults(40, func(id int64) *sourcetest.Fault {
-			if id == 9 {
-				return &sourcetest.Fault{Err: &store.Error{Op: "read", Path: "x", Err: cause}}
-			}
-			return nil
-		})
 		for _, onError := range []string{OnErrorRaise, OnErrorSkip} {
+			src := withFaults(40, func(id int64) *sourcetest.Fault {
+				if id == 9 {
+					return &sourcetest.Fault{Err: &store.Error{Op: "read", Path: "x", Err: cause}}
+				}
+				return nil
+			})
 			p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 8, OnError: onError})
 			p.Start(item.Position{})
 			ids, _, end, err := all(t, p)
