@@ -43,16 +43,16 @@ var internalVariables = []string{"STOKER_DOCTOR", "STOKER_ENDS", "STOKER_PACKAGE
 // pythonErrors are the exceptions and warnings of the Python package. Each Doc begins the docstring of its class.
 var pythonErrors = []named{
 	{Name: "StokerError", Doc: "Any failure that Stoker reports; the base of the exceptions below."},
-	{Name: "ConfigError", Doc: "The engine refused what the loader asked for: the source, a transform, an option.", Base: "ValueError"},
-	{Name: "UnknownArgument", Doc: "An argument that there is not; the message names the nearest that there is.", Base: "TypeError"},
+	{Name: "ConfigError", Doc: "The engine refused a setting of the loader: the source, a transform, an option.", Base: "ValueError"},
+	{Name: "UnknownArgument", Doc: "An unknown argument; the message names the nearest known one.", Base: "TypeError"},
 	{Name: "EngineNotFound", Doc: "There is no ``stoker`` binary; the message lists every place searched."},
 	{Name: "EngineDied", Doc: "The engine process ended and was not started again."},
 	{Name: "StokerTimeout", Doc: "No batch came within ``timeout`` seconds.", Base: "TimeoutError"},
 	{Name: "RecordError", Doc: "A record could not be read or decoded (with ``on_error=\"raise\"``)."},
-	{Name: "BatchesHeld", Doc: "The program holds on to so many batches that the engine has no room for another."},
+	{Name: "BatchesHeld", Doc: "The program holds so many batches that the engine has no memory for another."},
 	{Name: "StateMismatch", Doc: "A saved state belongs to other data, another seed or another version.", Base: "ValueError"},
 	{Name: "SkippedRecords", Doc: "Records of an epoch were replaced because they could not be read (``on_error=\"skip\"``).", Base: "UserWarning"},
-	{Name: "EngineRestarted", Doc: "The engine ended and was started again. The loop goes on with the exact next batch.", Base: "UserWarning"},
+	{Name: "EngineRestarted", Doc: "The engine exited and was restarted.", Base: "UserWarning"},
 }
 
 // dtypeNames are a type's size in bytes and NumPy's description of it, empty for types that NumPy does not have.
