@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ._errors import nearest
 
-_BYTES = "images come as uint8 without it; layout= is NCHW or NHWC"
+_BYTES = "images come as uint8 without it; stoker.Field(..., layout=) is NCHW or NHWC"
 _FUNCTION = "give a function to map= or batch_map= of stoker.Loader"
 ELSEWHERE: dict[str, str] = {
     "ToTensor": 'write stoker.transforms.ToDtype("float32", scale=True)',
@@ -16,7 +16,7 @@ ELSEWHERE: dict[str, str] = {
     "ConvertDtype": 'write stoker.transforms.ToDtype("float32", scale=True)',
     **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor", "ToNumpy"), _BYTES),
     "Identity": "leave it out",
-    "ToPILImage": 'write PIL.Image.fromarray(batch["image"][i]), with layout="NHWC"',
+    "ToPILImage": 'write PIL.Image.fromarray(batch["image"][i]), with output="numpy"',
     "AutoAugmentPolicy": 'write policy="imagenet", "cifar10" or "svhn"',
     "InterpolationMode": 'write interpolation="nearest", "bilinear" or "bicubic"',
     "AugMix": "write stoker.transforms.RandAugment(), or use torchvision's in map=",
@@ -26,7 +26,6 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("Lambda", "FiveCrop", "TenCrop", "LinearTransformation", "GaussianNoise", "JPEG"), _FUNCTION),
     **dict.fromkeys(("RandomChannelPermutation", "functional", "v2", "SequentialTransform"), _FUNCTION),
     "DataLoader": "write stoker.Loader(...), or from stoker.torch import DataLoader",
-    "Dataset": 'write stoker.pack(dataset, "out"), then stoker.Loader("out", batch_size=N)',
 }
 
 
