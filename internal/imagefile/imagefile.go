@@ -238,6 +238,8 @@ func (info *Info) decodedHere() bool {
 	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF, driver.CodecTIFF,
 		driver.CodecBMP:
 		return true
+	case driver.CodecWebP: // of an animation the decoder gets a file of one frame
+		return info.Animated
 	}
 	return false
 }

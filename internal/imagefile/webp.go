@@ -68,21 +68,26 @@ func probeWebP(b []byte, info *Info) error {
 }
 
 func checkWebP(b []byte) error {
-	if n := 8 + int64(binary.LittleEndian.Uint32(b[4:])); n > int64(len(b)) {
-		return truncated(b, fmt.Sprintf("the header says %d", n))
+	animated, err := wholeWebP(b)
+	if err == nil && animated {
+		_, err = FirstWebPFrame(b)
 	}
-	animated := false
-	err := webpChunks(b, func(kind, body []byte, size int64) error {
+	return err
+}
+
+// wholeWebP returns an error if the file or one of its chunks is cut off.
+func wholeWebP(b []byte) (animated bool, err error) {
+	if n := 8 + int64(binary.LittleEndian.Uint32(b[4:])); n > int64(len(b)) {
+		return false, truncated(b, fmt.Sprintf("the header says %d", n))
+	}
+	err = webpChunks(b, func(kind, body []byte, size int64) error {
 		if int64(len(body)) < size {
 			return truncated(b, fmt.Sprintf("inside of chunk %q", kind))
 		}
 		animated = animated || string(kind) == "ANMF"
 		return nil
 	})
-	if err == nil && animated {
-		_, err = FirstWebPFrame(b)
-	}
-	return err
+	return animated, err
 }
 
 // WebPFrame is the first frame of an animation.
@@ -103,8 +108,12 @@ const (
 // errFrame ends the walk through chunks.
 var errFrame = errors.New("the first frame")
 
-// FirstWebPFrame cuts the first frame out of an animated WebP.
+// FirstWebPFrame cuts the first frame out of an animated WebP. A file that ends in a later frame is refused, as by
+// libwebp.
 func FirstWebPFrame(b []byte) (*WebPFrame, error) {
+	if _, err := wholeWebP(b); err != nil {
+		return nil, err
+	}
 	f := new(WebPFrame)
 	width, height := 0, 0
 	err := webpChunks(b, func(kind, body []byte, size int64) error {

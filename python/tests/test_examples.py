@@ -51,7 +51,8 @@ runpy.run_path(argv[0], run_name="__main__")
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # XLA makes NPROC threads. With one for each of two cores, two devices that wait for each other leave none for work.
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NPROC": "8"}
 
 
 @pytest.fixture(scope="module")
