@@ -8,57 +8,23 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/runfolder"
 )
 
 // Env names the folder, "off" for none.
-const Env = "STOKER_RUNTIME_DIR"
+const Env = runfolder.Env
 
 // ErrNone means that this machine or user has no folder for sharing.
-var ErrNone = errors.New("there is no runtime folder that only this user can read: set STOKER_RUNTIME_DIR")
-
-// folders returns the possible folders, the best one first: in memory, and removed when the user logs out or the
-// machine restarts.
-func folders() []string {
-	uid := os.Getuid()
-	if at := os.Getenv(Env); at != "" {
-		return []string{at}
-	}
-	var all []string
-	if at := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(at) {
-		all = append(all, filepath.Join(at, "stoker"))
-	}
-	return append(all, filepath.Join(fmt.Sprintf("/run/user/%d", uid), "stoker"), filepath.Join(os.TempDir(), fmt.Sprintf("stoker-%d", uid)))
-}
-
-// folder finds the folder, or makes it. A folder that other users may write to or read is not used: an attacker may
-// have made it to get secrets.
-func folder(create bool) (string, error) {
-	if os.Getenv(Env) == "off" {
-		return "", ErrNone
-	}
-	for _, dir := range folders() {
-		if create {
-			if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-				continue
-			}
-		}
-		var st unix.Stat_t
-		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Getuid() && st.Mode&0o077 == 0 {
-			return dir, nil
-		}
-	}
-	return "", ErrNone
-}
+var ErrNone = runfolder.ErrNone
 
 // File is a shared file. One goroutine at a time may use it.
 type File struct {
@@ -76,7 +42,7 @@ func Open(kind, key string) (*File, error) { return open(kind, key, os.O_CREATE)
 func Find(kind, key string) (*File, error) { return open(kind, key, 0) }
 
 func open(kind, key string, create int) (*File, error) {
-	dir, err := folder(create != 0)
+	dir, err := runfolder.Find(create != 0)
 	if err != nil {
 		return nil, err
 	}
