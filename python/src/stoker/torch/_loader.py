@@ -31,49 +31,45 @@ _SIGNATURE = _signature()
 
 
 def _target(device: Any) -> Target | None:
-    """Return where batches are brought; what does that is imported for those loaders alone that ask."""
+    """Return the target device. Its module is imported only by loaders with a device."""
     from ._device import Target
 
     return Target.of(device)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T]):
-    """torch's DataLoader, on a faster way if there is one.
+    """torch's DataLoader, which reads through Stoker's engine if the batches are then identical.
 
     ::
 
         from stoker.torch import DataLoader  # instead of: from torch.utils.data import DataLoader
 
-    A subclass with torch's arguments: each of them, its default, errors and frozen attributes are torch's. So are the
-    batches, their order, and the numbers drawn from ``generator`` or from the global random numbers. The way of an
-    epoch is chosen when its iterator is made (``stoker.torch._path.choose``), out of three ways:
+    This is a subclass with torch's arguments, defaults and errors. Batches, their order, and the numbers drawn from
+    ``generator`` or from the global random numbers are equal to torch's. Each epoch takes one of three paths:
 
-    1. **engine**: dataset, transforms and collate are recognised, and Stoker's engine gives identical results
-       (``stoker.torch._recognise.plan``). Any ``num_workers`` is accepted and has no effect.
-    2. **workers**: Python processes of our own do the work of torch's, for anything else with ``num_workers > 0``.
-       Batches are in memory that they share with this process. A batch's memory is used again when the last tensor of
-       it is gone.
-    3. **torch**: ``super()``; with ``num_workers=0``, and if the other ways cannot give the same results.
+    1. **engine**: dataset, transforms and collate function are recognised, and the engine gives identical results.
+       Any ``num_workers`` is accepted and has no effect.
+    2. **workers**: anything else with ``num_workers > 0``. Stoker's own worker processes run your Python code, and
+       share the memory of batches with this process. That memory is used again when its last tensor is gone.
+    3. **torch**: torch's own code, with ``num_workers=0`` and if the other paths could give other results.
 
-    ``explain()`` names the way and the reason.
-
-    Some arguments are its own, by name only:
-
-    - ``device``: the device of the batches: ``"cuda"``, ``"cuda:1"``, or a ``stoker.OnDevice``, which also works on
-      images there, in one kernel. Batches are copied on a stream of their own, one ahead of the loop, from pinned
-      memory. The engine's memory is pinned, and other batches are first copied into pinned memory. Tensors anywhere in
-      lists, tuples and mappings are copied.
-    - ``cache``: whether JPEG files that the engine reads are cached in a format that decodes several times as fast,
-      as of ``stoker.Loader``: ``True``, ``False``, ``"auto"`` or a ``stoker.Cache``. Default: ``"auto"``, in
-      the user's cache folder. The pixels are the same. The ways *workers* and *torch* are not cached.
+    ``explain()`` names the path, the reason, and what to change.
 
     A subclass or a framework may rely on the following, in addition to torch's attributes:
 
-    - ``inspect.signature`` gives torch's arguments and these. Re-creation from ``dataset``, ``sampler`` and so on works
-      as it does with torch's class.
-    - ``_get_iterator()`` is the method that chooses a way; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
+    - ``inspect.signature`` gives torch's arguments and these two. Copies made from ``dataset``, ``sampler`` and so on
+      work as with torch's class.
+    - ``_get_iterator()`` chooses the path. Iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
       ``_index_sampler`` differ from torch's only after ``load_state_dict()``.
-    - ``_stoker_path`` (None before the first choice) is the way that was chosen last.
+    - ``_stoker_path`` is the path that was chosen last, None before the first choice.
+
+    Args:
+        device: the device of the batches: ``"cuda"``, ``"cuda:1"``, or a ``stoker.OnDevice``, which also transforms
+            images there, in one kernel. Batches are copied from pinned memory, on a CUDA stream of their own, one
+            batch ahead of the training loop. Tensors anywhere in lists, tuples and mappings are copied.
+        cache: cache JPEG files that the engine reads in a format that decodes several times as fast, with the same
+            pixels: ``True``, ``False``, ``"auto"`` or a ``stoker.Cache``, as for ``stoker.Loader``. Default:
+            ``"auto"``, in the user's cache folder. The paths *workers* and *torch* do not cache.
     """
 
     # The way that was chosen last; a class attribute, as ``__init__`` is torch's.
@@ -174,7 +170,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         return self._stoker_path
 
     def explain(self) -> str:
-        """Return a table: what of this loader runs where, why, and what would be gained by which change."""
+        """Return a table: the parts of this loader, where each runs, why, and what to change."""
         way = self._way()
         rows = [*way.rows(self)]
         asked = self._stoker_cache is not None and self._stoker_cache["cache"] == "on"
@@ -183,7 +179,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         return _path.table(rows)
 
     def adopt(self, other: DataLoader[Any]) -> None:
-        """Take over the arguments of another loader that are not torch's."""
+        """Copy the arguments ``device`` and ``cache`` of another loader."""
         for name in (*_OWN, "_stoker_target", "_stoker_cache"):
             if name in vars(other):
                 setattr(self, name, vars(other)[name])
