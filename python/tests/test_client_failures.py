@@ -92,6 +92,27 @@ def test_engine_is_started_again(make: Make, tmp_path: Path, sig: signal.Signals
     assert loader.stats()["restarts"] == 1
 
 
+def test_engine_that_ends_again_while_it_starts(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on, and the next loop begins at the next epoch."""
+    loader = make(f"fake:len=12&die_at=6&unless={tmp_path}/once", batch_size=2)
+    epochs = loader._epochs
+    connect = epochs.connect
+
+    def connect_and_kill() -> None:
+        monkeypatch.setattr(epochs, "connect", connect)
+        connect()
+        process = epochs.live()._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait(60) is not None
+
+    monkeypatch.setattr(epochs, "connect", connect_and_kill)
+    with pytest.warns(stoker.EngineRestarted):
+        assert rows(loader) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
+    assert rows(loader)[0] == [1, 2]
+    assert loader.stats()["restarts"] == 2
+
+
 def test_restart_as_an_error(make: Make, tmp_path: Path) -> None:
     loader = make(f"fake:len=12&die_at=6&unless={tmp_path}/once", batch_size=2)
     seen = []

@@ -201,6 +201,9 @@ class Epochs:
             if len(self):
                 self._stream_again(begin)
             return Epoch(self, loader, turn, begin.epoch)
+        except (EngineDied, EngineRestarted, StokerTimeout):
+            self.upcoming = begin
+            raise
         finally:
             self._lock.release()
 
@@ -255,17 +258,13 @@ class Epochs:
             self.connection = None
             if ended is not None and ended.returncode is not None:
                 raise ended  # as for an end that is seen while a batch is waited for
-        try:
-            if self.connection is None:
-                self.connect()
-            connection = self.live()
-            if self.stage is not None:
-                self.stage.begin()
-            if connection.cursor != position:
-                connection.start(position)
-        except (EngineDied, StokerTimeout):
-            self.upcoming = position
-            raise
+        if self.connection is None:
+            self.connect()
+        connection = self.live()
+        if self.stage is not None:
+            self.stage.begin()
+        if connection.cursor != position:
+            connection.start(position)
 
     def next(self, turn: object, epoch: int) -> Batch | None:
         """Return the next batch of an epoch, None at its end."""
