@@ -141,7 +141,7 @@ func ExampleLoader_State() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("row", state.Row, "same pixels:", string(got.Bytes("image")) == string(want.Bytes("image")))
+	fmt.Println("row", state.Position, "same pixels:", string(got.Bytes("image")) == string(want.Bytes("image")))
 	// Output:
 	// row 8 same pixels: true
 }

@@ -176,44 +176,42 @@ func recordError(e *pipeline.RecordError) *RecordError {
 	return &RecordError{ID: e.ID, Name: e.Name, Reason: e.Reason, cause: e.Cause}
 }
 
-// State is the position of a loader: after the last batch that Next returned. It is small and can be saved as JSON.
+// State is the position of a loader: after the last batch that Next returned. It is small and can be saved as JSON. The
+// Python package reads the same form.
 type State struct {
-	Version     int    `json:"version"`
-	Seed        uint64 `json:"seed"`
-	Epoch       int64  `json:"epoch"`
-	Row         int64  `json:"row"`
-	Fingerprint string `json:"fingerprint"`
-	// Order is "source", "full" or "window:16"; it is empty in states of before there
-	// were several.
-	Order string `json:"order,omitempty"`
+	Version int   `json:"version"`
+	Epoch   int64 `json:"epoch"`
+	// Position counts records of the epoch's order, with buckets batches of all ranks.
+	Position int64 `json:"position"`
+	pipeline.Identity
 }
+
+// stateVersion is the version of the form of State.
+const stateVersion = 2
 
 // State returns the position of the loader.
 func (l *Loader) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return State{Version: 1, Seed: l.seed, Epoch: l.pos.Epoch, Row: l.pos.Row, Fingerprint: l.p.Info().Fingerprint, Order: l.p.Info().Order.String()}
+	return State{Version: stateVersion, Epoch: l.pos.Epoch, Position: l.pos.Row, Identity: l.p.Info().Identity}
 }
 
-// Restore makes the next batch the one that followed when s was taken, also
-// with another batch size, number of ranks or threads. The loader must have
-// been opened with the same data and seed.
+// Restore makes the next batch the one that followed when s was taken. The number of ranks, threads and, without buckets,
+// the batch size may differ. A state of other data, of another pipeline or of another order is refused.
 func (l *Loader) Restore(s State) error {
-	switch {
-	case s.Version != 1:
-		return fmt.Errorf("stoker: a state of version %d; this build knows version 1", s.Version)
-	case s.Seed != l.seed:
-		return fmt.Errorf("stoker: the state was taken with seed %d, the loader has seed %d; open it with that seed", s.Seed, l.seed)
-	case s.Order != "" && s.Order != l.p.Info().Order.String():
-		return fmt.Errorf("stoker: the state was taken in the order %q, the loader has %q; open it with that order", s.Order, l.p.Info().Order.String())
-	case s.Fingerprint != l.p.Info().Fingerprint:
-		return fmt.Errorf("stoker: the state was taken on other data (fingerprint %q, here %q)", s.Fingerprint, l.p.Info().Fingerprint)
-	case s.Epoch < 0 || s.Row < 0 || s.Row > l.p.Info().Len:
-		return fmt.Errorf("stoker: the state is out of range: epoch %d, row %d of %d", s.Epoch, s.Row, l.p.Info().Len)
+	if s.Version != stateVersion {
+		return fmt.Errorf("stoker: a state of version %d; this build knows version %d", s.Version, stateVersion)
+	}
+	info := l.p.Info()
+	if err := info.Identity.Check(&s.Identity); err != nil {
+		return fmt.Errorf("stoker: %w", err)
+	}
+	if s.Epoch < 0 || s.Position < 0 || s.Ranks == 0 && s.Position > info.Len {
+		return fmt.Errorf("stoker: the state is out of range: epoch %d, position %d", s.Epoch, s.Position)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.moveLocked(item.Position{Epoch: s.Epoch, Row: s.Row})
+	l.moveLocked(item.Position{Epoch: s.Epoch, Row: s.Position})
 	return nil
 }
 

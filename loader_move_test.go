@@ -61,7 +61,7 @@ func TestMovesDuringNext(t *testing.T) {
 		"SetEpoch": func(l *stoker.Loader) { l.SetEpoch(3) },
 		"Restore": func(l *stoker.Loader) {
 			s := l.State()
-			s.Epoch, s.Row = 3, 0
+			s.Epoch, s.Position = 3, 0
 			if err := l.Restore(s); err != nil {
 				t.Error(err)
 			}
@@ -72,7 +72,7 @@ func TestMovesDuringNext(t *testing.T) {
 				if err != nil || len(ids) != 8 || ids[0] != 0 {
 					t.Fatalf("Next returns %v, %v", ids, err)
 				}
-				if s := l.State(); s.Epoch != 3 || s.Row != 8 {
+				if s := l.State(); s.Epoch != 3 || s.Position != 8 {
 					t.Errorf("the loader stands at %+v", s)
 				}
 				if got := next(t, l); len(got) != 8 || got[0] != 8 {

@@ -31,7 +31,7 @@ func TestStatesAreOfAnOrder(t *testing.T) {
 		return l
 	}
 	state := open(stoker.Options{Shuffle: true, Window: 4}).State()
-	if state.Order != "window:4" {
+	if state.Order != "1:window:4" {
 		t.Errorf("%+v", state)
 	}
 	if err := open(stoker.Options{Shuffle: true, Window: 4}).Restore(state); err != nil {

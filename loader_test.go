@@ -69,7 +69,7 @@ func TestEpochsAndSetEpoch(t *testing.T) {
 		if next(t, l) != nil {
 			t.Fatal("the epoch is too long")
 		}
-		if s := l.State(); s.Epoch != int64(e+1) || s.Row != 0 {
+		if s := l.State(); s.Epoch != int64(e+1) || s.Position != 0 {
 			t.Fatalf("state after epoch %d is %+v", e, s)
 		}
 	}
@@ -119,14 +119,22 @@ func TestStateGoesThroughJSON(t *testing.T) {
 	if got := next(t, other); !same(got, want) {
 		t.Fatalf("%v after Restore, want %v", got, want)
 	}
-	for name, bad := range map[string]stoker.State{
-		"version":     {Version: 2, Seed: 5, Fingerprint: s.Fingerprint},
-		"seed":        {Version: 1, Seed: 6, Fingerprint: s.Fingerprint},
-		"fingerprint": {Version: 1, Seed: 5, Fingerprint: "x"},
-		"row":         {Version: 1, Seed: 5, Fingerprint: s.Fingerprint, Row: 51},
+	for text, change := range map[string]func(s *stoker.State){
+		"version 1":                   func(s *stoker.State) { s.Version = 1 },
+		"another manifest":            func(s *stoker.State) { s.Manifest = "x" },
+		"order version \"9\"":         func(s *stoker.State) { s.Order = "9:full" },
+		"saved with seed 6":           func(s *stoker.State) { s.Seed = 6 },
+		"in the order \"window:4\"":   func(s *stoker.State) { s.Order = "1:window:4" },
+		"other settings of transform": func(s *stoker.State) { s.Pipeline = s.Pipeline[:9] + "01234567" },
+		"settings of bucket":          func(s *stoker.State) { s.Pipeline = "01234567" + s.Pipeline[8:] },
+		"batch_map or device":         func(s *stoker.State) { s.Pipeline += "-01234567" },
+		"set Bucket.Ranks to 3":       func(s *stoker.State) { s.Ranks = 3 },
+		"position 51":                 func(s *stoker.State) { s.Position = 51 },
 	} {
-		if err := other.Restore(bad); err == nil {
-			t.Errorf("a state with another %s was accepted", name)
+		bad := s
+		change(&bad)
+		if err := other.Restore(bad); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("the error is %v, should say %s", err, text)
 		}
 	}
 }

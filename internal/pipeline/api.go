@@ -51,6 +51,8 @@ type Info struct {
 	Bad      []string `json:"bad,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`
+	// Identity says what a position belongs to, for saved states.
+	Identity Identity `json:"identity,omitzero"`
 	// Threads is the number of decode workers.
 	Threads int `json:"threads"`
 	// Buckets describes how batches are sorted into buckets, nil if they are not.

@@ -1,16 +1,14 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/querycache"
@@ -36,10 +34,14 @@ type Bucket struct {
 	// MaxTokens bounds rows x longest row of a batch, as rows are filled up; a batch has
 	// as many rows as that allows, up to the batch size.
 	MaxTokens int64 `json:"max_tokens"`
+	// Ranks is the number of batches of one bucket that come together, so that as many ranks have rows of about the same
+	// length. 0 is the number of ranks. The order depends on it, and not on the number of ranks: a run that continues on
+	// other ranks has the number that it began with.
+	Ranks int `json:"ranks"`
 }
 
 // BucketKeys are the keys of a Bucket in JSON.
-func BucketKeys() []string { return []string{"by", "boundaries", "count", "max_tokens"} }
+func BucketKeys() []string { return []string{"by", "boundaries", "count", "max_tokens", "ranks"} }
 
 // BucketInfo describes the buckets of a pipeline.
 type BucketInfo struct {
@@ -49,6 +51,8 @@ type BucketInfo struct {
 	Largest []float64 `json:"largest"`
 	Records []int64   `json:"records"`
 	Rows    []int     `json:"rows"`
+	// Ranks is the number of batches of one bucket that come together.
+	Ranks int `json:"ranks"`
 }
 
 // Limits and defaults of buckets.
@@ -69,6 +73,8 @@ func (c *Bucket) check() error {
 		return fmt.Errorf("bucket: count and boundaries exclude each other")
 	case c.MaxTokens < 0:
 		return fmt.Errorf("bucket: max_tokens is %d, must be at least 1", c.MaxTokens)
+	case c.Ranks < 0 || c.Ranks > maxWorldSize:
+		return fmt.Errorf("bucket: ranks is %d, must be between 0 (world_size) and %d", c.Ranks, maxWorldSize)
 	}
 	for i, b := range c.Boundaries {
 		if math.IsNaN(b) || b <= 0 || i > 0 && b <= c.Boundaries[i-1] {
@@ -86,7 +92,7 @@ func (p *Pipeline) steps() int64 {
 	return p.split.Steps()
 }
 
-// epoch returns the order of an epoch. The planner and the workers use the same ones.
+// epoch returns the order of an epoch.
 func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	switch {
 	case p.window != nil:
@@ -94,34 +100,7 @@ func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	case p.buckets == nil:
 		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
 	}
-	p.epochMu.Lock()
-	defer p.epochMu.Unlock()
-	for i := range p.lastEpochs {
-		if e := &p.lastEpochs[i]; e.Epoch != nil && e.n == n {
-			return e.Epoch
-		}
-	}
-	e := p.buckets.NewEpoch(p.cfg.Shuffle, p.cfg.Seed, n)
-	p.lastEpochs[1] = p.lastEpochs[0]
-	p.lastEpochs[0].n, p.lastEpochs[0].Epoch = n, e
-	return e
-}
-
-// fingerprint returns the fingerprint of the source, with the settings of batches if positions depend on them.
-func (p *Pipeline) fingerprint(info *driver.Info) string {
-	switch {
-	case p.window != nil:
-		return p.window.fingerprint(info.Fingerprint)
-	case p.buckets == nil:
-		return info.Fingerprint
-	}
-	b := p.bucketInfo
-	what := fmt.Sprintln(info.Fingerprint, b.By, b.Largest, b.Records, b.Rows, p.cfg.WorldSize, p.cfg.DropLast)
-	if p.cfg.Uneven == sampler.Drop { // the other settings have the same number of batches
-		what += string(p.cfg.Uneven)
-	}
-	h := xxh3.HashString128(what).Bytes()
-	return hex.EncodeToString(h[:])
+	return p.buckets.NewEpoch(p.cfg.Shuffle, p.cfg.Seed, n)
 }
 
 // planBuckets sorts the records into buckets, if requested.
@@ -177,8 +156,8 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 			return err
 		}
 	}
-	p.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows}
-	if p.buckets, err = sampler.NewBuckets(info.Len, of, rows, &p.split); err != nil {
+	p.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows, Ranks: cmp.Or(c.Ranks, p.cfg.WorldSize)}
+	if p.buckets, err = sampler.NewBuckets(info.Len, of, rows, p.bucketInfo.Ranks, &p.split); err != nil {
 		return fmt.Errorf("bucket: %w", err)
 	}
 	return nil

@@ -41,22 +41,19 @@ type Pipeline struct {
 	variants int
 	kept     keeping // of records in the cache
 	info     Info
-	split    sampler.Split
-	layout   *collate.Layout
+	// documents is the fingerprint of the documents of sequences.
+	documents string
+	split     sampler.Split
+	layout    *collate.Layout
 	// buckets are the buckets of the batches, nil for none.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
 	// window is the order by windows of chunks, nil for another one.
-	window     *window
-	orderWhy   string     // if the order is automatic
-	ram        *keep.Kept // the memory cache of the data, nil for none
-	ramNote    string
-	disk       onDisk // the disk cache of the data
-	epochMu    sync.Mutex
-	lastEpochs [2]struct {
-		n int64
-		*sampler.Epoch
-	}
+	window   *window
+	orderWhy string     // if the order is automatic
+	ram      *keep.Kept // the memory cache of the data, nil for none
+	ramNote  string
+	disk     onDisk // the disk cache of the data
 	// set builds the arrays of fields.
 	set *kind.Set
 	// batchOps run on complete batches.
@@ -180,6 +177,7 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 // sequences replaces the documents of a source by sequences.
 func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Source, error) {
 	c := p.cfg.Sequence
+	p.documents = src.Info().Fingerprint
 	s, err := sequence.Open(ctx, src, &sequence.Options{
 		Length: c.Length, Packing: c.Packing, Fields: c.Fields, NoShift: c.NoShift, DType: driver.DType(c.DType), Pad: c.Pad,
 		Shuffle: p.cfg.Shuffle, Seed: p.cfg.Seed,
@@ -276,7 +274,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.steps(), Buckets: p.bucketInfo,
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
-		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
+		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: info.Fingerprint, Identity: p.identity(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
 		Order: p.ordered(), Skipped: driver.GroupSkipped(p.src), BadFiles: info.BadFiles, Bad: info.BadTexts(),
 	}
 	p.batches = make([]batch, plan.Slots)

@@ -246,6 +246,9 @@ func (pl *planner) begin(slot int) bool {
 	b.ids = b.ids[:rows]
 	c.fill(b.ids, 0, p)
 	b.epoch, b.first = c.epoch, c.part.Lo
+	if p.buckets != nil { // where Lo is a position in the bucket
+		b.first = c.row + int64(p.cfg.Rank)
+	}
 	b.populate, b.fresh = b.fresh, false
 	b.step, b.repeated = c.part.Step, int(c.part.Repeated)
 	b.pos = item.Position{Epoch: c.epoch, Row: c.part.Next}

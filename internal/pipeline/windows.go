@@ -1,12 +1,8 @@
 package pipeline
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"sync"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/direct"
@@ -180,19 +176,6 @@ func (w *window) epoch(n int64) *sampler.WindowEpoch {
 	w.last[1] = w.last[0]
 	w.last[0].n, w.last[0].WindowEpoch = n, e
 	return e
-}
-
-// fingerprint returns the fingerprint of the source and of its chunks, because positions depend on both.
-func (w *window) fingerprint(of string) string {
-	h := xxh3.New()
-	_, _ = fmt.Fprintln(h, of, "window", w.Window())
-	var b [8]byte
-	for _, at := range w.starts {
-		binary.LittleEndian.PutUint64(b[:], uint64(at))
-		_, _ = h.Write(b[:])
-	}
-	sum := h.Sum128().Bytes()
-	return hex.EncodeToString(sum[:])
 }
 
 // bytes returns the memory for the chunks that are in use at a time.

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/pack"
@@ -384,21 +383,29 @@ func TestWindowRefusals(t *testing.T) {
 	}
 }
 
-// Positions belong to an order: another window or other chunks have another fingerprint.
-func TestWindowFingerprint(t *testing.T) {
-	var prints []string
+// Positions belong to an order: another window or other chunks have another identity.
+func TestWindowIdentity(t *testing.T) {
+	var ids []string
+	add := func(p *Pipeline) {
+		id := p.identity(p.src.Info())
+		ids = append(ids, id.Order+" "+id.Pipeline)
+	}
 	for _, window := range []int{0, 7, 8} {
 		p, _, _ := openRemote(t, Config{BatchSize: 8, Window: window, Memory: 64 << 20})
-		prints = append(prints, p.Info().Fingerprint)
+		add(p)
+		if window == 8 {
+			n := p.Info().Len
+			for _, at := range []int64{2, 3} {
+				if err := p.useWindow([]int64{0, at, n}, nil); err != nil {
+					t.Fatal(err)
+				}
+				add(p)
+			}
+		}
 	}
-	a, _ := sampler.NewWindows([]int64{0, 2, 4}, 2)
-	b, _ := sampler.NewWindows([]int64{0, 3, 4}, 2)
-	for _, w := range []*window{{Windows: a, starts: []int64{0, 2, 4}}, {Windows: b, starts: []int64{0, 3, 4}}} {
-		prints = append(prints, w.fingerprint("x"))
-	}
-	slices.Sort(prints)
-	if len(slices.Compact(prints)) != 5 {
-		t.Error(prints)
+	slices.Sort(ids)
+	if len(slices.Compact(ids)) != 5 {
+		t.Error(ids)
 	}
 }
 

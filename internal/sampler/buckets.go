@@ -7,18 +7,23 @@ import (
 )
 
 // Buckets are records in groups of similar records, for example of about the same length. A batch has records of one
-// bucket. Each bucket is cut into global batches of its own size, and its last batch may be smaller. The order of the
-// records in each bucket and the order of all batches differ per epoch. Buckets do not change after their creation.
+// bucket. The order of the records in each bucket and the order of the runs differ per epoch. Buckets do not change
+// after their creation.
+//
+// Each bucket is cut into runs, and a run into Together batches of the bucket's size. The last run of a bucket may have
+// smaller ones. An epoch permutes the runs. The positions of an epoch are its batches, one after the other, whichever
+// rank takes them. So the order does not depend on the number of ranks. If Together is that number, the ranks have
+// batches of the same bucket at the same time.
 type Buckets struct {
 	split Split // Len and Batch are not used
 	// ids are the records, bucket by bucket, in the order of the source. Bucket b has ids[first[b]:first[b+1]].
 	ids   []uint32
 	first []int64
-	// rows has the rows of a batch and rank. batches has the number of global batches before each bucket, and in total
-	// at the end.
-	rows    []int
-	batches []int64
-	// plain is the order of the batches without shuffle.
+	// rows has the rows of a batch. runs has the number of runs before each bucket, and in total at the end.
+	rows     []int
+	runs     []int64
+	together int64
+	// plain is the order of the runs without shuffle.
 	plain []int64
 }
 
@@ -26,12 +31,12 @@ type Buckets struct {
 const MaxBucketed = 1 << 32
 
 // NewBuckets sorts n records into buckets. of returns the bucket of a record, in [0, len(rows)). rows has the number of
-// rows of each bucket's batches on each rank.
-func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets, error) {
+// rows of each bucket's batches. together is the number of batches of a run.
+func NewBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split) (*Buckets, error) {
 	if n > MaxBucketed {
 		return nil, fmt.Errorf("%d records are more than can be put into buckets, which is %d", n, int64(MaxBucketed))
 	}
-	b := &Buckets{split: *s, ids: make([]uint32, n), first: make([]int64, len(rows)+1), rows: slices.Clone(rows)}
+	b := &Buckets{split: *s, ids: make([]uint32, n), first: make([]int64, len(rows)+1), rows: slices.Clone(rows), together: int64(together)}
 	for id := range n {
 		b.first[of(id)+1]++
 	}
@@ -44,12 +49,9 @@ func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets,
 		b.ids[at[k]] = uint32(id)
 		at[k]++
 	}
-	b.batches = make([]int64, len(rows)+1)
-	for k := range rows {
-		b.batches[k+1] = b.batches[k] + s.steps(b.Records(k), int64(rows[k]))
-	}
-	// Without shuffle, the position of a batch is that of its last record.
-	b.plain = make([]int64, b.Steps())
+	b.cut()
+	// Without shuffle, the position of a run is that of its last record.
+	b.plain = make([]int64, b.runs[len(rows)])
 	last := make([]uint32, len(b.plain))
 	for g := range b.plain {
 		k, lo, hi := b.span(int64(g))
@@ -59,11 +61,30 @@ func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets,
 	return b, nil
 }
 
-// global is the number of records of a whole global batch of a bucket.
-func (b *Buckets) global(k int) int64 { return int64(b.rows[k]) * int64(b.split.World) }
+// cut cuts the buckets into runs.
+func (b *Buckets) cut() {
+	cut := b.split
+	cut.World = int(b.together)
+	b.runs = make([]int64, len(b.rows)+1)
+	for k, rows := range b.rows {
+		b.runs[k+1] = b.runs[k] + cut.steps(b.Records(k), int64(rows))
+	}
+}
 
-// Steps is the number of batches of an epoch, the same on each rank.
-func (b *Buckets) Steps() int64 { return b.batches[len(b.batches)-1] }
+// global is the number of records of a whole run of a bucket.
+func (b *Buckets) global(k int) int64 { return int64(b.rows[k]) * b.together }
+
+// batches is the number of batches of an epoch, of all ranks together.
+func (b *Buckets) batches() int64 { return b.runs[len(b.runs)-1] * b.together }
+
+// Steps is the number of batches of an epoch on each rank.
+func (b *Buckets) Steps() int64 {
+	w := int64(b.split.World)
+	if b.split.DropLast || b.split.Uneven == Drop {
+		return b.batches() / w
+	}
+	return (b.batches() + w - 1) / w
+}
 
 // Records returns the number of records of bucket k. Rows returns the number of rows of its batches.
 func (b *Buckets) Records(k int) int64 { return b.first[k+1] - b.first[k] }
@@ -74,16 +95,16 @@ func (b *Buckets) Rows(k int) int { return b.rows[k] }
 // Len is the number of buckets.
 func (b *Buckets) Len() int { return len(b.rows) }
 
-// span returns the bucket of global batch g in the order of the buckets, its first record and their number.
+// span returns the bucket of run g in the order of the buckets, its first record and their number.
 func (b *Buckets) span(g int64) (bucket int, from, n int64) {
-	k, found := slices.BinarySearch(b.batches, g)
+	k, found := slices.BinarySearch(b.runs, g)
 	if !found {
 		k--
 	}
-	for b.batches[k+1] == g { // buckets without a batch
+	for b.runs[k+1] == g { // buckets without a run
 		k++
 	}
-	from = (g - b.batches[k]) * b.global(k)
+	from = (g - b.runs[k]) * b.global(k)
 	return k, from, min(b.global(k), b.Records(k)-from)
 }
 
@@ -107,9 +128,8 @@ type Epoch struct {
 
 	b       *Buckets
 	shuffle bool
-	batches Order
+	runs    Order
 	orders  []Order
-	starts  []int64 // the position at which each batch begins, and the end
 }
 
 // NewEpoch is the epoch of a split without buckets.
@@ -122,27 +142,11 @@ func (w *WindowEpoch) Of(s *Split) *Epoch { return &Epoch{walk: newWalk(w), spli
 
 // NewEpoch is an epoch of batches of one bucket each.
 func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
-	e := &Epoch{b: b, shuffle: shuffle, batches: NewOrder(b.Steps(), shuffle, mix64(seed^golden), epoch)}
+	e := &Epoch{b: b, shuffle: shuffle, runs: NewOrder(b.runs[len(b.runs)-1], shuffle, mix64(seed^golden), epoch)}
 	for k := range b.rows {
 		e.orders = append(e.orders, NewOrder(b.Records(k), shuffle, mix64(seed+uint64(k+1)*golden), epoch))
 	}
-	e.starts = make([]int64, 0, b.Steps()+1)
-	at := int64(0)
-	for i := range b.Steps() {
-		e.starts = append(e.starts, at)
-		_, _, n := b.span(e.batch(i))
-		at += n
-	}
-	e.starts = append(e.starts, at)
 	return e
-}
-
-// batch returns the i-th global batch of the epoch.
-func (e *Epoch) batch(i int64) int64 {
-	if !e.shuffle {
-		return e.b.plain[i]
-	}
-	return e.batches.At(i)
 }
 
 // At returns the part of the global batch that begins at position row. It returns false if the epoch has no further
@@ -153,25 +157,37 @@ func (e *Epoch) At(row int64) (Part, bool) {
 		p.Step = row / (int64(e.split.Batch) * int64(e.split.World))
 		return p, ok
 	}
-	steps := len(e.starts) - 1
-	if row < 0 || row >= e.starts[steps] {
+	b, all, w := e.b, e.b.batches(), int64(e.b.split.World)
+	if row < 0 || row >= all || all-row < w && (b.split.DropLast || b.split.Uneven == Drop) {
 		return Part{}, false
 	}
-	i := e.step(row)
-	k, _, _ := e.b.span(e.batch(int64(i)))
-	end := e.starts[i+1]
-	p, ok := e.b.split.share(row, end-row, int64(e.b.rows[k]))
-	p.Next, p.Step, p.Bucket = end, int64(i), k
-	return p, ok
+	next, at := min(row+w, all), row+int64(b.split.Rank)
+	if at >= all && b.split.Uneven != Pad {
+		return Part{Next: next, Step: row / w}, true
+	}
+	p := e.batch(at % all)
+	p.Next, p.Step = next, row/w
+	if at >= all {
+		p.Repeated = p.Hi - p.Lo
+	}
+	return p, true
 }
 
-// step returns the batch of a position.
-func (e *Epoch) step(pos int64) int {
-	i, found := slices.BinarySearch(e.starts, pos)
-	if !found {
-		i--
+// batch returns the batch at a position. Lo and Hi are positions in the order of its bucket.
+func (e *Epoch) batch(at int64) Part {
+	b := e.b
+	run := at / b.together
+	if e.shuffle {
+		run = e.runs.At(run)
+	} else {
+		run = b.plain[run]
 	}
-	return i
+	k, from, n := b.span(run)
+	cut := b.split
+	cut.World, cut.Rank = int(b.together), int(at%b.together)
+	p, _ := cut.share(from, n, int64(b.rows[k])) // cut has left out runs without a batch
+	p.Bucket = k
+	return p
 }
 
 // Fill writes the records of rows k, k+1, ... of a part into ids.
@@ -189,9 +205,6 @@ func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 	pos, order, n := p.Lo+int64(k), &e.order, e.order.Len()
 	var all []uint32
 	if e.b != nil {
-		i := e.step(p.Next - 1)
-		_, from, _ := e.b.span(e.batch(int64(i)))
-		pos += from - e.starts[i]
 		order, all = &e.orders[p.Bucket], e.b.ids[e.b.first[p.Bucket]:]
 		n = order.Len()
 	}

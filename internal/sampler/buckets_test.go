@@ -24,7 +24,7 @@ func TestBuckets(t *testing.T) {
 		drop := round%3 == 0
 		var ranks []*Buckets
 		for r := range world {
-			b, err := NewBuckets(n, func(id int64) int { return of[id] }, rows, &Split{Len: n, Rank: r, World: world, DropLast: drop})
+			b, err := NewBuckets(n, func(id int64) int { return of[id] }, rows, world, &Split{Len: n, Rank: r, World: world, DropLast: drop})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +45,7 @@ func TestBuckets(t *testing.T) {
 					if r == 0 {
 						starts = append(starts, row)
 					}
-					if p.Step != steps || row != starts[steps] {
+					if p.Step != steps || row != starts[steps] || row != steps*int64(world) {
 						t.Fatalf("round %d: rank %d is at step %d, row %d", round, r, p.Step, row)
 					}
 					if p.Hi-p.Lo > int64(rows[p.Bucket]) {
@@ -115,7 +115,7 @@ func TestBuckets(t *testing.T) {
 
 // The order is the same on every machine, and another one in each epoch.
 func TestBucketsAreForever(t *testing.T) {
-	b, err := NewBuckets(20, func(id int64) int { return int(id % 2) }, []int{3, 4}, &Split{Len: 20, World: 1})
+	b, err := NewBuckets(20, func(id int64) int { return int(id % 2) }, []int{3, 4}, 1, &Split{Len: 20, World: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

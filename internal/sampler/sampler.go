@@ -6,6 +6,10 @@ package sampler
 
 import "math/bits"
 
+// OrderVersion is part of saved states. It rises with each change of the order of records or of batches, so that a
+// state of another order is refused.
+const OrderVersion = 1
+
 // MaxLen is the largest number of records.
 const MaxLen = 1 << 40
 
@@ -212,8 +216,8 @@ type Split struct {
 
 // Part is one rank's part of a global batch.
 type Part struct {
-	// Lo and Hi: positions [Lo, Hi) are the rank's. Those from the end of the epoch
-	// on, or of the bucket, are Repeated ones: records from its beginning.
+	// Lo and Hi: positions [Lo, Hi) are the rank's, in the epoch or in the order of the bucket. Those from its end on
+	// are Repeated ones: records from its beginning.
 	Lo, Hi   int64
 	Repeated int64
 	// Stride is the distance between positions if it is not 1 (Split.InTurn). The positions are then Lo, Lo + Stride,

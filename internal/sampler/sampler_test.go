@@ -330,7 +330,7 @@ func checkUneven(t *testing.T, n int64, world, batch int, uneven Uneven, dropLas
 		s := &Split{Len: n, Batch: batch, Rank: r, World: world, DropLast: dropLast, Uneven: uneven}
 		e, want := NewEpoch(s, true, 5, 1), s.Steps()
 		if buckets != nil {
-			b, err := NewBuckets(n, func(id int64) int { return int(id*id) % len(buckets) }, buckets, s)
+			b, err := NewBuckets(n, func(id int64) int { return int(id*id) % len(buckets) }, buckets, world, s)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 // chunks in which a rank's lanes begin or end.
 type Windows struct {
 	starts []int64 // the first record of each chunk, and the number of records
+	chain  *Chain  // of the chunks, nil if the window is whole
 	window int
 	// place is the position of each lane in the sequence of all records: from its place-th cut to the next. cuts are
 	// the positions of the cuts. Lanes of one rank are neighbours.
@@ -54,6 +55,7 @@ func NewWindows(starts []int64, window int) (*Windows, error) {
 		return w, nil
 	}
 	n := starts[chunks]
+	w.chain = NewChain(int64(chunks), func(c int64) int64 { return starts[c+1] - starts[c] })
 	w.place, w.lane = make([]int, window), make([]int, window)
 	for l := range window {
 		w.place[l] = reversed(l, window)
@@ -132,26 +134,17 @@ type WindowEpoch struct {
 	w      *Windows
 	seed   uint64
 	epoch  int64
-	order  Order   // of all records if the window is whole, otherwise of the chunks
-	behind []int64 // of the chunks in their order, the records before each, and all
+	order  Order       // of all records, if the window is whole
+	chunks *ChainEpoch // of the chunks otherwise
 }
 
-// Epoch returns the order of an epoch. It takes 8 bytes per chunk.
+// Epoch returns the order of an epoch. The work does not depend on the number of chunks.
 func (w *Windows) Epoch(seed uint64, epoch int64) *WindowEpoch {
 	e := &WindowEpoch{w: w, seed: seed, epoch: epoch}
 	if w.Whole() {
 		e.order = NewOrder(w.Len(), true, seed, epoch)
-		return e
-	}
-	e.order = NewOrder(int64(w.Chunks()), true, mix64(seed^golden), epoch)
-	e.behind = make([]int64, w.Chunks()+1)
-	var some [256]int64
-	for at := 0; at < w.Chunks(); at += len(some) {
-		ids := some[:min(len(some), w.Chunks()-at)]
-		e.order.Fill(ids, int64(at))
-		for i, c := range ids {
-			e.behind[at+i+1] = e.behind[at+i] + w.starts[c+1] - w.starts[c]
-		}
+	} else {
+		e.chunks = w.chain.Epoch(mix64(seed^golden), epoch)
 	}
 	return e
 }
@@ -170,12 +163,10 @@ func (e *WindowEpoch) piece(place int, turn int64) piece {
 	if place%2 == 1 {
 		at = b - 1 - turn
 	}
-	s, found := slices.BinarySearch(e.behind, at)
-	if !found {
-		s--
-	}
-	lo, hi := max(e.behind[s], a), min(e.behind[s+1], b)
-	p := piece{record: e.w.starts[e.order.At(int64(s))] + lo - e.behind[s]}
+	c := e.chunks.Find(at)
+	from, to := c.Bounds()
+	lo, hi := max(from, a), min(to, b)
+	p := piece{record: e.w.starts[c.Item()] + lo - from}
 	p.from, p.to = turns(place, a, b, lo, hi)
 	p.order = NewOrder(hi-lo, true, mix64(e.seed+uint64(lo+1)*golden), e.epoch)
 	return p
@@ -228,8 +219,8 @@ func (e *WindowEpoch) First(chunk, rank, world int) int64 {
 // lanes calls f for the lanes that have records of a chunk, with the range of turns, without its end.
 func (e *WindowEpoch) lanes(chunk int, f func(lane int, from, to int64)) {
 	w := e.w
-	s := e.order.Find(int64(chunk))
-	lo, hi := e.behind[s], e.behind[s+1]
+	lo := e.chunks.Start(int64(chunk))
+	hi := lo + w.starts[chunk+1] - w.starts[chunk]
 	place, found := slices.BinarySearch(w.cuts, lo)
 	if !found {
 		place--

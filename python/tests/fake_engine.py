@@ -74,6 +74,10 @@ class Engine:
             "len": self.length, "steps": self.number("steps", self.steps), "arrays": rows,
             "slot_bytes": self.number("slot_bytes", STRIDE),
             "classes": {"label": ["cat", "dog"]}, "fingerprint": self.options.get("fingerprint", "f00d"),
+            "identity": {
+                "seed": self.config["seed"], "order": f"1:{'full' if self.config['shuffle'] else 'source'}",
+                "manifest": self.options.get("fingerprint", "f00d"), "pipeline": "00000001-00000002",
+            },
             "config": self.config, "pid": os.getpid(),
         }  # fmt: skip
         ring = os.memfd_create("ring")

@@ -67,8 +67,16 @@ def test_by_length(make: Make, source: Path, shuffle: bool) -> None:
     other = make(source, 8, **options)
     other.load_state_dict(json.loads(json.dumps(again.state_dict())))
     assert [b.index.tolist() for b in other] == epochs[0][5:]
-    with pytest.raises(stoker.StateMismatch, match="other buckets, batch_size or world_size"):
+    with pytest.raises(stoker.StateMismatch, match="other settings of bucket, sequences"):
         make(source, 9, **options).load_state_dict(again.state_dict())
+    # Three ranks continue in the order that one began with.
+    moved = [make(source, 8, ranks=stoker.Ranks(r, 3), **options) for r in range(3)]
+    for rank in moved:
+        rank.load_state_dict(again.state_dict())
+        assert rank.state_dict() == again.state_dict() and rank.info["buckets"]["ranks"] == 1
+    rest = [[b.index.tolist() for b in rank] for rank in moved]
+    assert [ids for step in zip(*rest, strict=True) for ids in step if ids] == epochs[0][5:]
+    assert [b.index.tolist() for b in moved[0]] == epochs[1][::3], "also in the epochs after it"
     ranks = [make(source, 8, ranks=stoker.Ranks(r, 3), **options) for r in range(3)]
     assert len({len(r) for r in ranks}) == 1
     seen = [[b.index.tolist() for b in r] for r in ranks]

@@ -314,7 +314,7 @@ def test_state_of_other_data(make: Make, pack: Path, photos: Path, tmp_path: Pat
     shutil.copytree(photos, other)
     next(other.glob("*/*.jpg")).unlink()
     state = make(pack, batch_size=8, transforms=CROP).state_dict()
-    with pytest.raises(stoker.StateMismatch, match="records"):
+    with pytest.raises(stoker.StateMismatch, match="another manifest"):
         make(other, batch_size=8, transforms=CROP).load_state_dict(state)
 
 

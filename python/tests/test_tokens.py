@@ -137,7 +137,7 @@ def test_sequences_are_the_same_however_they_are_loaded(make: Make, binary: str,
     other.load_state_dict(state)
     rest = rows(other)
     assert rest == {i: r for i, r in want[1].items() if i not in begun}
-    with pytest.raises(stoker.StokerError, match="other data"):
+    with pytest.raises(stoker.StokerError, match="other settings of bucket, sequences"):
         load(sources["arrow"], 47, batch_size=3).load_state_dict(state)
 
 

@@ -150,7 +150,7 @@ def test_ranks_and_resume(make: Make, rows: tuple[Path, list[int]]) -> None:
                 break
         state = loader.state_dict()
     assert sorted(seen) == sorted(want[:160])
-    assert state["shuffle"] == "window:4"
+    assert state["order"] == "1:window:4"
     for rank in range(4):
         loader = make(path, batch_size=4, shuffle="window:4", seed=1, ranks=stoker.Ranks(rank, 4))
         loader.load_state_dict(json.loads(json.dumps(state)))

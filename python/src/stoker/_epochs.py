@@ -144,6 +144,20 @@ class Epochs:
             self.config = before
             self.connect()
 
+    def reopen(self, **config: Any) -> dict[str, Any]:
+        """Continue with an engine that has other settings, and return its description."""
+        self._check_usable()
+        self._turn = None
+        before, self.config = self.config, {**self.config, **config}
+        self.live().close()
+        try:
+            self.connect()
+        except BaseException:
+            self.config = before
+            raise
+        self.info |= self.live().info
+        return self.info
+
     def _check_same_data(self, info: dict[str, Any]) -> None:
         """A restarted engine must see the data that the loader was made with."""
         before = self.info

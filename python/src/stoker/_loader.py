@@ -179,6 +179,7 @@ class Loader:
         }
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
+        self._functions = _state.functions((map, batch_map), device if isinstance(device, OnDevice) else None)
         self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, functions, feeder)
         epochs.connect()
         if feeder is not None:
@@ -232,20 +233,32 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop stands: after the last batch that it was given.
 
-        The state is a few hundred bytes that JSON can hold. It fits a loader with the same source, seed and shuffle.
-        Batch size, rank, world size, threads, prefetch and transforms may differ. With ``bucket=`` batch size and world
-        size may not.
+        The state has at most 256 bytes as JSON: the epoch, the position, and hashes of the data and of the settings
+        that change batches. It fits a loader with the same data, order, seed, transforms and functions. Ranks, threads,
+        memory, caches, ``on_error`` and, without ``bucket=``, the batch size may differ.
         """
-        return _state.save(self._epochs.position, self.seed, self.shuffle, self.info)
+        return _state.save(self._epochs.position, self._identity())
 
     @public
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next ``for`` go on exactly after the batch that ``state`` was taken at.
 
         Raises:
-            StateMismatch: the state belongs to other data, seed or order.
+            StateMismatch: the state belongs to another manifest (other data), another pipeline (seed, shuffle,
+                transforms, ...) or another order version. The message names the difference.
         """
-        self._epochs.go_to(_state.load(state, self.seed, self.shuffle, self.info))
+        ours = self._identity()
+        position = _state.load(state, ours, self.num_records)
+        if "ranks" in ours and state["ranks"] != ours["ranks"]:
+            # The order of buckets depends on the number of ranks that the run began with.
+            self.info = self._epochs.reopen(bucket={**self._epochs.config["bucket"], "ranks": state["ranks"]})
+        self._epochs.go_to(position)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a position belongs to."""
+        ours = dict(self.info["identity"])
+        ours["pipeline"] += self._functions
+        return ours
 
     @property
     def timeout(self) -> float:

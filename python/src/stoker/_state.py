@@ -2,60 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._connection import Position
 from ._errors import StateMismatch
+from ._fused import OnDevice
 
-VERSION = 1
+VERSION = 2
 
-
-def save(position: Position, seed: int, shuffle: bool | str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a position as a state that JSON can hold."""
-    return {
-        "version": VERSION,
-        "seed": seed,
-        "shuffle": shuffle,
-        "epoch": position.epoch,
-        "position": position.row,
-        "records": int(info["len"]),
-        "fingerprint": str(info.get("fingerprint", "")),
-    }
+# The parts of a pipeline hash, 8 digits each: two of the engine, and the work of this package.
+_PARTS = ("bucket, sequences, drop_last or uneven", "transforms, fields or layout", "map, batch_map or device")
 
 
-def load(state: Mapping[str, Any], seed: int, shuffle: bool | str, info: Mapping[str, Any]) -> Position:
-    """Return the position of a state that fits this loader."""
+def functions(functions: Sequence[object], device: OnDevice | None) -> str:
+    """Return the part of the pipeline hash for the work of this process, "" without any.
+
+    A function counts by its name: Python does not tell whether its code has changed.
+    """
+    names = [getattr(f, "__qualname__", type(f).__qualname__) if f else None for f in functions]
+    work = None if device is None else [v for k, v in vars(device).items() if k != "device"]
+    if not any(names) and work is None:
+        return ""
+    return "-" + hashlib.sha256(repr((names, work)).encode()).hexdigest()[:8]
+
+
+def save(position: Position, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a position as a state that JSON can hold. ``ours`` is the identity of the pipeline."""
+    return {"version": VERSION, "epoch": position.epoch, "position": position.row, **ours}
+
+
+def load(state: Mapping[str, Any], ours: Mapping[str, Any], records: int) -> Position:
+    """Return the position of a state that fits this loader. Its ``ranks`` may differ."""
     if not isinstance(state, Mapping):
         raise StateMismatch(f"the state is a {type(state).__name__}, not what state_dict() returns")
-    missing = [k for k in ("version", "seed", "epoch", "position", "records") if k not in state]
-    if missing:
-        raise StateMismatch(f"the state lacks {', '.join(missing)}; it is not what state_dict() returns")
-    if state["version"] != VERSION:
+    if (version := state.get("version", VERSION)) != VERSION:
         raise StateMismatch(
-            f"the state has version {state['version']}, this package knows version {VERSION}; "
+            f"the state has version {version}, this package knows version {VERSION}; "
             "use the version of stoker that saved it"
         )
-    for key in ("epoch", "position", "records", "seed"):
+    keys = ["version", "epoch", "position", *ours]
+    missing = [k for k in keys if k not in state]
+    if missing:
+        raise StateMismatch(f"the state lacks {', '.join(missing)}; it is not what state_dict() returns")
+    for key in ("epoch", "position", "seed"):
         value = state[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise StateMismatch(f"the state's {key} is {value!r}, not a whole number")
-    if state["seed"] != seed:
-        raise StateMismatch(f"the state was saved with seed={state['seed']}, this loader has seed={seed}")
-    if (theirs := state.get("shuffle", shuffle)) != shuffle:
-        raise StateMismatch(
-            f"the state was saved with shuffle={theirs!r}, this loader has shuffle={shuffle!r}; make it with that order"
-        )
-    if state["records"] != info["len"]:
-        raise StateMismatch(
-            f"the state was saved over {state['records']} records, this loader has {info['len']}: other data"
-        )
-    theirs, ours = state.get("fingerprint", ""), info.get("fingerprint", "")
-    if theirs and ours and theirs != ours:
-        raise StateMismatch(
-            f"the state was saved over other data with as many records (fingerprint {theirs}, here {ours})"
-            + ("; or with other buckets, batch_size or world_size" if info.get("buckets") else "")
-        )
-    if state["position"] >= state["records"]:
+    _check_same(state, ours)
+    if "ranks" not in ours and state["position"] >= records:
         return Position(state["epoch"] + 1, 0)
     return Position(state["epoch"], state["position"])
+
+
+def _check_same(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise an error that names the difference: the manifest, the order version, or the pipeline."""
+    if state["manifest"] != ours["manifest"]:
+        raise StateMismatch(
+            f"the state has another manifest ({state['manifest']}, here {ours['manifest']}): it was saved over other "
+            "data; make the loader with that data"
+        )
+    anew = f"or begin an epoch without a state: loader.set_epoch({state['epoch'] + 1})"
+    version, order = _order(state["order"])
+    our_version, our_order = _order(ours["order"])
+    if version != our_version:
+        raise StateMismatch(
+            f"the state has order version {version}, this version of stoker has {our_version}; use the version that "
+            f"saved it, {anew}"
+        )
+    for name, theirs, here in (("seed", state["seed"], ours["seed"]), ("shuffle", order, our_order)):
+        if theirs != here:
+            raise StateMismatch(
+                f"the state has another pipeline: it was saved with {name}={theirs!r}, this loader has "
+                f"{name}={here!r}; make it with {name}={theirs!r}, {anew}"
+            )
+    if (theirs := str(state["pipeline"])) != ours["pipeline"]:
+        a, b = theirs.split("-"), ours["pipeline"].split("-")
+        a, b = (x + [""] * (len(_PARTS) - len(x)) for x in (a, b))
+        what = ", and ".join(name for name, x, y in zip(_PARTS, a, b, strict=False) if x != y)
+        raise StateMismatch(
+            f"the state has another pipeline: it was saved with other settings of {what}; make the loader with those, "
+            f"{anew}"
+        )
+
+
+def _order(text: object) -> tuple[str, bool | str]:
+    """Return the version of an order, and the order as ``shuffle=`` has it."""
+    version, _, order = str(text).partition(":")
+    return version, {"source": False, "full": True}.get(order, order)

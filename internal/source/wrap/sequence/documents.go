@@ -21,12 +21,6 @@ type documents struct {
 func (d *documents) count() int64           { return int64(len(d.ends)) - 1 }
 func (d *documents) tokens() int64          { return d.ends[len(d.ends)-1] }
 func (d *documents) length(doc int64) int64 { return d.ends[doc+1] - d.ends[doc] }
-func (d *documents) lengths(ids []int64) (n int64) {
-	for _, id := range ids {
-		n += d.ends[id+1] - d.ends[id]
-	}
-	return n
-}
 
 // measuring is the number of documents measured together.
 const measuring = 1 << 14
