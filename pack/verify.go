@@ -114,11 +114,11 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 	v := &verifier{r: r, opt: o, bad: make([]bool, len(m.Shards))}
 	defer r.Close()
 	if o.Decode {
-		if v.room, err = newVerifyRoom(&o); err != nil {
+		if v.memory, err = newVerifyBudget(&o); err != nil {
 			return nil, err
 		}
 		if o.OwnProcess {
-			limitHeap(max(v.room.plan.Budget, v.room.plan.One))
+			limitHeap(max(v.memory.plan.Budget, v.memory.plan.One))
 		}
 	}
 	for i := range m.Shards {
@@ -212,9 +212,9 @@ func faultOf(err error) fault {
 type verifier struct {
 	r   *Reader
 	opt VerifyOptions
-	// room is the memory for decoding, nil without decoding.
-	room *verifyRoom
-	bad  []bool // shards that are not there, or not of their size
+	// memory is the memory for decoding, nil without decoding.
+	memory *verifyBudget
+	bad    []bool // shards that are not there, or not of their size
 
 	chunks, records, bytes atomic.Int64
 
@@ -422,7 +422,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 		v.add(placed{one, int(v.r.chunks[vw.c].shard), fault})
 	}
 	size := vw.size(row)
-	give, err := v.room.toRead(ctx, size)
+	give, err := v.memory.toRead(ctx, size)
 	if err != nil {
 		if context.Cause(ctx) != nil {
 			return err
@@ -435,7 +435,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 		return err
 	}
 	defer func() {
-		if size > v.room.plan.Kept { // its memory is not for the next one
+		if size > v.memory.plan.Kept { // its memory is not for the next one
 			*rec = Record{}
 		}
 	}()
@@ -464,13 +464,13 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 // decodeValue decodes a picture when there is the memory for it.
 func (v *verifier) decodeValue(ctx context.Context, val *Value, w *worker) error {
 	need, heap := val.decoding()
-	give, err := v.room.toDecode(ctx, need, heap)
+	give, err := v.memory.toDecode(ctx, need, heap)
 	if err != nil {
 		return err
 	}
 	defer give()
 	w.enc.allow(max(need, 1))
-	defer w.enc.trim(v.room.plan.Kept)
+	defer w.enc.trim(v.memory.plan.Kept)
 	if val.Field.Kind == driver.KindMask {
 		w.enc.pixels, err = checkMask(&val.Value, val.Field, w.enc.pixels)
 		return err

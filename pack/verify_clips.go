@@ -57,7 +57,7 @@ func (v *verifier) decodeClip(ctx context.Context, val *Value, w *worker) error 
 	if err := videodec.Has(c.Codec); err != nil {
 		return &noDecoder{err}
 	}
-	give, err := v.room.toDecode(ctx, heldMemory(int64(c.Width), int64(c.Height)), false)
+	give, err := v.memory.toDecode(ctx, heldMemory(int64(c.Width), int64(c.Height)), false)
 	if err != nil {
 		return err
 	}
@@ -89,23 +89,23 @@ func (v *verifier) decodeStill(ctx context.Context, val *Value, c *video.Clip, d
 		}
 		one.Bytes, one.Codec, one.Width, one.Height, one.Channels = jpeg, driver.CodecJPEG, info.Width, info.Height, int32(info.Channels)
 	}
-	if v.room == nil { // the caller has the memory
+	if v.memory == nil { // the caller has the memory
 		return w.enc.tryDecode(one.Value)
 	}
 	need, heap := one.decoding()
-	give, err := v.room.toDecode(ctx, need, heap)
+	give, err := v.memory.toDecode(ctx, need, heap)
 	if err != nil {
 		return err
 	}
 	defer give()
 	w.enc.allow(max(need, 1))
-	defer w.enc.trim(v.room.plan.Kept)
+	defer w.enc.trim(v.memory.plan.Kept)
 	return w.enc.tryDecode(one.Value)
 }
 
 // decodeSound decodes a stored recording, and keeps nothing of it.
 func (v *verifier) decodeSound(ctx context.Context, val *Value, w *worker) error {
-	give, err := v.room.toDecode(ctx, soundMemory(val.Bytes), true)
+	give, err := v.memory.toDecode(ctx, soundMemory(val.Bytes), true)
 	if err != nil {
 		return err
 	}

@@ -88,11 +88,11 @@ func TestDamagedStills(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	room, err := newVerifyRoom(&VerifyOptions{Memory: 256 << 20, Threads: 1})
+	room, err := newVerifyBudget(&VerifyOptions{Memory: 256 << 20, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &verifier{room: room}
+	v := &verifier{memory: room}
 	jpeg := videotest.Gray(70)
 	dct, err := w.enc.toDCT.Encode(jpeg)
 	if err != nil {

@@ -395,7 +395,7 @@ func (w *writer) ended(ctx context.Context, err error) error {
 // packAll loads the inputs from w.next on with all workers and writes them in
 // order. It returns after all of its goroutines have ended.
 func (w *writer) packAll(ctx context.Context) error {
-	rm, err := newRoom(w.opt, w.next)
+	rm, err := newMemoryBudget(w.opt, w.next)
 	if err != nil {
 		return err
 	}

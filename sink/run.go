@@ -55,7 +55,7 @@ type conversion struct {
 	sink    sinkdriver.Sink
 	encoder sinkdriver.Encoder
 	budget  int64
-	room    *semaphore.Weighted
+	memory  *semaphore.Weighted
 	stored  bool // annotations are for images as they are stored
 	done    int64
 	skipped []Skipped
@@ -253,7 +253,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 			c.budget = min(max(free/4, minMemory), maxMemory)
 		}
 	}
-	c.room = semaphore.NewWeighted(c.budget)
+	c.memory = semaphore.NewWeighted(c.budget)
 	c.obj = direct.NewObjects(c.src, nil)
 	defer c.obj.Close()
 	if sk, ok := driver.As[driver.Skipper](c.src); ok {
@@ -300,7 +300,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 				reported = time.Now()
 				c.opt.Progress(Progress{Records: c.done, Total: c.info.Len, Bytes: bytes})
 			}
-			c.room.Release(j.weight)
+			c.memory.Release(j.weight)
 			return nil
 		},
 	}).Run(ctx)
@@ -346,7 +346,7 @@ func guard(err *error) {
 // admit waits until the budget has n bytes free for a group.
 func (c *conversion) admit(ctx context.Context, j *group, n int64) error {
 	j.weight = min(times*n, c.budget)
-	return c.room.Acquire(ctx, j.weight)
+	return c.memory.Acquire(ctx, j.weight)
 }
 
 // begin returns an empty group, with the memory of a written one if there is one.
@@ -426,7 +426,7 @@ func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copy
 		if taken += n; times*taken > j.weight && j.weight < c.budget {
 			// The groups before this one release their memory without waiting for it.
 			more := min(times*taken, c.budget) - j.weight
-			if err := c.room.Acquire(ctx, more); err != nil {
+			if err := c.memory.Acquire(ctx, more); err != nil {
 				return nil, err
 			}
 			j.weight += more

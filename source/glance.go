@@ -17,31 +17,31 @@ import (
 // glance is the store that all formats probe until one matches. A probe over a network is a round
 // trip, so glance caches the answers: first names, first bytes, and which objects exist. It sends
 // the probes that every format needs in advance, all at the same time.
-type glance struct {
+type probe struct {
 	store.Store
 	// web is set for a web server, which must be asked for the listing of each folder.
 	web bool
 
-	lists asked[glanceList, *glanced]
+	lists asked[probeList, *probed]
 	stats asked[string, store.Entry]
 	heads asked[string, []byte]
 }
 
 // glanceList identifies a listing. A shallow listing includes hidden names.
-type glanceList struct {
+type probeList struct {
 	dir             string
 	shallow, hidden bool
 }
 
-func keyOf(dir string, opt *store.ListOptions) glanceList {
-	return glanceList{dir, opt.Shallow, opt.Hidden || opt.Shallow}
+func keyOf(dir string, opt *store.ListOptions) probeList {
+	return probeList{dir, opt.Shallow, opt.Hidden || opt.Shallow}
 }
 
 // rootList is the shallow listing of the root.
-var rootList = glanceList{shallow: true, hidden: true}
+var rootList = probeList{shallow: true, hidden: true}
 
 // glanced has the first names of a listing.
-type glanced struct {
+type probed struct {
 	entries []store.Entry
 	whole   bool
 	err     error // why there is no listing
@@ -54,12 +54,12 @@ const headBytes = 64 << 10
 const aheadOnWeb = 8
 
 // glanceAt returns st with a cache for probes if st is remote. The probes in advance end with ctx.
-func glanceAt(ctx context.Context, st store.Store) store.Store {
+func probeAt(ctx context.Context, st store.Store) store.Store {
 	place := st.Path("")
 	if !stores.IsURL(place) {
 		return st
 	}
-	g := &glance{Store: st, web: stores.IsWeb(place)}
+	g := &probe{Store: st, web: stores.IsWeb(place)}
 	if likelyFolder(place) {
 		go pack.ReadEarly(ctx, st)
 		ctx, cancel := context.WithCancel(ctx)
@@ -86,10 +86,10 @@ func likelyFolder(place string) bool {
 }
 
 // Unwrap returns the store below, whose interfaces store.As finds.
-func (g *glance) Unwrap() store.Store { return g.Store }
+func (g *probe) Unwrap() store.Store { return g.Store }
 
 // Stat asks the store once per object. It does not ask if the listing of the root has the answer.
-func (g *glance) Stat(ctx context.Context, name string) (store.Entry, error) {
+func (g *probe) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if e, known, err := g.listed(name); known {
 		return e, err
 	}
@@ -103,7 +103,7 @@ func (g *glance) Stat(ctx context.Context, name string) (store.Entry, error) {
 }
 
 // listed returns the answer of Stat if the listing of the root has it.
-func (g *glance) listed(name string) (e store.Entry, known bool, err error) {
+func (g *probe) listed(name string) (e store.Entry, known bool, err error) {
 	l, ok := g.lists.have(rootList)
 	if name == "" || !ok || l.err != nil {
 		return e, false, nil
@@ -126,7 +126,7 @@ func (g *glance) listed(name string) (e store.Entry, known bool, err error) {
 }
 
 // List returns the first names from memory, and reads further names from the store.
-func (g *glance) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+func (g *probe) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	if opt == nil {
 		opt = &store.ListOptions{}
 	}
@@ -167,10 +167,10 @@ func order(e store.Entry) string {
 
 // first lists the first names. early is set if the name may not be a folder. A missing folder is
 // then not cached as an error.
-func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glanced, error) {
-	return g.lists.get(ctx, key, func() (*glanced, use, error) {
+func (g *probe) first(ctx context.Context, key probeList, early bool) (*probed, error) {
+	return g.lists.get(ctx, key, func() (*probed, use, error) {
 		enough := errors.New("enough")
-		l := &glanced{whole: true}
+		l := &probed{whole: true}
 		opt := &store.ListOptions{Shallow: key.shallow, Hidden: key.hidden, Names: true, Threads: 1, Folder: early || g.isFolder(key.dir), Bad: filelist.LeaveOut}
 		if g.web {
 			opt.Threads = aheadOnWeb
@@ -193,20 +193,20 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 		case early && errors.Is(err, store.ErrNotExist):
 			return nil, ownIt, err
 		default: // the server would answer the same again
-			*l = glanced{whole: true, err: err}
+			*l = probed{whole: true, err: err}
 		}
 		return l, keepIt, nil
 	})
 }
 
 // isFolder reports whether name is known to be a folder.
-func (g *glance) isFolder(name string) bool {
+func (g *probe) isFolder(name string) bool {
 	e, ok := g.stats.have(name)
 	return ok && e.Dir
 }
 
 // Open opens an object whose first bytes are read only once.
-func (g *glance) Open(ctx context.Context, name string) (store.Object, error) {
+func (g *probe) Open(ctx context.Context, name string) (store.Object, error) {
 	e, err := g.Stat(ctx, name)
 	switch {
 	case errors.Is(err, store.ErrNotExist):
@@ -218,16 +218,16 @@ func (g *glance) Open(ctx context.Context, name string) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &glanceObject{o, g, name}, nil
+	return &probeObject{o, g, name}, nil
 }
 
-type glanceObject struct {
+type probeObject struct {
 	store.Object
-	g    *glance
+	g    *probe
 	name string
 }
 
-func (o *glanceObject) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (o *probeObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	n := min(o.Size(), headBytes)
 	if off < 0 || off > n || int64(len(p)) > n-off {
 		return o.Object.ReadAt(ctx, p, off)

@@ -75,7 +75,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if w, ok := store.As[store.Warmer](loc.store); ok && loc.opt.Connections > 0 {
 		w.Warm(loc.opt.Connections)
 	}
-	loc.probed = glanceAt(ctx, loc.store)
+	loc.probed = probeAt(ctx, loc.store)
 	e, err := loc.probed.Stat(ctx, "")
 	far := stores.IsURL(loc.path)
 	if far && (errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission)) && loc.unlisted(ctx) {
@@ -83,7 +83,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	}
 	if errors.Is(err, store.ErrNotExist) && isPattern(loc.path) {
 		if err = loc.expand(ctx); err == nil {
-			loc.probed, e = glanceAt(ctx, place.At(loc.store, loc.store.Path(loc.names[0]))), store.Entry{}
+			loc.probed, e = probeAt(ctx, place.At(loc.store, loc.store.Path(loc.names[0]))), store.Entry{}
 		}
 	}
 	if err != nil {

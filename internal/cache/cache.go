@@ -141,7 +141,7 @@ func sizeOf(dir string) (reserved int64, segments int) {
 		if err != nil {
 			continue
 		}
-		list := listRoom(info.Size())
+		list := listReserve(info.Size())
 		if l, err := os.Stat(filepath.Join(dir, listName(name))); err == nil {
 			list = max(list, l.Size())
 		}
@@ -152,7 +152,7 @@ func sizeOf(dir string) (reserved int64, segments int) {
 }
 
 // listRoom returns the size limit for the list of a segment of that size.
-func listRoom(segment int64) int64 { return segment/32 + headBytes }
+func listReserve(segment int64) int64 { return segment/32 + headBytes }
 
 func (d *Dir) ids() []string {
 	entries, err := os.ReadDir(d.root)
@@ -271,10 +271,10 @@ func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
 	}
 	defer unlock()
 	limit, _ := d.Limit()
-	d.makeRoom(min(want, 2*minSegment), id)
+	d.freeSpace(min(want, 2*minSegment), id)
 	room := limit - d.size()
 	size := min(want, room) * 31 / 32 &^ (align - 1)
-	if size+listRoom(size) > room {
+	if size+listReserve(size) > room {
 		size -= 2 * headBytes
 	}
 	if size < minSegment {
@@ -350,7 +350,7 @@ func (d *Dir) Trim() {
 		return // there is no cache
 	}
 	defer unlock()
-	d.makeRoom(0, "")
+	d.freeSpace(0, "")
 }
 
 func usedAt(dir string) time.Time {

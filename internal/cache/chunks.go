@@ -277,7 +277,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	if c.Has(k) {
 		return nil, true, false, nil
 	}
-	room, several := c.dir.makeRoom(size, c.id), false
+	room, several := c.dir.freeSpace(size, c.id), false
 	if !room {
 		room, several = c.giveWay(k, size)
 	}

@@ -159,7 +159,7 @@ func (w *writer) append(b *Batch) error {
 	heads, buf := b.heads, b.buf
 	for len(heads) > 0 {
 		n, bytes := 0, int64(0)
-		for n < len(heads) && w.f != nil && w.at+bytes+heads[n].span() <= w.size-tail && w.len+int64(n+1)*headBytes <= listRoom(w.size) {
+		for n < len(heads) && w.f != nil && w.at+bytes+heads[n].span() <= w.size-tail && w.len+int64(n+1)*headBytes <= listReserve(w.size) {
 			bytes += heads[n].span()
 			n++
 		}
@@ -214,7 +214,7 @@ func (w *writer) next(need int64) error {
 	w.seal()
 	limit, _ := w.s.dir.Limit()
 	want := max(min(limit/64, MaxSegment), 8<<20, need+headBytes+tail)
-	f, size, err := w.s.dir.reserve(w.s.id, want+listRoom(want))
+	f, size, err := w.s.dir.reserve(w.s.id, want+listReserve(want))
 	if err != nil {
 		return err
 	}

@@ -23,17 +23,17 @@ func (networkCheck) evidence(f *findings) {
 
 func (networkCheck) advise(f *findings) {
 	share := 100 * f.s.cost(causeNetwork)
-	f.add(f.r.Gains[Network], "keep what is read in a cache on this machine", f.cachedFar(),
+	f.add(f.r.Gains[Network], "keep what is read in a cache on this machine", f.cachedRemote(),
 		"reading from the network is %.0f%% of what making a batch takes; what is kept comes from here in every later epoch, and in later jobs", share)
 	f.add(f.r.Gains[Network], "stage the data on a local disk before the job starts", f.staged(),
 		"reading from the network is %.0f%% of what making a batch takes", share)
-	f.add(1/f.s.timeWithLess(Network, 0.8), "read few large objects instead of one per example", stoker("pack", cmp.Or(f.c.farData(), "s3://bucket/train/"), "s3://bucket/packed/"),
+	f.add(1/f.s.timeWithLess(Network, 0.8), "read few large objects instead of one per example", stoker("pack", cmp.Or(f.c.remoteData(), "s3://bucket/train/"), "s3://bucket/packed/"),
 		"each request costs its round trip, whatever its size")
 }
 
 // cachedFar returns the action for Stoker's loader with a cache, on the data in the job's command if that is known.
-func (f *findings) cachedFar() Action {
-	switch url := f.c.farData(); {
+func (f *findings) cachedRemote() Action {
+	switch url := f.c.remoteData(); {
 	case url != "":
 		return stokerLoader(url, option("cache", true))
 	}

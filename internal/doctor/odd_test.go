@@ -304,7 +304,7 @@ func TestCommandLineComesLater(t *testing.T) {
 	if got := w.judge(timeline{}).r.Command; len(got) != 3 {
 		t.Errorf("%q", got)
 	}
-	if got := w.farData(); got != "s3://bucket/train" {
+	if got := w.remoteData(); got != "s3://bucket/train" {
 		t.Errorf("%q", got)
 	}
 }

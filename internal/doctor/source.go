@@ -42,7 +42,7 @@ func (c *collector) findData() Data {
 
 // farData returns the URL of remote data in the job's command, without its query, which may be a signature; "" if there
 // is none.
-func (c *collector) farData() string {
+func (c *collector) remoteData() string {
 	for _, arg := range c.command {
 		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
 			arg = value

@@ -97,7 +97,7 @@ func TestFarData(t *testing.T) {
 		"https://host/data/x.pack": {"torchrun", "t.py", "--lr", "1", "https://host/data/x.pack?sig=abc"},
 		"gs://b/a":                 {"gs://b/a", "s3://b/c"},
 	} {
-		if got := (&collector{memberState: memberState{command: command}}).farData(); got != want {
+		if got := (&collector{memberState: memberState{command: command}}).remoteData(); got != want {
 			t.Errorf("%q: %q, want %q", command, got, want)
 		}
 	}

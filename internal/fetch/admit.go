@@ -19,7 +19,7 @@ func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent b
 	u.ctx, u.order, u.rushed = ctx, order, urgent
 	u.ids = append(u.ids[:0], ids...)
 	u.readErrs = u.readErrs[:0]
-	u.IDs, u.Want = u.ids, f.cfg.Want
+	u.IDs, u.Want = u.ids, f.cfg.Fields
 	return u, f.Relocate(u)
 }
 
@@ -129,8 +129,8 @@ func (f *Fetcher) Learn(u *Unit) {
 		if x == nil {
 			x = &indexRead{Extent: m.Extent, order: u.order}
 			f.index[at] = x
-			w := f.newWant()
-			*w = want{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
+			w := f.newExtent()
+			*w = extent{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
 			f.push(w, u.rushed)
 			pushed++
 		}
@@ -189,7 +189,7 @@ func (f *Fetcher) Admit(u *Unit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if u.attached && len(u.later) > 0 {
-		f.overtaken(u) // extents that are not being read along go straight to the batch
+		f.overtaken(u) // extents that are not being read ahead go straight to the batch
 		u.usePlaces()
 	}
 	most := f.cfg.Memory - f.cfg.Urgent
@@ -205,11 +205,11 @@ func (f *Fetcher) Admit(u *Unit) bool {
 		f.refuse(u, most)
 	case u.need > 0 && f.used > 0 && f.used+u.need > limit:
 		return false
-	case u.attached && f.along.needsRoom() && f.attached > 0 && f.attached+u.need > f.window:
-		return false // records that are read along need the memory more
+	case u.attached && f.readahead.needsMemory() && f.attached > 0 && f.attached+u.need > f.window:
+		return false // records that are read ahead need the memory more
 	case u.need > 0 && !f.fits(u, most):
 		return false
-	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxWants):
+	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxExtents):
 		return false
 	}
 	f.admitted(u)
@@ -222,12 +222,12 @@ func (f *Fetcher) Admit(u *Unit) bool {
 	return true
 }
 
-// fits reports whether there is memory for a unit in addition to the records that were read along. If the unit cannot
+// fits reports whether there is memory for a unit in addition to the records that were read ahead. If the unit cannot
 // fit otherwise, those records are released.
 func (f *Fetcher) fits(u *Unit, most int64) bool {
 	fits := func() bool { return f.used+f.transit+f.ahead-u.ahead+u.need <= most }
 	if !fits() && (f.used == 0 || u.attached && f.attached == 0) {
-		f.makeRoom() // no other release would help
+		f.freeReadahead() // no other release would help
 	}
 	return fits()
 }
@@ -320,8 +320,8 @@ func (f *Fetcher) issue(u *Unit) {
 		}
 		for at := int64(0); at < e.Size; at += most {
 			n := min(e.Size-at, most)
-			w := f.newWant()
-			*w = want{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx, alone: u.whole}
+			w := f.newExtent()
+			*w = extent{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx, alone: u.whole}
 			if dst != nil {
 				w.dst, w.alone = dst[at:at+n:at+n], true
 			}

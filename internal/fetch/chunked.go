@@ -231,7 +231,7 @@ func (r *Chunked) unit(from, to int64, turn Turn) *Unit {
 		u.ids = append(u.ids, id)
 	}
 	u.readErrs = u.readErrs[:0]
-	u.IDs, u.Want = u.ids, r.f.cfg.Want
+	u.IDs, u.Want = u.ids, r.f.cfg.Fields
 	return u
 }
 
@@ -432,7 +432,7 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 	u.ctx, u.order = r.ctx, r.order
 	u.ids = append(u.ids[:0], ids...)
 	u.readErrs = u.readErrs[:0]
-	u.IDs, u.Want = u.ids, f.cfg.Want
+	u.IDs, u.Want = u.ids, f.cfg.Fields
 	u.Begin(u.ids, f.fields)
 	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
 		u.Group.Relocate()

@@ -33,7 +33,7 @@ const (
 	firstDepth = budget.Readers
 	maxDepth   = budget.MaxReaders
 	// FarDepth is the initial number for a remote store: the first batch is complete after few round trips.
-	FarDepth = 64
+	RemoteDepth = 64
 	// mountDepth is the initial number for files on a network or FUSE mount, where a read mostly waits.
 	mountDepth = 32
 	// wholeRead is the weight of a read in the depth. In a remote store, reads of up to smallBytes weigh smallRead:
@@ -132,7 +132,7 @@ func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDept
 
 // mostReads returns the number of reads that may be under way.
 func (f *Fetcher) mostReads() int {
-	if !f.cfg.Far {
+	if !f.cfg.Remote {
 		return f.depth.now
 	}
 	return min(f.mostLoad()/smallRead+f.mostLearning(), maxDepth)
@@ -140,25 +140,25 @@ func (f *Fetcher) mostReads() int {
 
 // mayRead reports whether another read may start. mayLearn reports the same for a read of the index.
 func (f *Fetcher) mayRead() bool {
-	return f.load < f.mostLoad() && (!f.cfg.Far || f.flying < maxDepth)
+	return f.load < f.mostLoad() && (!f.cfg.Remote || f.running < maxDepth)
 }
 
 func (f *Fetcher) mayLearn() bool {
-	if !f.cfg.Far {
+	if !f.cfg.Remote {
 		return f.mayRead()
 	}
-	return f.learning < f.mostLearning() && f.flying < maxDepth
+	return f.learning < f.mostLearning() && f.running < maxDepth
 }
 
-// choose removes and returns the want that is needed first among those that may be read now.
-func (f *Fetcher) choose() *want {
+// choose removes and returns the extent that is needed first among those that may be read now.
+func (f *Fetcher) choose() *extent {
 	read, learn := f.mayRead(), f.mayLearn()
 	if read {
 		if w := f.rush.pop(f.spare); w != nil {
 			return w
 		}
 	}
-	var w, x *want
+	var w, x *extent
 	if read && !f.held {
 		w = f.queue.first(f.spare)
 		if w != nil && f.early(w, time.Now()) {
@@ -180,32 +180,32 @@ func (f *Fetcher) choose() *want {
 // early reports whether a read from a remote store has to wait because it has a different turn than the reads under
 // way. It would share the link with reads for the end of the epoch or the first batch. It may start when their missing
 // bytes arrive within a round trip, so that the link stays busy. Late reads delay no other read.
-func (f *Fetcher) early(w *want, now time.Time) bool {
-	if !f.cfg.Far || w.u.Turn == f.last {
+func (f *Fetcher) early(w *extent, now time.Time) bool {
+	if !f.cfg.Remote || w.u.Turn == f.last {
 		return false
 	}
 	lack := int64(0)
-	for _, fl := range f.flights {
-		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.heldUp(fl) {
+	for _, fl := range f.attempts {
+		if !fl.done && fl.extents[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.heldUp(fl) {
 			lack += fl.size
 		}
 	}
 	return lack > f.gaps.way()
 }
 
-// heldUp returns how long a flight may delay others.
-func (f *Fetcher) heldUp(fl *flight) time.Duration {
+// heldUp returns how long an attempt may delay others.
+func (f *Fetcher) heldUp(fl *attempt) time.Duration {
 	if !f.hedge.known() {
 		return max(firstLate, f.hedge.lateFor(fl.size))
 	}
 	return f.hedge.lateFor(fl.size)
 }
 
-// takeOff counts a flight that begins. land counts a flight that has ended or delays no other read any more.
-func (f *Fetcher) takeOff(fl *flight) {
-	f.flying++
-	switch w := fl.wants[0]; {
-	case !f.cfg.Far:
+// takeOff counts an attempt that begins. land counts an attempt that has ended or delays no other read any more.
+func (f *Fetcher) takeOff(fl *attempt) {
+	f.running++
+	switch w := fl.extents[0]; {
+	case !f.cfg.Remote:
 		fl.weight = wholeRead
 	case w.x != nil && !w.rush:
 		fl.learns = true
@@ -219,13 +219,13 @@ func (f *Fetcher) takeOff(fl *flight) {
 		fl.weight = wholeRead * int((fl.size+largeBytes-1)/largeBytes)
 	}
 	f.load += fl.weight
-	if w := fl.wants[0]; w.u != nil && !w.rush {
+	if w := fl.extents[0]; w.u != nil && !w.rush {
 		f.last = w.u.Turn
 	}
 }
 
-func (f *Fetcher) land(fl *flight) {
-	f.flying--
+func (f *Fetcher) land(fl *attempt) {
+	f.running--
 	f.load -= fl.weight
 	if fl.learns {
 		f.learning--

@@ -3,8 +3,8 @@
 // the records in the order of need.
 //
 // Read in this order: Unit (a group of records), Fetcher.Admit (queues the reads of a unit), issue.go (chooses the next
-// read). Then depth.go (the number of concurrent reads), gap.go and along.go (bytes that a read takes in addition) and
-// finish.go (delivers what was read).
+// read). Then depth.go (the number of concurrent reads), gap.go and readahead.go (bytes that a read takes in addition)
+// and finish.go (delivers what was read).
 package fetch
 
 import (
@@ -30,12 +30,12 @@ type Config struct {
 	// be read first.
 	Memory, Urgent int64
 	// Want selects the fields, nil for all.
-	Want []bool
-	// Far reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
-	Far bool
+	Fields []bool
+	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
+	Remote bool
 	// Mount reports that the records are files on a network mount or a FUSE mount.
 	Mount bool
-	// Ahead reports that the owner calls Fetcher.Foresee. Records of a remote store may then be read along with their
+	// Ahead reports that the owner calls Fetcher.Prefetch. Records of a remote store may then be read ahead with their
 	// neighbours, unless Exact is set.
 	Ahead bool
 	// Exact turns off all reads of bytes that are not needed. It is for stores where bytes cost more than reads, and
@@ -68,12 +68,12 @@ type Fetcher struct {
 	used, urgent, window, peak int64
 	// attached is the part of used that belongs to units with a batch.
 	attached int64
-	// ahead is the memory of records that were read along for units that are not admitted yet (holding). The field
-	// transit is the memory of the reads that bring such records, and foreseen counts the candidates.
+	// ahead is the memory of records that were read ahead for units that are not admitted yet (holding). The field
+	// transit is the memory of the reads that bring such records, and candidates counts those that may be read ahead.
 	ahead, transit int64
 	holding        map[*Unit]struct{}
-	foreseen       int
-	along          along
+	candidates     int
+	readahead      readahead
 	handed         Turn // of the unit that was handed out last
 	grown          time.Time
 	units          int // admitted and not done
@@ -89,13 +89,14 @@ type Fetcher struct {
 	kick   chan struct{}
 	space  chan struct{}
 
-	work    sync.Cond // of mu: there is a read to start, or the depth has grown
-	readers int
-	single  atomic.Bool // the reader waits for each read separately
-	parked  int
-	flights []*flight
-	flying  int // flights that count for the depth
-	// load is the weight of those flights, in parts of a read. Reads of a remote index are counted in learning instead.
+	work     sync.Cond // of mu: there is a read to start, or the depth has grown
+	readers  int
+	single   atomic.Bool // the reader waits for each read separately
+	parked   int
+	attempts []*attempt
+	running  int // attempts that count for the depth
+	// load is the weight of those attempts, in parts of a read. Reads of a remote index are counted in learning
+	// instead.
 	load, learning int
 	last           Turn // of the read that began last
 	depth          depth
@@ -107,12 +108,12 @@ type Fetcher struct {
 	wg             sync.WaitGroup
 
 	// for sources that are read in order
-	inOrder []*orderedRead
-	turn    chan struct{} // held by the InOrder that reads
-	room    chan struct{} // signalled when memory for it may be free
+	inOrder    []*orderedRead
+	turn       chan struct{} // held by the InOrder that reads
+	memoryFree chan struct{} // signalled when memory for it may be free
 
-	pool  []*Unit
-	wants []*want // spare
+	pool         []*Unit
+	spareExtents []*extent // spare
 
 	busy, records, bytes, requests atomic.Int64
 }
@@ -121,10 +122,10 @@ const (
 	// firstWindow is the number of bytes that are read ahead at first.
 	firstWindow = 16 << 20
 	// farWindow is firstWindow for a remote store: more than one batch of photographs.
-	farWindow = 64 << 20
+	remoteWindow = 64 << 20
 	// maxUnits and maxWants limit the units and the queued reads.
-	maxUnits = 4096
-	maxWants = 32 << 10
+	maxUnits   = 4096
+	maxExtents = 32 << 10
 )
 
 // New returns a Fetcher. It starts goroutines when it needs them. Close waits for them.
@@ -134,7 +135,7 @@ func New(cfg Config) *Fetcher {
 		mem: newMemory(cfg.Budget, int(cfg.Memory)), window: min(firstWindow, cfg.Memory-cfg.Urgent),
 		index: map[[2]int64]*indexRead{}, holding: map[*Unit]struct{}{},
 		kick: make(chan struct{}, 1), space: make(chan struct{}, 1),
-		turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), memoryFree: make(chan struct{}, 1),
 	}
 	if f.cfg.Context == nil {
 		f.cfg.Context = context.Background()
@@ -146,13 +147,13 @@ func New(cfg Config) *Fetcher {
 	if cfg.Mount {
 		f.depth.now, f.depth.mount = mountDepth, true
 	}
-	if cfg.Far {
-		f.depth.now = FarDepth
-		f.window = min(farWindow, cfg.Memory-cfg.Urgent)
-		f.along.may = cfg.Ahead && !cfg.Exact && f.src.Info().Len <= maxForeseen*mostOfSet && f.alongMemory() >= leastAlong
-		f.along.on = f.along.may
+	if cfg.Remote {
+		f.depth.now = RemoteDepth
+		f.window = min(remoteWindow, cfg.Memory-cfg.Urgent)
+		f.readahead.may = cfg.Ahead && !cfg.Exact && f.src.Info().Len <= maxCandidates*mostOfSet && f.readaheadMemory() >= leastReadahead
+		f.readahead.on = f.readahead.may
 	}
-	f.gaps.far, f.gaps.exact = cfg.Far, cfg.Exact
+	f.gaps.remote, f.gaps.exact = cfg.Remote, cfg.Exact
 	f.view.gap = f.gaps.most()
 	return f
 }
@@ -191,19 +192,19 @@ type Unit struct {
 	attached bool
 	dropped  bool
 	complete bool
-	// foreseen reports that the unit may be read along but is not admitted. The field later holds its reads by extent
-	// that were read along or may be, and ahead their memory until the unit is admitted.
-	foreseen bool
-	admitted bool
-	later    []*want
-	ahead    int64
-	blocks   []*block // by extent
-	ids      []int64  // backing array of Group.IDs
-	readErrs []error  // by record
-	err      error
-	whole    bool         // of a chunk that is read as a whole
-	chunk    bool         // its records are copied to other units
-	from     []*heldChunk // the chunk of each record
+	// candidate reports that the unit may be read ahead but is not admitted. The field later holds its reads by extent
+	// that were read ahead or may be, and ahead their memory until the unit is admitted.
+	candidate bool
+	admitted  bool
+	later     []*extent
+	ahead     int64
+	blocks    []*block // by extent
+	ids       []int64  // backing array of Group.IDs
+	readErrs  []error  // by record
+	err       error
+	whole     bool         // of a chunk that is read as a whole
+	chunk     bool         // its records are copied to other units
+	from      []*heldChunk // the chunk of each record
 }
 
 // Order returns the unit's position in the order of need.
@@ -292,7 +293,7 @@ func (u *Unit) recordOf(i int) int {
 // Memory locates records and reports whether all of them are in memory. If so, u, which the caller provides, has their
 // bytes. Memory never waits.
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
-	u.IDs, u.Want = ids, f.cfg.Want
+	u.IDs, u.Want = ids, f.cfg.Fields
 	u.Begin(ids, f.fields)
 	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading returns the error
@@ -360,7 +361,7 @@ func (f *Fetcher) Dry() {
 	defer f.mu.Unlock()
 	f.sinceDry = 0
 	limit := f.cfg.Memory - f.cfg.Urgent
-	if f.flying == 0 || f.window >= limit || f.used < f.window/2 || f.depth.slow < slowRead {
+	if f.running == 0 || f.window >= limit || f.used < f.window/2 || f.depth.slow < slowRead {
 		return
 	}
 	if f.queue.n+f.rush.n > 0 {
@@ -409,7 +410,7 @@ func (f *Fetcher) freeLocked(u *Unit) {
 	if len(f.pool) < 256 {
 		f.pool = append(f.pool, u)
 	}
-	signal(f.room)
+	signal(f.memoryFree)
 	signal(f.space)
 }
 
@@ -459,7 +460,7 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 		return f.obj.Place(&rd.Extent), time.Since(rd.since), true
 	}
 	oldest := time.Duration(-1)
-	for _, fl := range f.flights {
+	for _, fl := range f.attempts {
 		if !fl.done { // a hedged read has answered: the units may be reused by now
 			oldest = max(oldest, time.Since(fl.since))
 		}
@@ -468,13 +469,13 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 		return "", 0, false
 	}
 	// Choose the read that is needed first among the reads of about that age.
-	var old *flight
-	for _, fl := range f.flights {
-		if !fl.done && time.Since(fl.since) >= oldest/2 && (old == nil || fl.wants[0].before(old.wants[0])) {
+	var old *attempt
+	for _, fl := range f.attempts {
+		if !fl.done && time.Since(fl.since) >= oldest/2 && (old == nil || fl.extents[0].before(old.extents[0])) {
 			old = fl
 		}
 	}
-	w := old.wants[0]
+	w := old.extents[0]
 	e := driver.Extent{Object: old.object, Offset: old.off, Size: old.size}
 	if w.u != nil {
 		name := f.name(w.u.IDs[w.u.recordOf(w.i)])
@@ -519,7 +520,7 @@ func (f *Fetcher) Counters() Counters {
 	defer f.mu.Unlock()
 	return Counters{
 		Busy: time.Duration(f.busy.Load()), Records: f.records.Load(), Bytes: f.bytes.Load(), Requests: f.requests.Load(),
-		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.inUse(), Peak: f.peak, Queue: f.queue.n + f.learn.n + f.rush.n,
+		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.running + len(f.inOrder), Ahead: f.inUse(), Peak: f.peak, Queue: f.queue.n + f.learn.n + f.rush.n,
 	}
 }
 

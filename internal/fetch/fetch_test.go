@@ -236,7 +236,7 @@ func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func
 			}
 			for range 16 { // so does the planner
 				if seen == len(scouts) {
-					if !f.Foresees() || at == len(order) {
+					if !f.Prefetches() || at == len(order) {
 						break
 					}
 					u, m := f.Locate(ctx, n, order[at:min(at+rows, len(order))], false)
@@ -246,7 +246,7 @@ func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func
 					at, n = at+m, n+1
 					scouts = append(scouts, u)
 				}
-				if len(scouts[seen].Missing) > 0 || !f.Foresee(scouts[seen]) {
+				if len(scouts[seen].Missing) > 0 || !f.Prefetch(scouts[seen]) {
 					break
 				}
 				seen++

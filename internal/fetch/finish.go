@@ -3,7 +3,7 @@ package fetch
 import "time"
 
 // begin registers a read that begins. The caller holds the lock.
-func (f *Fetcher) begin(fl *flight) {
+func (f *Fetcher) begin(fl *attempt) {
 	fl.since = time.Now()
 	fl.out++
 	fl.newest = fl
@@ -13,20 +13,20 @@ func (f *Fetcher) begin(fl *flight) {
 		f.takeOff(fl)
 		f.requests.Add(1)
 	}
-	fl.at = len(f.flights)
-	f.flights = append(f.flights, fl)
+	fl.at = len(f.attempts)
+	f.attempts = append(f.attempts, fl)
 	f.watch()
 }
 
 // finish handles a read that has ended. full reports that the limit of concurrent reads was reached. The caller holds
 // the lock.
-func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
+func (f *Fetcher) finish(fl *attempt, now time.Time, full bool, err error) {
 	took := now.Sub(fl.since)
 	f.busy.Add(int64(took))
-	last := len(f.flights) - 1
-	f.flights[fl.at], f.flights[last].at = f.flights[last], fl.at
-	f.flights[last] = nil
-	f.flights = f.flights[:last]
+	last := len(f.attempts) - 1
+	f.attempts[fl.at], f.attempts[last].at = f.attempts[last], fl.at
+	f.attempts[last] = nil
+	f.attempts = f.attempts[:last]
 	if fl.second {
 		f.hedge.out--
 	} else {
@@ -36,12 +36,12 @@ func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
 			f.land(fl)
 		}
 		busy := full && f.queue.n+f.learn.n+f.rush.n > 0
-		tries := f.foreseesEnough() && f.along.undecided()
-		if err == nil && f.foreseesEnough() && f.along.ended(now, fl.size, f.flying, busy) {
+		tries := f.prefetchesEnough() && f.readahead.undecided()
+		if err == nil && f.prefetchesEnough() && f.readahead.ended(now, fl.size, f.running, busy) {
 			f.depth.leave() // one thing at a time
 		}
 		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), busy && !tries) {
-			f.wakeFor(min(f.mostReads()-f.flying, f.queue.n+f.learn.n+f.rush.n))
+			f.wakeFor(min(f.mostReads()-f.running, f.queue.n+f.learn.n+f.rush.n))
 		}
 		if err == nil {
 			f.gaps.ended(now, took, fl.size)
@@ -49,14 +49,14 @@ func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
 		}
 		f.hedge.ended(took, fl.size)
 	}
-	if fl.along && err == nil && !fl.done {
+	if fl.readahead && err == nil && !fl.done {
 		err = f.sortOut(fl)
 	}
 	f.deliver(fl, err)
 }
 
-// deliver passes the bytes to the wants of a flight. The caller holds the lock.
-func (f *Fetcher) deliver(fl *flight, err error) {
+// deliver passes the bytes to the extents of an attempt. The caller holds the lock.
+func (f *Fetcher) deliver(fl *attempt, err error) {
 	fl.out--
 	switch {
 	case fl.done:
@@ -64,23 +64,23 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 		f.deliverPlaced(fl, err)
 	case err != nil && fl.out > 0:
 		// Another one may still succeed.
-	case err != nil && len(fl.wants) > 1 && fl.ctx.Err() == nil:
+	case err != nil && len(fl.extents) > 1 && fl.ctx.Err() == nil:
 		// Read them one by one, so that only the bad ones fail.
 		fl.done = true
-		for _, w := range fl.wants {
+		for _, w := range fl.extents {
 			if w.later && !w.u.admitted {
 				f.forget(w.u, w.i) // it is read when it is admitted
 				continue
 			}
-			c := f.newWant()
+			c := f.newExtent()
 			*c = *w
 			c.alone, c.later, c.taken, c.start, c.end = true, false, false, nil, nil
 			f.push(c, true)
 		}
-		f.wakeFor(len(fl.wants))
+		f.wakeFor(len(fl.extents))
 	default:
 		fl.done = true
-		for k, w := range fl.wants {
+		for k, w := range fl.extents {
 			switch {
 			case w.x != nil:
 				f.learnt(w, err)
@@ -100,10 +100,10 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	}
 }
 
-// deliverPlaced is deliver for a read straight into the batch. No flight may write to that memory after delivery. So
-// the result of a hedged read waits until the first flight has ended, which takes little time after its cancellation.
-func (f *Fetcher) deliverPlaced(fl *flight, err error) {
-	g, w := fl.goal, fl.wants[0]
+// deliverPlaced is deliver for a read straight into the batch. No attempt may write to that memory after delivery. So
+// the result of a hedged read waits until the first attempt has ended, which takes little time after its cancellation.
+func (f *Fetcher) deliverPlaced(fl *attempt, err error) {
+	g, w := fl.request, fl.extents[0]
 	switch {
 	case fl.dst != nil:
 		g.ended = true
@@ -134,7 +134,7 @@ func (f *Fetcher) deliverPlaced(fl *flight, err error) {
 	}
 }
 
-func (f *Fetcher) give(fl *flight, w *want, err error) {
+func (f *Fetcher) give(fl *attempt, w *extent, err error) {
 	u := w.u
 	switch {
 	case w.later && !u.admitted: // it has failed
@@ -154,7 +154,7 @@ func (f *Fetcher) give(fl *flight, w *want, err error) {
 }
 
 // learnt informs the units that wait for a piece of the index.
-func (f *Fetcher) learnt(w *want, err error) {
+func (f *Fetcher) learnt(w *extent, err error) {
 	delete(f.index, [2]int64{w.x.Object, w.x.Offset})
 	for _, wt := range w.x.waiters {
 		u := wt.u

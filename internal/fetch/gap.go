@@ -9,7 +9,7 @@ import (
 // gaps decides how far apart two extents may be that are read together. The bytes between them are also read if that
 // costs less than a second read.
 type gaps struct {
-	far, exact bool
+	remote, exact bool
 
 	// For a remote store: about the shortest time that a read takes, and the number of bytes per second.
 	least time.Duration
@@ -40,7 +40,7 @@ func (g *gaps) most() int64 {
 	switch {
 	case g.exact:
 		return 0
-	case !g.far || g.rate == 0:
+	case !g.remote || g.rate == 0:
 		return maxGap
 	}
 	cost := g.least/budget.MaxReaders + readWork
@@ -53,7 +53,7 @@ func (g *gaps) way() int64 { return min(int64(g.rate*g.trip.Seconds()), mostWay)
 
 // ended counts a read.
 func (g *gaps) ended(now time.Time, took time.Duration, size int64) {
-	if !g.far {
+	if !g.remote {
 		return
 	}
 	if g.least == 0 || took < g.least {

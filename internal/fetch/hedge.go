@@ -15,9 +15,9 @@ type hedger struct {
 
 	reads   int64
 	made    int64
-	out     int     // hedged reads under way
-	stuck   int     // first reads under way that are late and were repeated
-	again   []*goal // to be read again
+	out     int        // hedged reads under way
+	stuck   int        // first reads under way that are late and were repeated
+	again   []*request // to be read again
 	timer   *time.Timer
 	stopped bool
 }
@@ -32,7 +32,7 @@ const (
 	// highShare is the fraction of reads that take longer than high. If read times vary little, a read above high is
 	// late. Otherwise mean and dev detect it earlier.
 	highShare = 0.02
-	// maxAgain limits the repeated reads of one goal.
+	// maxAgain limits the repeated reads of one request.
 	maxAgain = 3
 	// watchEvery is the interval between checks of the reads under way.
 	watchEvery = 15 * time.Millisecond
@@ -110,18 +110,18 @@ func (h *hedger) stop() {
 // watch checks the reads under way regularly while there are any. The caller holds the lock.
 func (f *Fetcher) watch() {
 	h := &f.hedge
-	if h.stopped || len(f.flights) == 0 {
+	if h.stopped || len(f.attempts) == 0 {
 		return
 	}
 	if h.timer == nil {
 		h.timer = time.AfterFunc(watchEvery, func() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.lookForLate()
+			f.hedgeLate()
 			if w := f.queue.first(f.spare); w != nil && w.u.Turn != f.last && f.mayRead() {
 				f.wake() // the read that it waits for may be late by now
 			}
-			if !h.stopped && len(f.flights) > 0 {
+			if !h.stopped && len(f.attempts) > 0 {
 				h.timer.Reset(watchEvery)
 			} else {
 				h.timer = nil
@@ -130,13 +130,13 @@ func (f *Fetcher) watch() {
 	}
 }
 
-func (f *Fetcher) lookForLate() {
+func (f *Fetcher) hedgeLate() {
 	h := &f.hedge
 	if !h.known() {
 		return
 	}
 	now := time.Now()
-	for _, fl := range f.flights {
+	for _, fl := range f.attempts {
 		if fl.newest != fl || fl.again == maxAgain || fl.done || fl.dst != nil && fl.cancel == nil || fl.ctx.Err() != nil ||
 			h.made*hedgeShare > h.reads || now.Sub(fl.since) < h.lateFor(fl.size) {
 			continue
@@ -144,7 +144,7 @@ func (f *Fetcher) lookForLate() {
 		fl.newest = nil
 		fl.again++
 		h.made++
-		h.again = append(h.again, fl.goal)
+		h.again = append(h.again, fl.request)
 		if !fl.second { // it delays no other read any more
 			fl.stuck = true
 			f.land(fl)

@@ -142,7 +142,7 @@ func (r *InOrder) put(rec *driver.Record) {
 	}
 	if r.u == nil {
 		u := f.newUnitLocked()
-		u.ctx, u.order, u.Want = r.ctx, r.order, f.cfg.Want
+		u.ctx, u.order, u.Want = r.ctx, r.order, f.cfg.Fields
 		u.ids = append(u.ids[:0], r.ids[r.k:]...)
 		u.Begin(u.ids, f.fields)
 		u.blocks = u.blocks[:0]
@@ -207,7 +207,7 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 		}
 		f.mu.Unlock()
 		select {
-		case <-f.room:
+		case <-f.memoryFree:
 		case <-r.ctx.Done():
 		}
 		f.mu.Lock()

@@ -17,8 +17,8 @@ const (
 	blockBits = 16
 )
 
-// want is a read to be made: an extent of a unit, a piece of a large extent, or a piece of the index.
-type want struct {
+// extent is a read to be made: an extent of a unit, a piece of a large extent, or a piece of the index.
+type extent struct {
 	u *Unit
 	i int // extent
 	x *indexRead
@@ -29,12 +29,12 @@ type want struct {
 	alone             bool // never joined with other wants
 	rush              bool // in the urgent queue
 	taken             bool
-	later             bool  // belongs to a foreseen unit
-	start, end        *want // next in view
+	later             bool    // belongs to a candidate for readahead
+	start, end        *extent // next in view
 }
 
 // before reports whether w is needed before v. The index comes before records.
-func (w *want) before(v *want) bool {
+func (w *extent) before(v *extent) bool {
 	switch {
 	case w.u == nil || v.u == nil:
 		return w.u == nil && v.u != nil
@@ -44,14 +44,14 @@ func (w *want) before(v *want) bool {
 	return w.i < v.i
 }
 
-// fifo is a queue of wants in the order of need.
+// fifo is a queue of extents in the order of need.
 type fifo struct {
-	ws   []*want
+	ws   []*extent
 	head int
 	n    int // not taken
 }
 
-func (q *fifo) push(w *want) {
+func (q *fifo) push(w *extent) {
 	if q.head > 1024 && q.head > len(q.ws)/2 {
 		q.ws = q.ws[:copy(q.ws, q.ws[q.head:])]
 		q.head = 0
@@ -60,8 +60,8 @@ func (q *fifo) push(w *want) {
 	q.n++
 }
 
-// first returns the first want that is not taken, and leaves it in the queue.
-func (q *fifo) first(spare func(*want)) *want {
+// first returns the first extent that is not taken, and leaves it in the queue.
+func (q *fifo) first(spare func(*extent)) *extent {
 	for q.head < len(q.ws) {
 		w := q.ws[q.head]
 		if !w.taken {
@@ -75,8 +75,8 @@ func (q *fifo) first(spare func(*want)) *want {
 	return nil
 }
 
-// pop returns the same want as first and removes it.
-func (q *fifo) pop(spare func(*want)) *want {
+// pop returns the same extent as first and removes it.
+func (q *fifo) pop(spare func(*extent)) *extent {
 	w := q.first(spare)
 	if w != nil {
 		q.ws[q.head] = nil
@@ -86,12 +86,12 @@ func (q *fifo) pop(spare func(*want)) *want {
 	return w
 }
 
-// view finds the neighbours of a want among all queued reads. It is indexed by the 64 KiB blocks of their first and
+// view finds the neighbours of an extent among all queued reads. It is indexed by the 64 KiB blocks of their first and
 // last bytes.
 type view struct {
-	starts, ends map[blockKey]*want
+	starts, ends map[blockKey]*extent
 	n            int
-	// gap is the largest distance between two wants that are read together.
+	// gap is the largest distance between two extents that are read together.
 	gap int64
 }
 
@@ -99,10 +99,10 @@ type blockKey struct{ object, block int64 }
 
 func (v *view) init() {
 	v.gap = maxGap
-	v.starts, v.ends = map[blockKey]*want{}, map[blockKey]*want{}
+	v.starts, v.ends = map[blockKey]*extent{}, map[blockKey]*extent{}
 }
 
-func (v *view) add(w *want) {
+func (v *view) add(w *extent) {
 	s := blockKey{w.object, w.off >> blockBits}
 	e := blockKey{w.object, (w.off + w.size) >> blockBits}
 	w.start, v.starts[s] = v.starts[s], w
@@ -110,7 +110,7 @@ func (v *view) add(w *want) {
 	v.n++
 }
 
-func (v *view) remove(w *want) {
+func (v *view) remove(w *extent) {
 	s := blockKey{w.object, w.off >> blockBits}
 	e := blockKey{w.object, (w.off + w.size) >> blockBits}
 	if first := v.starts[s]; first != w {
@@ -137,10 +137,11 @@ func (v *view) remove(w *want) {
 	v.n--
 }
 
-// beside finds a want that can join a read of bytes [lo, hi) for another want. It has the same turn and object and is
-// at most v.gap away. Both together have at most most bytes. With later, the result belongs to a foreseen unit.
-func (v *view) beside(of *want, lo, hi, most int64, later bool) *want {
-	fits := func(w *want) bool {
+// beside finds an extent that can join a read of bytes [lo, hi) for another extent. It has the same turn and object and
+// is at most v.gap away. Both together have at most most bytes. With later, the result belongs to a unit of prefetch
+// candidates.
+func (v *view) beside(of *extent, lo, hi, most int64, later bool) *extent {
+	fits := func(w *extent) bool {
 		a, b := w.off, w.off+w.size
 		// One context must not end the reads of another context.
 		return w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= most
@@ -163,24 +164,24 @@ func (v *view) beside(of *want, lo, hi, most int64, later bool) *want {
 	return nil
 }
 
-func (f *Fetcher) newWant() *want {
-	if n := len(f.wants); n > 0 {
-		w := f.wants[n-1]
-		f.wants = f.wants[:n-1]
+func (f *Fetcher) newExtent() *extent {
+	if n := len(f.spareExtents); n > 0 {
+		w := f.spareExtents[n-1]
+		f.spareExtents = f.spareExtents[:n-1]
 		return w
 	}
-	return new(want)
+	return new(extent)
 }
 
-func (f *Fetcher) spare(w *want) {
-	if len(f.wants) < 4096 {
-		*w = want{}
-		f.wants = append(f.wants, w)
+func (f *Fetcher) spare(w *extent) {
+	if len(f.spareExtents) < 4096 {
+		*w = extent{}
+		f.spareExtents = append(f.spareExtents, w)
 	}
 }
 
 // push queues a read; wakeFor starts readers for it.
-func (f *Fetcher) push(w *want, rush bool) {
+func (f *Fetcher) push(w *extent, rush bool) {
 	w.rush = rush
 	switch {
 	case rush:
@@ -219,10 +220,10 @@ func (f *Fetcher) wake() {
 	}
 }
 
-// flight is one read under way. A late read has more than one flight for the same wants.
-type flight struct {
-	*goal
-	at                int // in Fetcher.flights
+// attempt is one read under way. A late read has more than one attempt for the same extents.
+type attempt struct {
+	*request
+	at                int // in Fetcher.attempts
 	object, off, size int64
 	bl                *block // destination, nil for dst
 	dst               []byte
@@ -232,23 +233,24 @@ type flight struct {
 	weight            int   // its share of load
 	brief             int64 // its share of transit
 	learns            bool  // counted in learning
-	stuck             bool  // the first flight, which is late and was repeated
+	stuck             bool  // the first attempt, which is late and was repeated
 }
 
-// goal is a set of wants that one or more flights read.
-type goal struct {
-	wants  []*want
-	out    int // flights
-	done   bool
-	again  int     // repeated flights
-	newest *flight // the flight that began last
+// request is a set of extents that one or more attempts read.
+type request struct {
+	extents []*extent
+	out     int // attempts under way
+	done    bool
+	again   int      // repeated attempts
+	newest  *attempt // the attempt that began last
 
-	// along reports that the read brings more than is needed. Each of its wants then gets its own piece of memory.
-	along  bool
-	pieces []*block
+	// readahead reports that the read brings more than is needed. Each of its extents then gets its own piece of
+	// memory.
+	readahead bool
+	pieces    []*block
 
-	// The next fields are for a read straight into the batch, which one flight alone writes to. Cancel ends that
-	// flight, ended reports that it has ended, and won is the result of a hedged read.
+	// The next fields are for a read straight into the batch, which one attempt alone writes to. Cancel ends that
+	// attempt, ended reports that it has ended, and won is the result of a hedged read.
 	cancel context.CancelFunc
 	ended  bool
 	won    *block
@@ -263,14 +265,14 @@ const (
 	leastReaders = 4
 )
 
-// reader reads the wants that are needed first, in a loop.
+// reader reads the extents that are needed first, in a loop.
 //
 // A goroutine that waits for a disk occupies one of the runtime's few processors until the runtime's monitor releases
 // it. That limits how fast small reads start if each is waited for separately. If the system can read in the
 // background, a reader therefore begins several reads together. Most are done when the first one is.
 func (f *Fetcher) reader() {
 	defer f.wg.Done()
-	var mem [mostBegun]*flight
+	var mem [mostBegun]*attempt
 	var begun [mostBegun]direct.Begun
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,14 +313,14 @@ func (f *Fetcher) reader() {
 
 // readAll waits for reads that have begun, and takes the lock. It delivers fast reads together, so that the memory they
 // free is enough for as many new reads. If reads are slow, it delivers each one immediately.
-func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
+func (f *Fetcher) readAll(list []*attempt, begun *[mostBegun]direct.Begun) {
 	var errs [mostBegun]error
 	var ends [mostBegun]time.Time
 	handedOn, since := 0, time.Now()
 	for i, fl := range list {
 		errs[i] = f.read(fl, begun[i])
 		ends[i], begun[i] = time.Now(), direct.Begun{}
-		if x := fl.wants[0].x; x != nil && errs[i] == nil {
+		if x := fl.extents[0].x; x != nil && errs[i] == nil {
 			// The source parses a piece of the index without the lock. The units that need it wait.
 			errs[i] = direct.Learn(f.src, x.Extent, fl.bl.b)
 		}
@@ -342,14 +344,14 @@ func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
 // mostBegun returns the number of reads that a reader may begin at a time. A mount may ignore readahead requests, as
 // FUSE does when part of its queue is full. Reads that have begun would then run one after the other.
 func (f *Fetcher) mostBegun() int {
-	if f.cfg.Far || f.cfg.Mount || f.single.Load() {
+	if f.cfg.Remote || f.cfg.Mount || f.single.Load() {
 		return 1
 	}
 	return min(f.depth.now/leastReaders, mostBegun)
 }
 
 // start asks the system to begin a read. If the store panics, read handles it.
-func (f *Fetcher) start(fl *flight) (b direct.Begun) {
+func (f *Fetcher) start(fl *attempt) (b direct.Begun) {
 	defer func() { _ = recover() }()
 	b, ok := f.obj.Begin(fl.ctx, fl.object, fl.off, fl.size)
 	if !ok {
@@ -358,8 +360,8 @@ func (f *Fetcher) start(fl *flight) (b direct.Begun) {
 	return b
 }
 
-// read reads the bytes of a flight. A panic of the store becomes an error.
-func (f *Fetcher) read(fl *flight, b direct.Begun) (err error) {
+// read reads the bytes of an attempt. A panic of the store becomes an error.
+func (f *Fetcher) read(fl *attempt, b direct.Begun) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("internal error while reading: %v\n%s", p, debug.Stack())
@@ -372,13 +374,13 @@ func (f *Fetcher) read(fl *flight, b direct.Begun) (err error) {
 	return f.obj.ReadBegun(fl.ctx, b, fl.object, dst, fl.off)
 }
 
-// next chooses the next read: repeated reads first, then the want that is needed first and its neighbours.
-func (f *Fetcher) next() *flight {
+// next chooses the next read: repeated reads first, then the extent that is needed first and its neighbours.
+func (f *Fetcher) next() *attempt {
 	for len(f.hedge.again) > 0 {
 		g := f.hedge.again[0]
 		f.hedge.again = f.hedge.again[:copy(f.hedge.again, f.hedge.again[1:])]
 		if !g.done {
-			if fl := f.flight(g, true); fl != nil {
+			if fl := f.newAttempt(g, true); fl != nil {
 				return fl
 			}
 		}
@@ -387,21 +389,21 @@ func (f *Fetcher) next() *flight {
 }
 
 // nextFirst is next without repeated reads.
-func (f *Fetcher) nextFirst() *flight {
+func (f *Fetcher) nextFirst() *attempt {
 	for {
 		w := f.choose()
 		if w == nil {
 			return nil
 		}
-		if fl := f.flight(f.together(w), false); fl != nil {
+		if fl := f.newAttempt(f.together(w), false); fl != nil {
 			return fl
 		}
 	}
 }
 
-// together joins a want and its neighbours to a goal.
-func (f *Fetcher) together(w *want) *goal {
-	g := &goal{wants: []*want{w}}
+// together joins an extent and its neighbours to a request.
+func (f *Fetcher) together(w *extent) *request {
+	g := &request{extents: []*extent{w}}
 	if w.alone {
 		return g
 	}
@@ -411,16 +413,16 @@ func (f *Fetcher) together(w *want) *goal {
 	for {
 		n := f.view.beside(w, lo, hi, most, false)
 		if n == nil {
-			if n = f.view.beside(w, lo, hi, f.alongRoom(w, hi-lo), true); n == nil || !f.takeAlong(n, max(hi, n.off+n.size)-min(lo, n.off)) {
+			if n = f.view.beside(w, lo, hi, f.readaheadSpace(w, hi-lo), true); n == nil || !f.takeReadahead(n, max(hi, n.off+n.size)-min(lo, n.off)) {
 				return g
 			}
-			g.along, most = true, maxAlong
+			g.readahead, most = true, maxReadahead
 		}
 		n.taken = true
 		f.view.remove(n)
 		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
 		if n.later {
-			g.wants = append(g.wants, n) // it is not in a queue
+			g.extents = append(g.extents, n) // it is not in a queue
 			continue
 		}
 		if n.rush {
@@ -428,20 +430,20 @@ func (f *Fetcher) together(w *want) *goal {
 		} else {
 			f.queue.n--
 		}
-		c := f.newWant() // n stays in the queue until its turn
+		c := f.newExtent() // n stays in the queue until its turn
 		*c = *n
-		g.wants = append(g.wants, c)
+		g.extents = append(g.extents, c)
 	}
 }
 
-// flight returns a read for a goal.
-func (f *Fetcher) flight(g *goal, second bool) *flight {
-	w := g.wants[0]
+// attempt returns a read for a request.
+func (f *Fetcher) newAttempt(g *request, second bool) *attempt {
+	w := g.extents[0]
 	lo, hi := w.off, w.off+w.size
-	for _, o := range g.wants[1:] {
+	for _, o := range g.extents[1:] {
 		lo, hi = min(lo, o.off), max(hi, o.off+o.size)
 	}
-	fl := &flight{goal: g, object: w.object, off: lo, size: hi - lo, dst: w.dst, ctx: w.ctx, second: second}
+	fl := &attempt{request: g, object: w.object, off: lo, size: hi - lo, dst: w.dst, ctx: w.ctx, second: second}
 	if w.dst != nil && second {
 		fl.dst = nil
 	} else if w.dst != nil && f.depth.slow >= slowRead { // otherwise it is not worth it
@@ -449,7 +451,7 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 	}
 	if fl.dst == nil {
 		alloc := f.mem.alloc
-		if g.along {
+		if g.readahead {
 			alloc = f.mem.allocBrief
 		}
 		bl, err := alloc(int(hi-lo), lo)
@@ -461,9 +463,9 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 			f.deliver(fl, err)
 			return nil
 		}
-		bl.refs = 1 // held by the flight
+		bl.refs = 1 // held by the attempt
 		fl.bl = bl
-		if g.along {
+		if g.readahead {
 			fl.brief = pieceBytes(hi - lo)
 			f.transit += fl.brief
 			f.peak = max(f.peak, f.inUse())

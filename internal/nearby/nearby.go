@@ -31,7 +31,7 @@ func Local(s store.Store) string {
 }
 
 // Far reports whether a store is remote: a bucket, a web server, or a network file system.
-func Far(s store.Store) bool {
+func Remote(s store.Store) bool {
 	path := Local(s)
 	if path == "" {
 		return true
@@ -42,7 +42,7 @@ func Far(s store.Store) bool {
 
 // Of reports whether the data of a source is remote.
 func Of(src driver.Source) bool {
-	return src.Info().Objects > 0 && Far(src.Object(0).Store)
+	return src.Info().Objects > 0 && Remote(src.Object(0).Store)
 }
 
 // Mounted reports whether the files of a source are on a mount of a server, or of another
@@ -173,7 +173,7 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 	}
 	if c.Disk, err = disk.New(disk.Options{
 		Peers: peers,
-		Shelf: chunks, Cut: c.cut, Far: Far, Not: not, Buffers: opt.Buffers, Largest: opt.Largest,
+		Shelf: chunks, Cut: c.cut, Remote: Remote, Not: not, Buffers: opt.Buffers, Largest: opt.Largest,
 	}); err == nil {
 		if err = c.forget(); err != nil {
 			c.Disk.Close()
@@ -240,7 +240,7 @@ func (c *Cache) forget() error {
 func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) error {
 	for n := range c.src.Info().Objects {
 		ob := c.src.Object(n)
-		if !Far(ob.Store) {
+		if !Remote(ob.Store) {
 			continue
 		}
 		for _, k := range c.cut.Keys(ob.Store.Path(ob.Entry.Name), ob.Entry.Version, ob.Entry.Size) {

@@ -157,8 +157,8 @@ func readAll(ctx context.Context, src driver.Source, decorate func(store.Store) 
 func TestFar(t *testing.T) {
 	d, _ := far(t, 0)
 	here := localstore.New(t.TempDir())
-	if !Far(d.st) || Far(here) || !Of(d) || Local(d.st) != "" || Local(here) != here.String() || Of(&data{}) {
-		t.Error(Far(d.st), Far(here), Of(d), Local(d.st), Local(here))
+	if !Remote(d.st) || Remote(here) || !Of(d) || Local(d.st) != "" || Local(here) != here.String() || Of(&data{}) {
+		t.Error(Remote(d.st), Remote(here), Of(d), Local(d.st), Local(here))
 	}
 }
 

@@ -50,7 +50,7 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 		return nil, errors.New("the data is not stored in objects that can be copied")
 	}
 	s := &Staged{src: src, from: src.Object(0).Store, say: opt.Say}
-	if Local(s.from) != "" && !Far(s.from) {
+	if Local(s.from) != "" && !Remote(s.from) {
 		return nil, fmt.Errorf("stage is for data in other places; %s is on this machine", info.URL)
 	}
 	sizes := map[string]int64{}
@@ -96,7 +96,7 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 	if err != nil {
 		return nil, err
 	}
-	if s.disk, err = disk.New(disk.Options{Shelf: s.stage, Cut: cut, Far: Far, Buffers: opt.Buffers, Largest: opt.Largest}); err != nil {
+	if s.disk, err = disk.New(disk.Options{Shelf: s.stage, Cut: cut, Remote: Remote, Buffers: opt.Buffers, Largest: opt.Largest}); err != nil {
 		_ = s.stage.Close()
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func base(url string) string {
 	return name[:min(len(name), 64)]
 }
 
-// Drop removes damaged parts of a copy that is being made. Those of a whole one stay: each job reads the damaged records
-// from the store.
+// Drop removes damaged parts of a copy that is being made. Those of a whole one stay: each job reads the damaged
+// records from the store.
 func (s *Staged) Drop(path, version string, size, off, n int64) {
 	if !s.whole {
 		s.disk.Drop(path, version, size, off, n)
@@ -149,7 +149,7 @@ func (s *Staged) Drop(path, version string, size, off, n int64) {
 // Store returns s, with reads going to the copy first.
 func (s *Staged) Store(st store.Store) store.Store {
 	switch {
-	case !Far(st):
+	case !Remote(st):
 		return st
 	case s.whole:
 		return &copied{st, localstore.New(s.folder), s}

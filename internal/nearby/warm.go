@@ -87,7 +87,7 @@ func (c *Cache) Warm(ctx context.Context, readers int, progress func(bytes int64
 // Bytes returns the size of all remote data.
 func (c *Cache) Bytes() (n int64) {
 	for i := range c.src.Info().Objects {
-		if ob := c.src.Object(i); Far(ob.Store) {
+		if ob := c.src.Object(i); Remote(ob.Store) {
 			n += ob.Entry.Size
 		}
 	}

@@ -32,7 +32,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	case info.Sequential || info.Objects == 0:
 		return "all records: they do not lie in objects of a store that could be read in pieces"
 	}
-	dear, where := farAway(p.data())
+	dear, where := isRemote(p.data())
 	if !dear {
 		return "all records: they lie " + where + ", where reading at random costs little more"
 	}
@@ -106,7 +106,7 @@ func (p *Pipeline) overNetwork() bool {
 }
 
 // farAway reports whether random reads from a store are slow, and where the store is.
-func farAway(s store.Store) (dear bool, where string) {
+func isRemote(s store.Store) (dear bool, where string) {
 	path := nearby.Local(s)
 	if path == "" {
 		return true, "in " + s.String()

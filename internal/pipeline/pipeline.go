@@ -61,7 +61,7 @@ type Pipeline struct {
 	indexArray int
 
 	groupRows     int
-	far           bool          // each read is a way to a server and back
+	remote        bool          // each read is a way to a server and back
 	budget        *arena.Budget // ring
 	large         *kind.Large
 	workerScratch int64
@@ -155,7 +155,7 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 			src, err = viewOf(ctx, src, &cfg.View)
 		}
 	} else {
-		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.FarDepth})
+		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.RemoteDepth})
 	}
 	if err == nil && cfg.Sequence != nil {
 		src, err = p.sequences(ctx, src)
@@ -299,13 +299,13 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.info.CacheNote = cmp.Or(p.kept.noted(), p.disk.noted(), p.ramNote)
 	want := p.set.Fields()
-	p.far = p.overNetwork()
+	p.remote = p.overNetwork()
 	p.fetch = fetch.New(fetch.Config{
-		Want:   want,
+		Fields: want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
-		Far: p.far, Mount: nearby.Mounted(p.src), Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
+		Remote: p.remote, Mount: nearby.Mounted(p.src), Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
 	p.workerParse, p.alone = plan.WorkerParse, plan.Alone

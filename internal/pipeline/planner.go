@@ -31,7 +31,7 @@ type planner struct {
 	order  int64
 	first  fetch.Place // the start of the first batch
 	scouts []scout
-	seen   int // of the scouts, those that the fetcher foresees
+	seen   int // of the scouts, those that are candidates for readahead
 	ahead  []*fetch.Unit
 	missed []missedUnit
 	// reader is set for a source that cannot locate, and cur is then its goroutine's;
@@ -76,8 +76,8 @@ const (
 	warmAfter = 32
 	// epochsAhead is the number of epochs that are read ahead.
 	epochsAhead = 16
-	// foreseeUnits is the number of units that are foreseen at a time.
-	foreseeUnits = 16
+	// prefetchUnits is the number of units that are candidates for readahead at a time.
+	prefetchUnits = 16
 )
 
 func newPlanner(p *Pipeline, s *stream) *planner {
@@ -368,7 +368,7 @@ func (pl *planner) overtake() {
 // groupAt is the number of rows of the group at the cursor.
 func (pl *planner) groupAt() int {
 	n := pl.p.groupRows
-	if pl.p.far && pl.awaited() {
+	if pl.p.remote && pl.awaited() {
 		// Units of the first batch are small, so that a record waits for few others.
 		n = min(n, max(pl.cur.rows()/maxScouts, 1))
 	}
@@ -466,7 +466,7 @@ func (pl *planner) lookAhead(admit bool) {
 		u := pl.scouts[0].u // dispatch leaves none without a unit in front
 		if pl.located(0) {
 			if !admit || !p.fetch.Admit(u) {
-				pl.foresee()
+				pl.prefetch()
 				return
 			}
 			pl.takeScout()
@@ -483,16 +483,16 @@ func (pl *planner) lookAhead(admit bool) {
 	}
 }
 
-// foresee passes later units to the fetcher, a few each time, because the current batch waits meanwhile.
-func (pl *planner) foresee() {
-	for range foreseeUnits {
+// prefetch passes later units to the fetcher, a few each time, because the current batch waits meanwhile.
+func (pl *planner) prefetch() {
+	for range prefetchUnits {
 		if pl.seen == len(pl.scouts) {
-			if !pl.p.fetch.Foresees() || !pl.more() {
+			if !pl.p.fetch.Prefetches() || !pl.more() {
 				return
 			}
 			pl.scout()
 		}
-		if u := pl.scouts[pl.seen].u; u != nil && (!pl.located(pl.seen) || !pl.p.fetch.Foresee(u)) {
+		if u := pl.scouts[pl.seen].u; u != nil && (!pl.located(pl.seen) || !pl.p.fetch.Prefetch(u)) {
 			return
 		}
 		pl.seen++

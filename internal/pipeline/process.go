@@ -28,8 +28,8 @@ func OwnProcess() {
 	own.Unlock()
 }
 
-// heapRoom is the size that the Go heap may have in addition to images and twice its live data.
-const heapRoom = 32 << 20
+// heapReserve is the size that the Go heap may have in addition to images and twice its live data.
+const heapReserve = 32 << 20
 
 // limitHeap lets the Go heap grow with the scratch of all pipelines; this pipeline's share changes by change bytes.
 // Libraries decode images there. Their garbage could otherwise grow to the size of the live data. A GOMEMLIMIT in the
@@ -43,5 +43,5 @@ func limitHeap(change int64) {
 	}
 	live := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(live)
-	debug.SetMemoryLimit(own.scratch + heapRoom + 2*int64(live[0].Value.Uint64()))
+	debug.SetMemoryLimit(own.scratch + heapReserve + 2*int64(live[0].Value.Uint64()))
 }

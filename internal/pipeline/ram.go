@@ -30,7 +30,7 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	return total
 }
 
-// keepsPart reports whether only a part of the data is cached. Bytes of the rest that are read along would be read
+// keepsPart reports whether only a part of the data is cached. Bytes of the rest that are read ahead would be read
 // again and again.
 func (p *Pipeline) keepsPart() bool {
 	switch {

@@ -151,7 +151,7 @@ func (p *Pipeline) answered(d time.Duration) string {
 	switch {
 	case text != "":
 		return "; failed requests: " + text
-	case p.far:
+	case p.remote:
 		return "; no answer so far"
 	}
 	return ""

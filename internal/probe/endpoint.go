@@ -225,7 +225,7 @@ func (p *probe) loaderOf(ctx context.Context, d time.Duration, st store.Store, e
 	}
 	defer o.Close()
 	b := newBlocks(e.Size, loaderBlock)
-	b.read, b.far = o.ReadAt, true
+	b.read, b.remote = o.ReadAt, true
 	b.forget = func(int64) {}
 	return p.asLoader(ctx, d, b)
 }

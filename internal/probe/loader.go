@@ -31,7 +31,7 @@ type blocks struct {
 	info         driver.Info
 	size, stride int64
 	// far is true if they are on another machine. The loader then starts with more reads.
-	far bool
+	remote bool
 	// read fills p from an offset, forget has the system forget a record.
 	read   func(ctx context.Context, p []byte, off int64) error
 	forget func(id int64)
@@ -138,7 +138,7 @@ func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.
 	defer runtime.GOMAXPROCS(procs)
 	objects := direct.NewObjects(b, nil)
 	f := fetch.New(fetch.Config{
-		Source: b, Objects: objects, Memory: memory + urgent, Urgent: urgent, Far: b.far, Budget: arena.NewBudget(memory + urgent),
+		Source: b, Objects: objects, Memory: memory + urgent, Urgent: urgent, Remote: b.remote, Budget: arena.NewBudget(memory + urgent),
 	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -270,7 +270,7 @@ func (p *Process) load(codes []*code) {
 				c.lines = lines311(lines.buf, c.first)
 			}
 		}
-		p.remembered += len(c.file) + len(c.name) + len(c.qual) + 8*len(c.lines)
+		p.cached += len(c.file) + len(c.name) + len(c.qual) + 8*len(c.lines)
 	}
 }
 

@@ -106,7 +106,7 @@ type Process struct {
 	codes    map[uint64]*code
 	epoch    uint64 // number of the sample
 	// remembered is roughly how many bytes codes holds.
-	remembered int
+	cached int
 
 	interps []*interp
 	threads []*thread
@@ -153,7 +153,7 @@ func (p *Process) Fork(pid int) (*Process, error) {
 		known.epoch, known.copies = 0, nil
 		q.codes[addr] = &known
 	}
-	q.remembered = p.remembered
+	q.cached = p.cached
 	return q, nil
 }
 
@@ -296,9 +296,9 @@ func (p *Process) ask(addr uint64, buf []byte) int {
 func (p *Process) Sample() ([]Thread, error) {
 	p.epoch++
 	p.stats.Samples++
-	if len(p.codes) > maxCodes || p.remembered > maxRemember {
+	if len(p.codes) > maxCodes || p.cached > maxRemember {
 		clear(p.codes)
-		p.remembered = 0
+		p.cached = 0
 	}
 	holder, err := p.list()
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 
 // Files are the files that rows refer to. The table has their paths, but not their bytes.
 type Files struct {
-	near, far filelist.List
-	folder    string
-	threads   int
+	near, remote filelist.List
+	folder       string
+	threads      int
 	// of has the number of the file by field and record: n for file n of near, ^n for file n of
 	// far.
 	of  []map[int64]int64
@@ -30,7 +30,7 @@ type Files struct {
 // absolute path. far is the store of all absolute paths. Both stores may be nil.
 func NewFiles(fields int, near store.Store, folder string, far store.Store, threads int) *Files {
 	f := &Files{folder: folder, threads: threads, of: make([]map[int64]int64, fields), why: make([]map[int64]error, fields)}
-	f.near.Store, f.far.Store = near, far
+	f.near.Store, f.remote.Store = near, far
 	return f
 }
 
@@ -45,7 +45,7 @@ func Wanted(c *Column, f *driver.Field) (wanted, only bool) {
 }
 
 // Len returns the number of files.
-func (f *Files) Len() int64 { return int64(f.near.Len() + f.far.Len()) }
+func (f *Files) Len() int64 { return int64(f.near.Len() + f.remote.Len()) }
 
 // Has reports whether the value of a field of a record is a file.
 func (f *Files) Has(field int, id int64) bool {
@@ -63,7 +63,7 @@ func (f *Files) Locate(field int, id int64) (n, size int64, err error) {
 		return 0, 0, err
 	}
 	if n = f.of[field][id]; n < 0 {
-		return ^n + int64(f.near.Len()), f.far.Size(int(^n)), nil
+		return ^n + int64(f.near.Len()), f.remote.Size(int(^n)), nil
 	}
 	return n, f.near.Size(int(n)), nil
 }
@@ -71,7 +71,7 @@ func (f *Files) Locate(field int, id int64) (n, size int64, err error) {
 // Object returns file n.
 func (f *Files) Object(n int64) driver.Object {
 	if near := int64(f.near.Len()); n >= near {
-		return f.far.Object(n-near, false)
+		return f.remote.Object(n-near, false)
 	}
 	return f.near.Object(n, false)
 }
@@ -81,7 +81,7 @@ func (f *Files) Fingerprints() []string {
 	if f.Len() == 0 {
 		return nil
 	}
-	return []string{f.near.Fingerprint(), f.far.Fingerprint()}
+	return []string{f.near.Fingerprint(), f.remote.Fingerprint()}
 }
 
 // Begin prepares a field for Add.
@@ -100,11 +100,11 @@ func (f *Files) Check(field int) error {
 
 // target is the file of a row.
 type target struct {
-	id   int64
-	name string
-	far  bool
-	e    store.Entry
-	err  error
+	id     int64
+	name   string
+	remote bool
+	e      store.Entry
+	err    error
 }
 
 // Add finds the files of some records of a field.
@@ -113,7 +113,7 @@ func (f *Files) Add(ctx context.Context, i int, field *driver.Field, ids []int64
 	for k, id := range ids {
 		t := &targets[k]
 		t.id = id
-		t.name, t.far, t.err = f.name(paths[k])
+		t.name, t.remote, t.err = f.name(paths[k])
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(f.threads)
@@ -130,9 +130,9 @@ func (f *Files) Add(ctx context.Context, i int, field *driver.Field, ids []int64
 		case t.err != nil:
 			f.why[i][t.id] = t.err
 			continue
-		case t.far:
-			f.of[i][t.id] = ^int64(f.far.Len())
-			f.far.Add(t.e)
+		case t.remote:
+			f.of[i][t.id] = ^int64(f.remote.Len())
+			f.remote.Add(t.e)
 		default:
 			f.of[i][t.id] = int64(f.near.Len())
 			f.near.Add(t.e)
@@ -165,7 +165,7 @@ func (f *Files) name(p string) (name string, far bool, err error) {
 	if rel, ok := strings.CutPrefix(p, f.folder+"/"); ok && f.folder != "" && f.near.Store != nil {
 		return rel, false, nil
 	}
-	if f.far.Store == nil {
+	if f.remote.Store == nil {
 		return "", false, errOutside
 	}
 	return strings.TrimPrefix(p, "/"), true, nil
@@ -174,8 +174,8 @@ func (f *Files) name(p string) (name string, far bool, err error) {
 // stat finds a file. Only errors that do not concern this file alone are returned.
 func (f *Files) stat(ctx context.Context, t *target) error {
 	st := f.near.Store
-	if t.far {
-		st = f.far.Store
+	if t.remote {
+		st = f.remote.Store
 	}
 	e, err := st.Stat(ctx, t.name)
 	switch {

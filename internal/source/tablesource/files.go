@@ -25,7 +25,7 @@ type files struct {
 	list filelist.List // file i belongs to row i
 	// absent has the error of each row without a file.
 	absent map[int64]error
-	far    bool // some are outside of Options.Files
+	remote bool // some are outside of Options.Files
 }
 
 var errOutside = errors.New("the path leads outside the folder of the table")
@@ -124,12 +124,12 @@ func (s *source) findFiles(ctx context.Context) error {
 	}
 	again := false
 	for _, f := range s.files {
-		again = again || f != nil && f.far && s.opt.Outside != nil
+		again = again || f != nil && f.remote && s.opt.Outside != nil
 	}
 	if again {
 		for i, f := range s.files {
 			if f != nil {
-				s.files[i] = &files{far: f.far && s.opt.Outside != nil}
+				s.files[i] = &files{remote: f.remote && s.opt.Outside != nil}
 			}
 		}
 		if err := s.lookForFiles(ctx); err != nil {
@@ -165,7 +165,7 @@ func (s *source) lookForFiles(ctx context.Context) error {
 	for _, f := range s.files {
 		if f != nil {
 			f.list.Store, f.absent = s.opt.Files, map[int64]error{}
-			if f.far {
+			if f.remote {
 				f.list.Store = s.opt.Outside
 			}
 		}
@@ -233,14 +233,14 @@ func (s *source) lookAtRows(ctx context.Context, o bytesOf, table int, lo, hi in
 				to.err = fmt.Errorf("column %q: %w", s.columns[i].From, column.ErrMissing)
 				continue
 			}
-			name, far := s.name(table, string(c.appendText(nil)), f.far)
-			to.outside = far && !f.far
+			name, far := s.name(table, string(c.appendText(nil)), f.remote)
+			to.outside = far && !f.remote
 			if to.outside {
 				to.err = fmt.Errorf("column %q: %w", s.columns[i].From, errOutside)
 				continue
 			}
 			g.Go(func() error {
-				e, err := s.stat(gctx, name, f.far)
+				e, err := s.stat(gctx, name, f.remote)
 				if e.err != nil {
 					e.err = fmt.Errorf("column %q: %w", s.columns[i].From, e.err)
 				}
@@ -260,7 +260,7 @@ func (s *source) lookAtRows(ctx context.Context, o bytesOf, table int, lo, hi in
 				f.absent[lo+int64(k)] = e.err
 				e.Entry = store.Entry{Name: e.Name}
 			}
-			f.far = f.far || e.outside
+			f.remote = f.remote || e.outside
 			f.list.Add(e.Entry)
 		}
 	}

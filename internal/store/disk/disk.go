@@ -124,7 +124,7 @@ type Options struct {
 	// Cut has the pieces of objects. With nil they are cut every PieceBytes.
 	Cut *Cut
 	// Far reports whether a store is worth caching. nil means that all are.
-	Far func(store.Store) bool
+	Remote func(store.Store) bool
 	// Not reports whether a piece must not be added. Pieces that are already on the disk are used nevertheless. It
 	// may be nil.
 	Not func(Piece) bool
@@ -185,7 +185,7 @@ func (d *Disk) Close() { d.block.Free() }
 
 // Store returns s with the cache around it.
 func (d *Disk) Store(s store.Store) store.Store {
-	if d.opt.Far != nil && !d.opt.Far(s) {
+	if d.opt.Remote != nil && !d.opt.Remote(s) {
 		return s
 	}
 	return &cached{s, d, false}
@@ -193,7 +193,7 @@ func (d *Disk) Store(s store.Store) store.Store {
 
 // Alone is Store without peers. Reads for peers use it.
 func (d *Disk) Alone(s store.Store) store.Store {
-	if d.opt.Far != nil && !d.opt.Far(s) {
+	if d.opt.Remote != nil && !d.opt.Remote(s) {
 		return s
 	}
 	return &cached{s, d, true}

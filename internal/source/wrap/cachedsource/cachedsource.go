@@ -117,7 +117,7 @@ func open(src driver.Source, opt Options) (*Source, error) {
 		s.Without = append(s.Without, (*driver.Sizer)(nil))
 	}
 	s.look()
-	if s.names.store(s.of.store) == "" || opt.Files && !s.of.files || s.of.far() {
+	if s.names.store(s.of.store) == "" || opt.Files && !s.of.files || s.of.remote() {
 		return nil, nil
 	}
 	var err error

@@ -191,7 +191,7 @@ func parent(at string) string {
 
 // far reports whether records are cached as chunks of their files and not as images: data on
 // another machine whose records are more than an image.
-func (s *sample) far() bool { return !s.alone && nearby.Far(s.store) }
+func (s *sample) remote() bool { return !s.alone && nearby.Remote(s.store) }
 
 // located returns the extent in the source of the image of each record of a group. Object is -1 if a record has none.
 // It returns nil if no image is wanted.

@@ -21,13 +21,13 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// room is the memory of a run. Its inputs take memory from it from reading until they are written.
+// memoryBudget is the memory of a run. Its inputs take memory from it from reading until they are written.
 //
 // Inputs are written in their order, so a finished input holds its memory until all earlier inputs are written. If
 // inputs took memory as they came, the last ones could take all of it while the first one waits for theirs. An input
 // that cannot have memory immediately therefore waits for its turn: until all earlier inputs have theirs. Then it
 // waits only for inputs that need no more memory.
-type room struct {
+type memoryBudget struct {
 	plan    *budget.Packing
 	request budget.PackRequest
 
@@ -43,8 +43,8 @@ type room struct {
 	waiting map[int64]chan struct{}
 }
 
-// newRoom returns the memory for the inputs from first on.
-func newRoom(opt *Options, first int64) (*room, error) {
+// newMemoryBudget returns the memory for the inputs from first on.
+func newMemoryBudget(opt *Options, first int64) (*memoryBudget, error) {
 	r, err := opt.memoryRequest()
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func newRoom(opt *Options, first int64) (*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &room{
+	return &memoryBudget{
 		plan: p, request: r, ahead: semaphore.NewWeighted(p.Ahead), quick: arena.NewPool(p.Quick), large: arena.NewPool(p.Large),
 		turn: first, passed: map[int64]bool{}, waiting: map[int64]chan struct{}{},
 	}, nil
@@ -75,14 +75,14 @@ func (o *Options) memoryRequest() (budget.PackRequest, error) {
 	return r, nil
 }
 
-// heapRoom is the number of bytes that the Go heap may have in addition to the counted memory and twice its live size
-// at the start.
-const heapRoom = 32 << 20
+// heapReserve is the number of bytes that the Go heap may have in addition to the counted memory and twice its live
+// size at the start.
+const heapReserve = 32 << 20
 
 // ownProcess configures the process for a run that does nothing else. Memory returns to the system after each image,
 // and the collector does not let garbage grow to the size of the live heap. A GOMEMLIMIT in the environment has
 // priority.
-func (r *room) ownProcess() {
+func (r *memoryBudget) ownProcess() {
 	limitHeap(max(r.plan.Budget-r.request.Held, r.plan.One))
 }
 
@@ -93,12 +93,12 @@ func limitHeap(memory int64) {
 	}
 	live := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(live)
-	debug.SetMemoryLimit(memory + heapRoom + 2*int64(live[0].Value.Uint64()))
+	debug.SetMemoryLimit(memory + heapReserve + 2*int64(live[0].Value.Uint64()))
 }
 
-// holding is the share of a room that an input has.
+// holding is the share of a memoryBudget that an input has.
 type holding struct {
-	r *room
+	r *memoryBudget
 	i int64
 	// The memory taken from ahead, quick and large. read is the part of large for the data read.
 	ahead, quick, large, read int64
@@ -108,7 +108,7 @@ type holding struct {
 
 // admit waits until input i, of size bytes, may be read. It is called in the order
 // of the inputs.
-func (r *room) admit(ctx context.Context, i, size int64) (*holding, error) {
+func (r *memoryBudget) admit(ctx context.Context, i, size int64) (*holding, error) {
 	s := &holding{r: r, i: i, ahead: min(size, r.plan.Ahead)}
 	if err := r.ahead.Acquire(ctx, s.ahead); err != nil {
 		return nil, context.Cause(ctx)
@@ -191,7 +191,7 @@ func (s *holding) done() {
 // pass declares that the input takes no more memory.
 func (s *holding) pass() { s.r.pass(s.i) }
 
-func (r *room) pass(i int64) {
+func (r *memoryBudget) pass(i int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i < r.turn {
@@ -209,7 +209,7 @@ func (r *room) pass(i int64) {
 }
 
 // wait waits for the turn of input i.
-func (r *room) wait(ctx context.Context, i int64) error {
+func (r *memoryBudget) wait(ctx context.Context, i int64) error {
 	r.mu.Lock()
 	if r.turn >= i {
 		r.mu.Unlock()

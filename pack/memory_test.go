@@ -27,9 +27,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// through takes n inputs through a room like packing: admitted and written in order, made by workers. each returns
-// the memory that an input takes.
-func through(ctx context.Context, r *room, n int64, workers int, each func(i int64) (read, work, out int64)) (refused int, err error) {
+// through takes n inputs through a memoryBudget like packing: admitted and written in order, made by workers. each
+// returns the memory that an input takes.
+func through(ctx context.Context, r *memoryBudget, n int64, workers int, each func(i int64) (read, work, out int64)) (refused int, err error) {
 	err = (&copyall.Copy[job]{
 		Threads: workers, Ahead: budget.PackJobs * workers,
 		Feed: func(ctx context.Context, q *copyall.Queue[job]) error {
@@ -75,13 +75,13 @@ func through(ctx context.Context, r *room, n int64, workers int, each func(i int
 	return refused, err
 }
 
-func roomOf(t *testing.T, memory, free int64, threads int) *room {
+func roomOf(t *testing.T, memory, free int64, threads int) *memoryBudget {
 	t.Helper()
 	o, err := (&Options{Memory: memory, Threads: threads}).withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRoom(o, 0)
+	r, err := newMemoryBudget(o, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

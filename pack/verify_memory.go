@@ -13,17 +13,17 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// verifyRoom is the memory for reading and decoding records. A worker that takes memory for decoding has already read
-// its record and takes no more afterwards. Waiting workers therefore cannot block each other, and unlike in a room,
-// no order is needed.
-type verifyRoom struct {
+// verifyBudget is the memory for reading and decoding records. A worker that takes memory for decoding has already read
+// its record and takes no more afterwards. Waiting workers therefore cannot block each other, and unlike in a
+// memoryBudget, no order is needed.
+type verifyBudget struct {
 	plan    *budget.Verifying
 	request budget.VerifyRequest
 	read    *arena.Pool
 	large   *arena.Pool
 }
 
-func newVerifyRoom(opt *VerifyOptions) (*verifyRoom, error) {
+func newVerifyBudget(opt *VerifyOptions) (*verifyBudget, error) {
 	r := budget.VerifyRequest{Memory: opt.Memory, Threads: opt.Threads}
 	if r.Memory == 0 {
 		free, err := proc.Live.FreeMemory()
@@ -36,7 +36,7 @@ func newVerifyRoom(opt *VerifyOptions) (*verifyRoom, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &verifyRoom{plan: p, request: r, read: arena.NewPool(p.Read), large: arena.NewPool(p.Large)}, nil
+	return &verifyBudget{plan: p, request: r, read: arena.NewPool(p.Read), large: arena.NewPool(p.Large)}, nil
 }
 
 // tooLarge is the error of a record that needs more memory than the limit. Its numbers are in MiB.
@@ -50,15 +50,15 @@ func (e *tooLarge) Error() string {
 }
 
 // toRead waits for the memory of a record of size bytes. The caller must call give to release it.
-func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err error) {
+func (m *verifyBudget) toRead(ctx context.Context, size int64) (give func(), err error) {
 	if size > m.plan.OneRead {
 		return nil, &tooLarge{"reading it to decode it", units.MiB(size), m.plan.OneRead >> 20, units.MiB(budget.ForVerifying(m.request, size, 0))}
 	}
 	return m.take(ctx, m.read, size, true)
 }
 
-// toDecode waits for the memory for decoding a value. Without a room, the caller must have the memory.
-func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
+// toDecode waits for the memory for decoding a value. Without a budget, the caller must have the memory.
+func (m *verifyBudget) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
 	if m == nil {
 		return func() {}, nil
 	}
@@ -69,7 +69,7 @@ func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give 
 }
 
 // take takes n bytes of a pool, at most all of it. It does not wait for the small amount that workers keep anyway.
-func (m *verifyRoom) take(ctx context.Context, pool *arena.Pool, n int64, heap bool) (give func(), err error) {
+func (m *verifyBudget) take(ctx context.Context, pool *arena.Pool, n int64, heap bool) (give func(), err error) {
 	if n <= m.plan.Kept {
 		return func() {}, nil
 	}

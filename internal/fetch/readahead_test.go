@@ -18,7 +18,7 @@ import (
 // openAlong opens a Fetcher for a remote store, with memory for a part of the data.
 func openAlong(d *disk, memory int64) *Fetcher {
 	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
-	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: 1 << 20, Far: true, Ahead: true, Budget: arena.NewBudget(2*memory + 1<<21)})
+	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: 1 << 20, Remote: true, Ahead: true, Budget: arena.NewBudget(2*memory + 1<<21)})
 }
 
 // busyServer simulates a server that needs time for each read and almost none for its bytes, one read after another.
@@ -38,12 +38,12 @@ func busyServer(work time.Duration, rate float64) func(context.Context, int64, i
 // checkEmpty reports an error if anything is left after everything has been used.
 func checkEmpty(t *testing.T, f *Fetcher) {
 	t.Helper()
-	if f.inUse() != 0 || f.units != 0 || f.attached != 0 || f.foreseen != 0 || len(f.holding) != 0 || f.view.n != 0 {
-		t.Errorf("left: %d bytes, %d attached, %d units, %d foreseen, %d of them with bytes, %d in view", f.inUse(), f.attached, f.units, f.foreseen, len(f.holding), f.view.n)
+	if f.inUse() != 0 || f.units != 0 || f.attached != 0 || f.candidates != 0 || len(f.holding) != 0 || f.view.n != 0 {
+		t.Errorf("left: %d bytes, %d attached, %d units, %d candidates, %d of them with bytes, %d in view", f.inUse(), f.attached, f.units, f.candidates, len(f.holding), f.view.n)
 	}
 }
 
-// If a read costs more than its bytes, later records are read along within the memory. An epoch takes half of the reads
+// If a read costs more than its bytes, later records are read ahead within the memory. An epoch takes half of the reads
 // and no more bytes.
 func TestReadsAlongWhereReadsAreDear(t *testing.T) {
 	const records, size, memory = 4096, 100 << 10, 224 << 20
@@ -69,7 +69,7 @@ func TestReadsAlongWhereReadsAreDear(t *testing.T) {
 	})
 }
 
-// If the link is full, records are read along only to measure it. They come about as fast as without, from the
+// If the link is full, records are read ahead only to measure it. They come about as fast as without, from the
 // beginning.
 func TestReadsNothingAlongWhereTheLinkIsFull(t *testing.T) {
 	const records, size, rate = 6000, 100 << 10, 100e6
@@ -79,7 +79,7 @@ func TestReadsNothingAlongWhereTheLinkIsFull(t *testing.T) {
 			d.read = sharedLink(10*time.Millisecond, rate, 32<<10)
 			f := openAlong(d, 224<<20)
 			if !ahead {
-				f.along.may, f.along.on = false, false
+				f.readahead.may, f.readahead.on = false, false
 			}
 			start, seen := time.Now(), 0
 			drive(t, d, f, shuffled(records, 5), 8, func(u *Unit) {
@@ -106,28 +106,28 @@ func TestReadsNothingAlongWhereTheLinkIsFull(t *testing.T) {
 	}
 }
 
-// Nothing is read along from a set that is too large, or with too little memory.
+// Nothing is read ahead from a set that is too large, or with too little memory.
 func TestReadsNothingAlongOfLargeSets(t *testing.T) {
 	for _, c := range []struct {
 		records, memory int64
 		may             bool
 	}{
 		{5000, 256 << 20, true},
-		{maxForeseen * mostOfSet, 256 << 20, true},
-		{maxForeseen*mostOfSet + 1, 256 << 20, false},
-		{5000, farWindow + 1<<20, false},
+		{maxCandidates * mostOfSet, 256 << 20, true},
+		{maxCandidates*mostOfSet + 1, 256 << 20, false},
+		{5000, remoteWindow + 1<<20, false},
 		{5000, 4 << 20, false},
 	} {
 		d := newDisk(c.records, 1000, 1000)
 		f := openAlong(d, c.memory)
-		if f.Foresees() != c.may {
+		if f.Prefetches() != c.may {
 			t.Errorf("%d records, %d MiB: %v", c.records, c.memory>>20, !c.may)
 		}
 		f.Close()
 	}
 }
 
-// Records that were read along make room for a unit that does not fit otherwise. All records come, also those whose
+// Records that were read ahead are released for a unit that does not fit otherwise. All records come, also those whose
 // joined read has failed.
 func TestReadAlongGivesWay(t *testing.T) {
 	const records, size, memory = 512, 100 << 10, 96 << 20
@@ -149,8 +149,8 @@ func TestReadAlongGivesWay(t *testing.T) {
 			units = append(units, u)
 		}
 		for _, u := range units[64:] {
-			if !f.Foresee(u) {
-				t.Fatal("there is no room in view")
+			if !f.Prefetch(u) {
+				t.Fatal("there is no memory in view")
 			}
 		}
 		use := func(want int) {
@@ -168,19 +168,19 @@ func TestReadAlongGivesWay(t *testing.T) {
 		for _, u := range units[:64] {
 			f.Attach(u, u, 0, nil)
 			if !f.Admit(u) {
-				t.Fatal("there is no room")
+				t.Fatal("there is no memory")
 			}
 		}
 		use(64)
 		synctest.Wait()
 		if f.ahead == 0 || f.transit != 0 {
-			t.Fatalf("%d bytes were read along, %d are on their way", f.ahead, f.transit)
+			t.Fatalf("%d bytes were read ahead, %d are on their way", f.ahead, f.transit)
 		}
 		large := units[64]
 		f.Attach(large, large, 0, nil)
 		large.need = memory - 1<<20 // as if it was as large as the memory
 		if !f.Admit(large) {
-			t.Fatal("there is no room for what is needed now")
+			t.Fatal("there is no memory for what is needed now")
 		}
 		if f.ahead != 0 || f.used != memory-1<<20 {
 			t.Errorf("%d bytes are still held for later next to %d", f.ahead, f.used)
@@ -203,8 +203,8 @@ func TestReadAlongGivesWay(t *testing.T) {
 	})
 }
 
-// A foreseen unit can be dropped while its records are read along, or after that.
-func TestForeseenIsDropped(t *testing.T) {
+// a unit of prefetch candidates can be dropped while its records are read ahead, or after that.
+func TestCandidateIsDropped(t *testing.T) {
 	const records, size = 512, 100 << 10
 	for _, wait := range []time.Duration{0, 5 * time.Millisecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -218,12 +218,12 @@ func TestForeseenIsDropped(t *testing.T) {
 				u, _ := f.Locate(ctx, n, order[8*n:8*n+8], false)
 				units = append(units, u)
 				if n > 3 {
-					f.Foresee(u)
+					f.Prefetch(u)
 				}
 			}
 			for _, u := range units[:4] {
 				if !f.Admit(u) {
-					t.Fatal("there is no room")
+					t.Fatal("there is no memory")
 				}
 			}
 			time.Sleep(wait)
@@ -238,7 +238,7 @@ func TestForeseenIsDropped(t *testing.T) {
 	}
 }
 
-// Records of the first batch are not read together with later records. Nothing is read along for the next epoch.
+// Records of the first batch are not read together with later records. Nothing is read ahead for the next epoch.
 func TestReadsAlongWithinItsTurn(t *testing.T) {
 	const records, size = 512, 50 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -263,12 +263,12 @@ func TestReadsAlongWithinItsTurn(t *testing.T) {
 		}
 		for n, u := range units {
 			if n < 256 && !u.Awaited || n >= 256 && n%2 == 1 {
-				f.Foresee(u)
+				f.Prefetch(u)
 			}
 		}
 		for n, u := range units {
-			if !u.foreseen && !f.Admit(u) {
-				t.Fatalf("there is no room for unit %d", n)
+			if !u.candidate && !f.Admit(u) {
+				t.Fatalf("there is no memory for unit %d", n)
 			}
 		}
 		time.Sleep(time.Second)
@@ -278,8 +278,8 @@ func TestReadsAlongWithinItsTurn(t *testing.T) {
 	})
 }
 
-// The benefit of reading along is measured with it and without it, and again later.
-func TestAlong(t *testing.T) {
+// The benefit of readahead is measured with it and without it, and again later.
+func TestReadahead(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		work, rate float64 // seconds for a read, bytes in a second
@@ -290,7 +290,7 @@ func TestAlong(t *testing.T) {
 		{"bytes are half of it", 1e-3, 2e8, true},
 		{"bytes are most of it", 1e-3, 2e7, false},
 	} {
-		a := along{may: true, on: true}
+		a := readahead{may: true, on: true}
 		now, rng := time.Unix(0, 0), rand.New(rand.NewPCG(1, 1))
 		on, with := 0, 0.0
 		const reads = 40_000

@@ -14,7 +14,7 @@ import (
 
 // openFar opens a Fetcher for a remote store.
 func openFar(d *disk, exact bool) *Fetcher {
-	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Far: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
+	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Remote: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
 }
 
 // The first records take one round trip for their index and one for themselves, however much index of later records is
@@ -65,7 +65,7 @@ func TestFirstPhotographsFillTheLink(t *testing.T) {
 			time.Sleep(time.Until(until))
 			return nil
 		}
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 128 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(256 << 20)})
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 128 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(256 << 20)})
 		start, seen, took := time.Now(), 0, time.Duration(0)
 		drive(t, d, f, shuffled(2048, 5), 1, func(u *Unit) {
 			if seen += len(u.IDs); seen >= batch && took == 0 {
@@ -102,7 +102,7 @@ func sharedLink(way time.Duration, rate float64, part int) func(context.Context,
 // ready.
 func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
 	t.Helper()
-	f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(1 << 30)})
+	f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
 	defer f.Close()
 	start := time.Now()
 	for n := range 2 * records {
@@ -110,7 +110,7 @@ func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
 		u.Epoch = n / records
 		f.Attach(u, u, 0, nil)
 		if !f.Admit(u) {
-			t.Fatal("there is no room")
+			t.Fatal("there is no memory")
 		}
 	}
 	for left := 2 * records; left > 0; {
@@ -170,7 +170,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 				time.Sleep(way)
 				return link(ctx, object, off, n)
 			}
-			f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 768 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(2 << 30)})
+			f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 768 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(2 << 30)})
 			defer f.Close()
 			start := time.Now()
 			for n := range c.records {
@@ -178,7 +178,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 				u.Awaited = n < c.awaited
 				f.Attach(u, u, 0, nil)
 				if !f.Admit(u) {
-					t.Fatal("there is no room")
+					t.Fatal("there is no memory")
 				}
 			}
 			var first time.Duration
@@ -239,7 +239,7 @@ func TestFirstBatchThatIsLate(t *testing.T) {
 			u.Awaited = n == 0
 			f.Attach(u, u, 0, nil)
 			if !f.Admit(u) {
-				t.Fatal("there is no room")
+				t.Fatal("there is no memory")
 			}
 		}
 		for left := records - 1; left > 0; {
@@ -264,7 +264,7 @@ func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
 		const records, size = 16384, 64 << 10
 		d := newDisk(records, size, 16)
 		d.read = sharedLink(10*time.Millisecond, 100e6, 32<<10)
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(1 << 30)})
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
 		defer f.Close()
 		for n := range int64(records / 16) {
 			ids := []int64{16 * n}
@@ -276,7 +276,7 @@ func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
 			u, _ := f.Locate(t.Context(), n, ids, false)
 			f.Attach(u, u, 0, nil)
 			if !f.Admit(u) {
-				t.Fatal("there is no room")
+				t.Fatal("there is no memory")
 			}
 		}
 		for left := records / 16; left > 0; {
@@ -326,7 +326,7 @@ func TestLargeReadsComeInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(40, size, 1)
 		d.read = sharedLink(way, rate, part)
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(512 << 20)})
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(512 << 20)})
 		start, seen, took := time.Now(), 0, time.Duration(0)
 		drive(t, d, f, shuffled(40, 5), 1, func(u *Unit) {
 			if seen += len(u.IDs); seen >= first && took == 0 {
@@ -335,7 +335,7 @@ func TestLargeReadsComeInTheirOrder(t *testing.T) {
 		})
 		f.Close()
 		// The other reads under way have at most largeBytes for each read that is allowed.
-		if most := way + time.Duration((first*size+FarDepth*largeBytes)/rate*float64(time.Second)); took > most {
+		if most := way + time.Duration((first*size+RemoteDepth*largeBytes)/rate*float64(time.Second)); took > most {
 			t.Errorf("the first %d are there after %v, want %v at most", first, took, most)
 		}
 	})
@@ -367,7 +367,7 @@ func TestAllOfAUnitIsOutAtOnce(t *testing.T) {
 	})
 }
 
-// If a part of the data is cached, nothing is read along. Otherwise records are read along if that pays.
+// If a part of the data is cached, nothing is read ahead. Otherwise records are read ahead if that pays.
 func TestExact(t *testing.T) {
 	const records, size = 2048, 1000
 	var even []int64
@@ -389,7 +389,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// Bytes that are read along cost no more than a separate read.
+// Bytes that are read ahead cost no more than a separate read.
 func TestGaps(t *testing.T) {
 	for _, c := range []struct {
 		far, exact bool
@@ -405,7 +405,7 @@ func TestGaps(t *testing.T) {
 		{true, false, 10 * time.Millisecond, 100e6, 7000, 9000},
 		{true, false, time.Millisecond, 1e6, 50, 80},
 	} {
-		g := gaps{far: c.far, exact: c.exact}
+		g := gaps{remote: c.far, exact: c.exact}
 		now := time.Now()
 		for range 1000 {
 			now = now.Add(10 * time.Millisecond)
