@@ -33,7 +33,7 @@ var environment = []named{
 	{Name: "STOKER_IMAGE_LIBRARIES", Doc: "Folders with libjxl and libavif, separated by colons. They are searched first."},
 	{Name: "STOKER_PEERS_SELF", Doc: "The entry of `peers` that is this machine, if its addresses do not tell."},
 	{Name: "STOKER_PEERS_TOKEN", Doc: "The secret that machines in `peers` share, at least 16 characters."},
-	{Name: "STOKER_RUNTIME_DIR", Doc: "The folder in which engines of one machine meet. `off` disables that they share requests."},
+	{Name: "STOKER_RUNTIME_DIR", Doc: "The folder in which engines of one machine meet. `off` disables that they share requests, and hides them from `stoker top`."},
 	{Name: "STOKER_SOCKET", Doc: "The socket of a running engine (`stoker serve`), which loaders use in place of their own."},
 }
 

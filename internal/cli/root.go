@@ -42,6 +42,7 @@ var commands = []func(*App) *cobra.Command{
 	newRunCommand,
 	newProfileCommand,
 	newDoctorCommand,
+	newTopCommand,
 	newVersionCommand,
 	newChartCommand,
 	newLoopCommand,

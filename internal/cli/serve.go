@@ -15,10 +15,11 @@ import (
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/status"
 )
 
 func newServeCommand(app *App) *cobra.Command {
-	var socket string
+	var socket, metrics string
 	var fd, parent, inFlight int
 	cmd := &cobra.Command{
 		Use:     "serve --socket PATH",
@@ -46,10 +47,11 @@ socket that a killed engine left is replaced.`,
 			case socket == "":
 				return usageError("stoker serve --socket PATH", "--socket is missing")
 			}
-			return serveSocket(app, socket)
+			return serveSocket(app, socket, metrics)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "path of the Unix socket to serve on")
+	cmd.Flags().StringVar(&metrics, "metrics", "", "export metrics for Prometheus on this `address`, such as :9400")
 	cmd.Flags().IntVar(&fd, "fd", -1, "serve one client on this inherited socket (what stoker.Loader does)")
 	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process, the parent, has ended")
 	cmd.Flags().IntVar(&inFlight, "in-flight", -1, "note the records in flight in this inherited file")
@@ -60,8 +62,8 @@ socket that a killed engine left is replaced.`,
 }
 
 // openPipeline opens the pipeline that a client requests. trainer is the client's process if it is known, else 0.
-// Records in flight are noted in table.
-func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table) (handoff.Pipeline, error) {
+// Records in flight are noted in table. The pipeline is shown among those of engine.
+func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -83,29 +85,54 @@ func openPipeline(ctx context.Context, config []byte, trainer int, table *inflig
 	if err != nil {
 		return nil, err // not p: a nil *Pipeline in an interface is not nil
 	}
-	return observe(ctx, p), nil
+	return observe(ctx, p, engine), nil
 }
 
 // observed is a pipeline whose counters other processes may read.
 type observed struct {
 	*pipeline.Pipeline
-	counters *obs.Publisher
+	counters *obs.Publisher // nil if the system has no memory for them
+	shown    *status.Loader
+	info     pipeline.Info
 }
 
-// observe publishes the counters of p. An engine works without as well.
-func observe(ctx context.Context, p *pipeline.Pipeline) handoff.Pipeline {
-	counters, err := obs.Publish(handoff.PeerPID(ctx), func() obs.Counters { return countersOf(p) })
-	if err != nil {
-		return p
+// observe publishes the counters of p, and exports metrics if the client requests that. An engine works without both.
+func observe(ctx context.Context, p *pipeline.Pipeline, engine *status.Engine) handoff.Pipeline {
+	trainer := handoff.PeerPID(ctx)
+	o := &observed{Pipeline: p, info: p.Info()}
+	o.counters, _ = obs.Publish(trainer, func() obs.Counters { return countersOf(p) })
+	o.shown = engine.Add(p, trainer)
+	if address := p.Config().Metrics; address != "" {
+		var err error
+		if o.info.Metrics, err = engine.Export(address); err != nil {
+			o.info.MetricsNote = err.Error() + ": training goes on without metrics"
+		}
 	}
-	return &observed{p, counters}
+	return o
 }
 
-func (o *observed) Close() error { return errors.Join(o.counters.Close(), o.Pipeline.Close()) }
+// Info is that of the pipeline, with the address of the metrics.
+func (o *observed) Info() pipeline.Info { return o.info }
+
+// Stats are those of the pipeline, with the stage that limits.
+func (o *observed) Stats() pipeline.Stats {
+	s := o.Pipeline.Stats()
+	s.Limit = o.shown.Limits()
+	return s
+}
+
+func (o *observed) Close() error {
+	o.shown.Close()
+	var err error
+	if o.counters != nil {
+		err = o.counters.Close()
+	}
+	return errors.Join(err, o.Pipeline.Close())
+}
 
 // countersOf translates the statistics of a pipeline.
 func countersOf(p *pipeline.Pipeline) obs.Counters {
-	s, info := p.Stats(), p.Info()
+	s, info := p.Counters(), p.Info()
 	c := obs.Counters{
 		Batches: uint64(s.Batches), Records: uint64(s.Records), Bytes: uint64(s.Bytes),
 		HandoffWait: uint64(s.ConsumerWait), RingFull: uint64(s.RingFull), RingEmpty: uint64(s.RingEmpty),
@@ -131,10 +158,19 @@ func countersOf(p *pipeline.Pipeline) obs.Counters {
 	return c
 }
 
-func serveSocket(app *App, path string) error {
+func serveSocket(app *App, path, metrics string) error {
 	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
+	engine := status.Open(version())
+	defer engine.Close()
+	if metrics != "" {
+		at, err := engine.Export(metrics)
+		if err != nil {
+			return &Error{Msg: "cannot export metrics", Err: err, Hint: "choose a free port, such as --metrics :9401"}
+		}
+		log.Info("exporting metrics", "address", at)
+	}
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, 0, nil)
+		return openPipeline(ctx, config, 0, nil, engine)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log})
 	if err != nil {
@@ -170,8 +206,10 @@ func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	if inFlight >= 0 {
 		table = inflight.Open(inFlight)
 	}
+	engine := status.Open(version())
+	defer engine.Close()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, parent, table)
+		return openPipeline(ctx, config, parent, table, engine)
 	}
 	session := handoff.NewSession(conn, handoff.Options{
 		Open: open, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/runfolder"
 	"golang.org/x/sys/unix"
 )
 
@@ -77,12 +77,7 @@ func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 	defer dir.Close()
 	// Through the open folder, because the temporary path may be longer than path.
 	hidden := fmt.Sprintf("%s/.stoker-%d-%x", proc.FDPath(int(dir.Fd())), os.Getpid(), rand.Uint32())
-	// The mode that a socket has before it gets its name is the file's.
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var chmod error
-		err := c.Control(func(fd uintptr) { chmod = unix.Fchmod(int(fd), 0o600) })
-		return cmp.Or(err, chmod)
-	}}
+	private := runfolder.Private()
 	l, err := private.Listen(context.Background(), "unixpacket", hidden)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making socket %s: %w", path, cause(err))

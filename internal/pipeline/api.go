@@ -63,6 +63,10 @@ type Info struct {
 	Memory budget.Shares `json:"memory"`
 	// CacheNote is the reason why a requested cache is missing.
 	CacheNote string `json:"cache_note,omitempty"`
+	// Metrics is the address on which the engine exports metrics, and MetricsNote the reason why it does not although
+	// it was requested. The engine sets them, not the pipeline.
+	Metrics     string `json:"metrics,omitempty"`
+	MetricsNote string `json:"metrics_note,omitempty"`
 	// Sequences is the plan for sequences of documents, nil if the records are those of the source.
 	Sequences *sequence.Plan `json:"sequences,omitempty"`
 }
@@ -144,6 +148,8 @@ type Stats struct {
 	SlotsFree  int `json:"slots_free"`
 	SlotsHeld  int `json:"slots_held"`
 	SlotsReady int `json:"slots_ready"`
+	// Limit names the stage that limited the last seconds, as in package status. Only engines that are watched set it.
+	Limit string `json:"limit,omitempty"`
 	// Waiting names the longest wait of a stage, such as "fetch: reading train/0001.arrow row 12 for 12.3 s"; it is
 	// empty if no wait is longer than a second. It includes the numbers of failed requests to servers.
 	Waiting string `json:"waiting,omitempty"`

@@ -117,6 +117,8 @@ type Config struct {
 	PeersSelf string   `json:"peers_self"`
 	// CacheMemory is the part of Memory, in bytes, for caching remote data for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
+	// Metrics is the address, such as ":9400", on which the engine exports metrics. The engine reads it, not the pipeline.
+	Metrics string `json:"metrics"`
 	// BatchOps run on whole batches after their records are in place. Those at the end of an output's Ops are moved here.
 	BatchOps []json.RawMessage `json:"-"`
 
@@ -260,6 +262,7 @@ var Options = []Option{
 	{"stage", "A folder to which remote data is copied while it is read."},
 	{"peers", "Addresses of the nodes that share remote data, host:port."},
 	{"peers_self", "The address of this node; empty is the one that belongs to this machine."},
+	{"metrics", "Address on which the engine exports metrics for Prometheus, such as `:9400`; empty is none."},
 }
 
 // ConfigKeys returns the keys of the JSON form.

@@ -226,6 +226,13 @@ func (d *onDisk) count(s *Stats) {
 	s.CacheDisk = &st
 }
 
+// countReads is the part of count that does not list files.
+func (d *onDisk) countReads(s *Stats) {
+	if d.Cache != nil {
+		s.CacheDisk = &nearby.Stats{Stats: d.Cache.Disk.Stats()}
+	}
+}
+
 // progress is the position that this engine has last published to other jobs.
 type progress struct {
 	epoch, pos int64

@@ -40,8 +40,15 @@ func (c *stageCounters) addFor(d time.Duration, records int64) {
 // slowWait is the time from which a wait is reported.
 const slowWait = time.Second
 
-// Stats returns the counters.
+// Stats returns the counters. It lists the folder of the disk cache; see Counters.
 func (p *Pipeline) Stats() Stats {
+	s := p.Counters()
+	p.disk.count(&s)
+	return s
+}
+
+// Counters is Stats for many calls per second: of the disk cache only the reads are counted, and not the files.
+func (p *Pipeline) Counters() Stats {
 	fetched := p.fetch.Counters()
 	s := Stats{
 		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
@@ -71,7 +78,7 @@ func (p *Pipeline) Stats() Stats {
 		s.Stages = append(s.Stages, st)
 	}
 	p.kept.count(&s)
-	p.disk.count(&s)
+	p.disk.countReads(&s)
 	if p.ram != nil {
 		kept := p.ram.Stats()
 		s.CacheMemory = &kept

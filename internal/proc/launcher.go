@@ -10,7 +10,7 @@ const maxAncestors = 32
 // process above trainer without these variables; a shell or numactl in between has them. The result is 0 if that is
 // unknown.
 func (fs FS) LauncherCores(trainer int, variables []string) float64 {
-	pid := fs.parent(trainer)
+	pid := fs.Parent(trainer)
 	for range maxAncestors {
 		if pid <= 0 {
 			break
@@ -22,12 +22,13 @@ func (fs FS) LauncherCores(trainer int, variables []string) float64 {
 		case err != nil || !sets(env, variables): // another user's process was not started by the launcher
 			return fs.UsableCoresOf(pid)
 		}
-		pid = fs.parent(pid)
+		pid = fs.Parent(pid)
 	}
 	return 0
 }
 
-func (fs FS) parent(pid int) int {
+// Parent returns the number of the process that started a process, 0 if it is unknown.
+func (fs FS) Parent(pid int) int {
 	data, err := fs.Process(nil, pid, "stat")
 	if err != nil {
 		return 0

@@ -3,11 +3,14 @@
 package runfolder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,4 +53,14 @@ func Find(create bool) (string, error) {
 		}
 	}
 	return "", ErrNone
+}
+
+// Private returns a configuration for listening on a socket that only this user can open. The mode that a socket has
+// before it gets its name is the mode of the file.
+func Private() net.ListenConfig {
+	return net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var chmod error
+		err := c.Control(func(fd uintptr) { chmod = unix.Fchmod(int(fd), 0o600) })
+		return cmp.Or(err, chmod)
+	}}
 }

@@ -458,6 +458,7 @@ class Dataset:
         ranks: Ranks | None = None,
         on_error: Literal["raise", "skip"] | OnError = "raise",
         apply_orientation: bool = False,
+        metrics: str | None = None,
     ) -> Loader:
         """Return a :class:`stoker.Loader` of this dataset; the arguments are those of ``stoker.Loader``.
 
@@ -486,6 +487,7 @@ class Dataset:
             ranks=ranks,
             on_error=on_error,
             apply_orientation=apply_orientation,
+            metrics=metrics,
         )
 
     # --- inside ------------------------------------------------------------

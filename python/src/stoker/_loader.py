@@ -94,6 +94,9 @@ class Loader:
             ``stoker.OnError`` sets how many records may be bad, a file that lists them, or another copy to read from.
         apply_orientation: turn images by their EXIF orientation. Default: keep the stored orientation, as torchvision
             does.
+        metrics: export metrics for Prometheus on this address, such as ``":9400"``. One engine of a node exports those
+            of all engines of this user, so all ranks can have the same address. If another program uses the port, a
+            warning says so and training goes on. ``stoker top`` shows the same values.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -133,6 +136,7 @@ class Loader:
         ranks: Ranks | None = None,
         on_error: Literal["raise", "skip"] | OnError = "raise",
         apply_orientation: bool = False,
+        metrics: str | None = None,
     ) -> None:
         sequences = None
         if isinstance(source, Dataset):
@@ -175,6 +179,7 @@ class Loader:
             "outputs": _fields.outputs(fields, layout),
             "layout": layout,
             "apply_orientation": bool(apply_orientation),
+            "metrics": "" if metrics is None else str(metrics),
             "sequence": sequences,
         }
         form = Form(self.batch_size, self.output, layout, fields)
@@ -195,8 +200,9 @@ class Loader:
             self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
             # A restarted engine, or another rank, continues with the same order.
             epochs.config["window"] = chosen.get("window", 0)
-        if note := self.info.get("cache_note"):
-            warn(str(note), RuntimeWarning)
+        for name in ("cache_note", "metrics_note"):
+            if note := self.info.get(name):
+                warn(str(note), RuntimeWarning)
 
     # --- iterating ---------------------------------------------------------
 
