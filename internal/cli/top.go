@@ -378,7 +378,7 @@ func nodeText(n *node) string {
 	return strings.Join(parts, ", ")
 }
 
-// longRun is the width of the first column where there is no terminal.
+// longRun is the width of the first column without a terminal.
 const longRun = 40
 
 // table returns the lines of the table: what fits, with the selected row.

@@ -12,8 +12,9 @@ import (
 type Kind int
 
 const (
-	// Gauge is a value now, Counter a total whose rate is shown.
+	// Gauge is a value now.
 	Gauge Kind = iota
+	// Counter is a total whose rate is shown.
 	Counter
 	// Summary is the number, sum and quantiles of waits. Share is shown: the seconds per second.
 	Summary
@@ -25,9 +26,11 @@ const (
 type Width int
 
 const (
-	// Narrow is 80 columns, Wide 140. Detail is only shown for the selected loader.
+	// Narrow is 80 columns.
 	Narrow Width = iota
+	// Wide is 140 columns.
 	Wide
+	// Detail is only shown for the selected loader.
 	Detail
 )
 
@@ -39,7 +42,7 @@ type Metric struct {
 	Help string
 	// Label is the name of a label that the values have.
 	Label string
-	// Process says that the value is that of the engine process with all its loaders.
+	// Process marks a value of the engine process with all its loaders.
 	Process bool
 	Width   Width
 	// One of them returns the value, or the values by label. Those of a Counter get Totals.

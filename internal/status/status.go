@@ -89,8 +89,9 @@ type Source interface {
 }
 
 const (
-	// Every is the interval between two looks at the counters, and Window the time of Status.Last.
-	Every  = time.Second
+	// Every is the interval between two looks at the counters.
+	Every = time.Second
+	// Window is the time of Status.Last.
 	Window = 5 * time.Second
 	// keptWaits is the number of waits for the quantiles.
 	keptWaits = 1024

@@ -170,7 +170,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// Without a runtime folder an engine works, and the list says why it is empty.
+// Without a runtime folder an engine works, and the list fails with the reason.
 func TestOff(t *testing.T) {
 	t.Setenv(runfolder.Env, "off")
 	e := Open("")
@@ -339,11 +339,14 @@ func TestExport(t *testing.T) {
 	}
 	// When the first one ends, the other one takes over.
 	a.Close()
-	for end := time.Now().Add(time.Minute); scrape(t, at) == ""; {
-		if time.Now().After(end) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for scrape(t, at) == "" {
+		select {
+		case <-ctx.Done():
 			t.Fatal("no engine took over")
+		case <-time.After(10 * time.Millisecond):
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -32,6 +32,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
             False, dir="/some/where", limit="5GB", stage="/scratch", peers=["a:1", "b:2"], peers_self="a:1"
         ),
         on_error="skip",
+        metrics=":9400",
         drop_last=True,
         shuffle=True,
         transforms={
@@ -90,6 +91,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "stage": "/scratch",
         "peers": ["a:1", "b:2"],
         "peers_self": "a:1",
+        "metrics": ":9400",
         "layout": "NHWC",
         "apply_orientation": False,
         "sequence": None,
