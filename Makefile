@@ -225,6 +225,18 @@ test-python: build build/venv-test servers
 	@echo 'test: Python'
 	@scripts/python-tests.sh '$(if $(BESIDE),python: )' $(PYTEST)
 
+# Schedulers and libraries that no other test needs have an environment of their own.
+build/venv-cluster/done: python/requirements-cluster.txt
+	@echo 'setup: Ray, Dask, Spark and others that only make test-cluster needs (1 GB, once)'
+	@$(PYTHON) -m venv build/venv-cluster && build/venv-cluster/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: test-cluster
+test-cluster: build build/venv-cluster/done ## packing in parts with the real Ray, Slurm, Dask and Spark, whose processes are killed; manifests of Kubernetes
+	@scripts/setup.sh slurm
+	@cd scripts/kubernetes && go test -count=1 ./...
+	@cd python && STOKER_CLUSTER=1 ../build/venv-cluster/bin/python -m pytest -s tests/test_cluster.py $(PYTEST)
+
 .PHONY: test-repeat
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'
 	@scripts/repeat.sh $(or $(N),10) $(TARGETS)

@@ -292,6 +292,11 @@ func commitAppended(ctx context.Context, st store.WriteStore, f found, parts int
 		}
 		return nil, errors.Join(err, removePieces(ctx, st, f))
 	}
+	for _, p := range pieces {
+		if err := checkShards(ctx, st, p.Shards); err != nil {
+			return nil, err
+		}
+	}
 	if err := replaceManifest(ctx, st, m); err != nil {
 		return nil, err
 	}

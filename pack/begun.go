@@ -16,6 +16,8 @@ type Begun struct {
 	Whole *Manifest
 	// Pieces are the numbers of the pieces that are finished, and not part of it yet.
 	Pieces []int
+	// Parts is the number of pieces that the pack will have, if a piece has begun that knows it.
+	Parts int
 	// Some reports whether the folder has any part of a pack.
 	Some bool
 }
@@ -39,12 +41,38 @@ func LookAt(ctx context.Context, dir string) (*Begun, error) {
 		}
 	}
 	slices.Sort(b.Pieces)
+	if b.Parts, err = partsOf(ctx, st, names); err != nil {
+		return nil, err
+	}
 	if slices.Contains(names, ManifestName) {
 		if b.Whole, err = readManifest(ctx, st); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
+}
+
+// partsOf returns the number of parts that one of the pieces in the store names.
+func partsOf(ctx context.Context, st store.Store, names []string) (int, error) {
+	for _, n := range names {
+		if pieceNumber(n) >= 0 {
+			m, err := readPiece(ctx, st, n)
+			if err != nil {
+				return 0, err
+			}
+			return m.Parts, nil
+		}
+	}
+	for _, n := range names {
+		whole, partial := strings.CutSuffix(n, store.PartialSuffix)
+		if !partial || !strings.HasPrefix(n, "unfinished-") {
+			continue
+		}
+		if h, err := readJournalHeader(ctx, st, whole); err == nil {
+			return h.Parts, nil
+		}
+	}
+	return 0, nil
 }
 
 // Clear removes all files of a pack in dir, the manifest first. After an interruption, the remaining files are not a

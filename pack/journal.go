@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -39,6 +40,11 @@ type journalHeader struct {
 	Parts int `json:"parts,omitempty"`
 	// Append is true for a piece that is appended to a finished pack.
 	Append bool `json:"append,omitempty"`
+}
+
+// manifest returns what the manifest of the finished piece will say about its origin.
+func (h *journalHeader) manifest() *Manifest {
+	return &Manifest{Source: h.Source, Options: h.Options, Parts: h.Parts}
 }
 
 // command returns the command that finishes the pack.
@@ -94,11 +100,27 @@ var errNoJournal = errors.New("no journal")
 
 // lockJournal opens or creates the journal and locks it. A second writer gets an error immediately.
 func lockJournal(ctx context.Context, st store.WriteStore, name string) (*journal, error) {
+	return waitJournal(ctx, st, name, 0)
+}
+
+// partWait limits the time that a part waits for the end of another process that writes the same part. A scheduler repeats a
+// part whose machine is lost, and on some stores the lock of a lost process ends after two minutes.
+var partWait = 3 * time.Minute
+
+// waitJournal is lockJournal that waits for a writer.
+func waitJournal(ctx context.Context, st store.WriteStore, name string, patience time.Duration) (*journal, error) {
 	r, ok := store.As[store.Resumer](st)
 	if !ok {
 		return nil, nil
 	}
 	p, err := r.Resume(ctx, name)
+	for end := time.Now().Add(patience); errors.Is(err, store.ErrLocked) && time.Now().Before(end) && ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+			p, err = r.Resume(ctx, name)
+		}
+	}
 	switch {
 	case errors.Is(err, store.ErrLocked):
 		return nil, fmt.Errorf("%s is being packed by another process: wait for it or stop it", st)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
@@ -213,17 +214,46 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range all.Shards {
-		e, err := st.Stat(ctx, s.File)
-		if err != nil || e.Size != s.Bytes {
-			return nil, fmt.Errorf("%s is not the shard that its piece wrote (%d bytes): write the piece again with --restart", st.Path(s.File), s.Bytes)
-		}
+	if err := checkShards(ctx, st, all.Shards); err != nil {
+		return nil, err
 	}
 	if err := store.WriteFile(ctx, st, ManifestName, b); err != nil {
 		return nil, writeError(err)
 	}
 	return committed(ctx, st, &all, f)
 }
+
+// checkShards compares the size of each shard, and the checksum of its header and footer. The footer has the positions
+// of all chunks, so a shard of another run is recognised without reading its data.
+func checkShards(ctx context.Context, st store.Store, shards []Shard) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(commitReads)
+	for i := range shards {
+		g.Go(func() error {
+			s := &shards[i]
+			again := "write the piece again with --restart"
+			o, err := st.Open(gctx, s.File)
+			switch {
+			case errors.Is(err, store.ErrNotExist):
+				return fmt.Errorf("%s is missing: %s", st.Path(s.File), again)
+			case err != nil:
+				return fmt.Errorf("cannot open %s: %w", st.Path(s.File), store.Cause(err))
+			}
+			defer o.Close()
+			if o.Size() != s.Bytes {
+				return fmt.Errorf("%s is not the shard that its piece wrote (%d bytes, not %d): %s", st.Path(s.File), o.Size(), s.Bytes, again)
+			}
+			if err := checkFrame(gctx, o, s); err != nil {
+				return fmt.Errorf("%s is not the shard that its piece wrote (%w): %s", st.Path(s.File), err, again)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// commitReads is the number of shards that Commit reads at the same time.
+const commitReads = 16
 
 // committed removes the manifests of the pieces that the written manifest m contains. If that fails, the pack is
 // still complete, and the error lists the files that remain.

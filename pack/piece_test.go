@@ -2,6 +2,7 @@ package pack
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,7 +12,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -153,7 +156,17 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 		"missing":  {func(dst string) { _ = os.Remove(piece(dst, 1)) }, "piece 1 is missing"},
 		"last":     {func(dst string) { _ = os.Remove(piece(dst, 2)) }, "has 2 of 3 pieces"},
 		"damaged":  {func(dst string) { _ = os.Truncate(piece(dst, 1), 100) }, "piece-00001.json: the manifest is damaged"},
-		"no shard": {func(dst string) { _ = os.Remove(filepath.Join(dst, "shard-00001-00000.arrow")) }, "is not the shard that its piece wrote"},
+		"no shard": {func(dst string) { _ = os.Remove(filepath.Join(dst, "shard-00001-00000.arrow")) }, "shard-00001-00000.arrow is missing: write the piece again"},
+		"shard": {func(dst string) { // of the same size
+			name := filepath.Join(dst, "shard-00001-00000.arrow")
+			b := must(os.ReadFile(name))
+			b[len(b)-20] ^= 1
+			writeFile(t, b, name)
+		}, "is not the shard that its piece wrote (checksum"},
+		"short": {func(dst string) {
+			name := filepath.Join(dst, "shard-00001-00000.arrow")
+			_ = os.Truncate(name, must(os.Stat(name)).Size()-1)
+		}, "is not the shard that its piece wrote ("},
 		"options": {func(dst string) {
 			_ = os.Remove(piece(dst, 1))
 			beside(src, dst, 1, 3, small(ImagesRaw))
@@ -189,6 +202,106 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 		if p, err := ParsePiece(text); err == nil {
 			t.Errorf("%q is %+v", text, p)
 		}
+	}
+}
+
+// meeting is a folder in which a part of another pack begins after this one has looked for others.
+type meeting struct {
+	*localstore.Store
+	other string // the journal of the other part
+	lists int
+}
+
+func (s *meeting) List(ctx context.Context, dir string, opt *store.ListOptions, entry func(store.Entry) error) error {
+	if s.lists++; s.lists == 2 {
+		b, err := os.ReadFile(s.other)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.Path(""), filepath.Base(s.other)), b, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.Store.List(ctx, dir, opt, entry)
+}
+
+// Of parts of two packs that begin at the same time, one refuses before it writes a shard.
+func TestPartsThatMeet(t *testing.T) {
+	src, theirs, dst := testFolder(t, 60), filepath.Join(t.TempDir(), "p"), filepath.Join(t.TempDir(), "p")
+	interrupt(t, src, theirs, partOf(1, 2, small(ImagesKeep)), 45)
+	journal := filepath.Join(theirs, "unfinished-00001.journal"+store.PartialSuffix)
+	in, o := folderInput(t, src, partOf(0, 3, small(ImagesKeep)))
+	_, err := run(t.Context(), in, &meeting{Store: localstore.New(dst), other: journal}, o)
+	if err == nil || !strings.Contains(err.Error(), "such as "+filepath.Base(journal)+": it is one of 2 parts and not of 3") {
+		t.Errorf("error is %v", err)
+	}
+	if left := must(filepath.Glob(filepath.Join(dst, "*"))); len(left) != 1 || filepath.Base(left[0]) != filepath.Base(journal) {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// held is a folder whose first part is locked for some calls.
+type held struct {
+	*localstore.Store
+	calls int
+}
+
+func (s *held) Resume(ctx context.Context, name string) (store.Partial, error) {
+	if s.calls--; s.calls >= 0 {
+		return nil, store.ErrLocked
+	}
+	return s.Store.Resume(ctx, name)
+}
+
+// A part waits for another process that writes it, with a limit.
+func TestPartWaits(t *testing.T) {
+	defer func(d time.Duration) { partWait = d }(partWait)
+	src, dst := testFolder(t, 3), filepath.Join(t.TempDir(), "p")
+	in, o := folderInput(t, src, partOf(0, 1, small(ImagesKeep)))
+	if _, err := run(t.Context(), in, &held{localstore.New(dst), 1}, o); err != nil {
+		t.Fatal(err)
+	}
+	partWait = 0
+	in, o = folderInput(t, src, partOf(0, 1, small(ImagesKeep)))
+	_, err := run(t.Context(), in, &held{localstore.New(filepath.Join(t.TempDir(), "q")), 1}, o)
+	if err == nil || !strings.Contains(err.Error(), "is being packed by another process") {
+		t.Error(err)
+	}
+}
+
+// Parts of an append must fit each other.
+func TestAppendedPartsThatDoNotFit(t *testing.T) {
+	src, more, other := testFolder(t, 30), testFolder(t, 31), testFolder(t, 32)
+	dst := filepath.Join(t.TempDir(), "p")
+	for i := range 2 {
+		mustWrite(t, src, dst, partOf(i, 2, small(ImagesKeep)))
+	}
+	must(Commit(t.Context(), dst, 2))
+	part := func(src string, i, n int) error {
+		o := partOf(i, n, small(ImagesKeep))
+		o.Append = true
+		_, err := Write(t.Context(), src, dst, o)
+		return err
+	}
+	if err := part(more, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := part(more, 1, 4); err == nil || !strings.Contains(err.Error(), "it is one of 3 parts and not of 4") {
+		t.Errorf("another number: %v", err)
+	}
+	if err := part(other, 1, 3); err == nil || !strings.Contains(err.Error(), "it has data of") {
+		t.Errorf("other data: %v", err)
+	}
+	for i := range 3 {
+		if err := part(more, i, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := must(LookAt(t.Context(), dst)); b.Parts != 3 || len(b.Pieces) != 3 {
+		t.Errorf("%+v", b)
+	}
+	if m := must(Commit(t.Context(), dst, 0)); m.Records != 61 {
+		t.Errorf("%d records", m.Records)
 	}
 }
 

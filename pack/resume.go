@@ -31,7 +31,11 @@ func (w *writer) resume(ctx context.Context) error {
 		return err
 	}
 	if h.Options != mine.Options || h.Command != mine.Command || h.Part != mine.Part || h.Parts != mine.Parts || h.Append != mine.Append || h.Source.Path != mine.Source.Path && h.Source.Fingerprint != mine.Source.Fingerprint {
-		return fmt.Errorf("%s was begun with other arguments; finish it with: %s (or start over with --restart)", w.st, h.command(w.st.String()))
+		why := ""
+		if err := differs(h.manifest(), mine); err != nil {
+			why = ": " + err.Error()
+		}
+		return fmt.Errorf("%s was begun with other arguments%s; finish it with: %s (or start over with --restart)", w.st, why, h.command(w.st.String()))
 	}
 	if h.Source.Fingerprint != mine.Source.Fingerprint {
 		return fmt.Errorf("%s has changed since the packing of it into %s was interrupted (%d files then, %d now, or other times of change): start over with --restart",

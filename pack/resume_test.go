@@ -163,7 +163,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 func TestResumeRefusals(t *testing.T) {
 	src, dst := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
 	interrupt(t, src, dst, small(ImagesKeep), 40)
-	if _, err := Write(t.Context(), src, dst, small(ImagesRaw)); err == nil || !strings.Contains(err.Error(), "begun with other arguments; finish it with: stoker pack") {
+	if _, err := Write(t.Context(), src, dst, small(ImagesRaw)); err == nil || !strings.Contains(err.Error(), "begun with other arguments: it has other options (images: keep then, raw now); finish it with: stoker pack") {
 		t.Errorf("other options: %v", err)
 	}
 	writeFile(t, testJPEG(t, 5, 20, 20), src, "cat", "new.jpg")

@@ -294,12 +294,17 @@ func (v *verifier) footer(ctx context.Context, o store.Object, s *Shard) error {
 			return fmt.Errorf("record batch %d lies elsewhere", k)
 		}
 	}
+	return checkFrame(ctx, o, s)
+}
+
+// checkFrame compares the checksum of the bytes outside of the chunks of a shard.
+func checkFrame(ctx context.Context, r reader, s *Shard) error {
 	first, last := s.Bytes, s.Bytes
 	if n := len(s.Chunks); n > 0 {
 		first, last = s.Chunks[0].Offset, s.Chunks[n-1].Offset+s.Chunks[n-1].Bytes
 	}
 	h, buf := xxh3.New(), make([]byte, 64<<10)
-	if err := errors.Join(hashRange(ctx, o, h, 0, first, buf), hashRange(ctx, o, h, last, s.Bytes-last, buf)); err != nil {
+	if err := errors.Join(hashRange(ctx, r, h, 0, first, buf), hashRange(ctx, r, h, last, s.Bytes-last, buf)); err != nil {
 		return store.Cause(err)
 	}
 	return compareSum(h, s.FrameXXH3)

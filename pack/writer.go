@@ -143,7 +143,11 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 	if w.sch, err = newSchema(fields, paths); err != nil {
 		return nil, fmt.Errorf("%s cannot be packed: %w", in.source().Path, err)
 	}
-	if w.jnl, err = lockJournal(ctx, st, opt.Piece.journal()); err != nil {
+	patience := time.Duration(0)
+	if opt.Piece.Parts > 0 {
+		patience = partWait
+	}
+	if w.jnl, err = waitJournal(ctx, st, opt.Piece.journal(), patience); err != nil {
 		return nil, err
 	}
 	finished := false
@@ -165,6 +169,20 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 	}
 	if err := w.resume(ctx); err != nil {
 		return nil, w.ended(ctx, err)
+	}
+	// Parts of two packs may have begun at the same time. Each has announced itself in its journal by now.
+	if opt.Piece.Parts > 0 {
+		names, err := w.list(ctx)
+		if err == nil {
+			err = w.checkParts(ctx, names)
+		}
+		if err != nil && w.before == 0 {
+			finished = true
+			_ = w.jnl.remove()
+		}
+		if err != nil {
+			return nil, w.ended(ctx, err)
+		}
 	}
 	if err := w.packAll(ctx); err != nil {
 		return nil, w.ended(ctx, err)
@@ -260,31 +278,35 @@ func (w *writer) header() *journalHeader {
 	}
 }
 
-// checkParts refuses to write a part into a folder with parts of another pack, before anything is written. It checks
-// one finished part and one unfinished part.
+// someBegun is the number of unfinished parts that checkParts reads. With a thousand writers, reading all of them costs too much.
+const someBegun = 16
+
+// checkParts refuses to write a part into a folder with parts of another pack. It checks one finished part and some
+// unfinished parts. Commit checks all.
 func (w *writer) checkParts(ctx context.Context, names []string) error {
 	p := w.opt.Piece
-	if p.Parts == 0 || w.opt.Append {
+	if p.Parts == 0 {
 		return nil
 	}
-	var finished, begun bool
+	finished, begun := false, 0
 	for _, n := range names {
 		whole, partial := strings.CutSuffix(n, store.PartialSuffix)
 		var theirs *Manifest
 		switch {
 		case whole == p.manifest() || whole == p.journal():
-		case pieceNumber(n) >= 0 && !finished:
+		case pieceNumber(n) >= p.Base && !finished: // lower ones are in the pack to which this run appends
 			m, err := readPiece(ctx, w.st, n)
 			if err != nil {
 				return err
 			}
 			finished, theirs = true, m
-		case partial && strings.HasPrefix(n, "unfinished-") && !begun:
+		case partial && strings.HasPrefix(n, "unfinished-") && begun < someBegun:
 			h, err := readJournalHeader(ctx, w.st, whole)
 			if err != nil {
 				continue // it has not begun, or has ended
 			}
-			begun, theirs = true, &Manifest{Source: h.Source, Options: h.Options, Parts: h.Parts}
+			begun++
+			theirs = h.manifest()
 		}
 		if theirs == nil {
 			continue
@@ -347,18 +369,23 @@ func (s Settings) differs(now Settings) string {
 	return strings.Join(all, "; ")
 }
 
-// checkFolder refuses a folder with other things in it.
-func (w *writer) checkFolder(ctx context.Context) error {
-	var names []string
-	err := w.st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+// list returns the names of the files in the store.
+func (w *writer) list(ctx context.Context) (names []string, err error) {
+	err = w.st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
 		names = append(names, e.Name)
 		return nil
 	})
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, nil
+	}
+	return names, writeError(err)
+}
+
+// checkFolder refuses a folder with other things in it.
+func (w *writer) checkFolder(ctx context.Context) error {
+	names, err := w.list(ctx)
 	if err != nil {
-		if errors.Is(err, store.ErrNotExist) {
-			return nil
-		}
-		return writeError(err)
+		return err
 	}
 	p := w.opt.Piece
 	if err := w.checkParts(ctx, names); err != nil {

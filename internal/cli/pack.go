@@ -202,7 +202,7 @@ func newPackCommand(app *App) *cobra.Command {
 	var fields []string
 	var text textFlags
 	var commit, begun, wipe bool
-	var piece, pieces int
+	var piece, pieces, parent int
 	var look viewFlags
 	var change changeFlags
 	var variants augmentFlags
@@ -293,6 +293,11 @@ stoker pack --compact OUT.`,
 			if err != nil {
 				return err
 			}
+			stop, err := app.endWith(parent)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			switch {
 			case begun:
 				return app.begunPack(args[0])
@@ -366,6 +371,8 @@ stoker pack --compact OUT.`,
 	_ = cmd.Flags().MarkHidden("pieces")
 	cmd.Flags().BoolVar(&begun, "begun", false, "")
 	cmd.Flags().BoolVar(&wipe, "clear", false, "")
+	cmd.Flags().IntVar(&parent, "parent", 0, "")
+	_ = cmd.Flags().MarkHidden("parent") // of schedulers' workers, which are killed
 	_ = cmd.Flags().MarkHidden("begun") // which has no other way to look into buckets
 	_ = cmd.Flags().MarkHidden("clear")
 	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
@@ -381,7 +388,7 @@ func (app *App) begunPack(out string) error {
 	if err != nil {
 		return err
 	}
-	said := map[string]any{"some": b.Some, "pieces": append([]int{}, b.Pieces...)}
+	said := map[string]any{"some": b.Some, "pieces": append([]int{}, b.Pieces...), "parts": b.Parts}
 	if m := b.Whole; m != nil {
 		said["whole"] = map[string]any{"source": m.Source.Path, "records": m.Records, "bytes": m.Bytes, "skipped": m.Skipped}
 	}

@@ -232,6 +232,29 @@ func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	}
 }
 
+// endWith cancels app.Context when process parent has ended. 0 means no process. The caller calls stop at its end.
+func (app *App) endWith(parent int) (stop func(), err error) {
+	if parent <= 0 {
+		return func() {}, nil
+	}
+	orphaned := make(chan struct{})
+	if err := watchParent(parent, orphaned); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(app.Context)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-orphaned:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	app.Context = ctx
+	return func() { cancel(); <-ended }, nil
+}
+
 // watchParent closes orphaned when process pid, which must be the parent, has
 // ended. The connection's end says the same sooner, unless a child that the
 // trainer forked holds a copy of the socket.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
     from ._options import Cache, Limits, OnError, Ranks
-    from ._pack import PackResult, pack
+    from ._pack import PackResult, commit_pack, pack
     from ._pad import Buckets, Padded
     from ._plan import Plan, plan
     from ._profile import Profiler, ProfileResult, profile
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         "audio",
         "bench",
         "cache",
+        "commit_pack",
         "concat",
         "convert",
         "doctor",
@@ -141,7 +142,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
     "_options": ("Cache", "Limits", "OnError", "Ranks"),
-    "_pack": ("PackResult", "pack"),
+    "_pack": ("PackResult", "commit_pack", "pack"),
     "_pad": ("Buckets", "Padded"),
     "_plan": ("Plan", "plan"),
     "_profile": ("Profiler", "ProfileResult", "profile"),

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from ._binary import find_binary
-from ._errors import ConfigError, StokerError
+from ._errors import ConfigError, EngineDied, StokerError
 
 _USAGE = 2  # exit code: the arguments are wrong
 _PATIENCE = 60.0
@@ -36,6 +36,9 @@ def ask(
         )
     except subprocess.TimeoutExpired:
         raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout} seconds") from None
+    if done.returncode < 0:
+        said = f"stoker {arguments[0]} was ended by signal {-done.returncode}"
+        raise EngineDied(said, done.returncode, done.stderr[-4096:])
     if done.returncode != 0 and not (done.returncode in also and done.stdout):
         said = message(done.stderr) or f"stoker {arguments[0]} ended with code {done.returncode}"
         raise (ConfigError if done.returncode == _USAGE else StokerError)(said)

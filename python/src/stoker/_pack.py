@@ -36,7 +36,7 @@ from ._columns import Column
 from ._dataset import Dataset
 from ._errors import ConfigError, SkippedRecords, StokerError, public, warn
 from ._fields import FieldSpec
-from ._pack_once import LONG, made_once, pack_path
+from ._pack_once import LONG, made_once, pack_path, part_options
 from ._pack_place import Bucket, Folder, Place, place
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
@@ -91,6 +91,7 @@ def pack(
     seed: int = 0,
     audio: str | None = None,
     shard_size: str | int = "256MiB",
+    part: tuple[int, int] | None = None,
     name: str = "",
     on_error: str = "raise",
     restart: bool = False,
@@ -126,7 +127,8 @@ def pack(
         names: the fields of records that are tuples. By default image and label, or x and y.
         kinds: kinds of fields if their values do not show it: ``{"y": "label", "ids": "tokens"}``.
         classes: names of classes by field; labels may then also be names.
-        workers: processes that call the dataset and ``map``, by default one per core. 0: this process calls them.
+        workers: processes that call the dataset and ``map``, by default one per core. 0: this process calls them. With
+            a path: threads of the engine.
         images: the codec of images, as with ``stoker pack --images``: auto, keep, dct, raw.
         resize: with ``images="raw"``, the shorter side, or WxH.
         tensors: fields that become one array, as in ``stoker.Loader``: ``{"x": ["age:normalize", "city:onehot"]}``.
@@ -140,6 +142,8 @@ def pack(
         seed: the random transforms of a record depend on it and on the record's number.
         audio: the format of sound after ``transforms``, as WAV: "f32" (the default, exact) or "i16".
         shard_size: size of the files.
+        part: with a path, ``(i, n)`` packs part i of n. ``commit_pack`` makes one pack of all parts. A finished part
+            is not written again, so a scheduler may repeat calls.
         name: the name of the data, for messages and ``stoker inspect``. Default: its type.
         on_error: "raise", or "skip" to skip inputs for which the dataset, ``map`` or a value fails.
         restart: begin again instead of continuing, also if there is a pack already.
@@ -166,9 +170,12 @@ def pack(
             )
         options = ["--images", images] if images != "auto" else []
         options += [] if resize is None else ["--resize", str(resize)]
+        options += [*part_options(part), *(["--threads", str(workers)] if workers else [])]
         options += [*once, "--shard-size", str(_size(shard_size)), *(["--restart"] if restart else [])]
         told = pack_path(os.fspath(data), os.fspath(out), options)
         return _packed(os.fspath(out), told, told["unchanged"])
+    if part is not None:
+        raise ConfigError("part= needs data at a path, which each process can open: Python's objects have workers=")
     if group < 1:
         raise ConfigError(f"group={group}: give 1 or more")
     if on_error not in ("raise", "skip"):
@@ -200,6 +207,23 @@ def pack(
         return made
     about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
     return PackResult(to.text, about["records"], about["bytes"], made.skipped)
+
+
+@public
+def commit_pack(out: str | os.PathLike[str]) -> PackResult:
+    """Make one pack of the parts that ``pack(..., part=(i, n))`` wrote into ``out``.
+
+    It checks that all parts are there, are of the same data and options, and are the files that their processes wrote.
+    The pack is valid after its last step, which writes the manifest. A second call changes nothing.
+
+    Args:
+        out: the folder or URL that all parts were written into.
+
+    Raises:
+        StokerError: a part is missing or does not belong to the others; the message names it.
+    """
+    command = ["pack", "--commit", os.fspath(out), "--json", "--allow-bad"]
+    return _packed(os.fspath(out), json.loads(ask(command, timeout=LONG)), unchanged=False)
 
 
 def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import operator
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -43,6 +45,22 @@ def made_once(
 
 
 def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
-    """Pack the data at a path: the engine needs no Python for that."""
-    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=LONG, env=environment())
-    return cast("dict[str, Any]", json.loads(said))
+    """Pack the data at a path: the engine needs no Python for that. It ends with this process."""
+    command = ["pack", src, out, f"--parent={os.getpid()}", "--json", "--allow-bad", *options]
+    return cast("dict[str, Any]", json.loads(ask(command, timeout=LONG, env=environment())))
+
+
+def begun(out: str) -> dict[str, Any]:
+    """Return the state of a pack: if there is ``some`` of it, its finished ``pieces``, its number of ``parts``."""
+    return cast("dict[str, Any]", json.loads(ask(["pack", "--begun", out], timeout=LONG)))
+
+
+def part_options(part: tuple[int, int] | None) -> list[str]:
+    """Return the options of the engine for a part of a pack."""
+    if part is None:
+        return []
+    try:
+        i, n = map(operator.index, part)
+    except (TypeError, ValueError):
+        raise ConfigError(f"part={part!r}: give (i, n), with i from 0 to n-1, such as (0, 16)") from None
+    return ["--part", f"{i}/{n}"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ._ask import ask
-from ._pack_once import LONG
+from ._pack_once import LONG, begun
 
 
 def is_url(out: str | os.PathLike[str]) -> bool:
@@ -64,18 +64,13 @@ class Bucket:
         self.work = cache / "stoker-packing" / hashlib.sha256(self.text.encode()).hexdigest()[:32]
         self.columns = self.work.parent / f"{self.work.name}.columns"
 
-    def _begun(self) -> dict[str, Any]:
-        said = ask(["pack", "--begun", self.text], timeout=LONG)
-        about: dict[str, Any] = json.loads(said)
-        return about
-
     def whole(self) -> dict[str, Any] | None:
         """Return the description of a finished pack: its source, its records and bytes, the skipped inputs."""
-        return self._begun().get("whole")
+        return begun(self.text).get("whole")
 
     def pieces(self) -> set[int]:
         """Return the numbers of the pieces that are there."""
-        return set(self._begun()["pieces"])
+        return set(begun(self.text)["pieces"])
 
     def forget(self, piece: int) -> None:
         """Do nothing: a piece counts when the engine has said that it is there, and is written over."""
