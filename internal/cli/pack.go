@@ -373,7 +373,7 @@ stoker pack --compact OUT.`,
 	cmd.Flags().BoolVar(&wipe, "clear", false, "")
 	cmd.Flags().IntVar(&parent, "parent", 0, "")
 	_ = cmd.Flags().MarkHidden("parent") // of schedulers' workers, which are killed
-	_ = cmd.Flags().MarkHidden("begun") // which has no other way to look into buckets
+	_ = cmd.Flags().MarkHidden("begun")  // which has no other way to look into buckets
 	_ = cmd.Flags().MarkHidden("clear")
 	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
 	text.register(cmd)
