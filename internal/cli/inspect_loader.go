@@ -45,12 +45,12 @@ func orders(sequential bool) string {
 
 // loaderPage describes a loader's treatment of the data, and shows the line of code.
 func loaderPage(p *page, url string, info *driver.Info, hint string) {
-	p.section("What a loader does with it", "")
+	p.section("In a loader", "")
 	p.f("  records: %s\n", orders(info.Sequential))
 	for i := range info.Fields {
 		p.f("  %s: %s\n", clean(info.Fields[i].Name), doesWith(&info.Fields[i]))
 	}
-	p.section("To train from it", hint)
+	p.section("Load it", hint)
 	p.f("  %s\n", loaderText(url, info))
 }
 

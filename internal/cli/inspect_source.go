@@ -97,7 +97,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	left(p, src)
 	badFiles(p, info)
 	notTaken(p, driver.GroupSkipped(src))
-	hint := "stoker pack makes it faster where values are decoded, and checks them once"
+	hint := "stoker pack makes decoding faster, and checks each value once"
 	switch {
 	case ofVideos && info.Format == "video" && slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
 		hint = "?as=images&fps=2 makes single frames records, which stoker pack takes"

@@ -185,7 +185,7 @@ func (p *planPrinter) needs() {
 	if p.EpochSeconds > 0 {
 		note := "at that rate"
 		if p.EpochSecondsPredicted > p.EpochSeconds*1.02 {
-			note += fmt.Sprintf("; %s as things are", units.Seconds(p.EpochSecondsPredicted))
+			note += fmt.Sprintf("; %s predicted", units.Seconds(p.EpochSecondsPredicted))
 		}
 		p.item("epoch", units.Seconds(p.EpochSeconds), note)
 	}
@@ -203,7 +203,7 @@ func (p *planPrinter) reads() {
 		note = units.Percent(r.Cached) + " of the examples come from memory"
 	}
 	if r.Room > 0 {
-		note = strings.TrimPrefix(note+"; "+units.Bytes(r.Room)+" of room", "; ")
+		note = strings.TrimPrefix(note+"; "+units.Bytes(r.Room)+" in all", "; ")
 	}
 	p.item("storage", text, note)
 	if l := p.Latency; l.Depth > 0 {
@@ -337,13 +337,13 @@ func (p *planPrinter) haves() {
 	if len(p.Resources) == 0 {
 		return
 	}
-	title := "What there is"
+	title := "What the machine has"
 	note := ""
 	if p.Machine != nil && p.Machine.Measured != "" {
 		note = "measured " + strings.NewReplacer("T", " ", "Z", " UTC").Replace(p.Machine.Measured)
 	}
 	p.section(title, note)
-	headers := []string{"resource", "needed", "there", "margin", "does it"}
+	headers := []string{"resource", "needed", "available", "margin", "enough"}
 	if p.width >= 96 {
 		headers = append(headers, "what")
 	}
@@ -365,10 +365,10 @@ func (p *planPrinter) haves() {
 func (p *planPrinter) classes() {
 	title := ""
 	if p.Memory.Have > 0 || len(p.Resources) > 0 {
-		title = "by typical figures"
+		title = "with typical figures"
 	}
 	p.section("Kinds of storage", title)
-	t := newTable("storage", "examples/s", "margin", "does it", "why")
+	t := newTable("storage", "examples/s", "margin", "enough", "why")
 	for _, c := range p.Classes {
 		t.Row(c.Title, units.Count(c.PerSecond), units.Times(c.Margin), verdictStyles[c.Verdict].Render(c.Verdict), c.Text)
 	}
@@ -379,7 +379,7 @@ func (p *planPrinter) changes() {
 	if len(p.Advice) == 0 {
 		return
 	}
-	p.section("What to change", "in this order, then what else would do")
+	p.section("What to change", "in this order; then alternatives")
 	for _, a := range p.Advice {
 		lead := "  or  "
 		switch {
@@ -405,7 +405,7 @@ func (p *planPrinter) notes() {
 	if len(notes) == 0 {
 		return
 	}
-	p.section("To know", "")
+	p.section("Notes", "")
 	for _, n := range notes {
 		p.para("  ", capital(n), dimStyle)
 	}

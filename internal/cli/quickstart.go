@@ -171,12 +171,12 @@ func (c *quickstartCommand) measure(d *quickstart.Data) error {
 		return c.app.show(p)
 	}
 	p.section("Speed", fmt.Sprintf("%s, with the transforms of the script, on %s", units.Records(g.Records), units.Plural(g.Cores, "core")))
-	p.f("  as it is:  %s records/s\n", units.Int(int64(g.AsIs)))
+	p.f("  unpacked: %s records/s\n", units.Int(int64(g.AsIs)))
 	if g.Packed > 0 {
-		p.f("  as a pack: %s records/s, %.1f times as many: stoker pack %s packed/\n", units.Int(int64(g.Packed)), g.Packed/g.AsIs, units.Shell(stores.Public(d.URL)))
+		p.f("  packed:   %s records/s, %.1f times as fast: stoker pack %s packed/\n", units.Int(int64(g.Packed)), g.Packed/g.AsIs, units.Shell(stores.Public(d.URL)))
 	}
 	if g.Workers > 0 {
-		p.f("  PyTorch's DataLoader needs about %s for the first of these (estimated)\n", units.Plural(int(g.Workers), "worker process"))
+		p.f("  For the unpacked rate, PyTorch's DataLoader needs about %s (estimated)\n", units.Plural(int(g.Workers), "worker process"))
 	}
 	return c.app.show(p)
 }

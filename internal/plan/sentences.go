@@ -41,31 +41,31 @@ func span(low, high float64, text func(float64) string) string {
 func (r *resolved) sayVerdict(p *Plan) string {
 	first, ok := p.Resource(p.FirstToFail)
 	if !ok {
-		return "Nothing is known of a machine to compare with: name the storage (--storage nvme) and the cores, or let the machine be measured."
+		return "There is no machine to compare with: name the storage (--storage nvme) and the cores, or let plan measure the machine."
 	}
-	what := fmt.Sprintf("%s (%s needed, %s there)", first.Name, first.NeedText, first.HaveText)
+	what := fmt.Sprintf("%s (%s needed, %s available)", first.Name, first.NeedText, first.HaveText)
 	if first.Name == ResourceLatency || first.Name == ResourceHandoff {
 		what = fmt.Sprintf("%s (%s allowed, %s expected)", first.Name, trimAtMost(first.NeedText), first.HaveText)
 	}
 	path := "This path"
 	if !p.Judged {
-		path = "As far as is known, this path"
+		path = "With the known figures, this path"
 	}
-	how := ", by typical figures"
+	how := ", according to typical figures"
 	if p.Delivered.Measured {
-		how = ", by what was measured"
+		how = ", according to measurements"
 	}
 	switch {
 	case p.Meets && first.Verdict == VerdictTight:
-		return fmt.Sprintf("%s delivers that%s, but only just: the first to fail would be %s, at %s the need.", path, how, what, units.Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s, but only just: the tightest part is %s, at %s the need.", path, how, what, units.Times(first.Margin))
 	case p.Meets:
-		return fmt.Sprintf("%s delivers that%s: the first to fail would be %s, at %s the need.", path, how, what, units.Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s: the tightest part is %s, at %s the need.", path, how, what, units.Times(first.Margin))
 	case p.Delivered.AU < enough:
 		problem := ""
 		if r.smallFiles(p) {
 			problem = " This is the small file problem."
 		}
-		return fmt.Sprintf("%s does not deliver that%s: the first to fail is %s, so %s examples/s arrive and the accelerators work %s of the time.%s",
+		return fmt.Sprintf("%s does not deliver that%s: the first part to fail is %s, so %s examples/s arrive and the accelerators work %s of the time.%s",
 			path, how, what, units.Count(p.Delivered.PerSecond), units.Percent(p.Delivered.AU), problem)
 	}
 	return fmt.Sprintf("%s delivers enough examples%s, but there is too little %s.", path, how, what)
@@ -99,11 +99,11 @@ func (r *resolved) sayChange(p *Plan) string {
 	}
 	switch {
 	case p.Fit.Known && !p.Fit.Fits:
-		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", units.Count(float64(p.Fit.LargestPowerOfTwo)), units.Count(float64(r.Batch)), units.Bytes(r.AcceleratorMemory))
+		return fmt.Sprintf("First lower n to %s: %s examples with their state do not fit %s.", units.Count(float64(p.Fit.LargestPowerOfTwo)), units.Count(float64(r.Batch)), units.Bytes(r.AcceleratorMemory))
 	case len(steps) > 0 && last.AU >= enough:
 		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", units.List(steps, "and then"), units.Count(last.To))
 	case len(steps) > 0:
-		return fmt.Sprintf("The largest gain: %s. Predicted: %s examples/s, accelerators %s busy. The rest takes hardware or a larger t.", units.List(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
+		return fmt.Sprintf("The largest gain: %s. Predicted: %s examples/s, accelerators %s busy. The rest needs faster hardware or a larger t.", units.List(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
 	case p.Delivered.AU < enough && len(p.Advice) > 0:
 		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
 	case !p.Meets:

@@ -101,3 +101,13 @@ def test_emitted_settings_are_what_runs(datasets: dict[str, Path], name: str, ho
         assert info["slots"] - 2 == p.loader["prefetch"]
         assert {k: info[k] for k in ("threads", "slots", "memory")} == p.raw["engine"]
         assert info["memory"]["budget"] == p.loader["memory"]
+
+
+def test_plan_of_a_dataset(photos: Path) -> None:
+    """A part of the records is planned for, and a function is refused."""
+    data = stoker.open(photos)
+    half, _ = data.split(0.5, 0.5, seed=0)
+    whole, part = (stoker.plan(d, batch=8, step=0.1, probe=False).epoch_seconds for d in (data, half))
+    assert 0.4 * whole < part < 0.6 * whole
+    with pytest.raises(stoker.ConfigError, match="function"):
+        stoker.plan(half.map(dict), batch=8, step=0.1, probe=False)

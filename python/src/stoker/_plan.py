@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from . import _commands
 from ._ask import ask
 
 _T = TypeVar("_T")
@@ -168,7 +168,7 @@ class Plan:
 
 
 def plan(
-    data: str | os.PathLike[str] | None = None,
+    data: _commands.Source | None = None,
     *,
     batch: int | None = None,
     step: float | str | None = None,
@@ -215,7 +215,7 @@ def plan(
     exception.
 
     Args:
-        data: the dataset or pack to look at.
+        data: path, URL or ``stoker.Dataset`` of the data.
         batch: mini-batch size n per accelerator.
         step: time t per mini-batch: seconds, or text such as ``"87ms"``.
         rate: or the examples per second of one accelerator.
@@ -269,7 +269,7 @@ def plan(
     if not probe:
         arguments.append("--no-probe")
     if data is not None:
-        arguments += ["--", os.fspath(data)]
+        arguments += ["--", _commands.url_of(data)]
     return _parse(cast("dict[str, Any]", json.loads(ask(arguments, timeout=timeout))))
 
 
