@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/obs"
@@ -19,7 +20,8 @@ import (
 )
 
 func newServeCommand(app *App) *cobra.Command {
-	var socket, metrics string
+	var socket, metrics, shared string
+	var detached bool
 	var fd, parent, inFlight int
 	cmd := &cobra.Command{
 		Use:     "serve --socket PATH",
@@ -42,6 +44,10 @@ socket that a killed engine left is replaced.`,
 			switch {
 			case cmd.Flags().Changed("fd") && socket != "":
 				return usageError("stoker serve --help", "--socket and --fd exclude each other")
+			case shared != "" && detached:
+				return serveShared(app.Context, shared)
+			case shared != "":
+				return startShared(shared)
 			case cmd.Flags().Changed("fd"):
 				return serveEmbedded(app.Context, fd, parent, inFlight)
 			case socket == "":
@@ -55,6 +61,10 @@ socket that a killed engine left is replaced.`,
 	cmd.Flags().IntVar(&fd, "fd", -1, "serve one client on this inherited socket (what stoker.Loader does)")
 	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process, the parent, has ended")
 	cmd.Flags().IntVar(&inFlight, "in-flight", -1, "note the records in flight in this inherited file")
+	cmd.Flags().StringVar(&shared, "shared", "", "start an engine for the loaders of this user (what Limits(shared=True) does)")
+	cmd.Flags().BoolVar(&detached, "detached", false, "be that engine")
+	_ = cmd.Flags().MarkHidden("shared")
+	_ = cmd.Flags().MarkHidden("detached")
 	_ = cmd.Flags().MarkHidden("in-flight")
 	_ = cmd.Flags().MarkHidden("fd")
 	_ = cmd.Flags().MarkHidden("parent")
@@ -62,8 +72,9 @@ socket that a killed engine left is replaced.`,
 }
 
 // openPipeline opens the pipeline that a client requests. trainer is the client's process if it is known, else 0.
-// Records in flight are noted in table. The pipeline is shown among those of engine.
-func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine) (handoff.Pipeline, error) {
+// Records in flight are noted in table. The pipeline is shown among those of engine. node, if not nil, is
+// shared with other pipelines.
+func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine, node *fair.Node) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -78,7 +89,7 @@ func openPipeline(ctx context.Context, config []byte, trainer int, table *inflig
 			return nil, err
 		}
 	}
-	cfg.Trainer, cfg.InFlight = trainer, table
+	cfg.Trainer, cfg.InFlight, cfg.Node = trainer, table, node
 	cfg.Say = func(what string) { fmt.Fprintln(os.Stderr, "stoker: "+what) }
 	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
@@ -170,7 +181,7 @@ func serveSocket(app *App, path, metrics string) error {
 		log.Info("exporting metrics", "address", at)
 	}
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, 0, nil, engine)
+		return openPipeline(ctx, config, 0, nil, engine, nil)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log})
 	if err != nil {
@@ -209,7 +220,7 @@ func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	engine := status.Open(version())
 	defer engine.Close()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, parent, table, engine)
+		return openPipeline(ctx, config, parent, table, engine, nil)
 	}
 	session := handoff.NewSession(conn, handoff.Options{
 		Open: open, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

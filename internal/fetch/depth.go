@@ -126,7 +126,15 @@ func (d *depth) leave() {
 // mostLoad returns the limit for the weight of the reads under way. mostLearning returns the limit for reads of a
 // remote index, which are counted separately. So the next records do not wait for the index of later records, or the
 // other way round.
-func (f *Fetcher) mostLoad() int { return wholeRead * f.depth.now }
+func (f *Fetcher) mostLoad() int { return wholeRead * f.share(f.depth.now) }
+
+// share returns the part of n reads that this pipeline of an engine may use.
+func (f *Fetcher) share(n int) int {
+	if f.cfg.Share == nil {
+		return n
+	}
+	return max(int(float64(n)*f.cfg.Share()), min(n, firstDepth))
+}
 
 func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
 
@@ -140,14 +148,14 @@ func (f *Fetcher) mostReads() int {
 
 // mayRead reports whether another read may start. mayLearn reports the same for a read of the index.
 func (f *Fetcher) mayRead() bool {
-	return f.load < f.mostLoad() && (!f.cfg.Remote || f.running < maxDepth)
+	return f.load < f.mostLoad() && (!f.cfg.Remote || f.running < f.share(maxDepth))
 }
 
 func (f *Fetcher) mayLearn() bool {
 	if !f.cfg.Remote {
 		return f.mayRead()
 	}
-	return f.learning < f.mostLearning() && f.running < maxDepth
+	return f.learning < f.mostLearning() && f.running < f.share(maxDepth)
 }
 
 // choose removes and returns the extent that is needed first among those that may be read now.

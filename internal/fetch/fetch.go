@@ -33,6 +33,8 @@ type Config struct {
 	Fields []bool
 	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Remote bool
+	// Share returns this fetcher's part of the concurrent reads of its engine, 1 for all. Nil means 1.
+	Share func() float64
 	// Mount reports that the records are files on a network mount or a FUSE mount.
 	Mount bool
 	// Ahead reports that the owner calls Fetcher.Prefetch. Records of a remote store may then be read ahead with their

@@ -188,7 +188,7 @@ func (c *Client) Open(config []byte, timeout time.Duration) error {
 
 // begin processes the descriptors that came with READY.
 func (c *Client) begin(ready Ready, fds []int) error {
-	if len(fds) != 2 || ready.InfoSize > MaxConfig {
+	if len(fds) < 2 || ready.InfoSize > MaxConfig {
 		return fmt.Errorf("the engine sends %d descriptors and a description of %d bytes", len(fds), ready.InfoSize)
 	}
 	text, err := readFile(fds[1], int(ready.InfoSize))

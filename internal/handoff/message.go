@@ -385,7 +385,7 @@ func Parse(b []byte) (Message, error) {
 	}
 	t := Type(b[0])
 	if b[1] != Version {
-		return nil, protocolErrorf("%v of version %d, this engine speaks version %d", t, b[1], Version)
+		return nil, otherVersion(b[1])
 	}
 	if size := le.Uint32(b[4:]); uint64(size) != uint64(len(b)) || len(b) > MaxMessage {
 		return nil, protocolErrorf("%v of %d bytes says it has %d", t, len(b), size)
@@ -448,6 +448,15 @@ func Parse(b []byte) (Message, error) {
 	default: // TypeClose: bodySize accepts no other types
 		return Close{}, nil
 	}
+}
+
+// otherVersion is the error of a message of another version.
+func otherVersion(theirs byte) error {
+	side := "the stoker package of the training process"
+	if theirs > Version {
+		side = "this engine, or end it so that a newer one starts"
+	}
+	return protocolErrorf("the other side speaks version %d of the protocol, this engine version %d: upgrade %s", theirs, Version, side)
 }
 
 // bodySize returns the size of the fixed part after the header, -1 for an unknown type. It also reports whether more

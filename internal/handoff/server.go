@@ -178,16 +178,30 @@ func removeStale(path string) error {
 // them.
 const shutdownGrace = 5 * time.Second
 
-// Serve accepts clients until ctx is done. It returns when all sessions have
-// ended, and removes the socket.
+// Serve accepts clients of this user until ctx is done, or until there was no client for Options.Linger. It returns
+// when all sessions have ended, and removes the socket.
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
 	defer stop()
 	defer s.remove()
 	var sessions sync.WaitGroup
 	var n int
+	var clients idle
+	clients.left()
 	for {
+		if s.opt.Linger > 0 {
+			s.listener.SetDeadline(time.Now().Add(min(s.opt.Linger, time.Second)))
+		}
 		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if clients.since() < s.opt.Linger {
+				continue
+			}
+			if left, err := s.leave(); err != nil || left {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				break
@@ -207,7 +221,14 @@ func (s *Server) Serve(ctx context.Context) error {
 		log := s.opt.Log.With("client", n)
 		opt := s.opt
 		opt.Log = log
+		if err := refused(conn); err != nil {
+			// A session reads the request and answers it, as for a wrong configuration.
+			opt.Open = func(context.Context, []byte) (Pipeline, error) { return nil, err }
+		}
+		clients.came()
 		sessions.Go(func() {
+			defer clients.left()
+			defer watchPeer(conn)()
 			began := time.Now()
 			log.Info("client connected")
 			if err := NewSession(conn, opt).Run(ctx); err != nil {
@@ -228,6 +249,66 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-time.After(shutdownGrace):
 		return fmt.Errorf("a session is still waiting for a read after %v; leaving it", shutdownGrace)
 	}
+}
+
+// idle measures for how long there was no client.
+type idle struct {
+	mu    sync.Mutex
+	n     int
+	empty time.Time
+}
+
+func (i *idle) came() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.n++
+}
+
+func (i *idle) left() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.n = max(i.n-1, 0)
+	i.empty = time.Now()
+}
+
+func (i *idle) since() time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.n > 0 {
+		return 0
+	}
+	return time.Since(i.empty)
+}
+
+// LockSuffix is added to the path of a socket for the name of its lock file. Clients that connect, and that start an
+// engine if there is none, hold the lock meanwhile.
+const LockSuffix = ".lock"
+
+// leave stops serving if no client is about to connect: clients connect under the lock, so that none finds an engine
+// that is about to end.
+func (s *Server) leave() (bool, error) {
+	lock, err := os.OpenFile(s.path+LockSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("socket %s: %w", s.path, cause(err))
+	}
+	defer lock.Close()
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return false, nil
+	}
+	raw, err := s.listener.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	waiting := false
+	if err := raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waiting = n > 0 || err != nil
+	}); err != nil || waiting {
+		return false, err
+	}
+	s.remove()
+	s.listener.Close()
+	return true, nil
 }
 
 // remove removes the socket, unless another one has replaced it.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -36,6 +37,12 @@ type Pipeline interface {
 	Close() error
 }
 
+// Noting is a Pipeline that notes the records that it decodes in a file, which the client gets (package inflight). The
+// file is nil if there is none.
+type Noting interface {
+	InFlight() *os.File
+}
+
 // Options are the options that sessions share.
 type Options struct {
 	// Open opens the pipeline for a client's JSON configuration. It gives up when ctx is done; PeerPID(ctx) is the
@@ -47,6 +54,8 @@ type Options struct {
 	Log *slog.Logger
 	// OpenTimeout is the time that a client has to send its OPEN; 0 means 30 s.
 	OpenTimeout time.Duration
+	// Linger is the time without a client after which a Server stops; 0 means never.
+	Linger time.Duration
 }
 
 // Session serves one client over one connection.
@@ -400,7 +409,11 @@ func (s *Session) sendReady(p Pipeline) error {
 		InfoSize: uint32(len(info)), Slots: uint32(ring.Slots()),
 		SlotStride: uint64(ring.SlotStride()), RingSize: uint64(ring.Bytes()),
 	}
-	_, _, err = s.conn.WriteMsgUnix(ready.Append(nil), unix.UnixRights(ring.Fd(), fd), nil)
+	fds := []int{ring.Fd(), fd}
+	if noted, ok := p.(Noting); ok && noted.InFlight() != nil {
+		fds = append(fds, int(noted.InFlight().Fd()))
+	}
+	_, _, err = s.conn.WriteMsgUnix(ready.Append(nil), unix.UnixRights(fds...), nil)
 	return err
 }
 

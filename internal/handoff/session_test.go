@@ -22,7 +22,12 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-func TestMain(m *testing.M) { cachetest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("STOKER_TEST_SOCKET") != "" {
+		asOther()
+	}
+	cachetest.Main(m)
+}
 
 const (
 	fakeSlots = 3

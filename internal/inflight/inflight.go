@@ -7,6 +7,7 @@ package inflight
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 // Table is the file. Its methods may be called from any goroutine.
 type Table struct {
 	fd   int
+	file *os.File // of New
 	mu   sync.Mutex
 	size int64
 }

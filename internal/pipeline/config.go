@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
@@ -58,6 +59,12 @@ type Config struct {
 	// Memory is the budget in bytes for everything outside the Go heap: ring, readahead, read buffers and scratch. The
 	// value 0 means a quarter of the free memory, or this engine's share of it.
 	Memory int64 `json:"memory"`
+	// Weight is this pipeline's share of an engine with other pipelines, compared with theirs. 0 means 1.
+	Weight float64 `json:"weight"`
+	// CPULimit and Cores limit the CPU time of the pipeline: a fraction of the engine's cores, and a number of cores. 0
+	// means no limit.
+	CPULimit float64 `json:"cpu_limit"`
+	Cores    float64 `json:"cores"`
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.
 	Prefetch int `json:"prefetch"`
@@ -122,6 +129,9 @@ type Config struct {
 	// BatchOps run on whole batches after their records are in place. Those at the end of an output's Ops are moved here.
 	BatchOps []json.RawMessage `json:"-"`
 
+	// Node divides the cores and the memory of this engine among its pipelines. If it is nil, the pipeline has the engine
+	// alone.
+	Node *fair.Node `json:"-"`
 	// InFlight is the table in which workers register the records that they decode; nil for none.
 	InFlight *inflight.Table `json:"-"`
 	// Decoding is called with the number of each record before it is decoded; it may be nil. Tests crash there.
@@ -241,6 +251,9 @@ var Options = []Option{
 	{"local_world_size", "The number of ranks on this machine; 0 is that of the launcher."},
 	{"threads", "Threads that decode; 0 is one per usable core."},
 	{"memory", "Bytes for batches, readahead, buffers and scratch; 0 is a quarter of the free memory."},
+	{"weight", "The share of an engine that other loaders use as well, compared with theirs; 0 is 1."},
+	{"cpu_limit", "The fraction of the cores that the loader may use; 0 is no limit."},
+	{"cores", "The number of cores that the loader may use, such as 2.5; 0 is no limit."},
 	{"prefetch", "Batches built ahead; 0 is what fits the memory."},
 	{"lookahead", "Bytes of the memory for data that is read before its batch is built; 0 is a default."},
 	{"on_error", "What happens to bad records: raise, skip, repair or mark."},
@@ -303,6 +316,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("local_world_size is %d, must be between 0 (as the environment says) and %d", c.LocalWorldSize, maxWorldSize)
 	case c.Threads < 0 || c.Threads > budget.MaxThreads:
 		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, budget.MaxThreads)
+	case c.Weight != 0 && !(c.Weight >= fair.MinWeight && c.Weight <= fair.MaxWeight):
+		return c, fmt.Errorf("weight is %g, must be between %g and %g", c.Weight, fair.MinWeight, float64(fair.MaxWeight))
+	case !(c.CPULimit >= 0 && c.CPULimit <= 1):
+		return c, fmt.Errorf("cpu_limit is %g, must be a fraction between 0 (no limit) and 1", c.CPULimit)
+	case !(c.Cores >= 0 && c.Cores <= budget.MaxThreads):
+		return c, fmt.Errorf("cores is %g, must be between 0 (no limit) and %d", c.Cores, budget.MaxThreads)
 	case c.Memory < 0:
 		return c, fmt.Errorf("memory is %d bytes, must not be negative", c.Memory)
 	case c.Prefetch < 0 || c.Prefetch > budget.MaxPrefetch:

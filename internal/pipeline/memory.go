@@ -30,6 +30,9 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		driver.Keep(p.src, free/8/int64(max(node.Engines, 1)))
 		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
+		if p.cfg.Node != nil {
+			r.Memory = p.part.Memory(free/4, node.Engines) + r.Held
+		}
 		return p.bound(r), nil
 	}
 	p.keep(r)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"runtime/pprof"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -51,6 +53,7 @@ type Pipeline struct {
 	// window is the order by windows of chunks, nil for another one.
 	window   *window
 	orderWhy string     // if the order is automatic
+	part     *fair.Part // of the engine, nil without limits
 	ram      *keep.Kept // the memory cache of the data, nil for none
 	ramNote  string
 	disk     onDisk // the disk cache of the data
@@ -77,7 +80,6 @@ type Pipeline struct {
 	alone         int64       // size of aloneMem
 	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
-	suspectMu     sync.Mutex     // held while a record of Config.Suspects is decoded
 	sub           *direct.Reader // of records that take the place of bad ones, of a source that is read in order
 	subMem        *arena.Bump
 	subBad        [2]int64 // of a source that is read in order: records known to be bad
@@ -245,9 +247,16 @@ func (p *Pipeline) open(ctx context.Context) error {
 	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv, func() int {
 		return int(proc.Live.LauncherCores(cfg.Trainer, budget.LauncherVariables))
 	})
+	p.part = partOf(cfg)
 	threads := cfg.Threads
 	if threads == 0 {
 		threads = node.Threads(cores)
+		if cfg.Node != nil {
+			threads = cores // which the pipelines of the engine take in turns
+		}
+		if limit := coreLimit(cfg); limit > 0 {
+			threads = min(threads, int(math.Ceil(limit)))
+		}
 	}
 	request, err := p.memoryRequest(&node, threads)
 	if err != nil {
@@ -262,6 +271,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.part.Took(request.Memory)
 	p.groupRows = plan.GroupRows
 	p.budget = arena.NewBudget(plan.Ring)
 	p.workerScratch = plan.WorkerScratch
@@ -305,7 +315,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
-		Remote: p.remote, Mount: nearby.Mounted(p.src), Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
+		Remote: p.remote, Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
 	p.workerParse, p.alone = plan.WorkerParse, plan.Alone
@@ -412,6 +422,7 @@ func (p *Pipeline) release() error {
 	for _, w := range p.workers {
 		w.close()
 	}
+	p.part.Close()
 	limitHeap(-p.heapScratch)
 	p.heapScratch = 0
 	var err error

@@ -9,11 +9,13 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -38,6 +40,7 @@ type worker struct {
 	budget *arena.Budget
 	rows   *kind.Rows
 	locked bool          // to a thread
+	turn   fair.Turn     // on a core of the engine
 	note   *inflight.Row // the records in flight
 
 	// State of the group that is being parsed:
@@ -74,24 +77,29 @@ func (w *worker) loop() {
 	// An unreadable mapped page then causes a panic, which becomes the record's error, and does not end the process.
 	debug.SetPanicOnFault(true)
 	defer w.keepThread(0)
+	defer w.turn.Leave()
 	for {
 		// Units that were read ahead were planned before the groups in memoryQ.
 		if u := p.fetch.Pop(); u != nil {
+			w.turn.Next(p.ctx, p.part)
 			start := time.Now()
 			w.fetched(u)
-			w.keepThread(time.Since(start))
+			took := time.Since(start)
+			w.turn.Done()
+			w.keepThread(took)
 		} else {
 			select {
 			case g := <-p.memoryQ:
 				w.keepThread(0)
-				w.fromMemory(g)
+				w.inTurn(g)
 			default:
+				w.turn.Leave()
 				p.fetch.Dry()
 				select {
 				case <-p.fetch.Kick():
 				case g := <-p.memoryQ:
 					w.keepThread(0)
-					w.fromMemory(g)
+					w.inTurn(g)
 				case <-p.ctx.Done():
 					return
 				}
@@ -128,6 +136,13 @@ func (w *worker) fetched(u *fetch.Unit) {
 	}
 	w.p.fetch.Done(u)
 	w.p.groupsDone(b, 1)
+}
+
+// inTurn is fromMemory when it is the pipeline's turn.
+func (w *worker) inTurn(g group) {
+	w.turn.Next(w.p.ctx, w.p.part)
+	defer w.turn.Done()
+	w.fromMemory(g)
 }
 
 // fromMemory processes a group whose records are in memory. Otherwise it returns the group to the planner. The next
@@ -194,9 +209,13 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	var err error
 	apart := p.suspected(u.IDs)
 	if apart {
-		p.suspectMu.Lock()
-		defer p.suspectMu.Unlock()
-	} else {
+		decoding.Lock()
+		defer decoding.Unlock()
+	} else if p.cfg.Node != nil {
+		decoding.RLock()
+		defer decoding.RUnlock()
+	}
+	if !apart {
 		w.inFlight(u.IDs, u.Records)
 		if !u.Parsed {
 			err = w.parse(&u.Group, u.Err())
@@ -236,6 +255,10 @@ func (w *worker) inFlight(ids []int64, recs []driver.Record) {
 		}
 	}
 }
+
+// decoding is held by a worker that decodes a record of Config.Suspects. In an engine with several pipelines, workers
+// hold it for reading while they decode other records. So a crash during a suspect has one record to blame.
+var decoding sync.RWMutex
 
 // suspected reports whether one of the records was in flight when an earlier engine crashed.
 func (p *Pipeline) suspected(ids []int64) bool {

@@ -26,7 +26,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "fake:",
         batch_size=2,
         seed=2**63,
-        limits=stoker.Limits(memory="1.5GiB", prefetch=5, lookahead="256MiB"),
+        limits=stoker.Limits(memory="1.5GiB", prefetch=5, lookahead="256MiB", cores=2.5, weight=3),
         threads=3,
         cache=stoker.Cache(
             False, dir="/some/where", limit="5GB", stage="/scratch", peers=["a:1", "b:2"], peers_self="a:1"
@@ -85,6 +85,9 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "max_bad": "default",
         "quarantine": "",
         "timeout": 300.0,
+        "cores": 2.5,
+        "cpu_limit": 0,
+        "weight": 3.0,
         "cache": "off",
         "cache_dir": "/some/where",
         "cache_limit": 5_000_000_000,

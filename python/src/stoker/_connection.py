@@ -29,7 +29,7 @@ from ._errors import (
     StokerError,
     StokerTimeout,
 )
-from ._process import EngineProcess, anonymous_file, stopped
+from ._process import Engine, anonymous_file, stopped
 
 Root = npt.NDArray[np.uint8]
 
@@ -98,8 +98,8 @@ class Connection:
     Several threads may wait and receive concurrently. Only one may start streams and take events.
     """
 
-    def __init__(self, sock: socket.socket, process: EngineProcess | None, where: str) -> None:
-        """Take over a connected socket. ``process`` is the engine when it is a child."""
+    def __init__(self, sock: socket.socket, process: Engine | None, where: str) -> None:
+        """Take over a connected socket. ``process`` is the engine unless another program started it."""
         self._sock = sock
         sock.setblocking(False)
         self._process = process
@@ -162,7 +162,7 @@ class Connection:
                 )
         ready, fds = self._ready
         try:
-            if len(fds) != 2 or ready.info_size > wire.MAX_CONFIG:
+            if not 2 <= len(fds) <= 3 or ready.info_size > wire.MAX_CONFIG:
                 raise wire.WireError(f"READY with {len(fds)} descriptors and a description of {ready.info_size} bytes")
             self.info = json.loads(os.pread(fds[1], ready.info_size, 0))
             if not 0 <= self.info["slot_bytes"] <= ready.slot_stride:
@@ -170,6 +170,8 @@ class Connection:
             self._ring = mmap.mmap(fds[0], ready.ring_size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
             if keep_ring:
                 self._ring_fd = os.dup(fds[0])
+            if len(fds) > 2 and self._process is not None:
+                self._process.note_in_flight(os.dup(fds[2]))
         except (wire.WireError, ValueError, KeyError, TypeError) as error:
             raise self._broken(error) from None
         except OSError as error:
@@ -494,6 +496,9 @@ class Connection:
         return copy.copy(self._dead) or StokerError("the session has ended")
 
     def _broken(self, error: Exception) -> StokerError:
+        if isinstance(error, wire.OtherVersion):
+            self._dead = StokerError(f"{error} ({self._where})")
+            return self._dead_again()
         self._dead = StokerError(
             f"the engine sent something that this package does not understand ({error}); "
             f"package and engine ({self._where}) must be of the same version"
@@ -559,7 +564,7 @@ class Connection:
     # --- the end -----------------------------------------------------------
 
     def close(self) -> None:
-        """End the session, and the engine when it is a child. Arrays that are in use stay valid."""
+        """End the session, and the engine when it is this loader's own. Arrays that are in use stay valid."""
         with self._closing:
             if self.closed:
                 return

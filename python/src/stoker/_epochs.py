@@ -18,7 +18,8 @@ from ._binary import find_binary
 from ._connection import Connection, Position, connect
 from ._errors import ConfigError, EngineDied, EngineRestarted, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
-from ._process import EngineProcess
+from ._node import NodeEngine
+from ._process import Engine, EngineProcess
 from ._restarts import Restarts
 
 _TWO_THREADS = "two threads use this loader at the same time; make one loader per thread, or take turns"
@@ -59,6 +60,7 @@ class Epochs:
         form: the form of batches.
         timeout: seconds to wait for a batch.
         socket: the socket of a running engine; None to start one.
+        shared: use the engine of this user on this machine, which is started if there is none.
         stage: runs the program's functions, if there are any.
         feeder: copies batches to a device, if requested.
     """
@@ -69,6 +71,7 @@ class Epochs:
         form: Form,
         timeout: float,
         socket: str | None,
+        shared: bool,
         stage: _map.Stage | None,
         feeder: _device.BatchFeeder | None,
     ) -> None:
@@ -76,7 +79,7 @@ class Epochs:
         self.stage, self.feeder = stage, feeder
         self.connection: Connection | None = None
         self._pid = os.getpid()
-        self._socket = socket
+        self._socket, self.shared = socket, shared
         # Reentrant, because an interrupt just after acquire() leaves it taken by its own thread.
         self._lock = threading.RLock()
         self.wait_seconds = 0.0
@@ -98,9 +101,9 @@ class Epochs:
 
     def connect(self) -> None:
         """Start or reach an engine and open the source."""
-        process = None
+        process: Engine | None = None
         if self._socket is None:
-            process = EngineProcess(find_binary())
+            process = (NodeEngine if self.shared else EngineProcess)(find_binary())
             sock = process.take_socket()
             where = process.binary
         else:

@@ -185,7 +185,7 @@ class Loader:
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
         self._functions = _state.functions((map, batch_map), device if isinstance(device, OnDevice) else None)
-        self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, functions, feeder)
+        self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, limits.shared, functions, feeder)
         epochs.connect()
         if feeder is not None:
             weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())

@@ -97,6 +97,13 @@ class Limits(_Options):
             ``"256MiB"``. Default: up to a quarter of ``memory``.
         timeout: seconds to wait for a batch before ``StokerTimeout`` is raised. The engine retries failures of the
             store or the network within this time, and refused access or missing memory for 15 seconds.
+        cores: the most CPU time that the engine uses for this loader, as a number of cores such as ``2.5``.
+        cpu_limit: the same as a fraction of the cores that the engine may use, such as ``0.4``.
+        shared: ``True`` uses one engine for all loaders of this user on this machine that also set it: of all ranks
+            and jobs. The first one starts the engine, and it exits ten seconds after the last one. Loaders get memory,
+            cores and connections by their ``weight``. Default: an engine for this loader.
+        weight: the share of this loader in a shared engine, compared with the others. A loader with 3 gets three
+            times the CPU time of one with 1.
 
     Raises:
         ConfigError: a value is refused.
@@ -107,6 +114,10 @@ class Limits(_Options):
     prefetch: int | None = None
     lookahead: int | str | None = None
     timeout: float = 300.0
+    cores: float | None = None
+    cpu_limit: float | None = None
+    shared: bool = False
+    weight: float = 1.0
 
     def to_config(self) -> dict[str, Any]:
         """Return the options as the engine reads them."""
@@ -115,6 +126,9 @@ class Limits(_Options):
             "prefetch": 0 if self.prefetch is None else whole("prefetch", self.prefetch, 1, 1024),
             "lookahead": size("lookahead", self.lookahead),
             "timeout": seconds("timeout", self.timeout),
+            "cores": 0 if self.cores is None else number("cores", self.cores, 0.01, 1024),
+            "cpu_limit": 0 if self.cpu_limit is None else number("cpu_limit", self.cpu_limit, 0.01, 1),
+            "weight": number("weight", self.weight, 0.01, 100),
         }
 
 
@@ -240,6 +254,13 @@ def seconds(name: str, value: Any) -> float:
     """Check a time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         raise ConfigError(f"{name}={value!r} must be a number of seconds, more than 0")
+    return float(value)
+
+
+def number(name: str, value: Any, low: float, high: float) -> float:
+    """Check a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ConfigError(f"{name}={value!r} must be a number from {low:g} to {high:g}")
     return float(value)
 
 

@@ -79,7 +79,99 @@ def stopped(pid: int) -> str:
     return "" if text is None else f"the engine (process {pid}) {text.format(pid=pid)}"
 
 
-class EngineProcess:
+# The exit code of an engine that crashed: of Go's runtime after a signal in C code and after a panic.
+CRASHED = 2
+
+
+class Engine:
+    """The process of an engine: its end, and its last words.
+
+    Attributes:
+        pid, pidfd: the process; the descriptor is -1 without one (before Linux 5.3, or not in this Python). Then the
+            connection alone tells of the engine's end.
+    """
+
+    KILLED = "; if no person or program did that on purpose, the system ran out of memory (see dmesg)"
+
+    def __init__(self, binary: str) -> None:
+        self.binary = binary
+        self.pid = self.pidfd = self._log = self._in_flight = -1
+        self._log_start = 0
+        self._socket: socket.socket
+
+    def take_socket(self) -> socket.socket:
+        """Return the connection; the caller closes it."""
+        return self._socket
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit code, or None when the engine still runs after ``seconds``."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Give the engine up after its connection was closed."""
+        raise NotImplementedError
+
+    def died(self) -> EngineDied:
+        """Say how the engine ended, which it has or is about to."""
+        raise NotImplementedError
+
+    def note_in_flight(self, fd: int) -> None:
+        """Take over the file in which the engine notes the records that it decodes."""
+        if self._in_flight >= 0:
+            os.close(self._in_flight)
+        self._in_flight = fd
+
+    def forget(self) -> None:
+        """Close the descriptors: at the end in the parent, immediately in a forked child."""
+        for fd in (self.pidfd, self._log, self._in_flight):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self._log = self._in_flight = -1
+
+    def _ended(self, seconds: float) -> bool:
+        """Wait for the end of the process."""
+        waiter = select.poll()
+        waiter.register(self.pidfd, select.POLLIN)
+        return bool(waiter.poll(seconds * 1000))
+
+    def _died(self, how: str, code: int | None) -> EngineDied:
+        log = self.log_tail()
+        if _NO_THREADS.search(log):
+            how += "; the system gave it no more threads" + _LIMITS[errno.EAGAIN]
+        text = f"the engine (process {self.pid}) {how}"
+        if log:
+            text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
+        error = EngineDied(text, code, log)
+        error.in_flight = self._records_in_flight()
+        return error
+
+    def _records_in_flight(self) -> tuple[int, ...]:
+        """Return the records that an engine which has ended was decoding: docs/reference/protocol.md."""
+        if self._in_flight < 0:
+            return ()
+        raw = os.pread(self._in_flight, os.fstat(self._in_flight).st_size, 0)
+        return tuple(number - 1 for (number,) in struct.iter_unpack("<q", raw[: len(raw) // 8 * 8]) if number > 0)
+
+    def _log_text(self) -> str:
+        if self._log < 0:
+            return ""
+        size = os.fstat(self._log).st_size
+        start = max(self._log_start, size - _LOG_LIMIT)
+        return os.pread(self._log, max(size - start, 0), start).decode(errors="replace")
+
+    def crash(self) -> str:
+        """Return the report of a crash in the log, empty without one."""
+        text = self._log_text()
+        found = _CRASH.search(text)
+        # A crash of the Go runtime gives its cause in the first lines and its location in the next.
+        return text[found.start() :][:_LOG_TAIL].strip() if found else ""
+
+    def log_tail(self) -> str:
+        """Return the end of the engine's log, or a crash report from its first line on."""
+        return self.crash() or self._log_text()[-_LOG_TAIL:].strip()
+
+
+class EngineProcess(Engine):
     """A running ``stoker serve --fd``.
 
     The engine exits automatically when the connection or this process ends. Its stderr goes into a file without a name.
@@ -87,14 +179,14 @@ class EngineProcess:
 
     def __init__(self, binary: str) -> None:
         """Start the engine; ``take_socket`` returns this side's end of the connection."""
-        self.binary = binary
+        super().__init__(binary)
         self._log = anonymous_file("stoker-log")
         # The engine notes here which records it decodes.
         self._in_flight = anonymous_file("stoker-in-flight")
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            self._close_files()
+            self.forget()
             raise _not_started(binary, error) from None
         self._socket = ours
         try:
@@ -117,19 +209,13 @@ class EngineProcess:
                 )
         except BaseException as error:
             ours.close()
-            self._close_files()
+            self.forget()
             if isinstance(error, OSError):
                 raise _not_started(binary, error) from None
             raise
         self.pid = self._child.pid
-        # Without a pidfd (before Linux 5.3, or not in this Python) the connection alone tells of the engine's end.
-        self.pidfd = -1
         with contextlib.suppress(OSError, AttributeError):
             self.pidfd = os.pidfd_open(self.pid)
-
-    def take_socket(self) -> socket.socket:
-        """Return the connection; the caller closes it."""
-        return self._socket
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit code, or None when the engine still runs after ``seconds``."""
@@ -141,9 +227,7 @@ class EngineProcess:
             if code is not None or left <= 0:
                 return code
             if self.pidfd >= 0:
-                waiter = select.poll()
-                waiter.register(self.pidfd, select.POLLIN)
-                waiter.poll(left * 1000)
+                self._ended(left)
             else:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, 0.05)
@@ -159,19 +243,6 @@ class EngineProcess:
         finally:
             self.forget()
 
-    def forget(self) -> None:
-        """Close the descriptors: at the end in the parent, immediately in a forked child."""
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
-        self._close_files()
-
-    def _close_files(self) -> None:
-        for fd in (self._log, self._in_flight):
-            if fd >= 0:
-                os.close(fd)
-        self._log = self._in_flight = -1
-
     def died(self) -> EngineDied:
         """Say how the engine ended, which it has or is about to."""
         code = self.wait(_END_GRACE)
@@ -186,34 +257,7 @@ class EngineProcess:
                 name = "unknown"
             how = f"was killed by signal {-code} ({name})"
             if -code == signal.SIGKILL:
-                how += "; if no person or program did that on purpose, the system ran out of memory (see dmesg)"
+                how += self.KILLED
         else:
             how = f"ended with exit code {code}"
-        log = self.log_tail()
-        if _NO_THREADS.search(log):
-            how += "; the system gave it no more threads" + _LIMITS[errno.EAGAIN]
-        text = f"the engine (process {self.pid}) {how}"
-        if log:
-            text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
-        error = EngineDied(text, code, log)
-        error.in_flight = self._records_in_flight()
-        return error
-
-    def _records_in_flight(self) -> tuple[int, ...]:
-        """Return the records that an engine which has ended was decoding: docs/reference/protocol.md."""
-        if self._in_flight < 0:
-            return ()
-        raw = os.pread(self._in_flight, os.fstat(self._in_flight).st_size, 0)
-        return tuple(number - 1 for (number,) in struct.iter_unpack("<q", raw[: len(raw) // 8 * 8]) if number > 0)
-
-    def log_tail(self) -> str:
-        """Return the end of the engine's log, or a crash report from its first line on."""
-        if self._log < 0:
-            return ""
-        size = os.fstat(self._log).st_size
-        start = max(0, size - _LOG_LIMIT)
-        text = os.pread(self._log, size - start, start).decode(errors="replace")
-        # A crash of the Go runtime gives its cause in the first lines and its location in the next.
-        if crash := _CRASH.search(text):
-            return text[crash.start() :][:_LOG_TAIL].strip()
-        return text[-_LOG_TAIL:].strip()
+        return self._died(how, code)

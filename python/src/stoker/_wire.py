@@ -41,6 +41,18 @@ class WireError(Exception):
     """The other side sent a message that docs/reference/protocol.md does not allow."""
 
 
+class OtherVersion(WireError):
+    """The other side speaks another version of the protocol."""
+
+    def __init__(self, version: int) -> None:
+        side = (
+            "this package" if version > VERSION else "the engine, or end it so that the next loader starts a newer one"
+        )
+        super().__init__(
+            f"the engine speaks version {version} of the protocol, this package version {VERSION}: upgrade {side}"
+        )
+
+
 class Open(NamedTuple):
     """The data to load; the configuration is inline or in a descriptor."""
 
@@ -194,7 +206,7 @@ def unpack(b: bytes | memoryview) -> Message:
         raise WireError(f"message of {len(b)} bytes")
     kind, version, reserved, size = _HEADER.unpack_from(b)
     if version != VERSION:
-        raise WireError(f"message of version {version}, this package speaks version {VERSION}")
+        raise OtherVersion(version)
     if size != len(b) or reserved:
         raise WireError(f"message of {len(b)} bytes says it has {size}")
     try:

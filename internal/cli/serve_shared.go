@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/fair"
+	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/inflight"
+	"github.com/stokerdata/stoker/internal/status"
+)
+
+const (
+	// sharedLinger is the time without a client after which a shared engine exits. The next loader of a program, and the
+	// next job of a script, then find it running.
+	sharedLinger = 10 * time.Second
+	// lingerVariable replaces sharedLinger in tests.
+	lingerVariable = "STOKER_TEST_LINGER"
+	// sharedStart is the time that a shared engine has to listen.
+	sharedStart = 30 * time.Second
+	// logSuffix is added to the path of the socket for the engine's log.
+	logSuffix = ".log"
+	// readyFD is the descriptor on which the engine says that it listens.
+	readyFD = 3
+)
+
+// startShared starts an engine that serves the loaders of this user at path, as a process without a parent. It returns
+// when the engine listens. The caller holds the lock of the socket.
+func startShared(path string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return &Error{Msg: "cannot start the shared engine", Err: err}
+	}
+	_ = os.Remove(path + logSuffix) // clients of an earlier engine have it open
+	log, err := os.OpenFile(path+logSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return &Error{Msg: "cannot start the shared engine", Err: err}
+	}
+	defer log.Close()
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return &Error{Msg: "cannot start the shared engine", Err: err}
+	}
+	defer ready.Close()
+	cmd := exec.Command(program, "serve", "--shared", path, "--detached")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{theirs}
+	cmd.Dir = "/" // a relative path of a trainer is none of the engine's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return &Error{Msg: "cannot start the shared engine", Err: err}
+	}
+	_ = ready.SetReadDeadline(time.Now().Add(sharedStart))
+	var b [1]byte
+	if _, err := io.ReadFull(ready, b[:]); err == nil {
+		return cmd.Process.Release()
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	text, _ := os.ReadFile(path + logSuffix)
+	last := strings.TrimSpace(string(text[max(0, len(text)-2000):]))
+	return &Error{Msg: fmt.Sprintf("the shared engine did not start: %s", last)}
+}
+
+// serveShared serves the loaders of this user until there were none for a while.
+func serveShared(ctx context.Context, path string) error {
+	// As an engine of one loader: batch systems send these signals to all processes of a job.
+	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	linger := sharedLinger
+	if d, err := time.ParseDuration(os.Getenv(lingerVariable)); err == nil && d > 0 {
+		linger = d
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	engine := status.Open(version())
+	defer engine.Close()
+	node := fair.NewNode(runtime.GOMAXPROCS(0))
+	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+		table, err := inflight.New()
+		if err != nil {
+			return nil, err
+		}
+		p, err := openPipeline(ctx, config, handoff.PeerPID(ctx), table, engine, node)
+		if err != nil {
+			_ = table.Close()
+			return nil, err
+		}
+		return &noted{p, table}, nil
+	}
+	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log, Linger: linger})
+	if err != nil {
+		return &Error{Msg: "cannot serve", Err: err}
+	}
+	ready := os.NewFile(readyFD, "ready")
+	_, err = ready.Write([]byte{1})
+	ready.Close()
+	if err != nil {
+		return &Error{Msg: "cannot serve", Err: err}
+	}
+	return server.Serve(ctx)
+}
+
+// noted is a pipeline with a table of the records in flight.
+type noted struct {
+	handoff.Pipeline
+	table *inflight.Table
+}
+
+// InFlight implements handoff.Noting.
+func (n *noted) InFlight() *os.File { return n.table.File() }
+
+// Close closes the pipeline and its table.
+func (n *noted) Close() error {
+	err := n.Pipeline.Close()
+	if cerr := n.table.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+"""The engine that loaders of a machine share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stoker
+from conftest import SOURCE, wait_for
+from stoker import _node
+from stoker import transforms as st
+
+Make = Callable[..., stoker.Loader]
+CROP = {"image": [st.RandomResizedCrop(64)]}
+OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "transforms": CROP}
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Keep the sockets in a folder with a short path, and end the engines."""
+    with tempfile.TemporaryDirectory(prefix="stk") as folder:
+        os.chmod(folder, 0o700)  # noqa: PTH101
+        monkeypatch.setenv("STOKER_RUNTIME_DIR", folder)
+        yield Path(folder)
+        for pid in engines(Path(folder)):
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda pid=pid: not alive(pid))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+def engines(folder: Path) -> list[int]:
+    """Return the processes of the engines that serve in a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--detached" in words and any(w.startswith(os.fsencode(folder) + b"/") for w in words):
+            found.append(int(place.parent.name))
+    return [pid for pid in found if alive(pid)]
+
+
+def limits(**kwargs: Any) -> stoker.Limits:
+    return stoker.Limits(memory="64MB", shared=True, **kwargs)
+
+
+def digest(loader: stoker.Loader, epochs: int = 1) -> str:
+    """Return the hash of all batches."""
+    h = hashlib.sha256()
+    for _ in range(epochs):
+        for batch in loader:
+            h.update(repr((batch.epoch, batch.step)).encode())
+            h.update(batch.index.tobytes())
+            h.update(batch.image.tobytes())
+            h.update(batch.label.tobytes())
+    return h.hexdigest()
+
+
+@pytest.fixture
+def alone(make: Make, pack: Path) -> str:
+    """Return the hash of an epoch with an engine of its own."""
+    return digest(make(pack, **OPTIONS))
+
+
+def test_loaders_share_an_engine(make: Make, pack: Path, runtime: Path, alone: str) -> None:
+    a, b = (make(pack, **OPTIONS, limits=limits()) for _ in range(2))
+    assert len(engines(runtime)) == 1
+    assert digest(a) == alone
+    a.close()
+    assert digest(b) == alone
+    modes = {p.suffix: stat.S_IMODE(p.stat().st_mode) for p in runtime.glob("shared-*")}
+    assert modes == {"": 0o600, ".lock": 0o600, ".log": 0o600}
+
+
+CHILD = """
+import hashlib, os, sys, stoker
+from stoker import transforms as st
+from test_node import OPTIONS, digest, limits
+print("ready", flush=True)
+sys.stdin.readline()
+loader = stoker.Loader(sys.argv[1], **OPTIONS, limits=limits())
+print("open", flush=True)
+sys.stdin.readline()
+print(digest(loader), flush=True)
+"""
+
+
+class Job:
+    """A process with a loader."""
+
+    def __init__(self, pack: Path) -> None:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, str(Path(__file__).parent)])}
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", CHILD, str(pack)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        )  # fmt: skip
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+
+@pytest.fixture
+def jobs(pack: Path) -> Iterator[list[Job]]:
+    found = [Job(pack) for _ in range(4)]
+    yield found
+    for job in found:
+        job.process.kill()
+        job.process.communicate()
+
+
+def test_processes_that_start_together(jobs: list[Job], runtime: Path, alone: str) -> None:
+    """One of the processes is killed, and then the engine. The others get the same batches as alone."""
+    assert [j.line() for j in jobs] == ["ready"] * 4
+    for job in jobs:
+        job.go()
+    assert [j.line() for j in jobs] == ["open"] * 4
+    (engine,) = engines(runtime)
+    jobs[0].process.kill()
+    for job in jobs[1:]:
+        job.go()
+    os.kill(engine, signal.SIGKILL)
+    assert [j.line() for j in jobs[1:]] == [alone] * 3
+    assert engine not in engines(runtime)
+
+
+def test_restart(make: Make, pack: Path, runtime: Path, alone: str) -> None:
+    """Loaders of an engine that is killed in the middle go on with the next batch, all with one other engine."""
+    loaders = [make(pack, **OPTIONS, limits=limits(prefetch=2)) for _ in range(2)]
+    hashes = [hashlib.sha256() for _ in loaders]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stoker.EngineRestarted)
+        for step, batches in enumerate(zip(*loaders, strict=True)):
+            for h, batch in zip(hashes, batches, strict=True):
+                h.update(repr((batch.epoch, batch.step)).encode())
+                h.update(batch.index.tobytes())
+                h.update(batch.image.tobytes())
+                h.update(batch.label.tobytes())
+            del batches, batch
+            if step == 3:
+                os.kill(engines(runtime)[0], signal.SIGKILL)
+    assert [h.hexdigest() for h in hashes] == [alone] * 2
+    assert [loader.stats()["restarts"] for loader in loaders] == [1, 1]
+    assert len(engines(runtime)) == 1
+
+
+def test_only_the_pipeline_of_the_bad_record_is_blamed(
+    make: Make, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record crashes the engine that another pipeline also uses."""
+    monkeypatch.setenv("STOKER_TEST_CRASH", "17")
+    other = {**OPTIONS, "shuffle": False, "batch_size": 8}
+    bad = make(photos, **OPTIONS, limits=limits(), on_error="skip")
+    good = make(f"{photos}#where=index < 17", **other, limits=limits())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = [i for batch in bad for i in batch.index.tolist()]
+        fine = [i for batch in good for i in batch.index.tolist()]
+    assert fine == list(range(17))
+    assert 17 not in seen
+    assert len(seen) == 203
+    blamed = [m for w in caught for m in re.findall(r"record (\d+) was decoded in both", str(w.message))]
+    assert blamed == ["17"]
+
+
+def test_the_engine_ends_after_the_last_client(
+    make: Make, pack: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_TEST_LINGER", "100ms")
+    make(pack, **OPTIONS, limits=limits()).close()
+    wait_for(lambda: not engines(runtime))
+    assert sorted(p.suffix for p in runtime.glob("shared-*")) == [".lock", ".log"]
+
+
+def test_a_folder_of_another_user_is_not_used(
+    make: Make, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_to_all = tmp_path / "run"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o755)
+    monkeypatch.setenv("STOKER_RUNTIME_DIR", str(open_to_all))
+    with pytest.raises(stoker.StokerError, match=f"only this user can enter: {open_to_all}\nhint: set STOKER_RUNTIME"):
+        make(pack, **OPTIONS, limits=limits())
+
+
+def test_other_settings_have_another_engine(binary: str) -> None:
+    env = {"HOME": "/h", "TERM": "a"}
+    name = _node._name(binary, env)
+    assert name == _node._name(binary, {**env, "TERM": "b", "RANK": "3"})
+    assert name != _node._name(binary, {**env, "AWS_PROFILE": "other"})
+    assert name != _node._name(binary, {**env, "https_proxy": "http://x"})
