@@ -254,15 +254,3 @@ func (l *BMPLayout) bytes() int64 {
 	}
 	return int64(l.Stride())*int64(l.Height-1) + (int64(l.Width)*int64(l.Bits)+7)/8
 }
-
-// checkBMP also requires the padding of the last row, which decoding does not need.
-func checkBMP(b []byte) error {
-	l, err := ReadBMPLayout(b)
-	if err != nil || l.RLE {
-		return err
-	}
-	if all := int64(l.Pixels) + int64(l.Stride())*int64(l.Height); all > int64(len(b)) {
-		return truncated(b, fmt.Sprintf("%d bytes of pixels are missing", all-int64(len(b))))
-	}
-	return nil
-}
