@@ -241,6 +241,10 @@ test-cluster: build build/venv-cluster/done ## packing in parts with the real Ra
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'
 	@scripts/repeat.sh $(or $(N),10) $(TARGETS)
 
+.PHONY: histories
+histories: system ## N=1000 random histories of kills, resumes and numbers of ranks: every batch stays the same; two minutes
+	@STOKER_HISTORIES=$(or $(N),1000) $(GO) test -run TestHistories -count=1 -timeout 60m .
+
 .PHONY: fuzz
 fuzz: system ## fuzz every parser for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -93,6 +93,8 @@ const (
 	// maxLead is the number of records that may be admitted ahead of the units. leadStep is the number per step.
 	maxLead  = 1 << 18
 	leadStep = 1 << 13
+	// leadEpochs is the number of epochs ahead: all chunks of a small set are in memory, so memory does not limit them.
+	leadEpochs = 4
 	// maxMade is the number of units that may wait for a batch.
 	maxMade = 256
 )
@@ -115,7 +117,7 @@ func (r *Chunked) Take(list []*Unit) []*Unit {
 			return list
 		case len(list) > before && len(list) < maxMade:
 			// More memory may be free now.
-		case stuck || r.lead >= maxLead:
+		case stuck || r.full():
 			return list
 		case admitted >= leadStep:
 			r.f.Wake() // continue when others had their turn
@@ -126,7 +128,7 @@ func (r *Chunked) Take(list []*Unit) []*Unit {
 
 // admit admits the records of one group. It returns their number and whether the next record is blocked.
 func (r *Chunked) admit() (n int, stuck bool) {
-	if r.lead >= maxLead {
+	if r.full() {
 		return 0, false
 	}
 	g := r.last()
@@ -152,6 +154,11 @@ func (r *Chunked) admit() (n int, stuck bool) {
 		r.lead++
 	}
 	return n, false
+}
+
+// full reports whether enough records are admitted ahead of the units.
+func (r *Chunked) full() bool {
+	return r.lead >= maxLead || r.lead > 0 && r.last().at.Epoch-r.groups[0].at.Epoch > leadEpochs
 }
 
 // plain returns a record's number as in Chunks.Records.
