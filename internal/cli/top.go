@@ -340,6 +340,9 @@ func (m *topModel) text() string {
 		lines = append(lines, m.table(rows)...)
 	}
 	if !m.plain {
+		if most := max(m.height-1, 1); len(lines) > most {
+			lines = lines[:most]
+		}
 		hint := "↑↓ select   enter details   s sort   r reverse   q end"
 		if m.open {
 			hint = "↑↓ other loader   esc back   q end"
@@ -476,7 +479,11 @@ func detailLines(s *status.Status) []string {
 		fmt.Sprintf("%s, rank %d of %d", bold(clean(s.Run)), s.Rank, s.WorldSize),
 		fmt.Sprintf("%s (%s), batches of %s", clean(s.Source), clean(s.Format), units.Int(int64(s.BatchSize))),
 		fmt.Sprintf("engine %d (version %s), training process %d", s.Engine, clean(s.Version), s.Trainer),
+		fmt.Sprintf("next: stoker doctor --pid %d", s.Trainer),
 		"",
+	}
+	if s.Waiting != "" {
+		lines = append(lines, "waits: "+clean(s.Waiting), "")
 	}
 	add := func(name, text string) { lines = append(lines, fmt.Sprintf("%-18s %s", name, text)) }
 	for i := range status.Metrics {
@@ -497,12 +504,11 @@ func detailLines(s *status.Status) []string {
 				}
 				add(m.Head()+" "+label, text)
 			}
+		case m.Width == status.Detail && m.Kind == status.Counter && m.Value(s) == 0:
+			// Nothing was retried, failed or skipped.
 		default:
 			add(m.Head(), m.Text(s))
 		}
 	}
-	if s.Waiting != "" {
-		lines = append(lines, "", "waits: "+clean(s.Waiting))
-	}
-	return append(lines, "", fmt.Sprintf("next: stoker doctor --pid %d", s.Trainer))
+	return lines
 }

@@ -55,9 +55,10 @@ type Metric struct {
 // Metrics are all metrics of loaders, in the order of the columns. docs/how-to/watch.md lists them.
 var Metrics = []Metric{
 	{Name: "waiting_seconds", Kind: Summary, Help: "Waits of the training process for a batch."},
-	{Name: "batches", Kind: Counter, Help: "Batches delivered.", total: func(t *Totals) float64 { return float64(t.Batches) }},
-	{Name: "records", Kind: Counter, Help: "Records delivered.", Width: Wide, total: func(t *Totals) float64 { return float64(t.Records) }},
+	{Name: "batches", Kind: Counter, Help: "Batches delivered, with those that the loop has not taken yet.", total: func(t *Totals) float64 { return float64(t.Batches) }},
+	{Name: "records", Kind: Counter, Help: "Records delivered, with those that the loop has not taken yet.", Width: Wide, total: func(t *Totals) float64 { return float64(t.Records) }},
 	{Name: "limit", Kind: State, Label: "stage", Help: "1 for the stage that limited the last seconds: read, decode, transform, collate, handoff, accelerator (the step) or idle.", state: func(s *Status) string { return s.Limit }},
+	{Name: "stage_seconds", Kind: Counter, Label: "stage", Width: Detail, Help: "Time that the threads of a stage worked.", totals: func(t *Totals) map[string]float64 { return t.Stages }},
 	{Name: "ready", Kind: Gauge, Help: "Batches that are ready and not yet sent.", Width: Detail, now: func(s *Status) float64 { return float64(s.Ready) }},
 	{Name: "read_bytes", Kind: Counter, Help: "Bytes read from the source.", Width: Wide, total: func(t *Totals) float64 { return float64(t.ReadBytes) }},
 	{Name: "cache_ratio", Kind: Gauge, Help: "Share of the last seconds' reads that a cache answered.", now: cacheRatio},
@@ -69,7 +70,6 @@ var Metrics = []Metric{
 	{Name: "memory_bytes", Kind: Gauge, Help: "Memory that the loader uses of its budget.", now: func(s *Status) float64 { return float64(s.Memory) }},
 	{Name: "resident_bytes", Kind: Gauge, Process: true, Width: Detail, Help: "Resident memory of the engine, with the batches.", now: func(s *Status) float64 { return float64(s.Resident) }},
 	{Name: "skipped", Kind: Counter, Width: Detail, Help: "Bad records that were replaced.", total: func(t *Totals) float64 { return float64(t.Skipped) }},
-	{Name: "stage_seconds", Kind: Counter, Label: "stage", Width: Detail, Help: "Time that the threads of a stage worked.", totals: func(t *Totals) map[string]float64 { return t.Stages }},
 }
 
 // AcceleratorMetrics are those of the accelerators of the node, with the label "accelerator".

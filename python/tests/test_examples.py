@@ -144,6 +144,12 @@ def test_hugging_face_trainer(run: Run, photos: Path) -> None:
     assert "12 steps" in run("hf_trainer.py", photos, framework="transformers")
 
 
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_callbacks(run: Run, tmp_path: Path, framework: str) -> None:
+    out = run(str(Path(__file__).with_name("callback_frameworks.py")), framework, tmp_path, framework=framework)
+    assert "reports at [2, 4, 6]" in out
+
+
 def test_timm(run: Run, photos: Path) -> None:
     assert run("timm_train.py", photos, framework="timm") == "192 records, stoker.torch._loader.DataLoader\n"
 

@@ -36,7 +36,7 @@ BASIC = {
 
 def test_names() -> None:
     names = set(stoker.__all__)
-    assert names == OWN | MODULES | {"cache"}
+    assert names == OWN | MODULES | {"cache", "callbacks"}
     assert set(T.__all__) >= BASIC
     for module in MODULES:
         for name in getattr(stoker, module).__all__:
@@ -51,6 +51,7 @@ ARGUMENTS = {
     "Loader": [
         "source", "batch_size", "shuffle", "seed", "drop_last", "bucket", "transforms", "output", "device", "map",
         "batch_map", "workers", "threads", "cache", "limits", "ranks", "on_error", "apply_orientation",
+        "metrics",
     ],
     "Cache": ["disk", "dir", "limit", "memory", "stage", "peers", "peers_self"],
     "Limits": ["memory", "prefetch", "lookahead", "timeout"],

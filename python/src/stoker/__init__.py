@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import audio, cache, transforms, video, volume
+    from . import audio, cache, callbacks, transforms, video, volume
     from ._batch import Batch
     from ._bench import BenchResult, StudyResult, bench, study
     from ._columns import Column
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         "audio",
         "bench",
         "cache",
+        "callbacks",
         "commit_pack",
         "concat",
         "convert",
@@ -150,7 +151,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_reader": ("FieldInfo", "Record"),
     "_step": ("stage", "step", "watch"),
 }
-_MODULES = ("audio", "cache", "transforms", "video", "volume")
+_MODULES = ("audio", "cache", "callbacks", "transforms", "video", "volume")
 
 
 def __getattr__(name: str) -> Any:
