@@ -2,12 +2,16 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
@@ -51,6 +55,11 @@ type Options struct {
 	// Memory limits what formats decompress into memory while a source is opened, in bytes. 0 means a part of the free
 	// memory.
 	Memory int64
+
+	// Mixed opens the datasets of a concat: URL as the parts of a mixture: numbers of records include the round of their
+	// part (driver.InEpoch). Part, if set, wraps each of them; it closes src if it fails.
+	Mixed bool
+	Part  func(ctx context.Context, src driver.Source) (driver.Source, error)
 
 	// Connections is the number of parallel reads to expect after opening. Open starts connections
 	// to remote data for them.
@@ -192,32 +201,72 @@ func openViews(ctx context.Context, src driver.Source, views []view.Spec, opt *O
 // their URLs the characters , # % and & are escaped: %2C, %23, %25 and %26.
 const concatPrefix = "concat:"
 
+// openTogether is the number of datasets of a list that are opened at a time.
+const openTogether = 8
+
 // openJoined opens a list of datasets.
 func openJoined(ctx context.Context, rawURL, list string, opt *Options) (driver.Source, error) {
-	var parts []driver.Source
-	fail := func(err error) (driver.Source, error) {
-		for _, p := range parts {
-			_ = p.Close() // report the first error
-		}
-		return nil, err
-	}
+	var urls []string
 	for text := range strings.SplitSeq(list, ",") {
 		one, err := url.PathUnescape(text)
 		if err != nil || one == "" {
-			return fail(fmt.Errorf("cannot open %s: %q is not the URL of a dataset; write it like concat:a,b, with %%2C for a comma in a URL", rawURL, text))
+			return nil, fmt.Errorf("cannot open %s: %q is not the URL of a dataset; write it like concat:a,b, with %%2C for a comma in a URL", rawURL, text)
 		}
-		of := *opt
-		src, err := Open(ctx, one, &of)
-		if err != nil {
-			return fail(err)
+		urls = append(urls, one)
+	}
+	parts, errs := make([]driver.Source, len(urls)), make([]error, len(urls))
+	together := min(openTogether, len(urls))
+	if opt.Looking != nil { // which is for one goroutine
+		together = 1
+	}
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range together {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(urls) && !failed.Load(); i = int(next.Add(1)) - 1 {
+				if parts[i], errs[i] = openPart(ctx, urls[i], opt, len(urls)); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	open := joined.Open
+	if opt.Mixed {
+		open = joined.OpenMixed
+	}
+	err := cmp.Or(errs...)
+	if err == nil {
+		var src driver.Source
+		if src, err = open(rawURL, parts); err == nil {
+			return src, nil
 		}
-		parts = append(parts, src)
 	}
-	src, err := joined.Open(rawURL, parts)
-	if err != nil {
-		return fail(err)
+	for _, p := range parts {
+		if p != nil {
+			_ = p.Close() // report the first error
+		}
 	}
-	return src, nil
+	return nil, err
+}
+
+// openPart opens one of several datasets.
+func openPart(ctx context.Context, url string, opt *Options, of int) (src driver.Source, err error) {
+	defer func() { // in a goroutine of its own, a panic would end the process
+		if r := recover(); r != nil {
+			src, err = nil, fmt.Errorf("internal error while opening %s: %v\n%s", url, r, debug.Stack())
+		}
+	}()
+	one := *opt
+	if of > openTogether {
+		one.Threads = 1 // there are enough datasets for all cores
+	}
+	src, err = Open(ctx, url, &one)
+	if err != nil || opt.Part == nil {
+		return src, err
+	}
+	return opt.Part(ctx, src)
 }
 
 // named returns a view that makes labels of text fields, if the user asks for labels. It is for

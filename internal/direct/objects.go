@@ -4,6 +4,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -32,6 +33,8 @@ const (
 type Objects struct {
 	// Decorate wraps the stores of the objects. It must be set before the first read.
 	Decorate func(store.Store) store.Store
+	// Most is the number of objects that stay open, 0 for maxKept. It must be set before the first read.
+	Most int
 
 	src   driver.Source
 	retry *retry.Options
@@ -195,7 +198,7 @@ func (o *Objects) keep(object int64, f store.Object) *kept {
 		_ = f.Close()
 		return h
 	}
-	if len(o.kept) >= maxKept {
+	if len(o.kept) >= cmp.Or(o.Most, maxKept) {
 		return nil
 	}
 	h := &kept{Object: f}

@@ -24,7 +24,7 @@ type Info struct {
 	// URL and Format identify the source: Format is "pack", "folder", ...
 	URL    string `json:"url"`
 	Format string `json:"format"`
-	// Len is the number of records of the source.
+	// Len is the number of records of the source, or of an epoch of a mixture.
 	Len int64 `json:"len"`
 	// Steps is the number of batches of a whole epoch, the same on each rank.
 	Steps int64 `json:"steps"`
@@ -57,6 +57,8 @@ type Info struct {
 	Threads int `json:"threads"`
 	// Buckets describes how batches are sorted into buckets, nil if they are not.
 	Buckets *BucketInfo `json:"buckets,omitempty"`
+	// Mix describes the mixture, nil for none.
+	Mix *MixInfo `json:"mix,omitempty"`
 	// Order is the order of the records and the reason for it.
 	Order OrderInfo `json:"order,omitzero"`
 	// Memory is the division of the memory budget.
@@ -138,6 +140,8 @@ type Stats struct {
 	Batches int64 `json:"batches"`
 	Records int64 `json:"records"`
 	Bytes   int64 `json:"bytes"`
+	// Mixed has the records that were handed out, by dataset of a mixture.
+	Mixed []int64 `json:"mixed,omitempty"`
 	// Skipped counts replaced records, Retries repeated reads.
 	Skipped int64 `json:"skipped"`
 	Retries int64 `json:"retries"`

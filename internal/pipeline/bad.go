@@ -236,9 +236,9 @@ func (p *Pipeline) openBad(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := p.split.Len
+	n := p.src.Info().Len
 	p.bad = &badSet{
-		limit: limit, maxBad: p.cfg.MaxBad, len: n, part: (n + int64(p.cfg.WorldSize) - 1) / int64(p.cfg.WorldSize),
+		limit: limit, maxBad: p.cfg.MaxBad, len: n, part: (p.split.Len + int64(p.cfg.WorldSize) - 1) / int64(p.cfg.WorldSize),
 		always: map[int64]*RecordError{}, once: map[int64]map[int64]*RecordError{}, skip: map[int64]int64{}, own: map[int64]string{},
 	}
 	for _, id := range p.cfg.Crashed {
@@ -326,19 +326,24 @@ func (w *worker) skip(b *batch, row int, t *trouble, rec *RecordError, every boo
 		p.noneLeft(b, row, t)
 		return
 	}
-	b.ids[row] = p.asked(b.epoch, next)
+	b.ids[row] = p.askedIn(b, row, next)
 	p.requeue(b, row, w.order, 0)
 }
 
 // nextGood moves on to the next record that may replace a bad one.
 func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
-	n := p.split.Len
+	n := p.src.Info().Len
 	for t.ahead++; ; t.ahead++ {
-		if p.buckets != nil { // one of its like
+		switch {
+		case p.buckets != nil: // one of its like
 			if id, ok = p.buckets.After(t.id, t.ahead); !ok {
 				return 0, false
 			}
-		} else {
+		case p.mix != nil: // of its dataset
+			if id, ok = p.mix.After(t.id, t.ahead); !ok {
+				return 0, false
+			}
+		default:
 			if t.ahead >= n { // a run of bad records at the end continues at the beginning
 				t.ahead = n
 				return 0, false
@@ -359,7 +364,7 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 // means decompressing everything before it. So that is done once.
 func (w *worker) skipInOrder(b *batch, row int, t *trouble) {
 	p := w.p
-	n := p.split.Len
+	n := p.src.Info().Len
 	p.subMu.Lock()
 	for t.ahead++; t.ahead < n && !b.stream.stopped.Load(); t.ahead++ {
 		from := (t.id + t.ahead) % n
@@ -408,7 +413,7 @@ func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 		}
 	}()
 	switch {
-	case p.epochs:
+	case p.differ:
 		return false
 	case rec.Err != nil || !p.drawn:
 		return true

@@ -97,6 +97,8 @@ func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	switch {
 	case p.window != nil:
 		return p.window.epoch(n).Of(&p.split)
+	case p.mix != nil:
+		return p.mix.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
 	case p.buckets == nil:
 		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
 	}

@@ -102,6 +102,8 @@ type Config struct {
 	// Bucket has batches of records that are alike: of about the same length or
 	// proportions.
 	Bucket *Bucket `json:"bucket"`
+	// Mix makes the datasets of Source, a concat: URL, the parts of a mixture.
+	Mix *Mix `json:"mix"`
 	// ApplyOrientation rotates images according to their EXIF orientation. By default, as in torchvision, they stay as
 	// stored.
 	ApplyOrientation bool `json:"apply_orientation"`
@@ -206,6 +208,7 @@ func checkParts(data []byte) error {
 		View   json.RawMessage            `json:"view"`
 		Bucket json.RawMessage            `json:"bucket"`
 		Pad    map[string]json.RawMessage `json:"pad"`
+		Mix    json.RawMessage            `json:"mix"`
 	}
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -217,6 +220,11 @@ func checkParts(data []byte) error {
 	}
 	if len(parts.Bucket) > 0 && string(parts.Bucket) != "null" {
 		if err := transform.CheckKeys(parts.Bucket, "bucket", BucketKeys()); err != nil {
+			return err
+		}
+	}
+	if len(parts.Mix) > 0 && string(parts.Mix) != "null" {
+		if err := transform.CheckKeys(parts.Mix, "mix", MixKeys()); err != nil {
 			return err
 		}
 	}
@@ -266,6 +274,7 @@ var Options = []Option{
 	{"layout", "Layout of images: NHWC or NCHW."},
 	{"pad", "By array, how rows are padded to one length."},
 	{"bucket", "Build batches of records of similar length or proportions."},
+	{"mix", "The datasets of source, a `concat:` URL, are parts of a mixture with these weights: see mixtures."},
 	{"apply_orientation", "Turn images by their EXIF orientation."},
 	{"sequence", "Build sequences of one length from documents of tokens."},
 	{"cache", "The cache on disk: on, auto or off."},
@@ -360,6 +369,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("an order by windows and bucket exclude each other: both say which records come together; use shuffle for all records with bucket")
 	case c.Window > 0 && c.Sequence != nil:
 		return c, fmt.Errorf("an order by windows is of the records of the data, and sequences are made of documents in their own order; use shuffle for all records")
+	case c.Mix != nil && (c.Window > 0 || c.Bucket != nil || c.Order != ""):
+		return c, fmt.Errorf("a mixture has an order of its own, and window, bucket and order set another one: use shuffle for all records, without bucket")
 	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
 		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:

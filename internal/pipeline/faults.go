@@ -167,7 +167,7 @@ func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
 }
 
 func (p *Pipeline) probe(b *batch, id int64) bool {
-	n, tried := p.split.Len, 0
+	n, tried := p.src.Info().Len, 0
 	for k := int64(1); k <= probes && k < n; k++ {
 		other := (id + k*max(n/(probes+1), 1)) % n
 		if other == id || p.bad.has(b.epoch, other) {

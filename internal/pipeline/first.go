@@ -27,8 +27,8 @@ func (p *Pipeline) firstSize(ctx context.Context) func(field int) (transform.Fir
 		shaper, _ := driver.As[driver.Shaper](p.src)
 		var ids [scan.Group]int64
 		var shapes [scan.Group]driver.Shape
-		for at := int64(0); shaper != nil && at < p.split.Len; at += scan.Group {
-			n := min(scan.Group, p.split.Len-at)
+		for all, at := p.src.Info().Len, int64(0); shaper != nil && at < all; at += scan.Group {
+			n := min(scan.Group, all-at)
 			for k := range n {
 				ids[k] = at + k
 			}

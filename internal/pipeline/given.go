@@ -36,7 +36,7 @@ func (p *Pipeline) NewGiven(pos item.Position) *Given {
 	if p.cfg.Order != OrderClient {
 		return nil
 	}
-	return newGiven(p.split.Len, p.cfg.BatchSize, max(pos.Row, 0))
+	return newGiven(p.src.Info().Len, p.cfg.BatchSize, max(pos.Row, 0))
 }
 
 func newGiven(records int64, rows int, at int64) *Given {

@@ -24,6 +24,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/wrap/joined"
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/internal/store/retry"
@@ -38,7 +39,8 @@ type Pipeline struct {
 	cfg    Config
 	src    driver.Source
 	cut    map[int]bool // volume fields of which src returns only the needed part
-	epochs bool         // the records of src differ per epoch (driver.Epochs)
+	epochs bool         // the records of src differ per epoch, or only their numbers (driver.Epochs)
+	differ bool         // the records differ
 	// variants is the number of variants of each record in src; each epoch has one of them (driver.Varied).
 	variants int
 	kept     keeping // of records in the cache
@@ -50,6 +52,9 @@ type Pipeline struct {
 	// buckets are the buckets of the batches, nil for none.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
+	// mix is the order of a mixture, nil for another one. mixed counts the records handed out, by dataset; mu guards it.
+	mix   *sampler.Mix
+	mixed []int64
 	// window is the order by windows of chunks, nil for another one.
 	window   *window
 	orderWhy string     // if the order is automatic
@@ -140,6 +145,10 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 		p.variants = driver.VariantsOf(p.src)
 		p.epochs = p.variants > 1
 	}
+	p.differ = p.epochs
+	if s, ok := p.src.(*joined.Source); ok {
+		p.differ = s.Differ() // otherwise the numbers differ, and not the records
+	}
 	if err := p.open(ctx); err != nil {
 		p.release()
 		return nil, err
@@ -157,10 +166,26 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 			src, err = viewOf(ctx, src, &cfg.View)
 		}
 	} else {
-		src, err = source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.RemoteDepth})
+		opt := &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.RemoteDepth, Mixed: cfg.Mix != nil}
+		if opt.Mixed && cfg.Sequence != nil {
+			opt.Part = func(ctx context.Context, src driver.Source) (driver.Source, error) {
+				s, err := p.sequences(ctx, src)
+				if err != nil {
+					return nil, err
+				}
+				return s, nil
+			}
+		}
+		src, err = source.Open(ctx, url, opt)
 	}
-	if err == nil && cfg.Sequence != nil {
-		src, err = p.sequences(ctx, src)
+	if err == nil && cfg.Sequence != nil && cfg.Mix == nil {
+		p.documents = src.Info().Fingerprint
+		s, fails := p.sequences(ctx, src)
+		if fails != nil {
+			return nil, fails
+		}
+		plan := s.Plan()
+		src, p.info.Sequences = s, &plan
 	}
 	if err != nil {
 		return nil, err
@@ -177,9 +202,8 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 }
 
 // sequences replaces the documents of a source by sequences.
-func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Source, error) {
+func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (*sequence.Source, error) {
 	c := p.cfg.Sequence
-	p.documents = src.Info().Fingerprint
 	s, err := sequence.Open(ctx, src, &sequence.Options{
 		Length: c.Length, Packing: c.Packing, Fields: c.Fields, NoShift: c.NoShift, DType: driver.DType(c.DType), Pad: c.Pad,
 		Shuffle: p.cfg.Shuffle, Seed: p.cfg.Seed,
@@ -188,8 +212,6 @@ func (p *Pipeline) sequences(ctx context.Context, src driver.Source) (driver.Sou
 		_ = src.Close() // the first error counts
 		return nil, err
 	}
-	plan := s.Plan()
-	p.info.Sequences = &plan
 	return s, nil
 }
 
@@ -223,6 +245,12 @@ func (p *Pipeline) open(ctx context.Context) error {
 			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
 	}
 	p.split = sampler.Split{Len: info.Len, Batch: cfg.BatchSize, Rank: cfg.Rank, World: cfg.WorldSize, DropLast: cfg.DropLast, Uneven: cfg.Uneven}
+	if err := p.planMix(); err != nil {
+		return err
+	}
+	if p.mix != nil {
+		p.split.Len = p.mix.Len()
+	}
 	if int64(cfg.BatchSize)*int64(cfg.WorldSize) > sampler.MaxLen {
 		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
 	}
@@ -232,11 +260,11 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	if p.steps() == 0 && !cfg.DropLast {
 		return fmt.Errorf("%s holds %d records, less than the %d ranks, and uneven=%q leaves them out: there would be no batch; "+
-			"use uneven=%q, which repeats some", info.URL, info.Len, cfg.WorldSize, cfg.Uneven, sampler.Pad)
+			"use uneven=%q, which repeats some", info.URL, p.split.Len, cfg.WorldSize, cfg.Uneven, sampler.Pad)
 	}
 	if p.steps() == 0 {
 		return fmt.Errorf("%s holds %d records, less than one global batch of %d x %d, and drop_last leaves out the rest: there would be no batch; "+
-			"lower batch_size or turn drop_last off", info.URL, info.Len, cfg.BatchSize, cfg.WorldSize)
+			"lower batch_size or turn drop_last off", info.URL, p.split.Len, cfg.BatchSize, cfg.WorldSize)
 	}
 	if err := p.planArrays(ctx, info); err != nil {
 		return err
@@ -281,7 +309,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		return fmt.Errorf("making the ring of batches: %w", err)
 	}
 	p.info = Info{
-		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.steps(), Buckets: p.bucketInfo,
+		URL: info.URL, Format: info.Format, Len: p.split.Len, Steps: p.steps(), Buckets: p.bucketInfo, Mix: p.info.Mix,
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
 		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: info.Fingerprint, Identity: p.identity(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
@@ -304,6 +332,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 		p.answers.note(err)
 	}})
 	p.objects.Decorate = cfg.Decorate
+	if p.mix != nil {
+		p.objects.Most = mixedFiles
+	}
 	if err := p.caches(ctx, plan.Cache-int64(p.disk.buffers)*p.disk.largest); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // planner is the first stage of a stream. It walks through the order of the epochs in groups of records. It locates
@@ -160,9 +161,16 @@ func (c *cursor) known(p *Pipeline) bool {
 // fill writes the records of rows k, k+1, ... of the part into ids, numbered for the epoch if the source's records
 // differ per epoch.
 func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
-	if c.given != nil {
+	switch {
+	case p.mix != nil: // each record with the round of its dataset
+		for i := range ids {
+			id, round := c.order.Mixed(&c.part, k+i)
+			ids[i] = driver.InEpoch(round, id)
+		}
+		return
+	case c.given != nil:
 		c.given.fill(ids, c.part.Lo+int64(k))
-	} else {
+	default:
 		c.order.Fill(ids, &c.part, k)
 	}
 	if p.epochs {

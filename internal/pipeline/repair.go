@@ -128,7 +128,7 @@ func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *
 	p := w.p
 	rd := direct.NewReader(src, objects)
 	rd.Want, rd.Again = p.set.Fields(), true
-	ids := [1]int64{p.asked(b.epoch, p.number(id))}
+	ids := [1]int64{p.askedIn(b, row, p.number(id))}
 	recs, err := rd.Read(b.stream.ctx, ids[:])
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ type Identity struct {
 }
 
 // PipelineParts names the parts of Identity.Pipeline.
-var PipelineParts = []string{"bucket, sequences, drop_last or uneven", "transforms, fields or layout"}
+var PipelineParts = []string{"bucket, sequences, mix, drop_last or uneven", "transforms, fields or layout"}
 
 // identity returns the Identity of an open pipeline.
 func (p *Pipeline) identity(info *driver.Info) Identity {
@@ -40,6 +40,9 @@ func (p *Pipeline) identity(info *driver.Info) Identity {
 	_, _ = fmt.Fprintln(cut, c.DropLast, c.Uneven, text(c.Sequence))
 	if b := p.bucketInfo; b != nil {
 		_, _ = fmt.Fprintln(cut, b.By, b.Largest, b.Records, b.Rows)
+	}
+	if p.mix != nil {
+		_, _ = fmt.Fprintln(cut, p.mixSettings())
 	}
 	if p.window != nil {
 		var b [8]byte

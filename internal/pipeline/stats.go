@@ -51,7 +51,7 @@ func (p *Pipeline) Stats() Stats {
 func (p *Pipeline) Counters() Stats {
 	fetched := p.fetch.Counters()
 	s := Stats{
-		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
+		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Mixed: p.mixedNow(), Skipped: p.skipped.Load(),
 		Bytes: fetched.Bytes, Retries: p.retries.Load(), Repaired: p.repairs.count(), Hedges: fetched.Hedges, Network: traffic.All(),
 		ConsumerWait: time.Duration(p.consumerWait.Load()),
 		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.aloneMem.Budget().Used() + p.large.Used(),

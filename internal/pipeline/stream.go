@@ -264,6 +264,9 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	}
 	p.nBatches.Add(1)
 	p.nRecords.Add(int64(len(b.ids)))
+	if p.mix != nil {
+		p.countMixed(b.ids)
+	}
 	return Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Repeated: b.repeated, Epoch: b.epoch, Step: b.step, Pos: b.pos}, nil, true
 }
 

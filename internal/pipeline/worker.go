@@ -352,7 +352,8 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 
 // fill fills the rows of recs that have no error.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
-	if w.p.epochs && w.p.cfg.Sequence == nil { // random numbers depend on the record, however it is read
+	// Random numbers depend on the record, however it is read. A mixture may have a record twice in an epoch.
+	if w.p.epochs && w.p.cfg.Sequence == nil && w.p.mix == nil {
 		for k := range recs {
 			recs[k].ID = w.p.number(recs[k].ID)
 		}
@@ -460,6 +461,15 @@ func (p *Pipeline) asked(epoch, id int64) int64 {
 		return p.inEpoch(epoch, id)
 	}
 	return id
+}
+
+// askedIn is asked for a row of a batch. In a mixture, the record of the row has the round of its dataset.
+func (p *Pipeline) askedIn(b *batch, row int, id int64) int64 {
+	if p.mix == nil {
+		return p.asked(b.epoch, id)
+	}
+	round, _ := driver.OfEpoch(b.ids[row])
+	return driver.InEpoch(round, id)
 }
 
 // number returns the number of a record in the source.

@@ -125,6 +125,7 @@ type Epoch struct {
 	order Order
 	split *Split
 	walk  *walk // if the order is by windows
+	mix   *mixEpoch
 
 	b       *Buckets
 	shuffle bool
@@ -193,6 +194,12 @@ func (e *Epoch) batch(at int64) Part {
 // Fill writes the records of rows k, k+1, ... of a part into ids.
 func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 	if len(ids) == 0 {
+		return
+	}
+	if e.mix != nil {
+		for i := range ids {
+			ids[i], _ = e.Mixed(p, k+i)
+		}
 		return
 	}
 	if e.walk != nil {

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._fused import OnDevice
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
+    from ._mix import mix
     from ._options import Cache, Limits, OnError, Ranks
     from ._pack import PackResult, commit_pack, pack
     from ._pad import Buckets, Padded
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         "doctor",
         "headroom",
         "inspect",
+        "mix",
         "open",
         "pack",
         "plan",
@@ -142,6 +144,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_fused": ("OnDevice",),
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
+    "_mix": ("mix",),
     "_options": ("Cache", "Limits", "OnError", "Ranks"),
     "_pack": ("PackResult", "commit_pack", "pack"),
     "_pad": ("Buckets", "Padded"),

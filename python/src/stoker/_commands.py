@@ -125,6 +125,8 @@ def url_of(source: Source) -> str:
     """Return the URL of data; a dataset has one if it has only views."""
     if not isinstance(source, Dataset):
         return _options.source_url(source)
+    if source._mixture is not None:
+        raise ConfigError("a mixture is for loaders: give its datasets one by one")
     if source._maps or source._sequence is not None:
         what = "a function (map)" if source._maps else "sequences"
         raise ConfigError(f"the dataset has {what}, which the engine does not run here: give the dataset before that")

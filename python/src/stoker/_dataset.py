@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._fields import FieldSpec
     from ._fused import OnDevice
     from ._loader import Loader
+    from ._mix import Mixture
     from ._options import Cache, Limits, OnError, Ranks
     from ._pad import Buckets
 
@@ -78,16 +79,21 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
     datasets = list(datasets)
     if not datasets or not all(isinstance(d, Dataset) for d in datasets):
         raise ConfigError("concat needs a list of datasets, such as stoker.concat([a, b])")
+    return datasets[0] if len(datasets) == 1 else joined("concat", datasets)
+
+
+def joined(what: str, datasets: Sequence[Dataset], mixture: Mixture | None = None) -> Dataset:
+    """Return the records of several datasets, one after the other, or by weight if there is a mixture."""
     for d in datasets:
+        if d._mixture is not None:
+            raise ConfigError(f"{what}: a dataset is a mixture; give its datasets")
         if d._maps or d._sequence is not None:
             raise ConfigError(
-                f"a dataset has {'a function (map)' if d._maps else 'sequences'}: call concat first, then "
+                f"a dataset has {'a function (map)' if d._maps else 'sequences'}: call {what} first, then "
                 f"{'map' if d._maps else 'sequences'} of the result"
             )
-    if len(datasets) == 1:
-        return datasets[0]
     parts = ",".join(_escape(d._url(), ",") for d in datasets)
-    return Dataset(f"concat:{parts}", datasets[0]._opened)
+    return Dataset(f"concat:{parts}", datasets[0]._opened, mixture=mixture)
 
 
 class Dataset:
@@ -107,13 +113,14 @@ class Dataset:
     """
 
     __module__ = "stoker"
-    __slots__ = ("__weakref__", "_about", "_base", "_maps", "_opened", "_rows", "_sequence")
+    __slots__ = ("__weakref__", "_about", "_base", "_maps", "_mixture", "_opened", "_rows", "_sequence")
 
     _base: str
     _opened: str
     _rows: Rows | None
     _sequence: dict[str, Any] | None
     _maps: tuple[Callable[[dict[str, Any]], Any], ...]
+    _mixture: Mixture | None
     _about: Info | None
 
     def __init__(
@@ -123,11 +130,12 @@ class Dataset:
         rows: Rows | None = None,
         sequence: dict[str, Any] | None = None,
         maps: tuple[Callable[[dict[str, Any]], Any], ...] = (),
+        mixture: Mixture | None = None,
     ) -> None:
         """Use ``stoker.open``."""
         for name, value in zip(
-            ("_base", "_opened", "_rows", "_sequence", "_maps", "_about"),
-            (base, opened, rows, sequence, maps, None),
+            ("_base", "_opened", "_rows", "_sequence", "_maps", "_mixture", "_about"),
+            (base, opened, rows, sequence, maps, mixture, None),
             strict=True,
         ):
             object.__setattr__(self, name, value)
@@ -186,7 +194,8 @@ class Dataset:
 
     def _key(self) -> tuple[Any, ...]:
         rows = None if self._rows is None else _rows_text(self._rows)
-        return self._base, rows, json.dumps(self._sequence, sort_keys=True), self._maps
+        mixed = None if self._mixture is None else json.dumps(self._mixture.config, sort_keys=True)
+        return self._base, rows, json.dumps(self._sequence, sort_keys=True), self._maps, mixed
 
     def __repr__(self) -> str:
         from . import _show
@@ -199,7 +208,8 @@ class Dataset:
         return _show.html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self._base, self._opened, self._rows, self._sequence, self._maps, _reader.address())
+        about = (self._base, self._opened, self._rows, self._sequence, self._maps, self._mixture)
+        return _unpickled, (*about, _reader.address())
 
     # --- records -----------------------------------------------------------
 
@@ -279,6 +289,8 @@ class Dataset:
         return np.where(array < 0, array + size, array)
 
     def _with_rows(self, rows: Rows) -> Dataset:
+        if self._mixture is not None:
+            raise ConfigError("a mixture has no part: choose the records of its datasets before stoker.mix()")
         if self._rows is not None:
             if isinstance(self._rows, range) and isinstance(rows, range):
                 rows = self._rows[rows.start : rows.stop : rows.step] if len(rows) else range(0)
@@ -421,7 +433,7 @@ class Dataset:
         """
         self._may_view("sequences")
         config = _options.sequence(length, packing, fields, shift, dtype, pad)
-        return Dataset(self._url(), self._opened, None, config)
+        return Dataset(self._url(), self._opened, None, config, mixture=self._mixture)
 
     @public
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Dataset:
@@ -509,7 +521,7 @@ class Dataset:
     def _new(self, rows: Rows | None = None, maps: tuple[Any, ...] | None = None) -> Dataset:
         new = Dataset(
             self._base, self._opened, self._rows if rows is None else rows, self._sequence,
-            self._maps if maps is None else maps,
+            self._maps if maps is None else maps, self._mixture,
         )  # fmt: skip
         object.__setattr__(new, "_about", self._about)
         return new
@@ -519,6 +531,8 @@ class Dataset:
         return self._base if self._rows is None else f"{self._base}#rows={_rows_url(self._rows)}"
 
     def _may_view(self, what: str) -> None:
+        if self._mixture is not None and what != "sequences":
+            raise ConfigError(f"{what} works on the datasets of a mixture: call {what}() before stoker.mix()")
         if self._maps:
             raise ConfigError(f"{what} works on fields of the data: call {what}() before map()")
         if self._sequence is not None:
@@ -542,13 +556,13 @@ class Dataset:
         source = self._base if at is None else self._base[:at]
         return Dataset(f"{source}#split={_escape(name)}{views}", self._opened)
 
-    def for_loader(self, function: Callable[..., Any] | None) -> tuple[str, dict[str, Any] | None, Any]:
-        """Return the URL, the sequences and the function of a loader, whose own function comes last."""
+    def for_loader(self, function: Callable[..., Any] | None) -> tuple[str, dict[str, Any] | None, Any, Mixture | None]:
+        """Return the URL, the sequences, the function and the mixture of a loader, whose own function comes last."""
         if self._sequence is not None and self._rows is not None:
             raise ConfigError("a loader reads all sequences: choose records before sequences()")
         functions = (*self._maps, *(() if function is None else (function,)))
         mapped = None if not functions else functions[0] if len(functions) == 1 else _Chain(functions)
-        return self._url(), self._sequence, mapped
+        return self._url(), self._sequence, mapped, self._mixture
 
 
 _STARTS = tuple(f"{key}=" for key in VIEW_KEYS)
@@ -585,10 +599,11 @@ def _unpickled(
     rows: Rows | None,
     sequence: dict[str, Any] | None,
     maps: tuple[Callable[[dict[str, Any]], Any], ...],
+    mixture: Mixture | None,
     engine: str,
 ) -> Dataset:
     _reader.know(engine)
-    return Dataset(base, opened, rows, sequence, maps)
+    return Dataset(base, opened, rows, sequence, maps, mixture)
 
 
 # --- the grammar of views --------------------------------------------------

@@ -150,7 +150,6 @@ class Epochs:
     def reopen(self, **config: Any) -> dict[str, Any]:
         """Continue with an engine that has other settings, and return its description."""
         self._check_usable()
-        self._turn = None
         before, self.config = self.config, {**self.config, **config}
         self.live().close()
         try:
@@ -160,6 +159,11 @@ class Epochs:
             raise
         self.info |= self.live().info
         return self.info
+
+    @property
+    def next_position(self) -> Position:
+        """The position of the batch that the engine will be asked for next."""
+        return self.upcoming if self._turn is None else self._running
 
     def _check_same_data(self, info: dict[str, Any]) -> None:
         """A restarted engine must see the data that the loader was made with."""

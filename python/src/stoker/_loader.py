@@ -14,7 +14,7 @@ from ._connection import Position
 from ._dataset import Dataset
 from ._distributed import found_rank, local_world_size
 from ._epochs import Epochs, Form
-from ._errors import StokerError, public, warn
+from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec
 from ._fused import OnDevice
 from ._options import Cache, Limits, OnError, Ranks
@@ -138,9 +138,9 @@ class Loader:
         apply_orientation: bool = False,
         metrics: str | None = None,
     ) -> None:
-        sequences = None
+        sequences, self._mixture = None, None
         if isinstance(source, Dataset):
-            self.source, sequences, map = source.for_loader(map)  # noqa: A001
+            self.source, sequences, map, self._mixture = source.for_loader(map)  # noqa: A001
         else:
             self.source = _options.source_url(source)
         self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
@@ -181,6 +181,7 @@ class Loader:
             "apply_orientation": bool(apply_orientation),
             "metrics": "" if metrics is None else str(metrics),
             "sequence": sequences,
+            "mix": None if self._mixture is None else self._mixture.config,
         }
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
@@ -243,7 +244,8 @@ class Loader:
         that change batches. It fits a loader with the same data, order, seed, transforms and functions. Ranks, threads,
         memory, caches, ``on_error`` and, without ``bucket=``, the batch size may differ.
         """
-        return _state.save(self._epochs.position, self._identity())
+        state = _state.save(self._epochs.position, self._identity())
+        return {**state, "mix": changes} if (changes := self._changes()) else state
 
     @public
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -255,6 +257,8 @@ class Loader:
         """
         ours = self._identity()
         position = _state.load(state, ours, self.num_records)
+        if self._mixture is not None:
+            self._reweigh(_state.load_mix(state))
         if "ranks" in ours and state["ranks"] != ours["ranks"]:
             # The order of buckets depends on the number of ranks that the run began with.
             self.info = self._epochs.reopen(bucket={**self._epochs.config["bucket"], "ranks": state["ranks"]})
@@ -265,6 +269,34 @@ class Loader:
         ours = dict(self.info["identity"])
         ours["pipeline"] += self._functions
         return ours
+
+    @public
+    def set_weights(self, weights: Mapping[Any, float]) -> None:
+        """Give the datasets of a mixture other weights, from the next batch on.
+
+        All ranks must call it at the same step. The new weights replace the rest of the schedule. They are part of
+        ``state_dict()``. Batches that are on a device already have the old weights.
+
+        Args:
+            weights: the weight of each dataset, or of each path, as for ``stoker.mix``.
+
+        Raises:
+            ConfigError: the loader has no mixture, or a weight is refused.
+        """
+        if self._mixture is None:
+            raise ConfigError("set_weights is for mixtures: make the loader of stoker.mix({a: 3, b: 1})")
+        at = self._epochs.next_position
+        change = {"from": at.epoch * self.num_records + at.row, "weights": self._mixture.ordered(weights)}
+        self._reweigh([*(c for c in self._changes() if c["from"] < change["from"]), change])
+
+    def _changes(self) -> list[dict[str, Any]]:
+        """Return the weights that were set by hand, with their positions."""
+        return list((self._epochs.config["mix"] or {}).get("changes", ()))
+
+    def _reweigh(self, changes: list[dict[str, Any]]) -> None:
+        assert self._mixture is not None
+        if changes != self._changes():
+            self.info = self._epochs.reopen(mix={**self._mixture.config, "changes": changes})
 
     @property
     def timeout(self) -> float:
@@ -333,7 +365,8 @@ class Loader:
     def __repr__(self) -> str:
         if not getattr(self, "info", None):
             return "Loader(not open)"  # what tracebacks and debuggers show of a constructor that failed
-        parts = [repr(self.source), f"{self.num_records:,} records"]
+        source = self.source if len(self.source) <= 200 else self.source[:200] + "..."
+        parts = [repr(source), f"{self.num_records:,} records"]
         if self.classes:
             parts.append(f"{len(self.classes):,} classes")
         parts.append(f"batch_size={self.batch_size}")

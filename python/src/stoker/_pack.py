@@ -159,6 +159,8 @@ def pack(
     once = made_once(transforms, augment, seed, audio)
     if once and tensors:
         raise ConfigError("tensors= are made of a pack, and transforms= run before packing: give one of them")
+    if isinstance(data, Dataset) and data._mixture is not None:
+        raise ConfigError("a mixture is for loaders: pack its datasets one by one")
     if isinstance(data, Dataset) and not (data._maps or data._sequence or map or kinds or classes or name or tensors):
         data = data.path  # the engine reads it, with its views
     if isinstance(data, str | os.PathLike):

@@ -13,7 +13,7 @@ from ._fused import OnDevice
 VERSION = 2
 
 # The parts of a pipeline hash, 8 digits each: two of the engine, and the work of this package.
-_PARTS = ("bucket, sequences, drop_last or uneven", "transforms, fields or layout", "map, batch_map or device")
+_PARTS = ("bucket, sequences, mix, drop_last or uneven", "transforms, fields or layout", "map, batch_map or device")
 
 
 def functions(functions: Sequence[object], device: OnDevice | None) -> str:
@@ -26,6 +26,16 @@ def functions(functions: Sequence[object], device: OnDevice | None) -> str:
     if not any(names) and work is None:
         return ""
     return "-" + hashlib.sha256(repr((names, work)).encode()).hexdigest()[:8]
+
+
+def load_mix(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the weights of a mixture that were set by hand."""
+    changes = state.get("mix", [])
+    if not isinstance(changes, list) or not all(
+        isinstance(c, Mapping) and {*c} == {"from", "weights"} for c in changes
+    ):
+        raise StateMismatch("the state's mix is not a list of positions and weights")
+    return [dict(c) for c in changes]
 
 
 def save(position: Position, ours: Mapping[str, Any]) -> dict[str, Any]:

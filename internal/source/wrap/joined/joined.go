@@ -23,6 +23,11 @@ type Source struct {
 	// the count of all.
 	ids, objects []int64
 
+	// mixed reports that record numbers include the round of their part (OpenMixed). epochs are then the parts whose
+	// records differ per round.
+	mixed  bool
+	epochs []bool
+
 	sizers  []driver.Sizer
 	shapers []driver.Shaper
 	pathers []driver.Pather
@@ -33,24 +38,38 @@ type Source struct {
 // Open returns a source with the records of parts, at least one, and takes ownership of them. If
 // Open fails, they stay open.
 func Open(url string, parts []driver.Source) (*Source, error) {
+	return open(&Source{}, "concat", url, parts)
+}
+
+// OpenMixed is Open for a mixture, in which each part has rounds of its own: a part comes again before others came
+// once. Record numbers are made by driver.InEpoch with the round of the part.
+func OpenMixed(url string, parts []driver.Source) (*Source, error) {
+	s := &Source{mixed: true}
+	for _, p := range parts {
+		s.epochs = append(s.epochs, driver.EpochsOf(p))
+	}
+	return open(s, "mix", url, parts)
+}
+
+func open(s *Source, what, url string, parts []driver.Source) (*Source, error) {
 	first := parts[0].Info()
-	s := &Source{parts: parts, ids: []int64{0}, objects: []int64{0}}
+	s.parts, s.ids, s.objects = parts, []int64{0}, []int64{0}
 	s.info = driver.Info{URL: url, Format: first.Format, Fields: slices.Clone(first.Fields)}
 	h := xxh3.New()
 	for i, p := range parts {
 		in := p.Info()
 		if in.Sequential {
-			return nil, fmt.Errorf("concat: the records of %s can only be read in order; stoker pack makes a pack whose records can be read in any order", in.URL)
+			return nil, fmt.Errorf("%s: the records of %s can only be read in order; stoker pack makes a pack whose records can be read in any order", what, in.URL)
 		}
-		if driver.EpochsOf(p) || driver.VariantsOf(p) > 1 {
-			return nil, fmt.Errorf("concat: the records of %s differ per epoch, and are not joined with others", in.URL)
+		if driver.EpochsOf(p) && !s.mixed || driver.VariantsOf(p) > 1 {
+			return nil, fmt.Errorf("%s: the records of %s differ per epoch, and are not joined with others", what, in.URL)
 		}
 		if in.Format != first.Format {
-			s.info.Format = "concat"
+			s.info.Format = what
 		}
 		if i > 0 {
 			if err := s.add(first, in); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%s: %w", what, err)
 			}
 		}
 		s.ids, s.objects = append(s.ids, s.ids[i]+in.Len), append(s.objects, s.objects[i]+in.Objects)
@@ -67,7 +86,13 @@ func Open(url string, parts []driver.Source) (*Source, error) {
 		}
 	}
 	s.sizers, s.shapers, s.pathers, s.finders = all[driver.Sizer](parts), all[driver.Shaper](parts), all[driver.Pather](parts), all[driver.Finder](parts)
-	s.spare.New = func() any { return &work{inner: make([]driver.Group, len(parts))} }
+	s.spare.New = func() any {
+		w := &work{slot: make([]int32, len(parts))}
+		for i := range w.slot {
+			w.slot[i] = -1
+		}
+		return w
+	}
 	return s, nil
 }
 
@@ -86,7 +111,7 @@ func all[T any](parts []driver.Source) (out []T) {
 // add extends the fields to another part. It fails if the part has other fields.
 func (s *Source) add(first, in *driver.Info) error {
 	fail := func(format string, a ...any) error {
-		return fmt.Errorf("concat: %s and %s have different fields: %s; select, drop, rename or kinds make them the same", first.URL, in.URL, fmt.Sprintf(format, a...))
+		return fmt.Errorf("%s and %s have different fields: %s; select, drop, rename or kinds make them the same", first.URL, in.URL, fmt.Sprintf(format, a...))
 	}
 	at := func(info *driver.Info, name string) int {
 		return slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Name == name })
@@ -196,10 +221,41 @@ func part(starts []int64, n int64) int {
 	return sort.Search(len(starts)-1, func(i int) bool { return starts[i+1] > n })
 }
 
-// of returns the part of a record and its number there.
+// of returns the part of a record and its number there. The part is -1 if there is no such record.
 func (s *Source) of(id int64) (int, int64) {
+	round := int64(0)
+	if s.mixed && id >= 0 {
+		round, id = driver.OfEpoch(id)
+	}
+	if id < 0 || id >= s.info.Len {
+		return -1, 0
+	}
 	p := part(s.ids, id)
-	return p, id - s.ids[p]
+	n := id - s.ids[p]
+	if s.mixed && s.epochs[p] {
+		n = driver.InEpoch(round, n)
+	}
+	return p, n
+}
+
+// Parts returns the number of the first record of each part of a mixture, and after them the number of all records. It
+// is nil for other sources.
+func Parts(src driver.Source) []int64 {
+	if s, ok := src.(*Source); ok && s.mixed {
+		return s.ids
+	}
+	return nil
+}
+
+// Differ reports whether the records of a part differ per round.
+func (s *Source) Differ() bool { return slices.Contains(s.epochs, true) }
+
+// URLs returns the URLs of the parts.
+func (s *Source) URLs() (urls []string) {
+	for _, p := range s.parts {
+		urls = append(urls, p.Info().URL)
+	}
+	return urls
 }
 
 // Info implements driver.Source.
@@ -213,10 +269,10 @@ func (s *Source) Object(n int64) driver.Object {
 
 // Name implements driver.Source.
 func (s *Source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
+	p, n := s.of(id)
+	if p < 0 {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
-	p, n := s.of(id)
 	return s.parts[p].Name(n)
 }
 
@@ -231,47 +287,54 @@ func (s *Source) Close() error {
 
 // work is the state of a group while the parts process it.
 type work struct {
-	s     *Source
-	outer *driver.Group
-	inner []driver.Group // by part
-	// ids are the numbers of the records in each part, at their places in the group.
+	s *Source
+	// used are the parts that have records of the group. slot has the index in used by part, -1 for none.
+	used []int
+	slot []int32
+	// inner are the groups of the used parts. ids are the numbers of the records in each of them, at their places in
+	// the group.
+	inner   []driver.Group
 	ids, at [][]int64
-	// places has the part of each record of the group, -1 for none, and its place there.
+	// places has, for each record of the group, the index in used of its part, -1 for none, and its place there.
 	places [][2]int
 }
 
 // begin sorts the records of a group into those of the parts.
 func (s *Source) begin(g *driver.Group) *work {
 	w := s.spare.Get().(*work)
-	w.s, w.outer = s, g
-	if w.ids == nil {
-		w.ids, w.at = make([][]int64, len(s.parts)), make([][]int64, len(s.parts))
-	}
-	for p := range s.parts {
-		w.ids[p], w.at[p] = w.ids[p][:0], w.at[p][:0]
-	}
+	w.s = s
 	w.places = w.places[:0]
 	for k, id := range g.IDs {
-		if id < 0 || id >= s.info.Len {
+		p, n := s.of(id)
+		if p < 0 {
 			w.places = append(w.places, [2]int{-1, 0})
 			continue
 		}
-		p, n := s.of(id)
-		w.places = append(w.places, [2]int{p, len(w.ids[p])})
-		w.ids[p], w.at[p] = append(w.ids[p], n), append(w.at[p], int64(k))
+		i := int(w.slot[p])
+		if i < 0 {
+			i = len(w.used)
+			w.slot[p] = int32(i)
+			w.used = append(w.used, p)
+			if i == len(w.inner) {
+				w.inner, w.ids, w.at = append(w.inner, driver.Group{}), append(w.ids, nil), append(w.at, nil)
+			}
+			w.ids[i], w.at[i] = w.ids[i][:0], w.at[i][:0]
+		}
+		w.places = append(w.places, [2]int{i, len(w.ids[i])})
+		w.ids[i], w.at[i] = append(w.ids[i], n), append(w.at[i], int64(k))
 	}
-	for p := range s.parts {
-		in := &w.inner[p]
+	for i := range w.used {
+		in, at := &w.inner[i], w.at[i]
 		in.Want, in.Again, in.Alloc = g.Want, g.Again, g.Alloc
-		in.Begin(w.ids[p], len(s.info.Fields))
-		for j, k := range w.at[p] {
+		in.Begin(w.ids[i], len(s.info.Fields))
+		for j, k := range at {
 			in.Records[j].Err = g.Records[k].Err
 		}
 		in.Box, in.Place = nil, nil
-		if at := w.at[p]; g.Box != nil {
+		if g.Box != nil {
 			in.Box = func(k, field int) (driver.Box, bool) { return g.Box(int(at[k]), field) }
 		}
-		if at := w.at[p]; g.Place != nil {
+		if g.Place != nil {
 			in.Place = func(k, field int, n int64) []byte { return g.Place(int(at[k]), field, n) }
 		}
 	}
@@ -279,40 +342,39 @@ func (s *Source) begin(g *driver.Group) *work {
 }
 
 func (w *work) end() {
-	w.outer = nil
-	for p := range w.inner {
-		w.inner[p].Release()
-		w.inner[p].Box = nil
+	for i, p := range w.used {
+		w.inner[i].Release()
+		w.inner[i].Box = nil
+		w.slot[p] = -1
 	}
+	w.used = w.used[:0]
 	w.s.spare.Put(w)
 }
 
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
 	w := s.begin(g)
-	for p, src := range s.parts {
-		if len(w.ids[p]) > 0 {
-			src.Locate(&w.inner[p])
-		}
-		for _, m := range w.inner[p].Missing {
-			m.K = int(w.at[p][m.K])
+	for i, p := range w.used {
+		s.parts[p].Locate(&w.inner[i])
+		for _, m := range w.inner[i].Missing {
+			m.K = int(w.at[i][m.K])
 			m.Object += s.objects[p]
 			g.Missing = append(g.Missing, m)
 		}
 	}
 	for k := range g.IDs {
-		p, j := w.places[k][0], w.places[k][1]
-		if p < 0 {
+		i, j := w.places[k][0], w.places[k][1]
+		if i < 0 {
 			if g.Records[k].Err == nil {
 				g.Records[k].Err = fmt.Errorf("record %d is out of range: there are %d records in %s", g.IDs[k], s.info.Len, s.info.URL)
 			}
 			g.Next()
 			continue
 		}
-		in := &w.inner[p]
+		in := &w.inner[i]
 		g.Records[k].Err = in.Records[j].Err
 		for _, e := range in.Extents[in.First[j]:in.First[j+1]] {
-			e.Object += s.objects[p]
+			e.Object += s.objects[w.used[i]]
 			g.Extents = append(g.Extents, e)
 		}
 		g.Next()
@@ -324,24 +386,21 @@ func (s *Source) Locate(g *driver.Group) {
 func (s *Source) Parse(g *driver.Group) error {
 	w := s.begin(g)
 	defer w.end()
-	for p := range s.parts {
-		in := &w.inner[p]
+	for i, p := range w.used {
+		in := &w.inner[i]
 		in.First = append(in.First[:0], 0)
-		for _, k := range w.at[p] {
+		for _, k := range w.at[i] {
 			extents, bytes := g.Of(int(k))
-			for i, e := range extents {
+			for j, e := range extents {
 				e.Object -= s.objects[p]
-				in.Extents, in.Bytes = append(in.Extents, e), append(in.Bytes, bytes[i])
+				in.Extents, in.Bytes = append(in.Extents, e), append(in.Bytes, bytes[j])
 			}
 			in.Next()
-		}
-		if len(w.ids[p]) == 0 {
-			continue
 		}
 		if err := s.parts[p].Parse(in); err != nil {
 			return err
 		}
-		for j, k := range w.at[p] {
+		for j, k := range w.at[i] {
 			g.Records[k].Err = in.Records[j].Err
 			copy(g.Records[k].Values, in.Records[j].Values)
 		}
@@ -360,6 +419,8 @@ func (s *Source) Hides(ability any) bool {
 		return s.pathers == nil
 	case *driver.Finder:
 		return s.finders == nil
+	case *driver.Epochs:
+		return !s.mixed
 	}
 	return false
 }
@@ -396,6 +457,23 @@ func (s *Source) Path(id int64, field int) string {
 func (s *Source) Find(ctx context.Context, id int64) string {
 	p, n := s.of(id)
 	return s.finders[p].Find(ctx, n)
+}
+
+// EpochRecords implements driver.Epochs, for a mixture.
+func (s *Source) EpochRecords() {}
+
+// Seed implements driver.Seeded.
+func (s *Source) Seed(seed uint64) {
+	for _, p := range s.parts {
+		driver.SeedOf(p, seed)
+	}
+}
+
+// ApplyOrientation implements driver.Turned.
+func (s *Source) ApplyOrientation() {
+	for _, p := range s.parts {
+		driver.ApplyOrientation(p)
+	}
 }
 
 // Learn implements driver.Indexer.

@@ -51,6 +51,36 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Opener(func(context.Context) (driver.Source, error) { return Open("concat:test", parts(t)) }))
 }
 
+// The numbers of a mixture have the round of their part.
+func TestMixed(t *testing.T) {
+	src, err := OpenMixed("concat:test", parts(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if !driver.EpochsOf(src) || src.Differ() || len(Parts(src)) != 5 {
+		t.Fatal("it is not a mixture of four parts")
+	}
+	whole := sourcetest.Mixed(30)
+	defer whole.Close()
+	got := drivertest.Records(t, src, 29, driver.InEpoch(3, 29), driver.InEpoch(1, 4))
+	want := drivertest.Records(t, whole, 29, 29, 4)
+	for k := range got {
+		for f := range got[k].Values {
+			if a, b := got[k].Values[f], want[k].Values[f]; string(a.Bytes) != string(b.Bytes) || a.Int != b.Int || a.Float != b.Float {
+				t.Errorf("record %d, field %d differs", k, f)
+			}
+		}
+	}
+	if src.Name(driver.InEpoch(2, 11)) != whole.Name(11) {
+		t.Errorf("record 11 is called %q", src.Name(driver.InEpoch(2, 11)))
+	}
+}
+
+func TestMixedConformance(t *testing.T) {
+	drivertest.Run(t, drivertest.Opener(func(context.Context) (driver.Source, error) { return OpenMixed("concat:test", parts(t)) }))
+}
+
 func TestOtherFields(t *testing.T) {
 	for what, change := range map[string]func(f *driver.Field){
 		`no field "other"`:            func(f *driver.Field) { f.Name = "other" },
