@@ -15,7 +15,7 @@ PAGES: dict[tuple[str, str], dict[str, list[str]]] = {
     ("python-load.md", "stoker: datasets and loaders"): {
         "Loader": ["Loader", "Batch", "Column", "Ragged", "Strings"],
         "Options of a loader": ["Cache", "Limits", "OnError", "Ranks", "Field", "Padded", "Buckets", "OnDevice"],
-        "Dataset": ["open", "concat", "Dataset", "Record", "FieldInfo"],
+        "Dataset": ["open", "concat", "mix", "Dataset", "Record", "FieldInfo"],
     },
     ("python-tools.md", "stoker: prepare, plan and measure"): {
         "Prepare and check data": ["inspect", "pack", "verify", "convert"],

@@ -123,7 +123,7 @@ def test_set_epoch_after_loading_a_state_keeps_the_position(make: Make) -> None:
         ({"order": "1:full"}, "another pipeline: it was saved with shuffle=True, this loader has shuffle=False"),
         ({"order": "2:source"}, r"order version 2, this version of stoker has 1; .*loader.set_epoch.1."),
         ({"pipeline": "00000001-00000003"}, "another pipeline: it was saved with other settings of transforms, fields"),
-        ({"pipeline": "00000009-00000002"}, "other settings of bucket, sequences, drop_last or uneven; make the"),
+        ({"pipeline": "00000009-00000002"}, "other settings of bucket, sequences, mix, drop_last or uneven; make the"),
         ({"pipeline": "00000001-00000002-00000003"}, "other settings of map, batch_map or device"),
         ({"position": -1}, "position is -1"),
         ({"epoch": "one"}, "epoch is 'one'"),

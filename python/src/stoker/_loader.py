@@ -47,7 +47,7 @@ class Loader:
     Args:
         source: path or URL of a pack, of a folder of images, or of other data: ``stoker formats`` lists the
             formats. Some take several files, such as ``shards/train-{0000..0127}.tar``. Or a dataset of
-            ``stoker.open``, with its views.
+            ``stoker.open``, with its views, or of ``stoker.mix``.
         batch_size: records per batch and rank, 1 to 1,048,576.
         shuffle: ``True``: a new order in each epoch, any record at any place; otherwise the order of the source.
             ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
@@ -107,7 +107,7 @@ class Loader:
         batch_size, rank, world_size, seed, shuffle, drop_last: the values in effect.
         classes: names of the classes; the label is the index. With several label fields, those of ``label`` or
             ``target``; see ``info["classes"]`` for the others.
-        num_records: records of the source.
+        num_records: records of the source, or of an epoch of a mixture.
         info: the engine's description of the source and its plan. ``info["skipped"]`` lists the files that are not
             records, by reason; it is missing if there are none.
     """
@@ -311,7 +311,7 @@ class Loader:
 
     @property
     def num_records(self) -> int:
-        """Number of records of the source."""
+        """Number of records of the source, or of an epoch of a mixture."""
         return int(self.info["len"])
 
     @property

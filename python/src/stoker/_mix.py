@@ -14,11 +14,15 @@ from ._dataset import Dataset, joined, open  # noqa: A004
 from ._errors import ConfigError, public
 
 Key = Dataset | str | os.PathLike[str]
-Weights = Mapping[Any, float]  # keys are datasets, or their paths
 
 
 @public
-def mix(weights: Weights, *, schedule: Mapping[int, Weights] | None = None, length: int | None = None) -> Dataset:
+def mix(
+    weights: Mapping[Any, float],
+    *,
+    schedule: Mapping[int, Mapping[Any, float]] | None = None,
+    length: int | None = None,
+) -> Dataset:
     """Return a mixture of datasets: loaders take their records in proportion to weights.
 
     ::
@@ -71,7 +75,7 @@ class Mixture:
         self._datasets = datasets
         self.config: dict[str, Any] = {}
 
-    def ordered(self, weights: Weights) -> list[float | int]:
+    def ordered(self, weights: Mapping[Any, float]) -> list[float | int]:
         """Return weights in the order of the datasets."""
         if not isinstance(weights, Mapping):
             raise ConfigError("mix: the weights must be a dict of datasets, or paths, and numbers")
