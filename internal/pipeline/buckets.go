@@ -98,7 +98,7 @@ func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 	case p.window != nil:
 		return p.window.epoch(n).Of(&p.split)
 	case p.mix != nil:
-		return p.mix.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
+		return p.mix.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n, p.mix.turns)
 	case p.buckets == nil:
 		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
 	}

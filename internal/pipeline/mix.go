@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"sync"
 
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/source/wrap/joined"
@@ -86,7 +87,7 @@ func (p *Pipeline) planMix() error {
 	info := &MixInfo{}
 	var stages []sampler.MixStage
 	for _, s := range c.stages() {
-		stage := sampler.MixStage{From: s.From}
+		var weights []*big.Rat
 		for _, w := range s.Weights {
 			if len(w) > 64 {
 				return fmt.Errorf("mix: the weight %.64s... is too long", w)
@@ -95,10 +96,14 @@ func (p *Pipeline) planMix() error {
 			if !ok {
 				return fmt.Errorf("mix: the weight %s is not a number", w)
 			}
-			stage.Weights = append(stage.Weights, r)
+			weights = append(weights, r)
+		}
+		shares, err := sharesOf(weights, len(urls))
+		if err != nil {
+			return fmt.Errorf("mix: the weights from record %d on: %w", s.From, err)
 		}
 		info.From = append(info.From, s.From)
-		stages = append(stages, stage)
+		stages = append(stages, sampler.MixStage{From: s.From, Shares: shares})
 	}
 	length := c.Length
 	if length == 0 {
@@ -115,9 +120,102 @@ func (p *Pipeline) planMix() error {
 		}
 		info.Parts = append(info.Parts, part)
 	}
-	p.mix, p.info.Mix = mix, info
+	p.mix, p.info.Mix = &mixing{Mix: mix}, info
 	p.mixed = make([]int64, len(urls))
 	return nil
+}
+
+// sharesOf returns whole numbers in proportion to weights. The sum is at most sampler.MaxTurns. If the weights have no such
+// numbers, the shares are rounded to parts of sampler.MaxTurns, and each positive weight gets one at least.
+func sharesOf(weights []*big.Rat, parts int) ([]int64, error) {
+	if len(weights) != parts {
+		return nil, fmt.Errorf("%d weights for %d parts", len(weights), parts)
+	}
+	lcm, sum := big.NewInt(1), new(big.Rat)
+	for i, w := range weights {
+		if w.Sign() < 0 {
+			return nil, fmt.Errorf("weight %d is negative", i)
+		}
+		sum.Add(sum, w)
+		if lcm.BitLen() < 256 { // larger ones are rounded in any case
+			gcd := new(big.Int).GCD(nil, nil, lcm, w.Denom())
+			lcm.Mul(lcm, new(big.Int).Quo(w.Denom(), gcd))
+		}
+	}
+	if sum.Sign() == 0 {
+		return nil, fmt.Errorf("all weights are 0")
+	}
+	shares := make([]int64, parts)
+	if whole := new(big.Rat).Mul(sum, new(big.Rat).SetInt(lcm)); lcm.BitLen() < 256 && whole.IsInt() {
+		numbers, gcd := make([]*big.Int, parts), new(big.Int)
+		for i, w := range weights {
+			numbers[i] = new(big.Rat).Mul(w, new(big.Rat).SetInt(lcm)).Num()
+			gcd.GCD(nil, nil, gcd, numbers[i])
+		}
+		if n := new(big.Int).Quo(whole.Num(), gcd); n.IsInt64() && n.Int64() <= sampler.MaxTurns {
+			for i := range numbers {
+				shares[i] = new(big.Int).Quo(numbers[i], gcd).Int64()
+			}
+			return shares, nil
+		}
+	}
+	// The largest remainders are rounded up.
+	left := int64(sampler.MaxTurns)
+	rest := make([]*big.Rat, parts)
+	for i, w := range weights {
+		exact := new(big.Rat).Mul(new(big.Rat).Quo(w, sum), big.NewRat(sampler.MaxTurns, 1))
+		n := new(big.Int).Quo(exact.Num(), exact.Denom()).Int64()
+		if n == 0 && w.Sign() > 0 {
+			n = 1
+		}
+		shares[i] = n
+		left -= n
+		rest[i] = exact.Sub(exact, new(big.Rat).SetInt64(n))
+	}
+	order := make([]int, parts)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rest[b].Cmp(rest[a]) })
+	for at := 0; left > 0; at = (at + 1) % parts {
+		if weights[order[at]].Sign() > 0 {
+			shares[order[at]]++
+			left--
+		}
+	}
+	for at := parts - 1; left < 0; at = (at + parts - 1) % parts { // after rounding up small ones
+		if shares[order[at]] > 1 {
+			shares[order[at]]--
+			left++
+		}
+	}
+	return shares, nil
+}
+
+// mixing is the order of a mixture. It remembers the turns of the stages that were used last: the planner and a reader
+// may be in two stages at a time.
+type mixing struct {
+	*sampler.Mix
+	mu   sync.Mutex
+	last [2]struct {
+		stage int
+		*sampler.Turns
+	}
+}
+
+// turns returns the turns of a stage.
+func (m *mixing) turns(stage int) *sampler.Turns {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.last {
+		if l := &m.last[i]; l.Turns != nil && l.stage == stage {
+			return l.Turns
+		}
+	}
+	t := m.Turns(stage)
+	m.last[1] = m.last[0]
+	m.last[0].stage, m.last[0].Turns = stage, t
+	return t
 }
 
 // mixSettings are the settings that positions depend on. Changes by hand are in states.

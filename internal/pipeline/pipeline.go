@@ -53,7 +53,7 @@ type Pipeline struct {
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
 	// mix is the order of a mixture, nil for another one. mixed counts the records handed out, by dataset; mu guards it.
-	mix   *sampler.Mix
+	mix   *mixing
 	mixed []int64
 	// window is the order by windows of chunks, nil for another one.
 	window   *window

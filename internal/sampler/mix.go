@@ -2,10 +2,7 @@ package sampler
 
 import (
 	"fmt"
-	"math/big"
 	"slices"
-	"sort"
-	"sync"
 )
 
 // Mix is the order of a mixture: several parts of a source take turns by weight. Position p of the mixture counts over
@@ -20,15 +17,12 @@ type Mix struct {
 	first  []int64 // the first record of each part, and the number of records
 	length int64   // positions of an epoch
 	stages []stage
-
-	mu     sync.Mutex
-	tables []*turnTable // of the stages that were used last
 }
 
-// MixStage has the weights of the parts from a position of the mixture on.
+// MixStage has the shares of the parts from a position of the mixture on: whole numbers, whose sum is 1 to MaxTurns.
 type MixStage struct {
-	From    int64
-	Weights []*big.Rat
+	From   int64
+	Shares []int64
 }
 
 // Limits of mixtures. A schedule of turns has MaxTurns positions and then repeats.
@@ -36,8 +30,6 @@ const (
 	MaxParts  = 1 << 16
 	MaxStages = 1 << 12
 	MaxTurns  = 1 << 20
-	// keptTurns is the number of schedules in memory, of 6 bytes per turn.
-	keptTurns = 2
 	// mixEpochs bounds the number of epochs, so that positions do not overflow. Later epochs are those before again.
 	mixEpochs = 1 << 22
 )
@@ -50,11 +42,10 @@ type stage struct {
 	round  int64 // the sum of the shares
 }
 
-// turnTable is one round of a stage.
-type turnTable struct {
-	stage int
-	part  []uint16
-	nth   []uint32 // the number of the part's earlier turns in the round
+// Turns is one round of a stage. It does not change.
+type Turns struct {
+	part []uint16
+	nth  []uint32 // the number of the part's earlier turns in the round
 }
 
 // NewMix returns a mixture of parts with the given numbers of records. An epoch has length positions.
@@ -76,13 +67,14 @@ func NewMix(sizes []int64, stages []MixStage, length int64) (*Mix, error) {
 	}
 	drawn := make([]int64, len(sizes))
 	for i := range stages {
-		shares, err := sharesOf(stages[i].Weights, len(sizes))
-		if err != nil {
-			return nil, fmt.Errorf("the weights from record %d on: %w", stages[i].From, err)
-		}
+		shares := stages[i].Shares
 		s := stage{from: stages[i].From, drawn: slices.Clone(drawn), shares: shares}
 		for _, n := range shares {
-			s.round += n
+			s.round += max(n, 0)
+		}
+		if len(shares) != len(sizes) || slices.Min(shares) < 0 || s.round < 1 || s.round > MaxTurns {
+			return nil, fmt.Errorf("%d shares with a sum of %d for %d parts, from record %d on; they must be 0 or more, with a sum of 1 to %d",
+				len(shares), s.round, len(sizes), s.from, MaxTurns)
 		}
 		m.stages = append(m.stages, s)
 		if i+1 == len(stages) {
@@ -103,73 +95,6 @@ func NewMix(sizes []int64, stages []MixStage, length int64) (*Mix, error) {
 		}
 	}
 	return m, nil
-}
-
-// sharesOf returns whole numbers in proportion to weights. The sum is at most MaxTurns. If the weights have no such
-// numbers, the shares are rounded to parts of MaxTurns, and each positive weight gets one at least.
-func sharesOf(weights []*big.Rat, parts int) ([]int64, error) {
-	if len(weights) != parts {
-		return nil, fmt.Errorf("%d weights for %d parts", len(weights), parts)
-	}
-	lcm, sum := big.NewInt(1), new(big.Rat)
-	for i, w := range weights {
-		if w.Sign() < 0 {
-			return nil, fmt.Errorf("weight %d is negative", i)
-		}
-		sum.Add(sum, w)
-		if lcm.BitLen() < 256 { // larger ones are rounded in any case
-			gcd := new(big.Int).GCD(nil, nil, lcm, w.Denom())
-			lcm.Mul(lcm, new(big.Int).Quo(w.Denom(), gcd))
-		}
-	}
-	if sum.Sign() == 0 {
-		return nil, fmt.Errorf("all weights are 0")
-	}
-	shares := make([]int64, parts)
-	if whole := new(big.Rat).Mul(sum, new(big.Rat).SetInt(lcm)); lcm.BitLen() < 256 && whole.IsInt() {
-		numbers, gcd := make([]*big.Int, parts), new(big.Int)
-		for i, w := range weights {
-			numbers[i] = new(big.Rat).Mul(w, new(big.Rat).SetInt(lcm)).Num()
-			gcd.GCD(nil, nil, gcd, numbers[i])
-		}
-		if n := new(big.Int).Quo(whole.Num(), gcd); n.IsInt64() && n.Int64() <= MaxTurns {
-			for i := range numbers {
-				shares[i] = new(big.Int).Quo(numbers[i], gcd).Int64()
-			}
-			return shares, nil
-		}
-	}
-	// The largest remainders are rounded up.
-	left := int64(MaxTurns)
-	rest := make([]*big.Rat, parts)
-	for i, w := range weights {
-		exact := new(big.Rat).Mul(new(big.Rat).Quo(w, sum), big.NewRat(MaxTurns, 1))
-		n := new(big.Int).Quo(exact.Num(), exact.Denom()).Int64()
-		if n == 0 && w.Sign() > 0 {
-			n = 1
-		}
-		shares[i] = n
-		left -= n
-		rest[i] = exact.Sub(exact, new(big.Rat).SetInt64(n))
-	}
-	order := make([]int, parts)
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(a, b int) bool { return rest[order[a]].Cmp(rest[order[b]]) > 0 })
-	for at := 0; left > 0; at = (at + 1) % parts {
-		if weights[order[at]].Sign() > 0 {
-			shares[order[at]]++
-			left--
-		}
-	}
-	for at := parts - 1; left < 0; at = (at + parts - 1) % parts { // after rounding up small ones
-		if shares[order[at]] > 1 {
-			shares[order[at]]--
-			left++
-		}
-	}
-	return shares, nil
 }
 
 // dues is a heap of the next turns of parts, the earliest deadline first. Each is deadline * MaxParts + part.
@@ -206,8 +131,8 @@ func (d *dues) pop() (part int) {
 // turns computes a round. At each position, the part with the earliest deadline has its turn, among the parts whose next
 // turn may come. That finds a schedule whenever there is one (Horn 1974), and the shares themselves prove that there
 // is.
-func (s *stage) turns() *turnTable {
-	t := &turnTable{part: make([]uint16, s.round), nth: make([]uint32, s.round)}
+func (s *stage) turns() *Turns {
+	t := &Turns{part: make([]uint16, s.round), nth: make([]uint32, s.round)}
 	// begins has the parts whose next turn may come from a position on, as lists: the first part, and the next one.
 	begins, next := make([]int32, s.round), make([]int32, len(s.shares))
 	for i := range begins {
@@ -242,22 +167,8 @@ func (s *stage) turns() *turnTable {
 	return t
 }
 
-// turnsOf returns a round of a stage. It remembers a few, since two goroutines may use two stages at a time.
-func (m *Mix) turnsOf(stage int) *turnTable {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i, t := range m.tables {
-		if t.stage == stage {
-			m.tables[0], m.tables[i] = m.tables[i], m.tables[0]
-			return t
-		}
-	}
-	t := m.stages[stage].turns()
-	t.stage = stage
-	m.tables = slices.Insert(m.tables, 0, t)
-	m.tables = m.tables[:min(len(m.tables), keptTurns)]
-	return t
-}
+// Turns computes one round of a stage, of 6 bytes per turn.
+func (m *Mix) Turns(stage int) *Turns { return m.stages[stage].turns() }
 
 // Len is the number of positions of an epoch.
 func (m *Mix) Len() int64 { return m.length }
@@ -269,12 +180,20 @@ func (m *Mix) Share(pos int64, part int) float64 {
 }
 
 func (m *Mix) stage(pos int64) int {
-	return sort.Search(len(m.stages), func(i int) bool { return m.stages[i].from > pos }) - 1
+	i, found := slices.BinarySearchFunc(m.stages, pos, func(s stage, pos int64) int { return int(min(max(s.from-pos, -1), 1)) })
+	if !found {
+		i--
+	}
+	return i
 }
 
 // Part returns the part of a record.
 func (m *Mix) Part(record int64) int {
-	return sort.Search(len(m.first), func(i int) bool { return m.first[i] > record }) - 1
+	i, found := slices.BinarySearch(m.first, record)
+	if !found {
+		i--
+	}
+	return i
 }
 
 // After returns the record that comes n records after another one in its part, from the end of the part on to its
@@ -291,16 +210,18 @@ type mixEpoch struct {
 	from    int64 // its first position of the mixture
 	shuffle bool
 	seed    uint64
+	turnsOf func(stage int) *Turns
 	stage   int
-	turns   *turnTable
+	turns   *Turns
 	// orders are the orders of the parts in the rounds that were used last.
 	orders []Order
 	rounds []int64
 }
 
-// NewEpoch is an epoch of the mixture, cut as s says, for one goroutine.
-func (m *Mix) NewEpoch(s *Split, shuffle bool, seed uint64, epoch int64) *Epoch {
-	e := &mixEpoch{m: m, from: epoch % mixEpochs * m.length, shuffle: shuffle, seed: seed, stage: -1}
+// NewEpoch is an epoch of the mixture, cut as s says, for one goroutine. turnsOf is m.Turns, or returns earlier results of
+// it.
+func (m *Mix) NewEpoch(s *Split, shuffle bool, seed uint64, epoch int64, turnsOf func(stage int) *Turns) *Epoch {
+	e := &mixEpoch{m: m, turnsOf: turnsOf, from: epoch % mixEpochs * m.length, shuffle: shuffle, seed: seed, stage: -1}
 	e.orders, e.rounds = make([]Order, len(m.first)-1), make([]int64, len(m.first)-1)
 	for i := range e.rounds {
 		e.rounds[i] = -1
@@ -314,7 +235,7 @@ func (e *mixEpoch) turn(pos int64) (part int, n int64) {
 	pos += e.from
 	if k := e.stage; k < 0 || pos < m.stages[k].from || k+1 < len(m.stages) && pos >= m.stages[k+1].from {
 		e.stage = m.stage(pos)
-		e.turns = m.turnsOf(e.stage)
+		e.turns = e.turnsOf(e.stage)
 	}
 	s := &m.stages[e.stage]
 	at := pos - s.from

@@ -3,41 +3,19 @@ package sampler
 import (
 	"fmt"
 	"hash/fnv"
-	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
 )
 
-// rats returns weights.
-func rats(weights ...string) (all []*big.Rat) {
-	for _, w := range weights {
-		r, ok := new(big.Rat).SetString(w)
-		if !ok {
-			panic(w)
-		}
-		all = append(all, r)
+// randomShares returns n shares, at least one of them positive.
+func randomShares(rng *rand.Rand, n int) []int64 {
+	all := make([]int64, n)
+	most := []int64{1, 3, 7, 1000}[rng.IntN(4)]
+	for i := range all {
+		all[i] = rng.Int64N(most + 1)
 	}
-	return all
-}
-
-// randomWeights returns n weights of one of several forms, at least one of them positive.
-func randomWeights(rng *rand.Rand, n int) (all []*big.Rat) {
-	form := rng.IntN(12)
-	for range n {
-		switch w := new(big.Rat); form {
-		case 0, 3, 4, 5, 6: // small whole numbers
-			all = append(all, w.SetInt64(1+rng.Int64N(5)))
-		case 1: // decimals
-			all = append(all, w.SetFrac64(1+rng.Int64N(1000), 1000))
-		case 2, 7, 8, 9, 10: // some are 0
-			all = append(all, w.SetInt64(rng.Int64N(3)))
-		default: // any
-			w, _ = w.SetString(fmt.Sprint(rng.ExpFloat64()))
-			all = append(all, w)
-		}
-	}
-	all[rng.IntN(n)] = big.NewRat(1, 1)
+	all[rng.IntN(n)] = 1 + rng.Int64N(most)
 	return all
 }
 
@@ -60,10 +38,10 @@ func TestMix(t *testing.T) {
 		for i := range sizes {
 			sizes[i] = 1 + rng.Int64N(40)
 		}
-		stages := []MixStage{{Weights: randomWeights(rng, n)}}
+		stages := []MixStage{{Shares: randomShares(rng, n)}}
 		for range rng.IntN(3) {
 			last := stages[len(stages)-1].From
-			stages = append(stages, MixStage{From: last + 1 + rng.Int64N(900), Weights: randomWeights(rng, n)})
+			stages = append(stages, MixStage{From: last + 1 + rng.Int64N(900), Shares: randomShares(rng, n)})
 		}
 		length := 1 + rng.Int64N(700)
 		m := mustMix(t, sizes, stages, length)
@@ -73,7 +51,7 @@ func TestMix(t *testing.T) {
 		stage := 0
 		for epoch := range 3000/length + 1 {
 			s := &Split{Len: length, Batch: 1, World: 1}
-			e := m.NewEpoch(s, round%2 == 0, 7, epoch)
+			e := m.NewEpoch(s, round%2 == 0, 7, epoch, m.Turns)
 			for pos := range length {
 				at := epoch*length + pos
 				if stage+1 < len(stages) && at == stages[stage+1].From {
@@ -107,7 +85,7 @@ func TestMix(t *testing.T) {
 
 // Any number of ranks with the same global batch gets the same records, also from the middle of an epoch.
 func TestMixIsElastic(t *testing.T) {
-	stages := []MixStage{{Weights: rats("3", "1", "0.5")}, {From: 500, Weights: rats("1", "1", "7")}}
+	stages := []MixStage{{Shares: []int64{6, 2, 1}}, {From: 500, Shares: []int64{1, 1, 7}}}
 	const length, whole = 777, 24
 	epochs := map[int][][]int64{}
 	for _, world := range []int{1, 2, 3, 4, 8} {
@@ -117,7 +95,7 @@ func TestMixIsElastic(t *testing.T) {
 				for rank := range world { // each with a mixture of its own
 					m := mustMix(t, []int64{100, 7, 40}, stages, length)
 					s := &Split{Len: length, Batch: whole / world, Rank: rank, World: world}
-					e := m.NewEpoch(s, true, 3, epoch)
+					e := m.NewEpoch(s, true, 3, epoch, m.Turns)
 					p, ok := e.At(row)
 					if !ok {
 						t.Fatal("no batch")
@@ -137,58 +115,45 @@ func TestMixIsElastic(t *testing.T) {
 	}
 }
 
-func TestMixShares(t *testing.T) {
-	for _, c := range []struct {
-		weights []string
-		want    []int64
-	}{
-		{[]string{"3", "1"}, []int64{3, 1}},
-		{[]string{"0.7", "0.3"}, []int64{7, 3}},
-		{[]string{"6", "0", "4"}, []int64{3, 0, 2}},
-		{[]string{"1e-9", "1"}, []int64{1, MaxTurns - 1}},
-		{[]string{"1e300", "1e-300", "1e300"}, []int64{MaxTurns / 2, 1, MaxTurns/2 - 1}},
-	} {
-		got, err := sharesOf(rats(c.weights...), len(c.weights))
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%v: %v, %v; want %v", c.weights, got, err, c.want)
-		}
-	}
-	many := make([]*big.Rat, 1000)
-	for i := range many {
-		many[i], _ = new(big.Rat).SetString(fmt.Sprint(1 / float64(i+3)))
-	}
-	shares, err := sharesOf(many, len(many))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := stage{shares: shares}
-	for _, n := range shares {
-		s.round += n
-	}
-	turns, had := s.turns(), make([]int64, len(shares))
+// A thousand parts in the longest round.
+func TestMixTurns(t *testing.T) {
+	s := manyShares()
+	turns, had := s.turns(), make([]int64, len(s.shares))
 	for at, k := range turns.part {
 		had[k]++
-		if d := had[k]*s.round - int64(at+1)*shares[k]; d >= s.round || d <= -s.round {
+		if d := had[k]*s.round - int64(at+1)*s.shares[k]; d >= s.round || d <= -s.round {
 			t.Fatalf("part %d came %d times in %d positions", k, had[k], at+1)
 		}
 	}
-	if !slices.Equal(had, shares) || s.round != MaxTurns {
-		t.Errorf("a round of %d positions does not have the shares", s.round)
+	if !slices.Equal(had, s.shares) {
+		t.Error("a round does not have the shares")
 	}
 }
 
+// manyShares is a stage with a thousand parts.
+func manyShares() *stage {
+	s := &stage{round: MaxTurns}
+	left := int64(MaxTurns)
+	for i := range int64(999) {
+		s.shares = append(s.shares, 100_000/(i+1))
+		left -= 100_000 / (i + 1)
+	}
+	s.shares = append(s.shares, left)
+	return s
+}
+
 func TestMixRefuses(t *testing.T) {
-	one := []MixStage{{Weights: rats("1", "1")}}
+	one := []MixStage{{Shares: []int64{1, 1}}}
 	for want, f := range map[string]func() (*Mix, error){
 		"no parts":    func() (*Mix, error) { return NewMix(nil, one, 1) },
 		"no records":  func() (*Mix, error) { return NewMix([]int64{1, 0}, one, 1) },
 		"no length":   func() (*Mix, error) { return NewMix([]int64{1, 1}, one, 0) },
 		"no stage":    func() (*Mix, error) { return NewMix([]int64{1, 1}, nil, 1) },
-		"later":       func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{From: 1, Weights: rats("1", "1")}}, 1) },
+		"later":       func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{From: 1, Shares: []int64{1, 1}}}, 1) },
 		"same":        func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{one[0], one[0]}, 1) },
-		"all 0":       func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Weights: rats("0", "0")}}, 1) },
-		"negative":    func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Weights: rats("2", "-1")}}, 1) },
-		"one missing": func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Weights: rats("2")}}, 1) },
+		"all 0":       func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Shares: []int64{0, 0}}}, 1) },
+		"negative":    func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Shares: []int64{2, -1}}}, 1) },
+		"one missing": func() (*Mix, error) { return NewMix([]int64{1, 1}, []MixStage{{Shares: []int64{2}}}, 1) },
 	} {
 		if _, err := f(); err == nil {
 			t.Errorf("%s: not refused", want)
@@ -197,7 +162,7 @@ func TestMixRefuses(t *testing.T) {
 }
 
 func TestMixAfter(t *testing.T) {
-	m := mustMix(t, []int64{3, 2}, []MixStage{{Weights: rats("1", "1")}}, 5)
+	m := mustMix(t, []int64{3, 2}, []MixStage{{Shares: []int64{1, 1}}}, 5)
 	for _, c := range [][3]int64{{0, 1, 1}, {2, 1, 0}, {1, 2, 0}, {3, 1, 4}, {4, 1, 3}} {
 		if got, ok := m.After(c[0], c[1]); got != c[2] || !ok {
 			t.Errorf("%d records after %d is %d, want %d", c[1], c[0], got, c[2])
@@ -210,10 +175,10 @@ func TestMixAfter(t *testing.T) {
 
 // The order is the same on every machine and in every version, because states have positions in it.
 func TestMixIsForever(t *testing.T) {
-	m := mustMix(t, []int64{10, 4, 7}, []MixStage{{Weights: rats("3", "1", "2")}, {From: 40, Weights: rats("0.123456789", "1", "0")}}, 12)
+	m := mustMix(t, []int64{10, 4, 7}, []MixStage{{Shares: []int64{3, 1, 2}}, {From: 40, Shares: []int64{129460, 1048576 - 129460, 0}}}, 12)
 	h := fnv.New64a()
 	for epoch := range int64(6) {
-		e := m.NewEpoch(&Split{Len: 12, Batch: 12, World: 1}, true, 5, epoch)
+		e := m.NewEpoch(&Split{Len: 12, Batch: 12, World: 1}, true, 5, epoch, m.Turns)
 		p, _ := e.At(0)
 		ids := make([]int64, 12)
 		e.Fill(ids, &p, 0)
@@ -224,16 +189,16 @@ func TestMixIsForever(t *testing.T) {
 			}
 		}
 	}
-	if h.Sum64() != 0x9d386dc8f60c23b8 {
+	if h.Sum64() != 0x242cf64af117a381 {
 		t.Errorf("%#x", h.Sum64())
 	}
 }
 
 // An epoch far away has positions, too.
 func TestMixFarEpochs(t *testing.T) {
-	m := mustMix(t, []int64{10, 4}, []MixStage{{Weights: rats("3", "1")}}, MaxLen)
+	m := mustMix(t, []int64{10, 4}, []MixStage{{Shares: []int64{3, 1}}}, MaxLen)
 	for _, epoch := range []int64{1, mixEpochs - 1, mixEpochs, 1<<62 + 5} {
-		e := m.NewEpoch(&Split{Len: MaxLen, Batch: 1, World: 1}, true, 5, epoch)
+		e := m.NewEpoch(&Split{Len: MaxLen, Batch: 1, World: 1}, true, 5, epoch, m.Turns)
 		if record, round := e.mix.at(MaxLen - 1); record < 0 || record >= 14 || round < 0 {
 			t.Errorf("epoch %d: record %d in round %d", epoch, record, round)
 		}
@@ -241,15 +206,7 @@ func TestMixFarEpochs(t *testing.T) {
 }
 
 func BenchmarkMixTurns(b *testing.B) {
-	weights := make([]*big.Rat, 1000)
-	for i := range weights {
-		weights[i], _ = new(big.Rat).SetString(fmt.Sprint(1 / float64(i+3)))
-	}
-	shares, err := sharesOf(weights, len(weights))
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := stage{shares: shares, round: MaxTurns}
+	s := manyShares()
 	for b.Loop() {
 		s.turns()
 	}

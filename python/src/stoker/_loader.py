@@ -241,8 +241,9 @@ class Loader:
         """Return where the loop stands: after the last batch that it was given.
 
         The state has at most 256 bytes as JSON: the epoch, the position, and hashes of the data and of the settings
-        that change batches. It fits a loader with the same data, order, seed, transforms and functions. Ranks, threads,
-        memory, caches, ``on_error`` and, without ``bucket=``, the batch size may differ.
+        that change batches. Weights of a mixture that were set by hand are added. It fits a loader with the same data,
+        order, seed, transforms and functions. Ranks, threads, memory, caches, ``on_error`` and, without ``bucket=``,
+        the batch size may differ.
         """
         state = _state.save(self._epochs.position, self._identity())
         return {**state, "mix": changes} if (changes := self._changes()) else state
