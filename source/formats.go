@@ -5,6 +5,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/betonsource"
 	"github.com/stokerdata/stoker/internal/source/cifarsource"
 	"github.com/stokerdata/stoker/internal/source/cocosource"
+	"github.com/stokerdata/stoker/internal/source/energonsource"
 	"github.com/stokerdata/stoker/internal/source/filesource"
 	"github.com/stokerdata/stoker/internal/source/flowsource"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
@@ -50,6 +51,7 @@ var formats = []*format.Format{
 	lerobotsource.Format,
 	betonsource.Format,
 	zarrsource.Format,
+	energonsource.Format,
 	tarsource.Format,
 	zipsource.Format,
 	idxsource.Format,

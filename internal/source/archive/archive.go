@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -71,7 +72,8 @@ type Source struct {
 	list   *filelist.List
 	info   driver.Info
 	layout
-	npys []npyField
+	npys    []npyField
+	exclude []string // samples that are not records
 	// streams describes archives that are read in order, heads reads the beginnings of their members. Both are
 	// unused if all members can be read at random.
 	streams []inorder.File
@@ -111,7 +113,11 @@ func Open(ctx context.Context, url string, st store.Store, format *Format, opt *
 		return nil, fmt.Errorf("no .%s file in %s", format.Name, st)
 	}
 	s := &Source{format: format, list: list}
-	s.layout.path = s.memberPath
+	s.layout.path, s.layout.named = s.memberPath, o.Fields
+	if len(o.Exclude) > 0 {
+		s.layout.excluded = func(shard int, key string) bool { return o.Exclude[s.list.RelPath(shard)+"/"+key] }
+		s.exclude = slices.Sorted(maps.Keys(o.Exclude))
+	}
 	if err := s.scan(ctx, o.Threads); err != nil {
 		return nil, err
 	}
@@ -338,7 +344,7 @@ func (s *Source) maskType(ctx context.Context, f int) (driver.DType, error) {
 }
 
 func (s *Source) fingerprint() string {
-	of := []string{s.format.Name}
+	of := append([]string{s.format.Name}, s.exclude...)
 	for i := range s.info.Fields {
 		f := &s.info.Fields[i]
 		of = append(of, f.Name, string(f.Kind), string(f.DType), fmt.Sprint(f.Shape))

@@ -30,7 +30,10 @@ type layout struct {
 	members []uint32 // of record r, field f: members[r*stored+f]
 	stored  int      // fields that are members: all but the class from a folder
 	first   []int64  // number of the first record of each archive
-	skipped []driver.Skipped
+	// named are Options.Fields. excluded reports whether Options.Exclude has a sample; nil means none.
+	named    map[string]string
+	excluded func(shard int, key string) bool
+	skipped  []driver.Skipped
 }
 
 func (l *layout) skip(path, format string, a ...any) {
@@ -75,6 +78,7 @@ type samples struct {
 	count    []int64 // number of samples that have the suffix
 	together map[[2]int]bool
 	shared   bool // some sample has several members
+	named    map[string]string
 
 	suffix []uint8 // suffix and member number, for each member of each sample
 	member []uint32
@@ -85,7 +89,7 @@ type samples struct {
 
 // group groups members by their keys. It returns nil if the members do not form samples.
 func (l *layout) group() *samples {
-	s := &samples{numbers: map[string]int{}, together: map[[2]int]bool{}}
+	s := &samples{numbers: map[string]int{}, together: map[[2]int]bool{}, named: l.named}
 	for n, t := range l.tables {
 		last, begin := "", len(s.suffix)
 		end := func() {
@@ -102,6 +106,9 @@ func (l *layout) group() *samples {
 			}
 			key, suffix, ok := Split(name)
 			if !ok {
+				continue
+			}
+			if l.excluded != nil && l.excluded(n, key) {
 				continue
 			}
 			if key != last {
@@ -172,7 +179,7 @@ func upToTwo(in []uint8) (out []uint8) {
 func (s *samples) name() []meaning {
 	all := make([]meaning, len(s.suffixes))
 	for k, suffix := range s.suffixes {
-		all[k] = meaningOf(suffix)
+		all[k] = s.meaning(suffix)
 	}
 	apart := map[string]bool{}
 	for i := range all {
@@ -189,12 +196,21 @@ func (s *samples) name() []meaning {
 			all[k].name = strings.ReplaceAll(suffix, ".", "_")
 		}
 		of := suffix
-		if !apart[meaningOf(suffix).name] {
+		if !apart[s.meaning(suffix).name] {
 			of = "" // shared by all suffixes with this name
 		}
 		all[k].name = free(all[k].name, of, taken)
 	}
 	return all
+}
+
+// meaning is meaningOf with the names of the caller.
+func (s *samples) meaning(suffix string) meaning {
+	m := meaningOf(suffix)
+	if name := s.named[suffix]; name != "" {
+		m.name = name
+	}
+	return m
 }
 
 // free returns a field name that is not taken yet, unless both share it.

@@ -58,6 +58,10 @@ type Options struct {
 	Files   store.Store
 	Folder  string
 	Outside store.Store
+	// Fields are names of fields by the suffix of their members in archives, instead of the usual names. Exclude has
+	// samples of archives that are not records: ARCHIVE/KEY.
+	Fields  map[string]string
+	Exclude map[string]bool
 	// Threads bounds what is done at the same time while opening, 0 for the format's choice.
 	Threads int
 }

@@ -12,6 +12,7 @@ FORMATS = (
     "lerobot",
     "beton",
     "zarr",
+    "energon",
     "tar",
     "zip",
     "idx",
