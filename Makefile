@@ -245,6 +245,15 @@ test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='tes
 histories: system ## N=1000 random histories of kills, resumes and numbers of ranks: every batch stays the same; two minutes
 	@STOKER_HISTORIES=$(or $(N),1000) $(GO) test -run TestHistories -count=1 -timeout 60m .
 
+# The short forms are in python/tests/test_hostile.py.
+.PHONY: test-hostile
+test-hostile: build build/venv-test ## loaders in hostile places and under faults, an hour; ONLY=places,kills runs parts; writes docs/internals/faults.md
+	@$(VENV) -m bench.hostile $(if $(ONLY),--only $(ONLY))
+
+.PHONY: soak
+soak: build build/venv-test servers ## three jobs under random faults for MINUTES=20, each batch compared; SEED=7 repeats a run
+	@$(VENV) -m bench.hostile.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+
 .PHONY: fuzz
 fuzz: system ## fuzz every parser for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -1,9 +1,24 @@
 package pipeline
 
-import "runtime"
+import (
+	"math"
+	"os"
+	"runtime"
 
-// cores is the number of threads that the process may run concurrently, as the runtime saw it at the start.
-var cores = runtime.GOMAXPROCS(0)
+	"github.com/stokerdata/stoker/internal/proc"
+)
+
+// cores is the number of threads that the process may run concurrently, as it was at the start.
+var cores = coresOf(runtime.GOMAXPROCS(0), os.Getenv("GOMAXPROCS"), proc.Live.UsableCores())
+
+// coresOf returns the number of cores, from the runtime's number and the usable ones. The runtime counts two cores if
+// the quota of a control group is less. A GOMAXPROCS in the environment has precedence.
+func coresOf(procs int, set string, usable float64) int {
+	if set != "" || usable <= 0 {
+		return procs
+	}
+	return min(procs, max(1, int(math.Ceil(usable))))
+}
 
 // spareProcs is the number of the runtime's processors in addition to one per core.
 const spareProcs = 2
