@@ -235,7 +235,7 @@ build/venv-cluster/done: python/requirements-cluster.txt
 test-cluster: build build/venv-cluster/done ## packing in parts with the real Ray, Slurm, Dask and Spark, whose processes are killed; manifests of Kubernetes
 	@scripts/setup.sh slurm
 	@cd scripts/kubernetes && go test -count=1 ./...
-	@cd python && STOKER_CLUSTER=1 ../build/venv-cluster/bin/python -m pytest -s tests/test_cluster.py $(PYTEST)
+	@cd python && STOKER_CLUSTER=1 ../build/venv-cluster/bin/python -m pytest -s tests/test_cluster.py tests/test_grain.py $(PYTEST)
 
 .PHONY: test-repeat
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'
