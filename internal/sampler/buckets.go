@@ -25,6 +25,8 @@ type Buckets struct {
 	together int64
 	// plain is the order of the runs without shuffle.
 	plain []int64
+	// aligned is set by NewAligned. The order of the runs then keeps the proportion of the two buckets.
+	aligned bool
 }
 
 // MaxBucketed is the largest number of records that can be put into buckets.
@@ -33,10 +35,38 @@ const MaxBucketed = 1 << 32
 // NewBuckets sorts n records into buckets. of returns the bucket of a record, in [0, len(rows)). rows has the number of
 // rows of each bucket's batches. together is the number of batches of a run.
 func NewBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split) (*Buckets, error) {
+	return newBuckets(n, of, rows, together, s, false)
+}
+
+// NewAligned sorts n records into two buckets: records without something, and those that have it. After any number of
+// runs, each bucket had its share of the runs, within one. Each batch has records, unless there are too few: the last
+// two runs of a bucket have about as many records if the last one alone has too few for its batches.
+func NewAligned(n int64, has func(id int64) bool, rows, together int, s *Split) (*Buckets, error) {
+	of := func(id int64) int {
+		if has(id) {
+			return 1
+		}
+		return 0
+	}
+	b, err := newBuckets(n, of, []int{rows, rows}, together, s, true)
+	if err != nil || s.DropLast || s.Uneven == Pad || s.Uneven == Drop {
+		return b, err
+	}
+	for k := range b.rows {
+		few := b.Records(k) % b.global(k)
+		if few > 0 && few < b.together && (rows == 1 || b.Records(k) < b.together) {
+			return nil, fmt.Errorf("%d records without it and %d with it cannot be shared so that each of %d ranks has one in each batch of %d: "+
+				"use ranks=stoker.Ranks(uneven=\"pad\") or \"drop\"", b.Records(0), b.Records(1), together, rows)
+		}
+	}
+	return b, nil
+}
+
+func newBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split, aligned bool) (*Buckets, error) {
 	if n > MaxBucketed {
 		return nil, fmt.Errorf("%d records are more than can be put into buckets, which is %d", n, int64(MaxBucketed))
 	}
-	b := &Buckets{split: *s, ids: make([]uint32, n), first: make([]int64, len(rows)+1), rows: slices.Clone(rows), together: int64(together)}
+	b := &Buckets{split: *s, ids: make([]uint32, n), first: make([]int64, len(rows)+1), rows: slices.Clone(rows), together: int64(together), aligned: aligned}
 	for id := range n {
 		b.first[of(id)+1]++
 	}
@@ -104,8 +134,17 @@ func (b *Buckets) span(g int64) (bucket int, from, n int64) {
 	for b.runs[k+1] == g { // buckets without a run
 		k++
 	}
-	from = (g - b.runs[k]) * b.global(k)
-	return k, from, min(b.global(k), b.Records(k)-from)
+	i, whole := g-b.runs[k], b.global(k)
+	from = i * whole
+	if few := b.Records(k) % whole; b.aligned && few > 0 && few < b.together && b.split.Uneven != Pad && b.split.Uneven != Drop && !b.split.DropLast {
+		switch last, half := b.runs[k+1]-b.runs[k]-1, (whole+few+1)/2; i {
+		case last - 1:
+			return k, from, half
+		case last:
+			from += half - whole
+		}
+	}
+	return k, from, min(whole, b.Records(k)-from)
 }
 
 // After returns the record that comes try positions after id in its bucket, in the order of the source, wrapping around
@@ -130,6 +169,7 @@ type Epoch struct {
 	b       *Buckets
 	shuffle bool
 	runs    Order
+	aligned [2]Order // of the runs of each bucket
 	orders  []Order
 }
 
@@ -144,6 +184,11 @@ func (w *WindowEpoch) Of(s *Split) *Epoch { return &Epoch{walk: newWalk(w), spli
 // NewEpoch is an epoch of batches of one bucket each.
 func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
 	e := &Epoch{b: b, shuffle: shuffle, runs: NewOrder(b.runs[len(b.runs)-1], shuffle, mix64(seed^golden), epoch)}
+	for k := range e.aligned {
+		if b.aligned {
+			e.aligned[k] = NewOrder(b.runs[k+1]-b.runs[k], shuffle, mix64(seed^golden+uint64(k)), epoch)
+		}
+	}
 	for k := range b.rows {
 		e.orders = append(e.orders, NewOrder(b.Records(k), shuffle, mix64(seed+uint64(k+1)*golden), epoch))
 	}
@@ -178,9 +223,12 @@ func (e *Epoch) At(row int64) (Part, bool) {
 func (e *Epoch) batch(at int64) Part {
 	b := e.b
 	run := at / b.together
-	if e.shuffle {
+	switch {
+	case b.aligned:
+		run = e.alignedRun(run)
+	case e.shuffle:
 		run = e.runs.At(run)
-	} else {
+	default:
 		run = b.plain[run]
 	}
 	k, from, n := b.span(run)
@@ -189,6 +237,16 @@ func (e *Epoch) batch(at int64) Part {
 	p, _ := cut.share(from, n, int64(b.rows[k])) // cut has left out runs without a batch
 	p.Bucket = k
 	return p
+}
+
+// alignedRun returns the run at a place of the order. Before place n, the second bucket had n x its share, rounded.
+func (e *Epoch) alignedRun(n int64) int64 {
+	first, all := e.b.runs[1], e.b.runs[2]
+	with := func(n int64) int64 { return (n*(all-first) + all/2) / all }
+	if had := with(n); with(n+1) > had {
+		return first + e.aligned[1].At(had)
+	}
+	return e.aligned[0].At(n - with(n))
 }
 
 // Fill writes the records of rows k, k+1, ... of a part into ids.

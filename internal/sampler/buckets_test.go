@@ -113,6 +113,74 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// In an aligned order, all ranks have records of the same bucket in each step, at least one each, in proportion. Each
+// record comes once.
+func TestAligned(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for round := range 300 {
+		world, rows := 1+rng.IntN(5), 2+rng.IntN(4)
+		n := int64(world) + rng.Int64N(300)
+		share := rng.IntN(101)
+		has := make([]bool, n)
+		counts := [2]int64{}
+		for i := range has {
+			has[i] = rng.IntN(100) < share
+			if has[i] {
+				counts[1]++
+			} else {
+				counts[0]++
+			}
+		}
+		var ranks []*Buckets
+		refused := counts[0] > 0 && counts[0] < int64(world) || counts[1] > 0 && counts[1] < int64(world)
+		for r := range world {
+			b, err := NewAligned(n, func(id int64) bool { return has[id] }, rows, world, &Split{Len: n, Rank: r, World: world})
+			if refused != (err != nil) {
+				t.Fatalf("%v records, %d ranks: %v", counts, world, err)
+			}
+			ranks = append(ranks, b)
+		}
+		if refused {
+			continue
+		}
+		for epoch := range int64(2) {
+			seen := make([]int, n)
+			with, steps := 0.0, ranks[0].Steps()
+			whole := float64(ranks[0].runs[2]-ranks[0].runs[1]) / float64(ranks[0].runs[2])
+			row := int64(0)
+			for step := range steps {
+				bucket, next := -1, int64(0)
+				for r, b := range ranks {
+					e := b.NewEpoch(round%2 == 0, 7, epoch)
+					p, ok := e.At(row)
+					if !ok || p.Rows() < 1 || p.Rows() > rows || r > 0 && p.Bucket != bucket {
+						t.Fatalf("%v records, %d ranks of %d rows, step %d: rank %d has %d rows of bucket %d, rank 0 of %d", counts, world, rows, step, r, p.Rows(), p.Bucket, bucket)
+					}
+					bucket, next = p.Bucket, p.Next
+					ids := make([]int64, p.Rows())
+					e.Fill(ids, &p, 0)
+					for _, id := range ids {
+						seen[id]++
+						if has[id] != (bucket == 1) {
+							t.Fatalf("record %d is in bucket %d", id, bucket)
+						}
+					}
+				}
+				row = next
+				with += float64(bucket)
+				if d := with - whole*float64(step+1); d > 1 || d < -1 {
+					t.Fatalf("%g of %d steps have it, of %v records", with, step+1, counts)
+				}
+			}
+			for id, times := range seen {
+				if times != 1 {
+					t.Fatalf("%v records, %d ranks of %d rows: record %d came %d times", counts, world, rows, id, times)
+				}
+			}
+		}
+	}
+}
+
 // The order is the same on every machine, and another one in each epoch.
 func TestBucketsAreForever(t *testing.T) {
 	b, err := NewBuckets(20, func(id int64) int { return int(id % 2) }, []int{3, 4}, 1, &Split{Len: 20, World: 1})
