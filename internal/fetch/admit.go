@@ -19,7 +19,7 @@ func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent b
 	u.ctx, u.order, u.rushed = ctx, order, urgent
 	u.ids = append(u.ids[:0], ids...)
 	u.readErrs = u.readErrs[:0]
-	u.IDs, u.Want = u.ids, f.cfg.Fields
+	u.IDs, u.Want = u.ids, f.fieldsOf(ids)
 	return u, f.Relocate(u)
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	Memory, Urgent int64
 	// Want selects the fields, nil for all.
 	Fields []bool
+	// FieldsOf selects the fields of a group by its first record; nil means Fields for all of them.
+	FieldsOf func(id int64) []bool
 	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Remote bool
 	// Share returns this fetcher's part of the concurrent reads of its engine, 1 for all. Nil means 1.
@@ -292,10 +294,18 @@ func (u *Unit) recordOf(i int) int {
 	return lo
 }
 
+// fieldsOf returns the fields to read of a group.
+func (f *Fetcher) fieldsOf(ids []int64) []bool {
+	if f.cfg.FieldsOf == nil || len(ids) == 0 {
+		return f.cfg.Fields
+	}
+	return f.cfg.FieldsOf(ids[0])
+}
+
 // Memory locates records and reports whether all of them are in memory. If so, u, which the caller provides, has their
 // bytes. Memory never waits.
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
-	u.IDs, u.Want = ids, f.cfg.Fields
+	u.IDs, u.Want = ids, f.fieldsOf(ids)
 	u.Begin(ids, f.fields)
 	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading returns the error

@@ -127,6 +127,7 @@ type Group struct {
 	First   int
 	Epoch   int64
 	draw    int64
+	without int // a field of which the records have no value, -1 for none
 	Records []driver.Record
 	// Errs are the errors by record.
 	Errs []error

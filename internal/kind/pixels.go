@@ -195,6 +195,13 @@ func (w *pixelWorker) Make(g *Group) {
 	w.forget()
 	left := 0
 	for o := range w.m.outputs {
+		if w.m.outputs[o].field == g.without { // its rows are zeros
+			for k := range g.Records {
+				clear(w.row(o, k))
+			}
+			w.gathered[o] = true
+			continue
+		}
 		w.gathered[o] = w.gather(o)
 		if !w.gathered[o] {
 			left++

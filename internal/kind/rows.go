@@ -12,13 +12,15 @@ type Rows struct {
 	workers []Worker
 	errs    []error
 	group   Group
+	// Without is a field of which the records of the next group have no value, -1 for none.
+	Without int
 }
 
 // Make fills the rows of recs, from row first of b on. The parameter draw is the first record's place in the epoch if
 // random numbers depend on it, -1 if they depend on the record. The result is valid until the next call: the errors by
 // record and the times of the group.
 func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *Group) {
-	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, Records: recs, Errs: r.errs[:len(recs)]}
+	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, without: r.Without, Records: recs, Errs: r.errs[:len(recs)]}
 	g := &r.group
 	r.all(g)
 	if r.tools.dec == nil {
@@ -62,7 +64,7 @@ func (r *Rows) all(g *Group) {
 
 // one builds a single row.
 func (r *Rows) one(g *Group, k int) {
-	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
+	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, without: g.without, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
 	if one.draw >= 0 {
 		one.draw += int64(k)
 	}

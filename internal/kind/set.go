@@ -311,7 +311,7 @@ func fault(what string, r any) error {
 // NewRows returns Rows that fill rows in one goroutine, for groups of up to groupRows records, with scratch from
 // budget. Decoding an image may take up to decodeMemory; larger images use large.
 func (s *Set) NewRows(groupRows int, budget *arena.Budget, decodeMemory int64, large *Large) (*Rows, error) {
-	r := &Rows{large: large, errs: make([]error, groupRows)}
+	r := &Rows{Without: -1, large: large, errs: make([]error, groupRows)}
 	r.tools = Tools{GroupRows: groupRows, options: decode.Options{ApplyOrientation: s.p.ApplyOrientation}, budget: budget, decodeMemory: decodeMemory}
 	for _, m := range s.makers {
 		w, err := m.NewWorker(&r.tools)

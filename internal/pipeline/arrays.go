@@ -29,6 +29,7 @@ func (p *Pipeline) planArrays(ctx context.Context, info *driver.Info) error {
 	if err != nil {
 		return err
 	}
+	cols = p.alignArray(cols)
 	p.indexArray = len(cols)
 	cols = append(cols, collate.Column{Name: "index", DType: item.I64})
 	p.layout, err = collate.New(cfg.BatchSize, cols)

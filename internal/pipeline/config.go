@@ -104,6 +104,8 @@ type Config struct {
 	Bucket *Bucket `json:"bucket"`
 	// Mix makes the datasets of Source, a concat: URL, the parts of a mixture.
 	Mix *Mix `json:"mix"`
+	// Align has all ranks get records with a value in a field in the same steps.
+	Align *Align `json:"align"`
 	// ApplyOrientation rotates images according to their EXIF orientation. By default, as in torchvision, they stay as
 	// stored.
 	ApplyOrientation bool `json:"apply_orientation"`
@@ -209,6 +211,7 @@ func checkParts(data []byte) error {
 		Bucket json.RawMessage            `json:"bucket"`
 		Pad    map[string]json.RawMessage `json:"pad"`
 		Mix    json.RawMessage            `json:"mix"`
+		Align  json.RawMessage            `json:"align"`
 	}
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -220,6 +223,11 @@ func checkParts(data []byte) error {
 	}
 	if len(parts.Bucket) > 0 && string(parts.Bucket) != "null" {
 		if err := transform.CheckKeys(parts.Bucket, "bucket", BucketKeys()); err != nil {
+			return err
+		}
+	}
+	if len(parts.Align) > 0 && string(parts.Align) != "null" {
+		if err := transform.CheckKeys(parts.Align, "align", AlignKeys()); err != nil {
 			return err
 		}
 	}
@@ -275,6 +283,7 @@ var Options = []Option{
 	{"pad", "By array, how rows are padded to one length."},
 	{"bucket", "Build batches of records of similar length or proportions."},
 	{"mix", "The datasets of source, a `concat:` URL, are parts of a mixture with these weights: see mixtures."},
+	{"align", "In each step all ranks have records with a value in the field `by`, or none has."},
 	{"apply_orientation", "Turn images by their EXIF orientation."},
 	{"sequence", "Build sequences of one length from documents of tokens."},
 	{"cache", "The cache on disk: on, auto or off."},
@@ -371,6 +380,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("an order by windows is of the records of the data, and sequences are made of documents in their own order; use shuffle for all records")
 	case c.Mix != nil && (c.Window > 0 || c.Bucket != nil || c.Order != ""):
 		return c, fmt.Errorf("a mixture has an order of its own, and window, bucket and order set another one: use shuffle for all records, without bucket")
+	case c.Align != nil && (c.Window > 0 || c.Bucket != nil || c.Order != "" || c.Mix != nil || c.Sequence != nil):
+		return c, fmt.Errorf("align sets the records of each batch, and so do window, bucket, order, mixtures and sequences: use one of them")
 	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
 		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:

@@ -52,6 +52,7 @@ type Pipeline struct {
 	// buckets are the buckets of the batches, nil for none.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
+	align      *aligned // of aligned ranks, nil for others
 	// mix is the order of a mixture, nil for another one. mixed counts the records handed out, by dataset; mu guards it.
 	mix   *mixing
 	mixed []int64
@@ -258,6 +259,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if err := p.planBuckets(ctx, info); err != nil {
 		return err
 	}
+	if err := p.planAlign(ctx, info); err != nil {
+		return err
+	}
 	if p.steps() == 0 && !cfg.DropLast {
 		return fmt.Errorf("%s holds %d records, less than the %d ranks, and uneven=%q leaves them out: there would be no batch; "+
 			"use uneven=%q, which repeats some", info.URL, p.split.Len, cfg.WorldSize, cfg.Uneven, sampler.Pad)
@@ -341,7 +345,12 @@ func (p *Pipeline) open(ctx context.Context) error {
 	p.info.CacheNote = cmp.Or(p.kept.noted(), p.disk.noted(), p.ramNote)
 	want := p.set.Fields()
 	p.remote = p.overNetwork()
+	var fieldsOf func(id int64) []bool
+	if p.align != nil {
+		fieldsOf = p.fieldsOf
+	}
 	p.fetch = fetch.New(fetch.Config{
+		FieldsOf: fieldsOf,
 		Fields: want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,

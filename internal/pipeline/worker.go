@@ -362,6 +362,13 @@ func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	if b.stream.given != nil {
 		draw = b.first + int64(first)
 	}
+	w.rows.Without = -1
+	if w.p.align != nil {
+		w.p.markAligned(b, first, len(recs))
+		if !w.p.align.of(w.p.number(b.ids[first])) {
+			w.rows.Without = w.p.align.field
+		}
+	}
 	g := w.rows.Make(b.rows, first, b.epoch, draw, recs)
 	index := b.rows.Span(w.p.indexArray, first, first+len(recs))
 	for k := range recs {

@@ -1,0 +1,150 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/querycache"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/scan"
+	"github.com/stokerdata/stoker/internal/source/column"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// This file aligns ranks: in each step either all of them have records with a value in a field, or none has.
+
+// Align sets the field.
+type Align struct {
+	By string `json:"by"`
+	// Ranks is the number of batches of one kind that come together, 0 for the number of ranks. A run that continues on
+	// fewer ranks has the number that it began with.
+	Ranks int `json:"ranks"`
+}
+
+// AlignKeys are the keys of an Align in JSON.
+func AlignKeys() []string { return []string{"by", "ranks"} }
+
+// aligned is the state of a pipeline with aligned ranks.
+type aligned struct {
+	field int
+	has   []byte // a bit per record
+	// without are the fields that are read of records without a value.
+	without []bool
+	array   int // the array that says whether rows have it
+}
+
+func (a *aligned) of(id int64) bool { return a.has[id/8]>>(id%8)&1 == 1 }
+
+// alignable are the kinds of fields that may have no value: those of any length, and images.
+var alignable = []driver.Kind{
+	driver.KindImage, driver.KindBytes, driver.KindText, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindJSON,
+}
+
+// planAlign sorts the records into those with a value and those without, if requested.
+func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
+	c := p.cfg.Align
+	if c == nil {
+		return nil
+	}
+	fail := func(format string, a ...any) error { return fmt.Errorf("align: "+format, a...) }
+	ranks := c.Ranks
+	if ranks == 0 {
+		ranks = p.cfg.WorldSize
+	}
+	i := slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Name == c.By })
+	switch {
+	case i < 0:
+		var names []string
+		for k := range info.Fields {
+			names = append(names, info.Fields[k].Name)
+		}
+		return fail("%s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
+	case !slices.Contains(alignable, info.Fields[i].Kind):
+		return fail("field %q is %s, of which each record has a value", c.By, info.Fields[i].Kind)
+	case p.epochs || info.Sequential:
+		return fail("it needs records that are the same in each epoch and can be read in any order, and those of %s are not", info.URL)
+	case ranks < 1 || ranks > maxWorldSize || ranks%p.cfg.WorldSize != 0:
+		return fail("the order was made for %d ranks, and %d ranks cannot share it evenly: continue on a number that divides %d", ranks, p.cfg.WorldSize, ranks)
+	}
+	has, err := p.present(ctx, info, i)
+	if err != nil {
+		return fail("%w", err)
+	}
+	a := &aligned{field: i, has: has}
+	if p.buckets, err = sampler.NewAligned(info.Len, a.of, p.cfg.BatchSize, ranks, &p.split); err != nil {
+		return fail("field %q: %w", c.By, err)
+	}
+	p.align = a
+	p.bucketInfo = &BucketInfo{
+		By: c.By, Largest: []float64{0, 1}, Records: []int64{p.buckets.Records(0), p.buckets.Records(1)},
+		Rows: []int{p.cfg.BatchSize, p.cfg.BatchSize}, Ranks: ranks,
+	}
+	return nil
+}
+
+// present reads which records have a value in a field, or returns the cached answer.
+func (p *Pipeline) present(ctx context.Context, info *driver.Info, field int) ([]byte, error) {
+	question := ""
+	if info.Fingerprint != "" {
+		question = strings.Join([]string{"align", info.Fingerprint, fmt.Sprint(info.Len), info.Fields[field].Name}, "\x01")
+	}
+	if b, ok := querycache.Load(question); ok && int64(len(b)) == (info.Len+7)/8 {
+		return b, nil
+	}
+	has := make([]byte, (info.Len+7)/8)
+	// Rows begin at a multiple of 64, so no two goroutines write the same byte.
+	err := scan.Run(ctx, p.src, &scan.Request{Sizes: []int{field}, Lenient: true}, func(r *scan.Rows) error {
+		for k := range r.N {
+			// A record that cannot be read is a bad record, later.
+			if r.Errs[k] == nil && r.Sizes[0][k] == 0 || errors.Is(r.Errs[k], column.ErrMissing) {
+				continue
+			}
+			id := r.First + int64(k)
+			has[id/8] |= 1 << (id % 8)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, _ = querycache.Save(question, has)
+	return has, nil
+}
+
+// alignArray adds the array that says whether rows have a value.
+func (p *Pipeline) alignArray(cols []collate.Column) []collate.Column {
+	a := p.align
+	if a == nil {
+		return cols
+	}
+	a.without = slices.Clone(p.set.Fields())
+	a.without[a.field] = false
+	a.array = len(cols)
+	return append(cols, collate.Column{Name: "has_" + p.cfg.Align.By, DType: item.Bool})
+}
+
+// fieldsOf returns the fields that are read of a record.
+func (p *Pipeline) fieldsOf(id int64) []bool {
+	if p.align != nil && !p.align.of(p.number(id)) {
+		return p.align.without
+	}
+	return p.set.Fields()
+}
+
+// markAligned writes whether rows have a value.
+func (p *Pipeline) markAligned(b *batch, first, rows int) {
+	has := byte(0)
+	if p.align.of(p.number(b.ids[first])) {
+		has = 1
+	}
+	marks := b.rows.Span(p.align.array, first, first+rows)
+	for k := range marks {
+		marks[k] = has
+	}
+}
