@@ -58,6 +58,9 @@ class Loader:
             Otherwise the last batch is smaller, and may be empty on some ranks.
         bucket: batches of records of about the same length or proportions: the name of a field, or
             ``stoker.Buckets``.
+        align: a field that some records have no value in, such as ``"image"``. In each step all ranks have records with
+            a value, or none has, so that collectives of a part of the model do not hang. ``batch["has_image"]`` says
+            which; rows without an image are zeros. Each record comes once per epoch.
         transforms: the transforms of each image, mask, recording or array, ``{"image": [...]}``. Other fields except
             images and masks are included. ``stoker.Field`` makes several arrays from a stored field, or sets options of
             an array. Transforms of whole batches, such as MixUp, come last in a list. ``stoker.Padded``, last in a list
@@ -124,6 +127,7 @@ class Loader:
         seed: int = 0,
         drop_last: bool = False,
         bucket: Buckets | str | None = None,
+        align: str | None = None,
         transforms: Mapping[str, FieldSpec] | None = None,
         output: Literal["numpy", "torch"] = "numpy",
         device: str | OnDevice | Any = None,
@@ -163,6 +167,7 @@ class Loader:
             "source": self.source,
             "pad": _fields.pads(fields),
             "bucket": parse_bucket(bucket),
+            "align": None if align is None else {"by": str(align), "ranks": 0},
             "batch_size": self.batch_size,
             "shuffle": shuffled,
             "window": window,
@@ -262,7 +267,8 @@ class Loader:
             self._reweigh(_state.load_mix(state))
         if "ranks" in ours and state["ranks"] != ours["ranks"]:
             # The order of buckets depends on the number of ranks that the run began with.
-            self.info = self._epochs.reopen(bucket={**self._epochs.config["bucket"], "ranks": state["ranks"]})
+            key = "bucket" if self._epochs.config["bucket"] else "align"
+            self.info = self._epochs.reopen(**{key: {**self._epochs.config[key], "ranks": state["ranks"]}})
         self._epochs.go_to(position)
 
     def _identity(self) -> dict[str, Any]:
