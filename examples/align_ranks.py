@@ -18,11 +18,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import stoker
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from PIL import Image
-
-import stoker
 
 
 def make_data(path: Path, records: int = 400) -> None:

@@ -351,8 +351,8 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.fetch = fetch.New(fetch.Config{
 		FieldsOf: fieldsOf,
-		Fields: want,
-		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
+		Fields:   want,
+		Source:   p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
 		Remote: p.remote, Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
