@@ -42,6 +42,15 @@ func All() []Kind {
 	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Frames, Label, MultiLabel, Boxes, KeyPoints, Masks, Volume, Int, Float}
 }
 
+// Optional reports whether fields of a kind may have no value: those of any length, and images.
+func Optional(k driver.Kind) bool {
+	switch k {
+	case driver.KindImage, driver.KindBytes, driver.KindText, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindJSON:
+		return true
+	}
+	return false
+}
+
 // Want is one array of the batch that is made from a field.
 type Want struct {
 	// Array is the index in the arrays of the batch.

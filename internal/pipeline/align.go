@@ -9,6 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/querycache"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/scan"
@@ -41,11 +42,6 @@ type aligned struct {
 
 func (a *aligned) of(id int64) bool { return a.has[id/8]>>(id%8)&1 == 1 }
 
-// alignable are the kinds of fields that may have no value: those of any length, and images.
-var alignable = []driver.Kind{
-	driver.KindImage, driver.KindBytes, driver.KindText, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindJSON,
-}
-
 // planAlign sorts the records into those with a value and those without, if requested.
 func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 	c := p.cfg.Align
@@ -65,7 +61,7 @@ func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 			names = append(names, info.Fields[k].Name)
 		}
 		return fail("%s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
-	case !slices.Contains(alignable, info.Fields[i].Kind):
+	case !kind.Optional(info.Fields[i].Kind):
 		return fail("field %q is %s, of which each record has a value", c.By, info.Fields[i].Kind)
 	case p.epochs || info.Sequential:
 		return fail("it needs records that are the same in each epoch and can be read in any order, and those of %s are not", info.URL)
