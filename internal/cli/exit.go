@@ -15,7 +15,7 @@ const (
 	ExitFailure     = 1   // it did not work; the message says why
 	ExitUsage       = 2   // the command line is wrong
 	ExitBadInputs   = 3   // finished, but some inputs were bad and left out
-	ExitDamaged     = 4   // verify found damage
+	ExitDamaged     = 4   // verify found damage, audit wrong counts
 	ExitInterrupted = 130 // Ctrl-C or SIGTERM
 )
 
@@ -30,7 +30,7 @@ var exitCodes = []exitStatus{
 	{ExitFailure, "it failed; the message says why"},
 	{ExitUsage, "the command line is wrong"},
 	{ExitBadInputs, "finished, but some inputs were bad and were left out (they are listed)"},
-	{ExitDamaged, "the data is damaged (stoker verify)"},
+	{ExitDamaged, "the data is damaged (stoker verify), or records were seen twice or never (stoker audit)"},
 	{ExitInterrupted, "interrupted by Ctrl-C or SIGTERM, within two seconds; a pack goes on with the same command"},
 }
 

@@ -32,6 +32,7 @@ var commands = []func(*App) *cobra.Command{
 	newFormatsCommand,
 	newDescribeCommand,
 	newVerifyCommand,
+	newAuditCommand,
 	newCacheCommand,
 	newConvertCommand,
 	newServeCommand,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _device, _fields, _map, _options, _state
+from . import _audit, _device, _fields, _map, _options, _state
 from ._batch import Batch
 from ._connection import Position
 from ._dataset import Dataset
@@ -190,6 +190,7 @@ class Loader:
         }
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
+        self._audit: _audit.Log | None = None
         self._functions = _state.functions((map, batch_map), device if isinstance(device, OnDevice) else None)
         self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, limits.shared, functions, feeder)
         epochs.connect()
@@ -206,6 +207,13 @@ class Loader:
             self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
             # A restarted engine, or another rank, continues with the same order.
             epochs.config["window"] = chosen.get("window", 0)
+        if ranks.audit is not None:
+            try:
+                self._audit = _audit.Log(os.path.abspath(os.path.expanduser(os.fspath(ranks.audit))), self.info)
+            except BaseException:
+                self.close()
+                raise
+            weakref.finalize(self, self._audit.close)
         for name in ("cache_note", "metrics_note"):
             if note := self.info.get(name):
                 warn(str(note), RuntimeWarning)
@@ -221,7 +229,8 @@ class Loader:
         """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
         host = self._epochs.begin(self)
         feeder = self._epochs.feeder
-        return host if feeder is None else _device.DeviceEpoch(self._epochs, host, feeder)
+        inner = host if feeder is None else _device.DeviceEpoch(self._epochs, host, feeder)
+        return inner if self._audit is None else _audit.Audited(self._epochs, self._audit, inner)
 
     # --- position ----------------------------------------------------------
 
@@ -393,6 +402,8 @@ class Loader:
     def close(self) -> None:
         """End the engine. Arrays of batches that are still in use stay valid."""
         self._epochs.close()
+        if self._audit is not None:
+            self._audit.close()
 
     def __enter__(self) -> Loader:
         return self

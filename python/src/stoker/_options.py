@@ -145,6 +145,8 @@ class Ranks(_Options):
             each record comes once, and a rank may have fewer rows in the last batch, or none. ``"pad"``: each rank
             has as many rows, and records from the beginning of the epoch come again (``batch.repeated`` marks them).
             ``"drop"``: each rank has as many rows, and the rest is skipped.
+        audit: a file that lists the records that this process has received, 8 bytes each. ``{rank}`` in its name is the
+            rank. A resumed run continues the file. ``stoker audit`` says which records were seen, twice or never.
 
     Raises:
         ConfigError: a value is refused.
@@ -154,9 +156,11 @@ class Ranks(_Options):
     world_size: int | None = None
     _: KW_ONLY
     uneven: Literal["exact", "pad", "drop"] = "exact"
+    audit: _Path | None = None
 
     def to_config(self) -> dict[str, Any]:
         """Return the options in the engine's form. The loader itself asks for the values of a launcher."""
+        _folder(self.audit)
         return {"uneven": choice("uneven", self.uneven, ("exact", "pad", "drop"))}
 
 
