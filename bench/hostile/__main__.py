@@ -11,6 +11,7 @@ import argparse
 import json
 import platform
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def run_kills(long: bool, _: str) -> list[dict[str, object]]:
 
 def run_memory(long: bool, _: str) -> list[dict[str, object]]:
     with ground.data() as data:
-        found = slope.measure(data / "pack", 600 if long else 20, 90 if long else 10)
+        found = slope.measure(data / "pack", 600 if long else 20, 180 if long else 10)
         say(f"hostile: memory: {found.text()}")
         return [vars(found) | {"text": found.text() if long else "passes: " + found.text().partition(": ")[2]}]
 
@@ -173,9 +174,13 @@ def main() -> int:
         if name not in PARTS:
             parser.error(f"there is no part {name}: {', '.join(PARTS)}")
         found[name] = PARTS[name](not a.short, a.places)
-        if not a.short and not a.places:  # each part is saved when it is done
+        if not a.short:  # each part is saved when it is done
             before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            before[name] = found[name]
+            again = {r.get("place") for r in found[name]}
+            kept = [r for r in before.get(name, []) if a.places and r["place"] not in again]
+            # Folders of this run are no result.
+            text = re.sub(r"/[^ '\"]*/stoker-hostile-\w+/", "", json.dumps(found[name]))
+            before[name] = kept + json.loads(text)
             stored.save(RESULTS, {k: before[k] for k in PARTS if k in before})
             (a.docs / "faults.md").write_text(page(before))
     failures = [f"{r['place']}: {r['stoker']}" for r in found.get("places", []) if bad(str(r["stoker"]))]

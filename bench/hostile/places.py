@@ -253,7 +253,7 @@ def stops(w: World) -> Iterator[Result]:
 
 
 def terminated(w: World) -> Iterator[Result]:
-    """The trainer trains five more steps after SIGTERM and saves, as jobs of Slurm do."""
+    """The trainer trains twelve more steps after SIGTERM and saves, as jobs of Slurm do."""
 
     def term(process: subprocess.Popen[bytes]) -> None:
         ground.wait_for(lambda: ground.descendants(process.pid))
@@ -262,7 +262,7 @@ def terminated(w: World) -> Iterator[Result]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
-    options = ("--last", 5, "--pause", 0.1, "--epochs", 20)
+    options = ("--last", 12, "--pause", 0.1, "--epochs", 20)
     found = []
     for command in [w.stoker(*options)] + ([w.pytorch(*options)] if w.torch else []):
         outcome = run(command, environment(), 120, term)
@@ -272,7 +272,7 @@ def terminated(w: World) -> Iterator[Result]:
         "SIGTERM to all processes of the step",
         *found,
         *([""] if not w.torch else []),
-        note="5 more steps, then the state is saved",
+        note="12 more steps, then the state is saved",
     )
 
 

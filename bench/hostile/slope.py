@@ -49,7 +49,12 @@ def private(pid: int) -> float:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Return the median of the slopes between all pairs of points that are far apart (Theil and Sen)."""
+    """Return the median of the slopes between all pairs of points that are far apart (Theil and Sen).
+
+    The points are the least of each twentieth of the time: above them is what the garbage collector has yet to free.
+    """
+    size = max(1, len(points) // 20)
+    points = [min(points[k : k + size], key=lambda p: p[1]) for k in range(0, len(points), size)]
     span = points[-1][0] - points[0][0]
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2) if b[0] - a[0] > span / 3]
     return statistics.median(slopes)

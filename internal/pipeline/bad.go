@@ -242,8 +242,12 @@ func (p *Pipeline) openBad(ctx context.Context) error {
 		always: map[int64]*RecordError{}, once: map[int64]map[int64]*RecordError{}, skip: map[int64]int64{}, own: map[int64]string{},
 	}
 	for _, id := range p.cfg.Crashed {
-		if id >= 0 && id < n {
-			p.bad.put(&RecordError{ID: id, Name: p.find(ctx, id), Reason: "it crashed the engine twice"}, 0, true)
+		epoch, record := int64(0), id
+		if p.epochs {
+			epoch, record = driver.OfEpoch(id)
+		}
+		if record >= 0 && record < n {
+			p.bad.put(&RecordError{ID: record, Name: p.find(ctx, id), Reason: "it crashed the engine twice"}, epoch, !p.epochs)
 		}
 	}
 	if p.cfg.Quarantine == "" || p.cfg.OnError != OnErrorSkip {
@@ -421,9 +425,18 @@ func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 	return p.set.NoHeader(rec)
 }
 
-// knownBad returns the function that reports known bad records to the fetcher. It is nil if the same number means
-// another record in each epoch, or if bad records are not replaced.
+// knownBad returns the function that reports known bad records to the fetcher. It is nil if bad records are not
+// replaced. If the same number means another record in each epoch, only records that crashed engines are known.
 func (p *Pipeline) knownBad() func(id int64) error {
+	if p.epochs && len(p.cfg.Crashed) > 0 {
+		return func(id int64) error {
+			if !slices.Contains(p.cfg.Crashed, id) {
+				return nil
+			}
+			_, record := driver.OfEpoch(id)
+			return &RecordError{ID: record, Name: p.find(p.ctx, id), Reason: "it crashed the engine twice"}
+		}
+	}
 	if p.epochs || p.cfg.OnError != OnErrorSkip && len(p.cfg.Crashed) == 0 {
 		return nil
 	}

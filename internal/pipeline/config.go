@@ -81,7 +81,8 @@ type Config struct {
 	// Quarantine is a text file of bad records with "skip", "" for none. Records in it are not read, and new bad ones
 	// are added.
 	Quarantine string `json:"quarantine"`
-	// Crashed are records that crashed earlier engines of this client. They are bad, and are not read.
+	// Crashed are records that crashed earlier engines of this client. They are bad, and are not read. If records differ
+	// per epoch, the numbers are those of driver.InEpoch.
 	Crashed []int64 `json:"crashed"`
 	// Suspects are records that were being decoded when an engine crashed. They are decoded one at a time, so that
 	// another crash identifies the record.

@@ -249,7 +249,7 @@ func (w *worker) inFlight(ids []int64, recs []driver.Record) {
 		if recs[k].Err != nil {
 			continue
 		}
-		w.note.Set(k, w.p.number(id))
+		w.note.Set(k, id)
 		if w.p.cfg.Decoding != nil {
 			w.p.cfg.Decoding(w.p.number(id))
 		}
@@ -265,7 +265,7 @@ func (p *Pipeline) suspected(ids []int64) bool {
 	if len(p.cfg.Suspects) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(ids, func(id int64) bool { return slices.Contains(p.cfg.Suspects, p.number(id)) })
+	return slices.ContainsFunc(ids, func(id int64) bool { return slices.Contains(p.cfg.Suspects, id) })
 }
 
 // parse has the source make values of bytes. unit is the failure of the group

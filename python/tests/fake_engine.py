@@ -50,7 +50,7 @@ class Engine:
         socket.send_fds(self.sock, [wire.pack(message)], list(fds))
 
     def open(self) -> None:
-        if "die_open" in self.options:
+        if "die_open" in self.options and self.first_time():
             print("panic: cannot open\n\ngoroutine 1 [running]:", file=sys.stderr, flush=True)
             sys.exit(2)
         if "refuse" in self.options:

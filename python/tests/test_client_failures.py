@@ -154,8 +154,14 @@ def test_engine_killed_while_waiting(make: Make, tmp_path: Path) -> None:
     assert batch.index.tolist() == [0, 1], "what was delivered stays"
 
 
-def test_engine_dies_while_opening(make: Make) -> None:
-    with pytest.raises(stoker.EngineDied, match=r"exit code 2[\s\S]*panic: cannot open") as caught:
+def test_engine_dies_while_opening(make: Make, tmp_path: Path) -> None:
+    with pytest.warns(stoker.EngineRestarted, match="exit code 2"):
+        loader = make(f"fake:len=4&die_open=1&unless={tmp_path}/once", batch_size=2)
+    assert rows(loader) == [[0, 1], [2, 3]]
+    with (
+        pytest.warns(stoker.EngineRestarted),
+        pytest.raises(stoker.EngineDied, match=r"exit code 2[\s\S]*panic: cannot open") as caught,
+    ):
         make("fake:die_open=1")
     assert caught.value.log.startswith("panic: cannot open")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -540,6 +541,32 @@ def test_record_that_crashes_the_engine(
     ):
         for _ in loader:
             pass
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_record_of_an_epoch_that_crashes_the_engine(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Sequences differ per epoch: the record is bad in the epoch of the crashes."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"tokens": list(range(i, i + 7))}) + "\n" for i in range(100)))
+    limits = stoker.Limits(prefetch=2)  # few batches of the next epoch, with crashes of its own
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 1, "limits": limits}
+    data = stoker.open(path).sequences(16)
+    reference = make(data, **options)
+    reference.set_epoch(number)
+    want = [b.copy() for b in reference]
+    monkeypatch.setenv("STOKER_TEST_CRASH", "9")
+    loader = make(data, on_error="skip", **options)
+    loader.set_epoch(number)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = [b.copy() for b in loader]
+    said = "\n".join(str(w.message) for w in caught)
+    assert f"record 9{' of epoch 1' if number else ''} was decoded in both crashes" in said
+    for got, expected in zip(seen, want, strict=True):
+        good = expected.index != 9
+        assert (got.input == expected.input)[good].all()
 
 
 def _cmdline(pid: int) -> bytes:

@@ -134,6 +134,14 @@ class Epochs:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, _close, connection, self._pid)
 
+    def open(self) -> None:
+        """Start or reach an engine and open the source. An engine that ends meanwhile is replaced, once."""
+        try:
+            self.connect()
+        except EngineDied as error:
+            self._prepare_restart(error)
+            self.connect()
+
     def widen(self, batches: int) -> None:
         """Make the ring large enough for the batches of all workers, if the memory allows it."""
         if self.live().slots > batches:

@@ -193,7 +193,7 @@ class Loader:
         self._audit: _audit.Log | None = None
         self._functions = _state.functions((map, batch_map), device if isinstance(device, OnDevice) else None)
         self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, limits.shared, functions, feeder)
-        epochs.connect()
+        epochs.open()
         if feeder is not None:
             weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())
         if functions is not None:

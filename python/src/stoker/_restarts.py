@@ -20,6 +20,12 @@ _CRASH_CODES = frozenset(
 )
 
 
+def _name(record: int) -> str:
+    """Return the text for a record. If records differ per epoch, the number has the epoch, too (protocol.md)."""
+    epoch, number = record >> 40, record & ((1 << 40) - 1)
+    return f"record {number} of epoch {epoch}" if epoch else f"record {number}"
+
+
 class Restarts:
     """The engines of one loader that have ended."""
 
@@ -52,7 +58,7 @@ class Restarts:
         bad = sorted(r for r, n in self._crashes.items() if n >= _CRASHES)
         blamed = sorted(set(bad) - set(config.get("crashed", ())))
         for record in blamed:
-            text += f"; record {record} was decoded in both crashes and is bad from now on"
+            text += f"; {_name(record)} was decoded in both crashes and is bad from now on"
         warn(f"{text}; another engine goes on with the next batch", EngineRestarted)
         return {**config, "crashed": bad, "suspects": sorted(set(self._crashes) - set(bad))}
 
