@@ -75,6 +75,10 @@ demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your
 # Options of benchmarks, such as ROUNDS=5; make bench SUITES=list says which suite takes which.
 export QUICK STEPS ARMS ROUNDS SECONDS_PER_ARM DATA RESUME ONLY LOOKAHEAD SEEDS CHECKOUTS WORKLOADS SET PARTS SECONDS_EACH RUNS BUDGET TRUTHS COLLECTIONS
 
+.PHONY: soak-node
+soak-node: build build/venv-test ## kill the engine that loaders share, KILLS=100 times with one, two and four loaders each
+	@cd python && KILLS=$(or $(KILLS),100) ../$(VENV) -m pytest -q tests/test_node.py -k killed
+
 .PHONY: bench
 bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes; SUITES=list lists the other measurements
 	@$(VENV) -m bench $(SUITES)

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/shared"
 	"github.com/stokerdata/stoker/internal/status"
 )
 
@@ -74,7 +75,7 @@ socket that a killed engine left is replaced.`,
 // openPipeline opens the pipeline that a client requests. trainer is the client's process if it is known, else 0.
 // Records in flight are noted in table. The pipeline is shown among those of engine. node, if not nil, is
 // shared with other pipelines.
-func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine, node *fair.Node) (handoff.Pipeline, error) {
+func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine, node *fair.Node) (shared.Source, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ type observed struct {
 }
 
 // observe publishes the counters of p, and exports metrics if the client requests that. An engine works without both.
-func observe(ctx context.Context, p *pipeline.Pipeline, engine *status.Engine) handoff.Pipeline {
+func observe(ctx context.Context, p *pipeline.Pipeline, engine *status.Engine) shared.Source {
 	trainer := handoff.PeerPID(ctx)
 	o := &observed{Pipeline: p, info: p.Info()}
 	o.counters, _ = obs.Publish(trainer, func() obs.Counters { return countersOf(p) })

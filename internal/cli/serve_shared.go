@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +20,8 @@ import (
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/inflight"
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/shared"
 	"github.com/stokerdata/stoker/internal/status"
 )
 
@@ -86,17 +90,9 @@ func serveShared(ctx context.Context, path string) error {
 	engine := status.Open(version())
 	defer engine.Close()
 	node := fair.NewNode(runtime.GOMAXPROCS(0))
+	var hubs shared.Hubs
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		table, err := inflight.New()
-		if err != nil {
-			return nil, err
-		}
-		p, err := openPipeline(ctx, config, handoff.PeerPID(ctx), table, engine, node)
-		if err != nil {
-			_ = table.Close()
-			return nil, err
-		}
-		return &noted{p, table}, nil
+		return openShared(ctx, config, engine, node, &hubs)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log, Linger: linger})
 	if err != nil {
@@ -111,20 +107,45 @@ func serveShared(ctx context.Context, path string) error {
 	return server.Serve(ctx)
 }
 
-// noted is a pipeline with a table of the records in flight.
-type noted struct {
-	handoff.Pipeline
-	table *inflight.Table
+// openShared opens the pipeline that a client requests, which others may share.
+func openShared(ctx context.Context, config []byte, engine *status.Engine, node *fair.Node, hubs *shared.Hubs) (handoff.Pipeline, error) {
+	cfg, err := pipeline.ParseConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	open := func(ctx context.Context, table *inflight.Table) (shared.Source, error) {
+		return openPipeline(ctx, config, handoff.PeerPID(ctx), table, engine, node)
+	}
+	if cfg.Share && cfg.Order != pipeline.OrderClient {
+		key, err := shareKey(config)
+		if err != nil {
+			return nil, err
+		}
+		return hubs.Open(ctx, key, cfg.Weight, open)
+	}
+	table, err := inflight.New()
+	if err != nil {
+		return nil, err
+	}
+	p, err := open(ctx, table)
+	if err != nil {
+		_ = table.Close()
+		return nil, err
+	}
+	return shared.Single(p, table), nil
 }
 
-// InFlight implements handoff.Noting.
-func (n *noted) InFlight() *os.File { return n.table.File() }
-
-// Close closes the pipeline and its table.
-func (n *noted) Close() error {
-	err := n.Pipeline.Close()
-	if cerr := n.table.Close(); err == nil {
-		err = cerr
+// shareKey returns a text that is equal for configurations with the same stream.
+func shareKey(config []byte) (string, error) {
+	var values map[string]any
+	dec := json.NewDecoder(bytes.NewReader(config))
+	dec.UseNumber() // a seed has 64 bits
+	if err := dec.Decode(&values); err != nil {
+		return "", err
 	}
-	return err
+	for _, name := range []string{"weight", "cpu_limit", "cores", "suspects", "share", "metrics"} {
+		delete(values, name)
+	}
+	key, err := json.Marshal(values)
+	return string(key), err
 }

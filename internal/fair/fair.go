@@ -61,8 +61,7 @@ type Part struct {
 	running int
 	waiting []*waiter
 	closed  bool
-	// favoured is the factor of the weight of a pipeline that has to catch up.
-	favoured float64
+	idle    bool
 }
 
 // waiter is a worker that waits for a turn. granted is set before come is closed.
@@ -76,7 +75,7 @@ func (n *Node) Join(weight, limit float64) *Part {
 	if weight == 0 {
 		weight = 1
 	}
-	p := &Part{n: n, weight: weight, limit: limit, favoured: 1}
+	p := &Part{n: n, weight: weight, limit: limit}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p.used = n.now
@@ -84,14 +83,17 @@ func (n *Node) Join(weight, limit float64) *Part {
 	return p
 }
 
-// Favour multiplies the weight of a pipeline that has to catch up. 1 ends that.
-func (p *Part) Favour(factor float64) {
+// Weigh changes the weight of a pipeline. 0 means that it has nothing to do: it keeps its weight, which then does not
+// count for the shares of the others.
+func (p *Part) Weigh(weight float64) {
 	if p == nil {
 		return
 	}
 	p.n.mu.Lock()
 	defer p.n.mu.Unlock()
-	p.favoured = factor
+	if p.idle = weight == 0; !p.idle {
+		p.weight = weight
+	}
 }
 
 // Share returns the part of the weights of all pipelines, 1 for a nil Part.
@@ -103,7 +105,9 @@ func (p *Part) Share() float64 {
 	defer p.n.mu.Unlock()
 	sum := 0.0
 	for q := range p.n.parts {
-		sum += q.weight
+		if !q.idle {
+			sum += q.weight
+		}
 	}
 	return p.weight / max(sum, p.weight)
 }
@@ -211,13 +215,9 @@ func (t *Turn) Done() {
 	runtime.UnlockOSThread()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p.used += time.Duration(float64(took) / (p.weight * p.favoured))
+	p.used += time.Duration(float64(took) / p.weight)
 	took = n.withOverhead(took)
 	if p.limit > 0 {
-		now := time.Now()
-		if oldest := now.Add(-burst); p.next.Before(oldest) {
-			p.next = oldest
-		}
 		p.next = p.next.Add(time.Duration(float64(took) / p.limit))
 	}
 }
@@ -295,6 +295,10 @@ func (n *Node) dispatch() {
 		w := best.waiting[0]
 		best.waiting = best.waiting[1:]
 		best.running++
+		// Time without work is not saved, but a turn may take longer than its CPU time.
+		if oldest := now.Add(-burst); best.next.Before(oldest) {
+			best.next = oldest
+		}
 		n.turns--
 		n.now = max(n.now, best.used)
 		w.granted = true

@@ -64,7 +64,11 @@ func TestWeights(t *testing.T) {
 		if got := 100 * float64(used[0]) / float64(used[0]+used[1]); math.Abs(got-75) > 1 {
 			t.Errorf("a weight of 3 beside one of 1 got %.1f%% of the CPU time", got)
 		}
-		a.Favour(1.0 / 3)
+		a.Weigh(0)
+		if b.Share() != 1 {
+			t.Errorf("the share beside an idle pipeline is %g", b.Share())
+		}
+		a.Weigh(1)
 		used = work(t, time.Second, 2, process, a, b)
 		if got := 100 * float64(used[0]) / float64(used[0]+used[1]); math.Abs(got-50) > 1 {
 			t.Errorf("a pipeline whose weight is the same for a while got %.1f%% of the CPU time", got)

@@ -49,12 +49,15 @@ const (
 	TypeDone Type = 12
 	// From the client, if it sets the order of the records.
 	TypeOrder Type = 13
+	// TypeRing comes with the ring of a client's own pipeline, in an engine where clients share batches.
+	TypeRing Type = 14
 )
 
 var typeNames = [...]string{
 	TypeOpen: "OPEN", TypeReady: "READY", TypeStart: "START", TypeBatch: "BATCH",
 	TypeEpochEnd: "EPOCH_END", TypeRelease: "RELEASE", TypeError: "ERROR",
 	TypeStats: "STATS", TypeClose: "CLOSE", TypeJoin: "JOIN", TypeWork: "WORK", TypeDone: "DONE", TypeOrder: "ORDER",
+	TypeRing: "RING",
 }
 
 // String returns the name that docs/reference/protocol.md uses.
@@ -169,6 +172,12 @@ type Order struct {
 	Records []int64
 }
 
+// Ring comes with the descriptor of a second ring. Its slots begin at MaxSlots.
+type Ring struct {
+	Slots                uint32
+	SlotStride, RingSize uint64
+}
+
 // Close ends the session in order. The end of the connection means the same.
 type Close struct{}
 
@@ -200,6 +209,9 @@ func (Stats) Type() Type { return TypeStats }
 
 // Type implements Message.
 func (Order) Type() Type { return TypeOrder }
+
+// Type implements Message.
+func (Ring) Type() Type { return TypeRing }
 
 // Type implements Message.
 func (Close) Type() Type { return TypeClose }
@@ -239,6 +251,17 @@ func (m Ready) Append(dst []byte) []byte {
 	dst = begin(dst, TypeReady)
 	dst = le.AppendUint32(dst, m.InfoSize)
 	dst = le.AppendUint32(dst, m.Slots)
+	dst = le.AppendUint64(dst, m.SlotStride)
+	dst = le.AppendUint64(dst, m.RingSize)
+	return finish(dst, start)
+}
+
+// Append implements Message.
+func (m Ring) Append(dst []byte) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeRing)
+	dst = le.AppendUint32(dst, m.Slots)
+	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint64(dst, m.SlotStride)
 	dst = le.AppendUint64(dst, m.RingSize)
 	return finish(dst, start)
@@ -422,7 +445,7 @@ func Parse(b []byte) (Message, error) {
 			Epoch: int64(le.Uint64(body[24:])), Step: int64(le.Uint64(body[32:])),
 			NextEpoch: int64(le.Uint64(body[40:])), NextRow: int64(le.Uint64(body[48:])),
 		}
-		if m.Slot >= MaxSlots || m.Repeated > m.Rows || m.Epoch < 0 || m.Step < 0 || m.NextEpoch < 0 || m.NextRow < 0 {
+		if m.Slot >= 2*MaxSlots || m.Repeated > m.Rows || m.Epoch < 0 || m.Step < 0 || m.NextEpoch < 0 || m.NextRow < 0 {
 			return nil, protocolErrorf("BATCH in slot %d of epoch %d, step %d", m.Slot, m.Epoch, m.Step)
 		}
 		return m, nil
@@ -445,6 +468,12 @@ func Parse(b []byte) (Message, error) {
 		return Stats{Request: le.Uint32(body), JSON: copyOf(rest)}, nil
 	case TypeOrder:
 		return parseOrder(body, rest)
+	case TypeRing:
+		m := Ring{Slots: le.Uint32(body), SlotStride: le.Uint64(body[8:]), RingSize: le.Uint64(body[16:])}
+		if err := checkRing(t, m.Slots, m.SlotStride, m.RingSize); err != nil {
+			return nil, err
+		}
+		return m, nil
 	default: // TypeClose: bodySize accepts no other types
 		return Close{}, nil
 	}
@@ -465,7 +494,7 @@ func bodySize(t Type) (fixed int, variable bool) {
 	switch t {
 	case TypeOpen, TypeStats, TypeOrder:
 		return 8, true
-	case TypeReady, TypeStart:
+	case TypeReady, TypeStart, TypeRing:
 		return 24, false
 	case TypeEpochEnd, TypeError:
 		return 24, true
@@ -497,11 +526,18 @@ func parseReady(body []byte) (Message, error) {
 		InfoSize: le.Uint32(body), Slots: le.Uint32(body[4:]),
 		SlotStride: le.Uint64(body[8:]), RingSize: le.Uint64(body[16:]),
 	}
-	if m.Slots == 0 || m.Slots > MaxSlots || m.SlotStride == 0 || m.SlotStride > math.MaxInt64/MaxSlots ||
-		m.RingSize < m.SlotStride*uint64(m.Slots) || m.RingSize > math.MaxInt64 {
-		return nil, protocolErrorf("READY with %d slots of %d bytes in a ring of %d", m.Slots, m.SlotStride, m.RingSize)
+	if err := checkRing(TypeReady, m.Slots, m.SlotStride, m.RingSize); err != nil {
+		return nil, err
 	}
 	return m, nil
+}
+
+// checkRing returns an error if slots of this distance do not fit a ring.
+func checkRing(t Type, slots uint32, stride, size uint64) error {
+	if slots == 0 || slots > MaxSlots || stride == 0 || stride > math.MaxInt64/MaxSlots || size < stride*uint64(slots) || size > math.MaxInt64 {
+		return protocolErrorf("%v with %d slots of %d bytes in a ring of %d", t, slots, stride, size)
+	}
+	return nil
 }
 
 func parseOrder(body, rest []byte) (Message, error) {

@@ -48,6 +48,7 @@ func goldenMessages() map[string]Message {
 		"stats.bin":         Stats{Request: 9, JSON: []byte(`{"batches":12}`)},
 		"order.bin":         Order{Gen: 7, Whole: true, Records: []int64{5, 0, 1 << 33}},
 		"close.bin":         Close{},
+		"ring.bin":          Ring{Slots: 6, SlotStride: 40 << 20, RingSize: 240 << 20},
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/pread"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Pipeline is the interface of the pipeline that a session serves; see *pipeline.Pipeline.
@@ -41,6 +42,12 @@ type Pipeline interface {
 // file is nil if there is none.
 type Noting interface {
 	InFlight() *os.File
+}
+
+// Owning is a Pipeline whose client shares batches with others. If it is behind them, its batches come from a ring of its
+// own, whose slots begin at MaxSlots.
+type Owning interface {
+	OwnRing() *arena.Ring
 }
 
 // Options are the options that sessions share.
@@ -71,9 +78,11 @@ type Session struct {
 	interrupt context.CancelFunc
 	// given is the order of the last started stream, if the client gives it.
 	given *pipeline.Given
-	// leases has the lease of each slot that the client holds, 0 for others.
-	leases    []uint64
+	// leases has the lease of each slot that the client holds.
+	leases    map[uint32]uint64
 	lastLease uint64
+	slots     uint32 // of the ring
+	second    uint32 // slots of a second ring, once the client has it
 
 	startc chan struct{}
 	gen    uint32 // of the last START; the reader's
@@ -296,10 +305,11 @@ func (s *Session) handle(m Message, p Pipeline) error {
 	switch m := m.(type) {
 	case Release:
 		s.mu.Lock()
-		known := int64(m.Slot) < int64(len(s.leases)) && m.Lease != 0 && m.Lease <= s.lastLease
+		exists := m.Slot < s.slots || m.Slot >= MaxSlots && m.Slot-MaxSlots < s.second
+		known := exists && m.Lease != 0 && m.Lease <= s.lastLease
 		out := known && s.leases[m.Slot] == m.Lease
 		if out {
-			s.leases[m.Slot] = 0
+			delete(s.leases, m.Slot)
 		}
 		s.mu.Unlock()
 		if !known {
@@ -353,7 +363,7 @@ func (s *Session) send(m Message) error {
 func (s *Session) serve(ctx context.Context, p Pipeline) error {
 	ring := p.Ring()
 	s.mu.Lock()
-	s.leases = make([]uint64, ring.Slots())
+	s.leases, s.slots = map[uint32]uint64{}, uint32(ring.Slots())
 	s.mu.Unlock()
 	if err := s.sendReady(p); err != nil {
 		return err
@@ -410,6 +420,12 @@ func (s *Session) sendReady(p Pipeline) error {
 		SlotStride: uint64(ring.SlotStride()), RingSize: uint64(ring.Bytes()),
 	}
 	fds := []int{ring.Fd(), fd}
+	if p.Info().Shared { // other clients use the same memory
+		if fds[0], err = unix.Open(proc.FDPath(ring.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("opening the ring for reading: %w", err)
+		}
+		defer unix.Close(fds[0])
+	}
 	if noted, ok := p.(Noting); ok && noted.InFlight() != nil {
 		fds = append(fds, int(noted.InFlight().Fd()))
 	}
@@ -495,10 +511,15 @@ func (d *sender) flush() error {
 func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 	switch ev.Kind {
 	case pipeline.EventBatch:
+		if ev.Slot >= MaxSlots && d.s.second == 0 {
+			if err := d.sendRing(); err != nil {
+				return err
+			}
+		}
 		d.s.mu.Lock()
 		d.s.lastLease++
 		lease := d.s.lastLease
-		d.s.leases[ev.Slot] = lease
+		d.s.leases[uint32(ev.Slot)] = lease
 		d.s.mu.Unlock()
 		d.buf = Batch{
 			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Repeated: uint32(ev.Repeated), Lease: lease,
@@ -510,6 +531,20 @@ func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 		return fmt.Errorf("event of unknown kind %d", ev.Kind)
 	}
 	return nil
+}
+
+// sendRing sends the ring of the client's own pipeline.
+func (d *sender) sendRing() error {
+	if err := d.flush(); err != nil {
+		return err
+	}
+	ring := d.p.(Owning).OwnRing()
+	m := Ring{Slots: uint32(ring.Slots()), SlotStride: uint64(ring.SlotStride()), RingSize: uint64(ring.Bytes())}
+	d.s.mu.Lock()
+	d.s.second = m.Slots
+	d.s.mu.Unlock()
+	_, _, err := d.s.conn.WriteMsgUnix(m.Append(nil), unix.UnixRights(ring.Fd()), nil)
+	return err
 }
 
 func streamError(gen uint32, err error) Error {

@@ -69,6 +69,8 @@ type Info struct {
 	// it was requested. The engine sets them, not the pipeline.
 	Metrics     string `json:"metrics,omitempty"`
 	MetricsNote string `json:"metrics_note,omitempty"`
+	// Shared reports that other clients get the same memory of a batch, so the client maps it privately.
+	Shared bool `json:"shared,omitempty"`
 	// Sequences is the plan for sequences of documents, nil if the records are those of the source.
 	Sequences *sequence.Plan `json:"sequences,omitempty"`
 }
@@ -107,7 +109,7 @@ type Event struct {
 	Pos item.Position
 
 	// Skipped counts the records of the epoch that were replaced because they
-	// could not be read or decoded, since the stream started. EventEpochEnd.
+	// could not be read or decoded, since the stream started. With EventBatch, those of the batch.
 	Skipped int64
 	// Bad lists the first of them.
 	Bad []RecordError

@@ -61,6 +61,8 @@ type Config struct {
 	Memory int64 `json:"memory"`
 	// Weight is this pipeline's share of an engine with other pipelines, compared with theirs. 0 means 1.
 	Weight float64 `json:"weight"`
+	// Share lets other clients with the same configuration get the same batches.
+	Share bool `json:"share"`
 	// CPULimit and Cores limit the CPU time of the pipeline: a fraction of the engine's cores, and a number of cores. 0
 	// means no limit.
 	CPULimit float64 `json:"cpu_limit"`
@@ -269,6 +271,7 @@ var Options = []Option{
 	{"threads", "Threads that decode; 0 is one per usable core."},
 	{"memory", "Bytes for batches, readahead, buffers and scratch; 0 is a quarter of the free memory."},
 	{"weight", "The share of an engine that other loaders use as well, compared with theirs; 0 is 1."},
+	{"share", "Get the same batches as other loaders of the engine that ask for the same ones."},
 	{"cpu_limit", "The fraction of the cores that the loader may use; 0 is no limit."},
 	{"cores", "The number of cores that the loader may use, such as 2.5; 0 is no limit."},
 	{"prefetch", "Batches built ahead; 0 is what fits the memory."},

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -121,6 +122,16 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	p.notify()
 	return s.gen
 }
+
+// Stop ends the current stream. Start begins another one.
+func (p *Pipeline) Stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked(p.cur)
+}
+
+// Weigh sets the pipeline's share of the engine, 0 while it has nothing to do.
+func (p *Pipeline) Weigh(weight float64) { p.part.Weigh(weight) }
 
 // stopLocked drops a stream: its complete batches are freed immediately, the others when their last group is done.
 func (p *Pipeline) stopLocked(s *stream) {
@@ -267,7 +278,11 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	if p.mix != nil {
 		p.countMixed(b.ids)
 	}
-	return Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Repeated: b.repeated, Epoch: b.epoch, Step: b.step, Pos: b.pos}, nil, true
+	ev := Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Repeated: b.repeated, Epoch: b.epoch, Step: b.step, Pos: b.pos}
+	if b.skipped > 0 {
+		ev.Skipped, ev.Bad = b.skipped, slices.Clone(b.bad)
+	}
+	return ev, nil, true
 }
 
 // pop removes the head. The queue is short: it moves up in place.

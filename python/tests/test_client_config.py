@@ -88,6 +88,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "cores": 2.5,
         "cpu_limit": 0,
         "weight": 3.0,
+        "share": False,
         "cache": "off",
         "cache_dir": "/some/where",
         "cache_limit": 5_000_000_000,

@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -148,24 +149,30 @@ def test_processes_that_start_together(jobs: list[Job], runtime: Path, alone: st
     assert engine not in engines(runtime)
 
 
-def test_restart(make: Make, pack: Path, runtime: Path, alone: str) -> None:
-    """Loaders of an engine that is killed in the middle go on with the next batch, all with one other engine."""
-    loaders = [make(pack, **OPTIONS, limits=limits(prefetch=2)) for _ in range(2)]
-    hashes = [hashlib.sha256() for _ in loaders]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stoker.EngineRestarted)
-        for step, batches in enumerate(zip(*loaders, strict=True)):
-            for h, batch in zip(hashes, batches, strict=True):
-                h.update(repr((batch.epoch, batch.step)).encode())
-                h.update(batch.index.tobytes())
-                h.update(batch.image.tobytes())
-                h.update(batch.label.tobytes())
-            del batches, batch
-            if step == 3:
-                os.kill(engines(runtime)[0], signal.SIGKILL)
-    assert [h.hexdigest() for h in hashes] == [alone] * 2
-    assert [loader.stats()["restarts"] for loader in loaders] == [1, 1]
-    assert len(engines(runtime)) == 1
+@pytest.mark.parametrize("consumers", [1, 2, 4])
+def test_engine_that_is_killed(make: Make, pack: Path, runtime: Path, alone: str, consumers: int) -> None:
+    """Loaders go on with the next batch, all with one other engine. make soak-node does this 100 times each."""
+    random = Random(consumers)
+    for _ in range(int(os.environ.get("KILLS", "1"))):
+        loaders = [make(pack, **OPTIONS, limits=limits(prefetch=2)) for _ in range(consumers)]
+        hashes = [hashlib.sha256() for _ in loaders]
+        at = random.randrange(12)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stoker.EngineRestarted)
+            for step, batches in enumerate(zip(*loaders, strict=True)):
+                for h, batch in zip(hashes, batches, strict=True):
+                    h.update(repr((batch.epoch, batch.step)).encode())
+                    h.update(batch.index.tobytes())
+                    h.update(batch.image.tobytes())
+                    h.update(batch.label.tobytes())
+                del batches, batch
+                if step == at:
+                    os.kill(engines(runtime)[0], signal.SIGKILL)
+        assert [h.hexdigest() for h in hashes] == [alone] * consumers, at
+        assert [loader.stats()["restarts"] for loader in loaders] == [1] * consumers
+        assert len(engines(runtime)) == 1
+        for loader in loaders:
+            loader.close()
 
 
 def test_only_the_pipeline_of_the_bad_record_is_blamed(
@@ -213,3 +220,58 @@ def test_other_settings_have_another_engine(binary: str) -> None:
     assert name == _node._name(binary, {**env, "TERM": "b", "RANK": "3"})
     assert name != _node._name(binary, {**env, "AWS_PROFILE": "other"})
     assert name != _node._name(binary, {**env, "https_proxy": "http://x"})
+
+
+# --- batches that are built once -------------------------------------------
+
+
+def shares(loader: stoker.Loader) -> bool:
+    """Return whether all batches came from the common pipeline."""
+    connection = loader._epochs.live()
+    return connection._private and connection._second is None
+
+
+def test_equal_loaders_build_batches_once(make: Make, pack: Path, alone: str) -> None:
+    """Also if one of them changes its batches in place."""
+    loaders = [make(pack, **OPTIONS, limits=limits()) for _ in range(3)]
+    hashes = [hashlib.sha256() for _ in loaders]
+    for batches in zip(*loaders, strict=True):
+        for h, batch in zip(hashes, batches, strict=True):
+            h.update(repr((batch.epoch, batch.step)).encode())
+            h.update(batch.index.tobytes())
+            h.update(batch.image.tobytes())
+            h.update(batch.label.tobytes())
+            batch.image[:] = 7
+    assert [h.hexdigest() for h in hashes] == [alone] * 3
+    assert all(shares(loader) for loader in loaders)
+
+
+def test_a_loader_that_lags_delays_nobody(make: Make, pack: Path) -> None:
+    """It gets the same batches, built again, and joins the others when it has caught up."""
+    options = {**OPTIONS, "batch_size": 4}
+    expected = [b.index.tolist() for b in make(pack, **options)]
+    fast, slow = (make(pack, **options, limits=limits(prefetch=4)) for _ in range(2))
+    late = iter(slow)
+    seen = [next(late).index.tolist()]
+    assert [b.index.tolist() for b in fast] == expected
+    seen += [b.index.tolist() for b in late]
+    assert seen == expected
+    assert shares(fast)
+    assert not shares(slow)
+    pairs = zip(fast, slow, strict=True)
+    assert all((a.index == b.index).all() and (a.image == b.image).all() for a, b in pairs)
+
+
+def test_a_loader_that_joins_in_the_middle(make: Make, pack: Path) -> None:
+    options = {**OPTIONS, "batch_size": 4}
+    expected = [(b.index.tolist(), b.image.sum()) for b in make(pack, **options)]
+    first = make(pack, **options, limits=limits())
+    batches = iter(first)
+    for _ in range(20):
+        next(batches)
+    second = make(pack, **options, limits=limits())
+    assert [(b.index.tolist(), b.image.sum()) for b in second] == expected
+    third = make(pack, **options, limits=limits())
+    third.load_state_dict(first.state_dict())
+    assert [(b.index.tolist(), b.image.sum()) for b in third] == expected[20:]
+    assert [(b.index.tolist(), b.image.sum()) for b in batches] == expected[20:]

@@ -19,7 +19,7 @@ from stoker import _wire as wire
 
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
 CLASSES = {
-    "OPEN": wire.Open, "READY": wire.Ready, "START": wire.Start, "BATCH": wire.BatchReady,
+    "OPEN": wire.Open, "READY": wire.Ready, "RING": wire.Ring, "START": wire.Start, "BATCH": wire.BatchReady,
     "EPOCH_END": wire.EpochEnd, "RELEASE": wire.Release, "ERROR": wire.Failure, "STATS": wire.Stats,
     "CLOSE": wire.Close, "ORDER": wire.Order,
 }  # fmt: skip

@@ -124,7 +124,11 @@ class Connection:
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
         self._ring_fd = -1
-        self._stride = 0
+        self._stride = self._ring_slots = 0
+        # Other clients get the same memory, so that it is mapped privately: what this program writes is its own. Then
+        # a second ring may come, for the time in which this program is behind the others.
+        self._private = False
+        self._second: tuple[mmap.mmap, wire.Ring] | None = None
         # The request to the engine, which bounds its answers.
         self._batch_size = 0
         self.slots = 0
@@ -167,7 +171,11 @@ class Connection:
             self.info = json.loads(os.pread(fds[1], ready.info_size, 0))
             if not 0 <= self.info["slot_bytes"] <= ready.slot_stride:
                 raise wire.WireError(f"slots of {self.info['slot_bytes']} bytes, {ready.slot_stride} apart")
-            self._ring = mmap.mmap(fds[0], ready.ring_size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            if self.info.get("shared"):
+                self._private = True
+                self._together = 1  # the engine must know who waits for a batch
+            self._ring = self._map(fds[0], ready.ring_size)
+            self.slots = min(self.slots, int(self.info.get("slots", self.slots)))
             if keep_ring:
                 self._ring_fd = os.dup(fds[0])
             if len(fds) > 2 and self._process is not None:
@@ -179,6 +187,10 @@ class Connection:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _map(self, fd: int, size: int) -> mmap.mmap:
+        flags = mmap.MAP_PRIVATE if self._private else mmap.MAP_SHARED
+        return mmap.mmap(fd, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
     def ring(self) -> tuple[int, int, int]:
         """Return the size of the ring, the distance of its slots, and its descriptor."""
@@ -280,7 +292,13 @@ class Connection:
         """Return the bytes of a slot; the slot goes back when the last view of them is gone."""
         if self._ring is None:
             raise StokerError("the loader was closed")
-        root: Root = np.frombuffer(self._ring, np.uint8, size, batch.slot * self._stride)
+        ring, number, stride = self._ring, batch.slot, self._stride
+        if number >= wire.MAX_SLOTS and self._second is not None:
+            ring, number, stride = self._second[0], number - wire.MAX_SLOTS, self._second[1].slot_stride
+        if self._private:
+            # Pages that the program wrote are copies, which hide the new batch.
+            ring.madvise(mmap.MADV_DONTNEED, number * stride, stride)
+        root: Root = np.frombuffer(ring, np.uint8, size, number * stride)
         slot, lease = batch.slot, batch.lease
         # The callback runs in whatever thread drops the last view, in the middle of anything:
         # it takes no lock.
@@ -388,6 +406,8 @@ class Connection:
             try:
                 if self._ready is None:
                     return self._take_with_descriptors()
+                if self._private:
+                    return self._take_shared()
                 size = self._sock.recv_into(self._buffer)
                 if size == 0:
                     raise self._lost()
@@ -406,13 +426,33 @@ class Connection:
                 raise
             return True
 
+    def _take_shared(self) -> bool:
+        """Take a packet that may bring the second ring."""
+        data, fds, _, _ = socket.recv_fds(self._sock, wire.MAX_MESSAGE, 4)
+        try:
+            if not data:
+                raise self._lost()
+            for raw in wire.split(memoryview(data)):
+                message = self._parse(raw)
+                if isinstance(message, wire.Ring):
+                    if len(fds) != 1 or self._second is not None:
+                        raise self._broken(wire.WireError(f"RING with {len(fds)} descriptors"))
+                    self._second = self._map(fds[0], message.ring_size), message
+                else:
+                    self._dispatch(message)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
     def _take_with_descriptors(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self._sock, wire.MAX_MESSAGE, 4)
         if not data:
             raise self._lost()
         message = self._parse(data)
         if isinstance(message, wire.Ready):
-            self.slots, self._stride = message.slots, message.slot_stride
+            self.slots = self._ring_slots = message.slots
+            self._stride = message.slot_stride
             self._together = message.slots // 4 if message.slots > _FEW_SLOTS else 1
             self._ready = (message, fds)
             return True
@@ -429,7 +469,8 @@ class Connection:
 
     def _dispatch(self, message: wire.Message) -> None:
         if isinstance(message, wire.BatchReady):
-            if message.slot >= self.slots:
+            second = self._second[1].slots if self._second is not None else 0
+            if message.slot >= self._ring_slots and not 0 <= message.slot - wire.MAX_SLOTS < second:
                 raise self._broken(wire.WireError(f"BATCH in slot {message.slot} of {self.slots}"))
             if message.rows > self._batch_size:
                 raise self._broken(wire.WireError(f"BATCH of {message.rows} rows; batch_size is {self._batch_size}"))
@@ -593,4 +634,4 @@ class Connection:
             os.close(self._ring_fd)
             self._ring_fd = -1
         # Arrays keep the mapping for as long as they need it.
-        self._ring = None
+        self._ring = self._second = None

@@ -99,8 +99,8 @@ class Epochs:
 
     # --- the engine --------------------------------------------------------
 
-    def connect(self) -> None:
-        """Start or reach an engine and open the source."""
+    def connect(self, tries: int = 3) -> None:
+        """Start or reach an engine and open the source. A shared engine may end meanwhile because of another loader."""
         process: Engine | None = None
         if self._socket is None:
             process = (NodeEngine if self.shared else EngineProcess)(find_binary())
@@ -121,8 +121,11 @@ class Epochs:
                 classes = connection.info.get("classes") or {}
                 layouts = {s.name: self.form.layout_of(s.name) for s in specs}
                 self.feeder.expect(specs, layouts, classes, self.stage is not None)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if self.shared and isinstance(error, EngineDied) and tries > 1:
+                self.connect(tries - 1)
+                return
             raise
         self._slot_bytes = int(connection.info["slot_bytes"])
         self.specs = specs
@@ -333,6 +336,8 @@ class Epochs:
         connection = self.connection
         begun = connection is not None and (connection.cursor is not None or (self.stage and self.stage.over))
         if turn is not self._turn or connection is None or not begun:
+            if turn is self._turn and self._running.epoch > epoch:
+                return None  # the engine ended between the last batch and the message of the epoch's end
             if not self._resume(turn):
                 return None
             connection = self.live()

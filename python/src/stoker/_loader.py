@@ -178,6 +178,8 @@ class Loader:
             "local_world_size": local_world_size(),
             "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
             **limits.to_config(),
+            # Functions and devices use the ring itself.
+            "share": limits.shared and functions is None and feeder is None,
             **ranks.to_config(),
             **_options.caching(cache),
             **_options.failing(on_error),

@@ -101,7 +101,8 @@ class Limits(_Options):
         cpu_limit: the same as a fraction of the cores that the engine may use, such as ``0.4``.
         shared: ``True`` uses one engine for all loaders of this user on this machine that also set it: of all ranks
             and jobs. The first one starts the engine, and it exits ten seconds after the last one. Loaders get memory,
-            cores and connections by their ``weight``. Default: an engine for this loader.
+            cores and connections by their ``weight``. Loaders with the same arguments get the same batches, each of
+            which is built once (without ``map``, ``batch_map`` and ``device``). Default: an engine for this loader.
         weight: the share of this loader in a shared engine, compared with the others. A loader with 3 gets three
             times the CPU time of one with 1.
 

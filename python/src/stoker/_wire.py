@@ -12,10 +12,10 @@ MAX_INLINE_CONFIG = 32 << 10
 MAX_SLOTS = 4096
 
 OPEN, READY, START, BATCH, EPOCH_END, RELEASE, ERROR, STATS, CLOSE = range(1, 10)
-ORDER = 13
+ORDER, RING = 13, 14
 NAMES = {
     OPEN: "OPEN", READY: "READY", START: "START", BATCH: "BATCH", EPOCH_END: "EPOCH_END", RELEASE: "RELEASE",
-    ERROR: "ERROR", STATS: "STATS", CLOSE: "CLOSE", ORDER: "ORDER",
+    ERROR: "ERROR", STATS: "STATS", CLOSE: "CLOSE", ORDER: "ORDER", RING: "RING",
 }  # fmt: skip
 # Between the engine and processes that run functions of the user; not sent yet.
 LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
@@ -35,6 +35,7 @@ _RELEASE = struct.Struct("<BBHIIIQ")
 _ERROR = struct.Struct("<BBHIIHHqII")
 _STATS = struct.Struct("<BBHIII")
 _ORDER = struct.Struct("<BBHIII")
+_RING = struct.Struct("<BBHIIIQQ")
 
 
 class WireError(Exception):
@@ -134,11 +135,19 @@ class Order(NamedTuple):
     records: list[int]
 
 
+class Ring(NamedTuple):
+    """A second ring, with its descriptor. Its slots begin at MAX_SLOTS."""
+
+    slots: int
+    slot_stride: int
+    ring_size: int
+
+
 class Close(NamedTuple):
     """The session ends."""
 
 
-Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Order | Close
+Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Order | Ring | Close
 
 
 def pack_release(slot: int, lease: int) -> bytes:
@@ -170,6 +179,8 @@ def pack(m: Message) -> bytes:
         return _HEADER.pack(CLOSE, VERSION, 0, _HEADER.size)
     if isinstance(m, Ready):
         return _READY.pack(READY, VERSION, 0, _READY.size, m.info_size, m.slots, m.slot_stride, m.ring_size)
+    if isinstance(m, Ring):
+        return _RING.pack(RING, VERSION, 0, _RING.size, m.slots, 0, m.slot_stride, m.ring_size)
     if isinstance(m, BatchReady):
         where = (m.epoch, m.step, m.next_epoch, m.next_row)
         return _BATCH.pack(BATCH, VERSION, 0, _BATCH.size, m.gen, m.slot, m.lease, m.rows, m.repeated, *where)
@@ -231,11 +242,12 @@ def _unpack_rare(kind: int, b: bytes) -> Message:
     if kind == STATS:
         *_, request, size = _STATS.unpack_from(b)
         return Stats(request, _rest(b, _STATS, size))
-    if kind == READY:
-        _, _, _, _, info_size, slots, stride, ring = _READY.unpack(b)
+    if kind in (READY, RING):
+        _, _, _, _, first, second, stride, ring = (_READY if kind == READY else _RING).unpack(b)
+        slots = second if kind == READY else first
         if not 0 < slots <= MAX_SLOTS or stride == 0 or ring < slots * stride:
-            raise WireError(f"READY with {slots} slots of {stride} bytes in a ring of {ring}")
-        return Ready(info_size, slots, stride, ring)
+            raise WireError(f"{NAMES[kind]} with {slots} slots of {stride} bytes in a ring of {ring}")
+        return Ready(first, slots, stride, ring) if kind == READY else Ring(slots, stride, ring)
     if kind == OPEN:
         *_, flags, size = _OPEN.unpack_from(b)
         if flags == 1:
