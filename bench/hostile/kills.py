@@ -95,7 +95,10 @@ def tidy(result: Killed) -> Iterator[dict[str, str]]:
             if (not pids and not names) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        files = [str(p.relative_to(folder)) for p in Path(folder).rglob("*") if not p.is_dir()]
+        # Sockets of killed engines stay until the next program that looks for engines removes them.
+        files = [
+            str(p.relative_to(folder)) for p in Path(folder).rglob("*") if not p.is_dir() and p.suffix != ".status"
+        ]
         said = [
             f"{len(v)} {k}: {sorted(map(str, v))[:3]}"
             for k, v in (("processes", pids), ("names in /dev/shm", names), ("files", files))

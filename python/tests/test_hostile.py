@@ -31,7 +31,6 @@ SHORT = (
     "spawn",
     "notebook",
     "stale",
-    "address",
     "packers",
 )
 
