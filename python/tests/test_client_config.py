@@ -101,6 +101,8 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "sequence": None,
         "pad": {},
         "bucket": None,
+        "align": None,
+        "mix": None,
     }
     assert next(iter(loader)).keys() == ["image", "b", "label", "index"]
     assert "rank=1, world_size=4" in repr(loader)
@@ -126,6 +128,7 @@ def test_large_config(make: Make) -> None:
 
 def test_python_without_memfd_and_pidfd(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """As conda builds it."""
+    rows(make("fake:len=2", batch_size=2))  # the step log of this process is made by the first loop
     before = open_files()
     monkeypatch.delattr(os, "memfd_create")
     monkeypatch.delattr(os, "pidfd_open")
@@ -153,7 +156,7 @@ def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.M
         ({"prefetch_factor": 2}, r"Limits\(prefetch="),
         ({"timeout": 2}, r"use limits=stoker.Limits\(timeout=...\)"),
         ({"rank": 2}, "use ranks="),
-        ({"wibble": 2}, "there are: apply_orientation, batch_map, batch_size"),
+        ({"wibble": 2}, "there are: align, apply_orientation, batch_map, batch_size"),
     ],
 )
 def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:

@@ -43,6 +43,8 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
         "layout": "transforms",
         "local_world_size": "ranks",
         "window": "shuffle",
+        "mix": "source",
+        "share": "limits",
         **dict.fromkeys(stoker.Cache().to_config(), "cache"),
         **dict.fromkeys(stoker.Limits().to_config(), "limits"),
         **dict.fromkeys(("rank", "world_size", "uneven"), "ranks"),

@@ -25,7 +25,7 @@ OWN = {
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
     "OnDevice", "PackResult", "doctor", "headroom", "pack",
     "plan", "profile", "stage", "step", "study", "watch", "Dataset", "FieldInfo", "Record", "concat", "open",
-    "ConvertResult", "InspectResult", "VerifyResult", "convert", "inspect", "verify",
+    "ConvertResult", "InspectResult", "VerifyResult", "convert", "inspect", "verify", "commit_pack", "mix",
 }  # fmt: skip
 MODULES = {"audio", "transforms", "video", "volume"}
 BASIC = {
@@ -49,13 +49,13 @@ def test_names() -> None:
 # The arguments of the public classes and functions with the most of them.
 ARGUMENTS = {
     "Loader": [
-        "source", "batch_size", "shuffle", "seed", "drop_last", "bucket", "transforms", "output", "device", "map",
-        "batch_map", "workers", "threads", "cache", "limits", "ranks", "on_error", "apply_orientation",
+        "source", "batch_size", "shuffle", "seed", "drop_last", "bucket", "align", "transforms", "output", "device",
+        "map", "batch_map", "workers", "threads", "cache", "limits", "ranks", "on_error", "apply_orientation",
         "metrics",
     ],
     "Cache": ["disk", "dir", "limit", "memory", "stage", "peers", "peers_self"],
-    "Limits": ["memory", "prefetch", "lookahead", "timeout"],
-    "Ranks": ["rank", "world_size", "uneven"],
+    "Limits": ["memory", "prefetch", "lookahead", "timeout", "cores", "cpu_limit", "shared", "weight"],
+    "Ranks": ["rank", "world_size", "uneven", "audit"],
     "OnError": ["action", "max_bad", "quarantine", "repair_from"],
 }  # fmt: skip
 
