@@ -21,7 +21,7 @@ const (
 )
 
 // burst is the time for which a pipeline below its limit may exceed it.
-const burst = 50 * time.Millisecond
+const burst = 250 * time.Millisecond
 
 // Node is one engine.
 type Node struct {
