@@ -289,6 +289,7 @@ var inPlace = new(block)
 // issue queues the reads of a unit.
 func (f *Fetcher) issue(u *Unit) {
 	u.admitted = true
+	u.Again = u.Again || f.cfg.Unproven
 	f.units++
 	f.peak = max(f.peak, f.inUse())
 	u.left = 1

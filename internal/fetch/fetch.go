@@ -37,6 +37,10 @@ type Config struct {
 	Remote bool
 	// Share returns this fetcher's part of the concurrent reads of its engine, 1 for all. Nil means 1.
 	Share func() float64
+	// Unproven reports that reads come over a network or from a cache of such reads. Values are then compared with their
+	// checksums each time. A read that lost a race, or that brought a value between two others, may have put damaged
+	// bytes into the cache after the value was read intact.
+	Unproven bool
 	// Mount reports that the records are files on a network mount or a FUSE mount.
 	Mount bool
 	// Ahead reports that the owner calls Fetcher.Prefetch. Records of a remote store may then be read ahead with their
@@ -307,6 +311,7 @@ func (f *Fetcher) fieldsOf(ids []int64) []bool {
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	u.IDs, u.Want = ids, f.fieldsOf(ids)
 	u.Begin(ids, f.fields)
+	u.Again = f.cfg.Unproven
 	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading returns the error
 	}

@@ -355,7 +355,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Source:   p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
-		Remote: p.remote, Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
+		Remote: p.remote, Unproven: p.remote || p.cached(), Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
 	p.workerParse, p.alone = plan.WorkerParse, plan.Alone

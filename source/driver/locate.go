@@ -76,8 +76,8 @@ type Group struct {
 	// Box is optional. It returns the needed part of the KindVolume of a field of Records[k], and
 	// false for all of it. Sources that are a Cutter call it.
 	Box func(k, field int) (Box, bool)
-	// Again says that the bytes were read from another place than usual, because those were damaged. A source that
-	// remembers which values have the right checksum does not remember it of these.
+	// Again reports that the bytes came over a network, or from another location than usual because those were damaged.
+	// A source that skips the check of values that it has checked before checks these again.
 	Again bool
 
 	values []Value // the values of all Records, one record after the other
