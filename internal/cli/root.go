@@ -36,6 +36,7 @@ var commands = []func(*App) *cobra.Command{
 	newCacheCommand,
 	newConvertCommand,
 	newServeCommand,
+	newTokenCommand,
 	newRecordsCommand,
 	newPlanCommand,
 	newProbeCommand,

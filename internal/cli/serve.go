@@ -24,11 +24,12 @@ func newServeCommand(app *App) *cobra.Command {
 	var socket, metrics, shared string
 	var detached bool
 	var fd, parent, inFlight int
+	var flight flightFlags
 	cmd := &cobra.Command{
-		Use:     "serve --socket PATH",
-		Short:   "Run the engine for training processes on this machine",
+		Use:     "serve --socket PATH | --flight ADDRESS",
+		Short:   "Run the engine for training processes on this machine, or build batches for others",
 		GroupID: groupEngine,
-		Long: `Run the engine for training processes on this machine.
+		Long: `Run the engine for training processes on this machine, or build batches for others.
 
 stoker.Loader starts its own engine, so training needs no server. This command runs an
 engine that several training processes share:
@@ -38,11 +39,28 @@ engine that several training processes share:
 
 Only processes of the same user can connect. Each loader gets its own ring of batches. The
 engine logs to standard error. It exits on Ctrl-C or SIGTERM and removes its socket. A
-socket that a killed engine left is replaced.`,
-		Example: "  stoker serve --socket /run/user/1000/stoker",
-		Args:    cobra.NoArgs,
+socket that a killed engine left is replaced.
+
+With --flight it builds batches for trainers on other machines, which name it in
+stoker.Loader(feeders=...). loader.save_pipeline(FILE) in Python writes the file for
+--config. The engine serves this data and this pipeline and nothing else:
+
+  stoker serve --flight :7443 --config pipeline.json --tls-cert c.pem --tls-key k.pem
+
+--data sets where this server reads the data. With --tls-ca, clients need a certificate of
+that authority. With --flight-secret, they need a token (stoker token). Without TLS, only
+clients on this machine are served, unless --insecure is set.`,
+		Example: `  stoker serve --socket /run/user/1000/stoker
+  stoker serve --flight 127.0.0.1:7443 --data /data/train --config pipeline.json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
+			case flight.address != "" && (socket != "" || cmd.Flags().Changed("fd")):
+				return usageError("stoker serve --help", "--flight and --socket exclude each other")
+			case flight.address != "":
+				return serveFlight(app, &flight, metrics)
+			case flight != flightFlags{}:
+				return usageError("stoker serve --flight :7443 --config FILE", "--flight is missing")
 			case cmd.Flags().Changed("fd") && socket != "":
 				return usageError("stoker serve --help", "--socket and --fd exclude each other")
 			case shared != "" && detached:
@@ -66,6 +84,7 @@ socket that a killed engine left is replaced.`,
 	cmd.Flags().BoolVar(&detached, "detached", false, "be that engine")
 	_ = cmd.Flags().MarkHidden("shared")
 	_ = cmd.Flags().MarkHidden("detached")
+	flight.add(cmd.Flags())
 	_ = cmd.Flags().MarkHidden("in-flight")
 	_ = cmd.Flags().MarkHidden("fd")
 	_ = cmd.Flags().MarkHidden("parent")
@@ -91,6 +110,7 @@ func openPipeline(ctx context.Context, config []byte, trainer int, table *inflig
 		}
 	}
 	cfg.Trainer, cfg.InFlight, cfg.Node = trainer, table, node
+	cfg.OpenRemote = openFeeders
 	cfg.Say = func(what string) { fmt.Fprintln(os.Stderr, "stoker: "+what) }
 	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
@@ -170,17 +190,27 @@ func countersOf(p *pipeline.Pipeline) obs.Counters {
 	return c
 }
 
-func serveSocket(app *App, path, metrics string) error {
-	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
+// openStatus makes the counters of this engine visible, and exports metrics on an address unless it is "".
+func openStatus(log *slog.Logger, metrics string) (*status.Engine, error) {
 	engine := status.Open(version())
-	defer engine.Close()
 	if metrics != "" {
 		at, err := engine.Export(metrics)
 		if err != nil {
-			return &Error{Msg: "cannot export metrics", Err: err, Hint: "choose a free port, such as --metrics :9401"}
+			engine.Close()
+			return nil, &Error{Msg: "cannot export metrics", Err: err, Hint: "choose a free port, such as --metrics :9401"}
 		}
 		log.Info("exporting metrics", "address", at)
 	}
+	return engine, nil
+}
+
+func serveSocket(app *App, path, metrics string) error {
+	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
+	engine, err := openStatus(log, metrics)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
 		return openPipeline(ctx, config, 0, nil, engine, nil)
 	}

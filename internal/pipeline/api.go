@@ -85,6 +85,8 @@ const (
 	// EventEpochEnd follows the last batch of an epoch. The batches of the
 	// next epoch follow it without a call.
 	EventEpochEnd
+	// EventFailed is a batch of StartAsked that could not be built.
+	EventFailed
 )
 
 // Event is the result of Next.
@@ -113,6 +115,10 @@ type Event struct {
 	Skipped int64
 	// Bad lists the first of them.
 	Bad []RecordError
+
+	// Number is the number of the request (Asked.Add), Err the reason of EventFailed.
+	Number int64
+	Err    error
 }
 
 // RecordError is the error of a record that could not become part of a batch.
@@ -182,6 +188,8 @@ type Stats struct {
 	CacheDisk *nearby.Stats `json:"cache_disk,omitempty"`
 	// Stage is the progress of the copy of the data on this machine, nil without one.
 	Stage *nearby.StageStats `json:"stage,omitempty"`
+	// Feeders has the statistics of servers that build batches, nil without any.
+	Feeders *RemoteStats `json:"feeders,omitempty"`
 	// NumGC counts garbage collections of the process. RSS is its resident memory in bytes, with the shared ring.
 	// Private is its unshared memory.
 	NumGC   int64 `json:"num_gc"`

@@ -129,6 +129,8 @@ type Config struct {
 	// others. PeersSelf is the address of this node, "" for the one that is an address of this machine.
 	Peers     []string `json:"peers"`
 	PeersSelf string   `json:"peers_self"`
+	// Feeders are servers that build those batches for which this machine's cores do not suffice; nil for none.
+	Feeders *Feeders `json:"feeders"`
 	// CacheMemory is the part of Memory, in bytes, for caching remote data for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
 	// Metrics is the address, such as ":9400", on which the engine exports metrics. The engine reads it, not the pipeline.
@@ -149,6 +151,8 @@ type Config struct {
 	// OpenSource opens Source when it is not a URL that package source knows.
 	// Tests and Go programs use it to bring their own source.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`
+	// OpenRemote connects to Feeders.
+	OpenRemote func(f *Feeders, p *Pipeline) (Remote, error) `json:"-"`
 	// Say receives messages that are not the answer to a request.
 	Say func(string) `json:"-"`
 	// Decorate puts decorators around the stores that records are read from.
@@ -210,11 +214,12 @@ func ParseConfig(data []byte) (Config, error) {
 // checkParts refuses unknown keys in the objects of a configuration.
 func checkParts(data []byte) error {
 	var parts struct {
-		View   json.RawMessage            `json:"view"`
-		Bucket json.RawMessage            `json:"bucket"`
-		Pad    map[string]json.RawMessage `json:"pad"`
-		Mix    json.RawMessage            `json:"mix"`
-		Align  json.RawMessage            `json:"align"`
+		View    json.RawMessage            `json:"view"`
+		Feeders json.RawMessage            `json:"feeders"`
+		Bucket  json.RawMessage            `json:"bucket"`
+		Pad     map[string]json.RawMessage `json:"pad"`
+		Mix     json.RawMessage            `json:"mix"`
+		Align   json.RawMessage            `json:"align"`
 	}
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -236,6 +241,11 @@ func checkParts(data []byte) error {
 	}
 	if len(parts.Mix) > 0 && string(parts.Mix) != "null" {
 		if err := transform.CheckKeys(parts.Mix, "mix", MixKeys()); err != nil {
+			return err
+		}
+	}
+	if len(parts.Feeders) > 0 && string(parts.Feeders) != "null" {
+		if err := transform.CheckKeys(parts.Feeders, "feeders", []string{"servers", "ca", "cert", "key", "token", "insecure"}); err != nil {
 			return err
 		}
 	}
@@ -296,6 +306,7 @@ var Options = []Option{
 	{"cache_memory", "Bytes of the memory that cache remote data."},
 	{"stage", "A folder to which remote data is copied while it is read."},
 	{"peers", "Addresses of the nodes that share remote data, host:port."},
+	{"feeders", "Servers that build batches for which this machine's cores do not suffice: see feeders."},
 	{"peers_self", "The address of this node; empty is the one that belongs to this machine."},
 	{"metrics", "Address on which the engine exports metrics for Prometheus, such as `:9400`; empty is none."},
 }
@@ -358,6 +369,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("peers share what they cache on a disk: also set a cache folder")
 	case len(c.Peers) > maxPeers:
 		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
+	case c.Feeders != nil && c.Order == OrderClient:
+		return c, fmt.Errorf("feeders build batches of the engine's order, and the records of these batches are chosen by the client")
 	case c.CacheMemory < 0:
 		return c, fmt.Errorf("cache_memory is %d bytes, must not be negative", c.CacheMemory)
 	case c.CacheLimit < 0:

@@ -28,7 +28,20 @@ type Given struct {
 	open int64   // the position at which the batch begins that is not whole yet
 	ends []int64 // the ends of complete batches that are not dropped
 	step int64   // the number of the first of them
-	more chan struct{}
+	wake chan struct{}
+}
+
+// list is an order that is given batch by batch: Given or Asked. Positions are those of a cursor.
+type list interface {
+	// at returns the batch that begins at a position, and false if it is not known yet. An epoch of -1 is that of the
+	// stream.
+	at(row int64) (part sampler.Part, epoch int64, ok bool)
+	// fill writes the records of rows k, k+1, ... of the cursor's batch into ids.
+	fill(ids []int64, c *cursor, k int)
+	// drop removes everything before a position at which a batch begins.
+	drop(row int64)
+	// more receives a value when batches were added.
+	more() <-chan struct{}
 }
 
 // NewGiven returns an empty order that begins at a position; nil if the client gives no order.
@@ -40,7 +53,7 @@ func (p *Pipeline) NewGiven(pos item.Position) *Given {
 }
 
 func newGiven(records int64, rows int, at int64) *Given {
-	return &Given{records: records, rows: rows, from: at, open: at, more: make(chan struct{}, 1)}
+	return &Given{records: records, rows: rows, from: at, open: at, wake: make(chan struct{}, 1)}
 }
 
 // Add appends records. whole reports that the last of them ends a batch.
@@ -66,15 +79,14 @@ func (g *Given) Add(ids []int64, whole bool) error {
 		g.ends = append(g.ends, end)
 		g.open = end
 		select {
-		case g.more <- struct{}{}:
+		case g.wake <- struct{}{}:
 		default:
 		}
 	}
 	return nil
 }
 
-// at returns the batch that begins at a position, and false if it is not known yet.
-func (g *Given) at(row int64) (sampler.Part, bool) {
+func (g *Given) at(row int64) (sampler.Part, int64, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i, found := slices.BinarySearch(g.ends, row)
@@ -82,19 +94,19 @@ func (g *Given) at(row int64) (sampler.Part, bool) {
 		i++
 	}
 	if i >= len(g.ends) {
-		return sampler.Part{}, false
+		return sampler.Part{}, -1, false
 	}
-	return sampler.Part{Lo: row, Hi: g.ends[i], Next: g.ends[i], Step: g.step + int64(i)}, true
+	return sampler.Part{Lo: row, Hi: g.ends[i], Next: g.ends[i], Step: g.step + int64(i)}, -1, true
 }
 
-// fill writes the records at positions pos, pos+1, ... into ids.
-func (g *Given) fill(ids []int64, pos int64) {
+func (g *Given) fill(ids []int64, c *cursor, k int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	copy(ids, g.ids[pos-g.from:])
+	copy(ids, g.ids[c.part.Lo+int64(k)-g.from:])
 }
 
-// drop removes everything before a position at which a batch begins.
+func (g *Given) more() <-chan struct{} { return g.wake }
+
 func (g *Given) drop(pos int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -96,6 +96,9 @@ type Pipeline struct {
 	uncached      uncached
 	answers       answers // to requests that failed
 	outage        outage
+	feeders       Remote // servers that build batches, nil for none
+	compared      atomic.Int64
+	different     atomic.Int64
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -374,6 +377,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 		}
 		p.workers = append(p.workers, w)
 	}
+	if err := p.openRemote(); err != nil {
+		return err
+	}
 	p.kept.open.Store(true)
 	for _, w := range p.workers {
 		p.spawn("decode", w.loop)
@@ -466,11 +472,14 @@ func (p *Pipeline) release() error {
 	limitHeap(-p.heapScratch)
 	p.heapScratch = 0
 	var err error
+	if p.feeders != nil {
+		err = p.feeders.Close()
+	}
 	if p.fetch != nil {
 		p.fetch.Close()
 		p.subMem.Release()
 		p.aloneMem.Release()
-		err = p.objects.Close()
+		err = cmp.Or(err, p.objects.Close())
 	}
 	if cerr := p.repairs.close(); err == nil {
 		err = cerr

@@ -40,6 +40,8 @@ type planner struct {
 	reader reader
 	// inMemory counts consecutive units that needed no reads.
 	inMemory int
+	// remotes is set if servers build some of the batches.
+	remotes *remotes
 
 	// The batch whose rows are being dispatched, nil between two.
 	b      *batch
@@ -83,16 +85,17 @@ const (
 
 func newPlanner(p *Pipeline, s *stream) *planner {
 	pl := &planner{p: p, s: s, order: p.orders.Add(1 << 40), ids: make([]int64, p.groupRows)}
-	pl.cur.given, pl.follow.given = s.given, s.given
+	pl.cur.list, pl.follow.list = s.list, s.list
+	pl.remotes = p.newRemotes()
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
 	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
-	if pl.first = (fetch.Place{Epoch: s.pos.Epoch, Pos: s.pos.Row}); s.given == nil && !pl.cur.ok { // the epoch is over
+	if pl.first = (fetch.Place{Epoch: s.pos.Epoch, Pos: s.pos.Row}); s.list == nil && !pl.cur.ok { // the epoch is over
 		pl.first = fetch.Place{Epoch: s.pos.Epoch + 1}
 	}
 	switch {
 	case p.src.Info().Sequential:
 		pl.reader = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
-	case p.window != nil:
+	case p.window != nil && s.list == nil && pl.remotes == nil:
 		pl.reader = p.fetch.Chunked(s.ctx, pl.order, p.window.reading(p, pl))
 	}
 	return pl
@@ -111,8 +114,8 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 
 // cursor is a position in the order of the epochs: row k of this rank's part of a global batch.
 type cursor struct {
-	// given is the order if the client gives it. It then has one epoch, and ok reports that the next batch is known.
-	given *Given
+	// list is the order if it is given batch by batch, and ok then reports that the next batch is known.
+	list  list
 	epoch int64
 	order *sampler.Epoch
 	begun bool
@@ -123,9 +126,12 @@ type cursor struct {
 }
 
 func (c *cursor) set(p *Pipeline, epoch, row int64) {
-	if c.given != nil {
+	if c.list != nil {
 		c.epoch, c.row, c.k = epoch, row, 0
-		c.part, c.ok = c.given.at(row)
+		part, epoch, ok := c.list.at(row)
+		if c.part, c.ok = part, ok; ok && epoch >= 0 {
+			c.epoch = epoch
+		}
 		return
 	}
 	if !c.begun || c.epoch != epoch {
@@ -141,7 +147,7 @@ func (c *cursor) next(p *Pipeline) {
 	switch {
 	case c.ok:
 		c.set(p, c.epoch, c.part.Next)
-	case c.given != nil:
+	case c.list != nil:
 		c.set(p, c.epoch, c.row)
 	default:
 		c.set(p, c.epoch+1, 0)
@@ -151,7 +157,7 @@ func (c *cursor) next(p *Pipeline) {
 // known reports whether there is a row at the cursor, or will be after settle. If the client gives the order, there may
 // be none yet.
 func (c *cursor) known(p *Pipeline) bool {
-	if c.given != nil && (!c.ok || c.k >= c.rows()) {
+	if c.list != nil && (!c.ok || c.k >= c.rows()) {
 		c.next(p)
 		return c.ok
 	}
@@ -168,8 +174,8 @@ func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 			ids[i] = driver.InEpoch(round, id)
 		}
 		return
-	case c.given != nil:
-		c.given.fill(ids, c.part.Lo+int64(k))
+	case c.list != nil:
+		c.list.fill(ids, c, k)
 	default:
 		c.order.Fill(ids, &c.part, k)
 	}
@@ -207,12 +213,14 @@ func (pl *planner) run() {
 		}
 		var free <-chan int
 		var more <-chan struct{}
-		if s.given != nil {
-			more = s.given.more
+		if s.list != nil {
+			more = s.list.more()
+		} else if pl.remotes != nil {
+			more = p.feeders.Changed()
 		}
 		switch {
 		case pl.b == nil:
-			if pl.follow.known(p) {
+			if pl.follow.known(p) && pl.decided() {
 				free = p.free
 			}
 		case pl.dispatch():
@@ -236,7 +244,7 @@ func (pl *planner) run() {
 
 // epochEnds announces the end of an epoch when the batches have reached it. It returns false if the stream was stopped.
 func (pl *planner) epochEnds() bool {
-	for pl.b == nil && !pl.follow.ok && pl.s.given == nil {
+	for pl.b == nil && !pl.follow.ok && pl.s.list == nil {
 		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
 			return false
 		}
@@ -256,19 +264,25 @@ func (pl *planner) begin(slot int) bool {
 	b.epoch, b.first = c.epoch, c.part.Lo
 	if p.buckets != nil { // where Lo is a position in the bucket
 		b.first = c.row + int64(p.cfg.Rank)
+		if s := pl.s; s.asked != nil {
+			b.first = c.part.Step
+		}
 	}
 	b.populate, b.fresh = b.fresh, false
 	b.step, b.repeated = c.part.Step, int(c.part.Repeated)
+	b.number = c.row
+	part, at := c.part, item.Position{Epoch: c.epoch, Row: c.row}
 	b.pos = item.Position{Epoch: c.epoch, Row: c.part.Next}
-	if c.given == nil {
+	if c.list == nil {
 		if _, more := c.order.At(c.part.Next); !more {
 			b.pos = item.Position{Epoch: c.epoch + 1}
 		}
 	}
 	c.next(p)
-	if c.given != nil {
-		c.given.drop(min(c.row, pl.cur.row))
+	if c.list != nil {
+		c.list.drop(min(c.row, pl.cur.row))
 	}
+	elsewhere := pl.elsewhere(at, b)
 	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
 	clear(b.trouble)
 	p.bad.begin(b.epoch)
@@ -284,8 +298,12 @@ func (pl *planner) begin(slot int) bool {
 		p.mu.Unlock()
 		return false
 	}
-	pl.b, pl.row, pl.rows = b, 0, rows
 	p.stage[stageSample].add(start, rows)
+	if elsewhere {
+		pl.request(b, &part)
+		return true
+	}
+	pl.b, pl.row, pl.rows = b, 0, rows
 	return true
 }
 
@@ -319,7 +337,7 @@ func (pl *planner) dispatch() bool {
 			pl.row += pl.scouts[0].rows
 			pl.takeScout()
 		default:
-			pl.cur.settle(p)
+			pl.settle()
 			n := pl.groupAt()
 			pl.order++
 			b.remaining.Add(1)
@@ -404,7 +422,7 @@ func (pl *planner) awaited() bool {
 // scout locates the records at the cursor.
 func (pl *planner) scout() {
 	p := pl.p
-	pl.cur.settle(p)
+	pl.settle()
 	c := &pl.cur
 	n := pl.groupAt()
 	ids := pl.ids[:n]
@@ -457,7 +475,7 @@ func (pl *planner) located(i int) bool {
 
 // more reports whether there is anything to read ahead. For small data sets, that is limited to a few epochs.
 func (pl *planner) more() bool {
-	return pl.cur.epoch-pl.follow.epoch <= epochsAhead && pl.cur.known(pl.p)
+	return pl.cur.epoch-pl.follow.epoch <= epochsAhead && pl.cur.known(pl.p) && pl.decide()
 }
 
 // lookAhead admits as many units as memory allows. Without admit, it only lets the source read its index, because the
@@ -583,7 +601,7 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 // end gives up the units that are not in a batch.
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
-	if s.given != nil { // whose epochs have no end here
+	if s.list != nil { // whose epochs have no end here
 		p.disk.lend(p)
 	}
 	if pl.reader != nil {

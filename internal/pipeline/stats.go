@@ -85,6 +85,11 @@ func (p *Pipeline) Counters() Stats {
 		s.MemoryUsed += kept.Bytes
 		s.MemoryPeak += kept.Bytes
 	}
+	if p.feeders != nil {
+		r := p.feeders.Stats()
+		r.Compared, r.Different = p.compared.Load(), p.different.Load()
+		s.Feeders = &r
+	}
 	p.mu.Lock()
 	for i := range p.batches {
 		switch p.batches[i].state {

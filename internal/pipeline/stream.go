@@ -22,11 +22,15 @@ var ErrClosed = errors.New("the loader is closed")
 // batch a slot. Workers process groups of any stream in any order. The queue keeps the order in which batches are
 // handed out.
 type stream struct {
-	gen    uint64
-	pos    item.Position
-	given  *Given // the order, if the client gives it
-	ctx    context.Context
-	cancel context.CancelFunc
+	gen   uint64
+	pos   item.Position
+	given *Given // the order, if the client gives it
+	asked *Asked // the order, if batches are requested by number
+	list  list   // given or asked; nil for neither
+	// local and remote count the unfinished batches that are built here and by servers, if there are servers.
+	local, remote atomic.Int64
+	ctx           context.Context
+	cancel        context.CancelFunc
 	// stopped is set when the result is no longer needed.
 	stopped atomic.Bool
 
@@ -62,6 +66,11 @@ type batch struct {
 	state  batchState // guarded by Pipeline.mu
 	epoch  int64
 	step   int64
+	number int64 // of the request for the batch (Asked)
+	// here and remote report, if there are servers, that the batch is built here or by one of them. compare is the
+	// checksum of a server's batch that is compared with the one that is built here, and from is the server.
+	here, remote  bool
+	compare, from string
 	// repeated is the number of rows at the end that have already come in the epoch.
 	repeated int
 	pos      item.Position // after the batch
@@ -102,6 +111,11 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	if given == nil {
 		given = p.NewGiven(pos)
 	}
+	return p.start(pos, given, nil)
+}
+
+// start begins a stream whose order is given or asked, or else that of the sampler.
+func (p *Pipeline) start(pos item.Position, given *Given, asked *Asked) (gen uint64) {
 	pos.Row = max(pos.Row, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +125,12 @@ func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
 	if p.closed {
 		return p.gen
 	}
-	s := &stream{gen: p.gen, pos: pos, given: given, queue: make([]entry, 0, 2*len(p.batches)+4)}
+	s := &stream{gen: p.gen, pos: pos, given: given, asked: asked, queue: make([]entry, 0, 2*len(p.batches)+4)}
+	if given != nil {
+		s.list = given
+	} else if asked != nil {
+		s.list = asked
+	}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	p.cur = s
 	p.wg.Add(1)
@@ -190,15 +209,20 @@ func (p *Pipeline) groupsDone(b *batch, n int32) {
 	if b.remaining.Add(-n) > 0 {
 		return
 	}
-	if !b.stream.stopped.Load() {
+	if !b.stream.stopped.Load() && !b.remote {
 		p.finishBatch(b)
+		p.compareBatch(b)
+	}
+	if b.here {
+		b.stream.local.Add(-1)
+		p.fetch.Wake()
 	}
 	p.mu.Lock()
 	if b.stream.stopped.Load() {
 		p.freeLocked(b)
 	} else {
 		b.state = batchReady
-		if q := b.stream.queue; len(q) > 0 && !q[0].end && q[0].slot == b.slot {
+		if q := b.stream.queue; b.stream.asked != nil || len(q) > 0 && !q[0].end && q[0].slot == b.slot {
 			p.notify()
 		}
 	}
@@ -247,6 +271,9 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	if s == nil || len(s.queue) == 0 {
 		return Event{}, nil, false
 	}
+	if s.asked != nil {
+		return p.tryAskedLocked(s)
+	}
 	e := s.queue[0]
 	if e.end {
 		ev := Event{Kind: EventEpochEnd, Gen: s.gen, Epoch: e.epoch, Skipped: s.skipped, Bad: s.bad,
@@ -265,14 +292,39 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 		return Event{Gen: s.gen}, err, true
 	}
 	s.pop()
-	p.countHeldLocked(+1)
-	b.state = batchHeld
-	p.disk.handedOut(b.epoch, len(p.batches))
 	if b.skipped > 0 {
 		s.skipped += b.skipped
 		s.bad = append(s.bad, b.bad[:min(len(b.bad), maxBadListed-len(s.bad))]...)
-		p.skipped.Add(b.skipped)
 	}
+	return p.handOutLocked(s, b), nil, true
+}
+
+// tryAskedLocked returns the event of any finished batch that was requested by number.
+func (p *Pipeline) tryAskedLocked(s *stream) (Event, error, bool) {
+	for i, e := range s.queue {
+		b := &p.batches[e.slot]
+		if b.state != batchReady {
+			continue
+		}
+		s.queue = slices.Delete(s.queue, i, i+1)
+		if err := b.err; err != nil {
+			ev := Event{Kind: EventFailed, Gen: s.gen, Number: b.number, Err: err}
+			p.freeLocked(b)
+			return ev, nil, true
+		}
+		ev := p.handOutLocked(s, b)
+		ev.Number = b.number
+		return ev, nil, true
+	}
+	return Event{}, nil, false
+}
+
+// handOutLocked makes a finished batch the trainer's.
+func (p *Pipeline) handOutLocked(s *stream, b *batch) Event {
+	p.countHeldLocked(+1)
+	b.state = batchHeld
+	p.disk.handedOut(b.epoch, len(p.batches))
+	p.skipped.Add(b.skipped)
 	p.nBatches.Add(1)
 	p.nRecords.Add(int64(len(b.ids)))
 	if p.mix != nil {
@@ -282,7 +334,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	if b.skipped > 0 {
 		ev.Skipped, ev.Bad = b.skipped, slices.Clone(b.bad)
 	}
-	return ev, nil, true
+	return ev
 }
 
 // pop removes the head. The queue is short: it moves up in place.

@@ -249,6 +249,21 @@ func (e *Epoch) alignedRun(n int64) int64 {
 	return e.aligned[0].At(n - with(n))
 }
 
+// Part returns a part by its rows, as At returned it: positions lo, lo + stride, ... of global batch step. With buckets,
+// step is the number of the batch in the epoch, over all ranks, and lo and hi are positions in its bucket. Part returns
+// false if the epoch has no such rows.
+func (e *Epoch) Part(step, lo, hi, stride int64) (Part, bool) {
+	if step < 0 || step >= 2*MaxLen || lo < 0 || lo >= 2*MaxLen || hi < lo || stride < 0 || stride > MaxLen {
+		return Part{}, false
+	}
+	if e.b != nil {
+		p := e.batch(step % max(e.b.batches(), 1))
+		p.Step = step
+		return p, p.Lo == lo && p.Hi == hi && stride <= 1
+	}
+	return Part{Lo: lo, Hi: hi, Stride: stride, Step: step, Next: hi}, hi-lo <= int64(e.split.Batch) && (stride <= 1 || e.walk != nil)
+}
+
 // Fill writes the records of rows k, k+1, ... of a part into ids.
 func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 	if len(ids) == 0 {

@@ -19,7 +19,7 @@ from stoker.transforms import Transform
 
 OWN = {
     "Batch", "BatchesHeld", "Buckets", "Column", "ConfigError", "EngineDied", "EngineNotFound", "EngineRestarted",
-    "Field", "Loader", "Padded", "Cache", "Limits", "OnError", "Ranks",
+    "Feeders", "Field", "Loader", "Padded", "Cache", "Limits", "OnError", "Ranks",
     "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
@@ -51,7 +51,7 @@ ARGUMENTS = {
     "Loader": [
         "source", "batch_size", "shuffle", "seed", "drop_last", "bucket", "align", "transforms", "output", "device",
         "map", "batch_map", "workers", "threads", "cache", "limits", "ranks", "on_error", "apply_orientation",
-        "metrics",
+        "metrics", "feeders",
     ],
     "Cache": ["disk", "dir", "limit", "memory", "stage", "peers", "peers_self"],
     "Limits": ["memory", "prefetch", "lookahead", "timeout", "cores", "cpu_limit", "shared", "weight"],

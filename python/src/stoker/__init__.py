@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
     from ._mix import mix
-    from ._options import Cache, Limits, OnError, Ranks
+    from ._options import Cache, Feeders, Limits, OnError, Ranks
     from ._pack import PackResult, commit_pack, pack
     from ._pad import Buckets, Padded
     from ._plan import Plan, plan
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         "EngineDied",
         "EngineNotFound",
         "EngineRestarted",
+        "Feeders",
         "Field",
         "FieldInfo",
         "HeadroomResult",
@@ -145,7 +146,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
     "_mix": ("mix",),
-    "_options": ("Cache", "Limits", "OnError", "Ranks"),
+    "_options": ("Cache", "Feeders", "Limits", "OnError", "Ranks"),
     "_pack": ("PackResult", "commit_pack", "pack"),
     "_pad": ("Buckets", "Padded"),
     "_plan": ("Plan", "plan"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._fused import OnDevice
     from ._loader import Loader
     from ._mix import Mixture
-    from ._options import Cache, Limits, OnError, Ranks
+    from ._options import Cache, Feeders, Limits, OnError, Ranks
     from ._pad import Buckets
 
 Rows = range | npt.NDArray[np.int64]
@@ -472,6 +472,7 @@ class Dataset:
         on_error: Literal["raise", "skip"] | OnError = "raise",
         apply_orientation: bool = False,
         metrics: str | None = None,
+        feeders: str | Feeders | None = None,
     ) -> Loader:
         """Return a :class:`stoker.Loader` of this dataset; the arguments are those of ``stoker.Loader``.
 
@@ -502,6 +503,7 @@ class Dataset:
             on_error=on_error,
             apply_orientation=apply_orientation,
             metrics=metrics,
+            feeders=feeders,
         )
 
     # --- inside ------------------------------------------------------------

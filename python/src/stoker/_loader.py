@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +18,18 @@ from ._epochs import Epochs, Form
 from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec
 from ._fused import OnDevice
-from ._options import Cache, Limits, OnError, Ranks
+from ._options import Cache, Feeders, Limits, OnError, Ranks
 from ._pad import Buckets, parse_bucket
 
 if TYPE_CHECKING:
     from typing import NoReturn
+
+
+# Settings that do not change the bytes of a batch, or are those of a process.
+_OF_MACHINE = frozenset({
+    "rank", "local_world_size", "threads", "memory", "prefetch", "lookahead", "timeout", "cache", "cache_dir",
+    "cache_limit", "cache_memory", "stage", "peers", "peers_self", "feeders", "crashed", "suspects", "quarantine",
+})  # fmt: skip
 
 
 class Loader:
@@ -100,6 +108,10 @@ class Loader:
         metrics: export metrics for Prometheus on this address, such as ``":9400"``. One engine of a node exports those
             of all engines of this user, so all ranks can have the same address. If another program uses the port, a
             warning says so and training goes on. ``stoker top`` shows the same values.
+        feeders: servers on other machines (``stoker serve --flight``) that build those batches for which the cores of
+            this machine do not suffice: ``"dns:feeders:7443"``, ``"host:7443,host:7443"``, ``"file:PATH"`` or
+            ``"slurm:7443"``; ``stoker.Feeders`` adds certificates and tokens. The batches are the same with and
+            without. ``stats()["engine"]["feeders"]`` counts them.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -141,6 +153,7 @@ class Loader:
         on_error: Literal["raise", "skip"] | OnError = "raise",
         apply_orientation: bool = False,
         metrics: str | None = None,
+        feeders: str | Feeders | None = None,
     ) -> None:
         sequences, self._mixture = None, None
         if isinstance(source, Dataset):
@@ -190,6 +203,8 @@ class Loader:
             "sequence": sequences,
             "mix": None if self._mixture is None else self._mixture.config,
         }
+        if (servers := _options.feeding(feeders)) is not None:
+            config["feeders"] = servers
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
         self._audit: _audit.Log | None = None
@@ -351,6 +366,14 @@ class Loader:
     def sample_rates(self) -> dict[str, int]:
         """Samples per second of the arrays that are made of sound, by name, where all recordings have the same."""
         return dict(self.info.get("rates") or {})
+
+    @public
+    def save_pipeline(self, path: str | os.PathLike[str]) -> None:
+        """Write a file for ``stoker serve --flight --config``: the pipeline without settings of this machine."""
+        about = {k: v for k, v in self._epochs.config.items() if k not in _OF_MACHINE}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(about, file, indent=1)
+            file.write("\n")
 
     def stats(self) -> dict[str, Any]:
         """Return counters, for finding out what is slow.

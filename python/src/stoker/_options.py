@@ -212,9 +212,51 @@ class OnError(_Options):
         }
 
 
+@dataclass(frozen=True, repr=False)
+class Feeders(_Options):
+    """Servers that build batches for a loader: ``feeders=stoker.Feeders("dns:feeders:7443", ca="ca.pem")``.
+
+    Args:
+        servers: where the servers (``stoker serve --flight``) are: ``"host:port,host:port"``, ``"dns:host:port"`` for
+            all addresses of a name, ``"file:PATH"`` for a file with an address per line, or ``"slurm:port"`` for the
+            nodes of the Slurm job (``"slurm:1:port"``: of its second component). A file and a name are read again
+            every 5 s.
+        ca: the certificate of the authority that signed those of the servers, a PEM file. Connections are then TLS.
+        cert: the certificate of this client, a PEM file, for servers that ask for one (``--tls-ca``).
+        key: the key of the certificate, a PEM file.
+        token: a file with a token (``stoker token``), for servers with a secret (``--flight-secret``).
+        insecure: connect to other machines without TLS, in a network that you trust.
+
+    Raises:
+        ConfigError: a value is refused.
+    """
+
+    servers: str
+    _: KW_ONLY
+    ca: _Path | None = None
+    cert: _Path | None = None
+    key: _Path | None = None
+    token: _Path | None = None
+    insecure: bool = False
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as the engine reads them."""
+        if not isinstance(self.servers, str) or not self.servers:
+            raise ConfigError(f'feeders={self.servers!r} must be a text such as "dns:feeders:7443" or "host:7443"')
+        return {
+            "servers": self.servers,
+            "ca": _folder(self.ca),
+            "cert": _folder(self.cert),
+            "key": _folder(self.key),
+            "token": _folder(self.token),
+            "insecure": bool(self.insecure),
+        }
+
+
 # By the argument of a loader.
 GROUPS: dict[str, type[Any]] = {"cache": Cache, "limits": Limits, "ranks": Ranks, "on_error": OnError}
-for _of in GROUPS.values():
+_GROUPS: tuple[type[Any], ...] = (*GROUPS.values(), Feeders)
+for _of in _GROUPS:
     _of.__module__ = "stoker"  # where it is imported from
     _of.__init__ = public(_of.__init__)
 
@@ -320,6 +362,13 @@ def _folder(value: Any) -> str:
 def caching(cache: Any) -> dict[str, Any]:
     """Return the engine's settings of ``cache=``."""
     return (cache if isinstance(cache, Cache) else Cache(cache)).to_config()
+
+
+def feeding(feeders: Any) -> dict[str, Any] | None:
+    """Return the engine's settings of ``feeders=``; None for none."""
+    if feeders is None:
+        return None
+    return (feeders if isinstance(feeders, Feeders) else Feeders(feeders)).to_config()
 
 
 def group(name: str, value: Any, of: type[_Group]) -> _Group:

@@ -1,0 +1,298 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/feed"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+)
+
+// Ask names a batch: rows of an epoch's order.
+type Ask struct {
+	Epoch int64
+	// Step is the number of the global batch in its epoch; with buckets that of the batch, over all ranks.
+	Step int64
+	// Lo and Hi are the positions of the rows, and Stride is their distance if it is not 1 (sampler.Part).
+	Lo, Hi, Stride int64
+}
+
+// errMixed refuses orders whose rows have more than a position, which tickets do not name.
+var errMixed = errors.New("feeders do not build batches of mixtures, or batches that are aligned between ranks: train without feeders")
+
+// maxEpoch bounds epochs so that no arithmetic overflows.
+const maxEpoch = 1 << 40
+
+// Asked is an order whose batches are requested one by one, by number, and finished in any order. It never ends.
+type Asked struct {
+	p    *Pipeline
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list []askedPart
+	from int64 // the number of list[0]
+}
+
+type askedPart struct {
+	epoch int64
+	order *sampler.Epoch
+	part  sampler.Part
+}
+
+// StartAsked starts a stream of the batches that Add requests. Their events have the number of the request, and a batch
+// that fails is an event, too.
+func (p *Pipeline) StartAsked() (*Asked, error) {
+	if p.src.Info().Sequential {
+		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: make a pack of it (stoker pack)", p.info.URL)
+	}
+	if p.mix != nil || p.cfg.Align != nil {
+		return nil, errMixed
+	}
+	if p.cfg.Order == OrderClient {
+		return nil, fmt.Errorf("order is %q, and batches that are requested by number have an order of their own", OrderClient)
+	}
+	a := &Asked{p: p, wake: make(chan struct{}, 1)}
+	p.start(item.Position{}, nil, a)
+	return a, nil
+}
+
+// Add requests a batch and returns the number of the request. It refuses rows that the epoch does not have.
+func (a *Asked) Add(ask Ask) (number int64, err error) {
+	if ask.Epoch < 0 || ask.Epoch > maxEpoch {
+		return 0, fmt.Errorf("epoch %d is out of range", ask.Epoch)
+	}
+	order := a.p.epoch(ask.Epoch)
+	part, ok := order.Part(ask.Step, ask.Lo, ask.Hi, ask.Stride)
+	if !ok {
+		return 0, fmt.Errorf("batch %d with rows %d to %d is not a batch of epoch %d", ask.Step, ask.Lo, ask.Hi, ask.Epoch)
+	}
+	a.mu.Lock()
+	number = a.from + int64(len(a.list))
+	a.list = append(a.list, askedPart{ask.Epoch, order, part})
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+	return number, nil
+}
+
+func (a *Asked) at(number int64) (sampler.Part, int64, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := number - a.from
+	if i < 0 || i >= int64(len(a.list)) {
+		return sampler.Part{}, 0, false
+	}
+	part := a.list[i].part
+	part.Next = number + 1
+	return part, a.list[i].epoch, true
+}
+
+func (a *Asked) fill(ids []int64, c *cursor, k int) {
+	a.mu.Lock()
+	e := &a.list[c.row-a.from]
+	order, part := e.order, e.part
+	a.mu.Unlock()
+	order.Fill(ids, &part, k)
+}
+
+func (a *Asked) drop(number int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := number - a.from
+	a.list = slices.Delete(a.list, 0, int(n))
+	a.from = number
+}
+
+func (a *Asked) more() <-chan struct{} { return a.wake }
+
+// The rest of this file is the other side: batches that another engine builds.
+
+// Remote has batches built by other engines. Methods are called by any goroutine.
+type Remote interface {
+	// Credits is the number of batches that may be under way.
+	Credits() int
+	// Changed receives a value when there may be more credits.
+	Changed() <-chan struct{}
+	// Fetch writes a batch to its slot. After an error the batch is built here.
+	Fetch(ctx context.Context, b *RemoteBatch) error
+	// Stats are counters for stats().
+	Stats() RemoteStats
+	Close() error
+}
+
+// RemoteBatch is a batch that another engine builds.
+type RemoteBatch struct {
+	Ask
+	// Rows is the number of rows, Arrays and Slot are their destination.
+	Rows   int
+	Arrays []item.Array
+	Slot   []byte
+	// Order is smaller for batches that are due earlier.
+	Order int64
+
+	// The other fields are results. Skipped and Bad are as in Event.
+	Skipped int64
+	Bad     []RecordError
+	// Compare is not empty if the batch is to be built here as well. It is then the checksum of the other engine's
+	// batch, and From is that engine.
+	Compare, From string
+}
+
+// RemoteStats are the counters of a Remote.
+type RemoteStats struct {
+	// Servers is the number of servers in the list, Usable that of those that answer.
+	Servers int `json:"servers"`
+	Usable  int `json:"usable"`
+	// Batches came from servers. Failed ones were built here instead.
+	Batches int64 `json:"batches"`
+	Failed  int64 `json:"failed"`
+	Bytes   int64 `json:"bytes"`
+	// Retried and Hedged count additional requests, after a failure and because of a late answer.
+	Retried int64 `json:"retried"`
+	Hedged  int64 `json:"hedged"`
+	// Compared batches were also built here. Different is the number of those that were not equal.
+	Compared  int64 `json:"compared"`
+	Different int64 `json:"different"`
+}
+
+// remotes decides in the planner which batches are built here: as many as the local workers can begin soon. The others
+// are requested from servers.
+type remotes struct {
+	// here reports for the batches between the two cursors whether they are built here. at is the last such batch that
+	// the read-ahead cursor has reached.
+	here map[item.Position]bool
+	at   item.Position
+	// local is the number of unfinished local batches that keeps the workers busy.
+	local int
+}
+
+// newRemotes returns nil if there are no servers.
+func (p *Pipeline) newRemotes() *remotes {
+	if p.feeders == nil {
+		return nil
+	}
+	groups := max((p.cfg.BatchSize+p.groupRows-1)/p.groupRows, 1)
+	return &remotes{here: map[item.Position]bool{}, at: item.Position{Epoch: -1}, local: 1 + max((2*len(p.workers)+groups-1)/groups, 1)}
+}
+
+// decide reports whether the batch at the read-ahead cursor is decided. It moves the cursor over batches that servers
+// build.
+func (pl *planner) decide() bool {
+	r := pl.remotes
+	for r != nil {
+		pl.cur.settle(pl.p)
+		at := item.Position{Epoch: pl.cur.epoch, Row: pl.cur.row}
+		if at == r.at {
+			return true
+		}
+		if pl.s.local.Load() < int64(r.local) {
+			r.here[at], r.at = true, at
+			pl.s.local.Add(1)
+			return true
+		}
+		if pl.s.remote.Load() >= int64(pl.p.feeders.Credits()) {
+			return false
+		}
+		r.here[at] = false
+		pl.s.remote.Add(1)
+		pl.cur.next(pl.p)
+	}
+	return true
+}
+
+// decided reports whether it is known where the next batch is built.
+func (pl *planner) decided() bool {
+	if pl.remotes == nil || !pl.follow.ok || pl.follow.rows() == 0 {
+		return true
+	}
+	pl.decide()
+	_, known := pl.remotes.here[item.Position{Epoch: pl.follow.epoch, Row: pl.follow.row}]
+	return known
+}
+
+// settle moves the read-ahead cursor to the next row that is read here.
+func (pl *planner) settle() {
+	if pl.remotes == nil {
+		pl.cur.settle(pl.p)
+		return
+	}
+	pl.decide() // it is decided already, and the cursor moves only behind the end of a batch
+}
+
+// elsewhere reports whether a server builds the batch at a position, and forgets the decision.
+func (pl *planner) elsewhere(at item.Position, b *batch) bool {
+	b.here, b.remote, b.compare = false, false, ""
+	if pl.remotes == nil || len(b.ids) == 0 {
+		return false
+	}
+	b.here = pl.remotes.here[at]
+	delete(pl.remotes.here, at)
+	b.remote = !b.here
+	return b.remote
+}
+
+// request has a server build a batch.
+func (pl *planner) request(b *batch, part *sampler.Part) {
+	p, s := pl.p, pl.s
+	pl.order++
+	rows, order := len(b.ids), pl.order
+	r := &RemoteBatch{
+		Ask:  Ask{Epoch: b.epoch, Step: part.Step, Lo: part.Lo, Hi: part.Hi, Stride: part.Stride},
+		Rows: rows, Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Order: order,
+	}
+	if p.buckets != nil {
+		r.Step = b.first
+	}
+	p.spawn("remote", func() {
+		err := p.feeders.Fetch(s.ctx, r)
+		s.remote.Add(-1)
+		if err == nil && r.Compare == "" {
+			p.mu.Lock()
+			b.skipped, b.bad = r.Skipped, append(b.bad[:0], r.Bad...)
+			p.mu.Unlock()
+			p.groupsDone(b, 1)
+			p.fetch.Wake()
+			return
+		}
+		p.mu.Lock()
+		b.remote = false
+		if err == nil {
+			b.compare, b.from = r.Compare, r.From
+		}
+		ended := s.ended
+		for lo := 0; lo < rows && !ended; lo += p.groupRows {
+			if lo > 0 {
+				b.remaining.Add(1)
+			}
+			s.missed = append(s.missed, group{b, lo, min(lo+p.groupRows, rows), order})
+		}
+		p.mu.Unlock()
+		if ended {
+			p.groupsDone(b, 1)
+		}
+		p.fetch.Wake()
+	})
+}
+
+// compareBatch compares a batch that was built here with the one of a server.
+func (p *Pipeline) compareBatch(b *batch) {
+	if b.compare == "" || b.err != nil {
+		return
+	}
+	here := feed.Checksum(p.layout.Arrays, p.ring.Slot(b.slot), len(b.ids))
+	p.compared.Add(1)
+	if here == b.compare {
+		return
+	}
+	p.different.Add(1)
+	if p.cfg.Say != nil {
+		p.cfg.Say(fmt.Sprintf("feeder %s and this machine built different batches for epoch %d, batch %d: this machine's is used. "+
+			"Check that both run the same version of stoker and read the same data", b.from, b.epoch, b.step))
+	}
+}
