@@ -254,6 +254,10 @@ histories: system ## N=1000 random histories of kills, resumes and numbers of ra
 test-hostile: build build/venv-test ## loaders in hostile places and under faults, an hour; ONLY=places,kills runs parts; writes docs/internals/faults.md
 	@$(VENV) -m bench.hostile $(if $(ONLY),--only $(ONLY))
 
+.PHONY: test-flight
+test-flight: build build/venv-test ## feeders: 100,000 batches under 50 kills, and servers of a quarter of a core
+	@$(VENV) -m bench.feeders
+
 .PHONY: soak
 soak: build build/venv-test servers ## three jobs under random faults for MINUTES=20, each batch compared; SEED=7 repeats a run
 	@$(VENV) -m bench.hostile.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))

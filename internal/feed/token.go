@@ -38,7 +38,8 @@ const (
 	maxSecret = 4 << 10
 )
 
-var b64 = base64.RawURLEncoding
+// b64 is strict, so that a header has one form.
+var b64 = base64.RawURLEncoding.Strict()
 
 // Secret is the key of all servers of a data set.
 type Secret []byte
@@ -108,6 +109,11 @@ func (t *Token) Sign(ticket []byte, now time.Time) string {
 	if _, err := rand.Read(once[8:]); err != nil {
 		panic("feed: " + err.Error()) // crypto/rand never fails
 	}
+	return t.header(ticket, once)
+}
+
+// header returns the header for a time and a random number.
+func (t *Token) header(ticket, once []byte) string {
 	proof := sum(t.key, []byte(t.claims), once, ticket)
 	return "Stoker " + t.claims + "." + b64.EncodeToString(once) + "." + b64.EncodeToString(proof)
 }
