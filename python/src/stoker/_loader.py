@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _OF_MACHINE = frozenset({
     "rank", "local_world_size", "threads", "memory", "prefetch", "lookahead", "timeout", "cache", "cache_dir",
     "cache_limit", "cache_memory", "stage", "peers", "peers_self", "feeders", "crashed", "suspects", "quarantine",
+    "cores", "cpu_limit", "weight", "share", "metrics",
 })  # fmt: skip
 
 
