@@ -10,6 +10,7 @@ import (
 // keeps the higher number if the bytes per second grow. That is the case if each read mostly waits: a remote store
 // takes hundreds of reads, a disk at its limit few.
 type depth struct {
+	most int // the limit of now
 	now  int
 	mean time.Duration // of a read, a moving average
 	slow time.Duration // about the time of the slowest recent read
@@ -61,7 +62,7 @@ const (
 	readCost = 16 << 10
 )
 
-func (d *depth) init() { d.now, d.mean = firstDepth, time.Millisecond }
+func (d *depth) init() { d.now, d.most, d.mean = firstDepth, maxDepth, time.Millisecond }
 
 // latency returns about how long a read takes.
 func (d *depth) latency() time.Duration { return max(d.mean, time.Millisecond) }
@@ -104,12 +105,12 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 		} else if d.off++; d.off == otherCounts {
 			d.hold, d.pause = 0, 0
 		}
-	case d.now < maxDepth:
+	case d.now < d.most:
 		if d.trying > 0 {
 			d.pause = 0
 		}
 		d.trying, d.before, d.again = d.now, rate, false
-		d.now = min(2*d.now, maxDepth)
+		d.now = min(2*d.now, d.most)
 	default:
 		d.trying = 0
 	}

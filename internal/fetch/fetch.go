@@ -33,6 +33,8 @@ type Config struct {
 	Fields []bool
 	// FieldsOf selects the fields of a group by its first record; nil means Fields for all of them.
 	FieldsOf func(id int64) []bool
+	// MostReads limits the concurrent reads of local files, each of which takes a thread; 0 is the default.
+	MostReads int
 	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Remote bool
 	// Share returns this fetcher's part of the concurrent reads of its engine, 1 for all. Nil means 1.
@@ -160,6 +162,9 @@ func New(cfg Config) *Fetcher {
 		f.window = min(remoteWindow, cfg.Memory-cfg.Urgent)
 		f.readahead.may = cfg.Ahead && !cfg.Exact && f.src.Info().Len <= maxCandidates*mostOfSet && f.readaheadMemory() >= leastReadahead
 		f.readahead.on = f.readahead.may
+	}
+	if n := cfg.MostReads; n > 0 {
+		f.depth.most, f.depth.now = n, min(f.depth.now, n)
 	}
 	f.gaps.remote, f.gaps.exact = cfg.Remote, cfg.Exact
 	f.view.gap = f.gaps.most()

@@ -30,6 +30,9 @@ type Mix struct {
 // batch, and processes may often have no more than 1,024 files.
 const mixedFiles = 128
 
+// mixedReads limits the concurrent reads of files that are not open. Opening a file blocks a thread.
+const mixedReads = 16
+
 // MixChange has the weights from a position on.
 type MixChange struct {
 	From    int64         `json:"from"`

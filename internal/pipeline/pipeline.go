@@ -352,10 +352,15 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if p.align != nil {
 		fieldsOf = p.fieldsOf
 	}
+	mostReads := 0
+	if p.mix != nil && !p.remote {
+		mostReads = mixedReads
+	}
 	p.fetch = fetch.New(fetch.Config{
-		FieldsOf: fieldsOf,
-		Fields:   want,
-		Source:   p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
+		MostReads: mostReads,
+		FieldsOf:  fieldsOf,
+		Fields:    want,
+		Source:    p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
 		Remote: p.remote, Unproven: p.remote || p.cached(), Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
