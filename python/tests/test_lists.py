@@ -33,8 +33,9 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.arange(8))
     loader = make(tmp_path / "x.npy", batch_size=4, on_error="skip")
     options = {o["name"] for o in engine["options"]}
-    # Only DataLoader gives the order itself, and crashes of earlier engines give the others.
-    internal = {"order", "crashed", "suspects", "view", "sequence"}
+    # Only DataLoader gives the order itself, and crashes of earlier engines give the others. Feeders are sent if there
+    # are some.
+    internal = {"order", "crashed", "suspects", "view", "sequence", "feeders"}
     assert {*loader._epochs.config, *internal} == options
     # Each is an argument of the loader, under this or another name, or comes from the environment.
     elsewhere = {
