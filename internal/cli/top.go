@@ -43,7 +43,7 @@ that the training step is the slower side. "handoff" means that batches were rea
 the loop waited: functions of map= or Python take the time.
 
 Jobs with other loaders are not listed: see stoker doctor --pid.`,
-		Example: "  stoker top\n  stoker top --interval 10 >> engines.log",
+		Example: "  stoker top\n  stoker top --interval 10",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("interval") && every < minTopEvery {

@@ -433,7 +433,7 @@ func (m *Member) endOwn() {
 // Next implements handoff.Pipeline.
 func (m *Member) Next(ctx context.Context) (pipeline.Event, error) {
 	for {
-		ev, err, what := m.step()
+		ev, what, err := m.step()
 		switch what {
 		case have:
 			return ev, err
@@ -460,7 +460,7 @@ func (m *Member) Poll() (pipeline.Event, error, bool) {
 	if !follows {
 		return pipeline.Event{}, nil, false
 	}
-	ev, err, what := m.step()
+	ev, what, err := m.step()
 	return ev, err, what == have
 }
 
@@ -472,21 +472,21 @@ const (
 )
 
 // step takes the next event of the hub, if the member follows it or can do so.
-func (m *Member) step() (pipeline.Event, error, int) {
+func (m *Member) step() (pipeline.Event, int, error) {
 	h := m.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !m.started || len(m.held)+m.ownHeld >= credit(h.slots) {
-		return pipeline.Event{}, nil, wait
+		return pipeline.Event{}, wait, nil
 	}
 	if !h.members[m] {
 		if m.ending && !m.owns {
 			// It left the stream before the end of the epoch came. A stream from its position on begins after that.
-			return m.delivered(pipeline.Event{Kind: pipeline.EventEpochEnd, Epoch: m.pos.Epoch - 1, Pos: m.pos}), nil, have
+			return m.delivered(pipeline.Event{Kind: pipeline.EventEpochEnd, Epoch: m.pos.Epoch - 1, Pos: m.pos}), have, nil
 		}
 		// Between the last batch of an epoch and its end, a position does not tell which of them comes next.
 		if m.ending || !h.follow(m) {
-			return pipeline.Event{}, nil, useOwn
+			return pipeline.Event{}, useOwn, nil
 		}
 		m.endOwn()
 	}
@@ -495,16 +495,16 @@ func (m *Member) step() (pipeline.Event, error, int) {
 			h.unblock(m)
 		}
 		if !h.members[m] {
-			return pipeline.Event{}, nil, useOwn
+			return pipeline.Event{}, useOwn, nil
 		}
-		return pipeline.Event{}, nil, wait
+		return pipeline.Event{}, wait, nil
 	}
 	e := m.queue[0]
 	m.queue = m.queue[1:]
 	if e.err != nil {
 		h.unfollow(m)
 		m.started = false
-		return pipeline.Event{Gen: m.gen}, e.err, have
+		return pipeline.Event{Gen: m.gen}, have, e.err
 	}
 	ev := e.ev
 	if ev.Kind == pipeline.EventBatch {
@@ -512,7 +512,7 @@ func (m *Member) step() (pipeline.Event, error, int) {
 	} else {
 		h.release(e)
 	}
-	return m.delivered(ev), nil, have
+	return m.delivered(ev), have, nil
 }
 
 // delivered notes the position after an event, and returns it for the client.

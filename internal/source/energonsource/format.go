@@ -1,6 +1,10 @@
 package energonsource
 
 import (
+	"context"
+	"slices"
+	"strings"
+
 	"github.com/stokerdata/stoker/internal/source/format"
 )
 
@@ -12,6 +16,17 @@ var Format = &format.Format{
 	Example:   "coco/?split=train",
 	Guide:     "reference/archives.md#megatron-energon",
 	Params:    []format.Param{format.SplitParam},
-	Match:     format.MatchFolders(Is),
+	Match:     match,
 	Open:      format.Opener(Open),
+}
+
+// match looks for the folder .nv-meta only if the folder of the data, or its first file, shows tar files, because each
+// look takes a round trip.
+func match(ctx context.Context, p *format.Probe) bool {
+	if !p.Dir {
+		return false
+	}
+	names, _ := p.Siblings(ctx)
+	isTar := func(name string) bool { return strings.Contains(name, ".tar") || strings.HasPrefix(name, folder) }
+	return (slices.ContainsFunc(names, isTar) || isTar(p.First(ctx))) && Is(ctx, p.Store)
 }

@@ -79,13 +79,22 @@ func (p *Probe) Siblings(ctx context.Context) (all []string, file string) {
 	return p.siblings.all, file
 }
 
+// First returns the name of the first file of the folder, at any depth, "" for an empty folder. Most folders are known
+// by it.
+func (p *Probe) First(ctx context.Context) string {
+	if p.first == nil {
+		p.first = list(ctx, p.Store, 1, false)
+	}
+	if len(p.first.all) == 0 {
+		return ""
+	}
+	return p.first.all[0]
+}
+
 // All reports whether is accepts the names of the first MaxNames files of the folder, at
 // any depth. An empty folder has none.
 func (p *Probe) All(ctx context.Context, is func(name string) bool) bool {
-	if p.first == nil { // most folders are known by their first file
-		p.first = list(ctx, p.Store, 1, false)
-	}
-	if len(p.first.all) == 0 || !is(p.first.all[0]) {
+	if first := p.First(ctx); first == "" || !is(first) {
 		return false
 	}
 	if len(p.first.all) == 1 && !p.first.whole {
