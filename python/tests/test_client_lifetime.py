@@ -317,7 +317,7 @@ def test_nothing_is_written_on_exit() -> None:
 
 def test_messages_read_well(make: Make) -> None:
     """Every line of a message is short enough to read and starts with the failure."""
-    with pytest.raises(stoker.EngineDied) as caught:
+    with pytest.warns(stoker.EngineRestarted), pytest.raises(stoker.EngineDied) as caught:
         make("fake:die_open=1")
     first = str(caught.value).splitlines()[0]
     assert re.fullmatch(r"the engine \(process \d+\) ended with exit code 2", first)
