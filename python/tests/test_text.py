@@ -140,7 +140,7 @@ class Checker(ast.NodeVisitor):
         if isinstance(node, ast.Attribute):
             of = self.resolve(node.value)
             if of in (stoker, T, stoker.audio, stoker.video, stoker.volume):
-                if of is stoker and node.attr in ("jax", "keras", "tf", "torch"):  # modules that need a framework
+                if of is stoker and node.attr in ("jax", "keras", "ray", "tf", "torch"):  # modules that need a framework
                     return None
                 if not hasattr(of, node.attr):
                     self.problems.append(f"{of.__name__}.{node.attr} does not exist")
