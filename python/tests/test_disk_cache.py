@@ -225,9 +225,9 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         there.close()
     if form == "folder" and how == "dir":
         # The amount cached depends on the load of the machine and on the readahead. The second loader finds everything
-        # that the first one cached.
+        # that the first one cached, but for one that it was writing when it was closed.
         first, second = caches
-        assert 0 < first["records"] <= second["records"] - second["kept"]
+        assert 0 < first["records"] - 1 <= second["records"] - second["kept"]
         assert second["hits"] > 0
     else:
         assert used[1] == 0

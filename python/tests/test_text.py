@@ -107,6 +107,7 @@ def members(cls: type) -> set[str]:
 
 # Classes that create attributes on demand.
 OPEN = {stoker.Batch}
+NEED_A_FRAMEWORK = ("jax", "keras", "ray", "tf", "torch")
 # Names that the pages use without defining them.
 ASSUMED: dict[str, Any] = {"loader": stoker.Loader, "p": stoker.Plan, "profiler": stoker.Profiler}
 
@@ -140,7 +141,7 @@ class Checker(ast.NodeVisitor):
         if isinstance(node, ast.Attribute):
             of = self.resolve(node.value)
             if of in (stoker, T, stoker.audio, stoker.video, stoker.volume):
-                if of is stoker and node.attr in ("jax", "keras", "ray", "tf", "torch"):  # modules that need a framework
+                if of is stoker and node.attr in NEED_A_FRAMEWORK:
                     return None
                 if not hasattr(of, node.attr):
                     self.problems.append(f"{of.__name__}.{node.attr} does not exist")
