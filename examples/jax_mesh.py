@@ -18,7 +18,7 @@ import stoker.jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from stoker import transforms as T
 
-# Both devices share the cores of one machine. Steps that ran at once could wait for each other's threads for ever.
+# Both devices share the cores of one machine. Concurrent steps could wait for each other's threads for ever.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 folder, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 50

@@ -178,7 +178,7 @@ def main() -> int:
             before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             again = {r.get("place") for r in found[name]}
             kept = [r for r in before.get(name, []) if a.places and r["place"] not in again]
-            # Folders of this run are no result.
+            # Leave the folders of this run out of the results.
             text = re.sub(r"/[^ '\"]*/stoker-hostile-\w+/", "", json.dumps(found[name]))
             before[name] = kept + json.loads(text)
             stored.save(RESULTS, {k: before[k] for k in PARTS if k in before})

@@ -151,7 +151,7 @@ func sizeOf(dir string) (reserved int64, segments int) {
 	return reserved, segments
 }
 
-// listRoom returns the size limit for the list of a segment of that size.
+// listReserve returns the size limit for the list of a segment of that size.
 func listReserve(segment int64) int64 { return segment/32 + headBytes }
 
 func (d *Dir) ids() []string {

@@ -35,7 +35,7 @@ const (
 	sharedStart = 30 * time.Second
 	// logSuffix is added to the path of the socket for the engine's log.
 	logSuffix = ".log"
-	// readyFD is the descriptor on which the engine says that it listens.
+	// readyFD is the descriptor on which the engine reports that it listens.
 	readyFD = 3
 )
 

@@ -31,7 +31,7 @@ func (networkCheck) advise(f *findings) {
 		"each request costs its round trip, whatever its size")
 }
 
-// cachedFar returns the action for Stoker's loader with a cache, on the data in the job's command if that is known.
+// cachedRemote returns the action for Stoker's loader with a cache, on the data in the job's command if that is known.
 func (f *findings) cachedRemote() Action {
 	switch url := f.c.remoteData(); {
 	case url != "":

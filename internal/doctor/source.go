@@ -40,7 +40,7 @@ func (c *collector) findData() Data {
 	return c.found
 }
 
-// farData returns the URL of remote data in the job's command, without its query, which may be a signature; "" if there
+// remoteData returns the URL of remote data in the job's command, without its query, which may be a signature; "" if there
 // is none.
 func (c *collector) remoteData() string {
 	for _, arg := range c.command {

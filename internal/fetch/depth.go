@@ -33,7 +33,7 @@ type depth struct {
 const (
 	firstDepth = budget.Readers
 	maxDepth   = budget.MaxReaders
-	// FarDepth is the initial number for a remote store: the first batch is complete after few round trips.
+	// RemoteDepth is the initial number for a remote store: the first batch is complete after few round trips.
 	RemoteDepth = 64
 	// mountDepth is the initial number for files on a network or FUSE mount, where a read mostly waits.
 	mountDepth = 32

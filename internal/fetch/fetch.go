@@ -131,9 +131,9 @@ type Fetcher struct {
 const (
 	// firstWindow is the number of bytes that are read ahead at first.
 	firstWindow = 16 << 20
-	// farWindow is firstWindow for a remote store: more than one batch of photographs.
+	// remoteWindow is firstWindow for a remote store: more than one batch of photographs.
 	remoteWindow = 64 << 20
-	// maxUnits and maxWants limit the units and the queued reads.
+	// maxUnits and maxExtents limit the units and the queued reads.
 	maxUnits   = 4096
 	maxExtents = 32 << 10
 )

@@ -105,7 +105,7 @@ func (p *Pipeline) overNetwork() bool {
 	return strings.Contains(name, "://")
 }
 
-// farAway reports whether random reads from a store are slow, and where the store is.
+// isRemote reports whether random reads from a store are slow, and where the store is.
 func isRemote(s store.Store) (dear bool, where string) {
 	path := nearby.Local(s)
 	if path == "" {

@@ -30,7 +30,7 @@ import (
 type blocks struct {
 	info         driver.Info
 	size, stride int64
-	// far is true if they are on another machine. The loader then starts with more reads.
+	// remote is true if they are on another machine. The loader then starts with more reads.
 	remote bool
 	// read fills p from an offset, forget has the system forget a record.
 	read   func(ctx context.Context, p []byte, off int64) error

@@ -105,7 +105,7 @@ type Process struct {
 	codeType uint64 // address of PyCode_Type, once seen
 	codes    map[uint64]*code
 	epoch    uint64 // number of the sample
-	// remembered is roughly how many bytes codes holds.
+	// cached is roughly how many bytes codes holds.
 	cached int
 
 	interps []*interp

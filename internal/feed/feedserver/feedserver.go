@@ -363,5 +363,5 @@ func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Cont
 // HandleRPC implements stats.Handler.
 func (connections) HandleRPC(context.Context, stats.RPCStats) {}
 
-// Kill ends all connections at once, as the end of the process would.
+// Kill closes all connections immediately, as a killed process would.
 func (s *Server) Kill() { s.grpc.Stop() }

@@ -14,8 +14,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// glance is the store that all formats probe until one matches. A probe over a network is a round
-// trip, so glance caches the answers: first names, first bytes, and which objects exist. It sends
+// probe is the store that all formats probe until one matches. A probe over a network is a round
+// trip, so probe caches the answers: first names, first bytes, and which objects exist. It sends
 // the probes that every format needs in advance, all at the same time.
 type probe struct {
 	store.Store
@@ -27,7 +27,7 @@ type probe struct {
 	heads asked[string, []byte]
 }
 
-// glanceList identifies a listing. A shallow listing includes hidden names.
+// probeList identifies a listing. A shallow listing includes hidden names.
 type probeList struct {
 	dir             string
 	shallow, hidden bool
@@ -40,7 +40,7 @@ func keyOf(dir string, opt *store.ListOptions) probeList {
 // rootList is the shallow listing of the root.
 var rootList = probeList{shallow: true, hidden: true}
 
-// glanced has the first names of a listing.
+// probed has the first names of a listing.
 type probed struct {
 	entries []store.Entry
 	whole   bool
@@ -53,7 +53,7 @@ const headBytes = 64 << 10
 // aheadOnWeb is the number of folders of a web server to list at the same time.
 const aheadOnWeb = 8
 
-// glanceAt returns st with a cache for probes if st is remote. The probes in advance end with ctx.
+// probeAt returns st with a cache for probes if st is remote. The probes in advance end with ctx.
 func probeAt(ctx context.Context, st store.Store) store.Store {
 	place := st.Path("")
 	if !stores.IsURL(place) {
