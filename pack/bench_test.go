@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/decode"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/recordread"
 )
 
 // BenchmarkFirstEpoch reads and decodes the images of a pack from memory, in a random order. The first epoch compares
@@ -40,8 +40,8 @@ func BenchmarkFirstEpoch(b *testing.B) {
 // epoch goes through the images of a pack.
 type epoch struct {
 	r   *Reader
-	obj *direct.Objects
-	rd  *direct.Reader
+	obj *recordread.Objects
+	rd  *recordread.Reader
 	dec *decode.Decoder
 	rng *rand.Rand
 	out []byte
@@ -49,8 +49,8 @@ type epoch struct {
 
 func newEpoch(b *testing.B, r *Reader) *epoch {
 	b.Helper()
-	obj := direct.NewObjects(r, nil)
-	e := &epoch{r: r, obj: obj, rd: direct.NewReader(r, obj), dec: must(decode.New(decode.Options{})), rng: rand.New(rand.NewPCG(1, 1))}
+	obj := recordread.NewObjects(r, nil)
+	e := &epoch{r: r, obj: obj, rd: recordread.NewReader(r, obj), dec: must(decode.New(decode.Options{})), rng: rand.New(rand.NewPCG(1, 1))}
 	e.read(b, true) // all is in memory, and the index is known
 	return e
 }

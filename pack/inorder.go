@@ -3,7 +3,7 @@ package pack
 import (
 	"context"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -75,7 +75,7 @@ func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, s
 		if err := j.share.toRead(ctx, n); err != nil {
 			return err
 		}
-		j.mem.read = grow(j.mem.read, int(n)+direct.Tail*len(in.info.Fields))
+		j.mem.read = grow(j.mem.read, int(n)+recordread.Tail*len(in.info.Fields))
 		free = j.mem.read
 		return nil
 	}
@@ -83,14 +83,14 @@ func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, s
 		if err := start(id, n); err != nil {
 			return nil, err
 		}
-		if n+direct.Tail > int64(len(free)) {
-			return make([]byte, n+direct.Tail)[:n], nil
+		if n+recordread.Tail > int64(len(free)) {
+			return make([]byte, n+recordread.Tail)[:n], nil
 		}
 		p := free[:n:n]
 		free = free[n:]
 		return p, nil
 	}
-	return direct.All(ctx, src, in.obj, from, to, alloc, func(rec *driver.Record) error {
+	return recordread.All(ctx, src, in.obj, from, to, alloc, func(rec *driver.Record) error {
 		if err := start(rec.ID, 0); err != nil {
 			return err
 		}

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
@@ -97,7 +97,7 @@ func prepare(src driver.Source, dst store.Store, o *Options) (*sourceInput, erro
 type sourceInput struct {
 	s    driver.Source
 	pack *Reader // when it is one
-	obj  *direct.Objects
+	obj  *recordread.Objects
 	info *driver.Info
 	opt  *Options
 	out  []Field
@@ -115,7 +115,7 @@ type sourceInput struct {
 }
 
 func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
-	in := &sourceInput{s: s, obj: direct.NewObjects(s, nil), info: s.Info(), opt: opt}
+	in := &sourceInput{s: s, obj: recordread.NewObjects(s, nil), info: s.Info(), opt: opt}
 	in.pack, _ = s.(*Reader)
 	in.paths, _ = driver.As[driver.Pather](s)
 	pictures := false
@@ -213,7 +213,7 @@ func (in *sourceInput) look() error {
 		in.lookInOrder()
 		return nil
 	}
-	return direct.Sizes(in.s, nil, func(id, size int64) error {
+	return recordread.Sizes(in.s, nil, func(id, size int64) error {
 		if size == 0 && in.pack != nil {
 			size = in.pack.meanBytes(id)
 		}
@@ -360,7 +360,7 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 // read reads one record. Memory needed in addition to the admitted size is added to n.
 func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *needs) (*driver.Record, error) {
 	if w.reader == nil {
-		w.reader = direct.NewReader(in.s, in.obj)
+		w.reader = recordread.NewReader(in.s, in.obj)
 	}
 	size := min(in.sizes[i], maxRecordBytes)
 	if err := j.share.toRead(ctx, size); err != nil {
@@ -370,15 +370,15 @@ func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *
 	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
 	free := j.mem.read
 	w.reader.Alloc = func(size int) ([]byte, error) {
-		if err := direct.CheckSize(int64(size)); err != nil {
+		if err := recordread.CheckSize(int64(size)); err != nil {
 			return nil, err
 		}
-		if size+direct.Tail > len(free) {
-			n.out += int64(size + direct.Tail)
+		if size+recordread.Tail > len(free) {
+			n.out += int64(size + recordread.Tail)
 			if err := j.share.fits(n.sum()); err != nil {
 				return nil, err
 			}
-			return make([]byte, size+direct.Tail)[:size], nil
+			return make([]byte, size+recordread.Tail)[:size], nil
 		}
 		p := free[:size:size]
 		free = free[size:]

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -137,9 +137,9 @@ func flatOf(rec *Record) *flat {
 // load reads records like a loader. A record that cannot be read has its Err set.
 func load(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
-	obj := direct.NewObjects(s, nil)
+	obj := recordread.NewObjects(s, nil)
 	defer obj.Close()
-	recs, err := direct.NewReader(s, obj).Read(t.Context(), ids)
+	recs, err := recordread.NewReader(s, obj).Read(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/arrowipc"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -224,7 +224,7 @@ func (v *view) read(ctx context.Context, o reader, leaf int, row int64, buf []by
 		at, size = v.value(leaf, row)
 	}
 	// Decoders read a few bytes past the end of their input.
-	buf = grow(buf, int(size)+direct.Tail)[:size]
+	buf = grow(buf, int(size)+recordread.Tail)[:size]
 	if size == 0 {
 		return buf, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/copyall"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -91,7 +91,7 @@ func (m *memory) trim(kept int64) {
 type worker struct {
 	opt    *Options
 	enc    encoder
-	reader *direct.Reader
+	reader *recordread.Reader
 	kept   int64 // total size of the reused buffers
 }
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/sink/sinkdriver"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -42,8 +42,8 @@ func (j *group) stack(f *sinkdriver.Field, v *driver.Value) (values, shapes []by
 		return fail(err)
 	}
 	one := int64(w) * int64(h)
-	if one > 0 && int64(len(masks)) > direct.MaxValue/one {
-		return fail(fmt.Errorf("%d masks of %d x %d pixels take more than the limit of %d bytes", len(masks), w, h, int64(direct.MaxValue)))
+	if one > 0 && int64(len(masks)) > recordread.MaxValue/one {
+		return fail(fmt.Errorf("%d masks of %d x %d pixels take more than the limit of %d bytes", len(masks), w, h, int64(recordread.MaxValue)))
 	}
 	if values, err = j.mem.take(int(int64(len(masks)) * one)); err != nil {
 		return fail(err)

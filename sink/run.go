@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stokerdata/stoker/internal/copyall"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink/sinkdriver"
 	"github.com/stokerdata/stoker/source/driver"
@@ -51,7 +51,7 @@ type conversion struct {
 	fields []sinkdriver.Field
 	files  []pack.Field // field descriptions that package pack needs to turn values into files
 
-	obj     *direct.Objects
+	obj     *recordread.Objects
 	sink    sinkdriver.Sink
 	encoder sinkdriver.Encoder
 	budget  int64
@@ -197,10 +197,10 @@ type arena struct {
 }
 
 func (a *arena) take(n int) ([]byte, error) {
-	if err := direct.CheckSize(int64(n)); err != nil {
+	if err := recordread.CheckSize(int64(n)); err != nil {
 		return nil, err
 	}
-	n64 := (n + direct.Tail + 63) &^ 63
+	n64 := (n + recordread.Tail + 63) &^ 63
 	for len(a.free) < n64 {
 		if a.at == len(a.all) {
 			a.all = append(a.all, make([]byte, max(n64, 1<<20)))
@@ -229,7 +229,7 @@ func (a *arena) reset() {
 
 // worker holds the state of one reading goroutine.
 type worker struct {
-	reader *direct.Reader
+	reader *recordread.Reader
 	extras *pack.Extras
 }
 
@@ -254,7 +254,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 		}
 	}
 	c.memory = semaphore.NewWeighted(c.budget)
-	c.obj = direct.NewObjects(c.src, nil)
+	c.obj = recordread.NewObjects(c.src, nil)
 	defer c.obj.Close()
 	if sk, ok := driver.As[driver.Skipper](c.src); ok {
 		c.skip(slices.DeleteFunc(slices.Clone(sk.Skipped()), func(s Skipped) bool { return s.Beside })...)
@@ -272,7 +272,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 			return c.located(ctx, q)
 		},
 		Worker: func() (func(context.Context, *group) error, func(), error) {
-			w, end := &worker{reader: direct.NewReader(c.src, c.obj)}, func() {}
+			w, end := &worker{reader: recordread.NewReader(c.src, c.obj)}, func() {}
 			w.reader.Want = c.want
 			if c.extras {
 				w.extras = c.pack.Extras()
@@ -337,7 +337,7 @@ func (c *conversion) write(ctx context.Context, j *group) (err error) {
 // format.
 func guard(err *error) {
 	if p := recover(); p != nil {
-		if *err = direct.Unreadable(p); *err == nil {
+		if *err = recordread.Unreadable(p); *err == nil {
 			*err = fmt.Errorf("internal error while converting: %v\n%s", p, debug.Stack())
 		}
 	}
@@ -371,7 +371,7 @@ func (c *conversion) located(ctx context.Context, q *copyall.Queue[group]) error
 		j, size = begin(q), 0
 		return err
 	}
-	err := direct.Sizes(c.src, c.want, func(id, n int64) error {
+	err := recordread.Sizes(c.src, c.want, func(id, n int64) error {
 		n = max(n, least) + around
 		if size > 0 && size+n > groupBytes || len(j.ids) == groupRecords {
 			if err := flush(); err != nil {
@@ -433,7 +433,7 @@ func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copy
 		}
 		return j.mem.take(int(n))
 	}
-	err := direct.All(ctx, src, c.obj, 0, c.info.Len, alloc, func(rec *driver.Record) error {
+	err := recordread.All(ctx, src, c.obj, 0, c.info.Len, alloc, func(rec *driver.Record) error {
 		if err := open(); err != nil {
 			return err
 		}

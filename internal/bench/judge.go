@@ -3,8 +3,8 @@ package bench
 import (
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/steptime"
 )
 
 // The possible limits of a run.
@@ -44,19 +44,19 @@ func (r *Result) judge() {
 	if r.LogicalBytes > 0 {
 		fromDisk = float64(r.BlockBytes) / float64(r.LogicalBytes)
 	}
-	switch r.Limit = loop.Limit(r.AU, r.Step > 0, used); {
+	switch r.Limit = steptime.Limit(r.AU, r.Step > 0, used); {
 	case r.Limit == LimitAccelerator:
 		r.Why = fmt.Sprintf("the accelerator computes %.1f%% of the time: the data path keeps up", 100*r.AU)
 	case r.Limit == LimitCPU:
 		r.Why = fmt.Sprintf("%.0f%% of the CPU time that the data path may use is used", 100*min(used, 1))
-	case others >= 0.05 && used+others >= loop.BusyCPU:
+	case others >= 0.05 && used+others >= steptime.BusyCPU:
 		r.Limit = LimitCPU
 		r.Why = fmt.Sprintf("no CPU time is left: the data path uses %.0f%% of it and other programs %.0f%%", 100*used, 100*others)
 	case fromDisk >= 0.05 && readers >= busyReaders:
 		r.Limit = LimitStorage
 		r.Why = fmt.Sprintf("readers wait for storage %.0f%% of their time; %.0f%% of the bytes come from it, at %.0f MB/s",
 			100*min(readers, 1), 100*min(fromDisk, 1), float64(r.BlockBytes)/r.Seconds/1e6)
-	case r.Threads < r.Cores && r.stageBusy("decode", "transform", "collate") >= loop.BusyCPU:
+	case r.Threads < r.Cores && r.stageBusy("decode", "transform", "collate") >= steptime.BusyCPU:
 		r.Limit = LimitCPU
 		r.Why = fmt.Sprintf("the %d decode workers are busy all the time and the machine has %d cores: more workers would help", r.Threads, r.Cores)
 	default:

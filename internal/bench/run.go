@@ -1,6 +1,6 @@
 // Package bench measures a data path from a trainer's side: real batches from a real engine process, consumed by a
 // simulated accelerator that takes t seconds for each. It repeats runs over numbers of cores, workers and cached
-// shares, finds the knee, and predicts the speed on another machine. Package loop watches training commands.
+// shares, finds the knee, and predicts the speed on another machine. Package steptime watches training commands.
 //
 // The trainer is this process, in Go. So a benchmark needs no Python, costs the same everywhere, and measures the
 // engine and the hand-off. The Python client adds about 5 us per batch to that (docs/reference/protocol.md).
@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/handoff"
-	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/internal/steptime"
 	"github.com/stokerdata/stoker/internal/store/stores"
 )
 
@@ -99,7 +99,7 @@ type Result struct {
 	Open       float64 `json:"open_seconds"`
 	FirstBatch float64 `json:"first_batch_seconds"`
 
-	Stages []loop.EngineStage `json:"stages"`
+	Stages []steptime.EngineStage `json:"stages"`
 	// CPUEngine and CPUTrainer are CPU seconds, the latter without the spinning. CPUPerThousand is that of the engine
 	// per 1,000 examples.
 	CPUEngine  float64 `json:"cpu_engine"`
@@ -536,7 +536,7 @@ func (r *Result) fill(o *Options, trainers []*trainer, before, after []pipeline.
 	}
 	for _, name := range names {
 		x := sums[name]
-		st := loop.EngineStage{Name: stageName(name), Seconds: x.busy.Seconds(), Workers: x.workers}
+		st := steptime.EngineStage{Name: stageName(name), Seconds: x.busy.Seconds(), Workers: x.workers}
 		if x.records > 0 {
 			st.PerRecord = float64(x.busy) / float64(x.records)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/bench"
-	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/steptime"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
@@ -79,8 +79,8 @@ func (f *benchFlags) runCommand(args []string, axes []bench.Axis) error {
 const noSteps = "its steps cannot be seen: whole runs are compared, start included; call stoker.step() at the end of the loop's body"
 
 // watchCommand runs the command once with its placeholders filled in.
-func (f *benchFlags) watchCommand(args []string, values map[string]string) (*loop.CommandResult, error) {
-	o := loop.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr, Env: hookEnvironment(endsVariable)}
+func (f *benchFlags) watchCommand(args []string, values map[string]string) (*steptime.CommandResult, error) {
+	o := steptime.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr, Env: hookEnvironment(endsVariable)}
 	for _, arg := range args {
 		for name, v := range values {
 			arg = strings.ReplaceAll(arg, "{"+name+"}", v)
@@ -90,10 +90,10 @@ func (f *benchFlags) watchCommand(args []string, values map[string]string) (*loo
 	if v, ok := values[bench.AxisCores]; ok {
 		o.Cores, _ = strconv.Atoi(v)
 	}
-	return loop.RunCommand(f.app.Context, o)
+	return steptime.RunCommand(f.app.Context, o)
 }
 
-func commandText(r *loop.CommandResult) string {
+func commandText(r *steptime.CommandResult) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(strings.Join(r.Command, " ")))
 	how := fmt.Sprintf("ended with exit code %d", r.ExitCode)

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/cache"
-	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
@@ -378,7 +378,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 				if err = app.warm(src); err == nil {
 					n = c.Cached()
 				}
-			case nearby.Of(src):
+			case localcache.Of(src):
 				err = app.warmChunks(src, *dir, asJSON)
 				if cerr := src.Close(); err == nil {
 					err = cerr
@@ -414,7 +414,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 // warmChunks caches remote data.
 func (app *App) warmChunks(src driver.Source, dir string, asJSON bool) error {
 	var why atomic.Pointer[string]
-	c, err := nearby.Open(src, nearby.Options{Dir: dir, Buffers: 1, Largest: nearby.Largest(src), Say: func(s string) { why.Store(&s) }})
+	c, err := localcache.Open(src, localcache.Options{Dir: dir, Buffers: 1, Largest: localcache.Largest(src), Say: func(s string) { why.Store(&s) }})
 	if err != nil {
 		return err
 	}
@@ -444,7 +444,7 @@ func (app *App) warmChunks(src driver.Source, dir string, asJSON bool) error {
 // warm reads all records, on all cores.
 func (app *App) warm(src driver.Source) error {
 	const group = 16
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
 	n := src.Info().Len
 	progress := app.NewProgress("caching", "records", n)
@@ -454,7 +454,7 @@ func (app *App) warm(src driver.Source) error {
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	for w := range errs {
 		wg.Go(func() {
-			r := direct.NewReader(src, obj)
+			r := recordread.NewReader(src, obj)
 			ids := make([]int64, 0, group)
 			for errs[w] == nil {
 				lo := next.Add(group) - group

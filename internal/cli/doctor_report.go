@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stokerdata/stoker/internal/doctor"
-	"github.com/stokerdata/stoker/internal/report"
+	"github.com/stokerdata/stoker/internal/doctor/report"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 

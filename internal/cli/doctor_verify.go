@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/doctor/report"
 	"github.com/stokerdata/stoker/internal/leftover"
-	"github.com/stokerdata/stoker/internal/report"
 )
 
 // tryVariable gives the hook in a program's Python options for its DataLoaders, as

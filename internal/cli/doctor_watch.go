@@ -18,7 +18,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/chart"
 	"github.com/stokerdata/stoker/internal/doctor"
-	"github.com/stokerdata/stoker/internal/report"
+	"github.com/stokerdata/stoker/internal/doctor/report"
 	"github.com/stokerdata/stoker/internal/units"
 )
 

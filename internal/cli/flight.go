@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/stokerdata/stoker/internal/counters"
 	"github.com/stokerdata/stoker/internal/feed"
 	"github.com/stokerdata/stoker/internal/feed/feedclient"
 	"github.com/stokerdata/stoker/internal/feed/feedserver"
-	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
@@ -105,7 +105,7 @@ func serveFlight(app *App, f *flightFlags, metrics string) error {
 	shown := engine.Add(p, 0)
 	defer shown.Close()
 	// A server works without counters for other processes as well.
-	if counters, err := obs.Publish(0, func() obs.Counters { return countersOf(p) }); err == nil {
+	if counters, err := counters.Publish(0, func() counters.Counters { return countersOf(p) }); err == nil {
 		defer counters.Close()
 	}
 	server, err := feedserver.New(p, opt)

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench"
-	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/steptime"
 )
 
 // maxTold bounds the report of a program on a loop: a million steps are some 20 MB.
@@ -27,15 +27,15 @@ func newLoopCommand(app *App) *cobra.Command {
 		Short:  "Report on a loop that a program times itself and tells of on standard input",
 	}
 	cmd.AddCommand(
-		newLoopReport(app, "bench", "How fast the loop was and what limited it", func(t *loop.Told, u proc.Usage) any { return t.Bench(u, len(proc.AllowedCPUs())) }),
-		newLoopReport(app, "profile", "Where the time of its steps went", func(t *loop.Told, u proc.Usage) any { return t.Profile(u) }),
+		newLoopReport(app, "bench", "How fast the loop was and what limited it", func(t *steptime.Told, u proc.Usage) any { return t.Bench(u, len(proc.AllowedCPUs())) }),
+		newLoopReport(app, "profile", "Where the time of its steps went", func(t *steptime.Told, u proc.Usage) any { return t.Profile(u) }),
 		newLoopTrace(app), newLoopStudy(app), newLoopText(app))
 	return cmd
 }
 
 // newLoopReport reports on a loop while this program watches it. The loop's process writes a line when counting begins
 // and one when it ends. This program answers each, and then reads the timings.
-func newLoopReport(app *App, name, short string, report func(*loop.Told, proc.Usage) any) *cobra.Command {
+func newLoopReport(app *App, name, short string, report func(*steptime.Told, proc.Usage) any) *cobra.Command {
 	parent := 0
 	cmd := &cobra.Command{
 		Use:   name,
@@ -65,7 +65,7 @@ func newLoopReport(app *App, name, short string, report func(*loop.Told, proc.Us
 	return cmd
 }
 
-func (app *App) loopReport(program int, report func(*loop.Told, proc.Usage) any) error {
+func (app *App) loopReport(program int, report func(*steptime.Told, proc.Usage) any) error {
 	in := bufio.NewReader(app.Stdin)
 	var before, after proc.Usage
 	for _, step := range []struct {
@@ -97,7 +97,7 @@ func (app *App) loopReport(program int, report func(*loop.Told, proc.Usage) any)
 	if len(data) == 0 {
 		return nil
 	}
-	told, err := loop.ParseTold(data)
+	told, err := steptime.ParseTold(data)
 	if err != nil {
 		return &Error{Msg: "standard input holds no loop", Err: err}
 	}
@@ -116,7 +116,7 @@ func newLoopTrace(app *App) *cobra.Command {
 				return err
 			}
 			var log struct {
-				loop.Log
+				steptime.Log
 				Title string `json:"title"`
 				PID   int    `json:"pid"`
 			}

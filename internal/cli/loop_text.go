@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench"
-	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/internal/steptime"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
@@ -24,7 +24,7 @@ func newLoopText(app *App) *cobra.Command {
 		"study":    textOf(loopStudyText),
 		"headroom": textOf(headroomText),
 		"profile": func(data []byte) (string, error) {
-			p, err := loop.ParseProfile(data)
+			p, err := steptime.ParseProfile(data)
 			if err != nil {
 				return "", err
 			}
@@ -64,7 +64,7 @@ func textOf[R any](write func(*R) string) func([]byte) (string, error) {
 	}
 }
 
-func loopBenchText(b *loop.Bench) string {
+func loopBenchText(b *steptime.Bench) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s in %s, the first one left out\n\n", clean(b.Loader), units.Plural(b.Steps, "step"), units.Seconds(b.Seconds))
 	if b.T > 0 || b.AU > 0 {

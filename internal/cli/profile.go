@@ -10,15 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/internal/steptime"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
 // profileFlags are the flags of `stoker profile`.
 type profileFlags struct {
 	app                  *App
-	o                    loop.CommandOptions
+	o                    steptime.CommandOptions
 	save, compare, trace string
 	asJSON, noHook       bool
 }
@@ -71,7 +71,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		return usageError("stoker profile -- python train.py", "%s is not a program that can be started", args[0])
 	}
-	var before *loop.Profile
+	var before *steptime.Profile
 	if f.compare != "" {
 		var err error
 		if before, err = readProfile(f.compare); err != nil {
@@ -82,7 +82,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	if !f.noHook {
 		f.o.Env = hookEnvironment(endsVariable)
 	}
-	r, err := loop.RunCommand(f.app.Context, f.o)
+	r, err := steptime.RunCommand(f.app.Context, f.o)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func writeJSON(name string, v any) error {
 }
 
 // profileText formats a profile for people. cpu is the text on CPU use.
-func profileText(p *loop.Profile, cpu string) string {
+func profileText(p *steptime.Profile, cpu string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(p.Loader))
 	speed := ""

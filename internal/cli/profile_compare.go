@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/steptime"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
@@ -25,7 +25,7 @@ has kept, side by side. "-" reads one from standard input.`,
 		Args:    exactArgs("BEFORE", "AFTER"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			stdin := json.NewDecoder(io.LimitReader(app.Stdin, 2*maxProfile))
-			var profiles [2]*loop.Profile
+			var profiles [2]*steptime.Profile
 			for i, name := range args {
 				var err error
 				if name == "-" {
@@ -43,19 +43,19 @@ has kept, side by side. "-" reads one from standard input.`,
 }
 
 // nextProfile reads the next of the profiles on standard input.
-func nextProfile(stdin *json.Decoder) (*loop.Profile, error) {
+func nextProfile(stdin *json.Decoder) (*steptime.Profile, error) {
 	var data json.RawMessage
 	if err := stdin.Decode(&data); err != nil {
 		return nil, &Error{Msg: "standard input holds no profile", Err: err}
 	}
-	p, err := loop.ParseProfile(data)
+	p, err := steptime.ParseProfile(data)
 	if err != nil {
 		return nil, &Error{Msg: "standard input", Err: err}
 	}
 	return p, nil
 }
 
-func readProfile(name string) (*loop.Profile, error) {
+func readProfile(name string) (*steptime.Profile, error) {
 	st, err := os.Stat(name)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func readProfile(name string) (*loop.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := loop.ParseProfile(data)
+	p, err := steptime.ParseProfile(data)
 	if err != nil {
 		return nil, &Error{Msg: name, Err: err, Hint: "stoker profile --save writes one"}
 	}
@@ -75,14 +75,14 @@ func readProfile(name string) (*loop.Profile, error) {
 }
 
 // compareText shows two profiles side by side.
-func compareText(before, after *loop.Profile) string {
+func compareText(before, after *steptime.Profile) string {
 	t := newTable("per step", "before", "after", "change")
-	for _, row := range loop.Compare(before, after) {
+	for _, row := range steptime.Compare(before, after) {
 		text, change := units.Seconds, ""
 		switch row.Unit {
-		case loop.PerSecond:
+		case steptime.PerSecond:
 			text = func(v float64) string { return units.Int(int64(v)) }
-		case loop.Share:
+		case steptime.Share:
 			text = units.Tenths
 		}
 		if row.Before > 0 {

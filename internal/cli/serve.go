@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/counters"
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/inflight"
-	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/shared"
 	"github.com/stokerdata/stoker/internal/status"
@@ -123,7 +123,7 @@ func openPipeline(ctx context.Context, config []byte, trainer int, table *inflig
 // observed is a pipeline whose counters other processes may read.
 type observed struct {
 	*pipeline.Pipeline
-	counters *obs.Publisher // nil if the system has no memory for them
+	counters *counters.Publisher // nil if the system has no memory for them
 	shown    *status.Loader
 	info     pipeline.Info
 }
@@ -132,7 +132,7 @@ type observed struct {
 func observe(ctx context.Context, p *pipeline.Pipeline, engine *status.Engine) shared.Source {
 	trainer := handoff.PeerPID(ctx)
 	o := &observed{Pipeline: p, info: p.Info()}
-	o.counters, _ = obs.Publish(trainer, func() obs.Counters { return countersOf(p) })
+	o.counters, _ = counters.Publish(trainer, func() counters.Counters { return countersOf(p) })
 	o.shown = engine.Add(p, trainer)
 	if address := p.Config().Metrics; address != "" {
 		var err error
@@ -163,9 +163,9 @@ func (o *observed) Close() error {
 }
 
 // countersOf translates the statistics of a pipeline.
-func countersOf(p *pipeline.Pipeline) obs.Counters {
+func countersOf(p *pipeline.Pipeline) counters.Counters {
 	s, info := p.Counters(), p.Info()
-	c := obs.Counters{
+	c := counters.Counters{
 		Batches: uint64(s.Batches), Records: uint64(s.Records), Bytes: uint64(s.Bytes),
 		HandoffWait: uint64(s.ConsumerWait), RingFull: uint64(s.RingFull), RingEmpty: uint64(s.RingEmpty),
 		Skipped: uint64(s.Skipped), Retries: uint64(s.Retries), GC: uint64(s.NumGC),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/stokerdata/stoker/internal/similar"
+	"github.com/stokerdata/stoker/internal/phash"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -18,7 +18,7 @@ type similarFlags struct{ what string }
 
 func (f *similarFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.what, "similar", "", "list images that look alike: up to N of 64 bits apart, `[FIELD:]N` (default 6)")
-	fl.Lookup("similar").NoOptDefVal = fmt.Sprint(similar.DefaultDistance)
+	fl.Lookup("similar").NoOptDefVal = fmt.Sprint(phash.DefaultDistance)
 }
 
 // maxPairs is the number of pairs that are kept, and shownPairs the number listed on a screen.
@@ -48,19 +48,19 @@ type alikePair struct {
 // findSimilar finds images of a source that look alike.
 func (app *App) findSimilar(src driver.Source, f *similarFlags, threads, listed int) (*alike, error) {
 	info := src.Info()
-	field, distance, err := similar.Parse(f.what, info)
+	field, distance, err := phash.Parse(f.what, info)
 	if err != nil {
 		return nil, err
 	}
 	tell, stop := app.looking()
 	defer stop()
-	ids, hashes, err := similar.Hashes(app.Context, src, &similar.Request{
+	ids, hashes, err := phash.Hashes(app.Context, src, &phash.Request{
 		Field: field, Threads: threads, Progress: func(done, total int64) { tell("images that look alike", done, total) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	found, err := similar.Find(app.Context, ids, hashes, distance, maxPairs)
+	found, err := phash.Find(app.Context, ids, hashes, distance, maxPairs)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
 	"github.com/stokerdata/stoker/internal/status"
 	"github.com/stokerdata/stoker/internal/units"
 )

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
-	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
 	"github.com/stokerdata/stoker/internal/status"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/stokerdata/stoker/internal/similar"
+	"github.com/stokerdata/stoker/internal/phash"
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
@@ -26,7 +26,7 @@ func (f *viewFlags) register(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&f.spec.Dedupe, "dedupe", nil, "skip records that equal an earlier one: in all fields, or in these `FIELDS` (--dedupe=image)")
 	fl.Lookup("dedupe").NoOptDefVal = view.AllFields
 	fl.StringVar(&f.spec.Similar, "drop-similar", "", "skip records whose image looks like an earlier one: at most N of 64 bits differ, `[FIELD:]N` (default 6)")
-	fl.Lookup("drop-similar").NoOptDefVal = fmt.Sprint(similar.DefaultDistance)
+	fl.Lookup("drop-similar").NoOptDefVal = fmt.Sprint(phash.DefaultDistance)
 	fl.StringVar(&f.spec.Split, "split", "", "split the records into `PARTS`: train:0.9,val:0.1 or val:5000,train:rest")
 	fl.StringVar(&f.spec.Part, "part", "", "the `NAME` of the part to use")
 	fl.Uint64Var(&f.spec.Seed, "seed", 0, "the seed `NUMBER` of the split")

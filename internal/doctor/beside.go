@@ -3,7 +3,7 @@ package doctor
 import (
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/libtime"
+	"github.com/stokerdata/stoker/internal/doctor/libprofile"
 )
 
 // JAX passes a step to threads of XLA and continues, so the trainer makes its next batch in the meantime. The step
@@ -55,7 +55,7 @@ func (c *collector) noteBeside(p *process, t *thread, run float64) {
 // noteNative counts a sample of the thread's CPU time.
 func (t *thread) noteNative(library string) {
 	t.native++
-	if library == libtime.Made || framework(library) || strings.HasPrefix(library, "libjax") {
+	if library == libprofile.Made || framework(library) || strings.HasPrefix(library, "libjax") {
 		t.xla++
 	}
 }

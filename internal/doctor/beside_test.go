@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/libtime"
+	"github.com/stokerdata/stoker/internal/doctor/libprofile"
 )
 
 // The computation of XLA's threads is recognised by their names and their code.
@@ -17,12 +17,12 @@ func TestBeside(t *testing.T) {
 		library string
 		run     float64
 	}{
-		{100, "python", libtime.Made, 0.9}, // the trainer itself
+		{100, "python", libprofile.Made, 0.9}, // the trainer itself
 		{101, "tf_XLAEigen", "", 0.2},
 		{102, "tf_XLAEigen", "", 0.3},
 		{103, "python", "libjax_common", 0.1},
-		{104, "python", libtime.Made, 0.05},
-		{105, "python", libtime.Made, 0.4}, // runs Python
+		{104, "python", libprofile.Made, 0.05},
+		{105, "python", libprofile.Made, 0.4}, // runs Python
 		{106, "python", "libopenblas", 0.5},
 		{107, "python", "", 0.5}, // unknown
 	} {

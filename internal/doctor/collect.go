@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/gpu"
-	"github.com/stokerdata/stoker/internal/libtime"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/libprofile"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/internal/pystack"
 )
 
 // Options select the job and the time of observation.
@@ -188,7 +188,7 @@ func newCollector(opt Options) (*collector, error) {
 		}
 	}
 	if opt.FS.Proc == proc.Live.Proc {
-		c.libs = libtime.New(opt.FS)
+		c.libs = libprofile.New(opt.FS)
 	}
 	c.start, c.wall = time.Now(), time.Now()
 	c.cpuAtStart = proc.OwnCPU()

@@ -3,7 +3,7 @@ package doctor
 import (
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // The main thread need not be the one that trains. An event loop passes its steps to an executor, and a program with a

@@ -3,7 +3,7 @@ package doctor
 import (
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // threaded are the frames of several threads of a process.

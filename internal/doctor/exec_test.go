@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/internal/pystack"
 )
 
 // loading is a process whose main thread is in PyTorch's loader.

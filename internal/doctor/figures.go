@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/counters"
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
@@ -218,11 +218,11 @@ func (c *collector) readEngines(now time.Time, put func(metric, float64)) {
 		}
 		e := c.engines[p.pid]
 		if e == nil {
-			stages, err := obs.OpenStages(p.pid)
+			stages, err := counters.OpenStages(p.pid)
 			if err != nil {
 				continue
 			}
-			e = &engineReader{stages: stages, last: map[int64]obs.Snapshot{}}
+			e = &engineReader{stages: stages, last: map[int64]counters.Snapshot{}}
 			c.engines[p.pid] = e
 		}
 		all, err := e.stages.Read()

@@ -3,7 +3,7 @@ package doctor
 import (
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // A part is the current work of a Python thread, derived from its stack.

@@ -3,7 +3,7 @@ package doctor
 import (
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // stack returns frames from "file:function" pairs, leaf first.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
 	"github.com/stokerdata/stoker/internal/proc"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/internal/pystack"
 )
 
 // memberState is the state of the job's processes other than its trainers.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/libtime"
+	"github.com/stokerdata/stoker/internal/doctor/libprofile"
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
@@ -16,7 +16,7 @@ import (
 
 // nativeState has the libraries in which the data path runs.
 type nativeState struct {
-	libs    *libtime.Sampler
+	libs    *libprofile.Sampler
 	spent   map[string]int            // samples of CPU time by library
 	spentAt map[ownKey]map[string]int // the same of trainers outside of any loader, by the line of the loop
 	faults  map[string]int            // page faults that waited, by the library that needed the page
@@ -144,7 +144,7 @@ func (c *collector) hasFramework(p *process) bool {
 	p.frameworkAsked = true
 	_, _ = c.fs.Mappings(p.pid, func(m *proc.Mapping) bool {
 		if m.Exec {
-			name := libtime.Name(m.Name)
+			name := libprofile.Name(m.Name)
 			p.framework = p.framework || framework(name) || strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, "libjax")
 		}
 		return false
@@ -224,14 +224,14 @@ func (c *collector) nativeText() string {
 			break
 		}
 		text := fmt.Sprintf("%s %.0f%%", l.name, 100*l.share)
-		does := libtime.Does(l.name)
+		does := libprofile.Does(l.name)
 		if hdf5 && (strings.HasPrefix(l.name, "libz") || l.name == "zlib") && l.name != "libzstd" {
 			does = "gzip inside HDF5"
 		}
 		if does != "" {
 			text += " (" + does + ")"
 		}
-		known = known || l.name != libtime.Python
+		known = known || l.name != libprofile.Python
 		parts = append(parts, text)
 	}
 	if !known {
@@ -252,7 +252,7 @@ func (c *collector) faultText() string {
 	if most < partnerLooks || 2*most < all {
 		return ""
 	}
-	if does := libtime.Does(best); does != "" && does != best {
+	if does := libprofile.Does(best); does != "" && does != best {
 		best += " (" + does + ")"
 	}
 	return best

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // TestWhoIsAWorker recognises workers by the kernel's data and not by names.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // A training loop may work on a batch between its arrival and the step. That work belongs to the hand-off and has no

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/internal/pystack"
 )
 
 // TestVerdictInTime: there is a verdict fifteen seconds after the first batch of any job, or after the wait for one has

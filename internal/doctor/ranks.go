@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // Ranks that train together run at the pace of the slowest. The slowest rank's limit is the job's limit. The others

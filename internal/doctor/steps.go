@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/stats"
-	"github.com/stokerdata/stoker/internal/steplog"
 )
 
 // stepTotals follows the step logs of all processes that have one.

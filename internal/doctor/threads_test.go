@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/pystack"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 )
 
 // TestWhere checks that the user's own function is named, and not its callers or callees.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/counters"
+	"github.com/stokerdata/stoker/internal/doctor/pystack"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/internal/pystack"
 )
 
 // A role is the purpose of a process in a training job.
@@ -543,6 +543,6 @@ func (t *tree) childrenOf(pid int) []*process {
 
 // engineReader follows the stage counters of one engine.
 type engineReader struct {
-	stages *obs.Stages
-	last   map[int64]obs.Snapshot // by when the pipeline was opened
+	stages *counters.Stages
+	last   map[int64]counters.Snapshot // by when the pipeline was opened
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -60,7 +60,7 @@ func (f *Fetcher) locate(u *Unit) {
 			u.Records[k].Err = f.cfg.Known(u.IDs[k])
 		}
 	}
-	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
+	if u.err = recordread.LocateOnce(f.src, &u.Group); u.err != nil {
 		u.Group.Relocate()
 		for range u.IDs {
 			u.Next()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -68,7 +68,7 @@ func (o startObject) Close() error {
 }
 
 func (d *starting) fetcher() *Fetcher {
-	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
+	obj := recordread.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
 	return New(Config{Source: d, Objects: obj, Memory: 16 << 20, Urgent: 1 << 20, Budget: arena.NewBudget(34 << 20)})
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -264,7 +264,7 @@ func (r *Chunked) locateUnit(u *Unit) {
 	for k, err := range u.readErrs {
 		u.Records[k].Err = err
 	}
-	if u.err = direct.LocateOnce(r.f.src, &u.Group); u.err != nil {
+	if u.err = recordread.LocateOnce(r.f.src, &u.Group); u.err != nil {
 		u.Group.Relocate()
 		for range u.IDs {
 			u.Next()
@@ -424,7 +424,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 			return false
 		}
 		if _, ok := driver.As[driver.Indexer](r.f.src); ok && h.u.Records[0].Err == nil {
-			h.err = direct.Learn(r.f.src, h.u.Extents[0], h.u.Bytes[0])
+			h.err = recordread.Learn(r.f.src, h.u.Extents[0], h.u.Bytes[0])
 		}
 		h.learnt = true
 	}
@@ -441,7 +441,7 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 	u.readErrs = u.readErrs[:0]
 	u.IDs, u.Want = u.ids, f.cfg.Fields
 	u.Begin(u.ids, f.fields)
-	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
+	if u.err = recordread.LocateOnce(f.src, &u.Group); u.err != nil {
 		u.Group.Relocate()
 		for range u.IDs {
 			u.Next()

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -24,7 +24,7 @@ import (
 // Config sets what to read and the limits.
 type Config struct {
 	Source  driver.Source
-	Objects *direct.Objects
+	Objects *recordread.Objects
 	// Memory is the number of bytes that may be read ahead, taken from Budget. Urgent is the part of Memory that is
 	// reserved for reads that could not be planned. Those are records that have left the memory, or whose index had to
 	// be read first.
@@ -68,7 +68,7 @@ type Config struct {
 type Fetcher struct {
 	cfg    Config
 	src    driver.Source
-	obj    *direct.Objects
+	obj    *recordread.Objects
 	fields int
 
 	mu  sync.Mutex
@@ -317,7 +317,7 @@ func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	u.IDs, u.Want = ids, f.fieldsOf(ids)
 	u.Begin(ids, f.fields)
 	u.Again = f.cfg.Unproven
-	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
+	if recordread.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading returns the error
 	}
 	now := time.Now()

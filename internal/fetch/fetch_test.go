@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -147,7 +147,7 @@ func (o diskObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 
 func check(t *testing.T, d *disk, u *Unit) {
 	t.Helper()
-	if err := direct.Parse(d, &u.Group); err != nil {
+	if err := recordread.Parse(d, &u.Group); err != nil {
 		t.Fatal(err)
 	}
 	for k, id := range u.IDs {
@@ -163,7 +163,7 @@ func check(t *testing.T, d *disk, u *Unit) {
 }
 
 func open(d *disk, memory, urgent int64) *Fetcher {
-	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
+	obj := recordread.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
 	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: urgent, Budget: arena.NewBudget(2*memory + 1<<21)})
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -94,7 +94,7 @@ func (r *InOrder) run() {
 		first := r.wanted()
 		before := r.order
 		r.since = time.Now()
-		err := direct.Records(r.ctx, r.src, r.src.Token(first), in)
+		err := recordread.Records(r.ctx, r.src, r.src.Token(first), in)
 		if err == nil && r.order == before && r.wanted() == first {
 			err = fmt.Errorf("internal error: %s did not give record %d", r.src.Info().Format, first)
 		}

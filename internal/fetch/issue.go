@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 )
 
 const (
@@ -273,7 +273,7 @@ const (
 func (f *Fetcher) reader() {
 	defer f.wg.Done()
 	var mem [mostBegun]*attempt
-	var begun [mostBegun]direct.Begun
+	var begun [mostBegun]recordread.Begun
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !f.closed {
@@ -313,16 +313,16 @@ func (f *Fetcher) reader() {
 
 // readAll waits for reads that have begun, and takes the lock. It delivers fast reads together, so that the memory they
 // free is enough for as many new reads. If reads are slow, it delivers each one immediately.
-func (f *Fetcher) readAll(list []*attempt, begun *[mostBegun]direct.Begun) {
+func (f *Fetcher) readAll(list []*attempt, begun *[mostBegun]recordread.Begun) {
 	var errs [mostBegun]error
 	var ends [mostBegun]time.Time
 	handedOn, since := 0, time.Now()
 	for i, fl := range list {
 		errs[i] = f.read(fl, begun[i])
-		ends[i], begun[i] = time.Now(), direct.Begun{}
+		ends[i], begun[i] = time.Now(), recordread.Begun{}
 		if x := fl.extents[0].x; x != nil && errs[i] == nil {
 			// The source parses a piece of the index without the lock. The units that need it wait.
-			errs[i] = direct.Learn(f.src, x.Extent, fl.bl.b)
+			errs[i] = recordread.Learn(f.src, x.Extent, fl.bl.b)
 		}
 		last := i == len(list)-1
 		if !last && ends[i].Sub(since) < slowRead {
@@ -351,7 +351,7 @@ func (f *Fetcher) mostBegun() int {
 }
 
 // start asks the system to begin a read. If the store panics, read handles it.
-func (f *Fetcher) start(fl *attempt) (b direct.Begun) {
+func (f *Fetcher) start(fl *attempt) (b recordread.Begun) {
 	defer func() { _ = recover() }()
 	b, ok := f.obj.Begin(fl.ctx, fl.object, fl.off, fl.size)
 	if !ok {
@@ -361,7 +361,7 @@ func (f *Fetcher) start(fl *attempt) (b direct.Begun) {
 }
 
 // read reads the bytes of an attempt. A panic of the store becomes an error.
-func (f *Fetcher) read(fl *attempt, b direct.Begun) (err error) {
+func (f *Fetcher) read(fl *attempt, b recordread.Begun) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("internal error while reading: %v\n%s", p, debug.Stack())

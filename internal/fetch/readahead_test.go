@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 )
 
 // openAlong opens a Fetcher for a remote store, with memory for a part of the data.
 func openAlong(d *disk, memory int64) *Fetcher {
-	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
+	obj := recordread.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
 	return New(Config{Source: d, Objects: obj, Memory: memory, Urgent: 1 << 20, Remote: true, Ahead: true, Budget: arena.NewBudget(2*memory + 1<<21)})
 }
 

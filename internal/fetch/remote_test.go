@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 )
 
 // openFar opens a Fetcher for a remote store.
 func openFar(d *disk, exact bool) *Fetcher {
-	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Remote: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
+	return New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Remote: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
 }
 
 // The first records take one round trip for their index and one for themselves, however much index of later records is
@@ -65,7 +65,7 @@ func TestFirstPhotographsFillTheLink(t *testing.T) {
 			time.Sleep(time.Until(until))
 			return nil
 		}
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 128 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(256 << 20)})
+		f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 128 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(256 << 20)})
 		start, seen, took := time.Now(), 0, time.Duration(0)
 		drive(t, d, f, shuffled(2048, 5), 1, func(u *Unit) {
 			if seen += len(u.IDs); seen >= batch && took == 0 {
@@ -102,7 +102,7 @@ func sharedLink(way time.Duration, rate float64, part int) func(context.Context,
 // ready.
 func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
 	t.Helper()
-	f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
+	f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
 	defer f.Close()
 	start := time.Now()
 	for n := range 2 * records {
@@ -170,7 +170,7 @@ func TestFirstBatchSharesNoLink(t *testing.T) {
 				time.Sleep(way)
 				return link(ctx, object, off, n)
 			}
-			f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 768 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(2 << 30)})
+			f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 768 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(2 << 30)})
 			defer f.Close()
 			start := time.Now()
 			for n := range c.records {
@@ -264,7 +264,7 @@ func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
 		const records, size = 16384, 64 << 10
 		d := newDisk(records, size, 16)
 		d.read = sharedLink(10*time.Millisecond, 100e6, 32<<10)
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
+		f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(1 << 30)})
 		defer f.Close()
 		for n := range int64(records / 16) {
 			ids := []int64{16 * n}
@@ -326,7 +326,7 @@ func TestLargeReadsComeInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(40, size, 1)
 		d.read = sharedLink(way, rate, part)
-		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(512 << 20)})
+		f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Remote: true, Budget: arena.NewBudget(512 << 20)})
 		start, seen, took := time.Now(), 0, time.Duration(0)
 		drive(t, d, f, shuffled(40, 5), 1, func(u *Unit) {
 			if seen += len(u.IDs); seen >= first && took == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/csound"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -71,13 +71,13 @@ func Listen(ctx context.Context, src driver.Source, field int) (h Heard, err err
 	if info.Sequential {
 		return h, nil
 	}
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer func() {
 		if cerr := obj.Close(); err == nil {
 			err = cerr
 		}
 	}()
-	r := direct.NewReader(src, obj)
+	r := recordread.NewReader(src, obj)
 	r.Want = make([]bool, len(info.Fields))
 	r.Want[field] = true
 	for i := range min(info.Len, listenTo) {

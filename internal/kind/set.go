@@ -9,8 +9,8 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/decode"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -302,7 +302,7 @@ func (s *Set) Place(b *collate.Batch, row, field int, n int64) (at int64, ok boo
 
 // fault describes a bug that was caught, with its position in the code.
 func fault(what string, r any) error {
-	if err := direct.Unreadable(r); err != nil {
+	if err := recordread.Unreadable(r); err != nil {
 		return err
 	}
 	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())

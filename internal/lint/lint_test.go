@@ -362,7 +362,7 @@ func TestThePipelineKnowsNoKind(t *testing.T) {
 
 // Packages that read data read it from a store, so that it need not be local files.
 func TestDataIsReadThroughStores(t *testing.T) {
-	readers := []string{"source", "internal/source", "pack", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
+	readers := []string{"source", "internal/source", "pack", "internal/survey", "internal/fetch", "internal/recordread", "internal/pipeline", "internal/npy"}
 	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
 	for _, f := range parseAll(t) {
 		// The suite for sources counts the files that are open.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/internal/store/keep"
@@ -185,9 +185,9 @@ type Stats struct {
 	// CacheMemory has the statistics of the memory cache, nil without one.
 	CacheMemory *keep.Stats `json:"cache_memory,omitempty"`
 	// CacheDisk has the statistics of the disk cache for remote data, nil without one.
-	CacheDisk *nearby.Stats `json:"cache_disk,omitempty"`
+	CacheDisk *localcache.Stats `json:"cache_disk,omitempty"`
 	// Stage is the progress of the copy of the data on this machine, nil without one.
-	Stage *nearby.StageStats `json:"stage,omitempty"`
+	Stage *localcache.StageStats `json:"stage,omitempty"`
 	// Feeders has the statistics of servers that build batches, nil without any.
 	Feeders *RemoteStats `json:"feeders,omitempty"`
 	// NumGC counts garbage collections of the process. RSS is its resident memory in bytes, with the shared ring.

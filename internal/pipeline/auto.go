@@ -6,7 +6,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/cache"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/units"
@@ -49,7 +49,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 		return fmt.Sprintf("all records: %s holds their %d MiB from the second epoch on", where, units.MiB(size))
 	}
 	chunks := len(starts) - 1
-	if nearby.Local(p.data()) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
+	if localcache.Local(p.data()) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
 		return fmt.Sprintf("all records: they lie %s, and their %d MiB stay in the system's cache from the second epoch on", where, units.MiB(size))
 	}
 	if chunks <= autoWindow {
@@ -66,7 +66,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 // differ between the machines of a job.
 func (p *Pipeline) heldBy(size int64) string {
 	cfg := &p.cfg
-	if size <= 0 || nearby.Local(p.data()) != "" {
+	if size <= 0 || localcache.Local(p.data()) != "" {
 		return ""
 	}
 	if cfg.CacheMemory >= size {
@@ -107,7 +107,7 @@ func (p *Pipeline) overNetwork() bool {
 
 // isRemote reports whether random reads from a store are slow, and where the store is.
 func isRemote(s store.Store) (dear bool, where string) {
-	path := nearby.Local(s)
+	path := localcache.Local(s)
 	if path == "" {
 		return true, "in " + s.String()
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
@@ -134,7 +134,7 @@ func BenchmarkDecodeOnly(b *testing.B) {
 		for i := range int64(p.groupRows) {
 			ids = append(ids, lo+i)
 		}
-		recs, err := direct.NewReader(p.src, p.objects).Read(b.Context(), ids)
+		recs, err := recordread.NewReader(p.src, p.objects).Read(b.Context(), ids)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/fetch"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/internal/store/disk"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -19,9 +19,9 @@ const maxBuffers = 8
 
 // onDisk is the cache of remote data on a disk of this machine.
 type onDisk struct {
-	*nearby.Cache
-	staged  *nearby.Staged // a copy of all of it, in its place
-	ended   chan struct{}  // closed when the first epoch has ended
+	*localcache.Cache
+	staged  *localcache.Staged // a copy of all of it, in its place
+	ended   chan struct{}      // closed when the first epoch has ended
 	endOnce sync.Once
 	buffers int // 0: nothing is cached
 	largest int64
@@ -55,17 +55,17 @@ func (d *onDisk) noted() string {
 // wanted adds the memory of the disk cache's buffers to a request, if data is to be cached there. Without a window,
 // records are requested one by one, and a chunk is read as a whole for each.
 func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
-	if p.cfg.Stage != "" && !nearby.Of(p.src) {
+	if p.cfg.Stage != "" && !localcache.Of(p.src) {
 		d.say(p, fmt.Sprintf("stage is for data in other places; %s is on this machine", info.URL))
 	}
-	if p.cfg.Cache != CacheOn && p.cfg.Stage == "" || p.kept.src != nil || !nearby.Of(p.src) {
+	if p.cfg.Cache != CacheOn && p.cfg.Stage == "" || p.kept.src != nil || !localcache.Of(p.src) {
 		return
 	}
 	if p.cfg.Stage == "" && !p.worthKeeping(info) {
 		d.say(p, "nothing is cached on a disk: less than half of the data is wanted, and it would be read as a whole")
 		return
 	}
-	d.largest = nearby.Largest(p.src)
+	d.largest = localcache.Largest(p.src)
 	n := maxBuffers
 	if p.window != nil && p.window.own != nil {
 		n = 1
@@ -115,7 +115,7 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 		return nil
 	}
 	if p.cfg.Stage != "" {
-		s, err := nearby.OpenStage(ctx, p.src, nearby.StageOptions{
+		s, err := localcache.OpenStage(ctx, p.src, localcache.StageOptions{
 			Dir: p.cfg.Stage, Cache: p.cfg.CacheDir, Buffers: max(d.buffers-1, 1), Largest: d.largest, Say: func(what string) { d.say(p, what) },
 		})
 		if err != nil {
@@ -125,11 +125,11 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 		d.staged, d.ended = s, make(chan struct{})
 		return nil
 	}
-	peers, err := nearby.PeerOptions(p.cfg.Peers, p.cfg.PeersSelf)
+	peers, err := localcache.PeerOptions(p.cfg.Peers, p.cfg.PeersSelf)
 	if err != nil {
 		return err
 	}
-	c, err := nearby.Open(p.src, nearby.Options{
+	c, err := localcache.Open(p.src, localcache.Options{
 		Peers: peers, Below: p.cfg.Decorate,
 		Dir: p.cfg.CacheDir, Limit: p.cfg.CacheLimit, Buffers: d.buffers, Largest: d.largest, Memory: p.inMemory(),
 		Say: func(what string) { d.say(p, what) },
@@ -229,7 +229,7 @@ func (d *onDisk) count(s *Stats) {
 // countReads is the part of count that does not list files.
 func (d *onDisk) countReads(s *Stats) {
 	if d.Cache != nil {
-		s.CacheDisk = &nearby.Stats{Stats: d.Cache.Disk.Stats()}
+		s.CacheDisk = &localcache.Stats{Stats: d.Cache.Disk.Stats()}
 	}
 }
 

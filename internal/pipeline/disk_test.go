@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -281,7 +281,7 @@ func (f *faulty) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {
 		if f.on && id%5 == 0 && !f.seen[id] {
 			f.seen[id] = true
-			g.Records[k].Err = direct.Unreadable(&cdec.Error{Kind: cdec.ErrUnreadable, Msg: cdec.Unreadable})
+			g.Records[k].Err = recordread.Unreadable(&cdec.Error{Kind: cdec.ErrUnreadable, Msg: cdec.Unreadable})
 		}
 	}
 	return err
@@ -317,14 +317,14 @@ func TestWhatIsLent(t *testing.T) {
 		epochs int
 		lends  bool
 	}{{"", 1, false}, {"", 2, true}, {"auto", 2, true}, {"off", 3, false}} {
-		t.Setenv(nearby.PagesVariable, c.value)
+		t.Setenv(localcache.PagesVariable, c.value)
 		p, _ := lentChunks(t, 0, c.epochs, nil)
 		ob := p.src.Object(0)
 		o, err := p.disk.Store(ob.Store).Open(t.Context(), ob.Entry.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		chunk := nearby.Chunks(p.src)[0]
+		chunk := localcache.Chunks(p.src)[0]
 		l, _ := store.As[store.Lender](o)
 		b := make([]byte, 100)
 		if err := o.ReadAt(t.Context(), b, chunk.Off); err != nil {
@@ -337,9 +337,9 @@ func TestWhatIsLent(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Setenv(nearby.PagesVariable, "sometimes")
+	t.Setenv(localcache.PagesVariable, "sometimes")
 	p, _ := cacheDir(t, t.TempDir(), 1<<30, Config{BatchSize: 64})
-	if note := p.Info().CacheNote; !strings.Contains(note, nearby.PagesVariable+" is \"sometimes\"") {
+	if note := p.Info().CacheNote; !strings.Contains(note, localcache.PagesVariable+" is \"sometimes\"") {
 		t.Errorf("what is said is %q", note)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -140,7 +140,7 @@ type prober struct {
 	mu    sync.Mutex
 	begun time.Time // of the last test
 	fails bool
-	read  *direct.Reader
+	read  *recordread.Reader
 }
 
 // allFail reports whether other records fail as well as record id, whose failure was seen at a given time. If there are
@@ -153,7 +153,7 @@ func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
 		return t.fails
 	}
 	if t.read == nil { // a cache would answer although the store fails
-		t.read = direct.NewReader(p.src, p.uncached.get(p))
+		t.read = recordread.NewReader(p.src, p.uncached.get(p))
 		t.read.Want = p.set.Fields()
 	}
 	begun, fails := time.Now(), p.probe(b, id)
@@ -201,12 +201,12 @@ func (p *Pipeline) readable(b *batch, id int64) error {
 // uncached has the objects of the source without caches. They are made at the first use.
 type uncached struct {
 	once    sync.Once
-	objects *direct.Objects
+	objects *recordread.Objects
 }
 
-func (u *uncached) get(p *Pipeline) *direct.Objects {
+func (u *uncached) get(p *Pipeline) *recordread.Objects {
 	u.once.Do(func() {
-		u.objects = direct.NewObjects(p.src, nil)
+		u.objects = recordread.NewObjects(p.src, nil)
 		u.objects.Decorate = p.cfg.Decorate
 	})
 	return u.objects

@@ -11,8 +11,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/cache/cachetest"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -169,8 +169,8 @@ func checkRaw(t *testing.T, p *Pipeline, ev Event, src driver.Source) {
 	for i := range ev.Rows {
 		id := int64(binary.LittleEndian.Uint64(slot[arrays[2].Offset+int64(i)*8:]))
 		label := int64(binary.LittleEndian.Uint64(slot[arrays[1].Offset+int64(i)*8:]))
-		obj := direct.NewObjects(src, nil)
-		recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{id})
+		obj := recordread.NewObjects(src, nil)
+		recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 )
 
 // nodeAddresses returns addresses of this machine, one per node.
@@ -30,7 +30,7 @@ func nodeAddresses(t *testing.T, n int) (nodes []string) {
 // Nodes with separate caches together read each chunk from the store once, and read each other's parts from each other.
 // When one exits, the others continue.
 func TestPeers(t *testing.T) {
-	t.Setenv(nearby.TokenVariable, "a secret of all nodes")
+	t.Setenv(localcache.TokenVariable, "a secret of all nodes")
 	all, chunks := chunkBytesOf(t)
 	nodes := nodeAddresses(t, 3)
 	var engines []*Pipeline
@@ -96,9 +96,9 @@ func TestPeersAreChecked(t *testing.T) {
 		"is listed twice":         {Peers: []string{"x:1", "x:1"}, PeersSelf: "x:1", Cache: CacheOn},
 		"none of them is on this": {Peers: []string{"203.0.113.1:7"}, Cache: CacheOn},
 	} {
-		t.Setenv(nearby.TokenVariable, "a secret of all nodes")
+		t.Setenv(localcache.TokenVariable, "a secret of all nodes")
 		if want == "STOKER_PEERS_TOKEN" {
-			t.Setenv(nearby.TokenVariable, "")
+			t.Setenv(localcache.TokenVariable, "")
 		}
 		if got := open(cfg); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)

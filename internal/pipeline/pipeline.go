@@ -15,13 +15,13 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/joined"
@@ -77,7 +77,7 @@ type Pipeline struct {
 	workerDecode  int64
 	heapScratch   int64
 	ring          *arena.Ring
-	objects       *direct.Objects
+	objects       *recordread.Objects
 	fetch         *fetch.Fetcher
 	workerParse   int64                  // memory per worker for data that sources unpack
 	maxValue      int64                  // largest value for which there is memory, 0 for all of them
@@ -86,7 +86,7 @@ type Pipeline struct {
 	alone         int64       // size of aloneMem
 	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
-	sub           *direct.Reader // of records that take the place of bad ones, of a source that is read in order
+	sub           *recordread.Reader // of records that take the place of bad ones, of a source that is read in order
 	subMem        *arena.Bump
 	subBad        [2]int64 // of a source that is read in order: records known to be bad
 	repairs       repairs
@@ -334,7 +334,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.drawn = slices.ContainsFunc(cfg.Outputs, func(o transform.Output) bool { return len(o.Ops) > 0 })
 	p.ctx, p.stop = context.WithCancel(retry.Watch(context.Background(), p.answers.note))
-	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(err error) {
+	p.objects = recordread.NewObjects(p.src, &retry.Options{Retried: func(err error) {
 		p.retries.Add(1)
 		p.answers.note(err)
 	}})
@@ -363,13 +363,13 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Source:    p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 		MaxValue: p.maxValue, Enough: p.enough,
-		Remote: p.remote, Unproven: p.remote || p.cached(), Mount: nearby.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
+		Remote: p.remote, Unproven: p.remote || p.cached(), Mount: localcache.Mounted(p.src), Share: p.part.Share, Ahead: p.window == nil, Exact: p.keepsPart(), Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),
 	})
 	p.outage.hold = p.fetch.Hold
 	p.workerParse, p.alone = plan.WorkerParse, plan.Alone
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
-	p.sub = direct.NewReader(p.src, p.objects)
+	p.sub = recordread.NewReader(p.src, p.objects)
 	p.sub.Alloc, p.sub.Want = p.subMem.Alloc, want
 	p.memoryQ = make(chan group, 2*threads)
 	p.wake = make(chan struct{}, 1)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -17,12 +17,12 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	if want == 0 {
 		return 0
 	}
-	if info.Objects == 0 || nearby.Local(p.data()) != "" {
+	if info.Objects == 0 || localcache.Local(p.data()) != "" {
 		p.ramNote = fmt.Sprintf("a cache in memory is for remote data; the system keeps %s in memory", info.URL)
 		return 0
 	}
 	total := int64(0)
-	for _, c := range nearby.Pieces(p.src) {
+	for _, c := range localcache.Pieces(p.src) {
 		if total += c.Size; total >= want {
 			return want
 		}
@@ -40,7 +40,7 @@ func (p *Pipeline) keepsPart() bool {
 		return !p.disk.Whole
 	case p.ram != nil:
 		kept := p.ram.Stats().Limit
-		for _, c := range nearby.Pieces(p.src) {
+		for _, c := range localcache.Pieces(p.src) {
 			kept -= c.Size
 		}
 		return kept < 0
@@ -53,7 +53,7 @@ func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
 	below := p.cfg.Decorate
 	if bytes > 0 {
 		var err error
-		if p.ram, err = keep.New(bytes, nearby.Pieces(p.src)); err != nil {
+		if p.ram, err = keep.New(bytes, localcache.Pieces(p.src)); err != nil {
 			return fmt.Errorf("cache in memory: %w", err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
@@ -23,9 +23,9 @@ import (
 
 // repairs are the ways in which damaged records are read again.
 type repairs struct {
-	mu   sync.Mutex      // one record at a time: the memory is in no budget, and seldom needed
-	copy driver.Source   // of repair_from, nil for none
-	from *direct.Objects // of copy
+	mu   sync.Mutex          // one record at a time: the memory is in no budget, and seldom needed
+	copy driver.Source       // of repair_from, nil for none
+	from *recordread.Objects // of copy
 
 	store, other atomic.Int64
 }
@@ -71,7 +71,7 @@ func (p *Pipeline) openCopy(ctx context.Context) error {
 		_ = src.Close() // the first error counts
 		return fmt.Errorf("repair_from: %s is not a copy of %s: it has the fingerprint %q, expected %q", of.URL, info.URL, of.Fingerprint, info.Fingerprint)
 	}
-	p.repairs.copy, p.repairs.from = src, direct.NewObjects(src, nil)
+	p.repairs.copy, p.repairs.from = src, recordread.NewObjects(src, nil)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func damaged(cause error) bool {
 // cached reports whether the bytes of records may differ from those of their store: they were cached, or came over a
 // network.
 func (p *Pipeline) cached() bool {
-	return nearby.Of(p.src) || p.ram != nil || p.disk.Cache != nil || p.disk.staged != nil
+	return localcache.Of(p.src) || p.ram != nil || p.disk.Cache != nil || p.disk.staged != nil
 }
 
 // repair builds the row of a damaged record from other bytes. On failure it returns the reason: the cause or, with
@@ -124,9 +124,9 @@ func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 }
 
 // again builds the row of a record that is read from other objects than usual.
-func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *direct.Objects) error {
+func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *recordread.Objects) error {
 	p := w.p
-	rd := direct.NewReader(src, objects)
+	rd := recordread.NewReader(src, objects)
 	rd.Want, rd.Again = p.fieldsOf(id), true
 	ids := [1]int64{p.askedIn(b, row, p.number(id))}
 	recs, err := rd.Read(b.stream.ctx, ids[:])
@@ -140,7 +140,7 @@ func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *
 func (p *Pipeline) dropCached(id int64) {
 	g := driver.Group{Want: p.set.Fields()}
 	g.Begin([]int64{id}, len(p.src.Info().Fields))
-	if direct.LocateOnce(p.src, &g) != nil {
+	if recordread.LocateOnce(p.src, &g) != nil {
 		return // it is repaired again the next time
 	}
 	for i := range g.Extents {

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/budget"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
@@ -148,7 +148,7 @@ func (p *Pipeline) recordBytes(info *driver.Info) float64 {
 			ids[i] = int64(i) * (info.Len - 1) / max(int64(len(ids))-1, 1)
 		}
 		g.Begin(ids, len(info.Fields))
-		if direct.LocateOnce(p.src, &g) == nil && len(g.Missing) == 0 && len(g.Extents) > 0 {
+		if recordread.LocateOnce(p.src, &g) == nil && len(g.Missing) == 0 && len(g.Extents) > 0 {
 			total = 0
 			for i := range g.Extents {
 				total += float64(g.Extents[i].Size)

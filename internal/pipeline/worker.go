@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
@@ -274,7 +274,7 @@ func (w *worker) parse(g *driver.Group, unit error) error {
 	if unit != nil {
 		return unit
 	}
-	return direct.Parse(w.p.src, g)
+	return recordread.Parse(w.p.src, g)
 }
 
 // oneByOne builds the rows of a group one at a time. That finds the record that fails, or is needed because the records
@@ -295,14 +295,14 @@ func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 		w.inFlight(o.IDs, o.Records)
 		if len(g.Extents) == 0 && len(g.IDs) > 0 && g.Records[k].Err == nil {
 			// The group may not have been located at all.
-			if err := direct.LocateOnce(w.p.src, o); err == nil && len(o.Extents) > 0 {
+			if err := recordread.LocateOnce(w.p.src, o); err == nil && len(o.Extents) > 0 {
 				g.Records[k].Err = errors.New("internal error: the source did not locate it")
 			} else if err != nil {
 				g.Records[k].Err = err
 			}
 		}
 		if g.Records[k].Err == nil {
-			g.Records[k].Err = direct.Parse(w.p.src, o)
+			g.Records[k].Err = recordread.Parse(w.p.src, o)
 		}
 		if errors.Is(g.Records[k].Err, arena.ErrBudget) {
 			w.alone(b, lo+k, o)
@@ -326,7 +326,7 @@ func (w *worker) alone(b *batch, row int, o *driver.Group) {
 	}
 	clear(o.Records[0].Values)
 	o.Records[0].Err = nil // Parse leaves records alone that have one
-	if o.Records[0].Err = direct.Parse(p.src, o); errors.Is(o.Records[0].Err, arena.ErrBudget) {
+	if o.Records[0].Err = recordread.Parse(p.src, o); errors.Is(o.Records[0].Err, arena.ErrBudget) {
 		o.Records[0].Err = p.fetch.TooLarge(asked, p.alone)
 	}
 	w.make(b, row, o.Records)

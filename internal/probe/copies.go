@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -141,7 +141,7 @@ func (c *copies) Learn(e driver.Extent, b []byte) error {
 	each := c.packs[0].Info().Objects
 	p := e.Object / each
 	e.Object %= each
-	return direct.Learn(c.packs[p], e, b)
+	return recordread.Learn(c.packs[p], e, b)
 }
 
 // Parse parses each record through its copy.

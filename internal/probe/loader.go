@@ -15,12 +15,12 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/budget"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -136,7 +136,7 @@ func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.
 	procs := runtime.GOMAXPROCS(0)
 	pipeline.SpareProcs() // as the engine does
 	defer runtime.GOMAXPROCS(procs)
-	objects := direct.NewObjects(b, nil)
+	objects := recordread.NewObjects(b, nil)
 	f := fetch.New(fetch.Config{
 		Source: b, Objects: objects, Memory: memory + urgent, Urgent: urgent, Remote: b.remote, Budget: arena.NewBudget(memory + urgent),
 	})
@@ -190,7 +190,7 @@ func readMemory(free, block int64) (ahead, urgent int64, err error) {
 type loaderRun struct {
 	f       *fetch.Fetcher
 	b       *blocks
-	objects *direct.Objects
+	objects *recordread.Objects
 	failed  chan error
 	done    atomic.Int64 // records
 

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
@@ -89,7 +89,7 @@ type opened struct {
 	key  string
 	once sync.Once
 	src  driver.Source
-	obj  *direct.Objects
+	obj  *recordread.Objects
 	err  error
 
 	users int // guarded by Server.mu
@@ -112,7 +112,7 @@ func (o *opened) open(ctx context.Context, r *Request) {
 		o.err = err
 		return
 	}
-	o.src, o.obj = src, direct.NewObjects(src, nil)
+	o.src, o.obj = src, recordread.NewObjects(src, nil)
 }
 
 func (o *opened) close() {
@@ -311,7 +311,7 @@ func (s *Server) read(ctx context.Context, o *opened, ids []int64, m *memory) (*
 			return err
 		}
 		defer s.release(d)
-		reader := direct.NewReader(o.src, o.obj)
+		reader := recordread.NewReader(o.src, o.obj)
 		var at int64 // of the value
 		alloc := func(n int64) (b []byte, err error) {
 			b, at, err = m.alloc(n)

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -64,7 +64,7 @@ func Run(ctx context.Context, src driver.Source, req *Request, each func(r *Rows
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(int64(threads), (info.Len+chunk-1)/chunk) {
@@ -125,7 +125,7 @@ func FirstShape(ctx context.Context, src driver.Source, field int) (id int64, s 
 	if src.Info().Sequential {
 		err = inOrder(ctx, src, req, newProgress(req, src.Info().Len), look)
 	} else {
-		obj := direct.NewObjects(src, nil)
+		obj := recordread.NewObjects(src, nil)
 		w := newWorker(src, obj, req)
 		for at := int64(0); err == nil && at < src.Info().Len; at++ {
 			if err = w.read(ctx, at, 1); err == nil {
@@ -173,7 +173,7 @@ func (p *progress) add(n int64) {
 type worker struct {
 	src   driver.Source
 	info  *driver.Info
-	obj   *direct.Objects
+	obj   *recordread.Objects
 	req   *Request
 	sizer driver.Sizer
 	shape driver.Shaper
@@ -192,7 +192,7 @@ type wants struct {
 	g    driver.Group
 }
 
-func newWorker(src driver.Source, obj *direct.Objects, req *Request) *worker {
+func newWorker(src driver.Source, obj *recordread.Objects, req *Request) *worker {
 	w := &worker{src: src, info: src.Info(), obj: obj, req: req}
 	w.sizer, _ = driver.As[driver.Sizer](src)
 	w.shape, _ = driver.As[driver.Shaper](src)
@@ -295,15 +295,15 @@ func (w *worker) learn(ctx context.Context, field int) error {
 	g := &w.full.g
 	g.Want = want
 	g.Begin(w.ids, len(w.info.Fields))
-	return direct.Locate(ctx, w.src, g, w.learnt)
+	return recordread.Locate(ctx, w.src, g, w.learnt)
 }
 
 func (w *worker) learnt(ctx context.Context, e driver.Extent) error {
-	b := make([]byte, e.Size+direct.Tail)[:e.Size]
+	b := make([]byte, e.Size+recordread.Tail)[:e.Size]
 	if err := w.obj.Read(ctx, e.Object, b, e.Offset); err != nil {
 		return err
 	}
-	return direct.Learn(w.src, e, b)
+	return recordread.Learn(w.src, e, b)
 }
 
 const (
@@ -333,13 +333,13 @@ func (w *worker) whole(ctx context.Context, to *wants, ids []int64, want []bool)
 			return context.Cause(ctx)
 		}
 	}
-	return direct.Parse(w.src, g)
+	return recordread.Parse(w.src, g)
 }
 
 func (w *worker) locate(ctx context.Context, g *driver.Group, ids []int64, want []bool) error {
 	g.Want, g.Alloc, g.Place = want, w.slab.take, nil
 	g.Begin(ids, len(w.info.Fields))
-	if err := direct.Locate(ctx, w.src, g, w.learnt); err != nil {
+	if err := recordread.Locate(ctx, w.src, g, w.learnt); err != nil {
 		return err
 	}
 	g.Bytes = g.Bytes[:0]
@@ -423,7 +423,7 @@ func (w *worker) shapesOf(ctx context.Context, i int) error {
 			return context.Cause(ctx)
 		}
 	}
-	parsed := direct.Parse(w.src, g) == nil
+	parsed := recordread.Parse(w.src, g) == nil
 	for k := range w.ids {
 		rec := &g.Records[k]
 		if parsed && rec.Err == nil {
@@ -499,12 +499,12 @@ type slab struct {
 const slabBytes = 4 << 20
 
 func (s *slab) take(n int) ([]byte, error) {
-	if err := direct.CheckSize(int64(n)); err != nil {
+	if err := recordread.CheckSize(int64(n)); err != nil {
 		return nil, err
 	}
-	need := (n + direct.Tail + 63) &^ 63
+	need := (n + recordread.Tail + 63) &^ 63
 	if need > slabBytes/4 {
-		return make([]byte, n+direct.Tail)[:n], nil
+		return make([]byte, n+recordread.Tail)[:n], nil
 	}
 	if s.used+need > len(s.mem) {
 		s.mem, s.used = make([]byte, slabBytes), 0 // the old one lives as long as values lie in it
@@ -521,7 +521,7 @@ func inOrder(ctx context.Context, src driver.Source, req *Request, progress *pro
 		return errors.New("internal error: a source that can neither locate its records nor read them in order")
 	}
 	info := src.Info()
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	rows := newRows(req)
 	fields := len(info.Fields)
 	records, values := make([]driver.Record, Group), make([]driver.Value, Group*fields)
@@ -538,8 +538,8 @@ func inOrder(ctx context.Context, src driver.Source, req *Request, progress *pro
 		rows.First, rows.N = rows.First+int64(rows.N), 0
 		return err
 	}
-	alloc := func(_, n int64) ([]byte, error) { return make([]byte, n+direct.Tail)[:n], nil }
-	err := direct.All(ctx, seq, obj, 0, info.Len, alloc, func(rec *driver.Record) error {
+	alloc := func(_, n int64) ([]byte, error) { return make([]byte, n+recordread.Tail)[:n], nil }
+	err := recordread.All(ctx, seq, obj, 0, info.Len, alloc, func(rec *driver.Record) error {
 		k := rows.N
 		records[k].ID, records[k].Err = rec.ID, rec.Err
 		for f, v := range rec.Values {

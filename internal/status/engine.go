@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/runfolder"
-	"github.com/stokerdata/stoker/internal/steplog"
 	"github.com/stokerdata/stoker/source"
 )
 

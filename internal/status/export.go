@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
 )
 
 // exporter answers Prometheus on an address. One engine of a node exports the metrics of all engines. If it exits,

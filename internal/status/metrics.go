@@ -4,7 +4,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/doctor/gpu"
 	"github.com/stokerdata/stoker/internal/units"
 )
 

@@ -15,12 +15,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
-	"github.com/stokerdata/stoker/internal/steplog"
+	"github.com/stokerdata/stoker/internal/steptime"
 )
 
 // Totals are counters since a loader was opened.
@@ -256,7 +256,7 @@ func limit(s *Status) string {
 	switch {
 	case s.Last.Batches == 0 && (full > mostly || s.Totals.Batches == 0 && !(wait > mostly) || wait == 0):
 		return Idle
-	case s.Watched && wait <= 1-loop.FedAU:
+	case s.Watched && wait <= 1-steptime.FedAU:
 		return Step
 	case full > mostly && s.Watched && full+wait > 1+waitedFull:
 		return Handoff

@@ -20,10 +20,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/runfolder"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
-	"github.com/stokerdata/stoker/internal/steplog"
 	"github.com/stokerdata/stoker/internal/store/traffic"
 )
 

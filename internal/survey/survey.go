@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source"
@@ -132,9 +132,9 @@ func (s *Survey) records(ctx context.Context, path string, src driver.Source) er
 	var total, read int64
 	var seen sizes
 	codecs := map[string]int{}
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	reader := direct.NewReader(src, obj)
+	reader := recordread.NewReader(src, obj)
 	reader.Alloc = alloc
 	for i := range min(sampled, info.Len) {
 		if total > maxSample {

@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/source"
@@ -190,9 +190,9 @@ func File(f *driver.Field, v *driver.Value) string {
 
 func read(t testing.TB, src driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	t.Cleanup(func() { obj.Close() })
-	recs, err := direct.NewReader(src, obj).Read(t.Context(), ids)
+	recs, err := recordread.NewReader(src, obj).Read(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}

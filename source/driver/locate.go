@@ -10,7 +10,7 @@ import (
 // A source separates two steps of reading a record. Locate returns the bytes that hold the record,
 // as ranges of objects, without I/O. The caller reads these bytes, and decides when, in which order
 // and together with which neighbours. Package fetch plans this from the order of the epoch; package
-// internal/direct reads immediately. Parse then makes values from the bytes, without waiting.
+// internal/recordread reads immediately. Parse then makes values from the bytes, without waiting.
 
 // Object is a file, or an object of a bucket, that contains records or parts of them.
 type Object struct {

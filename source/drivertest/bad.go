@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -181,7 +181,7 @@ func (b BadFiles) read(t *testing.T, st store.Store, bad string, late bool) []re
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &opened{s, direct.NewObjects(s, nil)}
+	o := &opened{s, recordread.NewObjects(s, nil)}
 	defer o.Close()
 	info := s.Info()
 	switch {
@@ -191,7 +191,7 @@ func (b BadFiles) read(t *testing.T, st store.Store, bad string, late bool) []re
 	case bad != "" && (info.BadFiles != 1 || len(info.Bad) != 1 || strings.TrimSuffix(info.Bad[0].Path, "/") != bad || info.Bad[0].Reason == "" || strings.Contains(info.Bad[0].Reason, st.Path(""))):
 		t.Errorf("%d files are bad: %v, want %s", info.BadFiles, info.Bad, bad)
 	}
-	r := direct.NewReader(s, o.obj)
+	r := recordread.NewReader(s, o.obj)
 	var all []result
 	for id := range info.Len {
 		recs, err := r.Read(t.Context(), []int64{id})

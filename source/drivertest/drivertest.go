@@ -25,9 +25,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -113,12 +113,12 @@ func Bench(b *testing.B, open Open) {
 // opened is a source together with a direct reader, which does the I/O.
 type opened struct {
 	driver.Source
-	obj *direct.Objects
+	obj *recordread.Objects
 }
 
 func start(t testing.TB, open Open) *opened {
 	s := open(t)
-	return &opened{s, direct.NewObjects(s, nil)}
+	return &opened{s, recordread.NewObjects(s, nil)}
 }
 
 func (o *opened) Close() error {
@@ -130,7 +130,7 @@ func (o *opened) Close() error {
 func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
 	r := b.reader
 	if r == nil {
-		r = direct.NewReader(o.Source, o.obj)
+		r = recordread.NewReader(o.Source, o.obj)
 		b.reader = r
 	}
 	r.Alloc, r.Place = b.alloc, b.Place
@@ -142,9 +142,9 @@ func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
 // Records reads records of a source. The source stays open until the test ends.
 func Records(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
 	t.Helper()
-	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
+	obj := recordread.NewObjects(s, &retry.Options{Attempts: 1})
 	t.Cleanup(func() { obj.Close() })
-	recs, err := direct.NewReader(s, obj).Read(t.Context(), ids)
+	recs, err := recordread.NewReader(s, obj).Read(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ type buffer struct {
 	Records []driver.Record
 	Place   func(k, field int, n int64) []byte
 
-	reader *direct.Reader
+	reader *recordread.Reader
 	arena  []byte
 	blocks [][]byte
 	reuse  bool

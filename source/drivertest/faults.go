@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
@@ -71,7 +71,7 @@ func (f *faults) look(t *testing.T) {
 	defer s.Close()
 	f.ids = few(s.Info())
 	f.ids = f.ids[:min(len(f.ids), 24)]
-	o := &opened{s, direct.NewObjects(s, nil)}
+	o := &opened{s, recordread.NewObjects(s, nil)}
 	defer o.obj.Close()
 	f.clean = all(t, o, f.ids)
 	for _, r := range f.clean {
@@ -157,11 +157,11 @@ func (f *faults) opening(t *testing.T) {
 
 // read reads records with the fault, then again without it.
 func (f *faults) read(t *testing.T, ctx context.Context, s driver.Source, on *atomic.Bool) ([]driver.Record, error) {
-	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
+	obj := recordread.NewObjects(s, &retry.Options{Attempts: 1})
 	defer obj.Close()
 	b := newBuffer(false)
 	b.budget = f.memory
-	r := direct.NewReader(s, obj)
+	r := recordread.NewReader(s, obj)
 	r.Alloc = b.alloc
 	on.Store(true)
 	defer on.Store(false)

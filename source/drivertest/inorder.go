@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -28,7 +28,7 @@ func testInOrder(t *testing.T, open Open) {
 	want := map[int64]copied{}
 	walk := func(ctx context.Context, token string, from int64, step func(id int64) int64) error {
 		next := from
-		return direct.Records(ctx, src, token, &driver.InOrder{
+		return recordread.Records(ctx, src, token, &driver.InOrder{
 			Read: s.obj.Read,
 			Alloc: func(id int64, field int, size int64) ([]byte, error) {
 				if id != next || field < 0 || field >= len(s.Info().Fields) {
@@ -101,7 +101,7 @@ func testInOrder(t *testing.T, open Open) {
 	if !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
 		t.Errorf("Records with a context that ended returned %v", err)
 	}
-	err = direct.Records(t.Context(), src, "", &driver.InOrder{
+	err = recordread.Records(t.Context(), src, "", &driver.InOrder{
 		Read:   s.obj.Read,
 		Alloc:  func(_ int64, _ int, size int64) ([]byte, error) { return make([]byte, size+64)[:size], nil },
 		Record: func(*driver.Record) (int64, error) { return 0, why },

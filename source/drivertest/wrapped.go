@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -33,7 +33,7 @@ type Wrapping struct {
 func Wrapped(t *testing.T, w Wrapping) {
 	base := newAble(t, w.Open, w.Refuses)
 	src := w.Wrap(t, base.source())
-	s := &opened{src, direct.NewObjects(src, nil)}
+	s := &opened{src, recordread.NewObjects(src, nil)}
 	defer s.Close()
 	for _, what := range w.lost(base.source(), src) {
 		t.Error(what)

@@ -4,28 +4,28 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/similar"
+	"github.com/stokerdata/stoker/internal/phash"
 )
 
 // similar returns the records of within whose images are not similar to an earlier record that
 // stays. A record that cannot be read stays, so that its reader gets the error.
 func (f *finder) similar(ctx context.Context, within *set) (*set, error) {
-	field, distance, err := similar.Parse(f.v.spec.Similar, f.src.Info())
+	field, distance, err := phash.Parse(f.v.spec.Similar, f.src.Info())
 	if err != nil {
 		return nil, err
 	}
-	req := &similar.Request{Field: field, Threads: f.opt.Threads}
+	req := &phash.Request{Field: field, Threads: f.opt.Threads}
 	if f.opt.Progress != nil {
 		req.Progress = func(done, total int64) { f.opt.Progress("similar", done, total) }
 	}
 	if within != nil {
 		req.Within = within.has
 	}
-	ids, hashes, err := similar.Hashes(ctx, f.src, req)
+	ids, hashes, err := phash.Hashes(ctx, f.src, req)
 	if err != nil {
 		return nil, fmt.Errorf("similar: %w", err)
 	}
-	repeats, err := similar.Repeats(ctx, ids, hashes, distance)
+	repeats, err := phash.Repeats(ctx, ids, hashes, distance)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type Spec struct {
 	// an earlier record is left out.
 	Dedupe []string `json:"dedupe,omitempty"`
 	// Similar leaves out remaining records whose image looks like an earlier one. "image:6" means
-	// that up to 6 of 64 bits differ (package similar).
+	// that up to 6 of 64 bits differ (package phash).
 	Similar string `json:"similar,omitempty"`
 	// Split splits the remaining records into parts, for example "train:0.9,val:0.1". Part selects
 	// one. Seed sets the random assignment.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/sink/sinktest"
 	"github.com/stokerdata/stoker/source/driver"
@@ -17,11 +17,11 @@ func TestConformance(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	src := sinktest.Source(t, driver.KindTokens)
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
 	var want []byte
 	for id := range int64(sinktest.Rows) {
-		recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{id})
+		recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -259,7 +259,7 @@ func TestBadFiles(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	for _, wants := range [][]bool{nil, {false, true}} {
-		r := direct.NewReader(s, direct.NewObjects(s, nil))
+		r := recordread.NewReader(s, recordread.NewObjects(s, nil))
 		r.Want = wants
 		recs, err := r.Read(t.Context(), []int64{0, 1, 2, 3, 4, 5, 6})
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
@@ -56,8 +56,8 @@ func TestValues(t *testing.T) {
 		for i, f := range src.Info().Fields {
 			at[f.Name] = i
 		}
-		obj := direct.NewObjects(src, nil)
-		r := direct.NewReader(src, obj)
+		obj := recordread.NewObjects(src, nil)
+		r := recordread.NewReader(src, obj)
 		ends := []int64{7, 12, 21}
 		for id := range src.Info().Len {
 			recs, err := r.Read(t.Context(), []int64{id})
@@ -239,9 +239,9 @@ func TestVideoIsTooShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{16, 20})
+	recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{16, 20})
 	if err != nil || recs[0].Err != nil {
 		t.Fatal(err, recs[0].Err)
 	}
@@ -303,9 +303,9 @@ func TestFirstFrameIsLate(t *testing.T) {
 	if got := s.frame(0, 0, 2); got != before-1 {
 		t.Errorf("frame %d, want %d", got, before-1)
 	}
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{0, 1})
+	recs, err := recordread.NewReader(src, obj).Read(t.Context(), []int64{0, 1})
 	if err != nil || recs[1].Err != nil || recs[0].Err == nil || !strings.Contains(recs[0].Err.Error(), "no frame at 0.0000 s") {
 		t.Errorf("%v, %v, %v", err, recs[0].Err, recs[1].Err)
 	}

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
 	"github.com/stokerdata/stoker/source/driver"
@@ -85,9 +85,9 @@ func table(ctx context.Context, st store.Store, names []string, want []column.Wa
 	for _, c := range all {
 		c.data = make([]byte, c.size*info.Len)
 	}
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := direct.NewReader(src, obj)
+	r := recordread.NewReader(src, obj)
 	const group = 4096
 	ids := make([]int64, 0, group)
 	for at := int64(0); at < info.Len; at += group {

@@ -60,7 +60,7 @@ class Run:
     first_record: int = 0
 
     def told(self, loader: object) -> dict[str, Any]:
-        """Return it as ``Observer.report`` takes it (internal/loop/told.go)."""
+        """Return it as ``Observer.report`` takes it (internal/steptime/told.go)."""
         return {
             "loader": describe(loader),
             "waits": [round(w * 1e9) for w in self.waits],

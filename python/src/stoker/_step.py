@@ -2,7 +2,7 @@
 
 A ring of records in anonymous memory that other processes may read while it is written: ``stoker doctor``, ``stoker
 bench``, ``stoker profile``. They find it through ``/proc/PID/fd``. docs/reference/protocol.md specifies it;
-``internal/steplog`` reads it.
+``internal/doctor/steplog`` reads it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ._errors import StokerError, warn
 
 __all__ = ["HuggingFace", "Lightning", "MLflow", "Report", "TensorBoard", "Waiting", "WeightsAndBiases"]
 
-# From this share of waiting on a report calls the loader slower than the step: 1 - FedAU of internal/loop.
+# From this share of waiting on a report calls the loader slower than the step: 1 - FedAU of internal/steptime.
 _LIMITS = 0.03
 # From this share on a run starves, if the report has so many waits. The first report is of the start: it is skipped.
 _STARVES = 0.2

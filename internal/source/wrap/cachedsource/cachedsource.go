@@ -25,8 +25,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -69,7 +69,7 @@ type Source struct {
 
 	// at maps each record to its number in the set plus one, 0 if unknown, or to changed.
 	at       []atomic.Int32
-	objects  *direct.Objects // of the source, to read records again that are damaged in the cache
+	objects  *recordread.Objects // of the source, to read records again that are damaged in the cache
 	encoders chan *cdec.DCTEncoder
 	whole    sync.Mutex // held while an image is encoded whose coefficients are all in memory
 
@@ -128,7 +128,7 @@ func open(src driver.Source, opt Options) (*Source, error) {
 		return nil, err
 	}
 	s.at = make([]atomic.Int32, s.info.Len)
-	s.objects = direct.NewObjects(src, nil)
+	s.objects = recordread.NewObjects(src, nil)
 	s.info.Objects += segments
 	// The cached bytes may be larger than the file. Read buffers have space for an eighth more than
 	// the largest file.
@@ -259,7 +259,7 @@ func (s *Source) Locate(g *driver.Group) {
 // Learn implements driver.Indexer.
 func (s *Source) Learn(e driver.Extent, b []byte) error {
 	e.Object -= segments
-	return direct.Learn(s.Base, e, b)
+	return recordread.Learn(s.Base, e, b)
 }
 
 // Parse implements driver.Source. It encodes records that are not cached yet, if Allow permits it,
@@ -360,7 +360,7 @@ func (s *Source) sound(g *driver.Group, k int, i int32) bool {
 // reread reads a record from the source because the cached bytes at extent i are of no use. It is the only
 // place where Parse waits for a read.
 func (s *Source) reread(g *driver.Group, k int, i int32) {
-	rd := direct.NewReader(s.Base, s.objects)
+	rd := recordread.NewReader(s.Base, s.objects)
 	recs, err := rd.Read(context.Background(), []int64{g.IDs[k]})
 	rec := &g.Records[k]
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -86,9 +86,9 @@ func cached(t testing.TB, root, dir string) *Source {
 // readAll reads all records and returns them as JPEG files, and counts the dct ones.
 func readAll(t testing.TB, src driver.Source) (out [][]byte, dct int) {
 	t.Helper()
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := direct.NewReader(src, obj)
+	r := recordread.NewReader(src, obj)
 	for id := int64(0); id < src.Info().Len; id += 8 {
 		var ids []int64
 		for i := id; i < min(id+8, src.Info().Len); i++ {
@@ -252,9 +252,9 @@ func TestChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			obj := direct.NewObjects(c, nil)
+			obj := recordread.NewObjects(c, nil)
 			for range 2 {
-				recs, err := direct.NewReader(c, obj).Read(t.Context(), []int64{id, id + 1})
+				recs, err := recordread.NewReader(c, obj).Read(t.Context(), []int64{id, id + 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/cache"
-	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/localcache"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -191,7 +191,7 @@ func parent(at string) string {
 
 // far reports whether records are cached as chunks of their files and not as images: data on
 // another machine whose records are more than an image.
-func (s *sample) remote() bool { return !s.alone && nearby.Remote(s.store) }
+func (s *sample) remote() bool { return !s.alone && localcache.Remote(s.store) }
 
 // located returns the extent in the source of the image of each record of a group. Object is -1 if a record has none.
 // It returns nil if no image is wanted.

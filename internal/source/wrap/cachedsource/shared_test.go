@@ -12,7 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/pathsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/source"
@@ -102,9 +102,9 @@ func read(t *testing.T, url, dir string) ([][]byte, cachedsource.Stats) {
 	if c == nil {
 		t.Fatalf("%s has no cache", url)
 	}
-	obj := direct.NewObjects(src, nil)
+	obj := recordread.NewObjects(src, nil)
 	defer obj.Close()
-	r := direct.NewReader(src, obj)
+	r := recordread.NewReader(src, obj)
 	var out [][]byte
 	for id := range src.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{id})

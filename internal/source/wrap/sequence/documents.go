@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -43,7 +43,7 @@ func measure(ctx context.Context, base driver.Source) (*documents, error) {
 		}
 		return d, nil
 	}
-	m := &measurer{base: base, d: d, obj: direct.NewObjects(base, nil)}
+	m := &measurer{base: base, d: d, obj: recordread.NewObjects(base, nil)}
 	defer m.obj.Close()
 	sizer, _ := driver.As[driver.Sizer](base)
 	ids, sizes := make([]int64, 0, measuring), make([]int64, measuring)
@@ -76,7 +76,7 @@ func measure(ctx context.Context, base driver.Source) (*documents, error) {
 type measurer struct {
 	base driver.Source
 	d    *documents
-	obj  *direct.Objects
+	obj  *recordread.Objects
 	g    driver.Group
 }
 
@@ -89,12 +89,12 @@ func (m *measurer) located(ctx context.Context, sizer driver.Sizer, ids, sizes [
 		g.Want[m.d.field] = true
 	}
 	g.Begin(ids, len(info.Fields))
-	err := direct.Locate(ctx, m.base, g, func(ctx context.Context, e driver.Extent) error {
-		b := make([]byte, e.Size+direct.Tail)[:e.Size]
+	err := recordread.Locate(ctx, m.base, g, func(ctx context.Context, e driver.Extent) error {
+		b := make([]byte, e.Size+recordread.Tail)[:e.Size]
 		if err := m.obj.Read(ctx, e.Object, b, e.Offset); err != nil {
 			return err
 		}
-		return direct.Learn(m.base, e, b)
+		return recordread.Learn(m.base, e, b)
 	})
 	if err != nil {
 		return err

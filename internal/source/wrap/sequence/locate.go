@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -66,7 +66,7 @@ func (s *Source) locate(c *scratch, id int64) error {
 	g := &c.g
 	g.Want = s.want
 	g.Begin(c.ids, len(s.want))
-	if err := direct.LocateOnce(s.Base, g); err != nil || len(g.Missing) > 0 {
+	if err := recordread.LocateOnce(s.Base, g); err != nil || len(g.Missing) > 0 {
 		return err
 	}
 	for i, p := range c.pieces {

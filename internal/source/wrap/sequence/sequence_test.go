@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/packsource"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
@@ -150,9 +150,9 @@ func numbers(b []byte, size int) []int {
 // epoch reads all sequences of an epoch, by field.
 func epoch(t testing.TB, s *Source, epoch int64) map[string][][]int {
 	t.Helper()
-	obj := direct.NewObjects(s, nil)
+	obj := recordread.NewObjects(s, nil)
 	defer obj.Close()
-	r := direct.NewReader(s, obj)
+	r := recordread.NewReader(s, obj)
 	out := map[string][][]int{}
 	for id := range s.Info().Len {
 		recs, err := r.Read(t.Context(), []int64{driver.InEpoch(epoch, id)})

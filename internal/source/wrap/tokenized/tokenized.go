@@ -12,7 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/tokenizer"
 	"github.com/stokerdata/stoker/source/driver"
@@ -136,7 +136,7 @@ func (s *source) Info() *driver.Info { return &s.info }
 func (s *source) locate(w *work, g *driver.Group) error {
 	w.g.Want, w.g.Alloc, w.g.Place, w.g.Again = s.want, g.Alloc, nil, g.Again
 	w.g.Begin(g.IDs, len(s.want))
-	return direct.LocateOnce(s.Base, &w.g)
+	return recordread.LocateOnce(s.Base, &w.g)
 }
 
 // Locate implements driver.Source.
@@ -268,7 +268,7 @@ func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder)
 		Read: in.Read,
 		Alloc: func(id int64, field int, n int64) ([]byte, error) {
 			if place[field] < 0 { // text, or a field that is not kept
-				return make([]byte, n+direct.Tail)[:n], nil
+				return make([]byte, n+recordread.Tail)[:n], nil
 			}
 			return in.Alloc(id, place[field], n)
 		},
