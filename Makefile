@@ -15,7 +15,7 @@ PACKAGES ?= ./...
 PYTEST ?=
 # Packages that the race detector need not watch, since they start no goroutine (held by internal/lint): it takes minutes
 # for their tests.
-NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sampler
+NORACE := cmd/stoker internal/cdec internal/imagecodec internal/imagefile internal/lint internal/sampler
 # Packages that use memory which is given back (internal/invariants).
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.

@@ -17,7 +17,7 @@ func turnedTIFF(pix []byte, w, h, size, orientation int) []byte {
 	tags := [][3]int{{256, 4, w}, {257, 4, h}, {258, 3, 8 * size}, {259, 3, 1}, {262, 3, 1}, {273, 4, 8 + 2 + 12*11 + 4}, {274, 3, orientation},
 		{277, 3, 1}, {278, 4, h}, {279, 4, len(pix)}, {339, 3, 1}}
 	if size == 4 {
-		tags[10][2] = 3 // floats, which tiffimage reads and not the library
+		tags[10][2] = 3 // floats, which imagecodec reads and not the library
 	}
 	b := append([]byte("II*\x00\x08\x00\x00\x00"), byte(len(tags)), 0)
 	for _, t := range tags {

@@ -12,7 +12,6 @@ import (
 
 	_ "golang.org/x/image/webp"
 
-	"github.com/stokerdata/stoker/internal/netpbm"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -116,7 +115,7 @@ func Detect(b []byte) driver.Codec {
 		return driver.CodecPFM
 	case has(0, "PIEH"):
 		return driver.CodecFlo
-	case netpbm.IsBeginning(b):
+	case isPNM(b):
 		return driver.CodecPNM
 	case isDIB(b):
 		return driver.CodecBMP
@@ -204,7 +203,7 @@ func Check(b []byte) (Info, error) {
 	case driver.CodecTIFF:
 		err = checkTIFF(b)
 	case driver.CodecPNM:
-		err = checkPNM(b)
+		_, err = ReadPNMLayout(b)
 	case driver.CodecPFM, driver.CodecFlo:
 		err = checkFloats(b)
 	}

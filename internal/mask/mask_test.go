@@ -2,6 +2,7 @@ package mask
 
 import (
 	"bytes"
+	"errors"
 	"image"
 	"image/color"
 	"image/png"
@@ -139,6 +140,13 @@ func TestFromFile(t *testing.T) {
 	}
 	if _, err := FromFile([]byte("\xff\xd8\xff\xe0")); err != ErrLossy {
 		t.Error(err)
+	}
+	gray := []byte("P6 2 1 9 \x01\x01\x01\x08\x08\x08")
+	if m, err := FromFile(gray); err != nil || !bytes.Equal(m.Pix, []byte{1, 8}) || gray[10] != 1 {
+		t.Errorf("a gray PPM: %v, %v", m, err)
+	}
+	if m, err := FromFile([]byte("P6 1 1 9 \x01\x02\x01")); !errors.Is(err, errColours) {
+		t.Errorf("a PPM of colours: %v, %v", m, err)
 	}
 }
 

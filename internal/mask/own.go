@@ -7,94 +7,61 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/stokerdata/stoker/internal/bmpimage"
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/imagecodec"
 	"github.com/stokerdata/stoker/internal/imagefile"
-	"github.com/stokerdata/stoker/internal/netpbm"
-	"github.com/stokerdata/stoker/internal/tiffimage"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // errColours is the error of an image of more than one value per pixel.
 var errColours = errors.New("it has colours and not class numbers: save it as gray or with a palette")
 
-// fromOwn decodes the files that no Go library reads; nil without an error for others.
+// fromOwn decodes the files that no Go library reads; nil without an error for others. Pixels are integers, or floats that
+// are whole numbers.
 func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
-	switch {
-	case info.Codec == driver.CodecPNM:
-		h, err := netpbm.Parse(b)
-		if err != nil {
-			return nil, err
-		}
-		if h.Channels > 1 {
-			return nil, errColours
-		}
-		pix, err := h.Values(b)
-		if err != nil {
-			return nil, err
-		}
-		size := 1
-		if h.Wide() {
-			size = 2
-		}
-		return &Mask{Width: int(info.Width), Height: int(info.Height), Size: size, Pix: pix}, nil
-	case info.Codec == driver.CodecBMP:
-		return fromBMP(b)
-	case info.Codec == driver.CodecTIFF:
-		return fromTIFF(b)
-	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
+	switch codec := info.Codec; {
+	case codec == driver.CodecJXL || codec == driver.CodecAVIF:
 		return nil, fmt.Errorf("a mask in JPEG XL or AVIF is not read: save masks as PNG")
-	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
+	case codec == driver.CodecPFM || codec == driver.CodecFlo:
 		return nil, fmt.Errorf("it has numbers of floating point and not class numbers")
+	case !imagecodec.Decodes(codec):
+		return nil, nil
 	}
-	return nil, nil
-}
-
-// fromBMP decodes a BMP file.
-func fromBMP(b []byte) (*Mask, error) {
-	l, err := imagefile.ReadBMPLayout(b)
+	p, err := imagecodec.Open(info.Codec, b, imagecodec.Options{Mask: true})
 	if err != nil {
 		return nil, err
 	}
-	channels := bmpimage.Channels(l, true)
-	pix := make([]byte, l.Width*l.Height*channels)
-	if err := bmpimage.Read(b, l, true, pix); err != nil {
-		return nil, err
-	}
-	pix, err = oneOf(pix, 1, channels, l.Width)
-	return &Mask{Width: l.Width, Height: l.Height, Size: 1, Pix: pix}, err
-}
-
-// fromTIFF decodes a TIFF file of integers of any size, or floats that are whole numbers.
-func fromTIFF(b []byte) (*Mask, error) {
-	l, err := imagefile.ReadTIFFLayout(b)
-	if err != nil {
-		return nil, err
-	}
-	if l.Compression == imagefile.TIFFJPEG {
+	if p.Lossy {
 		return nil, ErrLossy
 	}
-	opt := tiffimage.Options{Mask: true}
-	t, channels := tiffimage.Type(l, opt)
-	n := l.Width * l.Height
-	pix := make([]byte, n*t.Size()*channels)
-	if err := tiffimage.Read(b, l, opt, pix); err != nil {
+	pix, err := p.Decode(imagecodec.Make)
+	if err != nil {
 		return nil, err
 	}
-	if pix, err = oneOf(pix, t.Size(), channels, l.Width); err != nil {
+	size := p.DType.Size()
+	if pix, err = oneOf(pix, size, p.Channels, p.Width); err != nil {
 		return nil, err
 	}
-	if t != dtype.F32 {
-		return &Mask{Width: l.Width, Height: l.Height, Size: t.Size(), Pix: pix}, nil
+	if p.DType == dtype.F32 {
+		size = 2
+		if pix, err = wholeNumbers(pix, p.Width); err != nil {
+			return nil, err
+		}
 	}
+	return &Mask{Width: p.Width, Height: p.Height, Size: size, Pix: pix}, nil
+}
+
+// wholeNumbers converts floats to numbers of 16 bits, in place.
+func wholeNumbers(pix []byte, width int) ([]byte, error) {
+	n := len(pix) / 4
 	for i := range n {
 		v := math.Float32frombits(binary.LittleEndian.Uint32(pix[4*i:]))
 		if !(v >= 0 && v <= math.MaxUint16) || v != float32(uint16(v)) {
-			return nil, fmt.Errorf("it has %v (at %d, %d); class numbers are whole numbers from 0 to 65535", v, i%l.Width, i/l.Width)
+			return nil, fmt.Errorf("it has %v (at %d, %d); class numbers are whole numbers from 0 to 65535", v, i%width, i/width)
 		}
 		binary.LittleEndian.PutUint16(pix[2*i:], uint16(v))
 	}
-	return &Mask{Width: l.Width, Height: l.Height, Size: 2, Pix: pix[:2*n]}, nil
+	return pix[:2*n], nil
 }
 
 // oneOf reduces pixels that are all gray to one value each. Alpha is ignored.
@@ -103,12 +70,13 @@ func oneOf(pix []byte, size, channels, width int) ([]byte, error) {
 		return pix, nil
 	}
 	n := len(pix) / size / channels
+	out := make([]byte, n*size) // pixels may be a part of the file
 	for i := range n {
 		px := pix[i*size*channels:][:size*channels]
 		if channels > 2 && !(bytes.Equal(px[:size], px[size:2*size]) && bytes.Equal(px[:size], px[2*size:3*size])) {
 			return nil, fmt.Errorf("%w (at %d, %d)", errColours, i%width, i/width)
 		}
-		copy(pix[i*size:], px[:size])
+		copy(out[i*size:(i+1)*size], px)
 	}
-	return pix[:n*size], nil
+	return out, nil
 }

@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/floatmap"
+	"github.com/stokerdata/stoker/internal/imagecodec"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -19,12 +20,15 @@ import (
 
 // The formats, by file extension.
 const (
-	Flo = floatmap.Flo
-	PFM = floatmap.PFM
+	Flo = "flo"
+	PFM = "pfm"
 )
 
 // IsName reports whether a file has the extension of a format.
 func IsName(format, name string) bool { return strings.EqualFold(path.Ext(name), "."+format) }
+
+// codecs are the codecs of files, by format.
+var codecs = map[string]driver.Codec{Flo: driver.CodecFlo, PFM: driver.CodecPFM}
 
 // fieldNames are the names of the field, by format.
 var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
@@ -47,11 +51,11 @@ func Open(ctx context.Context, url, format string, st store.Store) (driver.Sourc
 	s := &source{PerFile: filelist.PerFile{List: list, About: driver.Info{
 		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format),
 	}}}
-	var h *floatmap.Header
+	var h *imagefile.FloatLayout
 	s.one, err = s.First(ctx, func(o store.Object) (err error) {
-		b := make([]byte, min(o.Size(), floatmap.HeaderBytes))
+		b := make([]byte, min(o.Size(), imagefile.MaxFloatHeader))
 		if err = o.ReadAt(ctx, b, 0); err == nil {
-			h, err = floatmap.Parse(format, b, o.Size())
+			h, err = imagefile.ReadFloatLayout(codecs[format], b, o.Size())
 		}
 		return err
 	})
@@ -66,7 +70,7 @@ func Open(ctx context.Context, url, format string, st store.Store) (driver.Sourc
 func (s *source) limit() int64 {
 	f := &s.About.Fields[0]
 	n, _ := driver.ArrayBytes(f.DType, f.Shape) // checked by Open
-	return n + floatmap.HeaderBytes
+	return n + imagefile.MaxFloatHeader
 }
 
 func (s *source) Locate(g *driver.Group) {
@@ -78,7 +82,7 @@ func (s *source) Locate(g *driver.Group) {
 		size := s.List.Size(int(id))
 		if size > limit {
 			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, which do not fit float32 %s, the shape of %s", s.List.Path(int(id)), size,
-				floatmap.Sides(s.About.Fields[0].Shape), s.List.Path(s.one))
+				imagefile.Sides(s.About.Fields[0].Shape), s.List.Path(s.one))
 			return
 		}
 		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
@@ -92,9 +96,9 @@ func (s *source) Parse(g *driver.Group) error {
 			continue
 		}
 		b := g.Bytes[g.First[k]]
-		h, err := floatmap.Parse(s.About.Format, b, int64(len(b)))
+		h, err := imagefile.ReadFloatLayout(codecs[s.About.Format], b, int64(len(b)))
 		if err == nil && !slices.Equal(h.Shape, s.About.Fields[0].Shape) {
-			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.List.Path(s.one), floatmap.Sides(s.About.Fields[0].Shape))
+			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", imagefile.Sides(h.Shape), s.List.Path(s.one), imagefile.Sides(s.About.Fields[0].Shape))
 		}
 		if err != nil {
 			rec.Err = filelist.ErrPlace(s.List, id, "", err)
@@ -104,7 +108,7 @@ func (s *source) Parse(g *driver.Group) error {
 		if err != nil {
 			return fmt.Errorf("no memory for the %d bytes of an array: %w", len(b)-h.Offset, err)
 		}
-		h.Pixels(out, b)
+		imagecodec.Floats(out, b, h)
 		rec.Values[0].Bytes = out
 	}
 	return nil

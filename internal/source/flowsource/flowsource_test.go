@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/floatmap"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -172,24 +171,6 @@ func TestDamage(t *testing.T) {
 	if _, err := Open(t.Context(), "x", Flo, localstore.New(t.TempDir())); err == nil || !strings.Contains(err.Error(), "no .flo file in ") {
 		t.Error(err)
 	}
-}
-
-func FuzzHeader(f *testing.F) {
-	f.Add(flo(5, 3, numbers(0, 30)), false)
-	f.Add(pfm("Pf", 5, 3, false, numbers(0, 15)), true)
-	f.Add(pfm("PF", 2, 1, true, numbers(0, 6)), true)
-	f.Fuzz(func(t *testing.T, b []byte, isPFM bool) {
-		format := Flo
-		if isPFM {
-			format = PFM
-		}
-		h, err := floatmap.Parse(format, b, int64(len(b)))
-		if err != nil {
-			return
-		}
-		out := make([]byte, len(b)-h.Offset)
-		h.Pixels(out, b)
-	})
 }
 
 func TestBadFiles(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/image/tiff/lzw"
 
 	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagecodec"
 	"github.com/stokerdata/stoker/internal/imagelib"
 	"github.com/stokerdata/stoker/internal/inflate"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/ljpeg"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -210,15 +210,14 @@ func errSides(what string, w, h, width, rows int) error {
 type losslessCodec struct{ size int }
 
 func (c *losslessCodec) unpack(out, in []byte, width int) (int, error) {
-	h, err := ljpeg.Read(in)
+	h, err := imagecodec.OpenLossless(in)
 	if err != nil {
 		return 0, err
 	}
 	if rows := len(out) / c.size / width; h.Width != width || h.Height < rows {
 		return 0, errSides("lossless JPEG", h.Width, h.Height, width, rows)
 	}
-	_, err = ljpeg.Decode(out, in, c.size)
-	return len(out), err
+	return len(out), h.Decode(out, c.size)
 }
 
 // jpeg2000Codec is JPEG 2000 in DICOM files, for voxels of size bytes.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/ljpeg/ljpegtest"
+	"github.com/stokerdata/stoker/internal/imagecodec/ljpegtest"
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
 	"github.com/stokerdata/stoker/internal/store/localstore"

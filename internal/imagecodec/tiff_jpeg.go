@@ -1,4 +1,4 @@
-package tiffimage
+package imagecodec
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 
 // unpackJPEG decodes a strip or tile that is a JPEG. Its tables may be in the file's
 // directory. The colours of the file count, not those that markers in the JPEG name.
-func (r *reader) unpackJPEG(dst, src []byte, rows int) error {
+func (r *tiff) unpackJPEG(dst, src []byte, rows int) error {
 	jpeg, w, h, err := r.jpegFile(src)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (r *reader) unpackJPEG(dst, src []byte, rows int) error {
 // maxJPEGExcess is the most by which the side of a JPEG may exceed that of its block.
 const maxJPEGExcess = 64
 
-func (r *reader) decodeJPEG(jpeg, out []byte) error {
+func (r *tiff) decodeJPEG(jpeg, out []byte) error {
 	d := r.opt.JPEG
 	if d == nil {
 		var err error
@@ -56,21 +56,9 @@ func (r *reader) decodeJPEG(jpeg, out []byte) error {
 	return err
 }
 
-// Markers of JPEG.
-const (
-	mSOF0  = 0xC0
-	mDHT   = 0xC4
-	mJPG   = 0xC8
-	mDAC   = 0xCC
-	mEOI   = 0xD9
-	mSOS   = 0xDA
-	mAPP0  = 0xE0
-	mAPP14 = 0xEE
-)
-
 // jpegFile builds a JPEG from the tables and a block, with a marker for the meaning of the colours, and returns its
 // size.
-func (r *reader) jpegFile(src []byte) (jpeg []byte, w, h int, err error) {
+func (r *tiff) jpegFile(src []byte) (jpeg []byte, w, h int, err error) {
 	transform := byte(0)
 	if r.l.Photometric == imagefile.TIFFYCbCr {
 		transform = 1

@@ -1,6 +1,4 @@
-// Package ljpeg decodes lossless JPEG (process 14 of ITU-T T.81, SOF3) of one component, as
-// DICOM files have it: 2 to 16 bits, any of the seven predictors.
-package ljpeg
+package imagecodec
 
 import (
 	"encoding/binary"
@@ -8,46 +6,43 @@ import (
 	"fmt"
 )
 
-// Header is the size and depth of an image.
-type Header struct {
-	Width, Height int
-	// Bits is the number of bits per sample.
-	Bits int
-}
-
-// Error is an error at a byte of the data.
-type Error struct {
+// LosslessError is an error at a byte of a lossless JPEG.
+type LosslessError struct {
 	At  int
 	Err error
 }
 
 // Error returns the offset and the cause.
-func (e *Error) Error() string { return fmt.Sprintf("byte %d: %v", e.At, e.Err) }
+func (e *LosslessError) Error() string { return fmt.Sprintf("byte %d: %v", e.At, e.Err) }
 
 // Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *LosslessError) Unwrap() error { return e.Err }
 
-// Markers.
+// Markers of JPEG.
 const (
-	markSOF3 = 0xC3
-	markDHT  = 0xC4
-	markRST0 = 0xD0
-	markSOI  = 0xD8
-	markEOI  = 0xD9
-	markSOS  = 0xDA
-	markDNL  = 0xDC
-	markDRI  = 0xDD
+	mSOF0  = 0xC0
+	mSOF3  = 0xC3
+	mDHT   = 0xC4
+	mJPG   = 0xC8
+	mDAC   = 0xCC
+	mRST0  = 0xD0
+	mSOI   = 0xD8
+	mEOI   = 0xD9
+	mSOS   = 0xDA
+	mDNL   = 0xDC
+	mDRI   = 0xDD
+	mAPP0  = 0xE0
+	mAPP14 = 0xEE
 )
 
 const (
 	lookup     = 9  // bits that a table is looked up with
 	maxSSSS    = 16 // of differences
-	maxSide    = 1<<16 - 1
 	maxSymbols = 256
 )
 
-// table is a Huffman table.
-type table struct {
+// huffmanTable is a Huffman table of a lossless JPEG.
+type huffmanTable struct {
 	ok bool
 	// fast is the length and the symbol of each code of up to lookup bits, by the bits
 	// that come next; 0 for longer ones.
@@ -59,34 +54,39 @@ type table struct {
 	symbols [maxSymbols]byte
 }
 
-type decoder struct {
+// Lossless is a lossless JPEG (process 14 of ITU-T T.81, SOF3) of one component, which DICOM files contain: 2 to 16 bits,
+// any of the seven predictors.
+type Lossless struct {
+	Width, Height int
+	// Bits is the number of bits per sample.
+	Bits int
+
 	b  []byte
 	at int
 
-	head      Header
 	seen      bool // a frame
 	component byte
-	tables    [4]table
+	tables    [4]huffmanTable
 	interval  int // of restarts, in samples
 	predictor int
 	shift     uint
-	use       *table
+	use       *huffmanTable
 
 	acc  uint64 // bits that come next, the first one highest
 	n    uint   // how many
 	pads int    // bytes of zeros behind the data
 }
 
-func (d *decoder) fail(format string, a ...any) error {
-	return &Error{d.at, fmt.Errorf(format, a...)}
+func (d *Lossless) fail(format string, a ...any) error {
+	return &LosslessError{d.at, fmt.Errorf(format, a...)}
 }
 
 var errCut = errors.New("it ends before the image does: it is cut off")
 
 // segment is the content of the segment that begins at d.at, its length first.
-func (d *decoder) segment() ([]byte, error) {
+func (d *Lossless) segment() ([]byte, error) {
 	if len(d.b)-d.at < 2 {
-		return nil, &Error{d.at, errCut}
+		return nil, &LosslessError{d.at, errCut}
 	}
 	n := int(binary.BigEndian.Uint16(d.b[d.at:]))
 	if n < 2 || n > len(d.b)-d.at {
@@ -98,7 +98,7 @@ func (d *decoder) segment() ([]byte, error) {
 }
 
 // marker finds the next marker.
-func (d *decoder) marker() (byte, error) {
+func (d *Lossless) marker() (byte, error) {
 	for d.at+1 < len(d.b) {
 		if d.b[d.at] != 0xFF {
 			return 0, d.fail("%#02x where a marker begins: it is damaged", d.b[d.at])
@@ -111,12 +111,12 @@ func (d *decoder) marker() (byte, error) {
 		d.at += 2
 		return m, nil
 	}
-	return 0, &Error{d.at, errCut}
+	return 0, &LosslessError{d.at, errCut}
 }
 
 // headers reads up to the samples.
-func (d *decoder) headers() error {
-	if len(d.b) < 2 || d.b[0] != 0xFF || d.b[1] != markSOI {
+func (d *Lossless) headers() error {
+	if len(d.b) < 2 || d.b[0] != 0xFF || d.b[1] != mSOI {
 		return d.fail("it does not begin as a JPEG does")
 	}
 	d.at = 2
@@ -131,55 +131,55 @@ func (d *decoder) headers() error {
 			return err
 		}
 		switch {
-		case m == markSOF3:
+		case m == mSOF3:
 			err = d.frame(s)
-		case m >= 0xC0 && m <= 0xCF && m != markDHT && m != 0xC8 && m != 0xCC:
+		case m >= mSOF0 && m <= 0xCF && m != mDHT && m != mJPG && m != mDAC:
 			err = fmt.Errorf("it is a JPEG of the process SOF%d and no lossless one (SOF3)", m-0xC0)
-		case m == markDHT:
+		case m == mDHT:
 			err = d.huffman(s)
-		case m == markDRI:
+		case m == mDRI:
 			if len(s) < 2 {
 				err = errCut
 				break
 			}
 			d.interval = int(binary.BigEndian.Uint16(s))
-		case m == markDNL:
+		case m == mDNL:
 			err = errors.New("its height comes after it, which is not supported")
-		case m == markSOS:
+		case m == mSOS:
 			if err = d.scan(s); err == nil {
 				return nil
 			}
 		}
 		if err != nil {
-			return &Error{at, err}
+			return &LosslessError{at, err}
 		}
 	}
 }
 
-func (d *decoder) frame(s []byte) error {
+func (d *Lossless) frame(s []byte) error {
 	if len(s) < 6 || d.seen {
 		return errors.New("its frame makes no sense")
 	}
-	d.head = Header{Bits: int(s[0]), Height: int(binary.BigEndian.Uint16(s[1:])), Width: int(binary.BigEndian.Uint16(s[3:]))}
+	d.Bits, d.Height, d.Width = int(s[0]), int(binary.BigEndian.Uint16(s[1:])), int(binary.BigEndian.Uint16(s[3:]))
 	switch {
 	case s[5] != 1 || len(s) < 9:
 		return fmt.Errorf("it has %d components, and one is read", s[5])
-	case d.head.Bits < 2 || d.head.Bits > 16:
-		return fmt.Errorf("its samples have %d bits, and they have 2 to 16", d.head.Bits)
-	case d.head.Width == 0 || d.head.Height == 0:
-		return fmt.Errorf("it has %d x %d samples", d.head.Width, d.head.Height)
+	case d.Bits < 2 || d.Bits > 16:
+		return fmt.Errorf("its samples have %d bits, and they have 2 to 16", d.Bits)
+	case d.Width == 0 || d.Height == 0:
+		return fmt.Errorf("it has %d x %d samples", d.Width, d.Height)
 	}
 	d.seen, d.component = true, s[6]
 	return nil
 }
 
-func (d *decoder) huffman(s []byte) error {
+func (d *Lossless) huffman(s []byte) error {
 	for len(s) > 0 {
 		if len(s) < 17 || s[0] > 3 {
 			return errors.New("a Huffman table makes no sense")
 		}
 		t := &d.tables[s[0]]
-		*t = table{ok: true}
+		*t = huffmanTable{ok: true}
 		counts := s[1:17]
 		total := 0
 		for _, n := range counts {
@@ -218,7 +218,7 @@ func (d *decoder) huffman(s []byte) error {
 	return nil
 }
 
-func (d *decoder) scan(s []byte) error {
+func (d *Lossless) scan(s []byte) error {
 	switch {
 	case !d.seen:
 		return errors.New("its samples come before its frame")
@@ -228,10 +228,10 @@ func (d *decoder) scan(s []byte) error {
 		return fmt.Errorf("it has no Huffman table %d", s[2]>>4)
 	case s[3] < 1 || s[3] > 7:
 		return fmt.Errorf("it has the predictor %d, and there are 1 to 7", s[3])
-	case int(s[5]&15) >= d.head.Bits:
-		return fmt.Errorf("its samples are shifted by %d bits, of %d", s[5]&15, d.head.Bits)
-	case d.interval%d.head.Width != 0:
-		return fmt.Errorf("it restarts after %d samples, in rows of %d", d.interval, d.head.Width)
+	case int(s[5]&15) >= d.Bits:
+		return fmt.Errorf("its samples are shifted by %d bits, of %d", s[5]&15, d.Bits)
+	case d.interval%d.Width != 0:
+		return fmt.Errorf("it restarts after %d samples, in rows of %d", d.interval, d.Width)
 	}
 	d.use, d.predictor, d.shift = &d.tables[s[2]>>4], int(s[3]), uint(s[5]&15)
 	return nil
@@ -239,7 +239,7 @@ func (d *decoder) scan(s []byte) error {
 
 // fill reads bytes until there are more bits than any code and its difference have.
 // Behind the data, and at a marker, they are zeros.
-func (d *decoder) fill() {
+func (d *Lossless) fill() {
 	for d.n <= 56 {
 		var x byte
 		switch {
@@ -260,7 +260,7 @@ func (d *decoder) fill() {
 }
 
 // difference decodes the next one.
-func (d *decoder) difference() (int32, error) {
+func (d *Lossless) difference() (int32, error) {
 	if d.n < 32 {
 		d.fill()
 	}
@@ -296,7 +296,7 @@ func (d *decoder) difference() (int32, error) {
 }
 
 // restart reads a restart marker and resets the decoder.
-func (d *decoder) restart(number int) error {
+func (d *Lossless) restart(number int) error {
 	d.acc, d.n, d.pads = 0, 0, 0
 	// Bytes that were read ahead were none of a marker, so that it is still to come.
 	for d.at < len(d.b) && d.b[d.at] != 0xFF {
@@ -306,45 +306,44 @@ func (d *decoder) restart(number int) error {
 	if err != nil {
 		return err
 	}
-	if m != markRST0+byte(number%8) {
+	if m != mRST0+byte(number%8) {
 		return d.fail("the marker %#02x at restart %d: it is damaged", m, number+1)
 	}
 	return nil
 }
 
-// Read reads the header of an image.
-func Read(data []byte) (Header, error) {
-	d := &decoder{b: data}
-	err := d.headers()
-	return d.head, err
+// OpenLossless reads the header of an image.
+func OpenLossless(data []byte) (*Lossless, error) {
+	d := &Lossless{b: data}
+	if err := d.headers(); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
-// Decode decodes the first rows of an image into out, as many as fit, as samples of size bytes, 1 or 2, little-endian.
-func Decode(out, data []byte, size int) (Header, error) {
-	d := &decoder{b: data}
-	if err := d.headers(); err != nil {
-		return d.head, err
+// Decode decodes the first rows of the image into out, as many as fit, as samples of size bytes, 1 or 2, little-endian.
+// It is called once.
+func (d *Lossless) Decode(out []byte, size int) error {
+	w := d.Width
+	if size < (d.Bits+7)/8 || size > 2 {
+		return fmt.Errorf("its samples have %d bits, and not %d bytes", d.Bits, size)
 	}
-	w := d.head.Width
-	if size < (d.head.Bits+7)/8 || size > 2 {
-		return d.head, fmt.Errorf("its samples have %d bits, and not %d bytes", d.head.Bits, size)
-	}
-	rows := min(len(out)/(w*size), d.head.Height)
+	rows := min(len(out)/(w*size), d.Height)
 	above, row := make([]uint16, w), make([]uint16, w)
 	fresh, restarts := true, 0
 	for y := range rows {
 		if d.interval > 0 && y > 0 && y%(d.interval/w) == 0 {
 			if err := d.restart(restarts); err != nil {
-				return d.head, err
+				return err
 			}
 			restarts++
 			fresh = true
 		}
 		if err := d.row(row, above, fresh); err != nil {
-			return d.head, err
+			return err
 		}
 		if int(d.n) < 8*d.pads { // bits were used that are not there
-			return d.head, &Error{d.at, errCut}
+			return &LosslessError{d.at, errCut}
 		}
 		to := out[y*w*size:]
 		for x, v := range row {
@@ -356,12 +355,12 @@ func Decode(out, data []byte, size int) (Header, error) {
 		}
 		row, above, fresh = above, row, false
 	}
-	return d.head, nil
+	return nil
 }
 
 // row decodes a row. fresh reports whether there is no row above it.
-func (d *decoder) row(row, above []uint16, fresh bool) error {
-	px := uint16(1) << (uint(d.head.Bits) - d.shift - 1)
+func (d *Lossless) row(row, above []uint16, fresh bool) error {
+	px := uint16(1) << (uint(d.Bits) - d.shift - 1)
 	if !fresh {
 		px = above[0]
 	}

@@ -1,4 +1,4 @@
-package ljpeg
+package imagecodec
 
 import (
 	"errors"
@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/ljpeg/ljpegtest"
+	"github.com/stokerdata/stoker/internal/imagecodec/ljpegtest"
 )
 
-func random(m ljpegtest.Image) *ljpegtest.Image {
+func randomLossless(m ljpegtest.Image) *ljpegtest.Image {
 	rng := rand.New(rand.NewPCG(uint64(m.Bits), uint64(m.Predictor)))
 	for range m.Width * m.Height {
 		v := uint16(rng.Uint32())
@@ -21,22 +21,27 @@ func random(m ljpegtest.Image) *ljpegtest.Image {
 	return &m
 }
 
-var images = []*ljpegtest.Image{
-	random(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 1}), random(ljpegtest.Image{Width: 17, Height: 11, Bits: 12, Predictor: 2}), random(ljpegtest.Image{Width: 5, Height: 9, Bits: 8, Predictor: 3, Long: true}),
-	random(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 4, Long: true}), random(ljpegtest.Image{Width: 3, Height: 30, Bits: 10, Predictor: 5, Interval: 2}), random(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 6}),
-	random(ljpegtest.Image{Width: 1, Height: 4, Bits: 2, Predictor: 7}), random(ljpegtest.Image{Width: 40, Height: 40, Bits: 14, Predictor: 7, Shift: 2, Interval: 1}),
+var losslessImages = []*ljpegtest.Image{
+	randomLossless(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 1}), randomLossless(ljpegtest.Image{Width: 17, Height: 11, Bits: 12, Predictor: 2}), randomLossless(ljpegtest.Image{Width: 5, Height: 9, Bits: 8, Predictor: 3, Long: true}),
+	randomLossless(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 4, Long: true}), randomLossless(ljpegtest.Image{Width: 3, Height: 30, Bits: 10, Predictor: 5, Interval: 2}), randomLossless(ljpegtest.Image{Width: 17, Height: 11, Bits: 16, Predictor: 6}),
+	randomLossless(ljpegtest.Image{Width: 1, Height: 4, Bits: 2, Predictor: 7}), randomLossless(ljpegtest.Image{Width: 40, Height: 40, Bits: 14, Predictor: 7, Shift: 2, Interval: 1}),
 }
 
-func TestDecode(t *testing.T) {
-	for _, m := range images {
+func decodeLossless(out, data []byte, size int) (*Lossless, error) {
+	d, err := OpenLossless(data)
+	if err == nil {
+		err = d.Decode(out, size)
+	}
+	return d, err
+}
+
+func TestLossless(t *testing.T) {
+	for _, m := range losslessImages {
 		data := ljpegtest.Encode(m)
-		if h, err := Read(data); err != nil || h != (Header{m.Width, m.Height, m.Bits}) {
-			t.Fatalf("%+v, %v", h, err)
-		}
 		size := (m.Bits + 7) / 8
 		for _, rows := range []int{m.Height, m.Height/2 + 1} {
 			out := make([]byte, rows*m.Width*size)
-			if _, err := Decode(out, data, size); err != nil {
+			if h, err := decodeLossless(out, data, size); err != nil || h.Width != m.Width || h.Height != m.Height || h.Bits != m.Bits {
 				t.Fatalf("%d bits, predictor %d: %v", m.Bits, m.Predictor, err)
 			}
 			for i := range rows * m.Width {
@@ -53,19 +58,19 @@ func TestDecode(t *testing.T) {
 }
 
 // Truncated images and images in other formats are errors.
-func TestDamaged(t *testing.T) {
-	for _, m := range images {
+func TestDamagedLossless(t *testing.T) {
+	for _, m := range losslessImages {
 		data := ljpegtest.Encode(m)
 		out := make([]byte, m.Width*m.Height*2)
 		for n := range len(data) - 4 {
-			_, err := Decode(out, data[:n], 2)
-			var e *Error
+			_, err := decodeLossless(out, data[:n], 2)
+			var e *LosslessError
 			if !errors.As(err, &e) || e.At > n {
 				t.Fatalf("%d of %d bytes: %v", n, len(data), err)
 			}
 		}
 	}
-	data := ljpegtest.Encode(images[0])
+	data := ljpegtest.Encode(losslessImages[0])
 	for want, change := range map[string]func(b []byte){
 		"does not begin as a JPEG": func(b []byte) { b[0] = 0 },
 		"SOF0 and no lossless":     func(b []byte) { b[strings.Index(string(b), "\xFF\xC3")+1] = 0xC0 },
@@ -89,24 +94,24 @@ func TestDamaged(t *testing.T) {
 	} {
 		b := append([]byte(nil), data...)
 		change(b)
-		if _, err := Decode(make([]byte, 2*17*11), b, 2); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := decodeLossless(make([]byte, 2*17*11), b, 2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := Decode(make([]byte, 17*11), data, 1); err == nil {
+	if _, err := decodeLossless(make([]byte, 17*11), data, 1); err == nil {
 		t.Error("16 bits fit a byte")
 	}
 }
 
-func FuzzDecode(f *testing.F) {
-	for _, m := range images {
+func FuzzLossless(f *testing.F) {
+	for _, m := range losslessImages {
 		f.Add(ljpegtest.Encode(m))
 	}
 	out := make([]byte, 1<<12)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for size := 1; size <= 2; size++ {
-			if h, err := Decode(out, b, size); err == nil && (h.Width < 1 || h.Height < 1 || h.Bits > 16) {
-				t.Errorf("%+v", h)
+			if h, err := decodeLossless(out, b, size); err == nil && (h.Width < 1 || h.Height < 1 || h.Bits > 16) {
+				t.Errorf("%d x %d, %d bits", h.Width, h.Height, h.Bits)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package tiffimage
+package imagecodec
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 )
 
 // convert makes the requested values from the samples of a picture.
-func (r *reader) convert(dst []byte) {
+func (r *tiff) convert(dst []byte) {
 	switch l := r.l; l.Photometric {
 	case imagefile.TIFFPalette:
 		if r.opt.Mask {
@@ -31,14 +31,14 @@ func (r *reader) convert(dst []byte) {
 }
 
 // firsts copies the first sample of each pixel.
-func (r *reader) firsts(dst []byte) {
+func (r *tiff) firsts(dst []byte) {
 	for i := range dst {
 		dst[i] = r.pixels[i*r.l.Channels]
 	}
 }
 
 // lookUp replaces palette indices by colours, and keeps alpha.
-func (r *reader) lookUp(dst []byte) {
+func (r *tiff) lookUp(dst []byte) {
 	l := r.l
 	table, n, out := l.Colormap, 1<<l.Bits, 2+l.Channels
 	for i := range l.Width * l.Height {
@@ -53,7 +53,7 @@ func (r *reader) lookUp(dst []byte) {
 }
 
 // alpha is that of a pixel with a palette.
-func (r *reader) alpha(i int) byte {
+func (r *tiff) alpha(i int) byte {
 	if r.l.Alpha == imagefile.NoAlpha {
 		return 255
 	}
@@ -62,7 +62,7 @@ func (r *reader) alpha(i int) byte {
 
 // cmyk converts inks as Pillow does: black scales the other ones. Of 16 bits the upper
 // ones count.
-func (r *reader) cmyk(dst []byte) {
+func (r *tiff) cmyk(dst []byte) {
 	for i := range r.l.Width * r.l.Height {
 		p := r.pixels[i*4*r.size:]
 		at := func(c int) int { return int(p[c*r.size+r.size-1]) }
@@ -76,7 +76,7 @@ func (r *reader) cmyk(dst []byte) {
 
 // ycbcr converts as Pillow does if each pixel has its own chroma and nothing is compressed. Otherwise it converts as
 // libtiff does, which Pillow then uses.
-func (r *reader) ycbcr(dst []byte) {
+func (r *tiff) ycbcr(dst []byte) {
 	l := r.l
 	at := jfif
 	if l.Subsampled() || l.Compression != imagefile.TIFFNone {
@@ -208,8 +208,8 @@ func labExact(l, a, b float64) (rgb [3]int32) {
 }
 
 // numbers converts gray and RGB.
-func (r *reader) numbers(dst []byte) {
-	t, channels := Type(r.l, r.opt)
+func (r *tiff) numbers(dst []byte) {
+	t, channels := tiffType(r.l, r.opt)
 	n := r.l.Width * r.l.Height * channels
 	switch t {
 	case dtype.U8:
@@ -231,7 +231,7 @@ func (r *reader) numbers(dst []byte) {
 }
 
 // stored is a sample as an unsigned number.
-func (r *reader) stored(i int) uint32 {
+func (r *tiff) stored(i int) uint32 {
 	switch b := r.pixels[i*r.size:]; r.size {
 	case 1:
 		return uint32(b[0])
@@ -244,7 +244,7 @@ func (r *reader) stored(i int) uint32 {
 
 // integer returns a sample in the range of its type. Samples of fewer than 8 bits are spread over all of it, as are
 // colours of 9 to 15 bits. Gray of 9 to 15 bits is not changed, as in Pillow.
-func (r *reader) integer(i int) uint32 {
+func (r *tiff) integer(i int) uint32 {
 	l, v := r.l, r.stored(i)
 	top := uint32(1)<<l.Bits - 1
 	if l.Photometric == imagefile.WhiteIsZero && l.Format == imagefile.FormatUnsigned {
@@ -261,7 +261,7 @@ func (r *reader) integer(i int) uint32 {
 }
 
 // integer8 is a sample as 8 bits.
-func (r *reader) integer8(i int) uint32 {
+func (r *tiff) integer8(i int) uint32 {
 	if v := r.integer(i); r.l.Bits > 8 {
 		return v >> 8
 	} else {
@@ -270,7 +270,7 @@ func (r *reader) integer8(i int) uint32 {
 }
 
 // float returns a sample whose type is not an unsigned number of up to 16 bits.
-func (r *reader) float(i int) float32 {
+func (r *tiff) float(i int) float32 {
 	b := r.pixels[i*r.size:]
 	switch v := r.stored(i); r.l.Format {
 	case imagefile.FormatFloat:

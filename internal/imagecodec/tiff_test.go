@@ -1,61 +1,29 @@
-package tiffimage
+package imagecodec
 
 import (
 	"bytes"
 	giflzw "compress/lzw"
 	"io"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
 )
-
-// files calls f with the TIFF files of package decode. The tests of that package compare all pixels with Pillow's.
-func files(t testing.TB, f func(name string, b []byte)) {
-	t.Helper()
-	names, err := filepath.Glob("../decode/testdata/formats/*.tiff")
-	if err != nil || len(names) < 50 {
-		t.Fatalf("%d files: %v", len(names), err)
-	}
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(filepath.Base(name), b)
-	}
-}
-
-// maxFuzzed bounds the pictures that are read while fuzzing.
-const maxFuzzed = 1 << 16
-
-func read(b []byte, opt Options) error {
-	l, err := imagefile.ReadTIFFLayout(b)
-	if err != nil {
-		return err
-	}
-	t, channels := Type(l, opt)
-	if int64(l.Width)*int64(l.Height) > maxFuzzed || int64(l.BlockWidth)*int64(l.BlockHeight)*int64(l.Samples) > 16*maxFuzzed {
-		return nil
-	}
-	return Read(b, l, opt, make([]byte, l.Width*l.Height*channels*t.Size()))
-}
 
 // TestEveryByteIsNeeded cuts each file within its pixels, which is an error.
 func TestEveryByteIsNeeded(t *testing.T) {
-	files(t, func(name string, b []byte) {
+	files(t, driver.CodecTIFF, func(name string, b []byte) {
 		l, err := imagefile.ReadTIFFLayout(b)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			return
 		}
-		if err := read(b, Options{}); err != nil {
+		p := newTIFF(b, l, Options{})
+		if _, err := p.Decode(Make); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		l.Sizes[0] /= 3
-		kind, channels := Type(l, Options{})
-		if Read(b, l, Options{}, make([]byte, l.Width*l.Height*channels*kind.Size())) == nil {
+		if _, err := p.Decode(Make); err == nil {
 			t.Errorf("%s: a third of its first block is enough", name)
 		}
 	})
@@ -82,15 +50,6 @@ func TestFaxCodes(t *testing.T) {
 			t.Errorf("table %d: %d codes of %d, %d of %d entries", table, len(seen), count, sum, space)
 		}
 	}
-}
-
-func FuzzRead(f *testing.F) {
-	files(f, func(_ string, b []byte) { f.Add(b) })
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		for _, opt := range []Options{{}, {Mask: true}, {Narrow: true}} {
-			_ = read(b, opt)
-		}
-	})
 }
 
 func FuzzFax(f *testing.F) {

@@ -1,4 +1,4 @@
-package tiffimage
+package imagecodec
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-// Package tiffimage reads the pictures of TIFF files: samples of 1 to 32 bits and floats of 16, 32 and 64, in strips or
-// tiles, by pixel or by channel. It reads all compressions of imagefile.TIFFLayout, which describes a picture's layout.
-package tiffimage
+package imagecodec
 
 import (
 	"bytes"
@@ -15,26 +13,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/image/tiff/lzw"
 
-	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/inflate"
 )
 
-// Options are the settings for reading a picture.
-type Options struct {
-	// Mask reads class numbers: the stored samples without conversion, or the indices of a palette.
-	Mask bool
-	// Narrow reads as 8 bits the samples that Pillow holds as 8 bits: the upper bits of 16-bit colours, and the bits of
-	// signed bytes.
-	Narrow bool
-	// JPEG decodes JPEGs inside of the file. If it is nil, a new decoder is used.
-	JPEG *cdec.Decoder
-}
-
-// Type returns the type of the values and the number of channels that Read gives:
-// uint8, uint16 or float32.
-func Type(l *imagefile.TIFFLayout, opt Options) (t dtype.Type, channels int) {
+// tiffType returns the type of the values and the number of channels: uint8, uint16 or float32.
+func tiffType(l *imagefile.TIFFLayout, opt Options) (t dtype.Type, channels int) {
 	switch l.Photometric {
 	case imagefile.TIFFPalette:
 		if opt.Mask {
@@ -57,12 +42,25 @@ func Type(l *imagefile.TIFFLayout, opt Options) (t dtype.Type, channels int) {
 	return t, l.Channels
 }
 
-// Read reads a whole picture to dst: height x width x channels, little-endian.
-func Read(b []byte, l *imagefile.TIFFLayout, opt Options, dst []byte) error {
-	r := reader{l: l, file: b, opt: opt, size: sampleBytes(l)}
+func openTIFF(b []byte, opt Options) (*Picture, error) {
+	l, err := imagefile.ReadTIFFLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	return newTIFF(b, l, opt), nil
+}
+
+func newTIFF(b []byte, l *imagefile.TIFFLayout, opt Options) *Picture {
+	t, channels := tiffType(l, opt)
+	p := &Picture{Width: l.Width, Height: l.Height, Channels: channels, DType: t, Lossy: l.Compression == imagefile.TIFFJPEG}
+	r := &tiff{l: l, file: b, opt: opt, size: sampleBytes(l)}
+	return p.into(r.decode)
+}
+
+func (r *tiff) decode(dst []byte) error {
 	r.pixels = dst
-	if direct := r.direct(); !direct {
-		r.pixels = make([]byte, l.Width*l.Height*l.Channels*r.size)
+	if !r.direct() {
+		r.pixels = make([]byte, r.l.Width*r.l.Height*r.l.Channels*r.size)
 	}
 	if err := r.blocks(); err != nil {
 		return err
@@ -86,7 +84,9 @@ func sampleBytes(l *imagefile.TIFFLayout) int {
 	return 8
 }
 
-type reader struct {
+// tiff decodes the picture of a TIFF file: samples of 1 to 32 bits and floats of 16, 32 and 64, in strips or tiles, by
+// pixel or by channel. It reads all compressions of imagefile.TIFFLayout.
+type tiff struct {
 	l    *imagefile.TIFFLayout
 	file []byte
 	opt  Options
@@ -100,9 +100,9 @@ type reader struct {
 }
 
 // direct reports whether samples need no conversion.
-func (r *reader) direct() bool {
+func (r *tiff) direct() bool {
 	l := r.l
-	t, channels := Type(l, r.opt)
+	t, channels := tiffType(l, r.opt)
 	whole := l.Format == imagefile.FormatUnsigned && (l.Bits == 8 || l.Bits == 16) ||
 		l.Format == imagefile.FormatFloat && l.Bits == 32 || l.Format == imagefile.FormatSigned && l.Bits == 8 && t == dtype.U8
 	if !whole || t.Size() != r.size || channels != l.Channels {
@@ -122,7 +122,7 @@ func (r *reader) direct() bool {
 }
 
 // blocks reads all blocks of the channels that are used.
-func (r *reader) blocks() error {
+func (r *tiff) blocks() error {
 	l := r.l
 	planes := 1
 	r.samples = l.Samples
@@ -149,7 +149,7 @@ func (r *reader) blocks() error {
 }
 
 // blockBytes is the size of a block of some rows.
-func (r *reader) blockBytes(rows int) int {
+func (r *tiff) blockBytes(rows int) int {
 	if l := r.l; l.Subsampled() {
 		return up(rows, l.SubY) * up(l.BlockWidth, l.SubX) * (l.SubX*l.SubY + 2)
 	}
@@ -159,7 +159,7 @@ func (r *reader) blockBytes(rows int) int {
 func up(n, by int) int { return (n + by - 1) / by }
 
 // read reads a block with its upper left corner at x and y.
-func (r *reader) read(i, plane, x, y int) error {
+func (r *tiff) read(i, plane, x, y int) error {
 	l := r.l
 	from, size := int64(l.Offsets[i]), int64(l.Sizes[i])
 	if from+size > int64(len(r.file)) {
@@ -189,7 +189,7 @@ func (r *reader) read(i, plane, x, y int) error {
 }
 
 // source is compressed data with the first bit of each byte in its highest one.
-func (r *reader) source(src []byte) []byte {
+func (r *tiff) source(src []byte) []byte {
 	if !r.l.LowBitFirst || r.l.Compression == imagefile.TIFFJPEG {
 		return src
 	}
@@ -201,7 +201,7 @@ func (r *reader) source(src []byte) []byte {
 }
 
 // predicted undoes the predictor in a row.
-func (r *reader) predicted(row []byte) ([]byte, error) {
+func (r *tiff) predicted(row []byte) ([]byte, error) {
 	switch r.l.Predictor {
 	case 2:
 		r.sum(row)
@@ -212,7 +212,7 @@ func (r *reader) predicted(row []byte) ([]byte, error) {
 }
 
 // little converts a row of samples of whole bytes to little-endian.
-func (r *reader) little(row []byte) []byte {
+func (r *tiff) little(row []byte) []byte {
 	switch {
 	case r.wide != nil:
 		r.unpackSamples(row)
@@ -232,7 +232,7 @@ func reverse(b []byte) {
 }
 
 // unpackSamples spreads samples that are not whole bytes, the first one in the highest bits, or samples of 24 bits.
-func (r *reader) unpackSamples(row []byte) {
+func (r *tiff) unpackSamples(row []byte) {
 	n, at := r.l.Bits, 0
 	for i := range len(r.wide) / r.size {
 		v := uint32(0)
@@ -251,7 +251,7 @@ func (r *reader) unpackSamples(row []byte) {
 	}
 }
 
-func (r *reader) sample24(b []byte) uint32 {
+func (r *tiff) sample24(b []byte) uint32 {
 	if r.l.Order == binary.ByteOrder(binary.LittleEndian) {
 		return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16
 	}
@@ -259,7 +259,7 @@ func (r *reader) sample24(b []byte) uint32 {
 }
 
 // keep stores the samples of a row that are used.
-func (r *reader) keep(dst, row []byte, width int) {
+func (r *tiff) keep(dst, row []byte, width int) {
 	l, size := r.l, r.size
 	switch {
 	case l.Planar:
@@ -277,7 +277,7 @@ func (r *reader) keep(dst, row []byte, width int) {
 }
 
 // spread expands a block of subsampled YCbCr to three samples for each pixel.
-func (r *reader) spread(block []byte, rows int) []byte {
+func (r *tiff) spread(block []byte, rows int) []byte {
 	l := r.l
 	unit, across := l.SubX*l.SubY+2, up(l.BlockWidth, l.SubX)
 	out := make([]byte, rows*r.row)
@@ -292,7 +292,7 @@ func (r *reader) spread(block []byte, rows int) []byte {
 }
 
 // unpack decompresses src into dst.
-func (r *reader) unpack(dst, src []byte, rows int) ([]byte, error) {
+func (r *tiff) unpack(dst, src []byte, rows int) ([]byte, error) {
 	switch l := r.l; l.Compression {
 	case imagefile.TIFFRLE:
 		return dst, unpackFax(dst, src, l.BlockWidth, faxKind{align: 8})
@@ -386,7 +386,7 @@ func unpackBits(dst, src []byte) int {
 }
 
 // sum adds to each sample of a row the one of its channel before it.
-func (r *reader) sum(row []byte) {
+func (r *tiff) sum(row []byte) {
 	step, o := r.samples*r.size, r.l.Order
 	for i := step; i < len(row); i += r.size {
 		switch r.size {
@@ -404,7 +404,7 @@ func (r *reader) sum(row []byte) {
 
 // sumBytes adds to each byte of a row of floats the preceding byte of its channel. Then it joins the bytes of each
 // float: the row has the first bytes of all floats first.
-func (r *reader) sumBytes(row []byte) []byte {
+func (r *tiff) sumBytes(row []byte) []byte {
 	for i := r.samples; i < len(row); i++ {
 		row[i] += row[i-r.samples]
 	}
