@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,9 +19,6 @@ type Ask struct {
 	// Lo and Hi are the positions of the rows, and Stride is their distance if it is not 1 (sampler.Part).
 	Lo, Hi, Stride int64
 }
-
-// errMixed refuses orders whose rows have more than a position, which tickets do not name.
-var errMixed = errors.New("feeders do not build batches of mixtures, or batches that are aligned between ranks: train without feeders")
 
 // maxEpoch bounds epochs so that no arithmetic overflows.
 const maxEpoch = 1 << 40
@@ -48,9 +44,6 @@ type askedPart struct {
 func (p *Pipeline) StartAsked() (*Asked, error) {
 	if p.src.Info().Sequential {
 		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: make a pack of it (stoker pack)", p.info.URL)
-	}
-	if p.mix != nil || p.cfg.Align != nil {
-		return nil, errMixed
 	}
 	if p.cfg.Order == OrderClient {
 		return nil, fmt.Errorf("order is %q, and batches that are requested by number have an order of their own", OrderClient)
@@ -98,7 +91,7 @@ func (a *Asked) fill(ids []int64, c *cursor, k int) {
 	e := &a.list[c.row-a.from]
 	order, part := e.order, e.part
 	a.mu.Unlock()
-	order.Fill(ids, &part, k)
+	a.p.fill(ids, order, &part, k)
 }
 
 func (a *Asked) drop(number int64) {
@@ -121,6 +114,9 @@ type Remote interface {
 	Changed() <-chan struct{}
 	// Fetch writes a batch to its slot. After an error the batch is built here.
 	Fetch(ctx context.Context, b *RemoteBatch) error
+	// Built receives the checksum of a batch that was built here because it has Copies, after Fetch. It is empty if the
+	// batch could not be built.
+	Built(b *RemoteBatch, checksum string)
 	// Stats are counters for stats().
 	Stats() RemoteStats
 	Close() error
@@ -139,10 +135,12 @@ type RemoteBatch struct {
 	// The other fields are results. Skipped and Bad are as in Event.
 	Skipped int64
 	Bad     []RecordError
-	// Compare is not empty if the batch is to be built here as well. It is then the checksum of the other engine's
-	// batch, and From is that engine.
-	Compare, From string
+	// Copies are not empty if the batch is to be built here as well: what other engines built for it.
+	Copies []Copy
 }
+
+// Copy is a batch of another engine.
+type Copy struct{ From, Checksum string }
 
 // RemoteStats are the counters of a Remote.
 type RemoteStats struct {
@@ -156,7 +154,7 @@ type RemoteStats struct {
 	// Retried and Hedged count additional requests, after a failure and because of a late answer.
 	Retried int64 `json:"retried"`
 	Hedged  int64 `json:"hedged"`
-	// Compared batches were also built here. Different is the number of those that were not equal.
+	// Compared batches were built twice: by two servers, or by a server and here. Different ones were not equal.
 	Compared  int64 `json:"compared"`
 	Different int64 `json:"different"`
 }
@@ -227,7 +225,7 @@ func (pl *planner) settle() {
 
 // elsewhere reports whether a server builds the batch at a position, and forgets the decision.
 func (pl *planner) elsewhere(at item.Position, b *batch) bool {
-	b.here, b.remote, b.compare = false, false, ""
+	b.here, b.remote, b.copied = false, false, nil
 	if pl.remotes == nil || len(b.ids) == 0 {
 		return false
 	}
@@ -252,7 +250,7 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 	p.spawn("remote", func() {
 		err := p.feeders.Fetch(s.ctx, r)
 		s.remote.Add(-1)
-		if err == nil && r.Compare == "" {
+		if err == nil && len(r.Copies) == 0 {
 			p.mu.Lock()
 			b.skipped, b.bad = r.Skipped, append(b.bad[:0], r.Bad...)
 			p.mu.Unlock()
@@ -263,7 +261,7 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 		p.mu.Lock()
 		b.remote = false
 		if err == nil {
-			b.compare, b.from = r.Compare, r.From
+			b.copied = r
 		}
 		ended := s.ended
 		for lo := 0; lo < rows && !ended; lo += p.groupRows {
@@ -280,19 +278,16 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 	})
 }
 
-// compareBatch compares a batch that was built here with the one of a server.
+// compareBatch has a batch that was built here compared with those of servers. Slot and error are those of a batch whose
+// groups are all done.
 func (p *Pipeline) compareBatch(b *batch) {
-	if b.compare == "" || b.err != nil {
+	if b.copied == nil {
 		return
 	}
-	here := feed.Checksum(p.layout.Arrays, p.ring.Slot(b.slot), len(b.ids))
-	p.compared.Add(1)
-	if here == b.compare {
-		return
+	checksum := ""
+	if b.err == nil && !b.stream.stopped.Load() {
+		checksum = feed.Checksum(p.layout.Arrays, p.ring.Slot(b.slot), len(b.ids))
 	}
-	p.different.Add(1)
-	if p.cfg.Say != nil {
-		p.cfg.Say(fmt.Sprintf("feeder %s and this machine built different batches for epoch %d, batch %d: this machine's is used. "+
-			"Check that both run the same version of stoker and read the same data", b.from, b.epoch, b.step))
-	}
+	p.feeders.Built(b.copied, checksum)
+	b.copied = nil
 }

@@ -28,7 +28,11 @@ func (p *Pipeline) Hashes() Hashes {
 		arrays[i] = array{a.Name, a.DType.String(), a.Kind, a.Shape, a.Ragged, a.Padded}
 	}
 	id := p.info.Identity
-	h := xxh3.HashString128(text([]any{id.Order, id.Pipeline, p.cfg.BatchSize, id.Ranks, p.cfg.OnError, arrays})).Bytes()
+	parts := []any{id.Order, id.Pipeline, p.cfg.BatchSize, id.Ranks, p.cfg.OnError, arrays}
+	if p.mix != nil { // weights that were changed by hand, of which Identity has nothing
+		parts = append(parts, p.cfg.Mix.Changes)
+	}
+	h := xxh3.HashString128(text(parts)).Bytes()
 	return Hashes{Manifest: id.Manifest, Pipeline: hex.EncodeToString(h[:])}
 }
 
@@ -51,9 +55,6 @@ func (p *Pipeline) openRemote() error {
 	c := &p.cfg
 	if c.Feeders == nil {
 		return nil
-	}
-	if p.mix != nil || p.cfg.Align != nil {
-		return errMixed
 	}
 	if p.src.Info().Sequential {
 		return fmt.Errorf("%s can only be read in order, since it is compressed, and feeders read any batch: make a pack of it (stoker pack)", p.info.URL)

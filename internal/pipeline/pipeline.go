@@ -97,8 +97,6 @@ type Pipeline struct {
 	answers       answers // to requests that failed
 	outage        outage
 	feeders       Remote // servers that build batches, nil for none
-	compared      atomic.Int64
-	different     atomic.Int64
 
 	ctx  context.Context
 	stop context.CancelFunc

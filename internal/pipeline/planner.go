@@ -167,22 +167,27 @@ func (c *cursor) known(p *Pipeline) bool {
 // fill writes the records of rows k, k+1, ... of the part into ids, numbered for the epoch if the source's records
 // differ per epoch.
 func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
-	switch {
-	case p.mix != nil: // each record with the round of its dataset
-		for i := range ids {
-			id, round := c.order.Mixed(&c.part, k+i)
-			ids[i] = driver.InEpoch(round, id)
-		}
-		return
-	case c.list != nil:
+	if c.list != nil {
 		c.list.fill(ids, c, k)
-	default:
-		c.order.Fill(ids, &c.part, k)
+	} else {
+		p.fill(ids, c.order, &c.part, k)
 	}
-	if p.epochs {
+	if p.epochs && p.mix == nil {
 		for i, id := range ids {
 			ids[i] = p.inEpoch(c.epoch, id)
 		}
+	}
+}
+
+// fill writes records of an epoch's order. Each record of a mixture has the round of its dataset.
+func (p *Pipeline) fill(ids []int64, order *sampler.Epoch, part *sampler.Part, k int) {
+	if p.mix == nil {
+		order.Fill(ids, part, k)
+		return
+	}
+	for i := range ids {
+		id, round := order.Mixed(part, k+i)
+		ids[i] = driver.InEpoch(round, id)
 	}
 }
 

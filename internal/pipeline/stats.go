@@ -87,7 +87,6 @@ func (p *Pipeline) Counters() Stats {
 	}
 	if p.feeders != nil {
 		r := p.feeders.Stats()
-		r.Compared, r.Different = p.compared.Load(), p.different.Load()
 		s.Feeders = &r
 	}
 	p.mu.Lock()

@@ -67,10 +67,10 @@ type batch struct {
 	epoch  int64
 	step   int64
 	number int64 // of the request for the batch (Asked)
-	// here and remote report, if there are servers, that the batch is built here or by one of them. compare is the
-	// checksum of a server's batch that is compared with the one that is built here, and from is the server.
-	here, remote  bool
-	compare, from string
+	// here and remote report, if there are servers, that the batch is built here or by one of them. copied is set while
+	// a batch of servers is built here as well, to compare them.
+	here, remote bool
+	copied       *RemoteBatch
 	// repeated is the number of rows at the end that have already come in the epoch.
 	repeated int
 	pos      item.Position // after the batch
@@ -211,8 +211,8 @@ func (p *Pipeline) groupsDone(b *batch, n int32) {
 	}
 	if !b.stream.stopped.Load() && !b.remote {
 		p.finishBatch(b)
-		p.compareBatch(b)
 	}
+	p.compareBatch(b)
 	if b.here {
 		b.stream.local.Add(-1)
 		p.fetch.Wake()

@@ -110,6 +110,40 @@ def test_feeders_that_are_refused(pack: Path) -> None:
         stoker.Loader(pack, **HOW, feeders=7443)  # type: ignore[arg-type]
 
 
+def test_feeders_of_a_mixture(
+    server: Callable[..., Server], make: Callable[..., stoker.Loader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = []
+    for name, n in ("a", 90), ("b", 31):
+        parts.append(tmp_path / f"{name}.jsonl")
+        parts[-1].write_text("".join(json.dumps({"x": i, "text": f"{name} {i}"}) + "\n" for i in range(n)))
+    config = tmp_path / "pipeline.json"
+    plain = make(stoker.mix({parts[0]: 3, parts[1]: 1}), 8, shuffle=True, seed=2)
+    plain.save_pipeline(config)
+    want = [(b["x"].tolist(), list(b["text"])) for _ in range(2) for b in plain]
+    one = server("--config", str(config))
+    monkeypatch.setenv("STOKER_TEST_FAULTS", "delay=30ms")
+    fed = make(
+        stoker.mix({parts[0]: 3, parts[1]: 1}), 8, shuffle=True, seed=2, threads=1, cache=False, feeders=one.address
+    )
+    assert [(b["x"].tolist(), list(b["text"])) for _ in range(2) for b in fed] == want
+    stats = fed.stats()["engine"]["feeders"]
+    assert stats["different"] == 0
+    assert stats["failed"] == 0
+    # Servers do not know weights that were changed by hand.
+    for loader in (plain, fed):
+        loader.set_weights({parts[0]: 1, parts[1]: 1})
+    want = [(b["x"].tolist(), list(b["text"])) for b in plain]
+    assert [(b["x"].tolist(), list(b["text"])) for b in fed] == want
+    assert fed.stats()["engine"]["feeders"]["batches"] == 0
+
+
+def test_torch_refuses_feeders() -> None:
+    torch = pytest.importorskip("stoker.torch")
+    with pytest.raises(stoker.ConfigError, match=r"takes records from its sampler: use stoker\.Loader"):
+        torch.DataLoader([1, 2, 3], feeders="127.0.0.1:7443")
+
+
 def sign(token: str, ticket: bytes) -> bytes:
     """Return the header of a request, as docs/reference/tickets.md describes it."""
     import base64

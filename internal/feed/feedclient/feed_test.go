@@ -3,17 +3,23 @@ package feedclient
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/feed"
@@ -22,6 +28,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
+	"github.com/stokerdata/stoker/internal/source/wrap/joined"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -67,6 +74,11 @@ func serve(t *testing.T, cfg pipeline.Config, opt feedserver.Options) (addr stri
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l.Addr().String(), serveAt(t, s, l)
+}
+
+func serveAt(t *testing.T, s *feedserver.Server, l net.Listener) (kill func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }()
@@ -78,13 +90,28 @@ func serve(t *testing.T, cfg pipeline.Config, opt feedserver.Options) (addr stri
 		}
 	})
 	t.Cleanup(kill)
-	return l.Addr().String(), kill
+	return kill
+}
+
+// get fetches a batch, which is right if it is to be built here.
+func get(t *testing.T, c *Client, b *pipeline.RemoteBatch) error {
+	t.Helper()
+	err := c.Fetch(t.Context(), b)
+	if err == nil && len(b.Copies) > 0 {
+		c.Built(b, feed.Checksum(b.Arrays, b.Slot, b.Rows))
+	}
+	return err
 }
 
 func client(t *testing.T, p *pipeline.Pipeline, opt Options) *Client {
 	t.Helper()
 	opt.ID, opt.Seed, opt.BatchSize = p.Hashes(), p.Config().Seed, p.Config().BatchSize
-	opt.Say = func(text string) { t.Log(text) }
+	say := opt.Say
+	opt.Say = func(text string) {
+		if t.Log(text); say != nil {
+			say(text)
+		}
+	}
 	c, err := Open(opt)
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +172,7 @@ func TestEqualBytes(t *testing.T) {
 	rank := func(c *pipeline.Config) { c.Rank, c.WorldSize, c.Uneven = 1, 2, sampler.Pad }
 	for name, changes := range map[string][]func(*pipeline.Config){
 		"all records": {}, "rank": {rank}, "windows of a rank": {rank, window}, "in order": {func(c *pipeline.Config) { c.Shuffle = false }},
+		"mixture": {mixture}, "mixture of a rank": {mixture, rank},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
@@ -171,7 +199,7 @@ func TestEqualBytes(t *testing.T) {
 				wg.Go(func() {
 					for k := lane; k < len(order); k += 4 {
 						b := &list[order[k]]
-						if err := c.Fetch(t.Context(), b); err != nil {
+						if err := get(t, c, b); err != nil {
 							t.Error(err)
 						}
 						got[order[k]] = feed.Checksum(b.Arrays, b.Slot, b.Rows)
@@ -188,15 +216,23 @@ func TestEqualBytes(t *testing.T) {
 	}
 }
 
+// mixture makes records a mixture of two datasets, whose weights change.
+func mixture(c *pipeline.Config) {
+	c.Mix = &pipeline.Mix{Weights: []json.Number{"3", "1"}, Schedule: []pipeline.MixChange{{From: 70, Weights: []json.Number{"1", "2"}}}}
+	c.OpenSource = func(context.Context, string) (driver.Source, error) {
+		return joined.OpenMixed("concat:a,b", []driver.Source{sourcetest.Mixed(60).Copied(), sourcetest.Mixed(41).Copied()})
+	}
+}
+
 // remoteFirst is a trainer whose own batches are not built before servers have sent some, so that both are used.
-func remoteFirst(t *testing.T, cfg pipeline.Config, servers string, batches int64, opt Options) (*pipeline.Pipeline, *Client) {
+func remoteFirst(t *testing.T, cfg pipeline.Config, servers string, opt Options) (*pipeline.Pipeline, *Client) {
 	t.Helper()
 	var c *Client
 	came := make(chan struct{})
 	cfg.OpenRemote = func(f *pipeline.Feeders, p *pipeline.Pipeline) (pipeline.Remote, error) {
 		opt.Feeders = f
 		c = client(t, p, opt)
-		return &watched{Client: c, left: batches, came: came}, nil
+		return &watched{Client: c, came: sync.OnceFunc(func() { close(came) })}, nil
 	}
 	cfg.Feeders = &pipeline.Feeders{Servers: servers}
 	cfg.Decoding = func(int64) {
@@ -211,19 +247,12 @@ func remoteFirst(t *testing.T, cfg pipeline.Config, servers string, batches int6
 
 type watched struct {
 	*Client
-	mu   sync.Mutex
-	left int64
-	came chan struct{}
+	came func()
 }
 
 func (w *watched) Fetch(ctx context.Context, b *pipeline.RemoteBatch) error {
-	err := w.Client.Fetch(ctx, b)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.left--; w.left == 0 {
-		close(w.came)
-	}
-	return err
+	defer w.came()
+	return w.Client.Fetch(ctx, b)
 }
 
 func same(t *testing.T, got, want []string) {
@@ -258,7 +287,7 @@ func TestKilledServer(t *testing.T) {
 		case <-t.Context().Done():
 		}
 	}()
-	p, c := remoteFirst(t, config(), a+","+b, 2, Options{CompareEvery: 3})
+	p, c := remoteFirst(t, config(), a+","+b, Options{CompareEvery: 3})
 	same(t, batches(t, p, 6), want)
 	st := p.Stats().Feeders
 	if st.Batches == 0 || st.Compared == 0 || st.Different > 0 {
@@ -266,17 +295,105 @@ func TestKilledServer(t *testing.T) {
 	}
 }
 
-// Batches of buckets are named by their bucket.
-func TestBuckets(t *testing.T) {
+// A server that ends waits for its requests, because they read slots that are unmapped afterwards.
+func TestServerWaitsForRequests(t *testing.T) {
+	lost, reading := make(chan struct{}), make(chan struct{})
+	var finished atomic.Bool
+	p := &slowSlots{Pipeline: open(t, feedserver.Config(config())), slot: sync.OnceFunc(func() {
+		close(reading)
+		<-lost
+		time.Sleep(20 * time.Millisecond) // so that a server that does not wait is noticed
+		finished.Store(true)
+	})}
+	s, err := feedserver.New(p, feedserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := serveAt(t, s, l)
+	c := client(t, open(t, config()), Options{Feeders: &pipeline.Feeders{Servers: l.Addr().String()}})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := c.Fetch(t.Context(), &asks(p.Pipeline, 0, false)[0]); err == nil {
+			t.Error("a server that was killed has sent a batch")
+		}
+		close(lost)
+	})
+	<-reading
+	kill()
+	if !finished.Load() {
+		t.Error("the server has ended before its request")
+	}
+	wg.Wait()
+}
+
+// slowSlots takes time to return the ring.
+type slowSlots struct {
+	*pipeline.Pipeline
+	slot func()
+}
+
+func (p *slowSlots) Ring() *arena.Ring {
+	p.slot()
+	return p.Pipeline.Ring()
+}
+
+// Batches of buckets and of aligned ranks are named by their number in the epoch, and rows of mixtures have the round of
+// their dataset.
+func TestOrders(t *testing.T) {
+	table := filepath.Join(t.TempDir(), "table.jsonl")
+	var lines []byte
+	for i := range records {
+		if lines = fmt.Appendf(lines, `{"x": %d`, i); i%3 > 0 {
+			lines = fmt.Appendf(lines, `, "text": "word %d"`, i)
+		}
+		lines = append(lines, "}\n"...)
+	}
+	if err := os.WriteFile(table, lines, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*pipeline.Config){
+		"buckets": func(c *pipeline.Config) { c.Pad, c.Bucket = nil, &pipeline.Bucket{By: "tokens", Count: 3} },
+		"aligned ranks": func(c *pipeline.Config) {
+			c.Source, c.OpenSource, c.Pad, c.Outputs, c.Align = table, nil, nil, nil, &pipeline.Align{By: "text"}
+			c.BatchSize = 10
+		},
+		"mixture": mixture,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			change(&cfg)
+			cfg.Rank, cfg.WorldSize, cfg.Uneven = 1, 2, sampler.Pad
+			want := batches(t, open(t, cfg), 3)
+			a, _ := serve(t, cfg, feedserver.Options{})
+			p, _ := remoteFirst(t, cfg, a, Options{CompareEvery: 2})
+			same(t, batches(t, p, 3), want)
+			if st := p.Stats().Feeders; st.Batches == 0 || st.Compared == 0 || st.Different > 0 || st.Failed > 0 {
+				t.Errorf("statistics are %+v", st)
+			}
+		})
+	}
+}
+
+// Weights of a mixture that were changed by hand are part of the pipeline that servers must have.
+func TestChangedWeights(t *testing.T) {
 	cfg := config()
-	cfg.Pad, cfg.Bucket = nil, &pipeline.Bucket{By: "tokens", Count: 3}
-	cfg.Rank, cfg.WorldSize, cfg.Uneven = 1, 2, sampler.Pad
-	want := batches(t, open(t, cfg), 3)
-	a, _ := serve(t, cfg, feedserver.Options{})
-	p, _ := remoteFirst(t, cfg, a, 2, Options{CompareEvery: 2})
-	same(t, batches(t, p, 3), want)
-	if st := p.Stats().Feeders; st.Batches == 0 || st.Compared == 0 || st.Different > 0 || st.Failed > 0 {
-		t.Errorf("statistics are %+v", st)
+	mixture(&cfg)
+	addr, _ := serve(t, cfg, feedserver.Options{})
+	mix := *cfg.Mix
+	mix.Changes = []pipeline.MixChange{{From: 20, Weights: []json.Number{"1", "9"}}}
+	cfg.Mix = &mix
+	p := open(t, cfg)
+	var said []string
+	c := client(t, p, Options{Feeders: &pipeline.Feeders{Servers: addr}, Say: func(text string) { said = append(said, text) }})
+	if err := get(t, c, &asks(p, 0, false)[0]); status.Code(err) != codes.NotFound {
+		t.Errorf("%v, expected a refusal", err)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], addr+" refuses") {
+		t.Errorf("messages are %q", said)
 	}
 }
 
@@ -294,7 +411,7 @@ func TestSlowServers(t *testing.T) {
 	}
 	defer hole.Close()
 	good, _ := serve(t, config(), feedserver.Options{})
-	p, _ := remoteFirst(t, config(), slow+","+hole.Addr().String()+","+good, 2, Options{Late: 50 * time.Millisecond})
+	p, _ := remoteFirst(t, config(), slow+","+hole.Addr().String()+","+good, Options{Late: 50 * time.Millisecond})
 	same(t, batches(t, p, 2), want)
 	if st := p.Stats().Feeders; st.Batches == 0 || st.Hedged == 0 {
 		t.Errorf("statistics are %+v", st)
@@ -312,26 +429,103 @@ func TestNoServers(t *testing.T) {
 	other := config()
 	other.BatchSize = 4
 	wrong, _ := serve(t, other, feedserver.Options{})
-	p, _ := remoteFirst(t, config(), l.Addr().String()+","+wrong, 1, Options{})
+	p, _ := remoteFirst(t, config(), l.Addr().String()+","+wrong, Options{})
 	same(t, batches(t, p, 2), want)
 	if st := p.Stats().Feeders; st.Batches != 0 || st.Failed == 0 {
 		t.Errorf("statistics are %+v", st)
 	}
 }
 
-// A server that differs is noticed, and its batch is not used.
-func TestDifferentServer(t *testing.T) {
-	want := batches(t, open(t, config()), 1)
+// different is the pipeline with the same fingerprint and other bytes.
+func different() pipeline.Config {
 	cfg := config()
-	cfg.OpenSource = func(context.Context, string) (driver.Source, error) { // the same fingerprint, other bytes
+	cfg.OpenSource = func(context.Context, string) (driver.Source, error) {
 		return changed{sourcetest.Mixed(records).Copied()}, nil
 	}
-	addr, _ := serve(t, cfg, feedserver.Options{})
-	p, _ := remoteFirst(t, config(), addr, 1, Options{CompareEvery: 1})
-	same(t, batches(t, p, 1), want)
-	if st := p.Stats().Feeders; st.Compared == 0 || st.Different != st.Compared {
+	return cfg
+}
+
+// A server that differs is noticed, its batch is not used, and it is not asked again.
+func TestDifferentServer(t *testing.T) {
+	want := batches(t, open(t, config()), 2)
+	addr, _ := serve(t, different(), feedserver.Options{})
+	p, c := remoteFirst(t, config(), addr, Options{})
+	same(t, batches(t, p, 2), want)
+	if st := p.Stats().Feeders; st.Compared != 1 || st.Different != 1 || st.Batches != 1 || c.Credits() != 0 {
+		t.Errorf("statistics are %+v, %d credits", st, c.Credits())
+	}
+}
+
+// Servers are compared with each other, and this machine decides if they differ.
+func TestComparedServers(t *testing.T) {
+	p := open(t, config())
+	list := asks(p, 0, false)
+	for i := range int64(9) {
+		list = append(list, asks(p, i+1, false)...)
+	}
+	var said []string
+	a, _ := serve(t, config(), feedserver.Options{})
+	c := client(t, p, Options{Feeders: &pipeline.Feeders{Servers: a}, CompareEvery: 1, Say: func(text string) { said = append(said, text) }})
+	next := func(batches int) (built int) {
+		t.Helper()
+		for range batches {
+			b := &list[0]
+			list = list[1:]
+			if err := c.Fetch(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			if len(b.Copies) > 0 {
+				c.Built(b, checksumOf(t, p, b))
+				built++
+			}
+		}
+		return built
+	}
+	if built := next(3); built != 3 {
+		t.Errorf("one server: %d of 3 batches were built here", built)
+	}
+	add := func(cfg pipeline.Config) string {
+		addr, _ := serve(t, cfg, feedserver.Options{})
+		c.mu.Lock()
+		var all []member
+		for _, s := range c.servers {
+			all = append(all, s.member)
+		}
+		c.mu.Unlock()
+		c.update(append(all, member{addr, addr}))
+		return addr
+	}
+	add(config())
+	if built := next(10); built != 0 {
+		t.Errorf("two servers: %d of 10 batches were built here", built)
+	}
+	if st := c.Stats(); st.Compared != 13 || st.Different != 0 {
 		t.Errorf("statistics are %+v", st)
 	}
+	wrong := add(different())
+	for c.Stats().Different == 0 {
+		next(1)
+	}
+	next(5)
+	if st := c.Stats(); st.Different != 1 || st.Usable != 2 {
+		t.Errorf("statistics are %+v", st)
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "feeder "+wrong+" built another batch than this machine and feeder ") ||
+		!strings.Contains(said[0], "feeder "+wrong+" gets no more requests") {
+		t.Errorf("messages are %q", said)
+	}
+}
+
+// checksumOf builds a batch on this machine.
+func checksumOf(t *testing.T, p *pipeline.Pipeline, b *pipeline.RemoteBatch) string {
+	t.Helper()
+	p.Start(item.Position{Epoch: b.Epoch, Row: b.Order})
+	ev, err := p.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release(ev.Slot)
+	return feed.Checksum(b.Arrays, p.Ring().Slot(ev.Slot), ev.Rows)
 }
 
 type changed struct{ *sourcetest.Memory }
@@ -344,6 +538,18 @@ func (c changed) Parse(g *driver.Group) error {
 		}
 	}
 	return err
+}
+
+// until waits until something holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.After(2 * time.Minute); !holds(); {
+		select {
+		case <-end:
+			t.Fatal(what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // Servers that are added to the list are used, and those that leave it are not.
@@ -368,17 +574,8 @@ func TestMembership(t *testing.T) {
 	write("# feeders\n" + addrs[0] + "  # the first\n")
 	c := client(t, p, Options{Feeders: &pipeline.Feeders{Servers: "file:" + list}, Reread: 10 * time.Millisecond})
 	fetch := func(i int) {
-		if err := c.Fetch(t.Context(), &asks(p, int64(i), false)[0]); err != nil {
+		if err := get(t, c, &asks(p, int64(i), false)[0]); err != nil {
 			t.Fatal(err)
-		}
-	}
-	until := func(what string, holds func() bool) {
-		for end := time.After(2 * time.Minute); !holds(); {
-			select {
-			case <-end:
-				t.Fatal(what)
-			case <-time.After(5 * time.Millisecond):
-			}
 		}
 	}
 	fetch(0)
@@ -386,7 +583,7 @@ func TestMembership(t *testing.T) {
 		t.Fatal("the first server was not used")
 	}
 	write(addrs[1] + "\n")
-	until("the list was not read again", func() bool {
+	until(t, "the list was not read again", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.servers[0].addr == addrs[1]
@@ -420,7 +617,7 @@ func TestMembers(t *testing.T) {
 		"file:/does/not/exist/": "error",
 	} {
 		got := "error"
-		m, err := parseMembers(text, func(name string) string { return env[name] })
+		m, err := parseMembers(text, func(name string) string { return env[name] }, net.DefaultResolver)
 		if err == nil {
 			var list []member
 			if list, err = m.read(t.Context()); err == nil {

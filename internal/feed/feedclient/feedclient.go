@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,12 +38,15 @@ type Options struct {
 	BatchSize int
 	// Say receives messages for the user.
 	Say func(string)
-	// CompareEvery is the number of batches of which one is also built on this machine; 0 means 1,000.
+	// CompareEvery is the number of batches of which one is compared; 0 means 1,000. Besides, a server gets one request
+	// at a time until a batch of it was compared.
 	CompareEvery int64
-	// Reread is the time between two reads of the list of servers; 0 means 5 s.
+	// Reread is the time between two reads of the list of servers; 0 means 4 s.
 	Reread time.Duration
 	// Late is the time after which another server is asked as well, whatever the budget of hedges; 0 means 20 s.
 	Late time.Duration
+	// Resolver finds addresses of names; nil means that of this machine.
+	Resolver *net.Resolver
 }
 
 // Client requests batches from servers. It implements pipeline.Remote.
@@ -81,9 +87,12 @@ func Open(opt Options) (*Client, error) {
 	if opt.Say == nil {
 		opt.Say = func(string) {}
 	}
+	if opt.Resolver == nil {
+		opt.Resolver = net.DefaultResolver
+	}
 	c := &Client{opt: opt, changed: make(chan struct{}, 1), said: map[string]bool{}}
 	var err error
-	if c.members, err = parseMembers(opt.Feeders.Servers, os.Getenv); err != nil {
+	if c.members, err = parseMembers(opt.Feeders.Servers, os.Getenv, opt.Resolver); err != nil {
 		return nil, err
 	}
 	if c.creds, err = secure(opt.Feeders); err != nil {
@@ -101,6 +110,10 @@ func Open(opt Options) (*Client, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	list, err := c.members.read(ctx)
+	if unknown(err) {
+		c.say(fmt.Sprintf("feeders: %s has no servers yet, and this machine builds the batches until it has: %v", c.members.text, err))
+		err = nil
+	}
 	if err == nil {
 		err = c.permitted(list)
 	}
@@ -202,7 +215,7 @@ func (c *Client) update(list []member) {
 	}
 	for _, m := range list {
 		if !slices.ContainsFunc(kept, func(s *server) bool { return s.member == m }) {
-			kept = append(kept, &server{member: m, creds: c.creds(m.name), credits: firstCredits})
+			kept = append(kept, &server{member: m, creds: c.creds(m.name), dial: c.dial, credits: firstCredits})
 		}
 	}
 	c.servers = kept
@@ -211,6 +224,11 @@ func (c *Client) update(list []member) {
 	for _, s := range gone {
 		s.close()
 	}
+}
+
+// dial connects to an address, whose name is looked up each time.
+func (c *Client) dial(ctx context.Context, addr string) (net.Conn, error) {
+	return (&net.Dialer{Resolver: c.opt.Resolver}).DialContext(ctx, "tcp", addr)
 }
 
 // say passes on each message once.
@@ -241,7 +259,7 @@ func (c *Client) Credits() int {
 	n := 0
 	for _, s := range c.servers {
 		if s.usable(time.Now()) {
-			n += int(s.credits)
+			n += s.limit()
 		}
 	}
 	return n
@@ -295,21 +313,98 @@ func (c *Client) Fetch(ctx context.Context, b *pipeline.RemoteBatch) error {
 		Rows: feed.Rows{Lo: b.Lo, Hi: b.Hi, Stride: b.Stride},
 	}
 	f := fetch{c: c, b: b, ticket: t.Text(), done: make(chan outcome, maxTries+1), tried: map[*server]bool{}}
-	err := f.run(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil {
+	if err := f.run(ctx); err != nil {
 		if ctx.Err() == nil {
-			c.stats.Failed++
+			c.count(&c.stats.Failed)
 		}
 		return err
 	}
+	c.mu.Lock()
 	c.stats.Batches++
 	c.stats.Bytes += f.bytes
-	if c.opt.CompareEvery > 0 && c.stats.Batches%c.opt.CompareEvery == 1%c.opt.CompareEvery {
-		b.Compare, b.From = f.meta.Checksum, f.from
+	s := f.writer.s
+	compare := !s.trusted || c.stats.Batches%c.opt.CompareEvery == 0
+	s.checking = s.checking || !s.trusted
+	c.mu.Unlock()
+	if compare {
+		c.compare(ctx, &f)
 	}
 	return nil
+}
+
+// compare has a batch built a second time: by another server whose batches were equal before, or else here.
+func (c *Client) compare(ctx context.Context, f *fetch) {
+	one := f.writer.s
+	f.b.Copies = []pipeline.Copy{{From: one.addr, Checksum: f.meta.Checksum}}
+	others := map[*server]bool{}
+	c.mu.Lock()
+	for _, s := range c.servers {
+		others[s] = s == one || !s.trusted
+	}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Late)
+	defer cancel()
+	s, err := c.acquire(ctx, f.b.Order, others, true)
+	if s == nil || err != nil {
+		return
+	}
+	a := &attempt{f: &fetch{c: c, b: f.b, ticket: f.ticket}, s: s, began: time.Now(), cancel: cancel}
+	stream, meta, err := a.ask(ctx)
+	cancel() // its rows are not needed
+	c.release(a, err)
+	if err != nil {
+		return
+	}
+	stream.watch.Stop()
+	if meta.Checksum != f.meta.Checksum {
+		f.b.Copies = append(f.b.Copies, pipeline.Copy{From: s.addr, Checksum: meta.Checksum})
+		return
+	}
+	f.b.Copies = nil
+	c.mu.Lock()
+	c.stats.Compared++
+	one.trusted, one.checking = true, false
+	c.wakeLocked()
+	c.mu.Unlock()
+	c.signal()
+}
+
+// Built implements pipeline.Remote. This machine decides which copies are right. A server with another one is not asked
+// again while it is in the list.
+func (c *Client) Built(b *pipeline.RemoteBatch, checksum string) {
+	var wrong []string
+	than := "this machine"
+	c.mu.Lock()
+	for _, copied := range b.Copies {
+		equal := copied.Checksum == checksum
+		if i := slices.IndexFunc(c.servers, func(s *server) bool { return s.addr == copied.From }); i >= 0 {
+			s := c.servers[i]
+			if s.checking = false; checksum != "" {
+				s.trusted, s.wrong = equal, !equal
+			}
+		}
+		if equal {
+			than += " and feeder " + copied.From
+		} else {
+			wrong = append(wrong, "feeder "+copied.From)
+		}
+	}
+	if checksum == "" {
+		wrong = nil
+	} else {
+		c.stats.Compared++
+	}
+	if len(wrong) > 0 {
+		c.stats.Different++
+	}
+	c.wakeLocked()
+	c.mu.Unlock()
+	c.signal()
+	if len(wrong) > 0 {
+		those := strings.Join(wrong, " and ")
+		c.say(fmt.Sprintf("%s built another batch than %s for epoch %d, batch %d. The batch of this machine is used, and %s gets "+
+			"no more requests. Check that all run the same version of stoker and read the same data", those, than, b.Epoch, b.Step, those))
+	}
 }
 
 // fetch is a batch that is being requested.
@@ -325,7 +420,6 @@ type fetch struct {
 	writer *attempt
 	// The batch that is in the slot.
 	meta  feed.Meta
-	from  string
 	bytes int64
 }
 
@@ -454,45 +548,13 @@ func (f *fetch) start(ctx context.Context, s *server) *attempt {
 
 func (a *attempt) run(ctx context.Context) error {
 	f, c := a.f, a.f.c
-	// A server that does not send anything is given up.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch := time.AfterFunc(messageWait, cancel)
-	defer watch.Stop()
-	silent := func(err error) error {
-		if err != nil && ctx.Err() != nil && !watch.Stop() {
-			return status.Errorf(codes.DeadlineExceeded, "no message for %v", messageWait)
-		}
-		return err
-	}
-	conn, err := a.s.link()
+	stream, meta, err := a.ask(ctx)
 	if err != nil {
 		return err
 	}
-	a.conn = conn
-	if c.token != nil {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", c.token.Sign(f.ticket, time.Now()))
-	}
-	stream, err := conn.NewStream(ctx, &feed.GetStream, feed.DoGet, grpc.ForceCodecV2(feed.Codec{}), grpc.MaxCallRecvMsgSize(maxMessage))
-	if err != nil {
-		return silent(err)
-	}
-	if err := stream.SendMsg(&feed.RawTicket{Bytes: f.ticket}); err != nil && err != io.EOF { // EOF: the reason is what RecvMsg returns
-		return silent(err)
-	}
-	if err := stream.CloseSend(); err != nil {
-		return silent(err)
-	}
-	var d feed.Data
-	if err := stream.RecvMsg(&d); err != nil {
-		return silent(err)
-	}
-	a.first = time.Since(a.began)
-	meta, err := feed.ParseMeta(d.Meta)
-	d.Free()
-	if err != nil {
-		return err
-	}
+	defer stream.watch.Stop()
 	if !f.claim(a) {
 		return errBeaten
 	}
@@ -501,14 +563,14 @@ func (a *attempt) run(ctx context.Context) error {
 		return err
 	}
 	bytes := int64(0)
+	var d feed.Data
 	for {
-		watch.Reset(messageWait)
-		err := stream.RecvMsg(&d)
+		err := stream.next(&d)
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return silent(err)
+			return err
 		}
 		bytes += d.Size()
 		err = r.Add(&d)
@@ -524,8 +586,74 @@ func (a *attempt) run(ctx context.Context) error {
 	for _, b := range meta.Bad {
 		f.b.Bad = append(f.b.Bad, pipeline.RecordError{ID: b.ID, Name: b.Name, Reason: b.Reason})
 	}
-	f.meta, f.from, f.bytes = meta, a.s.addr, bytes
+	f.meta, f.bytes = meta, bytes
 	return nil
+}
+
+// answers are the messages of a server. It is given up if none comes for messageWait.
+type answers struct {
+	grpc.ClientStream
+	watch *time.Timer
+	late  atomic.Bool
+}
+
+// next receives a message.
+func (r *answers) next(d *feed.Data) error {
+	r.watch.Reset(messageWait)
+	return r.silent(r.RecvMsg(d))
+}
+
+// silent names the reason if an error is because of the wait.
+func (r *answers) silent(err error) error {
+	if err != nil && err != io.EOF && r.late.Load() {
+		return status.Errorf(codes.DeadlineExceeded, "no message for %v", messageWait)
+	}
+	return err
+}
+
+// ask sends the ticket and receives the description of the batch. The caller cancels ctx, and stops the watch of the
+// answers.
+func (a *attempt) ask(ctx context.Context) (*answers, feed.Meta, error) {
+	f, c := a.f, a.f.c
+	var meta feed.Meta
+	ctx, cancel := context.WithCancel(ctx)
+	r := &answers{}
+	r.watch = time.AfterFunc(messageWait, func() { r.late.Store(true); cancel() })
+	fail := func(err error) (*answers, feed.Meta, error) {
+		err = r.silent(err)
+		r.watch.Stop()
+		cancel()
+		return nil, meta, err
+	}
+	conn, err := a.s.link()
+	if err != nil {
+		return fail(err)
+	}
+	a.conn = conn
+	if c.token != nil {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", c.token.Sign(f.ticket, time.Now()))
+	}
+	r.ClientStream, err = conn.NewStream(ctx, &feed.GetStream, feed.DoGet, grpc.ForceCodecV2(feed.Codec{}), grpc.MaxCallRecvMsgSize(maxMessage))
+	if err != nil {
+		return fail(err)
+	}
+	if err := r.SendMsg(&feed.RawTicket{Bytes: f.ticket}); err != nil && err != io.EOF { // EOF: the reason is what RecvMsg returns
+		return fail(err)
+	}
+	if err := r.CloseSend(); err != nil {
+		return fail(err)
+	}
+	var d feed.Data
+	if err := r.next(&d); err != nil {
+		return fail(err)
+	}
+	a.first = time.Since(a.began)
+	meta, err = feed.ParseMeta(d.Meta)
+	d.Free()
+	if err != nil {
+		return fail(err)
+	}
+	return r, meta, nil
 }
 
 // count adds to one of the statistics.

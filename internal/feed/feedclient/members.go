@@ -26,8 +26,8 @@ type members struct {
 }
 
 const (
-	// readEvery is the time between two reads of the list.
-	readEvery   = 5 * time.Second
+	// readEvery is the time between two reads of the list. A new server is to be used within 5 s.
+	readEvery   = 4 * time.Second
 	readTimeout = 5 * time.Second
 	maxMembers  = 1 << 14
 	maxFile     = 1 << 20
@@ -35,8 +35,8 @@ const (
 
 const forms = `"host:port,host:port", "dns:host:port", "file:PATH" or "slurm:port"`
 
-// parseMembers reads the description of a list of servers.
-func parseMembers(text string, getenv func(string) string) (*members, error) {
+// parseMembers reads the description of a list of servers. A nil resolver is that of the machine.
+func parseMembers(text string, getenv func(string) string, resolver *net.Resolver) (*members, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch kind {
 	case "dns":
@@ -45,7 +45,7 @@ func parseMembers(text string, getenv func(string) string) (*members, error) {
 			return nil, err
 		}
 		return &members{text: text, list: func(ctx context.Context) ([]member, error) {
-			ips, err := net.DefaultResolver.LookupHost(ctx, host)
+			ips, err := resolver.LookupHost(ctx, host)
 			var out []member
 			for _, ip := range ips {
 				out = append(out, member{net.JoinHostPort(ip, port), host})
@@ -217,6 +217,13 @@ func (m *members) read(ctx context.Context) ([]member, error) {
 	}
 	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.addr, b.addr) })
 	return slices.CompactFunc(list, func(a, b member) bool { return a.addr == b.addr }), nil
+}
+
+// unknown reports whether a list cannot be read because a name has no addresses. A name of Kubernetes has none until a
+// server is ready.
+func unknown(err error) bool {
+	var dns *net.DNSError
+	return errors.As(err, &dns)
 }
 
 // loopback reports whether an address is on this machine.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -26,13 +27,15 @@ const (
 	window         = 8 << 20
 	// refusedPause is for how long a server is not asked that has other data, or that refuses the token.
 	refusedPause = 60 * time.Second
-	maxPause     = 30 * time.Second
+	// maxPause is the longest pause of a server that fails. One that is started again is to be used within 5 s.
+	maxPause = 3 * time.Second
 )
 
 // server is a server of the list. Its fields are guarded by Client.mu, except for its links.
 type server struct {
 	member
 	creds credentials.TransportCredentials
+	dial  func(ctx context.Context, addr string) (net.Conn, error)
 
 	// credits is the number of batches that it may have to build. It grows while the server is about as fast as the
 	// fastest one, and shrinks when it is slow or fails.
@@ -43,6 +46,9 @@ type server struct {
 	failures int       // in a row
 	until    time.Time // not asked before
 	gone     bool      // not in the list any more
+	// trusted reports that a batch was equal to that of this machine or of a trusted server, wrong that one was not.
+	// checking reports that a first batch is being compared, and that the server gets no request meanwhile.
+	trusted, checking, wrong bool
 
 	linkMu sync.Mutex
 	links  []*link
@@ -54,7 +60,15 @@ type link struct {
 	inFlight int // guarded by server.linkMu
 }
 
-func (s *server) usable(now time.Time) bool { return !s.gone && !now.Before(s.until) }
+func (s *server) usable(now time.Time) bool { return !s.gone && !s.wrong && !now.Before(s.until) }
+
+// limit is the number of batches that the server may have to build now.
+func (s *server) limit() int {
+	if !s.trusted {
+		return 1
+	}
+	return int(s.credits)
+}
 
 // link returns the connection with the fewest requests. Another connection is opened while all are in use.
 func (s *server) link() (*link, error) {
@@ -69,10 +83,10 @@ func (s *server) link() (*link, error) {
 	if best == nil || best.inFlight > 0 && len(s.links) < linksPerServer {
 		conn, err := grpc.NewClient("passthrough:///"+s.addr,
 			grpc.WithTransportCredentials(s.creds),
-			grpc.WithNoProxy(),
+			grpc.WithNoProxy(), grpc.WithContextDialer(s.dial),
 			grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window), grpc.WithReadBufferSize(1<<20),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+				Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 				MinConnectTimeout: 5 * time.Second,
 			}),
 			// A server that is gone without a word is noticed after 15 s.
@@ -156,7 +170,7 @@ func (c *Client) bestLocked(tried map[*server]bool) (best *server, any bool) {
 			continue
 		}
 		any = true
-		if s.inFlight >= int(s.credits) {
+		if s.checking || s.inFlight >= s.limit() {
 			continue
 		}
 		if best == nil || s.expected() < best.expected() {

@@ -73,10 +73,16 @@ func TLS(cert, key, ca string) (*tls.Config, error) {
 // Config returns the configuration of a server for a trainer's: tickets name the rows of all ranks.
 func Config(c pipeline.Config) pipeline.Config {
 	c.Rank, c.LocalWorldSize, c.Feeders = 0, 1, nil
-	if c.Bucket != nil { // as many batches of a bucket come together as the trainer has ranks
+	// As many batches of a bucket, or of one kind, come together as the trainer has ranks.
+	if c.Bucket != nil {
 		b := *c.Bucket
 		b.Ranks = max(cmp.Or(b.Ranks, c.WorldSize), 1)
 		c.Bucket = &b
+	}
+	if c.Align != nil {
+		a := *c.Align
+		a.Ranks = max(cmp.Or(a.Ranks, c.WorldSize), 1)
+		c.Align = &a
 	}
 	c.Crashed, c.Suspects, c.WorldSize = nil, nil, 1
 	return c
@@ -130,6 +136,8 @@ func New(p Pipeline, opt Options) (*Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.StatsHandler(connections{}),
+		// A request reads its slot until it has ended, and the caller unmaps the slots after Serve.
+		grpc.WaitForHandlers(true),
 	}
 	if opt.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(opt.TLS)))

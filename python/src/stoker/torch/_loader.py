@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch.utils.data
 
+from .._errors import ConfigError
 from . import _frameworks, _path, _state
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         **more: Any,
     ) -> None:
         """Make a loader; the arguments are torch's, and those that the class describes."""
+        if "feeders" in more:
+            raise ConfigError(
+                "feeders build batches of the engine's order, and this DataLoader takes records from its sampler: "
+                "use stoker.Loader(..., feeders=...)"
+            )
         target = None if device is None else _target(device)
         caching = None
         if cache is not None:
