@@ -23,6 +23,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
 	"github.com/stokerdata/stoker/internal/source/pathsource"
 	"github.com/stokerdata/stoker/internal/source/pointsource"
+	"github.com/stokerdata/stoker/internal/source/sharsource"
 	"github.com/stokerdata/stoker/internal/source/spoolsource"
 	"github.com/stokerdata/stoker/internal/source/stlsource"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
@@ -52,6 +53,7 @@ var formats = []*format.Format{
 	betonsource.Format,
 	zarrsource.Format,
 	energonsource.Format,
+	sharsource.Format,
 	tarsource.Format,
 	zipsource.Format,
 	idxsource.Format,

@@ -82,4 +82,12 @@ func (s *source) unpackOne(ctx context.Context, f int, o store.Object) error {
 }
 
 // Held implements driver.Holder.
-func (s *source) Held() int64 { return s.memory.Total() }
+func (s *source) Held() int64 {
+	n := s.memory.Total()
+	for _, b := range s.held {
+		if s.made {
+			n += int64(len(b))
+		}
+	}
+	return n
+}

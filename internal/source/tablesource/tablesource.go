@@ -89,6 +89,7 @@ type source struct {
 	spare   sync.Pool
 
 	held   [][]byte // by table, its decompressed bytes; nil if it is not compressed
+	made   bool     // held are rows that another source has made (Rows)
 	memory fixedrecords.Memory
 }
 
@@ -233,13 +234,13 @@ func (s *source) schema(ctx context.Context, in *inference) error {
 		c := in.columns[places[i]]
 		var f driver.Field
 		switch {
-		case column.IsFile(want.Kind):
+		case column.IsFile(want.Kind): // not in rows that are made
 			f = driver.Field{Kind: want.Kind}
 		default:
 			if f, err = c.Field(want, in.good); err != nil {
 				return fmt.Errorf("%s: %w", s.list.Store, err)
 			}
-			if f.Kind == driver.KindText && want.Kind == "" {
+			if f.Kind == driver.KindText && want.Kind == "" && !s.made {
 				kind, err := s.lead(ctx, want.Name, c)
 				if err != nil {
 					return err
@@ -283,6 +284,9 @@ func (s *source) Name(id int64) string {
 		return fmt.Sprintf("%s, row %d", s.info.URL, id)
 	}
 	f, from, _ := s.place(id)
+	if s.made {
+		return fmt.Sprintf("%s, record %d", s.list.Path(f), id-s.first[f])
+	}
 	if s.held[f] != nil {
 		return fmt.Sprintf("%s, row %d (byte %d, decompressed)", s.list.Path(f), id-s.first[f], from)
 	}

@@ -33,7 +33,7 @@ const (
 	far      = 4 * block
 )
 
-var archives = archive.Format{Name: "tar", Is: IsName, Scan: scan, Compressed: compression, ScanStream: scanStream}
+var archives = archive.Format{Name: "tar", Is: IsName, Scan: Scan, Compressed: compression, ScanStream: scanStream}
 
 // Open lists the tar files of st (or takes the single object that st is) and scans the headers of their members.
 func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
@@ -91,9 +91,9 @@ func compression(head []byte) stream.Format {
 	return stream.Detect(head)
 }
 
-// scan reads the headers of a tar file with package tar. The package reads whole blocks and seeks over the content,
-// so that its reader then is at the content of a member.
-func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Member) error) error {
+// Scan calls add for each member of a tar file that is a file. Package tar reads whole blocks and seeks over the
+// content, so that its reader then is at the content of a member.
+func Scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Member) error) error {
 	if err := unreadable(r, size); err != nil {
 		return err
 	}

@@ -313,7 +313,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(gnu.Bytes())
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		err := scan(t.Context(), bytes.NewReader(b), int64(len(b)), func(m *archive.Member) error {
+		err := Scan(t.Context(), bytes.NewReader(b), int64(len(b)), func(m *archive.Member) error {
 			if m.At < 512 || m.Size < 0 || m.Extent != m.Size || m.At+m.Size > int64(len(b)) {
 				t.Fatalf("%+v of %d bytes", m, len(b))
 			}

@@ -13,6 +13,7 @@ FORMATS = (
     "beton",
     "zarr",
     "energon",
+    "shar",
     "tar",
     "zip",
     "idx",
