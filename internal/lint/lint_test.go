@@ -342,6 +342,24 @@ func TestTestPackagesAreImportedByTestsOnly(t *testing.T) {
 	}
 }
 
+// Packages that only tests import have names that end with "test".
+func TestPackagesForTestsAreCalledSo(t *testing.T) {
+	imported := map[string]bool{}
+	files := parseAll(t)
+	for _, f := range files {
+		if !strings.HasSuffix(f.dir, "test") {
+			for _, path := range f.imports() {
+				imported[local(path)] = true
+			}
+		}
+	}
+	for _, f := range files {
+		if f.ast.Name.Name != "main" && f.dir != "." && !strings.HasSuffix(f.dir, "test") && !imported[f.dir] {
+			t.Errorf("%s: only tests import %s: let its name end with test", f.name, f.dir)
+		}
+	}
+}
+
 // Each kind of field is defined in a file of internal/kind. The pipeline knows no kind by name, so that a new one does
 // not touch it.
 func TestThePipelineKnowsNoKind(t *testing.T) {

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/lint/prose"
+	"github.com/stokerdata/stoker/internal/lint/prosetest"
 )
 
 var proseOf = flag.String("prose", "", "print the findings in files below this path, from the top of the repository")
 
 // ceilings are the findings per 1,000 words that are allowed.
-var ceilings = map[prose.Kind]float64{prose.Page: 4, prose.Comment: 5, prose.Message: 1}
+var ceilings = map[prosetest.Kind]float64{prosetest.Page: 4, prosetest.Comment: 5, prosetest.Message: 1}
 
 // Texts for people are in plain English. To see the findings in a folder:
 //
@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	if err != nil {
 		t.Skip("not a checkout of git")
 	}
-	scores := map[prose.Kind]prose.Score{}
+	scores := map[prosetest.Kind]prosetest.Score{}
 	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		if strings.Contains(name, "testdata/") {
 			continue
@@ -33,7 +33,7 @@ func TestProse(t *testing.T) {
 		if err != nil {
 			continue // deleted, and not committed yet
 		}
-		found := prose.Check(name, string(content), scores)
+		found := prosetest.Check(name, string(content), scores)
 		if *proseOf == "" || !strings.HasPrefix(name, *proseOf) {
 			continue
 		}

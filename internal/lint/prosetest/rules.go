@@ -1,6 +1,6 @@
-// Package prose finds sentences that a stranger has to read twice, in pages, comments and messages. It checks wording,
+// Package prosetest finds sentences that a stranger has to read twice, in pages, comments and messages. It checks wording,
 // not meaning: a finding is a sentence to read again. CONTRIBUTING.md has the rules.
-package prose
+package prosetest
 
 import (
 	"regexp"
