@@ -274,7 +274,8 @@ int main(int argc, char **argv)
 			for (int i = 0; i < n; i++)
 				variant(names[v], d, &c, &images[i], px, dst + (size_t)(i % 256) * ROW);
 			double rate = n / (now() - start);
-			printf("{\"variant\": \"%s\", \"round\": %d, \"images\": %d, \"images_s\": %.1f}\n", names[v], round, n, rate);
+			printf("{\"variant\": \"%s\", \"round\": %d, \"images\": %d, \"images_s\": %.1f}\n", names[v], round, n,
+			       rate);
 			fflush(stdout);
 		}
 	}

@@ -17,10 +17,11 @@ int sk_aug_isa(void);
 void sk_aug_set_isa(int isa);
 
 // Cuts a value off at 0 and 255, and its fraction.
-static inline uint8_t sk_cut8(float v) {
-    v = v > 0.0f ? v : 0.0f;  // in this order NaN becomes 0, as in sk_trunc8
-    v = v < 255.0f ? v : 255.0f;
-    return (uint8_t)v;
+static inline uint8_t sk_cut8(float v)
+{
+	v = v > 0.0f ? v : 0.0f; // in this order NaN becomes 0, as in sk_trunc8
+	v = v < 255.0f ? v : 255.0f;
+	return (uint8_t)v;
 }
 
 // ---- colour (aug_color.c); in place, n is a count of bytes, np of pixels ----
@@ -65,12 +66,12 @@ void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, c
 // ---- geometry (aug_warp.c); dst and src must not overlap ----
 
 typedef struct {
-    // Source position of output pixel (x, y), both from the pixel's centre:
-    // sx = m[0]*x + m[1]*y + m[2], sy = m[3]*x + m[4]*y + m[5].
-    double m[6];
-    int bilinear;  // else nearest
-    int has_fill;  // else black, without torchvision's blending at the border
-    float fill[3];
+	// Source position of output pixel (x, y), both from the pixel's centre:
+	// sx = m[0]*x + m[1]*y + m[2], sy = m[3]*x + m[4]*y + m[5].
+	double m[6];
+	int bilinear; // else nearest
+	int has_fill; // else black, without torchvision's blending at the border
+	float fill[3];
 } sk_aug_map;
 
 void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map);
@@ -99,14 +100,15 @@ void sk_pillow_hue(uint8_t *p, size_t np, uint8_t shift);
 void sk_pillow_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels, float f);
 
 typedef struct {
-    // Source position of output pixel (x, y): (m[0]*x + m[1]*y + m[2]) / d and (m[3]*x + m[4]*y + m[5]) / d, with d =
-    // m[6]*x + m[7]*y + 1. The centre of the first pixel is (0.5, 0.5).
-    double m[8];
-    int bilinear;  // else nearest
-    uint8_t fill[3];
+	// Source position of output pixel (x, y): (m[0]*x + m[1]*y + m[2]) / d and (m[3]*x + m[4]*y + m[5]) / d, with d =
+	// m[6]*x + m[7]*y + 1. The centre of the first pixel is (0.5, 0.5).
+	double m[8];
+	int bilinear; // else nearest
+	uint8_t fill[3];
 } sk_pillow_map;
 
-void sk_pillow_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, const sk_pillow_map *map);
+void sk_pillow_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels,
+                    const sk_pillow_map *map);
 
 // ---- batches (aug_batch.c) ----
 

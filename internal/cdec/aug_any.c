@@ -13,15 +13,9 @@ typedef uint16_t __attribute__((aligned(1), may_alias)) any_u16;
 typedef float __attribute__((aligned(1), may_alias)) any_f32;
 
 // Row y of an image of h rows that is reflected at its borders.
-static inline int sk_reflect(int y, int h)
-{
-	return y < 0 ? -y : y >= h ? 2 * (h - 1) - y : y;
-}
+static inline int sk_reflect(int y, int h) { return y < 0 ? -y : y >= h ? 2 * (h - 1) - y : y; }
 
-static inline int sk_within(float v, int n)
-{
-	return v > -1.0f && v < (float)n;
-}
+static inline int sk_within(float v, int n) { return v > -1.0f && v < (float)n; }
 
 static inline float hue_channel(float v, float c, float k)
 {
@@ -86,62 +80,30 @@ static void sk_equalize_table(const uint32_t hist[256], size_t np, uint8_t table
 #include "aug_any_kernels.h"
 
 // CALL(name, (arguments)) calls the kernel for elem.
-#define CALL(name, ...) (elem == SK_U8 ? name##_u8(__VA_ARGS__) : elem == SK_U16 ? name##_u16(__VA_ARGS__) : name##_f32(__VA_ARGS__))
+#define CALL(name, ...) \
+	(elem == SK_U8 ? name##_u8(__VA_ARGS__) : elem == SK_U16 ? name##_u16(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
-void sk_any_scale_bias(int elem, void *p, size_t n, float scale, float bias)
-{
-	CALL(scale_bias, p, n, scale, bias);
-}
+void sk_any_scale_bias(int elem, void *p, size_t n, float scale, float bias) { CALL(scale_bias, p, n, scale, bias); }
 
-double sk_any_sum(int elem, const void *p, size_t n)
-{
-	return CALL(sum, p, n);
-}
+double sk_any_sum(int elem, const void *p, size_t n) { return CALL(sum, p, n); }
 
-double sk_any_luma_sum(int elem, const void *p, size_t np)
-{
-	return CALL(luma_sum, p, np);
-}
+double sk_any_luma_sum(int elem, const void *p, size_t np) { return CALL(luma_sum, p, np); }
 
-void sk_any_gray(int elem, void *dst, const void *src, size_t np, int channels)
-{
-	CALL(gray, dst, src, np, channels);
-}
+void sk_any_gray(int elem, void *dst, const void *src, size_t np, int channels) { CALL(gray, dst, src, np, channels); }
 
-void sk_any_saturate(int elem, void *p, size_t np, float ratio)
-{
-	CALL(saturate, p, np, ratio);
-}
+void sk_any_saturate(int elem, void *p, size_t np, float ratio) { CALL(saturate, p, np, ratio); }
 
-void sk_any_hue(int elem, void *p, size_t np, float shift)
-{
-	CALL(hue, p, np, shift);
-}
+void sk_any_hue(int elem, void *p, size_t np, float shift) { CALL(hue, p, np, shift); }
 
-void sk_any_invert(int elem, void *p, size_t n)
-{
-	CALL(invert, p, n);
-}
+void sk_any_invert(int elem, void *p, size_t n) { CALL(invert, p, n); }
 
-void sk_any_posterize(int elem, void *p, size_t n, int bits)
-{
-	CALL(posterize, p, n, bits);
-}
+void sk_any_posterize(int elem, void *p, size_t n, int bits) { CALL(posterize, p, n, bits); }
 
-void sk_any_solarize(int elem, void *p, size_t n, float threshold)
-{
-	CALL(solarize, p, n, threshold);
-}
+void sk_any_solarize(int elem, void *p, size_t n, float threshold) { CALL(solarize, p, n, threshold); }
 
-void sk_any_autocontrast(int elem, void *p, size_t np, int channels)
-{
-	CALL(autocontrast, p, np, channels);
-}
+void sk_any_autocontrast(int elem, void *p, size_t np, int channels) { CALL(autocontrast, p, np, channels); }
 
-void sk_any_equalize(int elem, void *p, size_t np, int channels)
-{
-	CALL(equalize, p, np, channels);
-}
+void sk_any_equalize(int elem, void *p, size_t np, int channels) { CALL(equalize, p, np, channels); }
 
 void sk_any_sharpen(int elem, void *dst, const void *src, int w, int h, int channels, float rest, float *tmp)
 {
@@ -172,10 +134,10 @@ void sk_any_remap(int elem, void *dst, int n, const void *src, int sw, int sh, i
 static void copy_pixels(int px, uint8_t *dst, const uint8_t *src, ptrdiff_t step, int n)
 {
 	// A size that the compiler knows becomes one load and one store.
-#define COPY(size)                                                                                                     \
-	case size:                                                                                                     \
-		for (int i = 0; i < n; i++)                                                                            \
-			memcpy(dst + (size_t)i * size, src + i * step, size);                                          \
+#define COPY(size)                                                \
+	case size:                                                    \
+		for (int i = 0; i < n; i++)                               \
+			memcpy(dst + (size_t)i * size, src + i * step, size); \
 		break
 	switch (px) {
 		COPY(1);
@@ -210,18 +172,15 @@ static int extend(int i, int n, int mode)
 	if (i >= 0 && i < n)
 		return i;
 	switch (mode) {
-	case SK_PAD_EDGE:
-		return i < 0 ? 0 : n - 1;
-	case SK_PAD_REFLECT:
-		return i < 0 ? -i : 2 * (n - 1) - i;
-	case SK_PAD_SYMMETRIC:
-		return i < 0 ? -i - 1 : 2 * n - 1 - i;
+	case SK_PAD_EDGE: return i < 0 ? 0 : n - 1;
+	case SK_PAD_REFLECT: return i < 0 ? -i : 2 * (n - 1) - i;
+	case SK_PAD_SYMMETRIC: return i < 0 ? -i - 1 : 2 * n - 1 - i;
 	}
 	return -1;
 }
 
-void sk_any_window(int px, uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int left, int top, int mode,
-                   const uint8_t *fill)
+void sk_any_window(int px, uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int left, int top,
+                   int mode, const uint8_t *fill)
 {
 	// Output columns [x0, x1) are inside the source.
 	int x0 = left < 0 ? -left : 0, x1 = sw - left;

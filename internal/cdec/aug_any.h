@@ -49,7 +49,7 @@ void sk_any_remap(int elem, void *dst, int n, const void *src, int sw, int sh, i
 // These only move pixels, of px bytes each.
 void sk_any_rot90(int px, uint8_t *dst, const uint8_t *src, int sw, int sh, int turns);
 // As sk_aug_window; fill is a pixel.
-void sk_any_window(int px, uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int left, int top, int mode,
-                   const uint8_t *fill);
+void sk_any_window(int px, uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int left, int top,
+                   int mode, const uint8_t *fill);
 
 #endif

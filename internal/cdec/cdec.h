@@ -12,15 +12,22 @@ enum {
 	SK_UNSUPPORTED = 2,  // valid, but of a kind that is not decoded here
 	SK_BAD_ARGUMENT = 3, // the job contradicts itself or the image
 	SK_NO_MEMORY = 4,
-	SK_LIMIT = 5, // larger than the limits of this package
-	SK_UNREADABLE = 6, // a page of a mapped file could not be read
+	SK_LIMIT = 5,       // larger than the limits of this package
+	SK_UNREADABLE = 6,  // a page of a mapped file could not be read
 	SK_OVER_MEMORY = 7, // it takes more memory than sk_set_max_memory allows
 };
 
 // Kernel sets, by the required processor features.
 enum { SK_SCALAR = 0, SK_AVX2 = 1, SK_AVX512 = 2 };
 
-enum { SK_FORMAT_JPEG = 1, SK_FORMAT_DCT = 2, SK_FORMAT_RGB = 3, SK_FORMAT_GRAY = 4, SK_FORMAT_RGBX = 5, SK_FORMAT_PIXELS = 6 };
+enum {
+	SK_FORMAT_JPEG = 1,
+	SK_FORMAT_DCT = 2,
+	SK_FORMAT_RGB = 3,
+	SK_FORMAT_GRAY = 4,
+	SK_FORMAT_RGBX = 5,
+	SK_FORMAT_PIXELS = 6
+};
 enum { SK_U8 = 1, SK_F16 = 2, SK_BF16 = 3, SK_F32 = 4, SK_U16 = 7 };
 enum { SK_NHWC = 1, SK_NCHW = 2 };
 enum { SK_BILINEAR = 1, SK_BICUBIC = 2, SK_NEAREST = 3 };
@@ -95,7 +102,8 @@ void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
 int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h);
 // Decodes a whole JPEG to rows of its stored samples. YCbCr is converted to RGB. *w, *h and *channels are set after
 // the header is read.
-int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels);
+int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h,
+                           int *channels);
 // Why the last call with a result code failed.
 const char *sk_message(const sk_dec *d);
 

@@ -17,8 +17,8 @@
 #include "cdec.h"
 
 #define DCT_VERSION 1
-#define DCT_HEADER 12     // bytes before the component table
-#define DCT_MAX_COMPS 3   // gray or YCbCr
+#define DCT_HEADER 12   // bytes before the component table
+#define DCT_MAX_COMPS 3 // gray or YCbCr
 #define DCT_MAX_TABLES 4
 #define DCT_MAX_BLOCKS 64 // blocks of all components in one tile
 #define DCT_MAX_PLANES 16 // magnitudes are below 2^16
@@ -27,24 +27,24 @@
 #define DCT_MAX_GROUPS 2
 
 typedef struct {
-	int h, v;          // sampling factors
-	int table;         // which quantisation table
-	int wblk, hblk;    // size in blocks, without the padding of the last MCU
-	int dw, dh;        // size in samples (libjpeg's downsampled_width, _height)
-	int hr, vr;        // samples are hr x vr pixels in size
+	int h, v;       // sampling factors
+	int table;      // which quantisation table
+	int wblk, hblk; // size in blocks, without the padding of the last MCU
+	int dw, dh;     // size in samples (libjpeg's downsampled_width, _height)
+	int hr, vr;     // samples are hr x vr pixels in size
 } dct_comp;
 
 typedef struct {
 	int w, h, ncomp;
-	int tile;                 // width of a tile in MCUs
-	int hmax, vmax;           // the MCU is 8*hmax x 8*vmax pixels
-	int mcols, mrows;         // size of the image in MCUs
-	int tcols;                // tiles in a row
+	int tile;         // width of a tile in MCUs
+	int hmax, vmax;   // the MCU is 8*hmax x 8*vmax pixels
+	int mcols, mrows; // size of the image in MCUs
+	int tcols;        // tiles in a row
 	int ntables;
 	dct_comp comp[DCT_MAX_COMPS];
 	uint16_t quant[DCT_MAX_TABLES][64]; // natural order
-	const uint8_t *row_offset; // mrows x u32
-	const uint8_t *tile_size;  // mrows x tcols x u16
+	const uint8_t *row_offset;          // mrows x u32
+	const uint8_t *tile_size;           // mrows x tcols x u16
 	const uint8_t *data;
 	size_t data_len;
 } dct_image;
@@ -72,10 +72,7 @@ static inline size_t dct_tile_size(const dct_image *im, int row, int col)
 extern const uint8_t dct_natural[64];
 
 // The number of positions after the DC for which a block of end class c has bits.
-static inline int dct_end(int c)
-{
-	return c == 15 ? 63 : 4 * c;
-}
+static inline int dct_end(int c) { return c == 15 ? 63 : 4 * c; }
 
 // ---- a tile
 
@@ -159,14 +156,14 @@ const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void 
 // Why a JPEG cannot become dct (it is not damaged, or not certain to be whole).
 enum {
 	DCT_OK = 0,
-	DCT_NOT_JPEG = 1,     // not a JPEG or damaged; message has the reason
-	DCT_COLOR = 2,        // CMYK, YCCK, RGB or an unknown colour space
+	DCT_NOT_JPEG = 1, // not a JPEG or damaged; message has the reason
+	DCT_COLOR = 2,    // CMYK, YCCK, RGB or an unknown colour space
 	DCT_ARITHMETIC = 3,
-	DCT_PRECISION = 4,    // not 8 bits
-	DCT_SAMPLING = 5,     // sampling that libjpeg-turbo does not decode
-	DCT_INCOMPLETE = 6,   // ends early, misses scans, or has damaged codes
+	DCT_PRECISION = 4,  // not 8 bits
+	DCT_SAMPLING = 5,   // sampling that libjpeg-turbo does not decode
+	DCT_INCOMPLETE = 6, // ends early, misses scans, or has damaged codes
 	DCT_TOO_LARGE = 7,
-	DCT_LOSSLESS = 8,     // lossless or hierarchical process
+	DCT_LOSSLESS = 8, // lossless or hierarchical process
 	DCT_MEMORY = 9,
 };
 

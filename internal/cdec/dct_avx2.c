@@ -23,15 +23,13 @@ TARGET static inline void store_lanes_256(uint8_t *out, V lo, V hi)
 	STORE(out + 32, _mm256_permute2x128_si256(lo, hi, 0x31));
 }
 
-TARGET static inline V color_order_256(void)
-{
-	return _mm256_set_epi32(7, 5, 3, 1, 6, 4, 2, 0);
-}
+TARGET static inline V color_order_256(void) { return _mm256_set_epi32(7, 5, 3, 1, 6, 4, 2, 0); }
 
 #include "dct_simd.h"
 
 // Two blocks side by side.
-TARGET static inline void idct2(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride)
+TARGET static inline void idct2(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst,
+                                ptrdiff_t stride)
 {
 	V r[8], z[4];
 	for (int i = 0; i < (end <= 2 ? 2 : 4); i++) {
@@ -68,8 +66,9 @@ TARGET static inline void idct2(const int16_t (*coef)[64], const uint16_t *quant
 TARGET static void idct4_256(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride)
 {
 	if (end == 0) {
-		const V row = _mm256_set_epi64x((long long)flat_256(coef[3][0], quant[0]), (long long)flat_256(coef[2][0], quant[0]),
-		                                (long long)flat_256(coef[1][0], quant[0]), (long long)flat_256(coef[0][0], quant[0]));
+		const V row =
+			_mm256_set_epi64x((long long)flat_256(coef[3][0], quant[0]), (long long)flat_256(coef[2][0], quant[0]),
+		                      (long long)flat_256(coef[1][0], quant[0]), (long long)flat_256(coef[0][0], quant[0]));
 		for (int y = 0; y < 8; y++)
 			STORE(dst + y * stride, row);
 		return;
@@ -92,7 +91,8 @@ TARGET static inline V spread(uint64_t bits)
 // 16 bits -> 16 numbers of 0 or -1.
 TARGET static inline V spread16(uint64_t bits)
 {
-	const V bit = _mm256_set_epi16((short)0x8000, 0x4000, 0x2000, 0x1000, 0x0800, 0x0400, 0x0200, 0x0100, 0x80, 0x40, 0x20, 0x10, 8, 4, 2, 1);
+	const V bit = _mm256_set_epi16((short)0x8000, 0x4000, 0x2000, 0x1000, 0x0800, 0x0400, 0x0200, 0x0100, 0x80, 0x40,
+	                               0x20, 0x10, 8, 4, 2, 1);
 	return _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16((short)bits), bit), bit);
 }
 
@@ -122,12 +122,13 @@ TARGET static inline void word_values_256(dct_work *w, int i, int half, int plan
 }
 
 // The destination of the value of bit i of a map. Bit 64, which does not exist, goes to a position after the block.
-static const uint8_t places[65] = {1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41,
-                                   34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30,
-                                   37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 64, 64};
+static const uint8_t places[65] = {1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19,
+                                   26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49,
+                                   56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45,
+                                   38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 64, 64};
 
-TARGET static int64_t group_256(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
-                                int64_t at, int64_t end)
+TARGET static int64_t group_256(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s,
+                                const uint8_t *p, int64_t at, int64_t end)
 {
 	const dct_group g = dct_group_maps(w, heads, first, last, s, p, at, end);
 	if (g.at < 0)

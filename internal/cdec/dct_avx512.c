@@ -6,8 +6,9 @@
 
 #include "dct_x86.h"
 
-#define TARGET                                                                                                         \
-	__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,bmi,bmi2,popcnt,lzcnt")))
+#define TARGET      \
+	__attribute__(( \
+		target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni,avx2,bmi,bmi2,popcnt,lzcnt")))
 #define V __m512i
 #define LANES 4
 #define FN(name) name##_512
@@ -35,8 +36,9 @@ TARGET static inline V color_order_512(void)
 TARGET static void idct4_512(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride)
 {
 	if (end == 0) {
-		const __m256i row = _mm256_set_epi64x((long long)flat_512(coef[3][0], quant[0]), (long long)flat_512(coef[2][0], quant[0]),
-		                                      (long long)flat_512(coef[1][0], quant[0]), (long long)flat_512(coef[0][0], quant[0]));
+		const __m256i row =
+			_mm256_set_epi64x((long long)flat_512(coef[3][0], quant[0]), (long long)flat_512(coef[2][0], quant[0]),
+		                      (long long)flat_512(coef[1][0], quant[0]), (long long)flat_512(coef[0][0], quant[0]));
 		for (int y = 0; y < 8; y++)
 			_mm256_storeu_si256((void *)(dst + y * stride), row);
 		return;
@@ -91,9 +93,10 @@ TARGET static void idct4_512(const int16_t (*coef)[64], const uint16_t *quant, i
 
 // The destination of byte i of the low and of the high bytes of 64 coefficients in zigzag order. After unpacking, the
 // lanes have rows of 8 in natural order: lane l has rows l and l + 4.
-static const uint8_t zigzag_to_lanes[64] = {
-    0, 1, 5,  6,  14, 15, 27, 28, 10, 19, 23, 32, 39, 45, 52, 54, 2, 4,  7,  13, 16, 26, 29, 42, 20, 22, 33, 38, 46, 51, 55, 60,
-    3, 8, 12, 17, 25, 30, 41, 43, 21, 34, 37, 47, 50, 56, 59, 61, 9, 11, 18, 24, 31, 40, 44, 53, 35, 36, 48, 49, 57, 58, 62, 63};
+static const uint8_t zigzag_to_lanes[64] = {0, 1,  5,  6,  14, 15, 27, 28, 10, 19, 23, 32, 39, 45, 52, 54,
+                                            2, 4,  7,  13, 16, 26, 29, 42, 20, 22, 33, 38, 46, 51, 55, 60,
+                                            3, 8,  12, 17, 25, 30, 41, 43, 21, 34, 37, 47, 50, 56, 59, 61,
+                                            9, 11, 18, 24, 31, 40, 44, 53, 35, 36, 48, 49, 57, 58, 62, 63};
 
 // The values of word i, low and high bytes with signs. Planes above 8 are rare
 // (magnitudes of 256 and more) and need 16 bits.
@@ -129,8 +132,8 @@ TARGET static inline void word_values(dct_work *w, int i, int planes)
 	_mm256_storeu_si256((void *)(w->hi + DCT_WORD * i + 32), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)));
 }
 
-TARGET static int64_t group_512(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
-                                int64_t at, int64_t end)
+TARGET static int64_t group_512(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s,
+                                const uint8_t *p, int64_t at, int64_t end)
 {
 	const dct_group g = dct_group_maps(w, heads, first, last, s, p, at, end);
 	if (g.at < 0)

@@ -17,10 +17,7 @@ static inline uint64_t dct_load64(const uint8_t *p)
 }
 
 // At least 57 bits from position at on.
-static inline uint64_t dct_bits(const uint8_t *p, int64_t at)
-{
-	return dct_load64(p + (at >> 3)) >> (at & 7);
-}
+static inline uint64_t dct_bits(const uint8_t *p, int64_t at) { return dct_load64(p + (at >> 3)) >> (at & 7); }
 
 // 64 bits from position at on; reads 9 bytes.
 static inline uint64_t dct_bits64(const uint8_t *p, int64_t at)
@@ -30,14 +27,11 @@ static inline uint64_t dct_bits64(const uint8_t *p, int64_t at)
 }
 
 // Bits of a DC difference of width class c.
-static inline int dct_dc_width(int c)
-{
-	return c == 15 ? 16 : c;
-}
+static inline int dct_dc_width(int c) { return c == 15 ? 16 : c; }
 
 // Reads the DC differences of blocks [first, last) and sets dc of each. Returns the new position, or -1 when the bits end before.
-static inline int64_t dct_dc(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
-                             int64_t at, int64_t end)
+static inline int64_t dct_dc(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s,
+                             const uint8_t *p, int64_t at, int64_t end)
 {
 	int sum = 0;
 	for (int b = first; b < last; b++)

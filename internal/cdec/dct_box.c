@@ -17,7 +17,7 @@
 #define LEFT 64
 
 typedef struct {
-	uint8_t *rows;      // row -1 (last of the band above), then the band's
+	uint8_t *rows; // row -1 (last of the band above), then the band's
 	ptrdiff_t stride;
 	int first_block;    // column of blocks that the band begins with
 	int block0, block1; // columns of blocks that the box needs, [block0, block1)
@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
 	dct_work work;
-	sk_buf buf;          // planes, upsampled rows, pixels
+	sk_buf buf;                             // planes, upsampled rows, pixels
 	uint8_t tail[(1 << 16) + DCT_READ_PAD]; // a tile at the end, with padding
 	plane plane[DCT_MAX_COMPS];
 	uint8_t *up[DCT_MAX_COMPS]; // upsampled row
@@ -63,20 +63,11 @@ typedef struct {
 	int lag;          // rows of pixels that wait for the next band
 } span;
 
-static int min(int a, int b)
-{
-	return a < b ? a : b;
-}
+static int min(int a, int b) { return a < b ? a : b; }
 
-static int max(int a, int b)
-{
-	return a > b ? a : b;
-}
+static int max(int a, int b) { return a > b ? a : b; }
 
-static size_t round64(size_t n)
-{
-	return (n + 63) & ~(size_t)63;
-}
+static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 static void plan(const dct_image *im, scratch *s, span *b)
 {
@@ -140,8 +131,8 @@ static int layout(const dct_image *im, scratch *s, const span *b)
 }
 
 // Transforms the blocks of a tile that the box needs.
-static void transform(const dct_kernels *kn, const dct_image *im, scratch *s, const dct_shape *shape, const int want[][2],
-                      int col)
+static void transform(const dct_kernels *kn, const dct_image *im, scratch *s, const dct_shape *shape,
+                      const int want[][2], int col)
 {
 	for (int c = 0; c < im->ncomp; c++) {
 		const plane *p = &s->plane[c];
@@ -189,7 +180,7 @@ static int decode_row(sk_dec *d, const dct_kernels *kn, const dct_image *im, scr
 		dct_tile_shape(im, row, col, &shape);
 		if (kn->unpack(&s->work, &shape, p, n) != 0)
 			return sk_fail(d, SK_CORRUPT, "dct: tile %d of row %d is too short for its content", col, row);
-		transform(kn, im, s, &shape, (const int(*)[2])want, col);
+		transform(kn, im, s, &shape, (const int (*)[2])want, col);
 		at += n;
 	}
 	// Repeat the outermost samples of the image for the triangle filters.
@@ -220,7 +211,8 @@ static void keep_row(const dct_image *im, scratch *s)
 
 // The samples of component c for row y of the image, from column b->x on, one per pixel. row is the row of MCUs whose
 // band is decoded.
-static const uint8_t *samples(const dct_kernels *kn, const dct_image *im, scratch *s, const span *b, int row, int c, int y)
+static const uint8_t *samples(const dct_kernels *kn, const dct_image *im, scratch *s, const span *b, int row, int c,
+                              int y)
 {
 	const dct_comp *k = &im->comp[c];
 	const plane *p = &s->plane[c];
@@ -250,7 +242,8 @@ static const uint8_t *samples(const dct_kernels *kn, const dct_image *im, scratc
 }
 
 // Hands the rows [y0, y1) of the image to the sink, a few at a time.
-static int emit(const dct_kernels *kn, const dct_image *im, scratch *s, const span *b, int row, int y0, int y1, sk_sink *sink)
+static int emit(const dct_kernels *kn, const dct_image *im, scratch *s, const span *b, int row, int y0, int y1,
+                sk_sink *sink)
 {
 	if (im->ncomp == 1) {
 		const plane *p = &s->plane[0];

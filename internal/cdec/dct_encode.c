@@ -22,10 +22,7 @@ typedef struct {
 	int damaged; // message code of a warning that means lost data
 } reader;
 
-static void on_error(j_common_ptr ci)
-{
-	longjmp(((reader *)ci->err)->jump, 1);
-}
+static void on_error(j_common_ptr ci) { longjmp(((reader *)ci->err)->jump, 1); }
 
 // Warnings that do not affect the intended coefficients are ignored: a missing end marker after complete data, bytes
 // before a marker, unusual application markers.
@@ -38,8 +35,7 @@ static void on_message(j_common_ptr ci, int level)
 	case JWRN_EXTRANEOUS_DATA:
 	case JWRN_ADOBE_XFORM:
 	case JWRN_JFIF_MAJOR:
-	case JWRN_BOGUS_ICC:
-		return;
+	case JWRN_BOGUS_ICC: return;
 	}
 	// Stop here: a header that declares a large image, with data that ends early, would waste memory and time.
 	reader *r = (reader *)ci->err;
@@ -47,15 +43,9 @@ static void on_message(j_common_ptr ci, int level)
 	longjmp(r->jump, 1);
 }
 
-static void no_output(j_common_ptr ci)
-{
-	(void)ci;
-}
+static void no_output(j_common_ptr ci) { (void)ci; }
 
-static void nothing(j_decompress_ptr ci)
-{
-	(void)ci;
-}
+static void nothing(j_decompress_ptr ci) { (void)ci; }
 
 // The end of the data: an end marker. Data that stops within a scan then gives JWRN_HIT_MARKER, which counts as
 // damage.
@@ -142,10 +132,7 @@ size_t dct_pack_scalar(dct_packer *k, const dct_shape *s, uint8_t *out)
 
 // The most bytes that a tile of n blocks can take: one head, 16 bits of DC, 63
 // positions with a sign, 15 flags and 15 further bits each.
-static size_t tile_bound(int n)
-{
-	return (size_t)n * (1 + 2 + 8 + 63 * 31 / 8 + 1) + 16;
-}
+static size_t tile_bound(int n) { return (size_t)n * (1 + 2 + 8 + 63 * 31 / 8 + 1) + 16; }
 
 // ---- bytes that grow
 
@@ -185,18 +172,12 @@ static int fail(char *message, int code, const char *text)
 static int code_of(int libjpeg_code)
 {
 	switch (libjpeg_code) {
-	case JERR_BAD_PRECISION:
-		return DCT_PRECISION;
-	case JERR_SOF_UNSUPPORTED:
-		return DCT_LOSSLESS;
-	case JERR_ARITH_NOTIMPL:
-		return DCT_ARITHMETIC;
-	case JERR_OUT_OF_MEMORY:
-		return DCT_MEMORY;
-	case JERR_IMAGE_TOO_BIG:
-		return DCT_TOO_LARGE;
-	case JERR_FRACT_SAMPLE_NOTIMPL:
-		return DCT_SAMPLING;
+	case JERR_BAD_PRECISION: return DCT_PRECISION;
+	case JERR_SOF_UNSUPPORTED: return DCT_LOSSLESS;
+	case JERR_ARITH_NOTIMPL: return DCT_ARITHMETIC;
+	case JERR_OUT_OF_MEMORY: return DCT_MEMORY;
+	case JERR_IMAGE_TOO_BIG: return DCT_TOO_LARGE;
+	case JERR_FRACT_SAMPLE_NOTIMPL: return DCT_SAMPLING;
 	}
 	return DCT_NOT_JPEG;
 }
@@ -335,13 +316,15 @@ static void take_read(dct_packer *k, const dct_image *im, const dct_shape *s, co
 }
 
 // Packs all tiles. The header is in out.
-static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa, char *message)
+static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa,
+                     char *message)
 {
 	dct_image im;
 	// The parser derives everything from the header, like the decoder. It needs a table after the header: reserve
 	// space for it, zeroed.
 	const size_t table = out->len;
-	const int per_h = ci->num_components == 1 ? 1 : ci->max_h_samp_factor, per_v = ci->num_components == 1 ? 1 : ci->max_v_samp_factor;
+	const int per_h = ci->num_components == 1 ? 1 : ci->max_h_samp_factor,
+			  per_v = ci->num_components == 1 ? 1 : ci->max_v_samp_factor;
 	const size_t mcols = (ci->image_width + 8u * (unsigned)per_h - 1) / (8u * (unsigned)per_h);
 	const size_t mrows = (ci->image_height + 8u * (unsigned)per_v - 1) / (8u * (unsigned)per_v);
 	const size_t tcols = (mcols + out->p[9] - 1) / out->p[9];
@@ -378,7 +361,8 @@ static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *o
 			if (!reserve(out, tile_bound(s.first[s.ncomp])))
 				return fail(message, DCT_MEMORY, "out of memory");
 			const size_t n = pack_tile(k, &s, out->p + out->len);
-			put16(out->p + table + 4 * (size_t)im.mrows + 2 * ((size_t)row * (size_t)im.tcols + (size_t)col), (unsigned)n);
+			put16(out->p + table + 4 * (size_t)im.mrows + 2 * ((size_t)row * (size_t)im.tcols + (size_t)col),
+			      (unsigned)n);
 			out->len += n;
 		}
 	}
@@ -408,7 +392,8 @@ void dct_encoder_free(dct_encoder *e)
 	free(e);
 }
 
-static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_bytes *out, int isa, int tile, int plain, char *message)
+static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_bytes *out, int isa, int tile, int plain,
+                         char *message)
 {
 	if (setjmp(r->jump)) {
 		char text[JMSG_LENGTH_MAX];
@@ -436,7 +421,9 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_byt
 			return code;
 		for (int c = 0; c < ci->num_components; c++) {
 			jpeg_component_info *info = &ci->comp_info[c];
-			info->quant_table = info->quant_tbl_no >= 0 && info->quant_tbl_no < NUM_QUANT_TBLS ? ci->quant_tbl_ptrs[info->quant_tbl_no] : NULL;
+			info->quant_table = info->quant_tbl_no >= 0 && info->quant_tbl_no < NUM_QUANT_TBLS
+			                        ? ci->quant_tbl_ptrs[info->quant_tbl_no]
+			                        : NULL;
 			if (info->quant_table == NULL)
 				return SK_RETRY;
 		}
@@ -446,7 +433,8 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_byt
 	return put_tiles(ci, &from, out, &e->packer, isa, message);
 }
 
-static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain, char *message)
+static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
+                   char *message)
 {
 	struct jpeg_decompress_struct ci;
 	reader r;
@@ -474,7 +462,8 @@ static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n
 	return code;
 }
 
-int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain, char message[SK_MESSAGE])
+int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
+                  char message[SK_MESSAGE])
 {
 	out->len = 0;
 	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)

@@ -21,10 +21,7 @@ typedef struct {
 	int no_memory;
 } maker;
 
-static void on_error(j_common_ptr ci)
-{
-	longjmp(((maker *)ci->client_data)->jump, 1);
-}
+static void on_error(j_common_ptr ci) { longjmp(((maker *)ci->client_data)->jump, 1); }
 
 static void on_message(j_common_ptr ci, int level)
 {
@@ -32,10 +29,7 @@ static void on_message(j_common_ptr ci, int level)
 	(void)level;
 }
 
-static void no_output(j_common_ptr ci)
-{
-	(void)ci;
-}
+static void no_output(j_common_ptr ci) { (void)ci; }
 
 // Grows the buffer by at least half of its size.
 static void grow(maker *m)
@@ -134,7 +128,8 @@ static void take_tile(void *to, const dct_image *im, int row, int col, const dct
 	maker *m = to;
 	for (int c = 0, b = 0; c < im->ncomp; c++) {
 		const dct_comp *k = &im->comp[c];
-		JBLOCKARRAY rows = m->ci.mem->access_virt_barray((j_common_ptr)&m->ci, m->coefs[c], (JDIMENSION)(row * k->v), (JDIMENSION)k->v, TRUE);
+		JBLOCKARRAY rows = m->ci.mem->access_virt_barray((j_common_ptr)&m->ci, m->coefs[c], (JDIMENSION)(row * k->v),
+		                                                 (JDIMENSION)k->v, TRUE);
 		for (int y = 0; y < s->bh[c]; y++)
 			for (int x = 0; x < s->bw[c]; x++, b++)
 				memcpy(rows[y][col * im->tile * k->h + x], w->coef[b], sizeof w->coef[b]);
@@ -169,7 +164,7 @@ static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, siz
 	for (int c = 0; c < im->ncomp; c++) {
 		const dct_comp *k = &im->comp[c];
 		m->coefs[c] = ci->mem->request_virt_barray((j_common_ptr)ci, JPOOL_IMAGE, FALSE, (JDIMENSION)(im->mcols * k->h),
-		                                        (JDIMENSION)(im->mrows * k->v), (JDIMENSION)k->v);
+		                                           (JDIMENSION)(im->mrows * k->v), (JDIMENSION)k->v);
 	}
 	jpeg_write_coefficients(ci, m->coefs);
 	if (exif_len > 0)

@@ -46,10 +46,10 @@ DCT_INLINE void dct_put64(dct_writer *w, uint64_t v, int n)
 typedef struct {
 	const int16_t *block[DCT_MAX_BLOCKS]; // in zigzag order
 	int16_t zigzag[DCT_MAX_BLOCKS][64];   // of blocks that come in natural order
-	uint64_t nonzero[DCT_MAX_BLOCKS]; // by position in the zigzag - 1
-	uint64_t sign[DCT_MAX_BLOCKS];    // of the values that are not zero, one after the other
-	uint8_t count[DCT_MAX_BLOCKS];    // how many these are
-	uint16_t delta[DCT_MAX_BLOCKS];   // folded difference of the DC
+	uint64_t nonzero[DCT_MAX_BLOCKS];     // by position in the zigzag - 1
+	uint64_t sign[DCT_MAX_BLOCKS];        // of the values that are not zero, one after the other
+	uint8_t count[DCT_MAX_BLOCKS];        // how many these are
+	uint16_t delta[DCT_MAX_BLOCKS];       // folded difference of the DC
 	// Magnitudes of the tile in order. Vectors may go beyond the last one.
 	uint16_t mag[DCT_MAX_VALUES + 64];
 	uint16_t list[DCT_MAX_VALUES];
@@ -62,10 +62,7 @@ typedef int dct_gather_fn(const int16_t *block, uint64_t *nonzero, uint64_t *sig
 // Writes the planes from the second on of n values.
 typedef void dct_planes_fn(dct_packer *k, dct_writer *w, const uint16_t *mag, int n);
 
-DCT_INLINE int dct_width(uint32_t v)
-{
-	return v == 0 ? 0 : 32 - __builtin_clz(v);
-}
+DCT_INLINE int dct_width(uint32_t v) { return v == 0 ? 0 : 32 - __builtin_clz(v); }
 
 // Takes the blocks of a tile apart and writes their heads.
 DCT_INLINE void dct_pack_heads(dct_packer *k, const dct_shape *s, uint8_t *heads, dct_gather_fn *gather)
@@ -102,8 +99,8 @@ DCT_INLINE int dct_dc_bits(uint8_t head)
 }
 
 // Writes the bits of a group of n values, beginning at mag.
-DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *heads, int first, int last, const uint16_t *mag, int n,
-                               dct_planes_fn *planes)
+DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *heads, int first, int last,
+                               const uint16_t *mag, int n, dct_planes_fn *planes)
 {
 	dct_writer w = *out;
 	int b = first;
@@ -122,7 +119,8 @@ DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *he
 }
 
 // Packs a tile and returns its size in bytes. Each form is compiled with its own instructions.
-DCT_INLINE size_t dct_pack_tile(dct_packer *k, const dct_shape *s, uint8_t *out, dct_gather_fn *gather, dct_planes_fn *planes)
+DCT_INLINE size_t dct_pack_tile(dct_packer *k, const dct_shape *s, uint8_t *out, dct_gather_fn *gather,
+                                dct_planes_fn *planes)
 {
 	const int blocks = s->first[s->ncomp];
 	dct_pack_heads(k, s, out, gather);

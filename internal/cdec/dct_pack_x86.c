@@ -6,7 +6,8 @@
 #include <immintrin.h>
 
 #define TARGET2 __attribute__((target("avx2,bmi,bmi2,popcnt,lzcnt")))
-#define TARGET5 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,popcnt,lzcnt")))
+#define TARGET5 \
+	__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,popcnt,lzcnt")))
 
 // ---- AVX2
 
@@ -15,7 +16,8 @@ TARGET2 static int gather_256(const int16_t *block, uint64_t *nonzero, uint64_t 
 	uint64_t zeros = 0, negative = 0;
 	const __m256i zero = _mm256_setzero_si256();
 	for (int i = 0; i < 64; i += 32) {
-		const __m256i a = _mm256_loadu_si256((const void *)(block + i)), b = _mm256_loadu_si256((const void *)(block + i + 16));
+		const __m256i a = _mm256_loadu_si256((const void *)(block + i)),
+					  b = _mm256_loadu_si256((const void *)(block + i + 16));
 		const __m256i none = _mm256_packs_epi16(_mm256_cmpeq_epi16(a, zero), _mm256_cmpeq_epi16(b, zero));
 		const __m256i less = _mm256_packs_epi16(_mm256_cmpgt_epi16(zero, a), _mm256_cmpgt_epi16(zero, b));
 		zeros |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(none, 0xd8)) << i;
@@ -128,7 +130,8 @@ TARGET5 static void planes_wide(dct_packer *k, dct_writer *out, const uint16_t *
 		for (int i = 0; i < n; i += 64) {
 			const int take = n - i < 64 ? n - i : 64;
 			const __m512i a = _mm512_loadu_si512(mag + i), b = _mm512_loadu_si512(mag + i + 32);
-			const uint64_t both = (uint64_t)_mm512_cmpge_epu16_mask(a, least) | (uint64_t)_mm512_cmpge_epu16_mask(b, least) << 32;
+			const uint64_t both =
+				(uint64_t)_mm512_cmpge_epu16_mask(a, least) | (uint64_t)_mm512_cmpge_epu16_mask(b, least) << 32;
 			const uint64_t reach = _bzhi_u64(both, (unsigned)take);
 			dct_put64(&w, reach, take);
 			const int first = (int)_mm_popcnt_u32((uint32_t)reach);

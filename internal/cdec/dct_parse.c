@@ -7,15 +7,9 @@ const uint8_t dct_natural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25,
                                  41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
                                  30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-static int get16(const uint8_t *p)
-{
-	return p[0] | p[1] << 8;
-}
+static int get16(const uint8_t *p) { return p[0] | p[1] << 8; }
 
-static int div_up(int a, int b)
-{
-	return (a + b - 1) / b;
-}
+static int div_up(int a, int b) { return (a + b - 1) / b; }
 
 const char *dct_parse(dct_image *im, const uint8_t *src, size_t n)
 {

@@ -22,10 +22,7 @@ enum {
 	F_3_072 = 25172,
 };
 
-static inline int16_t wrap16(int32_t v)
-{
-	return (int16_t)(uint16_t)v;
-}
+static inline int16_t wrap16(int32_t v) { return (int16_t)(uint16_t)v; }
 
 static inline int32_t madd(int16_t a, int32_t fa, int16_t b, int32_t fb)
 {
@@ -82,10 +79,7 @@ static void transpose(const int16_t in[64], int16_t out[64])
 			out[8 * x + y] = in[8 * y + x];
 }
 
-static inline uint8_t sample(int16_t v)
-{
-	return (uint8_t)((v < -128 ? -128 : v > 127 ? 127 : v) + 128);
-}
+static inline uint8_t sample(int16_t v) { return (uint8_t)((v < -128 ? -128 : v > 127 ? 127 : v) + 128); }
 
 void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrdiff_t stride)
 {
@@ -159,10 +153,7 @@ static void h1v2(const uint8_t *near, const uint8_t *far, uint8_t *out, int n, i
 
 // ---- colour: jdcolor.c's tables, computed
 
-static inline uint8_t clamp(int v)
-{
-	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-}
+static inline uint8_t clamp(int v) { return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v); }
 
 static void color(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *out, int n)
 {

@@ -21,9 +21,11 @@
 #define PAIR(a, b) OP(set1_epi32)((int)((uint32_t)(uint16_t)(int16_t)(a) | (uint32_t)(uint16_t)(int16_t)(b) << 16))
 
 // Sums and differences of the even part e and the odd part o, descaled.
-#define BUTTERFLY(lo, hi, e, o)                                                                                        \
-	lo = OP(packs_epi32)(OP(srai_epi32)(OP(add_epi32)(e##_l, o##_l), shift), OP(srai_epi32)(OP(add_epi32)(e##_h, o##_h), shift)); \
-	hi = OP(packs_epi32)(OP(srai_epi32)(OP(sub_epi32)(e##_l, o##_l), shift), OP(srai_epi32)(OP(sub_epi32)(e##_h, o##_h), shift))
+#define BUTTERFLY(lo, hi, e, o)                                               \
+	lo = OP(packs_epi32)(OP(srai_epi32)(OP(add_epi32)(e##_l, o##_l), shift),  \
+	                     OP(srai_epi32)(OP(add_epi32)(e##_h, o##_h), shift)); \
+	hi = OP(packs_epi32)(OP(srai_epi32)(OP(sub_epi32)(e##_l, o##_l), shift),  \
+	                     OP(srai_epi32)(OP(sub_epi32)(e##_h, o##_h), shift))
 
 // One pass over 8 vectors of 16-bit numbers, in place.
 TARGET static inline __attribute__((always_inline)) void FN(pass)(V r[8], const int shift)
@@ -138,8 +140,10 @@ TARGET static void FN(h2v1)(const uint8_t *in, uint8_t *out, int n)
 	const V weights = OP(set1_epi16)(0x0103), one = OP(set1_epi16)(1), two = OP(set1_epi16)(2);
 	for (int i = 0; i < n; i += 16 * LANES, in += 16 * LANES, out += 32 * LANES) {
 		const V here = LOAD(in), left = LOAD(in - 1), right = LOAD(in + 1);
-		const V lo = TRIANGLE(unpacklo_epi8, here, left, one) | OP(slli_epi16)(TRIANGLE(unpacklo_epi8, here, right, two), 8);
-		const V hi = TRIANGLE(unpackhi_epi8, here, left, one) | OP(slli_epi16)(TRIANGLE(unpackhi_epi8, here, right, two), 8);
+		const V lo =
+			TRIANGLE(unpacklo_epi8, here, left, one) | OP(slli_epi16)(TRIANGLE(unpacklo_epi8, here, right, two), 8);
+		const V hi =
+			TRIANGLE(unpackhi_epi8, here, left, one) | OP(slli_epi16)(TRIANGLE(unpackhi_epi8, here, right, two), 8);
 		FN(store_lanes)(out, lo, hi);
 	}
 }
@@ -190,11 +194,14 @@ TARGET static void FN(color)(const uint8_t *y, const uint8_t *cb, const uint8_t 
 	const V zero = OP(set1_epi32)(0), opaque = OP(set1_epi8)((char)0xff), center = OP(set1_epi16)(128);
 	const V order = FN(color_order)();
 	for (int i = 0; i < n; i += 16 * LANES, out += 64 * LANES) {
-		const V yy = PERMUTE32(order, LOAD(y + i)), b = PERMUTE32(order, LOAD(cb + i)), r = PERMUTE32(order, LOAD(cr + i));
+		const V yy = PERMUTE32(order, LOAD(y + i)), b = PERMUTE32(order, LOAD(cb + i)),
+				r = PERMUTE32(order, LOAD(cr + i));
 		const V y_l = OP(unpacklo_epi8)(yy, zero), y_h = OP(unpackhi_epi8)(yy, zero);
 		V dr_l, dg_l, db_l, dr_h, dg_h, db_h;
-		FN(chroma)(OP(sub_epi16)(OP(unpacklo_epi8)(b, zero), center), OP(sub_epi16)(OP(unpacklo_epi8)(r, zero), center), &dr_l, &dg_l, &db_l);
-		FN(chroma)(OP(sub_epi16)(OP(unpackhi_epi8)(b, zero), center), OP(sub_epi16)(OP(unpackhi_epi8)(r, zero), center), &dr_h, &dg_h, &db_h);
+		FN(chroma)(OP(sub_epi16)(OP(unpacklo_epi8)(b, zero), center), OP(sub_epi16)(OP(unpacklo_epi8)(r, zero), center),
+		           &dr_l, &dg_l, &db_l);
+		FN(chroma)(OP(sub_epi16)(OP(unpackhi_epi8)(b, zero), center), OP(sub_epi16)(OP(unpackhi_epi8)(r, zero), center),
+		           &dr_h, &dg_h, &db_h);
 		const V rr = OP(packus_epi16)(OP(add_epi16)(y_l, dr_l), OP(add_epi16)(y_h, dr_h));
 		const V gg = OP(packus_epi16)(OP(add_epi16)(y_l, dg_l), OP(add_epi16)(y_h, dg_h));
 		const V bb = OP(packus_epi16)(OP(add_epi16)(y_l, db_l), OP(add_epi16)(y_h, db_h));

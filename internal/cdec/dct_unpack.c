@@ -45,8 +45,8 @@ static int64_t planes(dct_work *w, const uint8_t *p, int64_t at, int64_t end, in
 	return at;
 }
 
-static int64_t group(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p, int64_t at,
-                     int64_t end)
+static int64_t group(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
+                     int64_t at, int64_t end)
 {
 	at = dct_dc(w, heads, first, last, s, p, at, end);
 	if (at < 0)

@@ -55,21 +55,21 @@ __attribute__((target("avx512f"))) static inline void lines_avx512(uint8_t *dst,
 }
 
 // stream copies n bytes past the caches, at PARTS positions in parallel if there are enough bytes.
-#define STREAM(name, isa, lines, align)                                                                  \
-	__attribute__((target(isa))) static void name(uint8_t *dst, const uint8_t *src, size_t n)        \
-	{                                                                                                \
-		const size_t h = head(dst, src, n, align);                                               \
-		dst += h, src += h, n -= h;                                                              \
-		if (n >= PARTS_BYTES) {                                                                  \
-			const size_t part = n / PARTS & ~(size_t)127;                                    \
-			for (size_t i = 0; i < part; i += 128)                                           \
-				for (size_t k = 0; k < PARTS; k++)                                       \
-					lines(dst + k * part + i, src + k * part + i);                   \
-			dst += PARTS * part, src += PARTS * part, n -= PARTS * part;                     \
-		}                                                                                        \
-		for (; n >= 128; dst += 128, src += 128, n -= 128)                                       \
-			lines(dst, src);                                                                 \
-		memcpy(dst, src, n);                                                                     \
+#define STREAM(name, isa, lines, align)                                                       \
+	__attribute__((target(isa))) static void name(uint8_t *dst, const uint8_t *src, size_t n) \
+	{                                                                                         \
+		const size_t h = head(dst, src, n, align);                                            \
+		dst += h, src += h, n -= h;                                                           \
+		if (n >= PARTS_BYTES) {                                                               \
+			const size_t part = n / PARTS & ~(size_t)127;                                     \
+			for (size_t i = 0; i < part; i += 128)                                            \
+				for (size_t k = 0; k < PARTS; k++)                                            \
+					lines(dst + k * part + i, src + k * part + i);                            \
+			dst += PARTS * part, src += PARTS * part, n -= PARTS * part;                      \
+		}                                                                                     \
+		for (; n >= 128; dst += 128, src += 128, n -= 128)                                    \
+			lines(dst, src);                                                                  \
+		memcpy(dst, src, n);                                                                  \
 	}
 
 STREAM(stream_avx2, "avx2", lines_avx2, 32)
@@ -117,8 +117,8 @@ __attribute__((target("sse4.2"))) static inline uint32_t sum(uint32_t crc, const
 	return (uint32_t)c;
 }
 
-__attribute__((target("avx2,sse4.2,pclmul"))) static uint32_t stream_sum_avx2(uint8_t *dst, const uint8_t *src, size_t n,
-                                                                              uint32_t crc)
+__attribute__((target("avx2,sse4.2,pclmul"))) static uint32_t stream_sum_avx2(uint8_t *dst, const uint8_t *src,
+                                                                              size_t n, uint32_t crc)
 {
 	const size_t h = head(dst, src, n, 32);
 	crc = sum(crc, src, h);
@@ -148,7 +148,8 @@ __attribute__((target("avx2,sse4.2,pclmul"))) static uint32_t stream_sum_avx2(ui
 __attribute__((target(FOLD))) static inline __m512i folded(__m512i acc, __m512i next)
 {
 	// The first of the two halves of 16 bytes is 64 bits higher. A product of two 64-bit words lacks one factor x.
-	const __m512i x = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)(0x75bba45bull << 32), (long long)(0x1c19243bull << 32)));
+	const __m512i x =
+		_mm512_broadcast_i32x4(_mm_set_epi64x((long long)(0x75bba45bull << 32), (long long)(0x1c19243bull << 32)));
 	const __m512i lo = _mm512_clmulepi64_epi128(acc, x, 0x00), hi = _mm512_clmulepi64_epi128(acc, x, 0x11);
 	return _mm512_ternarylogic_epi64(lo, hi, next, 0x96);
 }

@@ -52,11 +52,11 @@ struct huffman {
 	uint64_t buffer;
 	int count, zeros;
 	const uint8_t *p, *end, *next_ff;
-	int at_end; // p is at a marker or at the end
+	int at_end;    // p is at a marker or at the end
 	int unstuffed; // the data have no stuffed bytes any more and end before the marker
 	unsigned interval, to_restart;
 	int restart_number;
-	uint16_t predict[MAX_COMPS_IN_SCAN]; // modulo 2^16, as coefficients are
+	uint16_t predict[MAX_COMPS_IN_SCAN];     // modulo 2^16, as coefficients are
 	int blocks, member[D_MAX_BLOCKS_IN_MCU]; // of an MCU, and whose each is
 	// The tables in their order, in a ring: for each block the table of its DC difference, then the table of the
 	// rest.
@@ -69,9 +69,9 @@ struct huffman {
 
 // Natural order of zigzag positions. A run may lead up to 15 positions past the end.
 static const uint8_t natural[64 + 16] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
-    6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
-    39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
+	0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
+	6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
+	39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
 
 // ---- bits
 
@@ -89,10 +89,7 @@ INLINE void save(huffman *h, const bits *b)
 	h->p = b->p;
 }
 
-INLINE void restore(const huffman *h, bits *b)
-{
-	*b = (bits){h->buffer, (uint64_t)h->count, h->p};
-}
+INLINE void restore(const huffman *h, bits *b) { *b = (bits){h->buffer, (uint64_t)h->count, h->p}; }
 
 static void find_ff(huffman *h)
 {
@@ -157,7 +154,7 @@ typedef struct {
 typedef struct {
 	const sk_codes *table;
 	const turn *next;
-	size_t k;      // position in the block
+	size_t k; // position in the block
 	JCOEF *block;
 	found *log; // with PASS, of the block's DC difference, then unused
 } place;
@@ -187,10 +184,7 @@ INLINE uint64_t value_of(uint64_t buffer, uint64_t used, unsigned following, int
 	return v + ((uint64_t)(int64_t)last & (positive - 1));
 }
 
-INLINE size_t index_of(const bits *b)
-{
-	return b->buffer >> (64 - SK_LOOK);
-}
+INLINE size_t index_of(const bits *b) { return b->buffer >> (64 - SK_LOOK); }
 
 // Processes the result of a lookup at index, at most SK_MOST_BITS. Returns 0 and does nothing if it is not one of the
 // common cases.
@@ -389,10 +383,10 @@ INLINE int pass(huffman *h, int n)
 	return 1;
 }
 
-#define FORMS(name, attributes)                                                                                           \
-	attributes static int zigzag_##name(huffman *h, int n, JCOEF *to) { return decode(h, n, to, ZIGZAG); }            \
-	attributes static int natural_##name(huffman *h, int n, JCOEF *to) { return decode(h, n, to, NATURAL); }          \
-	attributes static int pass_##name(huffman *h, int n) { return pass(h, n); }                                      \
+#define FORMS(name, attributes)                                                                              \
+	attributes static int zigzag_##name(huffman *h, int n, JCOEF *to) { return decode(h, n, to, ZIGZAG); }   \
+	attributes static int natural_##name(huffman *h, int n, JCOEF *to) { return decode(h, n, to, NATURAL); } \
+	attributes static int pass_##name(huffman *h, int n) { return pass(h, n); }                              \
 	static const forms forms_##name = {zigzag_##name, natural_##name, pass_##name};
 
 FORMS(any, )
@@ -415,8 +409,8 @@ static const forms *forms_for(int isa)
 // Whether the scan that begins is one that this decoder handles.
 static int handles(const struct jpeg_decompress_struct *ci)
 {
-	return !ci->progressive_mode && !ci->arith_code && !ci->inputctl->has_multiple_scans && ci->Ss == 0 && ci->Se == 63 &&
-	       ci->Ah == 0 && ci->Al == 0;
+	return !ci->progressive_mode && !ci->arith_code && !ci->inputctl->has_multiple_scans && ci->Ss == 0 &&
+	       ci->Se == 63 && ci->Ah == 0 && ci->Al == 0;
 }
 
 // Starts at the data after the header. The tables exist and are valid, and member and blocks are set.
@@ -519,10 +513,7 @@ struct sk_scan {
 	JCOEF blocks[SK_SCAN_BLOCKS][DCTSIZE2];
 };
 
-sk_scan *sk_scan_new(void)
-{
-	return calloc(1, sizeof(sk_scan));
-}
+sk_scan *sk_scan_new(void) { return calloc(1, sizeof(sk_scan)); }
 
 void sk_scan_free(sk_scan *s)
 {
@@ -591,8 +582,7 @@ int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
 	return SK_OK;
 }
 
-const JCOEF (*sk_scan_next(sk_scan *s, int n))[DCTSIZE2]
-{
+const JCOEF (*sk_scan_next(sk_scan *s, int n)) [DCTSIZE2] {
 	if (n * s->h.blocks > SK_SCAN_BLOCKS)
 		return NULL;
 	memset(s->blocks, 0, (size_t)(n * s->h.blocks) * sizeof s->blocks[0]);

@@ -15,10 +15,10 @@ typedef struct {
 	// The number of bits used, in the lower six bits: codes, and the bits of the values after them. At most
 	// SK_MOST_BITS.
 	uint8_t used;
-	uint8_t advance; // number of positions to advance; SK_NOT_HERE if the code is longer than the index
+	uint8_t advance;   // number of positions to advance; SK_NOT_HERE if the code is longer than the index
 	uint8_t following; // how many of the used bits are those of the last value, if it is not in the entry
-	uint8_t place; // position of the first value, counted from here
-	int16_t first; // the first of two values
+	uint8_t place;     // position of the first value, counted from here
+	int16_t first;     // the first of two values
 	// The value before the next position: the only one or the second. If its bits follow, this is added to them if
 	// the first of them is 0.
 	int16_t last;
@@ -52,9 +52,6 @@ int sk_codes_sound(const JHUFF_TBL *from, int dc);
 int sk_codes_symbol(const sk_codes *t, uint64_t buffer, int *length);
 
 // The value of `size` bits, at least one.
-static inline int sk_extend(int bits, int size)
-{
-	return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;
-}
+static inline int sk_extend(int bits, int size) { return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits; }
 
 #endif

@@ -39,7 +39,7 @@ enum {
 	LIT_SIZE = 2560,
 	DIST_SIZE = 512,
 
-	SRC_REACH = 24,             // three loads of 8 bytes, each at most 7 further on
+	SRC_REACH = 24,           // three loads of 8 bytes, each at most 7 further on
 	DST_REACH = 258 + 16 + 8, // a match, the bytes copied after it, the literals before it
 };
 
@@ -105,7 +105,8 @@ static unsigned reversed(unsigned code, unsigned bits)
 }
 
 // Makes a table of `size` entries, of codes by their lengths; 0 for lengths that are none of a code.
-static int build(uint32_t *table, unsigned size, unsigned bits, const uint8_t *lens, unsigned n, uint32_t (*entry)(unsigned))
+static int build(uint32_t *table, unsigned size, unsigned bits, const uint8_t *lens, unsigned n,
+                 uint32_t (*entry)(unsigned))
 {
 	unsigned count[16] = {0}, next[16], most = 0, used = 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -400,22 +401,22 @@ INLINE void copy_match(uint8_t *out, size_t back, size_t length)
 }
 
 // 56 bits or more are valid after it. Bits above those may be set already: they are of the bytes that come next.
-#define REFILL()                                    \
-	do {                                        \
-		hold |= load64(src + at) << have;   \
-		at += (63 - have) >> 3;             \
-		have |= 56;                         \
+#define REFILL()                          \
+	do {                                  \
+		hold |= load64(src + at) << have; \
+		at += (63 - have) >> 3;           \
+		have |= 56;                       \
 	} while (0)
 #define CONSUME(bits) (hold >>= (bits), have -= (unsigned)(bits))
 #define BELOW(bits) ((1ull << (bits)) - 1)
 #define NEXT() (lit[hold & BELOW(LIT_BITS)])
-#define EMIT()                                            \
-	do {                                              \
-		out[0] = (uint8_t)(e >> 16);              \
-		out[1] = (uint8_t)(e >> 24);              \
-		out += 1 + (e >> 14 & 1);                 \
-		CONSUME(e & 63);                          \
-		e = NEXT();                               \
+#define EMIT()                       \
+	do {                             \
+		out[0] = (uint8_t)(e >> 16); \
+		out[1] = (uint8_t)(e >> 24); \
+		out += 1 + (e >> 14 & 1);    \
+		CONSUME(e & 63);             \
+		e = NEXT();                  \
 	} while (0)
 
 // Decodes a block with its codes, in the end carefully.
@@ -514,7 +515,7 @@ static int blocks(int isa, inflater *s)
 #if defined(__x86_64__)
 		isa != SK_SCALAR ? block_bmi2 :
 #endif
-				   block_plain;
+						 block_plain;
 	(void)isa;
 	for (int last = 0; !last;) {
 		if (!need(s, 3))
@@ -522,9 +523,7 @@ static int blocks(int isa, inflater *s)
 		last = (int)take(s, 1);
 		int err = SK_OK;
 		switch (take(s, 2)) {
-		case 0:
-			err = stored(s);
-			break;
+		case 0: err = stored(s); break;
 		case 1:
 			fixed(s);
 			err = decode(s);
@@ -533,8 +532,7 @@ static int blocks(int isa, inflater *s)
 			if (!(err = header(s)))
 				err = decode(s);
 			break;
-		default:
-			err = SK_INFLATE_DATA;
+		default: err = SK_INFLATE_DATA;
 		}
 		if (err)
 			return err;
@@ -585,8 +583,8 @@ __attribute__((target("avx2"))) static uint32_t sum_avx2(__m256i v)
 // 32 bytes at a time: b grows by 32 times the previous a, and by each byte as many times as a contains it.
 __attribute__((target("avx2"))) static size_t adler_avx2(uint32_t *a, uint32_t *b, const uint8_t *p, size_t n)
 {
-	const __m256i often = _mm256_setr_epi8(32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,
-	                                       12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
+	const __m256i often = _mm256_setr_epi8(32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14,
+	                                       13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
 	const __m256i one = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
 	__m256i sums = zero, before = zero, weighted = zero;
 	size_t i = 0;
@@ -629,22 +627,15 @@ INLINE void join(uint8_t *restrict dst, const uint8_t *restrict src, size_t n, i
 			dst[i * (size_t)size + (size_t)k] = src[(size_t)k * n + i];
 }
 
-#define UNSHUFFLE(name, attributes)                                                                       \
+#define UNSHUFFLE(name, attributes)                                                                     \
 	attributes static void name(uint8_t *restrict dst, const uint8_t *restrict src, size_t n, int size) \
-	{                                                                                                 \
-		switch (size) {                                                                           \
-		case 2:                                                                                   \
-			join(dst, src, n, 2);                                                             \
-			break;                                                                            \
-		case 4:                                                                                   \
-			join(dst, src, n, 4);                                                             \
-			break;                                                                            \
-		case 8:                                                                                   \
-			join(dst, src, n, 8);                                                             \
-			break;                                                                            \
-		default:                                                                                  \
-			join(dst, src, n, size);                                                          \
-		}                                                                                         \
+	{                                                                                                   \
+		switch (size) {                                                                                 \
+		case 2: join(dst, src, n, 2); break;                                                            \
+		case 4: join(dst, src, n, 4); break;                                                            \
+		case 8: join(dst, src, n, 8); break;                                                            \
+		default: join(dst, src, n, size);                                                               \
+		}                                                                                               \
 	}
 
 UNSHUFFLE(unshuffle_plain, )

@@ -23,10 +23,7 @@
 
 // ---- source manager: the whole file in memory
 
-static void source_nothing(j_decompress_ptr ci)
-{
-	(void)ci;
-}
+static void source_nothing(j_decompress_ptr ci) { (void)ci; }
 
 static boolean source_fill(j_decompress_ptr ci)
 {
@@ -95,14 +92,11 @@ static int code_of(int libjpeg_code)
 	case JERR_NOT_COMPILED:
 	case JERR_FRACT_SAMPLE_NOTIMPL:
 	case JERR_CCIR601_NOTIMPL:
-	case JERR_BAD_J_COLORSPACE:
-		return SK_UNSUPPORTED;
-	case JERR_OUT_OF_MEMORY:
-		return SK_NO_MEMORY;
+	case JERR_BAD_J_COLORSPACE: return SK_UNSUPPORTED;
+	case JERR_OUT_OF_MEMORY: return SK_NO_MEMORY;
 	case JERR_NO_BACKING_STORE: // more than max_memory
 		return SK_OVER_MEMORY;
-	case JERR_IMAGE_TOO_BIG:
-		return SK_LIMIT;
+	case JERR_IMAGE_TOO_BIG: return SK_LIMIT;
 	}
 	return SK_CORRUPT;
 }
@@ -140,16 +134,11 @@ static void on_message(j_common_ptr ci, int level)
 		break;
 	case JWRN_HUFF_BAD_CODE:
 	case JWRN_MUST_RESYNC:
-	case JWRN_BOGUS_PROGRESSION:
-		on_error(ci);
-		break;
+	case JWRN_BOGUS_PROGRESSION: on_error(ci); break;
 	}
 }
 
-static void on_output(j_common_ptr ci)
-{
-	(void)ci;
-}
+static void on_output(j_common_ptr ci) { (void)ci; }
 
 static void on_progress(j_common_ptr ci)
 {
@@ -213,19 +202,14 @@ void sk_jpeg_options(sk_dec *d)
 	struct jpeg_decompress_struct *ci = &d->ci;
 	usual_options(d);
 	switch (ci->jpeg_color_space) {
-	case JCS_GRAYSCALE:
-		ci->out_color_space = JCS_GRAYSCALE;
-		break;
+	case JCS_GRAYSCALE: ci->out_color_space = JCS_GRAYSCALE; break;
 	case JCS_YCbCr:
-	case JCS_RGB:
-		ci->out_color_space = JCS_EXT_RGBX;
-		break;
+	case JCS_RGB: ci->out_color_space = JCS_EXT_RGBX; break;
 	case JCS_CMYK:
-	case JCS_YCCK:
-		ci->out_color_space = JCS_CMYK;
-		break;
+	case JCS_YCCK: ci->out_color_space = JCS_CMYK; break;
 	default:
-		fail_jump(d, sk_fail(d, SK_UNSUPPORTED, "a JPEG with %d components of no known colour space", ci->num_components));
+		fail_jump(d,
+		          sk_fail(d, SK_UNSUPPORTED, "a JPEG with %d components of no known colour space", ci->num_components));
 	}
 }
 
@@ -337,7 +321,8 @@ static int emit_full(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h)
 	*h = (int)ci->image_height;
 	const size_t width = ci->image_width, need = width * ci->image_height * 3;
 	if (need > dst_len)
-		fail_jump(d, sk_fail(d, SK_BAD_ARGUMENT, "the image of %dx%d pixels needs %zu bytes, not %zu", *w, *h, need, dst_len));
+		fail_jump(d, sk_fail(d, SK_BAD_ARGUMENT, "the image of %dx%d pixels needs %zu bytes, not %zu", *w, *h, need,
+		                     dst_len));
 	jpeg_start_decompress(ci);
 	if (ci->inputctl->has_multiple_scans && d->ran_out)
 		fail_jump(d, sk_fail(d, SK_CORRUPT, "the JPEG is truncated: its scans do not end"));
@@ -381,7 +366,8 @@ static int emit_samples(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h,
 	*channels = ci->num_components;
 	const size_t row = (size_t)ci->image_width * (size_t)ci->num_components, need = row * ci->image_height;
 	if (need > dst_len)
-		fail_jump(d, sk_fail(d, SK_BAD_ARGUMENT, "the JPEG of %d x %d pixels needs %zu bytes, not %zu", *w, *h, need, dst_len));
+		fail_jump(d, sk_fail(d, SK_BAD_ARGUMENT, "the JPEG of %d x %d pixels needs %zu bytes, not %zu", *w, *h, need,
+		                     dst_len));
 	jpeg_start_decompress(ci);
 	if (ci->inputctl->has_multiple_scans && d->ran_out)
 		fail_jump(d, sk_fail(d, SK_CORRUPT, "the JPEG is truncated: its scans do not end"));
@@ -394,7 +380,8 @@ static int emit_samples(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h,
 	return SK_OK;
 }
 
-int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h, int *channels)
+int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h,
+                           int *channels)
 {
 	if (setjmp(d->jump))
 		return sk_jpeg_failed(d);
@@ -402,7 +389,4 @@ int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst
 	return emit_samples(d, dst, dst_len, w, h, channels);
 }
 
-const char *sk_message(const sk_dec *d)
-{
-	return d->message;
-}
+const char *sk_message(const sk_dec *d) { return d->message; }

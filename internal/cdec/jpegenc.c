@@ -14,7 +14,8 @@ typedef struct {
 	size_t message_len;
 } enc_error;
 
-static void enc_fail(j_common_ptr c) {
+static void enc_fail(j_common_ptr c)
+{
 	enc_error *e = (enc_error *)c->err;
 	char text[JMSG_LENGTH_MAX];
 	e->base.format_message(c, text);
@@ -22,7 +23,8 @@ static void enc_fail(j_common_ptr c) {
 	longjmp(e->escape, 1);
 }
 
-static void enc_quiet(j_common_ptr c, int level) {
+static void enc_quiet(j_common_ptr c, int level)
+{
 	(void)c;
 	(void)level;
 }
@@ -31,7 +33,8 @@ static void enc_quiet(j_common_ptr c, int level) {
 // numbered pieces.
 #define ICC_PIECE 65519
 
-static void write_icc(struct jpeg_compress_struct *c, const uint8_t *icc, size_t n) {
+static void write_icc(struct jpeg_compress_struct *c, const uint8_t *icc, size_t n)
+{
 	unsigned pieces = (unsigned)((n + ICC_PIECE - 1) / ICC_PIECE);
 	for (unsigned i = 0; i < pieces; i++) {
 		size_t from = (size_t)i * ICC_PIECE, len = n - from < ICC_PIECE ? n - from : ICC_PIECE;
@@ -58,12 +61,14 @@ typedef struct {
 
 // The output grows in memory that the encoder always owns. libjpeg's own jpeg_mem_dest reports the location of its
 // memory only at the end. After an error it may already have freed memory that the caller would free again.
-static void dest_room(encoder *e) {
+static void dest_room(encoder *e)
+{
 	e->dest.next_output_byte = e->buf + e->len;
 	e->dest.free_in_buffer = e->cap - e->len;
 }
 
-static void dest_grow(encoder *e) {
+static void dest_grow(encoder *e)
+{
 	size_t cap = e->cap ? 2 * e->cap : 64 << 10;
 	unsigned char *buf = realloc(e->buf, cap);
 	if (!buf) {
@@ -78,19 +83,22 @@ static void dest_grow(encoder *e) {
 static void dest_init(j_compress_ptr c) { dest_grow(c->client_data); }
 
 // Called when the buffer is full, regardless of free_in_buffer.
-static boolean dest_full(j_compress_ptr c) {
+static boolean dest_full(j_compress_ptr c)
+{
 	encoder *e = c->client_data;
 	e->len = e->cap;
 	dest_grow(e);
 	return TRUE;
 }
 
-static void dest_term(j_compress_ptr c) {
+static void dest_term(j_compress_ptr c)
+{
 	encoder *e = c->client_data;
 	e->len = e->cap - e->dest.free_in_buffer;
 }
 
-static int encode(encoder *e, const sk_enc_params *p, const uint8_t *pixels) {
+static int encode(encoder *e, const sk_enc_params *p, const uint8_t *pixels)
+{
 	struct jpeg_compress_struct *c = &e->c;
 	c->err = jpeg_std_error(&e->err.base);
 	e->err.base.error_exit = enc_fail;
@@ -141,7 +149,9 @@ static int encode(encoder *e, const sk_enc_params *p, const uint8_t *pixels) {
 	return 0;
 }
 
-int sk_jpeg_encode(const sk_enc_params *p, const uint8_t *pixels, uint8_t **out, size_t *out_len, char *message, size_t message_len) {
+int sk_jpeg_encode(const sk_enc_params *p, const uint8_t *pixels, uint8_t **out, size_t *out_len, char *message,
+                   size_t message_len)
+{
 	encoder *e = calloc(1, sizeof *e);
 	if (!e) {
 		snprintf(message, message_len, "out of memory");

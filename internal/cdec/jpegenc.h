@@ -7,8 +7,8 @@
 
 typedef struct {
 	int32_t width, height;
-	int32_t components; // 1: gray rows of width bytes, 3: RGB rows of 3*width bytes
-	int32_t quality;    // 1 to 100, as in libjpeg
+	int32_t components;     // 1: gray rows of width bytes, 3: RGB rows of 3*width bytes
+	int32_t quality;        // 1 to 100, as in libjpeg
 	int32_t h_samp, v_samp; // sampling of luma over that of chroma
 	int32_t progressive, optimize;
 	int32_t restart_mcus; // MCUs between restart markers, 0 for none
@@ -20,7 +20,8 @@ typedef struct {
 
 // Encodes one image. On success returns 0 and sets *out to the file, to be released with sk_jpeg_free. Otherwise
 // returns 1 and sets message to the reason.
-int sk_jpeg_encode(const sk_enc_params *p, const uint8_t *pixels, uint8_t **out, size_t *out_len, char *message, size_t message_len);
+int sk_jpeg_encode(const sk_enc_params *p, const uint8_t *pixels, uint8_t **out, size_t *out_len, char *message,
+                   size_t message_len);
 void sk_jpeg_free(uint8_t *out);
 
 #endif

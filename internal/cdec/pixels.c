@@ -9,14 +9,14 @@ typedef struct {
 	const sk_job *job;
 	const sk_geom *g;
 	const sk_store *st;
-	int elem, size, ch; // of a pixel: type and bytes of an element, channels
-	int w, h;           // of the output
-	int out_row;        // rows that are finished, before vertical flip
-	int plain;          // pixels are stored as they are
-	float top;          // largest value of an integer, 0 for floats
-	float *values;      // one finished row
+	int elem, size, ch;  // of a pixel: type and bytes of an element, channels
+	int w, h;            // of the output
+	int out_row;         // rows that are finished, before vertical flip
+	int plain;           // pixels are stored as they are
+	float top;           // largest value of an integer, 0 for floats
+	float *values;       // one finished row
 	float *scale, *bias; // by element of a row
-	uint8_t *pixels;    // one finished row in elements of their own type
+	uint8_t *pixels;     // one finished row in elements of their own type
 } state;
 
 // Elements of a row without gaps, or spread over the planes of NCHW.
@@ -97,10 +97,10 @@ static void finish_values(state *s)
 static void pick(uint8_t *dst, const uint8_t *src, const int32_t *start, int w, int px)
 {
 	// A size that the compiler knows becomes one load and one store.
-#define PICK(n)                                                                                                        \
-	case n:                                                                                                        \
-		for (int i = 0; i < w; i++)                                                                            \
-			memcpy(dst + (size_t)i * n, src + (size_t)start[i] * n, n);                                    \
+#define PICK(n)                                                         \
+	case n:                                                             \
+		for (int i = 0; i < w; i++)                                     \
+			memcpy(dst + (size_t)i * n, src + (size_t)start[i] * n, n); \
 		break
 	switch (px) {
 		PICK(1);
@@ -179,8 +179,8 @@ static int run_filter(state *s, const uint8_t *box, ptrdiff_t stride)
 				(t == 0 ? s->k->v_first : s->k->v_next)(sum, mid, k[t], n);
 			} else if (last) {
 				for (int i = 0; i <= t; i++)
-					(i == 0 ? s->k->v_first : s->k->v_next)(
-					    sum, ring + ((size_t)(ay.start[o] + i) % rows) * stored, k[i], n);
+					(i == 0 ? s->k->v_first : s->k->v_next)(sum, ring + ((size_t)(ay.start[o] + i) % rows) * stored,
+					                                        k[i], n);
 			}
 			if (!last)
 				continue;
@@ -224,8 +224,16 @@ int sk_pixels_run(sk_dec *d, const sk_job *job)
 	if (code != SK_OK)
 		return code;
 	state s = {
-	    .d = d, .k = &sk_pixel_kernels_scalar, .job = job, .g = g, .st = st, .elem = job->elem, .size = sk_elem_size(job->elem),
-	    .ch = job->channels, .w = g->win_w, .h = g->win_h,
+		.d = d,
+		.k = &sk_pixel_kernels_scalar,
+		.job = job,
+		.g = g,
+		.st = st,
+		.elem = job->elem,
+		.size = sk_elem_size(job->elem),
+		.ch = job->channels,
+		.w = g->win_w,
+		.h = g->win_h,
 	};
 #if defined(__x86_64__)
 	if (d->isa == SK_AVX512)

@@ -25,8 +25,7 @@ TARGET static void FN(widen)(int elem, const uint8_t *src, float *dst, size_t n)
 		for (size_t i = 0; i < n; i++)
 			dst[i] = u[i];
 		return;
-	default:
-		memcpy(dst, src, n * sizeof *dst);
+	default: memcpy(dst, src, n * sizeof *dst);
 	}
 }
 
@@ -42,8 +41,7 @@ TARGET static void FN(narrow)(int elem, const float *src, uint8_t *dst, size_t n
 		for (size_t i = 0; i < n; i++)
 			u[i] = (uint16_t)FN(whole)(src[i], 65535.0f);
 		return;
-	default:
-		memcpy(dst, src, n * sizeof *src);
+	default: memcpy(dst, src, n * sizeof *src);
 	}
 }
 
@@ -54,7 +52,7 @@ TARGET static void FN(round)(float *p, size_t n, float top)
 }
 
 TARGET __attribute__((always_inline)) static inline void FN(h_row_of)(const sk_axis *a, const int channels,
-                                                                     const float *src, float *dst, float top)
+                                                                      const float *src, float *dst, float top)
 {
 	for (int i = 0; i < a->n; i++) {
 		const float *p = src + (ptrdiff_t)a->start[i] * channels;
@@ -77,17 +75,10 @@ TARGET __attribute__((always_inline)) static inline void FN(h_row_of)(const sk_a
 TARGET static void FN(h_row)(const sk_axis *a, int channels, const float *src, float *dst, float top)
 {
 	switch (channels) {
-	case 1:
-		FN(h_row_of)(a, 1, src, dst, top);
-		return;
-	case 2:
-		FN(h_row_of)(a, 2, src, dst, top);
-		return;
-	case 3:
-		FN(h_row_of)(a, 3, src, dst, top);
-		return;
-	default:
-		FN(h_row_of)(a, 4, src, dst, top);
+	case 1: FN(h_row_of)(a, 1, src, dst, top); return;
+	case 2: FN(h_row_of)(a, 2, src, dst, top); return;
+	case 3: FN(h_row_of)(a, 3, src, dst, top); return;
+	default: FN(h_row_of)(a, 4, src, dst, top);
 	}
 }
 
@@ -149,5 +140,5 @@ TARGET static void FN(put)(int dtype, const float *src, size_t step, uint8_t *ds
 }
 
 const sk_pixel_kernels FN(sk_pixel_kernels) = {
-    FN(widen), FN(narrow), FN(round), FN(h_row), FN(v_first), FN(v_next), FN(affine), FN(put),
+	FN(widen), FN(narrow), FN(round), FN(h_row), FN(v_first), FN(v_next), FN(affine), FN(put),
 };

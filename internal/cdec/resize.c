@@ -139,9 +139,7 @@ static int resizer_rows(sk_sink *s, const uint8_t *px0, ptrdiff_t stride, int n)
 			step = n < SK_ROWS ? n : SK_ROWS;
 			ring_rows(r, px0, stride, step);
 			break;
-		default:
-			tall_row(r, px0);
-			r->in_row++;
+		default: tall_row(r, px0); r->in_row++;
 		}
 	}
 	return SK_OK;
@@ -156,19 +154,19 @@ int sk_resizer_done(sk_resizer *r)
 
 // ---- set-up
 
-int sk_elem_size(int dtype)
-{
-	return dtype == SK_U8 ? 1 : dtype == SK_F32 ? 4 : 2;
-}
+int sk_elem_size(int dtype) { return dtype == SK_U8 ? 1 : dtype == SK_F32 ? 4 : 2; }
 
 int sk_check_job(sk_dec *d, const sk_job *job)
 {
 	const sk_geom *g = &job->geom;
 	const sk_store *st = &job->store;
-	if (g->box_w < 1 || g->box_h < 1 || g->box_w > SK_MAX_SIDE || g->box_h > SK_MAX_SIDE || g->box_x < 0 || g->box_y < 0)
-		return sk_fail(d, SK_BAD_ARGUMENT, "the box %dx%d at (%d,%d) makes no sense", g->box_w, g->box_h, g->box_x, g->box_y);
+	if (g->box_w < 1 || g->box_h < 1 || g->box_w > SK_MAX_SIDE || g->box_h > SK_MAX_SIDE || g->box_x < 0 ||
+	    g->box_y < 0)
+		return sk_fail(d, SK_BAD_ARGUMENT, "the box %dx%d at (%d,%d) makes no sense", g->box_w, g->box_h, g->box_x,
+		               g->box_y);
 	if (g->resize_w < 1 || g->resize_h < 1 || g->resize_w > SK_MAX_SIDE || g->resize_h > SK_MAX_SIDE)
-		return sk_fail(d, SK_BAD_ARGUMENT, "a resize to %dx%d: sides are 1 to %d", g->resize_w, g->resize_h, SK_MAX_SIDE);
+		return sk_fail(d, SK_BAD_ARGUMENT, "a resize to %dx%d: sides are 1 to %d", g->resize_w, g->resize_h,
+		               SK_MAX_SIDE);
 	if (g->win_w < 1 || g->win_h < 1 || g->win_x < 0 || g->win_y < 0 || g->win_x > g->resize_w - g->win_w ||
 	    g->win_y > g->resize_h - g->win_h)
 		return sk_fail(d, SK_BAD_ARGUMENT, "the window %dx%d at (%d,%d) is not inside the resized %dx%d", g->win_w,
@@ -178,12 +176,13 @@ int sk_check_job(sk_dec *d, const sk_job *job)
 	const int any = job->format == SK_FORMAT_PIXELS;
 	if ((st->dtype < SK_U8 || st->dtype > SK_F32) && !(any && st->dtype == SK_U16))
 		return sk_fail(d, SK_BAD_ARGUMENT, "element type %d is not one of pixels", st->dtype);
-	if ((st->layout != SK_NHWC && st->layout != SK_NCHW) || st->channels < 1 || st->channels > 4 || (!any && st->channels % 2 == 0))
+	if ((st->layout != SK_NHWC && st->layout != SK_NCHW) || st->channels < 1 || st->channels > 4 ||
+	    (!any && st->channels % 2 == 0))
 		return sk_fail(d, SK_BAD_ARGUMENT, "layout %d with %d channels is not supported", st->layout, st->channels);
 	const size_t need = (size_t)g->win_w * (size_t)g->win_h * (size_t)st->channels * (size_t)sk_elem_size(st->dtype);
 	if (job->dst_len < need)
-		return sk_fail(d, SK_BAD_ARGUMENT, "the output of %dx%d pixels needs %zu bytes, not %zu", g->win_w, g->win_h, need,
-		               job->dst_len);
+		return sk_fail(d, SK_BAD_ARGUMENT, "the output of %dx%d pixels needs %zu bytes, not %zu", g->win_w, g->win_h,
+		               need, job->dst_len);
 	return SK_OK;
 }
 
@@ -260,10 +259,7 @@ static size_t h_table_scalar(const sk_resizer *r, void *table)
 }
 
 // Bicubic overshoots; Pillow cuts that off after each pass.
-static int16_t clamp(int32_t v, int top)
-{
-	return (int16_t)(v < 0 ? 0 : v > top ? top : v);
-}
+static int16_t clamp(int32_t v, int top) { return (int16_t)(v < 0 ? 0 : v > top ? top : v); }
 
 static void h_row_scalar(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 {
@@ -322,7 +318,8 @@ void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *ds
 	}
 }
 
-const sk_kernels sk_kernels_scalar = {h_table_scalar, h_rows_scalar, v_row_scalar, sk_pack_row_scalar, sk_store_row_scalar};
+const sk_kernels sk_kernels_scalar = {h_table_scalar, h_rows_scalar, v_row_scalar, sk_pack_row_scalar,
+                                      sk_store_row_scalar};
 
 const sk_kernels *sk_kernels_of(int isa)
 {

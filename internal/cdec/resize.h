@@ -46,21 +46,21 @@ typedef struct {
 	const sk_geom *g;
 	const sk_store *st;
 	uint8_t *dst;
-	int w, h;          // of the output
-	int x, y, bw, bh;  // the pixels to decode
-	int mode;          // the task of rows(), see resize.c
-	int direct;        // finished rows are the batch's own bytes
-	int in_row;        // rows that came in
-	int out_row;       // rows that are finished, before vertical flip
+	int w, h;         // of the output
+	int x, y, bw, bh; // the pixels to decode
+	int mode;         // the task of rows(), see resize.c
+	int direct;       // finished rows are the batch's own bytes
+	int in_row;       // rows that came in
+	int out_row;      // rows that are finished, before vertical flip
 	sk_axis ax, ay;
 	int mid_bits;
-	int table_px;      // px for which table is made, 0: not made yet
-	void *table;       // horizontal taps in the order of the kernel
+	int table_px; // px for which table is made, 0: not made yet
+	void *table;  // horizontal taps in the order of the kernel
 	int16_t *ring;
-	int ring_mask;     // rows in the ring - 1
+	int ring_mask;        // rows in the ring - 1
 	ptrdiff_t mid_stride; // elements from row to row in the ring
-	int32_t *sums;     // tall filters: SK_OPEN rows of sums
-	uint8_t *row;      // one row of u8 RGB with extra space after it
+	int32_t *sums;        // tall filters: SK_OPEN rows of sums
+	uint8_t *row;         // one row of u8 RGB with extra space after it
 } sk_resizer;
 
 // Rows of 16-bit values are this many elements longer than they are wide.

@@ -26,15 +26,9 @@ typedef struct {
 	int32_t spare[4];
 } group256;
 
-static int imin(int a, int b)
-{
-	return a < b ? a : b;
-}
+static int imin(int a, int b) { return a < b ? a : b; }
 
-static int quads_of(const sk_axis *a)
-{
-	return (a->max_count + 3) / 4;
-}
+static int quads_of(const sk_axis *a) { return (a->max_count + 3) / 4; }
 
 static void coefs(int32_t *o, const int16_t *k, int count, int tap)
 {
@@ -99,8 +93,8 @@ T256 INLINE void h_quads(const sk_resizer *r, const uint8_t *src, int16_t *mid, 
 	const __m256i index_b = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)ib));
 	const __m256i round = _mm256_set1_epi32(1 << (shift - 1));
 	const __m128i by = _mm_cvtsi32_si128(shift);
-	const __m256i drop = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 8, 9, 10, 11,
-	                                      12, 13, -1, -1, -1, -1);
+	const __m256i drop = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 8,
+	                                      9, 10, 11, 12, 13, -1, -1, -1, -1);
 	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	for (int g = 0; g < groups; g++, mid += 12) {
 		const group256 *group = (const group256 *)p;
@@ -117,7 +111,8 @@ T256 INLINE void h_quads(const sk_resizer *r, const uint8_t *src, int16_t *mid, 
 		}
 		p = (const uint8_t *)k;
 		const __m256i v = _mm256_packs_epi32(_mm256_sra_epi32(even, by), _mm256_sra_epi32(odd, by));
-		const __m256i rgb = _mm256_shuffle_epi8(_mm256_min_epi16(_mm256_max_epi16(v, _mm256_setzero_si256()), top), drop);
+		const __m256i rgb =
+			_mm256_shuffle_epi8(_mm256_min_epi16(_mm256_max_epi16(v, _mm256_setzero_si256()), top), drop);
 		_mm_storeu_si128((__m128i *)mid, _mm256_castsi256_si128(rgb));
 		_mm_storeu_si128((__m128i *)(mid + 6), _mm256_extracti128_si256(rgb, 1));
 	}
@@ -173,12 +168,8 @@ T256 static void v_row_256(const sk_resizer *r, const int16_t *const *rows, cons
 	const int pairs = (n + 1) / 2;
 	memcpy(taps, k, (size_t)pairs * 4); // zero after n
 	switch (pairs) {
-	case 1:
-		v_pairs(r, rows, taps, 1, dst);
-		return;
-	case 2:
-		v_pairs(r, rows, taps, 2, dst);
-		return;
+	case 1: v_pairs(r, rows, taps, 1, dst); return;
+	case 2: v_pairs(r, rows, taps, 2, dst); return;
 	}
 	v_pairs(r, rows, taps, pairs, dst);
 }
@@ -201,7 +192,8 @@ T256 static void pack_row_256(const uint8_t *src, int px, int w, int flip, uint8
 	int i = 0;
 	for (; i + 6 <= w; i += step) { // sixteen bytes are written
 		const uint8_t *s = src + (size_t)(flip ? w - step - i : i) * (size_t)px;
-		_mm_storeu_si128((__m128i *)(dst + 3 * (size_t)i), _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)s), index));
+		_mm_storeu_si128((__m128i *)(dst + 3 * (size_t)i),
+		                 _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)s), index));
 	}
 	sk_pack_row_scalar(flip ? src : src + (size_t)i * (size_t)px, px, w - i, flip, dst + 3 * (size_t)i);
 }

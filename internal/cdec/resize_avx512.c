@@ -42,10 +42,7 @@ static int32_t tap_pair(const int16_t *k, int count, int t)
 	return (int32_t)(lo | hi << 16);
 }
 
-INLINE int imin(int a, int b)
-{
-	return a < b ? a : b;
-}
+INLINE int imin(int a, int b) { return a < b ? a : b; }
 
 // First pixel, window and pairs of taps of the group of outputs from i on.
 static void group_of(const sk_axis *a, int i, int *first, int *window, int *pairs)
@@ -131,10 +128,7 @@ T512 static void narrow_table(const sk_axis *a, int px, int steps, int32_t *offs
 	}
 }
 
-static size_t offsets_size(const sk_axis *a)
-{
-	return (((size_t)a->n + 3) / 4 * 4 + 63) & ~(size_t)63;
-}
+static size_t offsets_size(const sk_axis *a) { return (((size_t)a->n + 3) / 4 * 4 + 63) & ~(size_t)63; }
 
 static size_t h_table_512(const sk_resizer *r, void *table)
 {
@@ -150,8 +144,8 @@ static size_t h_table_512(const sk_resizer *r, void *table)
 	}
 	const int quads = (a->max_count + 3) / 4;
 	if (table == NULL)
-		return sizeof(head512) +
-		       (wide ? (size_t)groups * (64 + (size_t)quads * 128) : offsets_size(a) + (size_t)groups * (size_t)most * 128);
+		return sizeof(head512) + (wide ? (size_t)groups * (64 + (size_t)quads * 128)
+		                               : offsets_size(a) + (size_t)groups * (size_t)most * 128);
 	head512 *head = table;
 	head->wide = wide;
 	head->groups = groups;
@@ -168,8 +162,8 @@ static size_t h_table_512(const sk_resizer *r, void *table)
 
 // by8: the shift is 8 bits, so that selecting bytes does it. clamp: bicubic. Rows that are processed together share
 // the loads of the table, which is larger than the rows.
-T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int16_t *const *mid, int rows, int steps,
-                          int by8, int clamp)
+T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int16_t *const *mid, int rows,
+                          int steps, int by8, int clamp)
 {
 	const head512 *head = r->table;
 	const int32_t *offset = (const int32_t *)(head + 1);
@@ -178,8 +172,8 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, ptrdiff_t str
 	const __m512i round = _mm512_set1_epi32(1 << (shift - 1));
 	const __m128i by = _mm_cvtsi32_si128(shift - 8);
 	// Bytes 1 and 2 of the dwords of R, G and B.
-	const __m256i pick = _mm256_setr_epi8(1, 2, 5, 6, 9, 10, 17, 18, 21, 22, 25, 26, 33, 34, 37, 38, 41, 42, 49, 50, 53, 54, 57,
-	                                      58, 0, 0, 0, 0, 0, 0, 0, 0);
+	const __m256i pick = _mm256_setr_epi8(1, 2, 5, 6, 9, 10, 17, 18, 21, 22, 25, 26, 33, 34, 37, 38, 41, 42, 49, 50, 53,
+	                                      54, 57, 58, 0, 0, 0, 0, 0, 0, 0, 0);
 	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	const int groups = head->groups;
 	for (int g = 0; g < groups; g++) {
@@ -272,16 +266,16 @@ T512 static void h_rows_512(const sk_resizer *r, const uint8_t *src, ptrdiff_t s
 // ---- vertical pass
 
 // Two rows of 32 values each, as pairs, times their taps.
-#define PAIR(T)                                                                                                                \
-	do {                                                                                                                   \
-		const __m512i a0 = _mm512_loadu_si512(rows[2 * (T)] + i), b0 = _mm512_loadu_si512(rows[2 * (T) + 1] + i);      \
-		const __m512i a1 = _mm512_loadu_si512(rows[2 * (T)] + i + 32);                                                 \
-		const __m512i b1 = _mm512_loadu_si512(rows[2 * (T) + 1] + i + 32);                                             \
-		const __m512i kk = _mm512_set1_epi32(taps[T]);                                                                 \
-		s0 = _mm512_dpwssd_epi32(s0, _mm512_unpacklo_epi16(a0, b0), kk);                                               \
-		s1 = _mm512_dpwssd_epi32(s1, _mm512_unpackhi_epi16(a0, b0), kk);                                               \
-		s2 = _mm512_dpwssd_epi32(s2, _mm512_unpacklo_epi16(a1, b1), kk);                                               \
-		s3 = _mm512_dpwssd_epi32(s3, _mm512_unpackhi_epi16(a1, b1), kk);                                               \
+#define PAIR(T)                                                                                                   \
+	do {                                                                                                          \
+		const __m512i a0 = _mm512_loadu_si512(rows[2 * (T)] + i), b0 = _mm512_loadu_si512(rows[2 * (T) + 1] + i); \
+		const __m512i a1 = _mm512_loadu_si512(rows[2 * (T)] + i + 32);                                            \
+		const __m512i b1 = _mm512_loadu_si512(rows[2 * (T) + 1] + i + 32);                                        \
+		const __m512i kk = _mm512_set1_epi32(taps[T]);                                                            \
+		s0 = _mm512_dpwssd_epi32(s0, _mm512_unpacklo_epi16(a0, b0), kk);                                          \
+		s1 = _mm512_dpwssd_epi32(s1, _mm512_unpackhi_epi16(a0, b0), kk);                                          \
+		s2 = _mm512_dpwssd_epi32(s2, _mm512_unpacklo_epi16(a1, b1), kk);                                          \
+		s3 = _mm512_dpwssd_epi32(s3, _mm512_unpackhi_epi16(a1, b1), kk);                                          \
 	} while (0)
 
 T512 INLINE void v_pairs(const sk_resizer *r, const int16_t *const *rows, const int32_t *taps, int pairs, uint8_t *dst)
@@ -310,15 +304,9 @@ T512 static void v_row_512(const sk_resizer *r, const int16_t *const *rows, cons
 	const int pairs = (n + 1) / 2;
 	memcpy(taps, k, (size_t)pairs * 4); // zero after n
 	switch (pairs) {
-	case 1:
-		v_pairs(r, rows, taps, 1, dst);
-		return;
-	case 2:
-		v_pairs(r, rows, taps, 2, dst);
-		return;
-	case 3:
-		v_pairs(r, rows, taps, 3, dst);
-		return;
+	case 1: v_pairs(r, rows, taps, 1, dst); return;
+	case 2: v_pairs(r, rows, taps, 2, dst); return;
+	case 3: v_pairs(r, rows, taps, 3, dst); return;
 	}
 	v_pairs(r, rows, taps, pairs, dst);
 }

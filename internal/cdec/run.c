@@ -14,8 +14,8 @@ int sk_best_isa(void)
 #if defined(__x86_64__)
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
-	    __builtin_cpu_supports("bmi2"))
+	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
+	    __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2"))
 		return SK_AVX512;
 	unsigned a, b, c, d; // clang's __builtin_cpu_supports does not know f16c
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
@@ -38,8 +38,8 @@ static int raw_box(sk_dec *d, const sk_job *job, int px, int x, int y, int w, in
 		return sk_fail(d, SK_BAD_ARGUMENT, "rows of %zu bytes with a stride of %lld", row, (long long)job->stride);
 	const size_t stride = (size_t)job->stride, need = stride * (size_t)(job->height - 1) + row;
 	if (job->src_len < need)
-		return sk_fail(d, SK_CORRUPT, "a raw image of %dx%dx%d needs %zu bytes, not %zu", job->width, job->height, px, need,
-		               job->src_len);
+		return sk_fail(d, SK_CORRUPT, "a raw image of %dx%dx%d needs %zu bytes, not %zu", job->width, job->height, px,
+		               need, job->src_len);
 	sink->px = px;
 	// Rows whose padding would extend past the source are copied first.
 	const size_t bytes = (size_t)w * (size_t)px;
@@ -86,20 +86,11 @@ static int run_one(sk_dec *d, const sk_job *job)
 				code = sk_jpeg_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
 		}
 		break;
-	case SK_FORMAT_DCT:
-		code = sk_dct_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
-		break;
-	case SK_FORMAT_RGB:
-		code = raw_box(d, job, 3, r.x, r.y, r.bw, r.bh, &r.sink);
-		break;
-	case SK_FORMAT_GRAY:
-		code = raw_box(d, job, 1, r.x, r.y, r.bw, r.bh, &r.sink);
-		break;
-	case SK_FORMAT_RGBX:
-		code = raw_box(d, job, 4, r.x, r.y, r.bw, r.bh, &r.sink);
-		break;
-	default:
-		return sk_fail(d, SK_BAD_ARGUMENT, "format %d is not known", job->format);
+	case SK_FORMAT_DCT: code = sk_dct_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink); break;
+	case SK_FORMAT_RGB: code = raw_box(d, job, 3, r.x, r.y, r.bw, r.bh, &r.sink); break;
+	case SK_FORMAT_GRAY: code = raw_box(d, job, 1, r.x, r.y, r.bw, r.bh, &r.sink); break;
+	case SK_FORMAT_RGBX: code = raw_box(d, job, 4, r.x, r.y, r.bw, r.bh, &r.sink); break;
+	default: return sk_fail(d, SK_BAD_ARGUMENT, "format %d is not known", job->format);
 	}
 	return code == SK_OK ? sk_resizer_done(&r) : code;
 }
@@ -110,7 +101,8 @@ static int run_guarded(sk_dec *d, const sk_job *job)
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0) {
 		sk_jpeg_failed(d); // aborts the image
-		return sk_fail(d, SK_UNREADABLE, "a page of its file cannot be read: the file has become shorter, or the disk has failed");
+		return sk_fail(d, SK_UNREADABLE,
+		               "a page of its file cannot be read: the file has become shorter, or the disk has failed");
 	}
 	sk_guard_on(&g);
 	int code = run_one(d, job);

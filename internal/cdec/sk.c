@@ -46,10 +46,7 @@ void sk_dec_free(sk_dec *d)
 	free(d);
 }
 
-void sk_set_max_pixels(sk_dec *d, int64_t n)
-{
-	d->max_pixels = n < SK_MAX_PIXELS ? n : SK_MAX_PIXELS;
-}
+void sk_set_max_pixels(sk_dec *d, int64_t n) { d->max_pixels = n < SK_MAX_PIXELS ? n : SK_MAX_PIXELS; }
 
 void sk_set_max_memory(sk_dec *d, int64_t n)
 {
@@ -69,15 +66,9 @@ int sk_return_memory(void)
 #endif
 }
 
-void sk_set_plain(sk_dec *d, int plain)
-{
-	d->always_plain = plain;
-}
+void sk_set_plain(sk_dec *d, int plain) { d->always_plain = plain; }
 
-int64_t sk_retries(const sk_dec *d)
-{
-	return d->retries;
-}
+int64_t sk_retries(const sk_dec *d) { return d->retries; }
 
 void sk_trim(sk_dec *d)
 {
@@ -125,16 +116,16 @@ int sk_check_size(sk_dec *d, int64_t w, int64_t h)
 		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; at most %d per side are supported", (long long)w,
 		               (long long)h, SK_MAX_SIDE);
 	if (w * h > d->max_pixels)
-		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; the limit is %lld in all", (long long)w, (long long)h,
-		               (long long)d->max_pixels);
+		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; the limit is %lld in all", (long long)w,
+		               (long long)h, (long long)d->max_pixels);
 	return SK_OK;
 }
 
 int sk_check_box(sk_dec *d, int w, int h, int x, int y, int bw, int bh)
 {
 	if (x < 0 || y < 0 || bw < 1 || bh < 1 || x > w - bw || y > h - bh)
-		return sk_fail(d, SK_BAD_ARGUMENT, "the box %dx%d at (%d,%d) is not inside the image of %dx%d pixels", bw, bh, x, y,
-		               w, h);
+		return sk_fail(d, SK_BAD_ARGUMENT, "the box %dx%d at (%d,%d) is not inside the image of %dx%d pixels", bw, bh,
+		               x, y, w, h);
 	return SK_OK;
 }
 

@@ -71,10 +71,10 @@ struct sk_dec {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	jmp_buf jump;
-	int images;  // since ci was created
-	int ran_out; // the source manager had to invent an end of image
-	int jcode;   // result code after a longjmp to jump
-	int plain;   // use libjpeg's entropy decoder, not huffman.c, for this image
+	int images;       // since ci was created
+	int ran_out;      // the source manager had to invent an end of image
+	int jcode;        // result code after a longjmp to jump
+	int plain;        // use libjpeg's entropy decoder, not huffman.c, for this image
 	int always_plain; // and for all of them
 	int64_t retries;  // images that huffman.c gave up on
 
@@ -83,13 +83,13 @@ struct sk_dec {
 	int64_t max_memory; // of libjpeg, 0 for no bound
 	char message[SK_MESSAGE];
 
-	sk_buf band;            // decoded rows on their way to the sink
-	sk_buf taps_x, taps_y;  // taps of a resize
-	sk_buf table;           // horizontal taps in the order of the kernel
-	sk_buf ring;            // horizontally resized rows
-	sk_buf row;             // one finished row of pixels
-	sk_buf tail;            // padded copies of the last rows of a raw image
-	sk_buf lookup;          // tables of the entropy decoder
+	sk_buf band;           // decoded rows on their way to the sink
+	sk_buf taps_x, taps_y; // taps of a resize
+	sk_buf table;          // horizontal taps in the order of the kernel
+	sk_buf ring;           // horizontally resized rows
+	sk_buf row;            // one finished row of pixels
+	sk_buf tail;           // padded copies of the last rows of a raw image
+	sk_buf lookup;         // tables of the entropy decoder
 
 	// Belongs to dct.c: made on first use, freed by dct_free at the end.
 	void *dct;

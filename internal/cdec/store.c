@@ -13,22 +13,15 @@ static uint8_t to_u8(float f)
 }
 
 // Pillow's convert("L").
-static uint8_t luma(const uint8_t *p)
-{
-	return (uint8_t)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
-}
+static uint8_t luma(const uint8_t *p) { return (uint8_t)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16); }
 
 static inline void put(const sk_store *st, int c, uint8_t v, size_t i, uint8_t *dst)
 {
 	float f = (float)v * st->scale[c];
 	f += st->bias[c];
 	switch (st->dtype) {
-	case SK_U8:
-		dst[i] = to_u8(f);
-		return;
-	case SK_F32:
-		memcpy(dst + 4 * i, &f, 4);
-		return;
+	case SK_U8: dst[i] = to_u8(f); return;
+	case SK_F32: memcpy(dst + 4 * i, &f, 4); return;
 	default: {
 		uint16_t h = st->dtype == SK_F16 ? sk_to_f16(f) : sk_to_bf16(f);
 		memcpy(dst + 2 * i, &h, 2);

@@ -19,34 +19,27 @@ typedef float f32_any __attribute__((aligned(1), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
 // Loops with a constant step are vectorized.
-#define LOAD(T)                                                                                                                \
-	do {                                                                                                                   \
-		const T *p = (const T *)src + from;                                                                            \
-		if (step == 1)                                                                                                 \
-			for (int64_t i = 0; i < n; i++)                                                                        \
-				row[i] = (float)p[i];                                                                          \
-		else if (step == -1)                                                                                           \
-			for (int64_t i = 0; i < n; i++)                                                                        \
-				row[i] = (float)p[-i];                                                                         \
-		else                                                                                                           \
-			for (int64_t i = 0; i < n; i++)                                                                        \
-				row[i] = (float)p[i * step];                                                                   \
+#define LOAD(T)                              \
+	do {                                     \
+		const T *p = (const T *)src + from;  \
+		if (step == 1)                       \
+			for (int64_t i = 0; i < n; i++)  \
+				row[i] = (float)p[i];        \
+		else if (step == -1)                 \
+			for (int64_t i = 0; i < n; i++)  \
+				row[i] = (float)p[-i];       \
+		else                                 \
+			for (int64_t i = 0; i < n; i++)  \
+				row[i] = (float)p[i * step]; \
 	} while (0)
 
 INLINE void load(float *restrict row, const uint8_t *restrict src, int type, int64_t from, int64_t step, int64_t n)
 {
 	switch (type) {
-	case SK_VOXELS_U8:
-		LOAD(uint8_t);
-		break;
-	case SK_VOXELS_U16:
-		LOAD(u16_any);
-		break;
-	case SK_VOXELS_I16:
-		LOAD(i16_any);
-		break;
-	default:
-		LOAD(f32_any);
+	case SK_VOXELS_U8: LOAD(uint8_t); break;
+	case SK_VOXELS_U16: LOAD(u16_any); break;
+	case SK_VOXELS_I16: LOAD(i16_any); break;
+	default: LOAD(f32_any);
 	}
 }
 
@@ -57,8 +50,9 @@ INLINE void box(float *dst, const uint8_t *src, const sk_voxels *v)
 		for (int64_t z = v->lo[0]; z < v->hi[0]; z++)
 			for (int64_t y = v->lo[1]; y < v->hi[1]; y++) {
 				float *row = dst + ((c * v->size[0] + z) * v->size[1] + y) * v->size[2] + v->lo[2];
-				load(row, src, v->type, c * v->plane + v->start + (z - v->lo[0]) * v->step[0] + (y - v->lo[1]) * v->step[1],
-				     v->step[2], n);
+				load(row, src, v->type,
+				     c * v->plane + v->start + (z - v->lo[0]) * v->step[0] + (y - v->lo[1]) * v->step[1], v->step[2],
+				     n);
 				if (v->scale)
 					for (int64_t i = 0; i < n; i++)
 						row[i] = row[i] * v->a + v->b;
@@ -69,7 +63,10 @@ INLINE void box(float *dst, const uint8_t *src, const sk_voxels *v)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void box_avx2(float *dst, const uint8_t *src, const sk_voxels *v) { box(dst, src, v); }
+__attribute__((target("avx2"))) static void box_avx2(float *dst, const uint8_t *src, const sk_voxels *v)
+{
+	box(dst, src, v);
+}
 #endif
 
 static void box_any(float *dst, const uint8_t *src, const sk_voxels *v) { box(dst, src, v); }

@@ -38,8 +38,8 @@ enum { SS_LANES = 8, SS_FRAMES = 16 }; // of a vector; of a call of the FFT
 
 // Output o of a resampler is made from taps coefficients of phase o % phases and as
 // many samples from (o / phases) * step + start[phase] on.
-void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x, int64_t first,
-                 int64_t from, int64_t n, float *out);
+void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
+                 int64_t first, int64_t from, int64_t n, float *out);
 
 // v = scale * ln(max(v, floor) + add), for values that are not subnormal.
 void ss_log(float *x, size_t n, float floor, float add, float scale);
@@ -61,20 +61,20 @@ void ss_spectra(const ss_spectrum *s, const float *window, const float *twiddles
 // skip samples are left out, then n are written to dst, channel c to dst + c*stride. *done is the number of samples
 // written.
 typedef struct ss_vorbis ss_vorbis;
-int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out, int *channels,
-                   int *rate);
+int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out,
+                   int *channels, int *rate);
 void ss_vorbis_close(ss_vorbis *v);
 // The block sizes of packets: each except the first adds a quarter of its own block and of the previous one.
 int ss_vorbis_blocks(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int32_t *blocks);
-int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int64_t skip, int64_t n, float *dst,
-                     size_t stride, int64_t *done);
+int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int64_t skip, int64_t n,
+                     float *dst, size_t stride, int64_t *done);
 
 typedef struct ss_opus ss_opus;
 int ss_opus_open(int rate, int channels, int streams, int coupled, const uint8_t *mapping, int gain, ss_opus **out);
 void ss_opus_close(ss_opus *o);
 int ss_opus_samples(const uint8_t *data, const int32_t *sizes, int count, int rate, int64_t *total);
-int ss_opus_decode(ss_opus *o, const uint8_t *data, const int32_t *sizes, int count, float *room, int64_t skip, int64_t n,
-                   float *dst, size_t stride, int64_t *done);
+int ss_opus_decode(ss_opus *o, const uint8_t *data, const int32_t *sizes, int count, float *room, int64_t skip,
+                   int64_t n, float *dst, size_t stride, int64_t *done);
 
 // mp3.c
 typedef struct ss_mp3 ss_mp3;

@@ -343,21 +343,21 @@ __attribute__((always_inline)) static inline void predict64(const int order, con
 }
 
 // Loops of a known length are unrolled.
-#define ORDERS(f)                                                                                                        \
-	switch (order) {                                                                                                     \
-	case 1: f(1, coef, shift, block, out); return;                                                                       \
-	case 2: f(2, coef, shift, block, out); return;                                                                       \
-	case 3: f(3, coef, shift, block, out); return;                                                                       \
-	case 4: f(4, coef, shift, block, out); return;                                                                       \
-	case 5: f(5, coef, shift, block, out); return;                                                                       \
-	case 6: f(6, coef, shift, block, out); return;                                                                       \
-	case 7: f(7, coef, shift, block, out); return;                                                                       \
-	case 8: f(8, coef, shift, block, out); return;                                                                       \
-	case 9: f(9, coef, shift, block, out); return;                                                                       \
-	case 10: f(10, coef, shift, block, out); return;                                                                     \
-	case 11: f(11, coef, shift, block, out); return;                                                                     \
-	case 12: f(12, coef, shift, block, out); return;                                                                     \
-	default: f(order, coef, shift, block, out);                                                                          \
+#define ORDERS(f)                                    \
+	switch (order) {                                 \
+	case 1: f(1, coef, shift, block, out); return;   \
+	case 2: f(2, coef, shift, block, out); return;   \
+	case 3: f(3, coef, shift, block, out); return;   \
+	case 4: f(4, coef, shift, block, out); return;   \
+	case 5: f(5, coef, shift, block, out); return;   \
+	case 6: f(6, coef, shift, block, out); return;   \
+	case 7: f(7, coef, shift, block, out); return;   \
+	case 8: f(8, coef, shift, block, out); return;   \
+	case 9: f(9, coef, shift, block, out); return;   \
+	case 10: f(10, coef, shift, block, out); return; \
+	case 11: f(11, coef, shift, block, out); return; \
+	case 12: f(12, coef, shift, block, out); return; \
+	default: f(order, coef, shift, block, out);      \
 	}
 
 static void linear32(int order, const int32_t *coef, int shift, int block, int32_t *out) { ORDERS(predict32) }

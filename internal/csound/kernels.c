@@ -4,11 +4,12 @@
 #include "kernels.h"
 
 #if defined(__x86_64__)
-void ss_resample_avx2(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x, int64_t first,
-                      int64_t from, int64_t n, float *out);
+void ss_resample_avx2(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
+                      int64_t first, int64_t from, int64_t n, float *out);
 void ss_log_avx2(float *x, size_t n, float floor, float add, float scale);
-void ss_spectra_avx2(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo, const int32_t *hi,
-                     const float *weights, const float *x, int64_t frames, float *out, size_t stride, float *room);
+void ss_spectra_avx2(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo,
+                     const int32_t *hi, const float *weights, const float *x, int64_t frames, float *out, size_t stride,
+                     float *room);
 #endif
 
 static int isa = -1; // the choice of ss_set_isa
@@ -26,8 +27,8 @@ void ss_set_isa(int set) { isa = set; }
 
 static inline int chosen(void) { return isa >= 0 ? isa : ss_best_isa(); }
 
-void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x, int64_t first,
-                 int64_t from, int64_t n, float *out)
+void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
+                 int64_t first, int64_t from, int64_t n, float *out)
 {
 #if defined(__x86_64__)
 	if (chosen()) {

@@ -80,7 +80,8 @@ TARGET static void FN(radix4)(int n, int s, const float *w, const vec *ar, const
 			const vec t2r = ar[b] + ar[d], t2i = ai[b] + ai[d], t3r = ar[b] - ar[d], t3i = ai[b] - ai[d];
 			br[o] = t0r + t2r;
 			bi[o] = t0i + t2i;
-			const vec y1r = t1r + t3i, y1i = t1i - t3r, y2r = t0r - t2r, y2i = t0i - t2i, y3r = t1r - t3i, y3i = t1i + t3r;
+			const vec y1r = t1r + t3i, y1i = t1i - t3r, y2r = t0r - t2r, y2i = t0i - t2i, y3r = t1r - t3i,
+					  y3i = t1i + t3r;
 			br[o + s] = y1r * w[0] - y1i * w[1];
 			bi[o + s] = y1r * w[1] + y1i * w[0];
 			br[o + 2 * s] = y2r * w[2] - y2i * w[3];
@@ -155,8 +156,8 @@ TARGET static void FN(put)(const vec *v, float *to, int n)
 // Two real frames are transformed as one complex one, so that a call of the FFT does
 // SS_FRAMES frames.
 TARGET void FN(spectra)(const ss_spectrum *f, const float *window, const float *twiddles, const int32_t *lo,
-                        const int32_t *hi, const float *weights, const float *x, int64_t frames, float *out, size_t stride,
-                        float *room)
+                        const int32_t *hi, const float *weights, const float *x, int64_t frames, float *out,
+                        size_t stride, float *room)
 {
 	const int n = f->n;
 	vec *re[2] = {(vec *)room, (vec *)room + n}, *im[2] = {re[1] + n, re[1] + 2 * n};

@@ -27,7 +27,8 @@ typedef struct {
 } tree;
 
 static tree trees[34];
-static float power43[8207], window_f[512], cosines[BANDS][BANDS], imdct_long[4][18][36], imdct_short[6][12], alias_s[8], alias_a[8];
+static float power43[8207], window_f[512], cosines[BANDS][BANDS], imdct_long[4][18][36], imdct_short[6][12], alias_s[8],
+	alias_a[8];
 static float quarter[4];
 
 static void plant(tree *t, const code *codes, int n)
@@ -63,8 +64,23 @@ static void plant(tree *t, const code *codes, int n)
 static void make(void)
 {
 #define PLANT(n) plant(&trees[n], codes_##n, (int)(sizeof codes_##n / sizeof *codes_##n))
-	PLANT(1); PLANT(2); PLANT(3); PLANT(5); PLANT(6); PLANT(7); PLANT(8); PLANT(9); PLANT(10); PLANT(11); PLANT(12);
-	PLANT(13); PLANT(15); PLANT(16); PLANT(24); PLANT(32); PLANT(33);
+	PLANT(1);
+	PLANT(2);
+	PLANT(3);
+	PLANT(5);
+	PLANT(6);
+	PLANT(7);
+	PLANT(8);
+	PLANT(9);
+	PLANT(10);
+	PLANT(11);
+	PLANT(12);
+	PLANT(13);
+	PLANT(15);
+	PLANT(16);
+	PLANT(24);
+	PLANT(32);
+	PLANT(33);
 	for (int i = 0; i < 8207; i++)
 		power43[i] = (float)pow(i, 4.0 / 3);
 	for (int i = 0; i < 512; i++)
@@ -143,8 +159,8 @@ static inline uint32_t get(reader *r, int n)
 typedef struct {
 	int part23, big_values, gain, compress, switching, type, mixed, tables[3], sub_gain[3], region[2];
 	int pre, scale, count1;
-	int band_count;  // of scalefactors in `scales`
-	int end;         // of the nonzero lines
+	int band_count;                // of scalefactors in `scales`
+	int end;                       // of the nonzero lines
 	uint8_t scales[39], slots[39]; // and, for intensity stereo, the invalid values
 } granule;
 
@@ -226,7 +242,8 @@ static void side(reader *r, const ss_mp3_frame *f, granule *g)
 // Scale factors are ordered by band, those of short blocks by band and window.
 static void scales1(reader *r, granule *g, int scfsi, uint8_t *before)
 {
-	static const uint8_t slen[2][16] = {{0, 0, 0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4}, {0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3}};
+	static const uint8_t slen[2][16] = {{0, 0, 0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4},
+	                                    {0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3}};
 	const int s1 = slen[0][g->compress], s2 = slen[1][g->compress];
 	memset(g->scales, 0, sizeof g->scales);
 	if (g->type == 2) {
@@ -248,7 +265,7 @@ static void scales1(reader *r, granule *g, int scfsi, uint8_t *before)
 static void scales2(reader *r, granule *g, int intensity)
 {
 	static const uint8_t counts[6][3][4] = {
-		{{6, 5, 5, 5}, {9, 9, 9, 9}, {6, 9, 9, 9}},      {{6, 5, 7, 3}, {9, 9, 12, 6}, {6, 9, 12, 6}},
+		{{6, 5, 5, 5}, {9, 9, 9, 9}, {6, 9, 9, 9}},       {{6, 5, 7, 3}, {9, 9, 12, 6}, {6, 9, 12, 6}},
 		{{11, 10, 0, 0}, {18, 18, 0, 0}, {15, 18, 0, 0}}, {{7, 7, 7, 0}, {12, 12, 12, 0}, {6, 15, 12, 0}},
 		{{6, 6, 6, 3}, {12, 9, 9, 6}, {6, 12, 9, 6}},     {{8, 8, 5, 0}, {15, 12, 9, 0}, {6, 18, 9, 0}},
 	};
@@ -285,7 +302,8 @@ static void scales2(reader *r, granule *g, int intensity)
 		}
 }
 
-static const uint8_t linbits[32] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 6, 8, 10, 13, 4, 5, 6, 7, 8, 9, 11, 13};
+static const uint8_t linbits[32] = {0, 0, 0, 0, 0, 0, 0,  0,  0, 0, 0, 0, 0, 0, 0,  0,
+                                    1, 2, 3, 4, 6, 8, 10, 13, 4, 5, 6, 7, 8, 9, 11, 13};
 
 static inline int next(reader *r, const tree *t)
 {

@@ -17,7 +17,8 @@ struct ss_vorbis {
 
 static ogg_packet packet_of(const uint8_t *p, size_t n, int first, ogg_int64_t number)
 {
-	ogg_packet o = {.packet = (unsigned char *)p, .bytes = (long)n, .b_o_s = first, .granulepos = -1, .packetno = number};
+	ogg_packet o = {
+		.packet = (unsigned char *)p, .bytes = (long)n, .b_o_s = first, .granulepos = -1, .packetno = number};
 	return o;
 }
 
@@ -34,8 +35,8 @@ void ss_vorbis_close(ss_vorbis *v)
 	free(v);
 }
 
-int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out, int *channels,
-                   int *rate)
+int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size_t setup_size, ss_vorbis **out,
+                   int *channels, int *rate)
 {
 	// The library requires comments, which are not used here.
 	static const uint8_t comment[] = {3, 'v', 'o', 'r', 'b', 'i', 's', 0, 0, 0, 0, 0, 0, 0, 0, 1};
@@ -46,9 +47,12 @@ int ss_vorbis_open(const uint8_t *id, size_t id_size, const uint8_t *setup, size
 	vorbis_info_init(&v->info);
 	vorbis_comment_init(&v->comment);
 	v->ready = 1;
-	ogg_packet p1 = packet_of(id, id_size, 1, 0), p2 = packet_of(comment, sizeof comment, 0, 1), p3 = packet_of(setup, setup_size, 0, 2);
-	if (vorbis_synthesis_headerin(&v->info, &v->comment, &p1) || vorbis_synthesis_headerin(&v->info, &v->comment, &p2) ||
-	    vorbis_synthesis_headerin(&v->info, &v->comment, &p3) || v->info.channels < 1 || vorbis_synthesis_init(&v->dsp, &v->info)) {
+	ogg_packet p1 = packet_of(id, id_size, 1, 0), p2 = packet_of(comment, sizeof comment, 0, 1),
+			   p3 = packet_of(setup, setup_size, 0, 2);
+	if (vorbis_synthesis_headerin(&v->info, &v->comment, &p1) ||
+	    vorbis_synthesis_headerin(&v->info, &v->comment, &p2) ||
+	    vorbis_synthesis_headerin(&v->info, &v->comment, &p3) || v->info.channels < 1 ||
+	    vorbis_synthesis_init(&v->dsp, &v->info)) {
 		ss_vorbis_close(v);
 		return SS_DAMAGED;
 	}
@@ -75,8 +79,8 @@ int ss_vorbis_blocks(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, in
 	return SS_OK;
 }
 
-int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int64_t skip, int64_t n, float *dst,
-                     size_t stride, int64_t *done)
+int ss_vorbis_decode(ss_vorbis *v, const uint8_t *data, const int32_t *sizes, int count, int64_t skip, int64_t n,
+                     float *dst, size_t stride, int64_t *done)
 {
 	*done = 0;
 	vorbis_synthesis_restart(&v->dsp);
@@ -111,10 +115,7 @@ int __wrap_opus_select_arch(void);
 
 static int opus_arch;
 
-static void ask_opus_arch(void)
-{
-	opus_arch = __real_opus_select_arch();
-}
+static void ask_opus_arch(void) { opus_arch = __real_opus_select_arch(); }
 
 int __wrap_opus_select_arch(void)
 {
@@ -171,8 +172,8 @@ int ss_opus_samples(const uint8_t *data, const int32_t *sizes, int count, int ra
 }
 
 // room has space for 120 ms of all channels.
-int ss_opus_decode(ss_opus *o, const uint8_t *data, const int32_t *sizes, int count, float *room, int64_t skip, int64_t n,
-                   float *dst, size_t stride, int64_t *done)
+int ss_opus_decode(ss_opus *o, const uint8_t *data, const int32_t *sizes, int count, float *room, int64_t skip,
+                   int64_t n, float *dst, size_t stride, int64_t *done)
 {
 	const int most = o->rate / 25 * 3;
 	*done = 0;

@@ -127,8 +127,8 @@ int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix
 		if (result) {
 			snprintf(err, err_size, "libavif says: %s", avif.reason(result));
 		} else if (image->width != want->width || image->height != want->height) {
-			snprintf(err, err_size, "it is %u x %u pixels, its header says %u x %u", image->width, image->height, want->width,
-			         want->height);
+			snprintf(err, err_size, "it is %u x %u pixels, its header says %u x %u", image->width, image->height,
+			         want->width, want->height);
 		} else {
 			rgb_image rgb;
 			memset(&rgb, 0, sizeof rgb);

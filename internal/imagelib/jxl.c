@@ -40,16 +40,11 @@ static struct {
 int si_load_jxl(const char *path, char *text, size_t size)
 {
 	const si_function functions[] = {
-		{"JxlDecoderVersion", &jxl.version},
-		{"JxlDecoderCreate", &jxl.create},
-		{"JxlDecoderDestroy", &jxl.destroy},
-		{"JxlDecoderSubscribeEvents", &jxl.subscribe},
-		{"JxlDecoderSetInput", &jxl.input},
-		{"JxlDecoderCloseInput", &jxl.close},
-		{"JxlDecoderProcessInput", &jxl.process},
-		{"JxlDecoderGetBasicInfo", &jxl.info},
-		{"JxlDecoderImageOutBufferSize", &jxl.room},
-		{"JxlDecoderSetImageOutBuffer", &jxl.buffer},
+		{"JxlDecoderVersion", &jxl.version},         {"JxlDecoderCreate", &jxl.create},
+		{"JxlDecoderDestroy", &jxl.destroy},         {"JxlDecoderSubscribeEvents", &jxl.subscribe},
+		{"JxlDecoderSetInput", &jxl.input},          {"JxlDecoderCloseInput", &jxl.close},
+		{"JxlDecoderProcessInput", &jxl.process},    {"JxlDecoderGetBasicInfo", &jxl.info},
+		{"JxlDecoderImageOutBufferSize", &jxl.room}, {"JxlDecoderSetImageOutBuffer", &jxl.buffer},
 	};
 	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, text, size);
 	if (!lib)
@@ -91,7 +86,8 @@ static int decode(void *d, const si_shape *want, uint8_t *pix, char *err, size_t
 		}
 		case NEED_BUFFER: {
 			size_t room = 0;
-			if (jxl.room(d, &format, &room) != DEC_SUCCESS || room != bytes || jxl.buffer(d, &format, pix, bytes) != DEC_SUCCESS)
+			if (jxl.room(d, &format, &room) != DEC_SUCCESS || room != bytes ||
+			    jxl.buffer(d, &format, pix, bytes) != DEC_SUCCESS)
 				return fail(err, err_size, SI_UNSUPPORTED, "libjxl does not give its pixels in this form");
 			break;
 		}
@@ -99,10 +95,8 @@ static int decode(void *d, const si_shape *want, uint8_t *pix, char *err, size_t
 			return SI_OK;
 		case NEED_MORE:
 			return fail(err, err_size, SI_DAMAGED, "the image is truncated: its data ends before the image does");
-		case DEC_SUCCESS:
-			return fail(err, err_size, SI_DAMAGED, "there is no image in it");
-		default:
-			return fail(err, err_size, SI_DAMAGED, "its data makes no sense");
+		case DEC_SUCCESS: return fail(err, err_size, SI_DAMAGED, "there is no image in it");
+		default: return fail(err, err_size, SI_DAMAGED, "its data makes no sense");
 		}
 	}
 }

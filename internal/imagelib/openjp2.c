@@ -167,7 +167,8 @@ static int decode(void *codec, void *stream, image_head **image, const si_shape 
 		return fail(s, "it has %u components, and one is read", head->numcomps);
 	const component *c = head->comps;
 	if (c->w != want->width || c->h < want->height)
-		return fail(s, "it is JPEG 2000 of %u x %u, and a frame has %u x %u voxels or more", c->w, c->h, want->width, want->height);
+		return fail(s, "it is JPEG 2000 of %u x %u, and a frame has %u x %u voxels or more", c->w, c->h, want->width,
+		            want->height);
 	if (c->prec > 8 * (uint32_t)want->bytes)
 		return fail(s, "its samples have %u bits, and not %d bytes", c->prec, want->bytes);
 	if (!j2k.decode(codec, stream, *image))

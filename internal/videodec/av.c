@@ -23,7 +23,8 @@ struct sv_decoder {
 	int skipping;
 };
 
-int sv_find_functions(void *lib, const sv_function *functions, size_t n, char *err, size_t size) {
+int sv_find_functions(void *lib, const sv_function *functions, size_t n, char *err, size_t size)
+{
 	for (size_t i = 0; i < n; i++) {
 		void *f = dlsym(lib, functions[i].name);
 		if (!f) {
@@ -35,7 +36,8 @@ int sv_find_functions(void *lib, const sv_function *functions, size_t n, char *e
 	return 1;
 }
 
-int sv_load(const char *path, char *text, size_t size) {
+int sv_load(const char *path, char *text, size_t size)
+{
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		snprintf(text, size, "it cannot be loaded");
@@ -79,15 +81,16 @@ int sv_load(const char *path, char *text, size_t size) {
 	memcpy(&av.layout, &layout, sizeof layout);
 	int version = (int)(av.version() >> 16);
 	if (version < MIN_VERSION || version > MAX_VERSION) {
-		snprintf(text, size, "it is version %d; versions %d to %d are used, those of FFmpeg 5 to 8", version, MIN_VERSION, MAX_VERSION);
+		snprintf(text, size, "it is version %d; versions %d to %d are used, those of FFmpeg 5 to 8", version,
+		         MIN_VERSION, MAX_VERSION);
 		dlclose(lib);
 		return SV_ERROR;
 	}
 	// New structures have values that show whether the fields are at the expected offsets.
 	frame_head *frame = av.frame();
 	packet_head *packet = av.packet();
-	int fits = frame && packet && frame->extended == frame->data && !frame->width && frame->format == -1 && frame->pts == NO_PTS &&
-	           packet->pts == NO_PTS && packet->dts == NO_PTS && !packet->data && !packet->size;
+	int fits = frame && packet && frame->extended == frame->data && !frame->width && frame->format == -1 &&
+	           frame->pts == NO_PTS && packet->pts == NO_PTS && packet->dts == NO_PTS && !packet->data && !packet->size;
 	av.free_frame(&frame);
 	av.free_packet(&packet);
 	sv_places(version);
@@ -107,13 +110,16 @@ int sv_load(const char *path, char *text, size_t size) {
 
 int sv_has(const char *name) { return av.lib && av.find(name); }
 
-int sv_failed(int code, char *err, size_t size) {
+int sv_failed(int code, char *err, size_t size)
+{
 	if (av.reason(code, err, size) < 0)
 		snprintf(err, size, "error %d", code);
 	return SV_ERROR;
 }
 
-sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size) {
+sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config,
+                    size_t config_size, int64_t max_pixels, int strict, char *err, size_t size)
+{
 	codec_head *codec = av.find(name);
 	sv_decoder *d = codec ? calloc(1, sizeof *d) : NULL;
 	parameters_head *par = d ? av.parameters() : NULL;
@@ -154,7 +160,8 @@ sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, 
 	return d;
 }
 
-int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size) {
+int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size)
+{
 	if (skip != d->skipping && av.set(d->context, "skip_frame", skip ? DISCARD_NONREF : DISCARD_DEFAULT, 0) >= 0)
 		d->skipping = skip;
 	packet_head *p = d->packet;
@@ -172,7 +179,8 @@ int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int sk
 	return code < 0 ? sv_failed(code, err, err_size) : SV_OK;
 }
 
-int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size) {
+int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size)
+{
 	frame_head *f = d->frame;
 	int code = av.receive(d->context, f);
 	if (code == AVERROR_EAGAIN)
@@ -199,7 +207,8 @@ int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size) {
 
 void sv_flush(sv_decoder *d) { av.flush(d->context); }
 
-void sv_close(sv_decoder *d) {
+void sv_close(sv_decoder *d)
+{
 	if (!d)
 		return;
 	av.free_frame(&d->frame);

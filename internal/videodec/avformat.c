@@ -43,9 +43,10 @@ static struct {
 	void (*close)(format_head **);
 	uint8_t *(*stream)(format_head *, const codec_head *);
 	void (*free_context)(format_head *);
-	io_head *(*io)(uint8_t *, int, int, void *, int (*)(void *, uint8_t *, int), void *, int64_t (*)(void *, int64_t, int));
+	io_head *(*io)(uint8_t *, int, int, void *, int (*)(void *, uint8_t *, int), void *,
+	               int64_t (*)(void *, int64_t, int));
 	void (*free_io)(io_head **);
-	uint8_t *(*side)(const void *, int, size_t *); // of a stream, until FFmpeg 6
+	uint8_t *(*side)(const void *, int, size_t *);               // of a stream, until FFmpeg 6
 	const side_head *(*coded_side)(const side_head *, int, int); // of parameters, from FFmpeg 7 on
 } fmt;
 
@@ -54,7 +55,8 @@ static struct {
 	int format, bits, profile, width;
 } place;
 
-static int get(const void *at, int offset) {
+static int get(const void *at, int offset)
+{
 	int v;
 	memcpy(&v, (const uint8_t *)at + offset, sizeof v);
 	return v;
@@ -62,13 +64,15 @@ static int get(const void *at, int offset) {
 
 static void put(void *at, int offset, int v) { memcpy((uint8_t *)at + offset, &v, sizeof v); }
 
-static void *pointer(const void *at, int offset) {
+static void *pointer(const void *at, int offset)
+{
 	void *p;
 	memcpy(&p, (const uint8_t *)at + offset, sizeof p);
 	return p;
 }
 
-void sv_places(int version) {
+void sv_places(int version)
+{
 	int more = version > 60 ? 16 : 0; // side data comes before
 	place.format = 28 + more;
 	place.bits = 40 + more;
@@ -76,34 +80,33 @@ void sv_places(int version) {
 	place.width = 56 + more;
 }
 
-int sv_places_fit(const parameters_head *p) {
-	return p->media == -1 && get(p, place.format) == -1 && get(p, place.profile) == -99 && get(p, place.profile + 4) == -99 && !get(p, place.width);
+int sv_places_fit(const parameters_head *p)
+{
+	return p->media == -1 && get(p, place.format) == -1 && get(p, place.profile) == -99 &&
+	       get(p, place.profile + 4) == -99 && !get(p, place.width);
 }
 
-void sv_parameters(parameters_head *p, int tag, int bits, int width, int height) {
+void sv_parameters(parameters_head *p, int tag, int bits, int width, int height)
+{
 	p->tag = (uint32_t)tag;
 	put(p, place.bits, bits);
 	put(p, place.width, width);
 	put(p, place.width + 4, height);
 }
 
-int sv_load_format(const char *path, char *err, size_t size) {
+int sv_load_format(const char *path, char *err, size_t size)
+{
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		snprintf(err, size, "it cannot be loaded");
 		return SV_ERROR;
 	}
 	const sv_function functions[] = {
-		{"avformat_version", &fmt.version},
-		{"avformat_alloc_context", &fmt.context},
-		{"avformat_open_input", &fmt.open},
-		{"avformat_find_stream_info", &fmt.info},
-		{"av_find_best_stream", &fmt.best},
-		{"av_read_frame", &fmt.read},
-		{"avformat_close_input", &fmt.close},
-		{"avformat_new_stream", &fmt.stream},
-		{"avformat_free_context", &fmt.free_context},
-		{"avio_alloc_context", &fmt.io},
+		{"avformat_version", &fmt.version},           {"avformat_alloc_context", &fmt.context},
+		{"avformat_open_input", &fmt.open},           {"avformat_find_stream_info", &fmt.info},
+		{"av_find_best_stream", &fmt.best},           {"av_read_frame", &fmt.read},
+		{"avformat_close_input", &fmt.close},         {"avformat_new_stream", &fmt.stream},
+		{"avformat_free_context", &fmt.free_context}, {"avio_alloc_context", &fmt.io},
 		{"avio_context_free", &fmt.free_io},
 	};
 	if (!sv_find_functions(lib, functions, sizeof functions / sizeof *functions, err, size)) {
@@ -152,7 +155,8 @@ struct sv_demuxer {
 	int ended;
 };
 
-static int io_read(void *opaque, uint8_t *to, int n) {
+static int io_read(void *opaque, uint8_t *to, int n)
+{
 	sv_demuxer *d = opaque;
 	if (d->at >= d->size)
 		return AVERROR_EOF;
@@ -166,7 +170,8 @@ static int io_read(void *opaque, uint8_t *to, int n) {
 	return n;
 }
 
-static int64_t io_seek(void *opaque, int64_t to, int whence) {
+static int64_t io_seek(void *opaque, int64_t to, int whence)
+{
 	sv_demuxer *d = opaque;
 	switch (whence & 0xffff) {
 	case SEEK_SET: break;
@@ -181,7 +186,8 @@ static int64_t io_seek(void *opaque, int64_t to, int whence) {
 }
 
 // Copies the codec's name of a stream, and its configuration for the decoder, to out.
-static void describe(sv_demuxer *d, sv_stream *out) {
+static void describe(sv_demuxer *d, sv_stream *out)
+{
 	const uint8_t *s = d->context->streams[d->stream];
 	const parameters_head *p = pointer(s, fmt.parameters);
 	snprintf(out->codec, sizeof out->codec, "%s", d->codec->name);
@@ -209,7 +215,9 @@ static void describe(sv_demuxer *d, sv_stream *out) {
 		memcpy(out->matrix, matrix, sizeof out->matrix);
 }
 
-sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err, size_t err_size) {
+sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err,
+                     size_t err_size)
+{
 	sv_demuxer *d = calloc(1, sizeof *d);
 	uint8_t *buffer = d ? av.alloc(IO_BUFFER) : NULL;
 	if (!buffer) {
@@ -244,7 +252,8 @@ sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int me
 	return d;
 }
 
-int sv_demux_next(sv_demuxer *d, sv_packet *out, char *err, size_t err_size) {
+int sv_demux_next(sv_demuxer *d, sv_packet *out, char *err, size_t err_size)
+{
 	packet_head *p = d->packet;
 	for (;;) {
 		av.unref_packet(p);
@@ -265,7 +274,8 @@ int sv_demux_next(sv_demuxer *d, sv_packet *out, char *err, size_t err_size) {
 	return SV_OK;
 }
 
-int sv_sound_begin(sv_demuxer *d, char *err, size_t size) {
+int sv_sound_begin(sv_demuxer *d, char *err, size_t size)
+{
 	d->decoder = av.context(d->codec);
 	d->frame = av.frame();
 	int code = -12;
@@ -278,7 +288,8 @@ int sv_sound_begin(sv_demuxer *d, char *err, size_t size) {
 	return code < 0 ? sv_failed(code, err, size) : SV_OK;
 }
 
-int sv_sound_next(sv_demuxer *d, sv_samples *out, char *err, size_t size) {
+int sv_sound_next(sv_demuxer *d, sv_samples *out, char *err, size_t size)
+{
 	for (;;) {
 		int code = av.receive(d->decoder, d->frame);
 		if (code >= 0)
@@ -310,17 +321,18 @@ int sv_sound_next(sv_demuxer *d, sv_samples *out, char *err, size_t size) {
 	return SV_OK;
 }
 
-#define COPY(type, value)                                                         \
-	for (int c = 0; c < channels; c++) {                                          \
+#define COPY(type, value)                                                                                     \
+	for (int c = 0; c < channels; c++) {                                                                      \
 		const type *from = (const type *)f->extended[planar ? c : 0] + (planar ? skip : skip * channels + c); \
-		float *to = dst + (size_t)c * stride;                                     \
-		for (int64_t i = 0; i < n; i++) {                                         \
-			type v = from[planar ? i : i * channels];                             \
-			to[i] = value;                                                        \
-		}                                                                         \
+		float *to = dst + (size_t)c * stride;                                                                 \
+		for (int64_t i = 0; i < n; i++) {                                                                     \
+			type v = from[planar ? i : i * channels];                                                         \
+			to[i] = value;                                                                                    \
+		}                                                                                                     \
 	}
 
-int sv_sound_copy(sv_demuxer *d, const sv_samples *s, int64_t skip, int64_t n, float *dst, size_t stride) {
+int sv_sound_copy(sv_demuxer *d, const sv_samples *s, int64_t skip, int64_t n, float *dst, size_t stride)
+{
 	const frame_head *f = d->frame;
 	int channels = s->channels, planar = s->planar;
 	if (!strncmp(s->format, "u8", 2)) {
@@ -339,7 +351,8 @@ int sv_sound_copy(sv_demuxer *d, const sv_samples *s, int64_t skip, int64_t n, f
 	return SV_OK;
 }
 
-void sv_demux_close(sv_demuxer *d) {
+void sv_demux_close(sv_demuxer *d)
+{
 	if (!d)
 		return;
 	if (d->decoder)

@@ -7,7 +7,8 @@ enum { CHUNK = 512 };
 static inline uint8_t clip(int v) { return v < 0 ? 0 : v > 255 ? 255 : (uint8_t)v; }
 
 // values reads n values from one plane as 8 bits, each step-th.
-static void values(uint8_t *to, const uint8_t *from, int bytes, int shift, int step, int n) {
+static void values(uint8_t *to, const uint8_t *from, int bytes, int shift, int step, int n)
+{
 	if (bytes == 1) {
 		for (int i = 0; i < n; i++)
 			to[i] = from[i * step];
@@ -24,7 +25,9 @@ static inline int16_t high(int16_t a, int16_t b) { return (int16_t)(((int)a * b)
 
 // some converts n pixels of a row, from values of luma and, one for each pixel, of
 // colours.
-static void some(const sv_colours *c, const uint8_t *restrict y, const uint8_t *restrict u, const uint8_t *restrict v, int n, uint8_t *restrict dst) {
+static void some(const sv_colours *c, const uint8_t *restrict y, const uint8_t *restrict u, const uint8_t *restrict v,
+                 int n, uint8_t *restrict dst)
+{
 	int16_t l[CHUNK], r[CHUNK], g[CHUNK], b[CHUNK];
 	for (int i = 0; i < n; i++) {
 		int16_t cb = (int16_t)((u[i] << 3) - 0x400), cr = (int16_t)((v[i] << 3) - 0x400);
@@ -41,7 +44,8 @@ static void some(const sv_colours *c, const uint8_t *restrict y, const uint8_t *
 }
 
 // planar and gray convert frames without chroma.
-static void planar(const uint8_t *g, const uint8_t *b, const uint8_t *r, int n, uint8_t *dst) {
+static void planar(const uint8_t *g, const uint8_t *b, const uint8_t *r, int n, uint8_t *dst)
+{
 	for (int i = 0; i < n; i++) {
 		dst[3 * i] = r[i];
 		dst[3 * i + 1] = g[i];
@@ -49,16 +53,19 @@ static void planar(const uint8_t *g, const uint8_t *b, const uint8_t *r, int n, 
 	}
 }
 
-static void gray(const sv_colours *c, const uint8_t *y, int n, uint8_t *dst) {
+static void gray(const sv_colours *c, const uint8_t *y, int n, uint8_t *dst)
+{
 	for (int i = 0; i < n; i++)
 		dst[3 * i] = dst[3 * i + 1] = dst[3 * i + 2] = clip(high((int16_t)((y[i] << 3) - c->y_offset), c->y));
 }
 
 // pixels converts n pixels of a row, n up to CHUNK.
-static void pixels(const sv_planes *p, const sv_colours *c, int x, int row, int n, uint8_t *out) {
+static void pixels(const sv_planes *p, const sv_colours *c, int x, int row, int n, uint8_t *out)
+{
 	uint8_t y[CHUNK], u[CHUNK], v[CHUNK], cu[CHUNK], cv[CHUNK];
 	int next = p->rgb ? p->step : 1; // of packed RGB the first plane has steps, too
-	values(y, p->planes[0] + (ptrdiff_t)row * p->stride[0] + (ptrdiff_t)x * next * p->bytes, p->bytes, p->shift, next, n);
+	values(y, p->planes[0] + (ptrdiff_t)row * p->stride[0] + (ptrdiff_t)x * next * p->bytes, p->bytes, p->shift, next,
+	       n);
 	if (p->gray) {
 		gray(c, y, n, out);
 		return;
@@ -83,7 +90,9 @@ static void pixels(const sv_planes *p, const sv_colours *c, int x, int row, int 
 	some(c, y, u, v, n, out);
 }
 
-void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px, ptrdiff_t stride) {
+void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px,
+            ptrdiff_t stride)
+{
 	uint8_t turned[3 * CHUNK];
 	for (int row = y; row < y + h; row++, dst += stride) {
 		for (int at = 0; at < w; at += CHUNK) {

@@ -29,7 +29,8 @@ int sv_has(const char *name);
 
 // tag, bits, width and height are the container's values, 0 if a decoder needs none of them. With strict, damaged
 // data is an error and is not concealed.
-sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
+sv_decoder *sv_open(const char *name, int tag, int bits, int width, int height, const uint8_t *config,
+                    size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
 // Sends a packet to a decoder, or its end (data NULL). With skip, a frame need not be decoded if no other depends on
 // it.
 int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size);
@@ -70,7 +71,8 @@ typedef struct {
 // Loads libavformat. Its version must match that of libavcodec.
 int sv_load_format(const char *path, char *err, size_t size);
 // Opens a file and finds its best stream of a kind: 0 is video, 1 sound.
-sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err, size_t err_size);
+sv_demuxer *sv_demux(const uint8_t *data, uintptr_t handle, int64_t size, int media, sv_stream *out, char *err,
+                     size_t err_size);
 int sv_demux_next(sv_demuxer *d, sv_packet *out, char *err, size_t err_size);
 void sv_demux_close(sv_demuxer *d);
 // Makes a decoder of the sound. Then sv_sound_next decodes the next samples, and sv_sound_copy copies some of them.
@@ -101,6 +103,7 @@ typedef struct {
 
 // Converts a box of a frame to RGB of 8 bits. The first pixel is written to dst, the next of its row px bytes later,
 // the next of its column stride bytes later.
-void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px, ptrdiff_t stride);
+void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px,
+            ptrdiff_t stride);
 
 #endif

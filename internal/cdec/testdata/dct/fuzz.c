@@ -12,12 +12,12 @@
 
 #define MOST_PIXELS (1 << 16)
 
-#define CHECK(ok)                                              \
-	do {                                                       \
-		if (!(ok)) {                                           \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #ok);   \
-			abort();                                           \
-		}                                                      \
+#define CHECK(ok)                                            \
+	do {                                                     \
+		if (!(ok)) {                                         \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #ok); \
+			abort();                                         \
+		}                                                    \
 	} while (0)
 
 static uint8_t *decode(sk_dec *d, int isa, const uint8_t *src, size_t n, int x, int y, int w, int h, int px, int *code)
@@ -64,7 +64,8 @@ static void check_dct(sk_dec *d, const uint8_t *src, size_t n, const uint8_t *jp
 		int jw, jh;
 		// A decoder of its own: what other images defined must not matter.
 		sk_dec *reference = sk_dec_new();
-		if (jpeg != NULL && sk_jpeg_decode_full(reference, jpeg, jpeg_len, rgb, (size_t)im.w * (size_t)im.h * 3, &jw, &jh) == SK_OK) {
+		if (jpeg != NULL &&
+		    sk_jpeg_decode_full(reference, jpeg, jpeg_len, rgb, (size_t)im.w * (size_t)im.h * 3, &jw, &jh) == SK_OK) {
 			CHECK(jw == im.w && jh == im.h);
 			for (int i = 0; i < im.w * im.h; i++)
 				for (int c = 0; c < 3; c++)
