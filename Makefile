@@ -142,6 +142,7 @@ lint: build build/venv-dev $(STATICCHECK) ## formatting, vet, static analysis an
 	@$(STATICCHECK) ./...
 	@go test -count=1 ./internal/lint
 	@echo 'lint: C'
+	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
 	@for f in $$(git ls-files 'internal/*.c'); do \
 		$${CC:-gcc} -std=gnu11 -O2 -Wall -Wextra -Werror -fsyntax-only $$f || exit 1; done
 	@echo 'lint: Python'
