@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +260,42 @@ def test_classes_derived_from_known_ones_and_subsets(files: list[str], workers: 
         loader, expected, got = both(data, num_workers=workers)
         assert close(got, expected)
         assert state(loader).tally.sums() == (2 * len(data), 2 * len(data)), loader.explain()
+
+
+def imports_a_format(self: Any, i: int) -> Any:
+    importlib.import_module("PIL.DdsImagePlugin")  # as Pillow imports TIFF to read EXIF data
+    return plain(self, i)
+
+
+def registers_a_format(self: Any, i: int) -> Any:
+    Image.register_open("OWN", opened, lambda prefix: False)  # Pillow asks it before it opens other files
+    return plain(self, i)
+
+
+@pytest.mark.parametrize("item", [imports_a_format, registers_a_format])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_formats_that_workers_register(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, item: Any, persistent: bool
+) -> None:
+    Image.preinit()
+    monkeypatch.setattr(Image, "OPEN", Image.OPEN.copy())
+    monkeypatch.setattr(Image, "ID", Image.ID.copy())
+    Image.OPEN.pop("DDS", None)
+    Image.ID[:] = [name for name in Image.ID if name != "DDS"]
+    monkeypatch.delitem(sys.modules, "PIL.DdsImagePlugin", raising=False)
+    loader, got, expected = both(
+        Own(files, EVAL, item),
+        batch_size=2,
+        num_workers=1,
+        multiprocessing_context="fork",
+        persistent_workers=persistent,
+    )
+    assert close(got, expected)
+    given, answered = state(loader).tally.sums()
+    if item is imports_a_format:
+        assert answered == given == 2 * IMAGES, loader.explain()
+    else:
+        assert answered <= 4  # the first batches of a worker, before it registers one
 
 
 def test_persistent_workers_learn(files: list[str]) -> None:

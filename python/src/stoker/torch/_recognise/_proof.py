@@ -299,6 +299,8 @@ class _Walk:
     def formats(self, opens: dict[str, Any], order: list[str]) -> None:
         """Prove that Pillow's formats are its own. The code that detects a format is not followed."""
         self.proven.tables |= {id(table): (table, table.copy()) for table in (opens, order)}
+        for name, table in (("OPEN", opens), ("ID", order)):
+            self._bind(vars(sys.modules["PIL.Image"]), name, table)
         modules = {"PIL.ImageFile"}
         for name, way in opens.items():
             for part in way:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from . import _memory, _pending, _proof, _samples, _transforms
+from . import _datasets, _memory, _pending, _proof, _samples, _transforms
 from ._library import Unknown
 from ._tally import Tally
 
@@ -109,6 +109,7 @@ class Watched:
         self._never = False  # random transforms are not answered any more
         # Whether the libraries are those that the engine was compared with; checked before each batch.
         self._libraries: Callable[[], bool] = bool
+        self._refuted = False  # they are not, and were not when they were compared again
         self._proven = False
         self._start([])
 
@@ -116,9 +117,7 @@ class Watched:
     def scope(self, batch: dict[str, Any] | None) -> Iterator[None]:
         """Have opened images watched, and transforms answered."""
         if batch is not None:
-            # Both before anything is replaced.
-            self._know(batch["foreseen"][0])
-            self._proven = self._libraries()
+            self._proven = self._know(batch["foreseen"][0])  # before anything is replaced
         scope = _pending.Scope(self.transforms)
         self._given, self._thread = 0, threading.get_ident()
         self._noted: list[Note] = []
@@ -166,19 +165,30 @@ class Watched:
             rows.append(mine)
         return rows
 
-    def _know(self, known: tuple[int, str, Any]) -> None:
-        """See whether the transform that the engine has done is the one that this process has."""
+    def _know(self, known: tuple[int, str, Any]) -> bool:
+        """Report whether this process has the transform and the libraries that the engine's rows are made with."""
         if self._done[0] != known:
-            which, mode, key = known
-            transform = self.transforms[which]
-            self._done = known, None, None
-            with contextlib.suppress(Unknown):
-                program = program_of(transform, mode)
-                unchanged = _transforms.Unchanged(transform, program)
-                if program.key() == key:
-                    self._libraries = _proof.watch()
-                    same = functools.partial(self._same, unchanged, program.random)
-                    self._done = known, _pending.Done(transform, mode, same, program.random), program
+            self._done, self._refuted = (known, None, None), False
+            self._prove(known)
+        elif not self._refuted and self._done[1] is not None and not self._libraries():
+            # Pillow imports some of its formats late, TIFF for example to read EXIF data. They are compared, too.
+            self._refuted = not self._prove(known)
+        return self._libraries()
+
+    def _prove(self, known: tuple[int, str, Any]) -> bool:
+        """Compare the transform and the libraries, and watch them from now on; False if they differ."""
+        which, mode, key = known
+        transform = self.transforms[which]
+        with contextlib.suppress(Unknown):
+            program = program_of(transform, mode)
+            unchanged = _transforms.Unchanged(transform, program)
+            _datasets.check_pillow()
+            if program.key() == key:
+                self._libraries = _proof.watch()
+                same = functools.partial(self._same, unchanged, program.random)
+                self._done = known, _pending.Done(transform, mode, same, program.random), program
+                return True
+        return False
 
     def _same(self, unchanged: Callable[[], bool], random: bool) -> bool:
         if random and (self._touched or self._never):
