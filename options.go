@@ -41,8 +41,8 @@ type Options struct {
 	// Threads is the number of decoding threads. 0 means one per usable core. If a launcher (torchrun, MPI, Slurm)
 	// started several processes on this machine, it means one per core of this process's share.
 	Threads int
-	// Memory limits the memory outside the Go heap, in bytes; 0 means a quarter of the free memory, or this process's
-	// share of it.
+	// Memory limits the memory outside the Go heap, in bytes; 0 means a quarter of the free memory, more if less than
+	// 1 GiB is free, or this process's share of it.
 	Memory int64
 	// Prefetch is the number of batches made ahead, Lookahead the bytes that may be read before a batch has room for
 	// them; 0 means a default that fits Memory. Explicit values are used or refused.

@@ -47,10 +47,12 @@ def run_containers(long: bool, _: str) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="stoker-hostile-") as folder:
         try:
             for cell in containers.matrix(Path(folder), long):
+                result = cell.trouble or "passes"
                 say(
-                    f"hostile: container of {cell.limit} MiB, {cell.images}, memory={cell.memory}, cache {cell.cache}: {cell.outcome}, peak {cell.peak} MiB"
+                    f"hostile: container of {cell.limit} MiB, {cell.cores} cores, {cell.data}, memory={cell.memory}: "
+                    f"{result}, engine {cell.engine} MiB, peak {cell.peak} MiB"
                 )
-                out.append(vars(cell) | {"passed": cell.passed})
+                out.append(vars(cell) | {"trouble": cell.trouble})
         except ground.UnavailableError as err:
             say(f"hostile: containers are not measured: {err}")
     return out
@@ -141,15 +143,16 @@ def page(results: dict[str, list[dict[str, object]]]) -> str:
     if found := results.get("limits"):
         lines += ["## Cores and page cache", "", *table(("limit", "Stoker"), [(r["name"], r["text"]) for r in found])]
     if found := results.get("containers"):
-        passed = sum(bool(c["passed"]) for c in found)
+        passed = sum(not c["trouble"] for c in found)
         lines += [
-            "## Memory of containers", "",
-            f"{passed} of {len(found)} settings pass: both epochs are whole, the kernel kills no process, and the group stays below its limit.",
-            "The peak includes the trainer and the page cache. `asked` is a larger `memory` that the error named, and that was then used.", "",
+            "## Containers", "",
+            f"{passed} of {len(found)} settings pass: both epochs are whole, the kernel kills no process, the group stays below its limit,",
+            "the engine stays below `memory` and the 64 MiB that come on top, and there are as many decoding threads as cores.",
+            "The peak of the group includes the trainer and the page cache, which the kernel takes back.", "",
             *table(
-                ("limit", "images", "`memory`", "asked", "cache", "engine", "peak of the group", "result"),
-                [(f"{c['limit']} MiB", c["images"], c["memory"], f"{c['needs']} MiB" if c["needs"] else "", c["cache"],
-                  f"{c['engine']} MiB", f"{c['peak']} MiB", c["outcome"]) for c in found],
+                ("limit", "cores", "data", "`memory`", "budget", "engine", "peak of the group", "result"),
+                [(f"{c['limit']} MiB", c["cores"], c["data"], c["memory"], f"{c['budget']} MiB", f"{c['engine']} MiB",
+                  f"{c['peak']} MiB", c["trouble"] or "passes") for c in found],
             ),
         ]  # fmt: skip
     if found := results.get("memory"):
@@ -187,7 +190,7 @@ def main() -> int:
     failures += [f"{r['fault']}: {r['Stoker']}" for r in found.get("faults", []) if bad(str(r["Stoker"]))]
     failures += [f"kill -9 of the {r['what']}: {r['text']}" for r in found.get("kills", []) if bad(str(r["text"]))]
     failures += [f"{r['name']}: {r['text']}" for r in found.get("limits", []) if bad(str(r["text"]))]
-    failures += [f"container: {c}" for c in found.get("containers", []) if not c["passed"]]
+    failures += [f"container: {c}" for c in found.get("containers", []) if c["trouble"]]
     failures += [f"memory: {r['text']}" for r in found.get("memory", []) if bad(str(r["text"]))]
     for text in failures:
         print(f"hostile: FAILED: {text}")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import ground
+from . import ground, soak
 from .ground import Group, environment, job, run
 
 MIB = 1 << 20
 
 
-# An engine that cannot do the work in its memory names the amount that it needs.
-NEEDS = re.compile(r"set memory to (\d+) MiB or more")
+# Memory of an engine outside of memory= (docs/how-to/memory-grows.md).
+BESIDE = 64
 
 
 @dataclass
@@ -25,18 +28,29 @@ class Cell:
     """One setting of the matrix, and what was measured."""
 
     limit: int  # MiB of the control group
+    cores: str
+    data: str
     memory: str  # memory=
-    images: str
-    cache: str
-    peak: int  # MiB of the group, with the page cache
-    kills: int
-    outcome: str
+    budget: int = 0  # MiB that the engine works with
     engine: int = 0  # MiB of the engine that are not files
-    needs: int = 0  # MiB that the engine asked for, and then got
+    peak: int = -1  # MiB of the group, with the page cache
+    kills: int = 0
+    threads: int = 0
+    outcome: str = ""
 
     @property
-    def passed(self) -> bool:
-        return self.outcome == "passes" and not self.kills and (self.peak <= self.limit if self.peak > 0 else True)
+    def trouble(self) -> str:
+        """Return what is wrong, "" for nothing."""
+        if self.outcome != "passes":
+            return self.outcome
+        if self.kills:
+            return f"the kernel has killed {self.kills} processes"
+        if self.peak > self.limit:
+            return f"the group had {self.peak} MiB"
+        if self.engine > self.budget + BESIDE:
+            return f"the engine had {self.engine} MiB, more than {self.budget} + {BESIDE} MiB"
+        most = {"0.5": 1, "one (cpuset)": 1}.get(self.cores, 2)
+        return f"{self.threads} decoding threads" if self.threads > most else ""
 
 
 # A loop that also measures its engine: the largest anonymous and shared memory of the process.
@@ -68,53 +82,87 @@ print(json.dumps({"end": 1}))
 """
 
 
-def loop(path: Path, **options: Any) -> list[str]:
+def loop(path: Path | str, **options: Any) -> list[str]:
     return [sys.executable, "-c", CODE, str(path), json.dumps(options)]
 
 
+# The limits of cores: their name, and the controller of the group with its value.
+CORES = {"0.5": ("cores", "0.5"), "one (cpuset)": ("cpus", "0"), "2": ("cores", "2")}
+
+
+@dataclass
+class Data:
+    """What a cell loads: the source, the side of its crops, and the batch size."""
+
+    source: str
+    side: int
+    batch: int
+    cache: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def data(folder: Path, long: bool, stack: contextlib.ExitStack) -> dict[str, Data]:
+    """Make the data of the matrix."""
+    if not long:
+        ground.gen(folder / "small", 300, "64x64")
+        return {"folder": Data(str(folder / "small"), 48, 64, cache=True)}
+    ground.gen(folder / "photos", 48, "1200x900")
+    ground.gen(folder / "large", 12, "4000x3000")
+    ground.stoker("pack", folder / "photos", folder / "dct", "--images", "dct")
+    ground.stoker("pack", folder / "photos", folder / "raw", "--images", "raw", "--resize", "1920x1440")
+    found = {
+        "photos of 1 megapixel": Data(str(folder / "photos"), 224, 16, cache=True),
+        "photos of 12 megapixels": Data(str(folder / "large"), 512, 4, cache=True),
+        "pack, dct": Data(str(folder / "dct"), 224, 16),
+        "pack, raw, 380 MiB": Data(str(folder / "raw"), 224, 16),
+    }
+    try:
+        bucket = soak.Bucket(folder)
+    except ground.UnavailableError as err:
+        print(f"hostile: containers without a bucket: {err}", file=sys.stderr)
+        return found
+    stack.callback(bucket.stop)
+    shutil.copytree(folder / "dct", folder / "objects/soak/pack")
+    found["pack in a bucket, with a cache"] = Data("s3://soak/pack", 224, 16, cache=True, env=bucket.environment())
+    return found
+
+
 def matrix(folder: Path, long: bool) -> Iterator[Cell]:
-    """Run a loader at every setting, in a control group with this limit."""
-    sizes = {"small": (300, "64x64", 48, 64)}
-    if long:
-        sizes |= {"photos": (120, "1200x900", 224, 16), "large": (24, "4000x3000", 512, 4)}
-    for name, (count, size, _, _) in sizes.items():
-        if not (folder / name).exists():
-            ground.gen(folder / name, count, size)
-        if not (folder / f"{name}-pack").exists():
-            ground.stoker("pack", folder / name, folder / f"{name}-pack", "--images", "keep")
-    limits = (256, 512, 2048) if long else (256,)
-    memories = ("", "60%") if long else ("", "64MB")
-    caches = ("off", "on") if long else ("on",)
-    for limit in limits:
-        for name, (_, _, side, batch) in sizes.items():
-            for memory in memories:
-                for cache in caches:
-                    asked = f"{limit * 6 // 10}MB" if memory == "60%" else memory
-                    yield _cell(folder, limit, name, asked, cache, side, batch)
+    """Run a loader at every setting, in a control group with these limits."""
+    with contextlib.ExitStack() as stack:
+        for name, what in data(folder, long, stack).items():
+            for limit in (256, 512, 2048) if long else (256,):
+                for cores in CORES if long else ("2",):
+                    yield _cell(folder, what, Cell(limit, cores, name, "default"))
+                yield _cell(folder, what, Cell(limit, "2", name, f"{limit * 6 // 10}MiB"))
 
 
-def _cell(folder: Path, limit: int, name: str, memory: str, cache: str, side: int, batch: int) -> Cell:
+def _forget(source: str) -> None:
+    """Drop a source from the page cache, so that reading it counts for the group."""
+    for path in Path(source).rglob("*"):
+        if path.is_file():
+            with path.open("rb") as f:
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _cell(folder: Path, what: Data, cell: Cell) -> Cell:
     group = Group()
     try:
-        group.set("memory", str(limit * MIB))
-        source = folder / (name if cache == "on" else f"{name}-pack")
-        env = environment(
-            STOKER_CACHE="auto" if cache == "on" else "off",
-            STOKER_CACHE_DIR=str(folder / f"cache-{limit}-{name}-{memory}"),
-        )
-        options = {"side": side, "batch_size": batch, "memory": memory} | ({"cache": True} if cache == "on" else {})
-        outcome = run(group.wrap(loop(source, **options)), env, 240)
-        needs = 0
-        for _ in range(8):
-            if not (asked := NEEDS.search(outcome.errors)):
-                break
-            needs = int(asked[1])
-            outcome = run(group.wrap(loop(source, **options | {"memory": needs * MIB})), env, 240)
-        text = "passes" if outcome.ended else outcome.why()
-        cell = Cell(limit, memory or "default", name, cache, group.peak // MIB, group.kills, text, needs=needs)
+        group.set("memory", str(cell.limit * MIB))
+        group.set(*CORES[cell.cores])
+        with tempfile.TemporaryDirectory(dir=folder, prefix="cache-") as cache:
+            env = environment(**what.env, STOKER_CACHE="auto" if what.cache else "off", STOKER_CACHE_DIR=cache)
+            options = {"side": what.side, "batch_size": what.batch, "memory": cell.memory.replace("default", "")}
+            if what.cache:
+                options["cache"] = True
+            _forget(what.source)
+            outcome = run(group.wrap(loop(what.source, **options)), env, 300)
+        cell.peak, cell.kills = group.peak // MIB, group.kills
+        cell.outcome = "passes" if outcome.ended else outcome.why()
         if outcome.ended:
             line = outcome.lines[0]
-            cell.engine = line["engine_kib"] >> 10
+            cell.engine, cell.threads = line["engine_kib"] >> 10, line["info"]["threads"]
+            cell.budget = line["info"]["memory"]["budget"] >> 20
             if line["rows"] != 2 * line["len"]:
                 cell.outcome = f"{line['rows']} rows, expected {2 * line['len']}"
         return cell

@@ -122,8 +122,8 @@ func TestTooLittle(t *testing.T) {
 		want   string
 	}{
 		{func(*Request) {}, "the memory budget is 64 MiB, which is not enough: 3 batches of 38 MiB, 12 MiB to read into and 13 MiB of scratch need 139 MiB; set memory to that or more, or lower batch_size"},
-		{func(r *Request) { r.Automatic = true }, "a quarter of the free memory is 64 MiB, which is not enough: "},
-		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "a quarter of the free memory, shared by the engines of 8 processes, is 64 MiB, which is not enough: "},
+		{func(r *Request) { r.Automatic = true }, "the default part of the free memory is 64 MiB, which is not enough: "},
+		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "the default part of the free memory, shared by the engines of 8 processes, is 64 MiB, which is not enough: "},
 		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 12 MiB to read into and 13 MiB of scratch need 140 MiB; set memory to that or more, or lower lookahead or batch_size"},
 		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, which is not enough: 3 batches of 38 MiB"},
 		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "1000 batches (prefetch) do not fit the memory budget of 256 MiB: 1002 batches of 38 MiB, " +

@@ -58,6 +58,9 @@ const (
 	// the state of decoders between images. Twice the size of the source's index is added to it.
 	Beside = 64 << 20
 
+	// leastAutomatic is the default memory of the engines of a node with less than four times as much free memory.
+	leastAutomatic = 256 << 20
+
 	// MaxPrefetch is the maximum explicit value.
 	MaxPrefetch = 1024
 	// MaxThreads is the maximum explicit value.

@@ -11,7 +11,7 @@ import (
 func tooLittle(r *Request, p *Plan) error {
 	from := "the memory budget"
 	if r.Automatic {
-		from = "a quarter of the free memory"
+		from = "the default part of the free memory"
 		if r.Engines > 1 {
 			from += fmt.Sprintf(", shared by the engines of %d processes,", r.Engines)
 		}

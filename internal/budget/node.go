@@ -70,8 +70,16 @@ func (n *Node) Threads(cores int) int {
 	return int(clamp(int64(cores), 1, MaxThreads))
 }
 
-// AutomaticMemory returns the default memory of one of the engines: its part of a quarter of the free memory.
-func (n *Node) AutomaticMemory(free int64) int64 { return free / 4 / int64(max(n.Engines, 1)) }
+// Automatic returns the default memory of all engines of a node: a quarter of the free memory. With little free memory,
+// as in a small container, that is too little for photos. Engines then get up to leastAutomatic, if that leaves what
+// they need beside their budgets, and a quarter of the rest for the trainers.
+func (n *Node) Automatic(free int64) int64 {
+	rest := free - int64(max(n.Engines, 1))*Beside
+	return max(free/4, min(rest/4*3, leastAutomatic))
+}
+
+// AutomaticMemory returns the default memory of one of the engines.
+func (n *Node) AutomaticMemory(free int64) int64 { return n.Automatic(free) / int64(max(n.Engines, 1)) }
 
 // count reads a whole number above zero, else 0.
 func count(s string) int {

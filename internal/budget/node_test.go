@@ -77,3 +77,23 @@ func TestCoresThatProcessesAreBoundTo(t *testing.T) {
 		t.Errorf("one process: %d threads", got)
 	}
 }
+
+// The engines of a machine get a quarter of its free memory. In a small container they get more, and what they have
+// beside their budgets also fits.
+func TestAutomaticMemory(t *testing.T) {
+	for free := int64(1 << 20); free < 64<<30; free += free/7 + 1 {
+		for _, engines := range []int{1, 2, 8} {
+			n := Node{Engines: engines}
+			all := n.Automatic(free)
+			if all < free/4 || all > max(free/4, leastAutomatic) || n.AutomaticMemory(free) != all/int64(engines) {
+				t.Errorf("%d engines and %d MiB free: %d MiB", engines, free>>20, all>>20)
+			}
+			if all > free/4 && all+int64(engines)*Beside > free {
+				t.Errorf("%d engines and %d MiB free: %d MiB, and the rest does not fit", engines, free>>20, all>>20)
+			}
+		}
+	}
+	if n := (Node{Engines: 1}); n.Automatic(226<<20) < 120<<20 || n.Automatic(32<<30) != 8<<30 {
+		t.Errorf("%d MiB in a container of 256 MiB, %d MiB of 32 GiB", n.Automatic(226<<20)>>20, n.Automatic(32<<30)>>20)
+	}
+}

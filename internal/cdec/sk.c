@@ -6,6 +6,7 @@
 #include <string.h>
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <sys/resource.h>
 #endif
 
 // Scratch buffers above this size are released after the run that needed them, so that one huge image does not keep
@@ -54,6 +55,20 @@ void sk_set_max_memory(sk_dec *d, int64_t n)
 	if (d->ci.mem != NULL)
 		d->ci.mem->max_memory_to_use = (long)n;
 }
+
+#ifdef __GLIBC__
+// By default most threads get a heap of their own, which takes 64 MiB of address space, used or not. Under a limit of
+// address space (ulimit -v) heaps may take a sixteenth of it. This runs before Go starts threads, since a thread keeps
+// the heap that it has.
+__attribute__((constructor)) static void limit_heaps(void)
+{
+	struct rlimit space;
+	if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+		return;
+	rlim_t heaps = space.rlim_cur >> 30;
+	(void)mallopt(M_ARENA_MAX, heaps < 1 ? 1 : heaps > 1024 ? 1024 : (int)heaps);
+}
+#endif
 
 int sk_return_memory(void)
 {

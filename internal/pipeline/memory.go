@@ -31,7 +31,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
 		if p.cfg.Node != nil {
-			r.Memory = p.part.Memory(free/4, node.Engines) + r.Held
+			r.Memory = p.part.Memory((&budget.Node{Engines: 1}).Automatic(free), node.Engines) + r.Held
 		}
 		return p.bound(r), nil
 	}

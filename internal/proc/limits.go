@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"bytes"
+	"math"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -75,7 +77,8 @@ func (fs FS) TotalMemory() int64 {
 }
 
 // FreeMemory returns the bytes of memory that this process may still take: the system's available memory, or less if a
-// control group limits it. Memory of the page cache counts as free, because the kernel can release it.
+// control group or a limit of the process (ulimit -v, ulimit -d) leaves less. Memory of the page cache counts as free,
+// because the kernel can release it.
 func (fs FS) FreeMemory() (int64, error) {
 	m, err := fs.Memory()
 	if err != nil {
@@ -95,5 +98,32 @@ func (fs FS) FreeMemory() (int64, error) {
 		inUse := used.Usage - min(used.Usage, used.Inactive)
 		free = min(free, limit-min(limit, inUse))
 	}
-	return int64(free), nil
+	return int64(min(free, fs.unmapped())), nil
+}
+
+// unmapped returns the bytes that this process may still map, the largest number without a limit.
+func (fs FS) unmapped() uint64 {
+	left := uint64(math.MaxInt64)
+	s, err := fs.Status(Self)
+	data, lerr := fs.Process(nil, Self, "limits")
+	if err != nil || lerr != nil {
+		return left
+	}
+	for name, used := range map[string]uint64{"Max address space": s.Mapped, "Max data size": s.Data} {
+		if limit := parseLimit(data, name); limit > 0 {
+			left = min(left, limit-min(limit, used))
+		}
+	}
+	return left
+}
+
+// parseLimit reads a soft limit of /proc/PID/limits, 0 for none.
+func parseLimit(data []byte, name string) (limit uint64) {
+	eachLine(data, func(line []byte) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			f := fields(rest)
+			limit = f.uint() // "unlimited" is 0
+		}
+	})
+	return limit
 }

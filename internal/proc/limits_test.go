@@ -49,6 +49,18 @@ func TestFreeMemory(t *testing.T) {
 			"proc/self/cgroup": "4:memory:/\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 		}, 80000 << 10},
+		"a limit of address space": {map[string]string{
+			"proc/meminfo":     meminfo,
+			"proc/self/status": "VmSize:\t  30000 kB\nVmData:\t  10000 kB\n",
+			"proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n" +
+				"Max data size             unlimited            unlimited            bytes     \n" +
+				"Max address space         40960000             unlimited            bytes     \n",
+		}, 40960000 - 30000<<10},
+		"a limit of data that is used up": {map[string]string{
+			"proc/meminfo":     meminfo,
+			"proc/self/status": "VmSize:\t  30000 kB\nVmData:\t  10000 kB\n",
+			"proc/self/limits": "Max data size             1000            unlimited            bytes     \n",
+		}, 0},
 	} {
 		got, err := root(t, c.files).FreeMemory()
 		if err != nil || got != c.want {

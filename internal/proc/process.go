@@ -151,6 +151,7 @@ type Status struct {
 	TracerPID              int
 	RSS, Swap, Shmem       uint64 // bytes
 	Peak                   uint64 // of RSS, bytes
+	Mapped, Data           uint64 // address space, and the private writable part of it, bytes
 	Voluntary, Involuntary uint64 // context switches
 	CPUs                   int    // cores that the process may run on; 0 if missing
 }
@@ -175,6 +176,10 @@ func ParseStatus(data []byte) Status {
 			s.TracerPID = int(f.uint())
 		case "VmRSS":
 			s.RSS = f.uint() * 1024
+		case "VmSize":
+			s.Mapped = f.uint() * 1024
+		case "VmData":
+			s.Data = f.uint() * 1024
 		case "VmHWM":
 			s.Peak = f.uint() * 1024
 		case "VmSwap":

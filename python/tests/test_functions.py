@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 import stoker
 from conftest import SOURCE, gone, leaving_nothing, open_files
 from stoker import transforms as T
+from stoker._map import _code
 
 CROP = {"image": [T.RandomResizedCrop(24)]}
 
@@ -614,3 +616,133 @@ def test_frameworks_take_it(make: Any) -> None:
         keras.Dataset(make(draws, 1))
     data = keras.Dataset(make(draws, 1), inputs="image", targets="own")
     assert next(iter(data.get_numpy_iterator()))[0].shape == (16, 24, 24, 3)
+
+
+# --- the code of functions in states -----------------------------------------
+
+BODY = '''
+import functools
+
+SIDE = 3
+
+def helper(x):
+    return x + 1
+
+def made(limit):
+    def function(record):
+        """About it."""
+        # A comment.
+        value = helper(record["label"]) if record["label"] in {"a", "b", 1} else limit
+        return {"label": value, "more": [v for v in (1, 2)]}
+    return function
+
+class Held:
+    def __init__(self, side):
+        self.side, self._calls = side, 0
+    def __call__(self, record):
+        self._calls += 1
+        return {"label": record["label"] * self.side}
+    def method(self, record):
+        return {"label": self.side}
+
+def added(record, more):
+    return {"label": record["label"] + more}
+'''
+
+
+def code(text: str = BODY, expression: str = "made(7)") -> str:
+    space: dict[str, Any] = {"__name__": "program"}
+    exec(compile(text, "program.py", "exec"), space)
+    return _code.digest([eval(expression, space)])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("# A comment.", "# Another one.\n", True),
+        ("About it.", "About something else.", True),
+        ("value", "renamed", True),
+        ("SIDE = 3", "SIDE = 4", True),
+        ('record["label"])', 'record["image"])', False),
+        ("(1, 2)", "(1, 3)", False),
+        ('{"a", "b", 1}', '{"a", "c", 1}', False),
+        ("x + 1", "x - 1", False),
+        ("else limit", "else -limit", False),
+    ],
+)
+def test_code_of_a_body(old: str, new: str, same: bool) -> None:
+    changed = BODY.replace(old, new)
+    assert changed != BODY
+    assert (code(changed) == code()) is same
+
+
+def test_code_of_objects() -> None:
+    of = functools.partial(code, BODY)
+    digests = [
+        of(e)
+        for e in (
+            "made(7)", "made(8)", "Held(3)", "Held(4)", "Held(3).method", "functools.partial(added, more=1)",
+            "functools.partial(added, more=2)", "lambda record: record",
+        )
+    ]  # fmt: skip
+    assert len(set(digests)) == len(digests)
+    assert all(len(d) == 8 for d in digests)
+    held = eval(compile("Held(3)", "", "eval"), space := {"__name__": "p"} | _space())
+    before = _code.digest([held])
+    held({"label": 1})
+    assert _code.digest([held]) == before == of("Held(3)")
+    assert _code.digest([dict]) == _code.digest([len]) == ""
+    assert "Held" in space
+
+
+def _space() -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "program"}
+    exec(compile(BODY, "program.py", "exec"), space)
+    return space
+
+
+def test_code_is_the_same_in_each_process() -> None:
+    """Sets of texts have another order in each process."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import test_functions as t; print(t.code())"
+    folder = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", program, folder]
+    found = {
+        subprocess.check_output(command, env=env | {"PYTHONHASHSEED": seed}, text=True).split()[-1]
+        for seed in ("1", "2", "3")
+    }
+    assert found == {code()}
+
+
+def test_a_state_of_changed_functions(make: Callable[..., stoker.Loader], pack: Path) -> None:
+    def scaled(factor: int) -> Callable[[Any], Any]:
+        return lambda record: {"label": record["label"] * factor}
+
+    state = make(scaled(2), workers=0).state_dict()
+    assert len(json.dumps({**state, "seed": 2**64 - 1, "epoch": 10**6, "position": 10**12})) <= 256
+    make(scaled(2), workers=0).load_state_dict(state)
+    other = make(scaled(3), workers=0)
+    with pytest.raises(stoker.StateMismatch, match=r"saved with other code of map=.*<lambda>; make the"):
+        other.load_state_dict(state)
+    for change, why in (
+        (lambda p: p.replace(_code.VERSION, "3.5"), "it was saved with Python 3.5"),
+        (lambda p: p.rpartition("-")[0], "the state has no hash of it"),
+    ):
+        with pytest.warns(RuntimeWarning, match=f"is not checked: {why}"):
+            other.load_state_dict({**state, "pipeline": change(state["pipeline"])})
+    builtin = make(dict, workers=0)
+    assert builtin.state_dict()["pipeline"].count("-") == 2
+    with pytest.warns(RuntimeWarning, match="map=dict .* is not checked: one of them is not written in Python"):
+        builtin.load_state_dict(
+            {**builtin.state_dict(), "pipeline": builtin.state_dict()["pipeline"] + "-3.11.01234567"}
+        )
+    chained = stoker.open(pack).map(scaled(2)).map(scaled(3))
+    with stoker.Loader(chained, 16, seed=3, transforms=CROP, workers=0) as a:
+        state = a.state_dict()
+    with stoker.Loader(stoker.open(pack).map(scaled(2)), 16, seed=3, transforms=CROP, map=scaled(3), workers=0) as b:
+        b.load_state_dict(state)
+    with (
+        stoker.Loader(stoker.open(pack).map(scaled(2)), 16, seed=3, transforms=CROP, map=scaled(4), workers=0) as b,
+        pytest.raises(stoker.StateMismatch, match=r"other code of map=.*scaled.*, .*scaled"),
+    ):
+        b.load_state_dict(state)

@@ -577,6 +577,7 @@ class _Chain:
 
     def __init__(self, functions: tuple[Callable[..., Any], ...]) -> None:
         self._functions = functions
+        self.__qualname__ = ", ".join(getattr(f, "__qualname__", type(f).__qualname__) for f in functions)
 
     def __call__(self, record: Any) -> Any:
         for function in self._functions:

@@ -209,7 +209,7 @@ class Loader:
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
         self._audit: _audit.Log | None = None
-        self._functions = _state.functions((map, batch_map), device if isinstance(device, OnDevice) else None)
+        self._functions = _state.Functions((map, batch_map), device if isinstance(device, OnDevice) else None)
         self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, limits.shared, functions, feeder)
         epochs.open()
         if feeder is not None:
@@ -289,7 +289,7 @@ class Loader:
                 transforms, ...) or another order version. The message names the difference.
         """
         ours = self._identity()
-        position = _state.load(state, ours, self.num_records)
+        position = _state.load(state, ours, self.num_records, self._functions.names)
         if self._mixture is not None:
             self._reweigh(_state.load_mix(state))
         if "ranks" in ours and state["ranks"] != ours["ranks"]:
@@ -301,7 +301,7 @@ class Loader:
     def _identity(self) -> dict[str, Any]:
         """Return what a position belongs to."""
         ours = dict(self.info["identity"])
-        ours["pipeline"] += self._functions
+        ours["pipeline"] += self._functions.hash
         return ours
 
     @public

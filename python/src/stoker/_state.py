@@ -7,25 +7,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._connection import Position
-from ._errors import StateMismatch
+from ._errors import StateMismatch, warn
 from ._fused import OnDevice
+from ._map import _code
 
 VERSION = 2
 
-# The parts of a pipeline hash, 8 digits each: two of the engine, and the work of this package.
-_PARTS = ("bucket, sequences, mix, drop_last or uneven", "transforms, fields or layout", "map, batch_map or device")
+# The parts of a pipeline hash, 8 digits each: two of the engine, the work of this package, and the code of functions.
+# The version of Python is before that code.
+_PARTS = (
+    "bucket, sequences, mix, drop_last or uneven", "transforms, fields or layout", "map, batch_map or device",
+    "the code of map or batch_map",
+)  # fmt: skip
 
 
-def functions(functions: Sequence[object], device: OnDevice | None) -> str:
-    """Return the part of the pipeline hash for the work of this process, "" without any.
+class Functions:
+    """The functions of a loader, as its states know them."""
 
-    A function counts by its name: Python does not tell whether its code has changed.
-    """
-    names = [getattr(f, "__qualname__", type(f).__qualname__) if f else None for f in functions]
-    work = None if device is None else [v for k, v in vars(device).items() if k != "device"]
-    if not any(names) and work is None:
-        return ""
-    return "-" + hashlib.sha256(repr((names, work)).encode()).hexdigest()[:8]
+    def __init__(self, functions: Sequence[object], device: OnDevice | None) -> None:
+        """Describe the functions and the work on the device as they are now."""
+        named = [getattr(f, "__qualname__", type(f).__qualname__) if f else None for f in functions]
+        work = None if device is None else [v for k, v in vars(device).items() if k != "device"]
+        self.names = ", ".join(f"{k}={n}" for k, n in zip(("map", "batch_map"), named, strict=True) if n)
+        self.hash = ""
+        if self.names or work is not None:
+            self.hash = "-" + hashlib.sha256(repr((named, work)).encode()).hexdigest()[:8]
+        if self.names and (code := _code.digest(functions)):
+            self.hash += f"-{_code.VERSION}.{code}"
+
+
+def _code_of(pipeline: str) -> tuple[str, str]:
+    """Return the version of Python and the digits of the code in a pipeline hash, "" without any."""
+    parts = pipeline.split("-")
+    version, _, code = parts[3].rpartition(".") if len(parts) > 3 else ("", "", "")
+    return version, code
 
 
 def load_mix(state: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -43,8 +58,8 @@ def save(position: Position, ours: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": VERSION, "epoch": position.epoch, "position": position.row, **ours}
 
 
-def load(state: Mapping[str, Any], ours: Mapping[str, Any], records: int) -> Position:
-    """Return the position of a state that fits this loader. Its ``ranks`` may differ."""
+def load(state: Mapping[str, Any], ours: Mapping[str, Any], records: int, functions: str) -> Position:
+    """Return the position of a state that fits this loader. Its ``ranks`` may differ. ``functions`` names functions."""
     if not isinstance(state, Mapping):
         raise StateMismatch(f"the state is a {type(state).__name__}, not what state_dict() returns")
     if (version := state.get("version", VERSION)) != VERSION:
@@ -60,13 +75,13 @@ def load(state: Mapping[str, Any], ours: Mapping[str, Any], records: int) -> Pos
         value = state[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise StateMismatch(f"the state's {key} is {value!r}, not a whole number")
-    _check_same(state, ours)
+    _check_same(state, ours, functions)
     if "ranks" not in ours and state["position"] >= records:
         return Position(state["epoch"] + 1, 0)
     return Position(state["epoch"], state["position"])
 
 
-def _check_same(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _check_same(state: Mapping[str, Any], ours: Mapping[str, Any], functions: str) -> None:
     """Raise an error that names the difference: the manifest, the order version, or the pipeline."""
     if state["manifest"] != ours["manifest"]:
         raise StateMismatch(
@@ -90,11 +105,28 @@ def _check_same(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     if (theirs := str(state["pipeline"])) != ours["pipeline"]:
         a, b = theirs.split("-"), ours["pipeline"].split("-")
         a, b = (x + [""] * (len(_PARTS) - len(x)) for x in (a, b))
-        what = ", and ".join(name for name, x, y in zip(_PARTS, a, b, strict=False) if x != y)
+        what = ", and ".join(name for name, x, y in zip(_PARTS[:3], a, b, strict=False) if x != y)
+        if not what:
+            _check_code(theirs, ours["pipeline"], functions, anew)
+            return
         raise StateMismatch(
             f"the state has another pipeline: it was saved with other settings of {what}; make the loader with those, "
             f"{anew}"
         )
+
+
+def _check_code(theirs: str, ours: str, functions: str, anew: str) -> None:
+    """Raise an error if the code of functions differs, and warn if that cannot be told."""
+    (version, code), (our_version, our_code) = _code_of(theirs), _code_of(ours)
+    if version == our_version:
+        raise StateMismatch(
+            f"the state has another pipeline: it was saved with other code of {functions}; make the loader with that "
+            f"code, {anew}"
+        )
+    why = f"it was saved with Python {version}" if code and our_code else "one of them is not written in Python"
+    if not code and our_code:
+        why = "the state has no hash of it"
+    warn(f"whether {functions} has the code that the state was saved with is not checked: {why}", RuntimeWarning)
 
 
 def _order(text: object) -> tuple[str, bool | str]:
