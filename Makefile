@@ -90,7 +90,7 @@ bench-against: build build/venv-test ## this checkout beside BASE=commit, in tur
 
 .PHONY: formats
 formats: ## lists of formats in README.md and docs/reference/formats.md, from the formats
-	@$(GO) test ./internal/cli -run TestFormatLists -update
+	@go test ./internal/cli -run TestFormatLists -update
 
 .PHONY: wheel
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
@@ -247,8 +247,9 @@ test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='tes
 	@scripts/repeat.sh $(or $(N),10) $(TARGETS)
 
 .PHONY: histories
-histories: system ## N=1000 random histories of kills, resumes and numbers of ranks: every batch stays the same; two minutes
-	@STOKER_HISTORIES=$(or $(N),1000) $(GO) test -run TestHistories -count=1 -timeout 60m .
+histories: build build/venv-test ## N=1000 random histories of kills, resumes and numbers of ranks, and as many with map= and killed engines: every batch stays the same
+	@STOKER_HISTORIES=$(or $(N),1000) go test -run TestHistories -count=1 -timeout 60m .
+	@cd python && STOKER_HISTORIES=$(or $(N),1000) ../$(VENV) -m pytest -q tests/test_histories.py
 
 # The short forms are in python/tests/test_hostile.py.
 .PHONY: test-hostile

@@ -10,8 +10,9 @@ import "math"
 // Request is the task of an engine, as far as memory depends on it.
 type Request struct {
 	// Memory is the budget in bytes. Automatic is true if AutomaticMemory chose it, for one of Engines. Errors then
-	// mention that.
+	// mention that. Buffers of a disk cache may then raise it, up to Most.
 	Memory    int64
+	Most      int64
 	Automatic bool
 	Engines   int
 	// BatchSize is the number of records of a batch, SlotBytes the size of a batch in its slot.

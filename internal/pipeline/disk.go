@@ -77,7 +77,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 		*r = before
 		r.Cache += int64(n) * d.largest
 		if r.Automatic { // which was chosen without it
-			r.Memory += int64(n) * d.largest
+			r.Memory = max(r.Memory, min(r.Memory+int64(n)*d.largest, r.Most))
 		}
 		if _, err := budget.Make(r); err == nil {
 			d.buffers = n

@@ -33,6 +33,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		if p.cfg.Node != nil {
 			r.Memory = p.part.Memory((&budget.Node{Engines: 1}).Automatic(free), node.Engines) + r.Held
 		}
+		r.Most = free / 2 / int64(max(node.Engines, 1))
 		return p.bound(r), nil
 	}
 	p.keep(r)
