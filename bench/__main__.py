@@ -61,6 +61,7 @@ SUITES = {
                    report=("bench.learn --report",)),
     "order": Suite("how well orders shuffle for their memory; nothing is timed", 10, "bench.order",
                    "bench/setup.sh mds side", ("SEEDS", "ONLY")),
+    "scale": Suite("what 10,000 ranks ask of the machines; nothing is read", 8, "bench.simulate", "", ()),
     "formats": Suite("each format as it is, and with its own library", 15, "bench.formats",
                      "bench/setup.sh tf mds side robots ffcv", ("ONLY", "ROUNDS"), ("bench.formats --report",)),
     "writers": Suite("packing and converting, and the writers of other formats", 5, "bench.writers",
