@@ -23,7 +23,7 @@ PAGES: dict[tuple[str, str], dict[str, list[str]]] = {
         "Results": [],  # all other names
     },
 }
-MODULES = ["torch", "jax", "keras", "tf", "ray", "cache", "callbacks"]
+MODULES = ["torch", "jax", "keras", "tf", "ray", "lerobot", "cache", "callbacks"]
 HEADINGS = {"Args", "Raises", "Returns", "Attributes", "Yields", "Example", "Examples", "Note"}
 Node = ast.FunctionDef | ast.ClassDef
 

@@ -141,3 +141,60 @@ def test_beside_lerobot_itself(make: Make, root: Path, layout: ModuleType, monke
                 assert np.array_equal(batch[name][k], item[name].numpy())
             for name in ("observation.state", "next.done", "timestamp"):
                 assert np.array_equal(batch[name][k], item[name].numpy().reshape(batch[name][k].shape))
+
+
+@pytest.fixture
+def classes(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """LeRobot's class and ours."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("lerobot", reason="LeRobot's own class reads the same")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    import stoker.lerobot
+
+    return LeRobotDataset, stoker.lerobot.LeRobotDataset
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    import torch
+
+    assert set(ours) == set(theirs)
+    for name, want in theirs.items():
+        got = ours[name]
+        if not isinstance(want, torch.Tensor):
+            assert got == want, name
+            continue
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), name
+        near = 1e-6 if name.startswith("observation.images") else 0
+        assert (got.double() - want.double()).abs().max() <= near, name
+
+
+@pytest.mark.filterwarnings("ignore")  # of LeRobot
+@pytest.mark.parametrize("episodes", [None, [2, 0]])
+@pytest.mark.parametrize("times", [None, {"action": [0, 0.1, 0.2], "next.reward": [-0.1, 0], "next.done": [0]}])
+def test_class(classes: tuple[Any, Any], root: Path, layout: ModuleType, episodes: Any, times: Any) -> None:
+    import torch
+
+    of_theirs, of_ours = classes
+    top, _ = layout.CAMERAS
+    if times:
+        times = times | {top: [-0.1, 0.0]}
+    args = {"root": root / "v3", "episodes": episodes, "delta_timestamps": times}
+    theirs, ours = of_theirs("a/b", video_backend="torchcodec", **args), of_ours("a/b", **args)
+    assert isinstance(ours, of_theirs)
+    assert len(ours) == len(theirs) == ours.num_frames == len(ours.records)
+    assert (ours.fps, ours.num_episodes, ours.features) == (theirs.fps, theirs.num_episodes, theirs.features)
+    assert ours.meta.camera_keys == theirs.meta.camera_keys
+    for i in range(len(theirs)):
+        same(ours[i], theirs[i])
+    loader = torch.utils.data.DataLoader(ours, batch_size=4)
+    items = [x for batch in loader for x in batch["index"].tolist()]
+    assert items == [int(x) for x in theirs.hf_dataset["index"]]
+    assert sum(len(batch) for batch in ours.records.loader(batch_size=4)) == len(ours)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transforms_of_class(classes: tuple[Any, Any], root: Path, layout: ModuleType) -> None:
+    of_theirs, of_ours = classes
+    args = {"root": root / "v3", "image_transforms": lambda frames: frames.flip(-1) * 2}
+    same(of_ours("a/b", **args)[9], of_theirs("a/b", video_backend="torchcodec", **args)[9])

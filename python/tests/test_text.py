@@ -107,7 +107,7 @@ def members(cls: type) -> set[str]:
 
 # Classes that create attributes on demand.
 OPEN = {stoker.Batch}
-NEED_A_FRAMEWORK = ("jax", "keras", "ray", "tf", "torch")
+NEED_A_FRAMEWORK = ("jax", "keras", "lerobot", "ray", "tf", "torch")
 # Names that the pages use without defining them.
 ASSUMED: dict[str, Any] = {"loader": stoker.Loader, "p": stoker.Plan, "profiler": stoker.Profiler}
 
