@@ -11,7 +11,6 @@ import (
 
 // Locate builds a unit from ids and returns it with the number of its records: as many as fit, at least one. The unit
 // has position order in the order of need. Its reads end when ctx is done. Urgent units go to AdmitUrgent.
-// AdmitUrgent.
 //
 // If Missing is not empty, the source first has to read its index: see Learn.
 func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent bool) (u *Unit, n int) {
@@ -27,9 +26,9 @@ func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent b
 // unit.
 func (f *Fetcher) Relocate(u *Unit) (n int) {
 	f.locate(u)
-	most := f.cfg.Memory - f.cfg.Urgent
+	most := f.account.planned
 	if u.rushed {
-		most = f.cfg.Urgent
+		most = f.account.mostUrgent
 	}
 	if u.need <= most/4 || len(u.IDs) == 1 || len(u.Missing) > 0 {
 		return len(u.IDs)
@@ -91,17 +90,6 @@ func (f *Fetcher) refuseLarge(u *Unit) {
 	}
 }
 
-// needOf returns the memory that record k of a located unit needs.
-func (u *Unit) needOf(k int) int64 {
-	n := int64(0)
-	for i := u.First[k]; i < u.First[k+1]; i++ {
-		if u.Bytes[i] == nil && u.Extents[i].Size > 0 {
-			n += pieceBytes(u.Extents[i].Size)
-		}
-	}
-	return n
-}
-
 // errNoIndex is the error of a record if no other reason is known.
 var errNoIndex = errors.New("internal error: it cannot be located although its chunk was read")
 
@@ -125,13 +113,13 @@ func (f *Fetcher) Learn(u *Unit) {
 	for i := range u.Missing {
 		m := &u.Missing[i]
 		at := [2]int64{m.Object, m.Offset}
-		x := f.index[at]
+		x := f.queues.pieces[at]
 		if x == nil {
 			x = &indexRead{Extent: m.Extent, order: u.order}
-			f.index[at] = x
-			w := f.newExtent()
+			f.queues.pieces[at] = x
+			w := f.queues.newExtent()
 			*w = extent{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
-			f.push(w, u.rushed)
+			f.queues.push(w, u.rushed)
 			pushed++
 		}
 		x.waiters = append(x.waiters, waiter{u, m.K})
@@ -164,19 +152,12 @@ func (f *Fetcher) Learned(u *Unit) bool {
 func (f *Fetcher) Attach(u *Unit, owner any, lo int, place func(k, field int, n int64) []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	u.Owner, u.Lo, u.Hi, u.attached = owner, lo, lo+len(u.IDs), true
-	f.attached += u.reserved
+	u.Owner, u.Lo, u.Hi = owner, lo, lo+len(u.IDs)
+	f.account.attach(u)
 	u.Place = place
 	if u.complete {
-		f.offer(u)
+		f.ready.offer(u)
 	}
-}
-
-// offer passes a unit to the workers.
-func (f *Fetcher) offer(u *Unit) {
-	f.ready.push(u)
-	f.nReady.Add(1)
-	signal(f.kick)
 }
 
 // Admit queues the reads of a unit if there is memory for it. If not, it returns false, and Space signals when to try
@@ -192,8 +173,8 @@ func (f *Fetcher) Admit(u *Unit) bool {
 		f.overtaken(u) // extents that are not being read ahead go straight to the batch
 		u.usePlaces()
 	}
-	most := f.cfg.Memory - f.cfg.Urgent
-	limit := f.window
+	most := f.account.planned
+	limit := f.window.now
 	if u.attached {
 		limit = most
 	}
@@ -203,21 +184,17 @@ func (f *Fetcher) Admit(u *Unit) bool {
 			return false // places in the batch may reduce the need later
 		}
 		f.refuse(u, most)
-	case u.need > 0 && f.used > 0 && f.used+u.need > limit:
+	case u.need > 0 && f.account.used > 0 && f.account.used+u.need > limit:
 		return false
-	case u.attached && f.readahead.needsMemory() && f.attached > 0 && f.attached+u.need > f.window:
+	case u.attached && f.readahead.needsMemory() && f.account.attached > 0 && f.account.attached+u.need > f.window.now:
 		return false // records that are read ahead need the memory more
 	case u.need > 0 && !f.fits(u, most):
 		return false
-	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxExtents):
+	case !u.attached && (f.account.units >= maxUnits || f.queues.records.n >= maxExtents):
 		return false
 	}
 	f.admitted(u)
-	f.used += u.need
-	if u.attached {
-		f.attached += u.need
-	}
-	u.reserved, u.rushed = u.need, false
+	f.account.reserve(u, false)
 	f.issue(u)
 	return true
 }
@@ -225,8 +202,8 @@ func (f *Fetcher) Admit(u *Unit) bool {
 // fits reports whether there is memory for a unit in addition to the records that were read ahead. If the unit cannot
 // fit otherwise, those records are released.
 func (f *Fetcher) fits(u *Unit, most int64) bool {
-	fits := func() bool { return f.used+f.transit+f.ahead-u.ahead+u.need <= most }
-	if !fits() && (f.used == 0 || u.attached && f.attached == 0) {
+	fits := func() bool { return f.account.used+f.account.transit+f.account.ahead-u.ahead+u.need <= most }
+	if !fits() && (f.account.used == 0 || u.attached && f.account.attached == 0) {
 		f.freeReadahead() // no other release would help
 	}
 	return fits()
@@ -241,13 +218,12 @@ func (f *Fetcher) AdmitUrgent(u *Unit) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case u.need > f.cfg.Urgent:
-		f.refuse(u, f.cfg.Urgent)
-	case u.need > 0 && f.urgent > 0 && f.urgent+u.need > f.cfg.Urgent:
+	case u.need > f.account.mostUrgent:
+		f.refuse(u, f.account.mostUrgent)
+	case u.need > 0 && f.account.urgent > 0 && f.account.urgent+u.need > f.account.mostUrgent:
 		return false
 	}
-	f.urgent += u.need
-	u.reserved, u.rushed = u.need, true
+	f.account.reserve(u, true)
 	f.issue(u)
 	return true
 }
@@ -260,38 +236,11 @@ func (f *Fetcher) refuse(u *Unit, limit int64) {
 	u.need = 0
 }
 
-// usePlaces finds the values that can be read straight into the batch.
-func (u *Unit) usePlaces() {
-	if u.Place == nil {
-		return
-	}
-	for k := range u.IDs {
-		for i := u.First[k]; i < u.First[k+1] && u.Records[k].Err == nil; i++ {
-			e := &u.Extents[i]
-			if u.Bytes[i] != nil || e.Size == 0 || e.Field < 0 || u.onItsWay(int(i)) {
-				continue
-			}
-			if p := u.Place(k, int(e.Field), e.Size); p != nil {
-				u.Bytes[i] = p
-				u.need -= pieceBytes(e.Size)
-				u.setPlaced(int(i))
-			}
-		}
-	}
-}
-
-// setPlaced marks extent i as read straight to u.Bytes[i].
-func (u *Unit) setPlaced(i int) { u.blocks[i] = inPlace }
-
-// inPlace marks an extent that is read into the batch and has no block.
-var inPlace = new(block)
-
 // issue queues the reads of a unit.
 func (f *Fetcher) issue(u *Unit) {
-	u.admitted = true
+	f.account.admit(u)
+	f.ledger.admit(u)
 	u.Again = u.Again || f.cfg.Unproven
-	f.units++
-	f.peak = max(f.peak, f.inUse())
 	u.left = 1
 	pushed := 0
 	for i := range u.Extents {
@@ -321,13 +270,13 @@ func (f *Fetcher) issue(u *Unit) {
 		}
 		for at := int64(0); at < e.Size; at += most {
 			n := min(e.Size-at, most)
-			w := f.newExtent()
+			w := f.queues.newExtent()
 			*w = extent{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx, alone: u.whole}
 			if dst != nil {
 				w.dst, w.alone = dst[at:at+n:at+n], true
 			}
 			u.left++
-			f.push(w, u.rushed)
+			f.queues.push(w, u.rushed)
 			pushed++
 		}
 	}
@@ -345,7 +294,7 @@ func (f *Fetcher) arrived(u *Unit) {
 	case u.dropped:
 		f.freeLocked(u)
 	case u.attached:
-		f.offer(u)
+		f.ready.offer(u)
 	case u.chunk:
 		signal(f.space)
 	}

@@ -292,20 +292,19 @@ func (r *Chunked) reserve(h *heldChunk, at Place) bool {
 	f, u := r.f, h.u
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	most := f.cfg.Memory - f.cfg.Urgent
+	most := f.account.planned
 	if u.need > most { // its records are read one by one later
 		u.need = 0
 		for i := range u.Extents {
 			u.Extents[i].Size = 0
 		}
 	}
-	for u.need > 0 && f.used > 0 && f.used+u.need > most {
+	for u.need > 0 && f.account.used > 0 && f.account.used+u.need > most {
 		if !r.sweepLocked(at) {
 			return false
 		}
 	}
-	f.used += u.need
-	u.reserved = u.need
+	f.account.reserve(u, false)
 	f.issue(u)
 	return true
 }
@@ -328,7 +327,7 @@ func (r *Chunked) sweepLocked(at Place) bool {
 	}
 	// If no unit is under way that could free memory, one chunk is freed and later read again. Otherwise the reader
 	// would wait forever.
-	if !any && r.f.units == len(r.held) && r.lead == 0 {
+	if !any && r.f.account.units == len(r.held) && r.lead == 0 {
 		for n, h := range r.held {
 			if h.uses.Load() == 0 && h.u.complete {
 				delete(r.held, n)
@@ -416,8 +415,7 @@ func (r *Chunked) there(of []*heldChunk) bool {
 				}
 			}
 			r.f.mu.Lock()
-			r.f.used += h.u.need // its previous reservation
-			h.u.reserved = h.u.need
+			r.f.account.reserve(h.u, false) // its previous reservation
 			r.f.issue(h.u)
 			r.f.mu.Unlock()
 			r.f.Wake()
@@ -495,7 +493,6 @@ func (r *Chunked) undo(u *Unit) {
 	for _, h := range u.from { // the chunks stay in use
 		h.uses.Add(1)
 	}
-	r.f.units++ // it was not counted
 	r.f.freeLocked(u)
 }
 
@@ -545,7 +542,6 @@ func (r *Chunked) Stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, u := range r.units {
-		f.units++ // it was not counted
 		f.freeLocked(u)
 	}
 	for _, g := range r.groups {

@@ -26,7 +26,7 @@ type depth struct {
 	hold   int  // counts to wait before the next try
 
 	pause int     // hold after the last try, 0 if that one paid
-	held  float64 // the reads are from a mount: a try ends after two slow counts
+	held  float64 // bytes per second before that try
 	off   int     // counts in a row of another speed than that
 }
 
@@ -63,6 +63,19 @@ const (
 )
 
 func (d *depth) init() { d.now, d.most, d.mean = firstDepth, maxDepth, time.Millisecond }
+
+// start sets the first number of reads and the limit for a store.
+func (d *depth) start(cfg *Config) {
+	if cfg.Mount {
+		d.now, d.mount = mountDepth, true
+	}
+	if cfg.Remote {
+		d.now = RemoteDepth
+	}
+	if n := cfg.MostReads; n > 0 {
+		d.most, d.now = n, min(d.now, n)
+	}
+}
 
 // latency returns about how long a read takes.
 func (d *depth) latency() time.Duration { return max(d.mean, time.Millisecond) }
@@ -121,122 +134,5 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 func (d *depth) leave() {
 	if d.trying > 0 {
 		d.now, d.trying = d.trying, 0
-	}
-}
-
-// mostLoad returns the limit for the weight of the reads under way. mostLearning returns the limit for reads of a
-// remote index, which are counted separately. So the next records do not wait for the index of later records, or the
-// other way round.
-func (f *Fetcher) mostLoad() int { return wholeRead * f.share(f.depth.now) }
-
-// share returns the part of n reads that this pipeline of an engine may use.
-func (f *Fetcher) share(n int) int {
-	if f.cfg.Share == nil {
-		return n
-	}
-	return max(int(float64(n)*f.cfg.Share()), min(n, firstDepth))
-}
-
-func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
-
-// mostReads returns the number of reads that may be under way.
-func (f *Fetcher) mostReads() int {
-	if !f.cfg.Remote {
-		return f.depth.now
-	}
-	return min(f.mostLoad()/smallRead+f.mostLearning(), maxDepth)
-}
-
-// mayRead reports whether another read may start. mayLearn reports the same for a read of the index.
-func (f *Fetcher) mayRead() bool {
-	return f.load < f.mostLoad() && (!f.cfg.Remote || f.running < f.share(maxDepth))
-}
-
-func (f *Fetcher) mayLearn() bool {
-	if !f.cfg.Remote {
-		return f.mayRead()
-	}
-	return f.learning < f.mostLearning() && f.running < f.share(maxDepth)
-}
-
-// choose removes and returns the extent that is needed first among those that may be read now.
-func (f *Fetcher) choose() *extent {
-	read, learn := f.mayRead(), f.mayLearn()
-	if read {
-		if w := f.rush.pop(f.spare); w != nil {
-			return w
-		}
-	}
-	var w, x *extent
-	if read && !f.held {
-		w = f.queue.first(f.spare)
-		if w != nil && f.early(w, time.Now()) {
-			w = nil
-		}
-	}
-	if learn {
-		x = f.learn.first(f.spare)
-	}
-	switch {
-	case x != nil && (w == nil || x.x.order <= w.u.order):
-		return f.learn.pop(f.spare)
-	case w != nil:
-		return f.queue.pop(f.spare)
-	}
-	return nil
-}
-
-// early reports whether a read from a remote store has to wait because it has a different turn than the reads under
-// way. It would share the link with reads for the end of the epoch or the first batch. It may start when their missing
-// bytes arrive within a round trip, so that the link stays busy. Late reads delay no other read.
-func (f *Fetcher) early(w *extent, now time.Time) bool {
-	if !f.cfg.Remote || w.u.Turn == f.last {
-		return false
-	}
-	lack := int64(0)
-	for _, fl := range f.attempts {
-		if !fl.done && fl.extents[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.heldUp(fl) {
-			lack += fl.size
-		}
-	}
-	return lack > f.gaps.way()
-}
-
-// heldUp returns how long an attempt may delay others.
-func (f *Fetcher) heldUp(fl *attempt) time.Duration {
-	if !f.hedge.known() {
-		return max(firstLate, f.hedge.lateFor(fl.size))
-	}
-	return f.hedge.lateFor(fl.size)
-}
-
-// takeOff counts an attempt that begins. land counts an attempt that has ended or delays no other read any more.
-func (f *Fetcher) takeOff(fl *attempt) {
-	f.running++
-	switch w := fl.extents[0]; {
-	case !f.cfg.Remote:
-		fl.weight = wholeRead
-	case w.x != nil && !w.rush:
-		fl.learns = true
-		f.learning++
-		return
-	case fl.size <= smallBytes || fl.size <= halfBytes && w.u != nil && w.u.Awaited:
-		fl.weight = smallRead
-	case fl.size <= halfBytes:
-		fl.weight = halfRead
-	default:
-		fl.weight = wholeRead * int((fl.size+largeBytes-1)/largeBytes)
-	}
-	f.load += fl.weight
-	if w := fl.extents[0]; w.u != nil && !w.rush {
-		f.last = w.u.Turn
-	}
-}
-
-func (f *Fetcher) land(fl *attempt) {
-	f.running--
-	f.load -= fl.weight
-	if fl.learns {
-		f.learning--
 	}
 }

@@ -283,8 +283,8 @@ func TestEveryRecord(t *testing.T) {
 			f := open(d, memory, 16<<10)
 			drive(t, d, f, shuffled(3000, 7), 8, func(u *Unit) { check(t, d, u) })
 			f.Close()
-			if f.used != 0 || f.urgent != 0 || f.units != 0 {
-				t.Errorf("memory %d: %d and %d bytes of %d units are left", memory, f.used, f.urgent, f.units)
+			if f.account.used != 0 || f.account.urgent != 0 || f.account.units != 0 {
+				t.Errorf("memory %d: %d and %d bytes of %d units are left", memory, f.account.used, f.account.urgent, f.account.units)
 			}
 			if err := f.obj.Close(); err != nil {
 				t.Error(err)

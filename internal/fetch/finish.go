@@ -7,14 +7,11 @@ func (f *Fetcher) begin(fl *attempt) {
 	fl.since = time.Now()
 	fl.out++
 	fl.newest = fl
-	if fl.second {
-		f.hedge.out++
-	} else {
-		f.takeOff(fl)
-		f.requests.Add(1)
+	if !fl.second {
+		f.stats.requests.Add(1)
 	}
-	fl.at = len(f.attempts)
-	f.attempts = append(f.attempts, fl)
+	f.running.begin(fl)
+	f.ledger.begin(fl)
 	f.watch()
 }
 
@@ -22,32 +19,10 @@ func (f *Fetcher) begin(fl *attempt) {
 // the lock.
 func (f *Fetcher) finish(fl *attempt, now time.Time, full bool, err error) {
 	took := now.Sub(fl.since)
-	f.busy.Add(int64(took))
-	last := len(f.attempts) - 1
-	f.attempts[fl.at], f.attempts[last].at = f.attempts[last], fl.at
-	f.attempts[last] = nil
-	f.attempts = f.attempts[:last]
-	if fl.second {
-		f.hedge.out--
-	} else {
-		if fl.stuck {
-			f.hedge.stuck--
-		} else {
-			f.land(fl)
-		}
-		busy := full && f.queue.n+f.learn.n+f.rush.n > 0
-		tries := f.prefetchesEnough() && f.readahead.undecided()
-		if err == nil && f.prefetchesEnough() && f.readahead.ended(now, fl.size, f.running, busy) {
-			f.depth.leave() // one thing at a time
-		}
-		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), busy && !tries) {
-			f.wakeFor(min(f.mostReads()-f.running, f.queue.n+f.learn.n+f.rush.n))
-		}
-		if err == nil {
-			f.gaps.ended(now, took, fl.size)
-			f.view.gap = f.gaps.most()
-		}
-		f.hedge.ended(took, fl.size)
+	f.stats.busy.Add(int64(took))
+	f.running.end(fl)
+	if !fl.second {
+		f.learnFrom(fl, now, took, full, err)
 	}
 	if fl.readahead && err == nil && !fl.done {
 		err = f.sortOut(fl)
@@ -55,9 +30,29 @@ func (f *Fetcher) finish(fl *attempt, now time.Time, full bool, err error) {
 	f.deliver(fl, err)
 }
 
+// learnFrom lets the tuners learn from a first attempt that has ended.
+func (f *Fetcher) learnFrom(fl *attempt, now time.Time, took time.Duration, full bool, err error) {
+	f.hedge.ended(took, fl.size)
+	if err != nil {
+		return
+	}
+	busy := full && f.queues.len() > 0
+	enough := f.prefetchesEnough()
+	tries := enough && f.readahead.undecided()
+	if enough && f.readahead.ended(now, fl.size, f.running.count(), busy) {
+		f.depth.leave() // one thing at a time
+	}
+	if f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), busy && !tries) {
+		f.wakeFor(min(f.mostReads()-f.running.count(), f.queues.len()))
+	}
+	f.gaps.ended(now, took, fl.size)
+	f.queues.view.gap = f.gaps.most()
+}
+
 // deliver passes the bytes to the extents of an attempt. The caller holds the lock.
 func (f *Fetcher) deliver(fl *attempt, err error) {
 	fl.out--
+	f.ledger.end(fl)
 	switch {
 	case fl.done:
 	case fl.cancel != nil:
@@ -72,10 +67,10 @@ func (f *Fetcher) deliver(fl *attempt, err error) {
 				f.forget(w.u, w.i) // it is read when it is admitted
 				continue
 			}
-			c := f.newExtent()
+			c := f.queues.newExtent()
 			*c = *w
 			c.alone, c.later, c.taken, c.start, c.end = true, false, false, nil, nil
-			f.push(c, true)
+			f.queues.push(c, true)
 		}
 		f.wakeFor(len(fl.extents))
 	default:
@@ -95,7 +90,7 @@ func (f *Fetcher) deliver(fl *attempt, err error) {
 		f.mem.release(fl.bl)
 	}
 	if fl.brief > 0 {
-		f.transit -= fl.brief
+		f.account.end(fl)
 		signal(f.space)
 	}
 }
@@ -155,7 +150,7 @@ func (f *Fetcher) give(fl *attempt, w *extent, err error) {
 
 // learnt informs the units that wait for a piece of the index.
 func (f *Fetcher) learnt(w *extent, err error) {
-	delete(f.index, [2]int64{w.x.Object, w.x.Offset})
+	delete(f.queues.pieces, [2]int64{w.x.Object, w.x.Offset})
 	for _, wt := range w.x.waiters {
 		u := wt.u
 		if err != nil && u.readErrs[wt.k] == nil {

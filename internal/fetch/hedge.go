@@ -15,8 +15,6 @@ type hedger struct {
 
 	reads   int64
 	made    int64
-	out     int        // hedged reads under way
-	stuck   int        // first reads under way that are late and were repeated
 	again   []*request // to be read again
 	timer   *time.Timer
 	stopped bool
@@ -110,7 +108,7 @@ func (h *hedger) stop() {
 // watch checks the reads under way regularly while there are any. The caller holds the lock.
 func (f *Fetcher) watch() {
 	h := &f.hedge
-	if h.stopped || len(f.attempts) == 0 {
+	if h.stopped || len(f.running.attempts) == 0 {
 		return
 	}
 	if h.timer == nil {
@@ -118,10 +116,10 @@ func (f *Fetcher) watch() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.hedgeLate()
-			if w := f.queue.first(f.spare); w != nil && w.u.Turn != f.last && f.mayRead() {
+			if w := f.queues.records.first(f.queues.recycle); w != nil && w.u.Turn != f.running.last && f.mayRead() {
 				f.wake() // the read that it waits for may be late by now
 			}
-			if !h.stopped && len(f.attempts) > 0 {
+			if !h.stopped && len(f.running.attempts) > 0 {
 				h.timer.Reset(watchEvery)
 			} else {
 				h.timer = nil
@@ -136,7 +134,7 @@ func (f *Fetcher) hedgeLate() {
 		return
 	}
 	now := time.Now()
-	for _, fl := range f.attempts {
+	for _, fl := range f.running.attempts {
 		if fl.newest != fl || fl.again == maxAgain || fl.done || fl.dst != nil && fl.cancel == nil || fl.ctx.Err() != nil ||
 			h.made*hedgeShare > h.reads || now.Sub(fl.since) < h.lateFor(fl.size) {
 			continue
@@ -145,11 +143,7 @@ func (f *Fetcher) hedgeLate() {
 		fl.again++
 		h.made++
 		h.again = append(h.again, fl.request)
-		if !fl.second { // it delays no other read any more
-			fl.stuck = true
-			f.land(fl)
-			h.stuck++
-		}
+		f.running.late(fl)
 		f.wake()
 	}
 }

@@ -35,6 +35,15 @@ type InOrder struct {
 	stopped bool
 }
 
+// ordered is shared by the InOrder of a Fetcher.
+type ordered struct {
+	reads      []*orderedRead
+	turn       chan struct{} // held by the InOrder that reads
+	memoryFree chan struct{} // signalled when memory for it may be free
+}
+
+func (o *ordered) init() { o.turn, o.memoryFree = make(chan struct{}, 1), make(chan struct{}, 1) }
+
 // orderedRead is a read under way.
 type orderedRead struct {
 	driver.Extent
@@ -48,6 +57,9 @@ type orderedRead struct {
 func (f *Fetcher) InOrder(ctx context.Context, group int, next func(ids []int64) (order int64, n int)) *InOrder {
 	src, _ := driver.As[driver.Sequential](f.src)
 	r := &InOrder{f: f, src: src, ctx: ctx, next: next, ids: make([]int64, 0, group)}
+	f.mu.Lock()
+	f.ledger.start(r)
+	f.mu.Unlock()
 	f.wg.Go(r.run)
 	return r
 }
@@ -76,18 +88,19 @@ func (r *InOrder) Stop() {
 func (r *InOrder) run() {
 	f := r.f
 	select {
-	case f.turn <- struct{}{}:
+	case f.ordered.turn <- struct{}{}:
 	case <-r.ctx.Done():
 		return
 	}
 	defer func() {
 		f.mu.Lock()
+		f.ledger.stop(r)
 		r.dropRecord()
 		if r.u != nil {
 			f.freeLocked(r.u)
 		}
 		f.mu.Unlock()
-		<-f.turn
+		<-f.ordered.turn
 	}()
 	in := &driver.InOrder{Read: r.read, Alloc: r.alloc, Record: r.record}
 	for r.ctx.Err() == nil {
@@ -117,7 +130,7 @@ func (r *InOrder) wanted() int64 {
 
 // record takes a record and returns the next one to read.
 func (r *InOrder) record(rec *driver.Record) (int64, error) {
-	r.f.busy.Add(int64(time.Since(r.since)))
+	r.f.stats.busy.Add(int64(time.Since(r.since)))
 	defer func() { r.since = time.Now() }()
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
@@ -146,7 +159,8 @@ func (r *InOrder) put(rec *driver.Record) {
 		u.ids = append(u.ids[:0], r.ids[r.k:]...)
 		u.Begin(u.ids, f.fields)
 		u.blocks = u.blocks[:0]
-		f.units++
+		f.account.admit(u)
+		f.ledger.admit(u)
 		r.u, r.have = u, 0
 	}
 	u := r.u
@@ -183,14 +197,14 @@ func (r *InOrder) dropRecord() {
 	for _, bl := range r.mine {
 		r.f.mem.release(bl)
 	}
-	r.f.used -= r.taken
+	r.f.account.give(r.taken)
 	r.mine, r.taken = r.mine[:0], 0
 }
 
 // alloc returns memory for a value of the next record, and waits until it is free.
 func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	f := r.f
-	r.f.busy.Add(int64(time.Since(r.since)))
+	r.f.stats.busy.Add(int64(time.Since(r.since)))
 	defer func() { r.since = time.Now() }()
 	need, most := pieceBytes(n), f.cfg.Memory
 	if v := f.cfg.MaxValue; v > 0 && n > v {
@@ -201,13 +215,13 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	if r.taken+need > most {
 		return nil, f.TooLarge(r.taken+need, most)
 	}
-	for f.used+need > most {
+	for f.account.used+need > most {
 		if r.u != nil {
 			r.flush()
 		}
 		f.mu.Unlock()
 		select {
-		case <-f.memoryFree:
+		case <-f.ordered.memoryFree:
 		case <-r.ctx.Done():
 		}
 		f.mu.Lock()
@@ -221,8 +235,7 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	}
 	bl.refs = 1
 	r.mine, r.taken = append(r.mine, bl), r.taken+need
-	f.used += need
-	f.peak = max(f.peak, f.inUse())
+	f.account.take(need)
 	return bl.b, nil
 }
 
@@ -231,15 +244,15 @@ func (r *InOrder) read(ctx context.Context, object int64, p []byte, off int64) e
 	f := r.f
 	rd := &orderedRead{driver.Extent{Object: object, Offset: off, Size: int64(len(p))}, time.Now()}
 	f.mu.Lock()
-	f.inOrder = append(f.inOrder, rd)
+	f.ordered.reads = append(f.ordered.reads, rd)
 	f.mu.Unlock()
-	f.requests.Add(1)
+	f.stats.requests.Add(1)
 	err := f.obj.Read(ctx, object, p, off)
 	f.mu.Lock()
-	f.inOrder = slices.DeleteFunc(f.inOrder, func(o *orderedRead) bool { return o == rd })
+	f.ordered.reads = slices.DeleteFunc(f.ordered.reads, func(o *orderedRead) bool { return o == rd })
 	f.mu.Unlock()
 	if err == nil {
-		f.bytes.Add(int64(len(p)))
+		f.stats.bytes.Add(int64(len(p)))
 	}
 	return err
 }

@@ -5,196 +5,30 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/recordread"
 )
 
+// readers are the goroutines that read.
+type readers struct {
+	n      int
+	parked int         // waiting for work
+	work   sync.Cond   // of Fetcher.mu: there is a read to start, or the depth has grown
+	single atomic.Bool // the reader waits for each read separately
+	closed bool
+}
+
 const (
-	// maxRequest is the size limit of a read. Larger extents are read in pieces, several at a time.
-	maxRequest = 8 << 20
-	// blockBits is the binary logarithm of the block size by which view is indexed.
-	blockBits = 16
+	// mostBegun is the number of reads that a reader begins before it waits for the first one. All but the last have at
+	// most beginBytes together.
+	mostBegun  = 32
+	beginBytes = 512 << 10
+	// leastReaders is the number of readers that share the allowed reads.
+	leastReaders = 4
 )
-
-// extent is a read to be made: an extent of a unit, a piece of a large extent, or a piece of the index.
-type extent struct {
-	u *Unit
-	i int // extent
-	x *indexRead
-
-	object, off, size int64
-	dst               []byte // destination, nil for memory of the request
-	ctx               context.Context
-	alone             bool // never joined with other wants
-	rush              bool // in the urgent queue
-	taken             bool
-	later             bool    // belongs to a candidate for readahead
-	start, end        *extent // next in view
-}
-
-// before reports whether w is needed before v. The index comes before records.
-func (w *extent) before(v *extent) bool {
-	switch {
-	case w.u == nil || v.u == nil:
-		return w.u == nil && v.u != nil
-	case w.u.order != v.u.order:
-		return w.u.order < v.u.order
-	}
-	return w.i < v.i
-}
-
-// fifo is a queue of extents in the order of need.
-type fifo struct {
-	ws   []*extent
-	head int
-	n    int // not taken
-}
-
-func (q *fifo) push(w *extent) {
-	if q.head > 1024 && q.head > len(q.ws)/2 {
-		q.ws = q.ws[:copy(q.ws, q.ws[q.head:])]
-		q.head = 0
-	}
-	q.ws = append(q.ws, w)
-	q.n++
-}
-
-// first returns the first extent that is not taken, and leaves it in the queue.
-func (q *fifo) first(spare func(*extent)) *extent {
-	for q.head < len(q.ws) {
-		w := q.ws[q.head]
-		if !w.taken {
-			return w
-		}
-		q.ws[q.head] = nil
-		q.head++
-		spare(w) // it was joined with another want
-	}
-	q.ws, q.head = q.ws[:0], 0
-	return nil
-}
-
-// pop returns the same extent as first and removes it.
-func (q *fifo) pop(spare func(*extent)) *extent {
-	w := q.first(spare)
-	if w != nil {
-		q.ws[q.head] = nil
-		q.head++
-		q.n--
-	}
-	return w
-}
-
-// view finds the neighbours of an extent among all queued reads. It is indexed by the 64 KiB blocks of their first and
-// last bytes.
-type view struct {
-	starts, ends map[blockKey]*extent
-	n            int
-	// gap is the largest distance between two extents that are read together.
-	gap int64
-}
-
-type blockKey struct{ object, block int64 }
-
-func (v *view) init() {
-	v.gap = maxGap
-	v.starts, v.ends = map[blockKey]*extent{}, map[blockKey]*extent{}
-}
-
-func (v *view) add(w *extent) {
-	s := blockKey{w.object, w.off >> blockBits}
-	e := blockKey{w.object, (w.off + w.size) >> blockBits}
-	w.start, v.starts[s] = v.starts[s], w
-	w.end, v.ends[e] = v.ends[e], w
-	v.n++
-}
-
-func (v *view) remove(w *extent) {
-	s := blockKey{w.object, w.off >> blockBits}
-	e := blockKey{w.object, (w.off + w.size) >> blockBits}
-	if first := v.starts[s]; first != w {
-		for first.start != w {
-			first = first.start
-		}
-		first.start = w.start
-	} else if w.start != nil {
-		v.starts[s] = w.start
-	} else {
-		delete(v.starts, s)
-	}
-	if first := v.ends[e]; first != w {
-		for first.end != w {
-			first = first.end
-		}
-		first.end = w.end
-	} else if w.end != nil {
-		v.ends[e] = w.end
-	} else {
-		delete(v.ends, e)
-	}
-	w.start, w.end = nil, nil
-	v.n--
-}
-
-// beside finds an extent that can join a read of bytes [lo, hi) for another extent. It has the same turn and object and
-// is at most v.gap away. Both together have at most most bytes. With later, the result belongs to a unit of prefetch
-// candidates.
-func (v *view) beside(of *extent, lo, hi, most int64, later bool) *extent {
-	fits := func(w *extent) bool {
-		a, b := w.off, w.off+w.size
-		// One context must not end the reads of another context.
-		return w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= most
-	}
-	object := of.object
-	for b := lo >> blockBits; b <= (hi+v.gap)>>blockBits; b++ {
-		for w := v.starts[blockKey{object, b}]; w != nil; w = w.start {
-			if fits(w) {
-				return w
-			}
-		}
-	}
-	for b := max(lo-v.gap, 0) >> blockBits; b <= lo>>blockBits; b++ {
-		for w := v.ends[blockKey{object, b}]; w != nil; w = w.end {
-			if fits(w) {
-				return w
-			}
-		}
-	}
-	return nil
-}
-
-func (f *Fetcher) newExtent() *extent {
-	if n := len(f.spareExtents); n > 0 {
-		w := f.spareExtents[n-1]
-		f.spareExtents = f.spareExtents[:n-1]
-		return w
-	}
-	return new(extent)
-}
-
-func (f *Fetcher) spare(w *extent) {
-	if len(f.spareExtents) < 4096 {
-		*w = extent{}
-		f.spareExtents = append(f.spareExtents, w)
-	}
-}
-
-// push queues a read; wakeFor starts readers for it.
-func (f *Fetcher) push(w *extent, rush bool) {
-	w.rush = rush
-	switch {
-	case rush:
-		f.rush.push(w)
-	case w.x != nil:
-		f.learn.push(w)
-	default:
-		f.queue.push(w)
-	}
-	if !w.alone {
-		f.view.add(w)
-	}
-}
 
 // wakeFor starts readers for n queued reads if the limits allow. Otherwise the readers that are running take them
 // later.
@@ -207,63 +41,53 @@ func (f *Fetcher) wakeFor(n int) {
 // wake starts a reader if one more is allowed.
 func (f *Fetcher) wake() {
 	switch {
-	case f.closed:
-	case f.parked > 0:
+	case f.readers.closed:
+	case f.readers.parked > 0:
 		// The reader counts as woken from now on. It takes the lock only later, and until then others may be woken,
 		// each by its own signal.
-		f.parked--
-		f.work.Signal()
-	case f.readers < f.mostReads()+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
-		f.readers++
+		f.readers.parked--
+		f.readers.work.Signal()
+	case f.readers.n < f.mostReads()+f.running.stuck+f.running.second+len(f.hedge.again):
+		f.readers.n++
 		f.wg.Add(1)
 		go f.reader()
 	}
 }
 
-// attempt is one read under way. A late read has more than one attempt for the same extents.
-type attempt struct {
-	*request
-	at                int // in Fetcher.attempts
-	object, off, size int64
-	bl                *block // destination, nil for dst
-	dst               []byte
-	ctx               context.Context
-	since             time.Time
-	second            bool  // a hedged read
-	weight            int   // its share of load
-	brief             int64 // its share of transit
-	learns            bool  // counted in learning
-	stuck             bool  // the first attempt, which is late and was repeated
+// mostLoad returns the limit for the weight of the reads under way. mostLearning returns the limit for reads of a
+// remote index, which are counted separately. So the next records do not wait for the index of later records, or the
+// other way round.
+func (f *Fetcher) mostLoad() int { return wholeRead * f.share(f.depth.now) }
+
+// share returns the part of n reads that this pipeline of an engine may use.
+func (f *Fetcher) share(n int) int {
+	if f.cfg.Share == nil {
+		return n
+	}
+	return max(int(float64(n)*f.cfg.Share()), min(n, firstDepth))
 }
 
-// request is a set of extents that one or more attempts read.
-type request struct {
-	extents []*extent
-	out     int // attempts under way
-	done    bool
-	again   int      // repeated attempts
-	newest  *attempt // the attempt that began last
+func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
 
-	// readahead reports that the read brings more than is needed. Each of its extents then gets its own piece of
-	// memory.
-	readahead bool
-	pieces    []*block
-
-	// The next fields are for a read straight into the batch, which one attempt alone writes to. Cancel ends that
-	// attempt, ended reports that it has ended, and won is the result of a hedged read.
-	cancel context.CancelFunc
-	ended  bool
-	won    *block
+// mostReads returns the number of reads that may be under way.
+func (f *Fetcher) mostReads() int {
+	if !f.cfg.Remote {
+		return f.depth.now
+	}
+	return min(f.mostLoad()/smallRead+f.mostLearning(), maxDepth)
 }
 
-const (
-	// mostBegun is the number of reads that a reader begins before it waits for the first one. All but the last have at
-	// most beginBytes together.
-	mostBegun  = 32
-	beginBytes = 512 << 10
-	// leastReaders is the number of readers that share the allowed reads.
-	leastReaders = 4
-)
+// mayRead reports whether another read may start. mayLearn reports the same for a read of the index.
+func (f *Fetcher) mayRead() bool {
+	return f.running.load < f.mostLoad() && (!f.cfg.Remote || f.running.count() < f.share(maxDepth))
+}
+
+func (f *Fetcher) mayLearn() bool {
+	if !f.cfg.Remote {
+		return f.mayRead()
+	}
+	return f.running.learning < f.mostLearning() && f.running.count() < f.share(maxDepth)
+}
 
 // reader reads the extents that are needed first, in a loop.
 //
@@ -276,11 +100,11 @@ func (f *Fetcher) reader() {
 	var begun [mostBegun]recordread.Begun
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for !f.closed {
+	for !f.readers.closed {
 		fl := f.next()
 		if fl == nil {
-			f.parked++
-			f.work.Wait()
+			f.readers.parked++
+			f.readers.work.Wait()
 			continue
 		}
 		f.begin(fl)
@@ -292,7 +116,7 @@ func (f *Fetcher) reader() {
 			f.begin(fl)
 			list = append(list, fl)
 		}
-		if f.mayRead() && f.queue.n+f.rush.n > 0 || f.mayLearn() && f.learn.n > 0 {
+		if f.mayRead() && f.queues.records.n+f.queues.urgent.n > 0 || f.mayLearn() && f.queues.index.n > 0 {
 			f.wake() // finished reads may have made way for more than one
 		}
 		f.mu.Unlock()
@@ -308,7 +132,7 @@ func (f *Fetcher) reader() {
 		}
 		f.readAll(list, &begun)
 	}
-	f.readers--
+	f.readers.n--
 }
 
 // readAll waits for reads that have begun, and takes the lock. It delivers fast reads together, so that the memory they
@@ -329,7 +153,7 @@ func (f *Fetcher) readAll(list []*attempt, begun *[mostBegun]recordread.Begun) {
 			continue
 		}
 		f.mu.Lock()
-		full := f.load > (f.depth.now-1)*wholeRead
+		full := f.running.load > (f.depth.now-1)*wholeRead
 		for ; handedOn <= i; handedOn++ {
 			f.finish(list[handedOn], ends[handedOn], full, errs[handedOn])
 			list[handedOn] = nil
@@ -344,7 +168,7 @@ func (f *Fetcher) readAll(list []*attempt, begun *[mostBegun]recordread.Begun) {
 // mostBegun returns the number of reads that a reader may begin at a time. A mount may ignore readahead requests, as
 // FUSE does when part of its queue is full. Reads that have begun would then run one after the other.
 func (f *Fetcher) mostBegun() int {
-	if f.cfg.Remote || f.cfg.Mount || f.single.Load() {
+	if f.cfg.Remote || f.cfg.Mount || f.readers.single.Load() {
 		return 1
 	}
 	return min(f.depth.now/leastReaders, mostBegun)
@@ -355,7 +179,7 @@ func (f *Fetcher) start(fl *attempt) (b recordread.Begun) {
 	defer func() { _ = recover() }()
 	b, ok := f.obj.Begin(fl.ctx, fl.object, fl.off, fl.size)
 	if !ok {
-		f.single.Store(true)
+		f.readers.single.Store(true)
 	}
 	return b
 }
@@ -401,6 +225,57 @@ func (f *Fetcher) nextFirst() *attempt {
 	}
 }
 
+// choose removes and returns the extent that is needed first among those that may be read now.
+func (f *Fetcher) choose() *extent {
+	read, learn := f.mayRead(), f.mayLearn()
+	if read {
+		if w := f.queues.urgent.pop(f.queues.recycle); w != nil {
+			return w
+		}
+	}
+	var w, x *extent
+	if read && !f.queues.held {
+		w = f.queues.records.first(f.queues.recycle)
+		if w != nil && f.early(w, time.Now()) {
+			w = nil
+		}
+	}
+	if learn {
+		x = f.queues.index.first(f.queues.recycle)
+	}
+	switch {
+	case x != nil && (w == nil || x.x.order <= w.u.order):
+		return f.queues.index.pop(f.queues.recycle)
+	case w != nil:
+		return f.queues.records.pop(f.queues.recycle)
+	}
+	return nil
+}
+
+// early reports whether a read from a remote store has to wait because it has a different turn than the reads under
+// way. It would share the link with reads for the end of the epoch or the first batch. It may start when their missing
+// bytes arrive within a round trip, so that the link stays busy. Late reads delay no other read.
+func (f *Fetcher) early(w *extent, now time.Time) bool {
+	if !f.cfg.Remote || w.u.Turn == f.running.last {
+		return false
+	}
+	lack := int64(0)
+	for _, fl := range f.running.attempts {
+		if !fl.done && fl.extents[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.heldUp(fl) {
+			lack += fl.size
+		}
+	}
+	return lack > f.gaps.way()
+}
+
+// heldUp returns how long an attempt may delay others.
+func (f *Fetcher) heldUp(fl *attempt) time.Duration {
+	if !f.hedge.known() {
+		return max(firstLate, f.hedge.lateFor(fl.size))
+	}
+	return f.hedge.lateFor(fl.size)
+}
+
 // together joins an extent and its neighbours to a request.
 func (f *Fetcher) together(w *extent) *request {
 	g := &request{extents: []*extent{w}}
@@ -408,35 +283,31 @@ func (f *Fetcher) together(w *extent) *request {
 		return g
 	}
 	w.taken = true
-	f.view.remove(w)
+	f.queues.view.remove(w)
 	lo, hi, most := w.off, w.off+w.size, int64(maxRequest)
 	for {
-		n := f.view.beside(w, lo, hi, most, false)
+		n := f.queues.view.beside(w, lo, hi, most, false)
 		if n == nil {
-			if n = f.view.beside(w, lo, hi, f.readaheadSpace(w, hi-lo), true); n == nil || !f.takeReadahead(n, max(hi, n.off+n.size)-min(lo, n.off)) {
+			if n = f.queues.view.beside(w, lo, hi, f.readaheadSpace(w, hi-lo), true); n == nil || !f.takeReadahead(n, max(hi, n.off+n.size)-min(lo, n.off)) {
 				return g
 			}
 			g.readahead, most = true, maxReadahead
 		}
 		n.taken = true
-		f.view.remove(n)
+		f.queues.view.remove(n)
 		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
 		if n.later {
 			g.extents = append(g.extents, n) // it is not in a queue
 			continue
 		}
-		if n.rush {
-			f.rush.n--
-		} else {
-			f.queue.n--
-		}
-		c := f.newExtent() // n stays in the queue until its turn
+		f.queues.joined(n)
+		c := f.queues.newExtent() // n stays in the queue until its turn
 		*c = *n
 		g.extents = append(g.extents, c)
 	}
 }
 
-// attempt returns a read for a request.
+// newAttempt returns a read for a request.
 func (f *Fetcher) newAttempt(g *request, second bool) *attempt {
 	w := g.extents[0]
 	lo, hi := w.off, w.off+w.size
@@ -466,9 +337,7 @@ func (f *Fetcher) newAttempt(g *request, second bool) *attempt {
 		bl.refs = 1 // held by the attempt
 		fl.bl = bl
 		if g.readahead {
-			fl.brief = pieceBytes(hi - lo)
-			f.transit += fl.brief
-			f.peak = max(f.peak, f.inUse())
+			f.account.begin(fl, pieceBytes(hi-lo))
 		}
 	}
 	return fl

@@ -38,8 +38,8 @@ func busyServer(work time.Duration, rate float64) func(context.Context, int64, i
 // checkEmpty reports an error if anything is left after everything has been used.
 func checkEmpty(t *testing.T, f *Fetcher) {
 	t.Helper()
-	if f.inUse() != 0 || f.units != 0 || f.attached != 0 || f.candidates != 0 || len(f.holding) != 0 || f.view.n != 0 {
-		t.Errorf("left: %d bytes, %d attached, %d units, %d candidates, %d of them with bytes, %d in view", f.inUse(), f.attached, f.units, f.candidates, len(f.holding), f.view.n)
+	if f.account.inUse() != 0 || f.account.units != 0 || f.account.attached != 0 || f.candidates.n != 0 || len(f.candidates.holding) != 0 || len(f.queues.view.starts) != 0 {
+		t.Errorf("left: %d bytes, %d attached, %d units, %d candidates, %d of them with bytes, %d in view", f.account.inUse(), f.account.attached, f.account.units, f.candidates.n, len(f.candidates.holding), len(f.queues.view.starts))
 	}
 }
 
@@ -63,8 +63,8 @@ func TestReadsAlongWhereReadsAreDear(t *testing.T) {
 		if took > records*time.Millisecond*8/10 {
 			t.Errorf("it took %v, a read for each record %v", took, records*time.Millisecond)
 		}
-		if f.peak > memory {
-			t.Errorf("%d bytes were in use of %d", f.peak, memory)
+		if f.account.peak > memory {
+			t.Errorf("%d bytes were in use of %d", f.account.peak, memory)
 		}
 	})
 }
@@ -173,8 +173,8 @@ func TestReadAlongGivesWay(t *testing.T) {
 		}
 		use(64)
 		synctest.Wait()
-		if f.ahead == 0 || f.transit != 0 {
-			t.Fatalf("%d bytes were read ahead, %d are on their way", f.ahead, f.transit)
+		if f.account.ahead == 0 || f.account.transit != 0 {
+			t.Fatalf("%d bytes were read ahead, %d are on their way", f.account.ahead, f.account.transit)
 		}
 		large := units[64]
 		f.Attach(large, large, 0, nil)
@@ -182,8 +182,8 @@ func TestReadAlongGivesWay(t *testing.T) {
 		if !f.Admit(large) {
 			t.Fatal("there is no memory for what is needed now")
 		}
-		if f.ahead != 0 || f.used != memory-1<<20 {
-			t.Errorf("%d bytes are still held for later next to %d", f.ahead, f.used)
+		if f.account.ahead != 0 || f.account.used != memory-1<<20 {
+			t.Errorf("%d bytes are still held for later next to %d", f.account.ahead, f.account.used)
 		}
 		use(1)
 		for _, u := range units[65:256] {
@@ -192,7 +192,7 @@ func TestReadAlongGivesWay(t *testing.T) {
 				use(1)
 			}
 		}
-		for f.units > 0 {
+		for f.account.units > 0 {
 			use(1)
 		}
 		for _, u := range units[256:] {
