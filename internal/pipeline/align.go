@@ -63,7 +63,7 @@ func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 		return fail("%s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
 	case !kind.Optional(info.Fields[i].Kind):
 		return fail("field %q is %s, of which each record has a value", c.By, info.Fields[i].Kind)
-	case p.epochs || info.Sequential:
+	case p.records.epochs || info.Sequential:
 		return fail("it needs records that are the same in each epoch and can be read in any order, and those of %s are not", info.URL)
 	case ranks < 1 || ranks > maxWorldSize || ranks%p.cfg.WorldSize != 0:
 		return fail("the order was made for %d ranks, and %d ranks cannot share it evenly: continue on a number that divides %d", ranks, p.cfg.WorldSize, ranks)
@@ -73,12 +73,12 @@ func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 		return fail("%w", err)
 	}
 	a := &aligned{field: i, has: has}
-	if p.buckets, err = sampler.NewAligned(info.Len, a.of, p.cfg.BatchSize, ranks, &p.split); err != nil {
+	if p.order.buckets, err = sampler.NewAligned(info.Len, a.of, p.cfg.BatchSize, ranks, &p.order.split); err != nil {
 		return fail("field %q: %w", c.By, err)
 	}
-	p.align = a
-	p.bucketInfo = &BucketInfo{
-		By: c.By, Largest: []float64{0, 1}, Records: []int64{p.buckets.Records(0), p.buckets.Records(1)},
+	p.order.align = a
+	p.order.bucketInfo = &BucketInfo{
+		By: c.By, Largest: []float64{0, 1}, Records: []int64{p.order.buckets.Records(0), p.order.buckets.Records(1)},
 		Rows: []int{p.cfg.BatchSize, p.cfg.BatchSize}, Ranks: ranks,
 	}
 	return nil
@@ -115,11 +115,11 @@ func (p *Pipeline) present(ctx context.Context, info *driver.Info, field int) ([
 
 // alignArray adds the array that says whether rows have a value.
 func (p *Pipeline) alignArray(cols []collate.Column) []collate.Column {
-	a := p.align
+	a := p.order.align
 	if a == nil {
 		return cols
 	}
-	a.without = slices.Clone(p.set.Fields())
+	a.without = slices.Clone(p.arrays.set.Fields())
 	a.without[a.field] = false
 	a.array = len(cols)
 	return append(cols, collate.Column{Name: "has_" + p.cfg.Align.By, DType: item.Bool})
@@ -127,19 +127,19 @@ func (p *Pipeline) alignArray(cols []collate.Column) []collate.Column {
 
 // fieldsOf returns the fields that are read of a record.
 func (p *Pipeline) fieldsOf(id int64) []bool {
-	if p.align != nil && !p.align.of(p.number(id)) {
-		return p.align.without
+	if p.order.align != nil && !p.order.align.of(p.number(id)) {
+		return p.order.align.without
 	}
-	return p.set.Fields()
+	return p.arrays.set.Fields()
 }
 
 // markAligned writes whether rows have a value.
 func (p *Pipeline) markAligned(b *batch, first, rows int) {
 	has := byte(0)
-	if p.align.of(p.number(b.ids[first])) {
+	if p.order.align.of(p.number(b.ids[first])) {
 		has = 1
 	}
-	marks := b.rows.Span(p.align.array, first, first+rows)
+	marks := b.rows.Span(p.order.align.array, first, first+rows)
 	for k := range marks {
 		marks[k] = has
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
@@ -13,32 +14,44 @@ import (
 
 // This file plans the arrays of a batch, when a pipeline opens.
 
+// arrays tells what a batch contains.
+type arrays struct {
+	// set builds the arrays of fields.
+	set    *kind.Set
+	layout *collate.Layout
+	// batchOps run on complete batches.
+	batchOps   []transform.BatchOp
+	indexArray int
+	drawn      bool // arrays are made with operations, which may use a part of a value
+}
+
 // planArrays asks the kinds of the fields for their arrays and lays out the batch: those arrays, the additions of batch
 // operations, and the record numbers.
 func (p *Pipeline) planArrays(ctx context.Context, info *driver.Info) error {
 	cfg := &p.cfg
-	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation, Cut: p.cut}
+	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation, Cut: p.records.cut}
 	if cfg.OnError != OnErrorMark { // whose client makes rows of any size
 		planner.First = p.firstSize(ctx)
 	}
+	p.arrays.drawn = slices.ContainsFunc(cfg.Outputs, func(o transform.Output) bool { return len(o.Ops) > 0 })
 	var err error
-	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout, Pads: p.pads()}); err != nil {
+	if p.arrays.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout, Pads: p.pads()}); err != nil {
 		return err
 	}
-	cols, err := p.planBatchOps(p.set.Columns())
+	cols, err := p.planBatchOps(p.arrays.set.Columns())
 	if err != nil {
 		return err
 	}
 	cols = p.alignArray(cols)
-	p.indexArray = len(cols)
+	p.arrays.indexArray = len(cols)
 	cols = append(cols, collate.Column{Name: "index", DType: item.I64})
-	p.layout, err = collate.New(cfg.BatchSize, cols)
+	p.arrays.layout, err = collate.New(cfg.BatchSize, cols)
 	return err
 }
 
 // planBatchOps compiles the operations on whole batches; they may add arrays.
 func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error) {
-	in := transform.BatchInfo{Classes: p.set.Labels()}
+	in := transform.BatchInfo{Classes: p.arrays.set.Labels()}
 	for _, c := range cols {
 		in.Arrays = append(in.Arrays, item.Array{Name: c.Name, Kind: c.Kind, Format: c.Format, Boxes: c.Boxes, DType: c.DType, Shape: c.Shape, Ragged: c.Ragged, Padded: c.Pad != nil})
 	}
@@ -47,7 +60,7 @@ func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error)
 		if err != nil {
 			return nil, fmt.Errorf("batch operation %d: %w", i+1, err)
 		}
-		p.batchOps = append(p.batchOps, op)
+		p.arrays.batchOps = append(p.arrays.batchOps, op)
 		if g, ok := op.(transform.Grower); ok {
 			for k := range cols {
 				if c := &cols[k]; c.Ragged {
@@ -65,12 +78,12 @@ func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error)
 
 // Place implements fetch.Places: it returns the bytes of the slot in which a source may put a value of n bytes.
 func (b *batch) Place(row, field int, n int64) []byte {
-	at, ok := b.p.set.Place(b.rows, row, field, n)
+	at, ok := b.p.arrays.set.Place(b.rows, row, field, n)
 	if !ok {
 		return nil
 	}
 	b.back(at, n)
-	return b.p.ring.Slot(b.slot)[at : at+n : at+n]
+	return b.p.memory.ring.Slot(b.slot)[at : at+n : at+n]
 }
 
 // backFrom is the size of a value from which a call to back its memory costs less than the page faults that it saves.
@@ -80,6 +93,6 @@ const backFrom = 64 << 10
 // worker.populate would be too late for that.
 func (b *batch) back(lo, n int64) {
 	if b.populate && n >= backFrom {
-		b.p.ring.Prefault(b.slot, lo, lo+n)
+		b.p.memory.ring.Prefault(b.slot, lo, lo+n)
 	}
 }

@@ -175,8 +175,8 @@ func (p *Pipeline) newRemotes() *remotes {
 	if p.feeders == nil {
 		return nil
 	}
-	groups := max((p.cfg.BatchSize+p.groupRows-1)/p.groupRows, 1)
-	return &remotes{here: map[item.Position]bool{}, at: item.Position{Epoch: -1}, local: 1 + max((2*len(p.workers)+groups-1)/groups, 1)}
+	groups := max((p.cfg.BatchSize+p.memory.groupRows-1)/p.memory.groupRows, 1)
+	return &remotes{here: map[item.Position]bool{}, at: item.Position{Epoch: -1}, local: 1 + max((2*len(p.workers.list)+groups-1)/groups, 1)}
 }
 
 // decide reports whether the batch at the read-ahead cursor is decided. It moves the cursor over batches that servers
@@ -242,9 +242,9 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 	rows, order := len(b.ids), pl.order
 	r := &RemoteBatch{
 		Ask:  Ask{Epoch: b.epoch, Step: part.Step, Lo: part.Lo, Hi: part.Hi, Stride: part.Stride},
-		Rows: rows, Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Order: order,
+		Rows: rows, Arrays: p.arrays.layout.Arrays, Slot: p.memory.ring.Slot(b.slot), Order: order,
 	}
-	if p.buckets != nil {
+	if p.order.buckets != nil {
 		r.Step = b.first
 	}
 	p.spawn("remote", func() {
@@ -264,11 +264,11 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 			b.copied = r
 		}
 		ended := s.ended
-		for lo := 0; lo < rows && !ended; lo += p.groupRows {
+		for lo := 0; lo < rows && !ended; lo += p.memory.groupRows {
 			if lo > 0 {
 				b.remaining.Add(1)
 			}
-			s.missed = append(s.missed, group{b, lo, min(lo+p.groupRows, rows), order})
+			s.missed = append(s.missed, group{b, lo, min(lo+p.memory.groupRows, rows), order})
 		}
 		p.mu.Unlock()
 		if ended {
@@ -286,7 +286,7 @@ func (p *Pipeline) compareBatch(b *batch) {
 	}
 	checksum := ""
 	if b.err == nil && !b.stream.stopped.Load() {
-		checksum = feed.Checksum(p.layout.Arrays, p.ring.Slot(b.slot), len(b.ids))
+		checksum = feed.Checksum(p.arrays.layout.Arrays, p.memory.ring.Slot(b.slot), len(b.ids))
 	}
 	p.feeders.Built(b.copied, checksum)
 	b.copied = nil

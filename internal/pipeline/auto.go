@@ -27,7 +27,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	switch {
 	case cfg.Bucket != nil:
 		return "all records: bucket says which come together"
-	case p.epochs || cfg.Sequence != nil:
+	case p.records.epochs || cfg.Sequence != nil:
 		return "all records: they are others in each epoch"
 	case info.Sequential || info.Objects == 0:
 		return "all records: they do not lie in objects of a store that could be read in pieces"
@@ -86,8 +86,8 @@ func (p *Pipeline) heldBy(size int64) string {
 
 // data returns the store of the records. Cached copies are in another store.
 func (p *Pipeline) data() store.Store {
-	if p.kept.src != nil {
-		return p.kept.src.Data()
+	if p.caches.kept.src != nil {
+		return p.caches.kept.src.Data()
 	}
 	return p.src.Object(0).Store
 }
@@ -126,15 +126,15 @@ func isRemote(s store.Store) (dear bool, where string) {
 
 // shrink reduces an automatic window until it fits the memory, and reports that.
 func (p *Pipeline) shrink(r *budget.Request) error {
-	w := p.window
-	if p.orderWhy == "" || p.cfg.WorldSize > 1 {
+	w := p.order.window
+	if p.order.why == "" || p.cfg.WorldSize > 1 {
 		return nil // an explicit window is refused later; ranks may have unequal memory
 	}
 	for n := w.Window(); n > 1; n /= 2 {
 		r.Window = int64(n) * (w.largest + perChunk)
 		if _, err := budget.Make(r); err == nil {
 			if n < w.Window() {
-				p.orderWhy += fmt.Sprintf("; a window of %d chunks would be better than %d, and does not fit the memory", w.Window(), n)
+				p.order.why += fmt.Sprintf("; a window of %d chunks would be better than %d, and does not fit the memory", w.Window(), n)
 				p.cfg.Window = n
 				return p.useWindow(w.starts, w.own)
 			}

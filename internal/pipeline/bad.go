@@ -14,7 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/quarantine"
+	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -237,26 +239,26 @@ func (p *Pipeline) openBad(ctx context.Context) error {
 		return err
 	}
 	n := p.src.Info().Len
-	p.bad = &badSet{
-		limit: limit, maxBad: p.cfg.MaxBad, len: n, part: (p.split.Len + int64(p.cfg.WorldSize) - 1) / int64(p.cfg.WorldSize),
+	p.faults.bad = &badSet{
+		limit: limit, maxBad: p.cfg.MaxBad, len: n, part: (p.order.split.Len + int64(p.cfg.WorldSize) - 1) / int64(p.cfg.WorldSize),
 		always: map[int64]*RecordError{}, once: map[int64]map[int64]*RecordError{}, skip: map[int64]int64{}, own: map[int64]string{},
 	}
 	for _, id := range p.cfg.Crashed {
 		epoch, record := int64(0), id
-		if p.epochs {
+		if p.records.epochs {
 			epoch, record = driver.OfEpoch(id)
 		}
 		if record >= 0 && record < n {
-			p.bad.put(&RecordError{ID: record, Name: p.find(ctx, id), Reason: "it crashed the engine twice"}, epoch, !p.epochs)
+			p.faults.bad.put(&RecordError{ID: record, Name: p.find(ctx, id), Reason: "it crashed the engine twice"}, epoch, !p.records.epochs)
 		}
 	}
 	if p.cfg.Quarantine == "" || p.cfg.OnError != OnErrorSkip {
 		return nil
 	}
 	info := p.src.Info()
-	p.bad.file, err = quarantine.Open(p.cfg.Quarantine, info.URL, info.Fingerprint, func(r *quarantine.Record) {
+	p.faults.bad.file, err = quarantine.Open(p.cfg.Quarantine, info.URL, info.Fingerprint, func(r *quarantine.Record) {
 		if r.Record < n {
-			p.bad.put(&RecordError{ID: r.Record, Name: r.Name, Reason: r.Reason}, r.Epoch, r.Epoch < 0)
+			p.faults.bad.put(&RecordError{ID: r.Record, Name: r.Name, Reason: r.Reason}, r.Epoch, r.Epoch < 0)
 		}
 	})
 	return err
@@ -297,8 +299,8 @@ func (w *worker) anew(b *batch, row int, id int64) {
 
 // oneAgain builds a row again, one at a time, because its memory is not part of a budget.
 func (w *worker) oneAgain(b *batch, row int, id int64) error {
-	w.p.subMu.Lock()
-	defer w.p.subMu.Unlock()
+	w.p.faults.substitutes.mu.Lock()
+	defer w.p.faults.substitutes.mu.Unlock()
 	return w.again(b, row, id, w.p.src, w.p.objects)
 }
 
@@ -316,7 +318,7 @@ func (w *worker) skip(b *batch, row int, t *trouble, rec *RecordError, every boo
 		}
 		p.mu.Unlock()
 	}
-	if err := p.bad.add(rec, b.epoch, every, own); err != nil {
+	if err := p.faults.bad.add(rec, b.epoch, every, own); err != nil {
 		p.batchFailed(b, row, err)
 		return
 	}
@@ -339,12 +341,12 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 	n := p.src.Info().Len
 	for t.ahead++; ; t.ahead++ {
 		switch {
-		case p.buckets != nil: // one of its like
-			if id, ok = p.buckets.After(t.id, t.ahead); !ok {
+		case p.order.buckets != nil: // one of its like
+			if id, ok = p.order.buckets.After(t.id, t.ahead); !ok {
 				return 0, false
 			}
-		case p.mix != nil: // of its dataset
-			if id, ok = p.mix.After(t.id, t.ahead); !ok {
+		case p.order.mix != nil: // of its dataset
+			if id, ok = p.order.mix.After(t.id, t.ahead); !ok {
 				return 0, false
 			}
 		default:
@@ -353,15 +355,23 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 				return 0, false
 			}
 			id = (t.id + t.ahead) % n
-			if end := p.bad.end(id); end > id {
+			if end := p.faults.bad.end(id); end > id {
 				t.ahead += end - id - 1
 				continue
 			}
 		}
-		if !p.bad.has(epoch, id) {
+		if !p.faults.bad.has(epoch, id) {
 			return id, true
 		}
 	}
+}
+
+// substitutes reads the records that take the place of bad ones, from a source that is read in order.
+type substitutes struct {
+	mu     sync.Mutex
+	reader *recordread.Reader
+	mem    *arena.Bump
+	bad    [2]int64 // records known to be bad
 }
 
 // skipInOrder is skip for a source that is read in order. Many records may be unreadable there, and trying each one
@@ -369,35 +379,35 @@ func (p *Pipeline) nextGood(epoch int64, t *trouble) (id int64, ok bool) {
 func (w *worker) skipInOrder(b *batch, row int, t *trouble) {
 	p := w.p
 	n := p.src.Info().Len
-	p.subMu.Lock()
+	p.faults.substitutes.mu.Lock()
 	for t.ahead++; t.ahead < n && !b.stream.stopped.Load(); t.ahead++ {
 		from := (t.id + t.ahead) % n
-		if bad := &p.subBad; from >= bad[0] && from < bad[1] {
+		if bad := &p.faults.substitutes.bad; from >= bad[0] && from < bad[1] {
 			t.ahead += bad[1] - from - 1
 			continue
 		}
-		p.subMem.Reset()
-		recs, err := p.sub.Good(b.stream.ctx, from, min(n-t.ahead, n-from))
+		p.faults.substitutes.mem.Reset()
+		recs, err := p.faults.substitutes.reader.Good(b.stream.ctx, from, min(n-t.ahead, n-from))
 		if err != nil {
 			continue
 		}
 		last := recs[0].ID
 		if last > from {
-			p.subBad = [2]int64{from, last}
+			p.faults.substitutes.bad = [2]int64{from, last}
 			t.ahead += last - from
 		}
 		if err = w.fill(b, row, recs).Errs[0]; err == nil {
-			p.subMu.Unlock()
+			p.faults.substitutes.mu.Unlock()
 			return
 		}
 		if p.blame(b, row, last, err, time.Now(), true) == ofRun {
-			p.subMu.Unlock()
+			p.faults.substitutes.mu.Unlock()
 			t.ahead--
 			w.retry(b, row, t.id, err)
 			return
 		}
 	}
-	p.subMu.Unlock()
+	p.faults.substitutes.mu.Unlock()
 	p.noneLeft(b, row, t)
 }
 
@@ -417,18 +427,18 @@ func (p *Pipeline) everyEpoch(rec *driver.Record) (every bool) {
 		}
 	}()
 	switch {
-	case p.differ:
+	case p.records.differ:
 		return false
-	case rec.Err != nil || !p.drawn:
+	case rec.Err != nil || !p.arrays.drawn:
 		return true
 	}
-	return p.set.NoHeader(rec)
+	return p.arrays.set.NoHeader(rec)
 }
 
 // knownBad returns the function that reports known bad records to the fetcher. It is nil if bad records are not
 // replaced. If the same number means another record in each epoch, only records that crashed engines are known.
 func (p *Pipeline) knownBad() func(id int64) error {
-	if p.epochs && len(p.cfg.Crashed) > 0 {
+	if p.records.epochs && len(p.cfg.Crashed) > 0 {
 		return func(id int64) error {
 			if !slices.Contains(p.cfg.Crashed, id) {
 				return nil
@@ -437,8 +447,8 @@ func (p *Pipeline) knownBad() func(id int64) error {
 			return &RecordError{ID: record, Name: p.find(p.ctx, id), Reason: "it crashed the engine twice"}
 		}
 	}
-	if p.epochs || p.cfg.OnError != OnErrorSkip && len(p.cfg.Crashed) == 0 {
+	if p.records.epochs || p.cfg.OnError != OnErrorSkip && len(p.cfg.Crashed) == 0 {
 		return nil
 	}
-	return p.bad.knownAlways
+	return p.faults.bad.knownAlways
 }

@@ -193,7 +193,7 @@ func TestOneObjectFails(t *testing.T) {
 
 // Also for a source that is read in order.
 func TestMachineFailsInOrder(t *testing.T) {
-	_, compressed := streams(t, func(int) int { return 2000 }, 2, 50)
+	_, compressed := plainAndCompressed(t, func(int) int { return 2000 }, 2, 50)
 	var fails atomic.Bool
 	p := mustOpen(t, Config{Source: compressed, BatchSize: 10, OnError: OnErrorSkip, Timeout: 1, Decorate: func(s store.Store) store.Store {
 		return faulttest.New(s, 1, faulttest.Error(syscall.EMFILE).While(fails.Load))

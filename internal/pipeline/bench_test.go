@@ -129,9 +129,9 @@ func BenchmarkDecodeOnly(b *testing.B) {
 	p := mustOpen(b, Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30, Threads: 1,
 		Outputs: imageOps(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)})
 	var groups [][]driver.Record
-	for lo := int64(0); lo+int64(p.groupRows) <= p.split.Len && len(groups) < 14; lo += int64(p.groupRows) {
+	for lo := int64(0); lo+int64(p.memory.groupRows) <= p.order.split.Len && len(groups) < 14; lo += int64(p.memory.groupRows) {
 		var ids []int64
-		for i := range int64(p.groupRows) {
+		for i := range int64(p.memory.groupRows) {
 			ids = append(ids, lo+i)
 		}
 		recs, err := recordread.NewReader(p.src, p.objects).Read(b.Context(), ids)
@@ -140,19 +140,19 @@ func BenchmarkDecodeOnly(b *testing.B) {
 		}
 		groups = append(groups, recs)
 	}
-	w, bt := p.workers[0], &p.batches[0]
-	bt.ids = bt.ids[:p.split.Batch]
-	bt.rows.Begin(p.ring.Slot(0), p.split.Batch)
+	w, bt := p.workers.list[0], &p.slots.batches[0]
+	bt.ids = bt.ids[:p.order.split.Batch]
+	bt.rows.Begin(p.memory.ring.Slot(0), p.order.split.Batch)
 	cpu, rows := cpuTime(), 0
 	for b.Loop() {
-		g := groups[rows/p.groupRows%len(groups)]
+		g := groups[rows/p.memory.groupRows%len(groups)]
 		bt.epoch++
 		for _, err := range w.fill(bt, 0, g).Errs {
 			if err != nil {
 				b.Fatal(err)
 			}
 		}
-		rows += p.groupRows
+		rows += p.memory.groupRows
 	}
 	b.ReportMetric(float64(rows)/(cpuTime()-cpu).Seconds(), "img/cpu-s")
 }

@@ -84,27 +84,6 @@ func (c *Bucket) check() error {
 	return nil
 }
 
-// steps is the number of batches of an epoch.
-func (p *Pipeline) steps() int64 {
-	if p.buckets != nil {
-		return p.buckets.Steps()
-	}
-	return p.split.Steps()
-}
-
-// epoch returns the order of an epoch.
-func (p *Pipeline) epoch(n int64) *sampler.Epoch {
-	switch {
-	case p.window != nil:
-		return p.window.epoch(n).Of(&p.split)
-	case p.mix != nil:
-		return p.mix.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n, p.mix.turns)
-	case p.buckets == nil:
-		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
-	}
-	return p.buckets.NewEpoch(p.cfg.Shuffle, p.cfg.Seed, n)
-}
-
 // planBuckets sorts the records into buckets, if requested.
 func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	c := p.cfg.Bucket
@@ -123,7 +102,7 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 		return fmt.Errorf("bucket: %s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
 	}
 	switch f := &info.Fields[field]; {
-	case p.epochs && p.variants < 2:
+	case p.records.epochs && p.records.variants < 2:
 		return fmt.Errorf("bucket needs records that are the same in each epoch, and those of %s differ", info.URL)
 	case driver.Varies(p.src, field) && !(f.Width > 0 && f.Height > 0):
 		return fmt.Errorf("bucket: field %q of %s has variants, which differ in their length: sort by a field that is the same in all", c.By, info.URL)
@@ -158,8 +137,8 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 			return err
 		}
 	}
-	p.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows, Ranks: cmp.Or(c.Ranks, p.cfg.WorldSize)}
-	if p.buckets, err = sampler.NewBuckets(info.Len, of, rows, p.bucketInfo.Ranks, &p.split); err != nil {
+	p.order.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows, Ranks: cmp.Or(c.Ranks, p.cfg.WorldSize)}
+	if p.order.buckets, err = sampler.NewBuckets(info.Len, of, rows, p.order.bucketInfo.Ranks, &p.order.split); err != nil {
 		return fmt.Errorf("bucket: %w", err)
 	}
 	return nil
@@ -194,13 +173,13 @@ func (p *Pipeline) paddedLength(n int64) int64 {
 // pads returns the requested padding, with the capacity that buckets leave.
 func (p *Pipeline) pads() map[string]collate.Pad {
 	c := p.cfg.Bucket
-	if c == nil || p.bucketInfo == nil {
+	if c == nil || p.order.bucketInfo == nil {
 		return p.cfg.Pad
 	}
 	pads := maps.Clone(p.cfg.Pad)
 	if pad, ok := pads[c.By]; ok {
-		for k, n := range p.bucketInfo.Largest {
-			pad.Most = max(pad.Most, int64(p.bucketInfo.Rows[k])*p.paddedLength(int64(n)), 1)
+		for k, n := range p.order.bucketInfo.Largest {
+			pad.Most = max(pad.Most, int64(p.order.bucketInfo.Rows[k])*p.paddedLength(int64(n)), 1)
 		}
 		pads[c.By] = pad
 	}

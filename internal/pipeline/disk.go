@@ -58,7 +58,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	if p.cfg.Stage != "" && !localcache.Of(p.src) {
 		d.say(p, fmt.Sprintf("stage is for data in other places; %s is on this machine", info.URL))
 	}
-	if p.cfg.Cache != CacheOn && p.cfg.Stage == "" || p.kept.src != nil || !localcache.Of(p.src) {
+	if p.cfg.Cache != CacheOn && p.cfg.Stage == "" || p.caches.kept.src != nil || !localcache.Of(p.src) {
 		return
 	}
 	if p.cfg.Stage == "" && !p.worthKeeping(info) {
@@ -67,7 +67,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	}
 	d.largest = localcache.Largest(p.src)
 	n := maxBuffers
-	if p.window != nil && p.window.own != nil {
+	if p.order.window != nil && p.order.window.own != nil {
 		n = 1
 	}
 	if p.cfg.Stage != "" {
@@ -186,18 +186,18 @@ func (d *onDisk) lend(p *Pipeline) {
 		return
 	}
 	inMemory := int64(0)
-	if p.ram != nil {
-		inMemory = p.ram.Stats().Limit
+	if p.caches.ram != nil {
+		inMemory = p.caches.ram.Stats().Limit
 	}
 	d.Lend(inMemory)
 }
 
 // inMemory returns a function that reports whether a piece is completely cached in memory.
 func (p *Pipeline) inMemory() func(disk.Piece) bool {
-	if p.ram == nil {
+	if p.caches.ram == nil {
 		return nil
 	}
-	return func(c disk.Piece) bool { return p.ram.Has(c) }
+	return func(c disk.Piece) bool { return p.caches.ram.Has(c) }
 }
 
 // close closes the cache after all reads have ended.
@@ -246,7 +246,7 @@ const tellEvery = 2048
 // reading publishes to the jobs that share the cache which chunks are read from a place of the order on. So the cache
 // replaces the chunk that all of them need last. The planner calls it.
 func (d *onDisk) reading(p *Pipeline, at fetch.Place) {
-	w := p.window
+	w := p.order.window
 	if d.Cache == nil || w.own == nil || w.Whole() {
 		return
 	}

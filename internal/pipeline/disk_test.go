@@ -58,10 +58,10 @@ func goThrough(t testing.TB, p *Pipeline, n int) {
 func chunkBytesOf(t testing.TB) (all int64, chunks int) {
 	t.Helper()
 	plain, _, _ := openRemote(t, Config{BatchSize: 64, Window: 16, Memory: 64 << 20})
-	for n := range plain.window.Chunks() {
-		all += plain.window.own.Chunk(n).Size
+	for n := range plain.order.window.Chunks() {
+		all += plain.order.window.own.Chunk(n).Size
 	}
-	return all, plain.window.Chunks()
+	return all, plain.order.window.Chunks()
 }
 
 // If the disk has space for a share of the data, later epochs read the rest from the store, also in the next job. With
@@ -320,7 +320,7 @@ func TestWhatIsLent(t *testing.T) {
 		t.Setenv(localcache.PagesVariable, c.value)
 		p, _ := lentChunks(t, 0, c.epochs, nil)
 		ob := p.src.Object(0)
-		o, err := p.disk.Store(ob.Store).Open(t.Context(), ob.Entry.Name)
+		o, err := p.caches.disk.Store(ob.Store).Open(t.Context(), ob.Entry.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

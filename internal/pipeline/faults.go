@@ -125,7 +125,7 @@ func (p *Pipeline) blame(b *batch, row int, id int64, cause error, at time.Time,
 			return ofRecord
 		}
 		return ofRun
-	case p.outage.others(b, row): // the result of the retried row decides
+	case p.faults.outage.others(b, row): // the result of the retried row decides
 		return ofRun
 	case p.allFail(b, id, at):
 		return ofRun
@@ -133,6 +133,17 @@ func (p *Pipeline) blame(b *batch, row int, id int64, cause error, at time.Time,
 		return ofRecord
 	}
 	return unsure
+}
+
+// faults is what the pipeline knows about records that could not be read.
+type faults struct {
+	repairs     repairs
+	bad         *badSet
+	substitutes substitutes
+	prober      prober
+	uncached    uncached
+	answers     answers // to requests that failed
+	outage      outage
 }
 
 // prober reads other records after one has failed.
@@ -146,22 +157,22 @@ type prober struct {
 // allFail reports whether other records fail as well as record id, whose failure was seen at a given time. If there are
 // several callers, one reads. The others use its result if it started after their failures.
 func (p *Pipeline) allFail(b *batch, id int64, at time.Time) bool {
-	t := &p.prober
+	t := &p.faults.prober
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.begun.After(at) {
 		return t.fails
 	}
 	if t.read == nil { // a cache would answer although the store fails
-		t.read = recordread.NewReader(p.src, p.uncached.get(p))
-		t.read.Want = p.set.Fields()
+		t.read = recordread.NewReader(p.src, p.faults.uncached.get(p))
+		t.read.Want = p.arrays.set.Fields()
 	}
 	begun, fails := time.Now(), p.probe(b, id)
 	if b.stream.ctx.Err() == nil {
 		t.begun, t.fails = begun, fails
 	}
 	if !fails {
-		p.outage.release()
+		p.faults.outage.release()
 	}
 	return fails
 }
@@ -170,7 +181,7 @@ func (p *Pipeline) probe(b *batch, id int64) bool {
 	n, tried := p.src.Info().Len, 0
 	for k := int64(1); k <= probes && k < n; k++ {
 		other := (id + k*max(n/(probes+1), 1)) % n
-		if other == id || p.bad.has(b.epoch, other) {
+		if other == id || p.faults.bad.has(b.epoch, other) {
 			continue
 		}
 		tried++
@@ -191,7 +202,7 @@ func (p *Pipeline) probe(b *batch, id int64) bool {
 // readable reads a record and returns why that fails.
 func (p *Pipeline) readable(b *batch, id int64) error {
 	ids := [1]int64{p.asked(b.epoch, id)}
-	recs, err := p.prober.read.Read(b.stream.ctx, ids[:])
+	recs, err := p.faults.prober.read.Read(b.stream.ctx, ids[:])
 	if err != nil {
 		return err
 	}

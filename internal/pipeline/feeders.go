@@ -23,13 +23,13 @@ func (p *Pipeline) Hashes() Hashes {
 		Shape             []int
 		Ragged, Padded    bool
 	}
-	arrays := make([]array, len(p.layout.Arrays))
-	for i, a := range p.layout.Arrays {
+	arrays := make([]array, len(p.arrays.layout.Arrays))
+	for i, a := range p.arrays.layout.Arrays {
 		arrays[i] = array{a.Name, a.DType.String(), a.Kind, a.Shape, a.Ragged, a.Padded}
 	}
 	id := p.info.Identity
 	parts := []any{id.Order, id.Pipeline, p.cfg.BatchSize, id.Ranks, p.cfg.OnError, arrays}
-	if p.mix != nil { // weights that were changed by hand, of which Identity has nothing
+	if p.order.mix != nil { // weights that were changed by hand, of which Identity has nothing
 		parts = append(parts, p.cfg.Mix.Changes)
 	}
 	h := xxh3.HashString128(text(parts)).Bytes()

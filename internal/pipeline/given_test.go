@@ -69,7 +69,7 @@ func TestOrderOfTheClient(t *testing.T) {
 				t.Fatalf("%d records and %d batches are still remembered", len(given.ids), len(given.ends))
 			}
 			select { // no further event comes
-			case <-p.wake:
+			case <-p.streams.wake:
 				if ev, err, ok := p.tryNext(); ok {
 					t.Fatalf("%v, %v behind the last batch", ev, err)
 				}

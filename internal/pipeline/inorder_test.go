@@ -24,9 +24,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// streams writes records as plain files and as compressed ones. The compressed files have several members, and records
+// plainAndCompressed writes records as plain files and as compressed ones. The compressed files have several members, and records
 // cross their boundaries, except in the last file.
-func streams(t testing.TB, sizes func(i int) int, files, each int) (plain, compressed string) {
+func plainAndCompressed(t testing.TB, sizes func(i int) int, files, each int) (plain, compressed string) {
 	t.Helper()
 	plain, compressed = t.TempDir(), t.TempDir()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -129,7 +129,7 @@ func TestInOrder(t *testing.T) {
 	if testing.Short() {
 		less = 10 // the race detector makes compressing slow
 	}
-	plain, compressed := streams(t, func(i int) int { return []int{0, 100, 5000, 70_000 / less, 7, 300_000 / less}[i%6] }, 3, 101)
+	plain, compressed := plainAndCompressed(t, func(i int) int { return []int{0, 100, 5000, 70_000 / less, 7, 300_000 / less}[i%6] }, 3, 101)
 	for _, c := range []Config{
 		{BatchSize: 16},
 		{BatchSize: 16, DropLast: true, Threads: 1},
@@ -162,7 +162,7 @@ func TestInOrder(t *testing.T) {
 
 // The memory for reading is less than a batch, and than two of the records.
 func TestInOrderLittleMemory(t *testing.T) {
-	plain, compressed := streams(t, func(i int) int { return []int{3 << 20, 10, 2 << 20, 1 << 20}[i%4] }, 2, 20)
+	plain, compressed := plainAndCompressed(t, func(i int) int { return []int{3 << 20, 10, 2 << 20, 1 << 20}[i%4] }, 2, 20)
 	var all [2][]raggedBatch
 	for i, dir := range []string{plain, compressed} {
 		p := mustOpen(t, Config{Source: dir, BatchSize: 8, Threads: 2, Prefetch: 1, Lookahead: 1, Memory: 160 << 20})
@@ -176,7 +176,7 @@ func TestInOrderLittleMemory(t *testing.T) {
 }
 
 func TestInOrderIsNotShuffled(t *testing.T) {
-	_, compressed := streams(t, func(int) int { return 100 }, 2, 20)
+	_, compressed := plainAndCompressed(t, func(int) int { return 100 }, 2, 20)
 	_, err := Open(t.Context(), Config{Source: compressed, BatchSize: 4, Shuffle: true, Memory: 64 << 20})
 	if err == nil || !strings.Contains(err.Error(), "can only be read in order") || !strings.Contains(err.Error(), "stoker pack") {
 		t.Errorf("error is %v", err)
@@ -202,7 +202,7 @@ func damage(t testing.TB, dir, name string, at ...int) {
 // A bad record has the same replacement as in an uncompressed file, or ends the epoch and is named.
 func TestInOrderBadRecords(t *testing.T) {
 	const size, files, each = 1000, 2, 30
-	plain, compressed := streams(t, func(int) int { return size }, files, each)
+	plain, compressed := plainAndCompressed(t, func(int) int { return size }, files, each)
 	last := "x-01.tfrecord" // uncompressed in both
 	for _, dir := range []string{plain, compressed} {
 		damage(t, dir, last, 3*1016+500, 4*1016+500, 29*1016+500)
@@ -241,7 +241,7 @@ func lastError(t testing.TB, p *Pipeline) error {
 // If the store fails within a compressed stream, the records up to the next restart point cannot be read. With
 // on_error=skip, later records take their place.
 func TestInOrderStreamFails(t *testing.T) {
-	_, compressed := streams(t, func(int) int { return 20_000 }, 3, 150)
+	_, compressed := plainAndCompressed(t, func(int) int { return 20_000 }, 3, 150)
 	why := errors.New("the device is on fire")
 	open := func(onError string) *Pipeline {
 		return mustOpen(t, Config{Source: compressed, BatchSize: 10, OnError: onError, Decorate: func(s store.Store) store.Store {
@@ -269,7 +269,7 @@ func TestInOrderStreamFails(t *testing.T) {
 
 // A read that hangs is named, and neither Start nor Close waits for it.
 func TestInOrderHangs(t *testing.T) {
-	_, compressed := streams(t, func(int) int { return 20_000 }, 3, 150)
+	_, compressed := plainAndCompressed(t, func(int) int { return 20_000 }, 3, 150)
 	var on atomic.Bool
 	on.Store(true)
 	hang := faulttest.Hang().On(faulttest.Read).Named("x-01.tfrecord").While(on.Load)
@@ -304,7 +304,7 @@ func TestInOrderHangs(t *testing.T) {
 
 // A source that cannot locate and fails as a whole ends the epoch with an error.
 func TestInOrderBug(t *testing.T) {
-	_, compressed := streams(t, func(int) int { return 100 }, 2, 20)
+	_, compressed := plainAndCompressed(t, func(int) int { return 100 }, 2, 20)
 	p := mustOpen(t, Config{Source: compressed, BatchSize: 4, OpenSource: func(ctx context.Context, url string) (driver.Source, error) {
 		s, err := source.Open(ctx, url, nil)
 		if err != nil {

@@ -19,15 +19,15 @@ func TestUseAfterReleaseIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &p.batches[ev.Slot]
+	b := &p.slots.batches[ev.Slot]
 	p.mu.Lock()
-	if invariants.IsMangled(p.ring.Slot(ev.Slot)[:64]) {
+	if invariants.IsMangled(p.memory.ring.Slot(ev.Slot)[:64]) {
 		t.Error("a batch that is held is destroyed")
 	}
-	p.stopLocked(p.cur) // the slot is not filled again
+	p.stopLocked(p.streams.cur) // the slot is not filled again
 	p.mu.Unlock()
 	p.Release(ev.Slot)
-	if !invariants.IsMangled(p.ring.Slot(ev.Slot)) {
+	if !invariants.IsMangled(p.memory.ring.Slot(ev.Slot)) {
 		t.Error("a released batch can still be read")
 	}
 	p.mu.Lock()

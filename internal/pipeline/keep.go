@@ -132,12 +132,12 @@ func (k *keeping) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ready := 0
-	for i := range p.batches {
-		if p.batches[i].state == batchReady {
+	for i := range p.slots.batches {
+		if p.slots.batches[i].state == batchReady {
 			ready++
 		}
 	}
-	return ready >= max(2, len(p.batches)/2)
+	return ready >= max(2, len(p.slots.batches)/2)
 }
 
 // took notes how long records took to be made fit.

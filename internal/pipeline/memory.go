@@ -2,18 +2,101 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/fair"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
+// memoryPlan is the division of the memory: the ring, and the parts of workers and large values.
+type memoryPlan struct {
+	part   *fair.Part    // of the engine, nil without limits
+	budget *arena.Budget // of the ring
+	ring   *arena.Ring
+	large  *kind.Large
+	// groupRows is the number of records that a worker builds at a time.
+	groupRows int
+	// workerScratch, workerDecode and workerParse are the bytes of each worker. workerParse is for data that sources
+	// unpack.
+	workerScratch, workerDecode, workerParse int64
+	heapScratch                              int64
+	maxValue                                 int64                  // largest value for which there is memory, 0 for all of them
+	enough                                   func(need int64) int64 // memory with which a larger one is read
+}
+
+// planMemory divides the memory, and returns the division and the number of threads.
+func (p *Pipeline) planMemory(info *driver.Info) (*budget.Plan, int, error) {
+	cfg, m := &p.cfg, &p.memory
+	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv, func() int {
+		return int(proc.Live.LauncherCores(cfg.Trainer, budget.LauncherVariables))
+	})
+	m.part = partOf(cfg)
+	threads := threadsOf(cfg, &node)
+	request, err := p.memoryRequest(&node, threads)
+	if err != nil {
+		return nil, 0, err
+	}
+	request.Cache = p.ramWanted(info)
+	if request.Automatic { // which was chosen without it
+		request.Memory += request.Cache
+	}
+	p.caches.disk.wanted(p, info, request)
+	plan, err := p.share(request)
+	if err != nil {
+		return nil, 0, err
+	}
+	m.part.Took(request.Memory)
+	m.groupRows = plan.GroupRows
+	m.workerScratch, m.workerDecode, m.workerParse = plan.WorkerScratch, plan.WorkerDecode, plan.WorkerParse
+	m.large = kind.NewLarge(plan.Large, func(need int64) int64 { return budget.ForImage(*request, need) })
+	return plan, threads, nil
+}
+
+// threadsOf returns the number of threads that build rows.
+func threadsOf(cfg *Config, node *budget.Node) int {
+	if cfg.Threads != 0 {
+		return cfg.Threads
+	}
+	threads := node.Threads(cores)
+	if cfg.Node != nil {
+		threads = cores // which the pipelines of the engine take in turns
+	}
+	if limit := coreLimit(cfg); limit > 0 {
+		threads = min(threads, int(math.Ceil(limit)))
+	}
+	return threads
+}
+
+// makeRing makes the ring of batches.
+func (p *Pipeline) makeRing(plan *budget.Plan) error {
+	m := &p.memory
+	m.budget = arena.NewBudget(plan.Ring)
+	var err error
+	if m.ring, err = arena.NewRing(m.budget, plan.Slots, p.arrays.layout.Bytes); err != nil {
+		return fmt.Errorf("making the ring of batches: %w", err)
+	}
+	p.slots.batches = make([]batch, plan.Slots)
+	p.slots.free = make(chan int, plan.Slots)
+	for i := range p.slots.batches {
+		b := &p.slots.batches[i]
+		*b = batch{slot: i, fresh: true, ids: make([]int64, p.cfg.BatchSize), bad: make([]RecordError, 0, 4), p: p, rows: p.arrays.layout.NewBatch()}
+		b.rows.Near = m.ring.Bytes() <= nearRing
+		p.slots.free <- i
+	}
+	return nil
+}
+
 // memoryRequest returns the request by which the budget is divided.
 func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Request, error) {
-	cost := p.set.Cost()
+	cost := p.arrays.set.Cost()
 	r := &budget.Request{
-		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
+		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.arrays.layout.Bytes, Threads: threads,
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip && p.src.Info().Sequential,
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Together: cost.Together,
 	}
@@ -31,7 +114,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
 		if p.cfg.Node != nil {
-			r.Memory = p.part.Memory((&budget.Node{Engines: 1}).Automatic(free), node.Engines) + r.Held
+			r.Memory = p.memory.part.Memory((&budget.Node{Engines: 1}).Automatic(free), node.Engines) + r.Held
 		}
 		r.Most = free / 2 / int64(max(node.Engines, 1))
 		return p.bound(r), nil
@@ -47,12 +130,12 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 // bound returns a request without memory for the largest values if there is memory for all others. A value that is too
 // large for the memory is a bad record.
 func (p *Pipeline) bound(r *budget.Request) *budget.Request {
-	p.enough = func(need int64) int64 { return budget.ForValue(*r, need) }
+	p.memory.enough = func(need int64) int64 { return budget.ForValue(*r, need) }
 	b, limit := budget.Bounded(r)
 	if b == nil || b == r || p.usualBytes() > limit {
 		return r // the user of the value reports the error
 	}
-	p.maxValue = limit
+	p.memory.maxValue = limit
 	return b
 }
 
@@ -72,7 +155,7 @@ func (p *Pipeline) usualBytes() (usual int64) {
 		ids[i] = int64(float64(i) * float64(n) / float64(len(ids)))
 	}
 	sizes := make([]int64, len(ids))
-	for f, wanted := range p.set.Fields() {
+	for f, wanted := range p.arrays.set.Fields() {
 		if wanted && sizer.Sizes(f, ids, sizes) {
 			slices.Sort(sizes)
 			usual = max(usual, sizes[(len(sizes)-1)/2])

@@ -123,8 +123,8 @@ func (p *Pipeline) planMix() error {
 		}
 		info.Parts = append(info.Parts, part)
 	}
-	p.mix, p.info.Mix = &mixing{Mix: mix}, info
-	p.mixed = make([]int64, len(urls))
+	p.order.mix, p.info.Mix = &mixing{Mix: mix}, info
+	p.order.mixed = make([]int64, len(urls))
 	return nil
 }
 
@@ -224,7 +224,7 @@ func (m *mixing) turns(stage int) *sampler.Turns {
 // mixSettings are the settings that positions depend on. Changes by hand are in states.
 func (p *Pipeline) mixSettings() string {
 	c := *p.cfg.Mix
-	c.Changes, c.Length = nil, p.mix.Len()
+	c.Changes, c.Length = nil, p.order.mix.Len()
 	return text(c)
 }
 
@@ -232,13 +232,13 @@ func (p *Pipeline) mixSettings() string {
 func (p *Pipeline) mixedNow() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.mixed)
+	return slices.Clone(p.order.mixed)
 }
 
 // countMixed counts the records of a batch by their dataset.
 func (p *Pipeline) countMixed(ids []int64) {
 	for _, id := range ids {
 		_, record := driver.OfEpoch(id)
-		p.mixed[p.mix.Part(record)]++
+		p.order.mixed[p.order.mix.Part(record)]++
 	}
 }

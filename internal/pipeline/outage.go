@@ -33,21 +33,21 @@ func (w *worker) retry(b *batch, row int, id int64, cause error) {
 	p := w.p
 	var counted interface{ Reason() string } // the store has reported it already
 	if !errors.As(cause, &counted) {
-		p.answers.note(cause)
+		p.faults.answers.note(cause)
 	}
 	patience := p.patience(cause)
-	end, tries, since := p.outage.join(b, row)
+	end, tries, since := p.faults.outage.join(b, row)
 	took := time.Since(since)
 	switch {
 	case b.stream.stopped.Load():
-		p.outage.release()
+		p.faults.outage.release()
 	case end != nil:
 		p.await(b, row, w.order, end)
 	case took >= patience:
-		text, _ := p.answers.since(since)
+		text, _ := p.faults.answers.since(since)
 		err := &RunError{Cause: cause, Tries: tries, Took: took, Answers: text}
 		p.batchFailed(b, row, err)
-		p.outage.finish(err)
+		p.faults.outage.finish(err)
 	case p.src.Info().Sequential: // sources that are read in order read it again here
 		sleep(b.stream.ctx, min(pause(tries-1), patience-took))
 		w.anew(b, row, id)
@@ -132,7 +132,7 @@ func (o *outage) finish(err error) {
 // tried ends the outage if a row of a batch in [lo, hi) is the one that is retried. It is called when the row has been
 // read, or is not needed any more.
 func (p *Pipeline) tried(b *batch, lo, hi int) {
-	o := &p.outage
+	o := &p.faults.outage
 	if !o.on.Load() {
 		return
 	}

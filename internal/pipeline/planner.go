@@ -84,7 +84,7 @@ const (
 )
 
 func newPlanner(p *Pipeline, s *stream) *planner {
-	pl := &planner{p: p, s: s, order: p.orders.Add(1 << 40), ids: make([]int64, p.groupRows)}
+	pl := &planner{p: p, s: s, order: p.workers.orders.Add(1 << 40), ids: make([]int64, p.memory.groupRows)}
 	pl.cur.list, pl.follow.list = s.list, s.list
 	pl.remotes = p.newRemotes()
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
@@ -94,9 +94,9 @@ func newPlanner(p *Pipeline, s *stream) *planner {
 	}
 	switch {
 	case p.src.Info().Sequential:
-		pl.reader = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
-	case p.window != nil && s.list == nil && pl.remotes == nil:
-		pl.reader = p.fetch.Chunked(s.ctx, pl.order, p.window.reading(p, pl))
+		pl.reader = p.fetch.InOrder(s.ctx, p.memory.groupRows, pl.following)
+	case p.order.window != nil && s.list == nil && pl.remotes == nil:
+		pl.reader = p.fetch.Chunked(s.ctx, pl.order, p.order.window.reading(p, pl))
 	}
 	return pl
 }
@@ -172,7 +172,7 @@ func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 	} else {
 		p.fill(ids, c.order, &c.part, k)
 	}
-	if p.epochs && p.mix == nil {
+	if p.records.epochs && p.order.mix == nil {
 		for i, id := range ids {
 			ids[i] = p.inEpoch(c.epoch, id)
 		}
@@ -181,7 +181,7 @@ func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 
 // fill writes records of an epoch's order. Each record of a mixture has the round of its dataset.
 func (p *Pipeline) fill(ids []int64, order *sampler.Epoch, part *sampler.Part, k int) {
-	if p.mix == nil {
+	if p.order.mix == nil {
 		order.Fill(ids, part, k)
 		return
 	}
@@ -213,8 +213,8 @@ func (pl *planner) run() {
 		if !pl.epochEnds() {
 			return
 		}
-		if p.disk.again.Swap(false) {
-			p.disk.lend(p)
+		if p.caches.disk.again.Swap(false) {
+			p.caches.disk.lend(p)
 		}
 		var free <-chan int
 		var more <-chan struct{}
@@ -226,13 +226,13 @@ func (pl *planner) run() {
 		switch {
 		case pl.b == nil:
 			if pl.follow.known(p) && pl.decided() {
-				free = p.free
+				free = p.slots.free
 			}
 		case pl.dispatch():
 			pl.b = nil
 			continue
 		}
-		if pl.reader == nil && !p.warm.Load() && !p.outage.on.Load() {
+		if pl.reader == nil && !p.workers.warm.Load() && !p.faults.outage.on.Load() {
 			pl.lookAhead(pl.b == nil)
 		}
 		select {
@@ -262,12 +262,12 @@ func (pl *planner) epochEnds() bool {
 func (pl *planner) begin(slot int) bool {
 	start := time.Now()
 	p, c := pl.p, &pl.follow
-	b := &p.batches[slot]
+	b := &p.slots.batches[slot]
 	rows := c.rows()
 	b.ids = b.ids[:rows]
 	c.fill(b.ids, 0, p)
 	b.epoch, b.first = c.epoch, c.part.Lo
-	if p.buckets != nil { // where Lo is a position in the bucket
+	if p.order.buckets != nil { // where Lo is a position in the bucket
 		b.first = c.row + int64(p.cfg.Rank)
 		if s := pl.s; s.asked != nil {
 			b.first = c.part.Step
@@ -290,10 +290,10 @@ func (pl *planner) begin(slot int) bool {
 	elsewhere := pl.elsewhere(at, b)
 	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
 	clear(b.trouble)
-	p.bad.begin(b.epoch)
+	p.faults.bad.begin(b.epoch)
 	// One for the planner itself, so that the batch is not complete before all of its groups are out.
 	b.remaining.Store(1)
-	if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
+	if err := p.arrays.set.Begin(b.rows, p.memory.ring.Slot(slot), b.ids); err != nil {
 		p.batchFailed(b, 0, &RecordError{ID: p.number(b.ids[0]), Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 	}
 	if !p.enqueue(pl.s, entry{slot: slot}, b) {
@@ -303,7 +303,7 @@ func (pl *planner) begin(slot int) bool {
 		p.mu.Unlock()
 		return false
 	}
-	p.stage[stageSample].add(start, rows)
+	p.counters.stage[stageSample].add(start, rows)
 	if elsewhere {
 		pl.request(b, &part)
 		return true
@@ -324,7 +324,7 @@ func (pl *planner) dispatch() bool {
 			pl.attach(u)
 		case pl.reader != nil:
 			return false
-		case len(pl.scouts) > 0 || !p.warm.Load():
+		case len(pl.scouts) > 0 || !p.workers.warm.Load():
 			// The first rows that are not being read yet: wherever their values
 			// have a place in the batch, they are read to there.
 			if len(pl.scouts) == 0 {
@@ -347,7 +347,7 @@ func (pl *planner) dispatch() bool {
 			pl.order++
 			b.remaining.Add(1)
 			select {
-			case p.memoryQ <- group{b, pl.row, pl.row + n, pl.order}:
+			case p.workers.memoryQ <- group{b, pl.row, pl.row + n, pl.order}:
 			case <-pl.s.ctx.Done():
 				p.groupsDone(b, 2)
 				return true
@@ -398,7 +398,7 @@ func (pl *planner) overtake() {
 
 // groupAt is the number of rows of the group at the cursor.
 func (pl *planner) groupAt() int {
-	n := pl.p.groupRows
+	n := pl.p.memory.groupRows
 	if pl.p.remote && pl.awaited() {
 		// Units of the first batch are small, so that a record waits for few others.
 		n = min(n, max(pl.cur.rows()/maxScouts, 1))
@@ -538,7 +538,7 @@ func (pl *planner) count(inMemory bool) bool {
 		return false
 	}
 	if pl.inMemory++; pl.inMemory >= warmAfter {
-		pl.p.warm.Store(true)
+		pl.p.workers.warm.Store(true)
 		return true
 	}
 	return false
@@ -607,7 +607,7 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
 	if s.list != nil { // whose epochs have no end here
-		p.disk.lend(p)
+		p.caches.disk.lend(p)
 	}
 	if pl.reader != nil {
 		pl.reader.Stop()

@@ -10,6 +10,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
+// caches are the caches of the data.
+type caches struct {
+	kept    keeping    // of records
+	ram     *keep.Kept // of bytes in memory, nil for none
+	ramNote string
+	disk    onDisk // of bytes on a disk
+}
+
 // ramWanted returns how much of the data to cache in memory. It is 0 for files on this machine, because the system's
 // cache already holds those.
 func (p *Pipeline) ramWanted(info *driver.Info) int64 {
@@ -18,7 +26,7 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 		return 0
 	}
 	if info.Objects == 0 || localcache.Local(p.data()) != "" {
-		p.ramNote = fmt.Sprintf("a cache in memory is for remote data; the system keeps %s in memory", info.URL)
+		p.caches.ramNote = fmt.Sprintf("a cache in memory is for remote data; the system keeps %s in memory", info.URL)
 		return 0
 	}
 	total := int64(0)
@@ -34,12 +42,12 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 // again and again.
 func (p *Pipeline) keepsPart() bool {
 	switch {
-	case p.disk.staged != nil:
+	case p.caches.disk.staged != nil:
 		return false
-	case p.disk.Cache != nil:
-		return !p.disk.Whole
-	case p.ram != nil:
-		kept := p.ram.Stats().Limit
+	case p.caches.disk.Cache != nil:
+		return !p.caches.disk.Whole
+	case p.caches.ram != nil:
+		kept := p.caches.ram.Stats().Limit
 		for _, c := range localcache.Pieces(p.src) {
 			kept -= c.Size
 		}
@@ -48,19 +56,19 @@ func (p *Pipeline) keepsPart() bool {
 	return false
 }
 
-// caches adds the caches between the reads and the stores: first the memory cache, then the disk cache.
-func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
+// openCaches adds the caches between the reads and the stores: first the memory cache, then the disk cache.
+func (p *Pipeline) openCaches(ctx context.Context, bytes int64) error {
 	below := p.cfg.Decorate
 	if bytes > 0 {
 		var err error
-		if p.ram, err = keep.New(bytes, localcache.Pieces(p.src)); err != nil {
+		if p.caches.ram, err = keep.New(bytes, localcache.Pieces(p.src)); err != nil {
 			return fmt.Errorf("cache in memory: %w", err)
 		}
 	}
-	if err := p.disk.open(ctx, p); err != nil {
+	if err := p.caches.disk.open(ctx, p); err != nil {
 		return err
 	}
-	if p.ram == nil && p.disk.Cache == nil && p.disk.staged == nil {
+	if p.caches.ram == nil && p.caches.disk.Cache == nil && p.caches.disk.staged == nil {
 		return nil
 	}
 	p.objects.Decorate = func(s store.Store) store.Store {
@@ -68,13 +76,13 @@ func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
 			s = below(s)
 		}
 		switch {
-		case p.disk.staged != nil:
-			s = p.disk.staged.Store(s)
-		case p.disk.Cache != nil:
-			s = p.disk.Store(s)
+		case p.caches.disk.staged != nil:
+			s = p.caches.disk.staged.Store(s)
+		case p.caches.disk.Cache != nil:
+			s = p.caches.disk.Store(s)
 		}
-		if p.ram != nil {
-			s = p.ram.Store(s)
+		if p.caches.ram != nil {
+			s = p.caches.ram.Store(s)
 		}
 		return s
 	}

@@ -71,7 +71,7 @@ func (p *Pipeline) openCopy(ctx context.Context) error {
 		_ = src.Close() // the first error counts
 		return fmt.Errorf("repair_from: %s is not a copy of %s: it has the fingerprint %q, expected %q", of.URL, info.URL, of.Fingerprint, info.Fingerprint)
 	}
-	p.repairs.copy, p.repairs.from = src, recordread.NewObjects(src, nil)
+	p.faults.repairs.copy, p.faults.repairs.from = src, recordread.NewObjects(src, nil)
 	return nil
 }
 
@@ -88,22 +88,22 @@ func damaged(cause error) bool {
 // cached reports whether the bytes of records may differ from those of their store: they were cached, or came over a
 // network.
 func (p *Pipeline) cached() bool {
-	return localcache.Of(p.src) || p.ram != nil || p.disk.Cache != nil || p.disk.staged != nil
+	return localcache.Of(p.src) || p.caches.ram != nil || p.caches.disk.Cache != nil || p.caches.disk.staged != nil
 }
 
 // repair builds the row of a damaged record from other bytes. On failure it returns the reason: the cause or, with
 // another copy, the causes of both.
 func (w *worker) repair(b *batch, row int, id int64, cause error) error {
-	p, r := w.p, &w.p.repairs
+	p, r := w.p, &w.p.faults.repairs
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.disk.Cache != nil && errors.Is(cause, cdec.ErrUnreadable) { // its chunk has been taken out of the cache meanwhile
+	if p.caches.disk.Cache != nil && errors.Is(cause, cdec.ErrUnreadable) { // its chunk has been taken out of the cache meanwhile
 		if err := w.again(b, row, id, p.src, p.objects); err == nil || !damaged(err) {
 			return err
 		}
 	}
 	if p.cached() && !p.src.Info().Sequential {
-		err := w.again(b, row, id, p.src, p.uncached.get(p))
+		err := w.again(b, row, id, p.src, p.faults.uncached.get(p))
 		if err == nil {
 			p.dropCached(id)
 			r.store.Add(1)
@@ -138,7 +138,7 @@ func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *
 
 // dropCached removes a record's cached bytes, which differ from those of the store.
 func (p *Pipeline) dropCached(id int64) {
-	g := driver.Group{Want: p.set.Fields()}
+	g := driver.Group{Want: p.arrays.set.Fields()}
 	g.Begin([]int64{id}, len(p.src.Info().Fields))
 	if recordread.LocateOnce(p.src, &g) != nil {
 		return // it is repaired again the next time
@@ -147,10 +147,10 @@ func (p *Pipeline) dropCached(id int64) {
 		e := &g.Extents[i]
 		ob := p.src.Object(e.Object)
 		path := ob.Store.Path(ob.Entry.Name)
-		if p.ram != nil {
-			p.ram.Drop(path, e.Offset, e.Size)
+		if p.caches.ram != nil {
+			p.caches.ram.Drop(path, e.Offset, e.Size)
 		}
-		p.disk.drop(path, ob.Entry, e.Offset, e.Size)
+		p.caches.disk.drop(path, ob.Entry, e.Offset, e.Size)
 	}
 }
 

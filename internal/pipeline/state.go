@@ -38,15 +38,15 @@ func (p *Pipeline) identity(info *driver.Info) Identity {
 	c := &p.cfg
 	cut := xxh3.New()
 	_, _ = fmt.Fprintln(cut, c.DropLast, c.Uneven, text(c.Sequence))
-	if b := p.bucketInfo; b != nil {
+	if b := p.order.bucketInfo; b != nil {
 		_, _ = fmt.Fprintln(cut, b.By, b.Largest, b.Records, b.Rows)
 	}
-	if p.mix != nil {
+	if p.order.mix != nil {
 		_, _ = fmt.Fprintln(cut, p.mixSettings())
 	}
-	if p.window != nil {
+	if p.order.window != nil {
 		var b [8]byte
-		for _, at := range p.window.starts {
+		for _, at := range p.order.window.starts {
 			binary.LittleEndian.PutUint64(b[:], uint64(at))
 			_, _ = cut.Write(b[:])
 		}
@@ -59,18 +59,18 @@ func (p *Pipeline) identity(info *driver.Info) Identity {
 		Pad              map[string]collate.Pad
 		ApplyOrientation bool
 		Variants         int
-	}{c.Outputs, c.BatchOps, c.Layout, c.Fields, c.Pad, c.ApplyOrientation, p.variants}))
+	}{c.Outputs, c.BatchOps, c.Layout, c.Fields, c.Pad, c.ApplyOrientation, p.records.variants}))
 	of, records := info.Fingerprint, info.Len
 	if s := p.info.Sequences; s != nil {
-		of, records = p.documents, s.Documents
+		of, records = p.records.documents, s.Documents
 	}
 	data := xxh3.HashString128(fmt.Sprintln(of, records)).Bytes()
 	id := Identity{
 		Seed: c.Seed, Order: fmt.Sprintf("%d:%s", sampler.OrderVersion, p.ordered()), Manifest: hex.EncodeToString(data[:]),
 		Pipeline: fmt.Sprintf("%08x-%08x", uint32(cut.Sum64()), uint32(work)),
 	}
-	if p.buckets != nil {
-		id.Ranks = p.bucketInfo.Ranks
+	if p.order.buckets != nil {
+		id.Ranks = p.order.bucketInfo.Ranks
 	}
 	return id
 }

@@ -37,13 +37,22 @@ func (c *stageCounters) addFor(d time.Duration, records int64) {
 	c.records.Add(records)
 }
 
+// counters are the totals of a pipeline.
+type counters struct {
+	opened                  time.Time
+	stage                   [numStages]stageCounters
+	batches, records        atomic.Int64
+	skipped, retries        atomic.Int64
+	consumerWait, waitSince atomic.Int64
+}
+
 // slowWait is the time from which a wait is reported.
 const slowWait = time.Second
 
 // Stats returns the counters. It lists the folder of the disk cache; see Counters.
 func (p *Pipeline) Stats() Stats {
 	s := p.Counters()
-	p.disk.count(&s)
+	p.caches.disk.count(&s)
 	return s
 }
 
@@ -51,36 +60,36 @@ func (p *Pipeline) Stats() Stats {
 func (p *Pipeline) Counters() Stats {
 	fetched := p.fetch.Counters()
 	s := Stats{
-		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Mixed: p.mixedNow(), Skipped: p.skipped.Load(),
-		Bytes: fetched.Bytes, Retries: p.retries.Load(), Repaired: p.repairs.count(), Hedges: fetched.Hedges, Network: traffic.All(),
-		ConsumerWait: time.Duration(p.consumerWait.Load()),
-		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.aloneMem.Budget().Used() + p.large.Used(),
-		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.aloneMem.Budget().Peak() + p.large.Peak(),
-		Uptime:       time.Since(p.opened),
+		Batches: p.counters.batches.Load(), Records: p.counters.records.Load(), Mixed: p.mixedNow(), Skipped: p.counters.skipped.Load(),
+		Bytes: fetched.Bytes, Retries: p.counters.retries.Load(), Repaired: p.faults.repairs.count(), Hedges: fetched.Hedges, Network: traffic.All(),
+		ConsumerWait: time.Duration(p.counters.consumerWait.Load()),
+		MemoryUsed:   p.memory.budget.Used() + fetched.Ahead + p.alone.mem.Budget().Used() + p.memory.large.Used(),
+		MemoryPeak:   p.memory.budget.Peak() + fetched.Peak + p.alone.mem.Budget().Peak() + p.memory.large.Peak(),
+		Uptime:       time.Since(p.counters.opened),
 	}
-	for _, w := range p.workers {
+	for _, w := range p.workers.list {
 		s.MemoryUsed += w.budget.Used() + w.mem.Budget().Used()
 		s.MemoryPeak += w.budget.Peak() + w.mem.Budget().Peak()
 	}
-	if since := p.waitSince.Load(); since != 0 {
+	if since := p.counters.waitSince.Load(); since != 0 {
 		s.ConsumerWait += time.Since(time.Unix(0, since))
 	}
-	for i := range p.stage {
-		st := StageStats{Name: stageNames[i], Busy: time.Duration(p.stage[i].busy.Load()), Records: p.stage[i].records.Load(), Workers: len(p.workers)}
+	for i := range p.counters.stage {
+		st := StageStats{Name: stageNames[i], Busy: time.Duration(p.counters.stage[i].busy.Load()), Records: p.counters.stage[i].records.Load(), Workers: len(p.workers.list)}
 		switch i {
 		case stageSample:
 			st.Workers = 1
 		case stageFetch:
 			st.Busy, st.Records, st.Workers, st.Queue = fetched.Busy, fetched.Records, fetched.Depth, fetched.Queue
 		case stageDecode:
-			st.Queue = p.fetch.Ready() + len(p.memoryQ)
+			st.Queue = p.fetch.Ready() + len(p.workers.memoryQ)
 		}
 		s.Stages = append(s.Stages, st)
 	}
-	p.kept.count(&s)
-	p.disk.countReads(&s)
-	if p.ram != nil {
-		kept := p.ram.Stats()
+	p.caches.kept.count(&s)
+	p.caches.disk.countReads(&s)
+	if p.caches.ram != nil {
+		kept := p.caches.ram.Stats()
 		s.CacheMemory = &kept
 		s.MemoryUsed += kept.Bytes
 		s.MemoryPeak += kept.Bytes
@@ -90,8 +99,8 @@ func (p *Pipeline) Counters() Stats {
 		s.Feeders = &r
 	}
 	p.mu.Lock()
-	for i := range p.batches {
-		switch p.batches[i].state {
+	for i := range p.slots.batches {
+		switch p.slots.batches[i].state {
 		case batchFree:
 			s.SlotsFree++
 		case batchReady:
@@ -101,7 +110,7 @@ func (p *Pipeline) Counters() Stats {
 		}
 	}
 	p.countHeldLocked(0)
-	s.RingFull, s.RingEmpty = p.held.full, p.held.empty
+	s.RingFull, s.RingEmpty = p.slots.held.full, p.slots.held.empty
 	p.mu.Unlock()
 	s.Waiting, s.WaitingSeconds = p.waiting(s.SlotsHeld)
 	s.NumGC = gcCycles()
@@ -119,10 +128,10 @@ type heldTime struct {
 // countHeldLocked adds up the time since the last change of the number of held
 // slots, and changes it.
 func (p *Pipeline) countHeldLocked(change int) {
-	h, now := &p.held, time.Now()
+	h, now := &p.slots.held, time.Now()
 	switch {
 	case h.since.IsZero(): // nothing is counted before the first batch
-	case h.slots == len(p.batches):
+	case h.slots == len(p.slots.batches):
 		h.full += now.Sub(h.since)
 	case h.slots <= 1:
 		h.empty += now.Sub(h.since)
@@ -138,16 +147,16 @@ func (p *Pipeline) waiting(held int) (string, float64) {
 	if place, d, ok := p.fetch.Oldest(); ok && d > slowWait {
 		return fmt.Sprintf("fetch: reading %s for %.1f s%s", place, d.Seconds(), p.answered(d)), d.Seconds()
 	}
-	if text, first := p.answers.since(time.Now().Add(-2 * longestPause)); text != "" && time.Since(first) > slowWait {
+	if text, first := p.faults.answers.since(time.Now().Add(-2 * longestPause)); text != "" && time.Since(first) > slowWait {
 		d := time.Since(first)
 		return fmt.Sprintf("fetch: retrying for %.1f s; failed requests: %s", d.Seconds(), text), d.Seconds()
 	}
-	since := p.waitSince.Load()
+	since := p.counters.waitSince.Load()
 	waited := time.Since(time.Unix(0, since))
 	if since == 0 || waited < slowWait {
 		return "", 0
 	}
-	if held == len(p.batches) {
+	if held == len(p.slots.batches) {
 		return fmt.Sprintf("hand-off: all %d slots are held by the trainer for %.1f s", held, waited.Seconds()), waited.Seconds()
 	}
 	if name, d := p.decoding(); d > slowWait {
@@ -158,7 +167,7 @@ func (p *Pipeline) waiting(held int) (string, float64) {
 
 // answered returns the failed requests of the last d.
 func (p *Pipeline) answered(d time.Duration) string {
-	text, _ := p.answers.since(time.Now().Add(-d))
+	text, _ := p.faults.answers.since(time.Now().Add(-d))
 	switch {
 	case text != "":
 		return "; failed requests: " + text
@@ -170,7 +179,7 @@ func (p *Pipeline) answered(d time.Duration) string {
 
 // decoding is the first record of the group that a worker has been busy with for longest.
 func (p *Pipeline) decoding() (name string, d time.Duration) {
-	for _, w := range p.workers {
+	for _, w := range p.workers.list {
 		id, since := w.at.Load(), w.since.Load()
 		if took := time.Since(time.Unix(0, since)); since != 0 && took > d {
 			name, d = p.name(id), took

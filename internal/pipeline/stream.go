@@ -12,6 +12,21 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
+// streams are the present sequence of batches and its generation.
+type streams struct {
+	closed bool
+	gen    uint64
+	cur    *stream
+	wake   chan struct{} // signalled when Next may have an event
+}
+
+// slots are the batches in the ring.
+type slots struct {
+	batches []batch
+	free    chan int
+	held    heldTime
+}
+
 // ErrClosed is returned by Next after Close.
 var ErrClosed = errors.New("the loader is closed")
 
@@ -119,20 +134,20 @@ func (p *Pipeline) start(pos item.Position, given *Given, asked *Asked) (gen uin
 	pos.Row = max(pos.Row, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stopLocked(p.cur)
-	p.outage.finish(nil) // from the stopped stream
-	p.gen++
-	if p.closed {
-		return p.gen
+	p.stopLocked(p.streams.cur)
+	p.faults.outage.finish(nil) // from the stopped stream
+	p.streams.gen++
+	if p.streams.closed {
+		return p.streams.gen
 	}
-	s := &stream{gen: p.gen, pos: pos, given: given, asked: asked, queue: make([]entry, 0, 2*len(p.batches)+4)}
+	s := &stream{gen: p.streams.gen, pos: pos, given: given, asked: asked, queue: make([]entry, 0, 2*len(p.slots.batches)+4)}
 	if given != nil {
 		s.list = given
 	} else if asked != nil {
 		s.list = asked
 	}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
-	p.cur = s
+	p.streams.cur = s
 	p.wg.Add(1)
 	go func() {
 		defer p.wg.Done()
@@ -146,11 +161,11 @@ func (p *Pipeline) start(pos item.Position, given *Given, asked *Asked) (gen uin
 func (p *Pipeline) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stopLocked(p.cur)
+	p.stopLocked(p.streams.cur)
 }
 
 // Weigh sets the pipeline's share of the engine, 0 while it has nothing to do.
-func (p *Pipeline) Weigh(weight float64) { p.part.Weigh(weight) }
+func (p *Pipeline) Weigh(weight float64) { p.memory.part.Weigh(weight) }
 
 // stopLocked drops a stream: its complete batches are freed immediately, the others when their last group is done.
 func (p *Pipeline) stopLocked(s *stream) {
@@ -159,13 +174,13 @@ func (p *Pipeline) stopLocked(s *stream) {
 	}
 	s.cancel()
 	for _, e := range s.queue {
-		if !e.end && p.batches[e.slot].state == batchReady {
-			p.freeLocked(&p.batches[e.slot])
+		if !e.end && p.slots.batches[e.slot].state == batchReady {
+			p.freeLocked(&p.slots.batches[e.slot])
 		}
 	}
 	s.queue = nil
-	if p.cur == s {
-		p.cur = nil
+	if p.streams.cur == s {
+		p.streams.cur = nil
 	}
 }
 
@@ -174,15 +189,15 @@ func (p *Pipeline) freeLocked(b *batch) {
 		if b.state == batchFree {
 			invariants.Broken("slot %d is freed twice", b.slot)
 		}
-		invariants.Mangle(p.ring.Slot(b.slot))
+		invariants.Mangle(p.memory.ring.Slot(b.slot))
 	}
 	b.state, b.stream, b.err, b.bad = batchFree, nil, nil, b.bad[:0]
-	p.free <- b.slot // never blocks: the channel has space for each slot
+	p.slots.free <- b.slot // never blocks: the channel has space for each slot
 }
 
 func (p *Pipeline) notify() {
 	select {
-	case p.wake <- struct{}{}:
+	case p.streams.wake <- struct{}{}:
 	default:
 	}
 }
@@ -237,22 +252,22 @@ func (p *Pipeline) Next(ctx context.Context) (Event, error) {
 		ev, err, ok := p.tryNext()
 		if ok {
 			if !waited.IsZero() {
-				p.waitSince.Store(0)
-				p.consumerWait.Add(int64(time.Since(waited)))
+				p.counters.waitSince.Store(0)
+				p.counters.consumerWait.Add(int64(time.Since(waited)))
 			}
 			return ev, err
 		}
 		if waited.IsZero() {
 			waited = time.Now()
-			p.waitSince.Store(waited.UnixNano())
+			p.counters.waitSince.Store(waited.UnixNano())
 		}
 		select {
-		case <-p.wake:
+		case <-p.streams.wake:
 		case <-ctx.Done():
-			p.waitSince.Store(0)
+			p.counters.waitSince.Store(0)
 			return Event{}, ctx.Err()
 		case <-p.ctx.Done():
-			p.waitSince.Store(0)
+			p.counters.waitSince.Store(0)
 			return Event{}, ErrClosed
 		}
 	}
@@ -264,10 +279,10 @@ func (p *Pipeline) Poll() (Event, error, bool) { return p.tryNext() }
 func (p *Pipeline) tryNext() (Event, error, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.streams.closed {
 		return Event{}, ErrClosed, true
 	}
-	s := p.cur
+	s := p.streams.cur
 	if s == nil || len(s.queue) == 0 {
 		return Event{}, nil, false
 	}
@@ -280,10 +295,10 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 			Pos: item.Position{Epoch: e.epoch + 1}}
 		s.skipped, s.bad = 0, nil
 		s.pop()
-		p.disk.epochEnded()
+		p.caches.disk.epochEnded()
 		return ev, nil, true
 	}
-	b := &p.batches[e.slot]
+	b := &p.slots.batches[e.slot]
 	if b.state != batchReady {
 		return Event{}, nil, false
 	}
@@ -302,7 +317,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 // tryAskedLocked returns the event of any finished batch that was requested by number.
 func (p *Pipeline) tryAskedLocked(s *stream) (Event, error, bool) {
 	for i, e := range s.queue {
-		b := &p.batches[e.slot]
+		b := &p.slots.batches[e.slot]
 		if b.state != batchReady {
 			continue
 		}
@@ -323,11 +338,11 @@ func (p *Pipeline) tryAskedLocked(s *stream) (Event, error, bool) {
 func (p *Pipeline) handOutLocked(s *stream, b *batch) Event {
 	p.countHeldLocked(+1)
 	b.state = batchHeld
-	p.disk.handedOut(b.epoch, len(p.batches))
-	p.skipped.Add(b.skipped)
-	p.nBatches.Add(1)
-	p.nRecords.Add(int64(len(b.ids)))
-	if p.mix != nil {
+	p.caches.disk.handedOut(b.epoch, len(p.slots.batches))
+	p.counters.skipped.Add(b.skipped)
+	p.counters.batches.Add(1)
+	p.counters.records.Add(int64(len(b.ids)))
+	if p.order.mix != nil {
 		p.countMixed(b.ids)
 	}
 	ev := Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Repeated: b.repeated, Epoch: b.epoch, Step: b.step, Pos: b.pos}
@@ -347,11 +362,11 @@ func (s *stream) pop() {
 func (p *Pipeline) Release(slot int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slot < 0 || slot >= len(p.batches) || p.closed || p.batches[slot].state != batchHeld {
+	if slot < 0 || slot >= len(p.slots.batches) || p.streams.closed || p.slots.batches[slot].state != batchHeld {
 		return
 	}
 	p.countHeldLocked(-1)
-	p.freeLocked(&p.batches[slot])
+	p.freeLocked(&p.slots.batches[slot])
 }
 
 // Held returns the number of slots that were handed out and not released. When
@@ -360,8 +375,8 @@ func (p *Pipeline) Held() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for i := range p.batches {
-		if p.batches[i].state == batchHeld {
+	for i := range p.slots.batches {
+		if p.slots.batches[i].state == batchHeld {
 			n++
 		}
 	}

@@ -79,12 +79,12 @@ type window struct {
 func (p *Pipeline) chooseOrder(info *driver.Info) error {
 	cfg := &p.cfg
 	if cfg.Window == WindowAuto {
-		p.orderWhy = p.auto(info)
+		p.order.why = p.auto(info)
 	}
 	if cfg.Window == 0 {
 		return nil
 	}
-	if p.epochs && p.variants < 2 {
+	if p.records.epochs && p.records.variants < 2 {
 		return fmt.Errorf("an order by windows needs records that are the same in each epoch, and those of %s differ; use shuffle for all records", info.URL)
 	}
 	if info.Sequential {
@@ -101,12 +101,12 @@ func (p *Pipeline) useWindow(starts []int64, own driver.Chunker) error {
 	if err != nil {
 		return fmt.Errorf("making an order by windows: %w", err)
 	}
-	p.window = &window{Windows: w, starts: starts, seed: p.cfg.Seed, own: own, inUse: w.InUse(p.cfg.WorldSize)}
-	p.window.largest = chunkBytes + chunkBytes/2
+	p.order.window = &window{Windows: w, starts: starts, seed: p.cfg.Seed, own: own, inUse: w.InUse(p.cfg.WorldSize)}
+	p.order.window.largest = chunkBytes + chunkBytes/2
 	if own != nil {
-		p.window.largest = 0
+		p.order.window.largest = 0
 		for c := range w.Chunks() {
-			p.window.largest = max(p.window.largest, own.Chunk(c).Size)
+			p.order.window.largest = max(p.order.window.largest, own.Chunk(c).Size)
 		}
 	}
 	return nil
@@ -183,14 +183,14 @@ func (w *window) bytes() int64 { return int64(w.inUse) * (w.largest + perChunk) 
 
 // share divides the memory, with space for the chunks of the window.
 func (p *Pipeline) share(r *budget.Request) (*budget.Plan, error) {
-	w := p.window
+	w := p.order.window
 	if w == nil {
 		return budget.Make(r)
 	}
 	if err := p.shrink(r); err != nil {
 		return nil, err
 	}
-	w = p.window
+	w = p.order.window
 	r.Window = w.bytes()
 	plan, err := budget.Make(r)
 	if err == nil {
@@ -223,13 +223,13 @@ func (p *Pipeline) share(r *budget.Request) (*budget.Plan, error) {
 
 // ordered describes the order.
 func (p *Pipeline) ordered() OrderInfo {
-	switch w := p.window; {
+	switch w := p.order.window; {
 	case p.cfg.Order == OrderClient:
 		return OrderInfo{Mode: OrderClient}
 	case w != nil:
-		return OrderInfo{Mode: OrderWindows, Window: w.Window(), Chunks: w.Chunks(), InUse: w.inUse, WindowBytes: w.bytes(), Why: p.orderWhy}
+		return OrderInfo{Mode: OrderWindows, Window: w.Window(), Chunks: w.Chunks(), InUse: w.inUse, WindowBytes: w.bytes(), Why: p.order.why}
 	case p.cfg.Shuffle:
-		return OrderInfo{Mode: OrderFull, Why: p.orderWhy}
+		return OrderInfo{Mode: OrderFull, Why: p.order.why}
 	}
 	return OrderInfo{Mode: OrderSource}
 }
@@ -237,10 +237,10 @@ func (p *Pipeline) ordered() OrderInfo {
 // reading returns how the records of a planner are grouped in chunks.
 func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 	c := &fetch.Chunks{
-		Of: w.Chunk, Records: w.Records, Group: p.groupRows, Held: 2*w.inUse + 8, Next: pl.coming,
+		Of: w.Chunk, Records: w.Records, Group: p.memory.groupRows, Held: 2*w.inUse + 8, Next: pl.coming,
 		Last: func(epoch int64, chunk int) int64 { return w.epoch(epoch).Last(chunk) },
 	}
-	if p.variants > 1 {
+	if p.records.variants > 1 {
 		c.Number, c.Plain = p.inEpoch, p.number
 	}
 	if w.own != nil && p.mostIsWanted() {
@@ -253,7 +253,7 @@ func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 // the selected fields, as far as that is known. One variant of a field is counted.
 func (p *Pipeline) mostIsWanted() bool {
 	var all, wanted int64
-	want := p.set.Fields()
+	want := p.arrays.set.Fields()
 	for i := range p.src.Info().Fields {
 		s := p.src.Info().Fields[i].Stats
 		if s == nil {
@@ -262,7 +262,7 @@ func (p *Pipeline) mostIsWanted() bool {
 		all += s.Bytes
 		if want == nil || want[i] {
 			if driver.Varies(p.src, i) {
-				wanted += s.Bytes / int64(p.variants)
+				wanted += s.Bytes / int64(p.records.variants)
 			} else {
 				wanted += s.Bytes
 			}
@@ -280,6 +280,6 @@ func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64, await
 	step = max(c.part.Stride, 1)
 	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
 	c.k += n
-	pl.p.disk.reading(pl.p, at)
+	pl.p.caches.disk.reading(pl.p, at)
 	return n, at, step, pl.awaited()
 }

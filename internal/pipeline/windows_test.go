@@ -154,7 +154,7 @@ func TestWindowReadsChunksOnce(t *testing.T) {
 						}
 					}
 				}
-				w, hedges := p.window, p.fetch.Counters().Hedges
+				w, hedges := p.order.window, p.fetch.Counters().Hedges
 				if err := p.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -206,7 +206,7 @@ func TestWindowOrder(t *testing.T) {
 		checkOnce(t, ids, 12_000)
 		if whole == nil {
 			whole = ids
-			want := p.window.epoch(0)
+			want := p.order.window.epoch(0)
 			for pos, id := range ids {
 				if want.At(int64(pos)) != id {
 					t.Fatalf("position %d is record %d", pos, id)
@@ -507,8 +507,8 @@ func TestCacheInMemory(t *testing.T) {
 				var chunks []driver.Extent
 				all := int64(0)
 				plain, _, _ := openRemote(t, Config{BatchSize: 64, Window: 16, Memory: 64 << 20})
-				for n := range plain.window.Chunks() {
-					chunks = append(chunks, plain.window.own.Chunk(n))
+				for n := range plain.order.window.Chunks() {
+					chunks = append(chunks, plain.order.window.own.Chunk(n))
 					all += chunks[n].Size
 				}
 				p, c, _ := openRemote(t, Config{BatchSize: 64, Window: window, Memory: 128 << 20, CacheMemory: all * percent / 100, Threads: 2})
@@ -523,7 +523,7 @@ func TestCacheInMemory(t *testing.T) {
 				rest := all                       // the part that is not cached
 				for _, e := range chunks {
 					ob := p.src.Object(e.Object)
-					for _, q := range p.ram.Pieces(ob.Store.Path(ob.Entry.Name)) {
+					for _, q := range p.caches.ram.Pieces(ob.Store.Path(ob.Entry.Name)) {
 						if q.Off == e.Offset {
 							kept[driver.Extent{Object: e.Object, Offset: e.Offset, Size: q.Size, Field: -1}] = q.Size
 							rest -= q.Size

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/inflight"
@@ -27,6 +28,31 @@ import (
 // panicError describes a bug that was caught, with the place in the code.
 func panicError(what string, r any) error {
 	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())
+}
+
+// workers build the rows of batches.
+type workers struct {
+	list []*worker
+	// While records are found in memory, warm is set and groups go to the workers directly through memoryQ.
+	memoryQ chan group
+	warm    atomic.Bool
+	orders  atomic.Int64 // the first order of need of the latest stream
+}
+
+// openWorkers makes the workers. They start when everything is open.
+func (p *Pipeline) openWorkers(plan *budget.Plan, threads int) error {
+	p.streams.wake = make(chan struct{}, 1)
+	p.workers.memoryQ = make(chan group, 2*threads)
+	p.memory.heapScratch = plan.Scratch + plan.InOrder
+	limitHeap(p.memory.heapScratch)
+	for range threads {
+		w, err := p.newWorker()
+		if err != nil {
+			return err
+		}
+		p.workers.list = append(p.workers.list, w)
+	}
+	return nil
 }
 
 // worker decodes and transforms groups of records into batch slots.
@@ -52,13 +78,13 @@ type worker struct {
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
-	w := &worker{p: p, mem: arena.NewBump(arena.NewBudget(p.workerParse), arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
+	w := &worker{p: p, mem: arena.NewBump(arena.NewBudget(p.memory.workerParse), arena.PurposeRead), budget: arena.NewBudget(p.memory.workerScratch)}
 	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group does not allocate
 	var err error
-	if w.note, err = p.cfg.InFlight.Row(p.groupRows); err != nil {
+	if w.note, err = p.cfg.InFlight.Row(p.memory.groupRows); err != nil {
 		return w, err
 	}
-	w.rows, err = p.set.NewRows(p.groupRows, w.budget, p.workerDecode, p.large)
+	w.rows, err = p.arrays.set.NewRows(p.memory.groupRows, w.budget, p.memory.workerDecode, p.memory.large)
 	return w, err
 }
 
@@ -81,7 +107,7 @@ func (w *worker) loop() {
 	for {
 		// Units that were read ahead were planned before the groups in memoryQ.
 		if u := p.fetch.Pop(); u != nil {
-			w.turn.Next(p.ctx, p.part)
+			w.turn.Next(p.ctx, p.memory.part)
 			start := time.Now()
 			w.fetched(u)
 			took := time.Since(start)
@@ -89,7 +115,7 @@ func (w *worker) loop() {
 			w.keepThread(took)
 		} else {
 			select {
-			case g := <-p.memoryQ:
+			case g := <-p.workers.memoryQ:
 				w.keepThread(0)
 				w.inTurn(g)
 			default:
@@ -97,7 +123,7 @@ func (w *worker) loop() {
 				p.fetch.Dry()
 				select {
 				case <-p.fetch.Kick():
-				case g := <-p.memoryQ:
+				case g := <-p.workers.memoryQ:
 					w.keepThread(0)
 					w.inTurn(g)
 				case <-p.ctx.Done():
@@ -140,7 +166,7 @@ func (w *worker) fetched(u *fetch.Unit) {
 
 // inTurn is fromMemory when it is the pipeline's turn.
 func (w *worker) inTurn(g group) {
-	w.turn.Next(w.p.ctx, w.p.part)
+	w.turn.Next(w.p.ctx, w.p.memory.part)
 	defer w.turn.Done()
 	w.fromMemory(g)
 }
@@ -152,7 +178,7 @@ func (w *worker) fromMemory(g group) {
 	if !s.stopped.Load() {
 		start := time.Now()
 		if !p.fetch.Memory(&w.unit, g.b.ids[g.lo:g.hi]) {
-			p.warm.Store(false)
+			p.workers.warm.Store(false)
 			p.miss(g)
 			return
 		}
@@ -236,11 +262,11 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 		w.make(b, lo, u.Records)
 	}
 	total := time.Since(start)
-	p.kept.made(u.Records, total)
+	p.caches.kept.made(u.Records, total)
 	n := int64(len(u.IDs))
-	p.stage[stageDecode].addFor(w.decode, n)
-	p.stage[stageTransform].addFor(w.transform, n)
-	p.stage[stageCollate].addFor(max(total-w.decode-w.transform, 0), n)
+	p.counters.stage[stageDecode].addFor(w.decode, n)
+	p.counters.stage[stageTransform].addFor(w.transform, n)
+	p.counters.stage[stageCollate].addFor(max(total-w.decode-w.transform, 0), n)
 }
 
 // inFlight notes that these records are decoded from now on. Records that have an error are not decoded.
@@ -312,22 +338,29 @@ func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 	}
 }
 
+// alone is the memory of a record that needs more than a worker has. One record at a time uses it.
+type alone struct {
+	mu   sync.Mutex
+	most int64 // the size of mem
+	mem  *arena.Bump
+}
+
 // alone builds the row of a record whose values need more memory than a worker has: one at a time, with enough for any
 // record.
 func (w *worker) alone(b *batch, row int, o *driver.Group) {
 	p := w.p
-	p.aloneMu.Lock()
-	defer p.aloneMu.Unlock()
-	p.aloneMem.Reset()
+	p.alone.mu.Lock()
+	defer p.alone.mu.Unlock()
+	p.alone.mem.Reset()
 	asked := int64(0)
 	o.Alloc = func(n int) ([]byte, error) {
 		asked += int64(n)
-		return p.aloneMem.Alloc(n)
+		return p.alone.mem.Alloc(n)
 	}
 	clear(o.Records[0].Values)
 	o.Records[0].Err = nil // Parse leaves records alone that have one
 	if o.Records[0].Err = recordread.Parse(p.src, o); errors.Is(o.Records[0].Err, arena.ErrBudget) {
-		o.Records[0].Err = p.fetch.TooLarge(asked, p.alone)
+		o.Records[0].Err = p.fetch.TooLarge(asked, p.alone.most)
 	}
 	w.make(b, row, o.Records)
 }
@@ -344,7 +377,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 	for k, err := range g.Errs { // replace also builds rows, and its entries in g are separate
 		if err != nil {
 			w.replace(b, first+k, &recs[k], err)
-		} else if p.outage.on.Load() {
+		} else if p.faults.outage.on.Load() {
 			p.tried(b, first+k, first+k+1)
 		}
 	}
@@ -353,7 +386,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 // fill fills the rows of recs that have no error.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	// Random numbers depend on the record, however it is read. A mixture may have a record twice in an epoch.
-	if w.p.epochs && w.p.cfg.Sequence == nil && w.p.mix == nil {
+	if w.p.records.epochs && w.p.cfg.Sequence == nil && w.p.order.mix == nil {
 		for k := range recs {
 			recs[k].ID = w.p.number(recs[k].ID)
 		}
@@ -363,14 +396,14 @@ func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 		draw = b.first + int64(first)
 	}
 	w.rows.Without = -1
-	if w.p.align != nil {
+	if w.p.order.align != nil {
 		w.p.markAligned(b, first, len(recs))
-		if !w.p.align.of(w.p.number(b.ids[first])) {
-			w.rows.Without = w.p.align.field
+		if !w.p.order.align.of(w.p.number(b.ids[first])) {
+			w.rows.Without = w.p.order.align.field
 		}
 	}
 	g := w.rows.Make(b.rows, first, b.epoch, draw, recs)
-	index := b.rows.Span(w.p.indexArray, first, first+len(recs))
+	index := b.rows.Span(w.p.arrays.indexArray, first, first+len(recs))
 	for k := range recs {
 		if g.Errs[k] == nil {
 			binary.LittleEndian.PutUint64(index[8*k:], uint64(w.p.number(recs[k].ID)))
@@ -383,9 +416,9 @@ func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 // page. Since this happens here and not at the creation of the ring, the first batch does not wait for the memory of
 // the other slots.
 func (w *worker) populate(b *batch, lo, hi int) {
-	for i := range w.p.layout.Arrays {
-		a := &w.p.layout.Arrays[i]
-		w.p.ring.Prefault(b.slot, a.Offset+int64(lo)*a.RowBytes, a.Offset+int64(hi)*a.RowBytes)
+	for i := range w.p.arrays.layout.Arrays {
+		a := &w.p.arrays.layout.Arrays[i]
+		w.p.memory.ring.Prefault(b.slot, a.Offset+int64(lo)*a.RowBytes, a.Offset+int64(hi)*a.RowBytes)
 	}
 }
 
@@ -405,7 +438,7 @@ func (w *worker) replace(b *batch, row int, rec *driver.Record, cause error) {
 		}
 	}
 	if p.cfg.OnError == OnErrorMark {
-		index := b.rows.Span(p.indexArray, row, row+1)
+		index := b.rows.Span(p.arrays.indexArray, row, row+1)
 		binary.LittleEndian.PutUint64(index, uint64(-1-id))
 		return
 	}
@@ -456,15 +489,15 @@ func (p *Pipeline) batchFailed(b *batch, row int, err error) {
 // inEpoch returns the number by which a record is requested in an epoch. It differs if the source has other records in
 // each epoch or several variants of each record.
 func (p *Pipeline) inEpoch(epoch, id int64) int64 {
-	if p.variants > 1 {
-		epoch = int64(sampler.Variant(p.cfg.Seed, epoch, id, p.variants))
+	if p.records.variants > 1 {
+		epoch = int64(sampler.Variant(p.cfg.Seed, epoch, id, p.records.variants))
 	}
 	return driver.InEpoch(epoch, id)
 }
 
 // asked returns the number by which the source identifies record id in an epoch.
 func (p *Pipeline) asked(epoch, id int64) int64 {
-	if p.epochs {
+	if p.records.epochs {
 		return p.inEpoch(epoch, id)
 	}
 	return id
@@ -472,7 +505,7 @@ func (p *Pipeline) asked(epoch, id int64) int64 {
 
 // askedIn is asked for a row of a batch. In a mixture, the record of the row has the round of its dataset.
 func (p *Pipeline) askedIn(b *batch, row int, id int64) int64 {
-	if p.mix == nil {
+	if p.order.mix == nil {
 		return p.asked(b.epoch, id)
 	}
 	round, _ := driver.OfEpoch(b.ids[row])
@@ -481,7 +514,7 @@ func (p *Pipeline) askedIn(b *batch, row int, id int64) int64 {
 
 // number returns the number of a record in the source.
 func (p *Pipeline) number(id int64) int64 {
-	if p.epochs {
+	if p.records.epochs {
 		_, id = driver.OfEpoch(id)
 	}
 	return id
