@@ -42,7 +42,7 @@ func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.B
 	}
 	from, begin := e.Offset, len(g.Extents)
 	e.Field = -1
-	if x.unit <= wholeOnce && (g.Again || !x.known(row)) {
+	if x.unit <= wholeOnce && (g.Unproven || !x.known(row)) {
 		g.Extents = append(g.Extents, e)
 		return
 	}
@@ -61,7 +61,7 @@ func (r *Reader) parsePart(g *driver.Group, k int, x *fieldIndex, box *driver.Bo
 	if held == nil && int64(len(g.Bytes[next])) == x.unit { // all of it
 		held = g.Bytes[next]
 		next++
-		if !x.check(row, held, g.Again) {
+		if !x.check(row, held, g.Unproven) {
 			c := r.find.chunk(row)
 			g.Records[k].Err = r.mismatch(c, row-r.find.first[c], x)
 			return next, nil

@@ -156,7 +156,7 @@ func (r *Reader) Parse(g *driver.Group) error {
 			}
 			v.Bytes = g.Bytes[next]
 			next++
-			if !x.check(row, v.Bytes, g.Again) {
+			if !x.check(row, v.Bytes, g.Unproven) {
 				rec.Err = r.mismatch(c, row-r.find.first[c], x)
 				break
 			}

@@ -240,7 +240,7 @@ func (f *Fetcher) refuse(u *Unit, limit int64) {
 func (f *Fetcher) issue(u *Unit) {
 	f.account.admit(u)
 	f.ledger.admit(u)
-	u.Again = u.Again || f.cfg.Unproven
+	u.Unproven = u.Unproven || f.cfg.Unproven
 	u.left = 1
 	pushed := 0
 	for i := range u.Extents {

@@ -167,7 +167,7 @@ var inPlace = new(block)
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
 	u.IDs, u.Want = ids, f.fieldsOf(ids)
 	u.Begin(ids, f.fields)
-	u.Again = f.cfg.Unproven
+	u.Unproven = f.cfg.Unproven
 	if recordread.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading returns the error
 	}

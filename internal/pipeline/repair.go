@@ -127,7 +127,7 @@ func (w *worker) repair(b *batch, row int, id int64, cause error) error {
 func (w *worker) again(b *batch, row int, id int64, src driver.Source, objects *recordread.Objects) error {
 	p := w.p
 	rd := recordread.NewReader(src, objects)
-	rd.Want, rd.Again = p.fieldsOf(id), true
+	rd.Want, rd.Unproven = p.fieldsOf(id), true
 	ids := [1]int64{p.askedIn(b, row, p.number(id))}
 	recs, err := rd.Read(b.stream.ctx, ids[:])
 	if err != nil {

@@ -21,8 +21,8 @@ type Reader struct {
 	Place func(k, field int, n int64) []byte
 	// Want selects the fields, nil for all.
 	Want []bool
-	// Again is the same as in driver.Group.
-	Again bool
+	// Unproven is the same as in driver.Group.
+	Unproven bool
 
 	src driver.Source
 	seq driver.Sequential // src, if it can only be read in order
@@ -44,7 +44,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 		return nil, context.Cause(ctx)
 	}
 	g := &r.g
-	g.Alloc, g.Place, g.Want, g.Again = r.Alloc, r.Place, r.Want, r.Again
+	g.Alloc, g.Place, g.Want, g.Unproven = r.Alloc, r.Place, r.Want, r.Unproven
 	g.Begin(ids, len(r.src.Info().Fields))
 	if r.seq != nil {
 		return g.Records, r.inOrder(ctx, r.seq)

@@ -76,9 +76,10 @@ type Group struct {
 	// Box is optional. It returns the needed part of the KindVolume of a field of Records[k], and
 	// false for all of it. Sources that are a Cutter call it.
 	Box func(k, field int) (Box, bool)
-	// Again reports that the bytes came over a network, or from another location than usual because those were damaged.
+	// Unproven reports that the bytes came over a network, or from another location than usual because those were
+	// damaged.
 	// A source that skips the check of values that it has checked before checks these again.
-	Again bool
+	Unproven bool
 
 	values []Value // the values of all Records, one record after the other
 	fields int     // of each record
@@ -156,7 +157,7 @@ func (g *Group) Next() { g.First = append(g.First, int32(len(g.Extents))) }
 // they have the numbers ids.
 func (g *Group) BeginIn(outer *Group, ids []int64, fields int) {
 	g.Begin(ids, fields)
-	g.Again = outer.Again
+	g.Unproven = outer.Unproven
 	for k := range outer.Records {
 		g.Records[k].Err = outer.Records[k].Err
 	}
@@ -179,7 +180,7 @@ func (g *Group) HandBytes(outer *Group, change func(e *Extent)) {
 	g.First = append(g.First[:0], outer.First...)
 	g.hand(outer.Extents, change)
 	g.Bytes = append(g.Bytes[:0], outer.Bytes...)
-	g.Alloc, g.Again = outer.Alloc, outer.Again
+	g.Alloc, g.Unproven = outer.Alloc, outer.Unproven
 }
 
 func (g *Group) hand(extents []Extent, change func(e *Extent)) {
@@ -193,7 +194,7 @@ func (g *Group) hand(extents []Extent, change func(e *Extent)) {
 // Release drops the references to values, bytes and functions, so that a group which is kept for
 // later does not keep their memory.
 func (g *Group) Release() {
-	g.Want, g.Alloc, g.Place, g.Again = nil, nil, nil, false
+	g.Want, g.Alloc, g.Place, g.Unproven = nil, nil, nil, false
 	clear(g.Bytes)
 	for k := range g.Records {
 		clear(g.Records[k].Values)

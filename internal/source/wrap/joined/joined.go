@@ -325,7 +325,7 @@ func (s *Source) begin(g *driver.Group) *work {
 	}
 	for i := range w.used {
 		in, at := &w.inner[i], w.at[i]
-		in.Want, in.Again, in.Alloc = g.Want, g.Again, g.Alloc
+		in.Want, in.Unproven, in.Alloc = g.Want, g.Unproven, g.Alloc
 		in.Begin(w.ids[i], len(s.info.Fields))
 		for j, k := range at {
 			in.Records[j].Err = g.Records[k].Err

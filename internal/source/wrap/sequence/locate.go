@@ -142,7 +142,7 @@ func (s *Source) read(c *scratch, g *driver.Group, b [][]byte) (bad, err error) 
 			continue
 		}
 		w := &c.whole
-		w.Want, w.Alloc, w.Place, w.Again = s.want, g.Alloc, nil, g.Again
+		w.Want, w.Alloc, w.Place, w.Unproven = s.want, g.Alloc, nil, g.Unproven
 		w.Begin(c.ids[i:i+1], len(s.want))
 		w.Extents = append(w.Extents, c.extents[part.first:part.last]...)
 		w.Bytes = append(w.Bytes, b[part.first:part.last]...)

@@ -134,7 +134,7 @@ func (s *source) Info() *driver.Info { return &s.info }
 
 // locate calls Locate of the base for the records of g.
 func (s *source) locate(w *work, g *driver.Group) error {
-	w.g.Want, w.g.Alloc, w.g.Place, w.g.Again = s.want, g.Alloc, nil, g.Again
+	w.g.Want, w.g.Alloc, w.g.Place, w.g.Unproven = s.want, g.Alloc, nil, g.Unproven
 	w.g.Begin(g.IDs, len(s.want))
 	return recordread.LocateOnce(s.Base, &w.g)
 }

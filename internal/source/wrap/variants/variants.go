@@ -172,7 +172,7 @@ func (w *work) begin(g *driver.Group, k int) *driver.Group {
 		w.want[i] = g.Wants(to)
 	}
 	in := &w.inner
-	in.Want, in.Again = w.want, g.Again
+	in.Want, in.Unproven = w.want, g.Unproven
 	in.Begin(w.id[:], len(w.want))
 	in.Records[0].Err = g.Records[k].Err
 	if w.id[0] < 0 && in.Records[0].Err == nil {
