@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/view"
 )
 
@@ -61,6 +63,35 @@ func TestDescribe(t *testing.T) {
 	for _, k := range view.Described {
 		if _, specs, err := view.CutURL("x#" + k.Example); err != nil || len(specs) != 1 {
 			t.Errorf("%s: %v", k.Example, err)
+		}
+	}
+}
+
+// The keys that are described are those of the structs, each once.
+func TestDescribedKeys(t *testing.T) {
+	var options, views []string
+	for _, o := range pipeline.Options {
+		options = append(options, o.Name)
+	}
+	for _, k := range view.Described {
+		views = append(views, k.Name)
+	}
+	for _, c := range []struct {
+		what      string
+		got, want []string
+	}{
+		{"pipeline.Options", options, transform.KeysOf[pipeline.Config]()},
+		{"view.Described", views, transform.KeysOf[view.Spec]()},
+	} {
+		slices.Sort(c.got)
+		slices.Sort(c.want)
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s has %q, the struct %q", c.what, c.got, c.want)
+		}
+	}
+	for i, name := range ownKeys {
+		if !slices.Contains(options, name) || slices.Contains(ownKeys[:i], name) {
+			t.Errorf("ownKeys: %q is not a key of the configuration, or is listed twice", name)
 		}
 	}
 }

@@ -135,6 +135,9 @@ func openShared(ctx context.Context, config []byte, engine *status.Engine, node 
 	return shared.Single(p, table), nil
 }
 
+// ownKeys are the keys of a configuration that may differ between loaders with the same stream.
+var ownKeys = []string{"weight", "cpu_limit", "cores", "suspects", "share", "metrics"}
+
 // shareKey returns a text that is equal for configurations with the same stream.
 func shareKey(config []byte) (string, error) {
 	var values map[string]any
@@ -143,7 +146,7 @@ func shareKey(config []byte) (string, error) {
 	if err := dec.Decode(&values); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"weight", "cpu_limit", "cores", "suspects", "share", "metrics"} {
+	for _, name := range ownKeys {
 		delete(values, name)
 	}
 	key, err := json.Marshal(values)

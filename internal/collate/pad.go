@@ -35,9 +35,6 @@ const (
 	MaskSuffix   = "_mask"
 )
 
-// PadKeys are the keys of a Pad in JSON.
-func PadKeys() []string { return []string{"value", "length", "multiple", "truncate", "mask"} }
-
 // maxLength bounds lengths so that no arithmetic overflows.
 const maxLength = 1 << 40
 

@@ -28,9 +28,6 @@ type Align struct {
 	Ranks int `json:"ranks"`
 }
 
-// AlignKeys are the keys of an Align in JSON.
-func AlignKeys() []string { return []string{"by", "ranks"} }
-
 // aligned is the state of a pipeline with aligned ranks.
 type aligned struct {
 	field int

@@ -40,9 +40,6 @@ type Bucket struct {
 	Ranks int `json:"ranks"`
 }
 
-// BucketKeys are the keys of a Bucket in JSON.
-func BucketKeys() []string { return []string{"by", "boundaries", "count", "max_tokens", "ranks"} }
-
 // BucketInfo describes the buckets of a pipeline.
 type BucketInfo struct {
 	By string `json:"by"`

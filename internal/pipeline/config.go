@@ -169,11 +169,9 @@ type Sequence struct {
 	Pad     int64    `json:"pad"`
 }
 
-var sequenceKeys = []string{"length", "packing", "fields", "no_shift", "dtype", "pad"}
-
 // UnmarshalJSON implements json.Unmarshaler: unknown keys are refused.
 func (s *Sequence) UnmarshalJSON(data []byte) error {
-	if err := transform.CheckKeys(data, "configuration, sequence", sequenceKeys); err != nil {
+	if err := transform.CheckKeysOf[Sequence](data, "configuration, sequence"); err != nil {
 		return err
 	}
 	type plain Sequence
@@ -198,7 +196,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if len(data) > maxConfigJSON {
 		return cfg, fmt.Errorf("configuration has %d bytes, more than the limit of %d", len(data), maxConfigJSON)
 	}
-	if err := transform.CheckKeys(data, "configuration", ConfigKeys()); err != nil {
+	if err := transform.CheckKeysOf[Config](data, "configuration"); err != nil {
 		return cfg, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -224,33 +222,26 @@ func checkParts(data []byte) error {
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	if len(parts.View) > 0 {
-		if err := transform.CheckKeys(parts.View, "view", view.Keys()); err != nil {
-			return err
+	for _, part := range []struct {
+		name  string
+		data  json.RawMessage
+		check func(data []byte, name string) error
+	}{
+		{"view", parts.View, transform.CheckKeysOf[view.Spec]},
+		{"bucket", parts.Bucket, transform.CheckKeysOf[Bucket]},
+		{"align", parts.Align, transform.CheckKeysOf[Align]},
+		{"mix", parts.Mix, transform.CheckKeysOf[Mix]},
+		{"feeders", parts.Feeders, transform.CheckKeysOf[Feeders]},
+	} {
+		if len(part.data) == 0 || string(part.data) == "null" {
+			continue
 		}
-	}
-	if len(parts.Bucket) > 0 && string(parts.Bucket) != "null" {
-		if err := transform.CheckKeys(parts.Bucket, "bucket", BucketKeys()); err != nil {
-			return err
-		}
-	}
-	if len(parts.Align) > 0 && string(parts.Align) != "null" {
-		if err := transform.CheckKeys(parts.Align, "align", AlignKeys()); err != nil {
-			return err
-		}
-	}
-	if len(parts.Mix) > 0 && string(parts.Mix) != "null" {
-		if err := transform.CheckKeys(parts.Mix, "mix", MixKeys()); err != nil {
-			return err
-		}
-	}
-	if len(parts.Feeders) > 0 && string(parts.Feeders) != "null" {
-		if err := transform.CheckKeys(parts.Feeders, "feeders", []string{"servers", "ca", "cert", "key", "token", "insecure"}); err != nil {
+		if err := part.check(part.data, part.name); err != nil {
 			return err
 		}
 	}
 	for name, pad := range parts.Pad {
-		if err := transform.CheckKeys(pad, fmt.Sprintf("pad of %q", name), collate.PadKeys()); err != nil {
+		if err := transform.CheckKeysOf[collate.Pad](pad, fmt.Sprintf("pad of %q", name)); err != nil {
 			return err
 		}
 	}
@@ -309,15 +300,6 @@ var Options = []Option{
 	{"feeders", "Servers that build batches for which this machine's cores do not suffice: see feeders."},
 	{"peers_self", "The address of this node; empty is the one that belongs to this machine."},
 	{"metrics", "Address on which the engine exports metrics for Prometheus, such as `:9400`; empty is none."},
-}
-
-// ConfigKeys returns the keys of the JSON form.
-func ConfigKeys() []string {
-	var keys []string
-	for _, o := range Options {
-		keys = append(keys, o.Name)
-	}
-	return keys
 }
 
 // wantsCache reports whether the user has requested a cache, also through its size or folder.

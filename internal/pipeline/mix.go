@@ -39,9 +39,6 @@ type MixChange struct {
 	Weights []json.Number `json:"weights"`
 }
 
-// MixKeys are the keys of a Mix in JSON.
-func MixKeys() []string { return []string{"weights", "schedule", "changes", "length"} }
-
 // MixPart describes a dataset of a mixture.
 type MixPart struct {
 	URL     string `json:"url"`

@@ -1,9 +1,11 @@
 package transform
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -141,6 +143,21 @@ func CheckKeys(data []byte, what string, known []string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return checkKeys(vals, what, known)
+}
+
+// CheckKeysOf is CheckKeys with the keys of the struct T in JSON.
+func CheckKeysOf[T any](data []byte, what string) error { return CheckKeys(data, what, KeysOf[T]()) }
+
+// KeysOf returns the keys of the struct T in JSON, in the order of its fields.
+func KeysOf[T any]() []string {
+	var keys []string
+	for f := range reflect.TypeFor[T]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && name != "-" {
+			keys = append(keys, cmp.Or(name, f.Name))
+		}
+	}
+	return keys
 }
 
 func checkKeys(vals map[string]json.RawMessage, what string, known []string) error {

@@ -97,8 +97,8 @@ func (b *bend) noise(axis, x, y int) float64 {
 	return float64(v>>40)*(2.0/(1<<24)) - 1
 }
 
-// reflect is a place beyond the borders, mirrored at the outermost pixels.
-func reflect(i, n int) int {
+// reflected is a place beyond the borders, mirrored at the outermost pixels.
+func reflected(i, n int) int {
 	if i < 0 {
 		i = -i
 	}
@@ -113,9 +113,9 @@ func (b *bend) at(axis, x, y int) float64 {
 	tx, ty := b.taps[axis][0], b.taps[axis][1]
 	sum := 0.0
 	for j, wy := range ty {
-		line, yy := 0.0, reflect(y+j-len(ty)/2, b.h)
+		line, yy := 0.0, reflected(y+j-len(ty)/2, b.h)
 		for i, wx := range tx {
-			line += wx * b.noise(axis, reflect(x+i-len(tx)/2, b.w), yy)
+			line += wx * b.noise(axis, reflected(x+i-len(tx)/2, b.w), yy)
 		}
 		sum += wy * line
 	}
@@ -154,7 +154,7 @@ func (f *fields) make(b *bend, axis int) {
 				}
 			} else {
 				for i, wx := range tx {
-					sum += wx * line[reflect(lo+i, b.w)]
+					sum += wx * line[reflected(lo+i, b.w)]
 				}
 			}
 			rows[y*b.w+x] = float32(sum)
@@ -164,7 +164,7 @@ func (f *fields) make(b *bend, axis int) {
 		clear(sums)
 		for j, wy := range ty {
 			w := float32(wy)
-			for x, v := range rows[reflect(y+j-len(ty)/2, b.h)*b.w:][:b.w] {
+			for x, v := range rows[reflected(y+j-len(ty)/2, b.h)*b.w:][:b.w] {
 				sums[x] += w * v
 			}
 		}

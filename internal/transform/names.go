@@ -8,7 +8,7 @@ import (
 )
 
 // OutputKeys returns the keys of an output.
-func OutputKeys() []string { return slices.Clone(outputKeys) }
+func OutputKeys() []string { return KeysOf[Output]() }
 
 // DTypes returns the names of the types that ToDtype converts to.
 func DTypes() []string {

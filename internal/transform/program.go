@@ -30,11 +30,9 @@ type Output struct {
 	Follow string `json:"follow"`
 }
 
-var outputKeys = []string{"name", "field", "ops", "layout", "mask", "mode", "depth", "follow"}
-
 // UnmarshalJSON refuses unknown keys.
 func (o *Output) UnmarshalJSON(data []byte) error {
-	if err := CheckKeys(data, "output", outputKeys); err != nil {
+	if err := CheckKeysOf[Output](data, "output"); err != nil {
 		return err
 	}
 	type plain Output

@@ -52,9 +52,6 @@ const (
 	FillNone = "none"
 )
 
-// columnKeys are the JSON keys of a Column.
-var columnKeys = []string{"field", "onehot", "code", "classes", "top", "fill", "flag", "normalize", "mean", "std"}
-
 // columnOptions are the options of a column in text form.
 const columnOptions = "onehot, code, top=N, fill=mean, fill=none, fill=NUMBER, flag and normalize"
 
@@ -129,7 +126,7 @@ func (c *Column) UnmarshalJSON(b []byte) error {
 		*c, err = parseColumn(text)
 		return err
 	}
-	if err := transform.CheckKeys(b, "column", columnKeys); err != nil {
+	if err := transform.CheckKeysOf[Column](b, "column"); err != nil {
 		return err
 	}
 	type plain Column
