@@ -196,21 +196,172 @@ func withFields(app *App, src string, fields []string) (string, error) {
 	return pairsource.URL(src, pairs), nil
 }
 
+// packCommand has the flags of stoker pack.
+type packCommand struct {
+	packFlags
+	app      *App
+	look     viewFlags
+	text     textFlags
+	change   changeFlags
+	variants augmentFlags
+	window   int64
+	fields   []string
+	pieces   pieceFlags
+}
+
+// pieceFlags are for a pack that several processes write.
+type pieceFlags struct {
+	commit, begun, wipe bool
+	number, count       int
+	parent              int
+}
+
+func (f *pieceFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.Lookup("part").Usage = "pack part `I/N` of the inputs, I from 0 to N-1; --commit makes one pack of all parts; or the NAME of a part of --split"
+	fl.BoolVar(&f.commit, "commit", false, "make the pack OUT whole, of the parts that are in it")
+	fl.IntVar(&f.number, "piece", 0, "")
+	fl.IntVar(&f.count, "pieces", 0, "")
+	fl.BoolVar(&f.begun, "begun", false, "")
+	fl.BoolVar(&f.wipe, "clear", false, "")
+	fl.IntVar(&f.parent, "parent", 0, "")
+	// The Python package, which cuts the inputs itself, uses the first two. Schedulers' workers, which are killed and
+	// have no other way to look into buckets, use the others.
+	for _, name := range []string{"piece", "pieces", "begun", "clear", "parent"} {
+		_ = fl.MarkHidden(name)
+	}
+	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
+}
+
 func newPackCommand(app *App) *cobra.Command {
-	var f packFlags
-	var window int64
-	var fields []string
-	var text textFlags
-	var commit, begun, wipe bool
-	var piece, pieces, parent int
-	var look viewFlags
-	var change changeFlags
-	var variants augmentFlags
+	c := &packCommand{app: app}
 	cmd := &cobra.Command{
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
 		Short:   "Turn a folder of images, or other data, into a pack",
-		Long: `Turn SRC, a folder of images or other data, into the pack OUT. A pack is a folder
+		Long:    packHelp(),
+		Example: packExamples,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if c.onPack() {
+				return exactArgs("OUT")(cmd, args)
+			}
+			return exactArgs("SRC", "OUT")(cmd, args)
+		},
+		RunE: c.run,
+	}
+	fl := cmd.Flags()
+	fl.Int64Var(&c.window, "window", 0, "cut an array of one axis into records of `L` elements")
+	fl.StringArrayVar(&c.fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png, or which column it is (repeat)")
+	fl.StringVar(&c.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
+	fl.BoolVar(&c.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
+	c.look.register(fl)
+	c.variants.register(fl)
+	c.pieces.register(cmd)
+	c.text.register(cmd)
+	c.packFlags.register(cmd)
+	c.change.register(cmd)
+	return cmd
+}
+
+// onPack reports whether the command works on a pack that exists, and has no source.
+func (c *packCommand) onPack() bool {
+	return c.pieces.commit || c.pieces.begun || c.pieces.wipe || c.change.compact || c.change.remove != ""
+}
+
+func (c *packCommand) run(cmd *cobra.Command, args []string) error {
+	opt, err := c.options()
+	if err != nil {
+		return err
+	}
+	stop, err := c.app.endWith(c.pieces.parent)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if c.onPack() {
+		return c.runOnPack(args[0])
+	}
+	src, out := args[0], args[1]
+	if err := c.variants.read(opt, c.look.spec.Seed); err != nil {
+		return err
+	}
+	c.change.asBefore(cmd, out, opt)
+	if err := c.look.read(); err != nil {
+		return err
+	}
+	if err := c.readPiece(cmd, opt); err != nil {
+		return err
+	}
+	if err := packPrefix(src, out); err != nil {
+		return err
+	}
+	parts, err := c.look.parts()
+	if err != nil {
+		return err
+	}
+	if parts == nil {
+		return c.write(src, out, "packing", c.look, opt)
+	}
+	return c.writeParts(src, out, parts, opt)
+}
+
+// runOnPack changes the pack at out, or looks at it.
+func (c *packCommand) runOnPack(out string) error {
+	switch {
+	case c.pieces.begun:
+		return c.app.begunPack(out)
+	case c.pieces.wipe:
+		return pack.Clear(c.app.Context, out)
+	case c.pieces.commit:
+		return c.app.commitPack(out, c.pieces.count, &c.packFlags)
+	case c.change.compact:
+		return c.app.compactPack(out, c.asJSON)
+	}
+	return c.app.removeRecords(out, c.change.remove, c.asJSON)
+}
+
+// readPiece sets the part of the inputs that this process packs.
+func (c *packCommand) readPiece(cmd *cobra.Command, opt *pack.Options) (err error) {
+	n := c.pieces.number
+	switch part := &c.look.spec.Part; {
+	case strings.Contains(*part, "/"): // no name of a part of --split
+		if opt.Piece, err = pack.ParsePiece(*part); err != nil {
+			return usageError("", "--part: %v", err)
+		}
+		*part = ""
+	case cmd.Flags().Changed("piece"):
+		if n < 0 || n >= pack.MaxPieces {
+			return usageError("", "--piece %d: give a number from 0 to %d", n, pack.MaxPieces-1)
+		}
+		opt.Piece = pack.Piece{Number: n, Whole: true}
+	}
+	return nil
+}
+
+// write packs the selected records.
+func (c *packCommand) write(src, out, what string, look viewFlags, opt *pack.Options) error {
+	return c.app.runPack(&c.packFlags, opt, out, what, func() (*pack.Summary, error) {
+		return writePack(c.app, src, out, c.window, c.fields, look, &c.variants, &c.text, opt)
+	})
+}
+
+// writeParts makes a pack of each part of a split. Bad files of one part do not stop the others.
+func (c *packCommand) writeParts(src, out string, parts []string, opt *pack.Options) (bad error) {
+	for _, name := range parts {
+		look, o := c.look, *opt
+		look.spec.Part = name
+		err := c.write(src, strings.TrimSuffix(out, "/")+"/"+name, "packing "+name, look, &o)
+		if left := new(Error); errors.As(err, &left) && left.Code == ExitBadInputs {
+			bad = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return bad
+}
+
+func packHelp() string {
+	return `Turn SRC, a folder of images or other data, into the pack OUT. A pack is a folder
 of a few large files that load fast. Programs that read Apache Arrow can open them.
 
 ` + formatsHelp() + `
@@ -268,8 +419,10 @@ Changes. --append adds the records of SRC to a finished pack. The fields must be
 and new classes come after the old ones. --remove leaves out the records for which an
 expression holds. Both write a new manifest as their last step: programs that have the pack
 open keep the records that they had. Removed records stay in the files until
-stoker pack --compact OUT.`,
-		Example: `  stoker pack photos/ train/
+stoker pack --compact OUT.`
+}
+
+const packExamples = `  stoker pack photos/ train/
   stoker pack photos/ small/ --images raw --resize 256
   stoker pack photos/ small/ --resize 128,192,256 --reencode-quality 90
   stoker pack photos/ packs/ --split train:0.9,val:0.1 --stratify label
@@ -281,106 +434,7 @@ stoker pack --compact OUT.`,
   stoker pack photos/ train/ --transforms 'RandomResizedCrop(224)' --augment 8
   stoker pack more-photos/ train/ --append
   stoker pack --remove 'width < 64 or height < 64' train/
-  stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if commit || begun || wipe || change.compact || change.remove != "" {
-				return exactArgs("OUT")(cmd, args)
-			}
-			return exactArgs("SRC", "OUT")(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			opt, err := f.options()
-			if err != nil {
-				return err
-			}
-			stop, err := app.endWith(parent)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			switch {
-			case begun:
-				return app.begunPack(args[0])
-			case wipe:
-				return pack.Clear(app.Context, args[0])
-			case commit:
-				return app.commitPack(args[0], pieces, &f)
-			case change.compact:
-				return app.compactPack(args[0], f.asJSON)
-			case change.remove != "":
-				return app.removeRecords(args[0], change.remove, f.asJSON)
-			}
-			if err := variants.read(opt, look.spec.Seed); err != nil {
-				return err
-			}
-			change.asBefore(cmd, args[1], opt)
-			if err := look.read(); err != nil {
-				return err
-			}
-			switch {
-			case strings.Contains(look.spec.Part, "/"): // no name of a part of --split
-				if opt.Piece, err = pack.ParsePiece(look.spec.Part); err != nil {
-					return usageError("", "--part: %v", err)
-				}
-				look.spec.Part = ""
-			case cmd.Flags().Changed("piece"):
-				if piece < 0 || piece >= pack.MaxPieces {
-					return usageError("", "--piece %d: give a number from 0 to %d", piece, pack.MaxPieces-1)
-				}
-				opt.Piece = pack.Piece{Number: piece, Whole: true}
-			}
-			if err := packPrefix(args[0], args[1]); err != nil {
-				return err
-			}
-			parts, err := look.parts()
-			if err != nil {
-				return err
-			}
-			if parts == nil {
-				return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
-					return writePack(app, args[0], args[1], window, fields, look, &variants, &text, opt)
-				})
-			}
-			var bad error
-			for _, name := range parts {
-				part, out, o := look, strings.TrimSuffix(args[1], "/")+"/"+name, *opt
-				part.spec.Part = name
-				err := app.runPack(&f, &o, out, "packing "+name, func() (*pack.Summary, error) {
-					return writePack(app, args[0], out, window, fields, part, &variants, &text, &o)
-				})
-				if left := new(Error); errors.As(err, &left) && left.Code == ExitBadInputs {
-					bad = err
-				} else if err != nil {
-					return err
-				}
-			}
-			return bad
-		},
-	}
-	cmd.Flags().Int64Var(&window, "window", 0, "cut an array of one axis into records of `L` elements")
-	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png, or which column it is (repeat)")
-	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
-	look.register(cmd.Flags())
-	variants.register(cmd.Flags())
-	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
-	cmd.Flags().Lookup("part").Usage = "pack part `I/N` of the inputs, I from 0 to N-1; --commit makes one pack of all parts; or the NAME of a part of --split"
-	cmd.Flags().BoolVar(&commit, "commit", false, "make the pack OUT whole, of the parts that are in it")
-	cmd.Flags().IntVar(&piece, "piece", 0, "")
-	cmd.Flags().IntVar(&pieces, "pieces", 0, "")
-	_ = cmd.Flags().MarkHidden("piece") // of the Python package, which cuts the inputs itself
-	_ = cmd.Flags().MarkHidden("pieces")
-	cmd.Flags().BoolVar(&begun, "begun", false, "")
-	cmd.Flags().BoolVar(&wipe, "clear", false, "")
-	cmd.Flags().IntVar(&parent, "parent", 0, "")
-	_ = cmd.Flags().MarkHidden("parent") // of schedulers' workers, which are killed
-	_ = cmd.Flags().MarkHidden("begun")  // which has no other way to look into buckets
-	_ = cmd.Flags().MarkHidden("clear")
-	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
-	text.register(cmd)
-	f.register(cmd)
-	change.register(cmd)
-	return cmd
-}
+  stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`
 
 // begunPack prints the state of a pack as JSON.
 func (app *App) begunPack(out string) error {

@@ -197,51 +197,76 @@ func (c *planCommand) look(data string, target *plan.Target) (*plan.Dataset, err
 
 // parse reads the flags into the three inputs of a plan. A flag takes precedence over found or measured values.
 func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) error {
-	var first error
-	fail := func(flag string, err error) {
-		if err != nil && first == nil {
-			first = &Error{Code: ExitUsage, Msg: fmt.Sprintf("--%s: %s", flag, err), Hint: "stoker plan --help says what it takes"}
-		}
+	f := new(figures)
+	c.parseTarget(f, t)
+	c.parseNames(t)
+	if _, ok := plan.InBucket(d.Path); ok && t.Storage == "" && (m.Store == nil || len(m.Store.Random) == 0) {
+		t.Storage = plan.ClassObject // of which nothing was measured
 	}
-	float := func(flag, text string, parse func(string) (float64, error), set func(float64)) {
-		if text == "" {
-			return
-		}
-		v, err := parse(text)
-		if fail(flag, err); err == nil {
-			set(v)
-		}
+	c.parseLists(f, t)
+	c.parseData(f, d)
+	c.parseMachine(f, m)
+	return f.first
+}
+
+// figures reads the flags of figures. The first error counts.
+type figures struct{ first error }
+
+func (f *figures) fail(flag string, err error) {
+	if err != nil && f.first == nil {
+		f.first = &Error{Code: ExitUsage, Msg: fmt.Sprintf("--%s: %s", flag, err), Hint: "stoker plan --help says what it takes"}
 	}
-	count := func(flag, text string, limit int64, set func(int64)) {
-		if text == "" {
-			return
-		}
-		v, err := units.ParseCount(text, limit)
-		if fail(flag, err); err == nil {
-			set(v)
-		}
+}
+
+// float passes the value of a flag to set, unless the flag is empty.
+func (f *figures) float(flag, text string, parse func(string) (float64, error), set func(float64)) {
+	if text == "" {
+		return
 	}
-	count("batch", c.batch, plan.MaxBatch, func(v int64) { t.Batch = v })
-	float("step", c.step, units.ParseSeconds, func(v float64) { t.Step = v })
-	float("rate", c.rate, units.ParseRate, func(v float64) { t.Rate = v })
-	float("flops", c.flops, units.ParseFLOPs, func(v float64) { t.FLOPs = v })
-	float("device-flops", c.deviceFLOPS, units.ParseFLOPRate, func(v float64) { t.DeviceFLOPS = v })
-	float("parameters", c.parameters, units.ParseBytes, func(v float64) { t.Parameters = v })
-	float("activation", c.activation, units.ParseBytes, func(v float64) { t.Activation = v })
-	float("accelerator-memory", c.accelMemory, units.ParseBytes, func(v float64) { t.AcceleratorMemory = v })
-	count("accelerators", c.accelerators, plan.MaxAccelerators, func(v int64) { t.Accelerators = v })
+	v, err := parse(text)
+	if f.fail(flag, err); err == nil {
+		set(v)
+	}
+}
+
+// count is float for a whole number up to limit.
+func (f *figures) count(flag, text string, limit int64, set func(int64)) {
+	if text == "" {
+		return
+	}
+	v, err := units.ParseCount(text, limit)
+	if f.fail(flag, err); err == nil {
+		set(v)
+	}
+}
+
+// parseTarget reads the figures of the training.
+func (c *planCommand) parseTarget(f *figures, t *plan.Target) {
+	f.count("batch", c.batch, plan.MaxBatch, func(v int64) { t.Batch = v })
+	f.float("step", c.step, units.ParseSeconds, func(v float64) { t.Step = v })
+	f.float("rate", c.rate, units.ParseRate, func(v float64) { t.Rate = v })
+	f.float("flops", c.flops, units.ParseFLOPs, func(v float64) { t.FLOPs = v })
+	f.float("device-flops", c.deviceFLOPS, units.ParseFLOPRate, func(v float64) { t.DeviceFLOPS = v })
+	f.float("parameters", c.parameters, units.ParseBytes, func(v float64) { t.Parameters = v })
+	f.float("activation", c.activation, units.ParseBytes, func(v float64) { t.Activation = v })
+	f.float("accelerator-memory", c.accelMemory, units.ParseBytes, func(v float64) { t.AcceleratorMemory = v })
+	f.count("accelerators", c.accelerators, plan.MaxAccelerators, func(v int64) { t.Accelerators = v })
 	if c.experiments != "" {
 		low, high, err := units.ParseRange(c.experiments, plan.MaxAccelerators)
-		fail("experiments", err)
+		f.fail("experiments", err)
 		t.ExperimentsLow, t.Experiments = low, high
 	}
-	float("percentile", c.percentile, units.ParseShare, func(v float64) { t.Share = v })
-	float("cached", c.cached, units.ParseShare, func(v float64) { t.Cached = v })
-	float("price-per-million-gets", c.price, parseDollars, func(v float64) { t.GetPrice = v })
-	count("workers", c.workers, 1<<20, func(v int64) { t.Workers = v })
+	f.float("percentile", c.percentile, units.ParseShare, func(v float64) { t.Share = v })
+	f.float("cached", c.cached, units.ParseShare, func(v float64) { t.Cached = v })
+	f.float("price-per-million-gets", c.price, parseDollars, func(v float64) { t.GetPrice = v })
+	f.count("workers", c.workers, 1<<20, func(v int64) { t.Workers = v })
 	if t.Step > 0 && t.Rate > 0 {
-		fail("rate", errors.New("t is given by --step already; give one of the two"))
+		f.fail("rate", errors.New("t is given by --step already; give one of the two"))
 	}
+}
+
+// parseNames reads the names of the device, the model and the storage.
+func (c *planCommand) parseNames(t *plan.Target) {
 	for _, v := range []struct {
 		text string
 		to   *string
@@ -253,50 +278,58 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	if name, ok := storageAliases[t.Storage]; ok {
 		t.Storage = name
 	}
-	if _, ok := plan.InBucket(d.Path); ok && t.Storage == "" && (m.Store == nil || len(m.Store.Random) == 0) {
-		t.Storage = plan.ClassObject // of which nothing was measured
-	}
+}
+
+// parseLists reads the arrays of a batch and the other jobs on the storage.
+func (c *planCommand) parseLists(f *figures, t *plan.Target) {
 	if len(c.arrays) > 0 {
 		t.Arrays = nil
 		for _, text := range c.arrays {
 			a, err := plan.ParseArray(text)
-			fail("array", err)
+			f.fail("array", err)
 			t.Arrays = append(t.Arrays, a)
 		}
 	}
 	t.Others = nil
 	for _, text := range c.others {
 		w, err := plan.ParseWorkload(text)
-		fail("with", err)
+		f.fail("with", err)
 		t.Others = append(t.Others, w)
 	}
-	float("example-bytes", c.exampleBytes, units.ParseBytes, func(v float64) {
+}
+
+// parseData reads the figures of the data.
+func (c *planCommand) parseData(f *figures, d *plan.Dataset) {
+	f.float("example-bytes", c.exampleBytes, units.ParseBytes, func(v float64) {
 		if d.Path != "" && d.RecordBytes != v {
 			// The user plans for other data than the data that was read.
 			d.Path, d.Bytes, d.Fields = "", 0, nil
 		}
 		d.RecordBytes = v
 	})
-	count("records", c.records, plan.MaxRecords, func(v int64) {
+	f.count("records", c.records, plan.MaxRecords, func(v int64) {
 		if d.Records != v && c.datasetBytes == "" {
 			d.Bytes = 0
 		}
 		d.Records = v
 	})
-	float("dataset-bytes", c.datasetBytes, units.ParseBytes, func(v float64) {
+	f.float("dataset-bytes", c.datasetBytes, units.ParseBytes, func(v float64) {
 		if c.records == "" && d.Bytes != int64(v) {
 			d.Records = 0
 		}
 		d.Bytes = int64(v)
 	})
-	count("width", c.width, 1<<20, func(v int64) { d.Width = float64(v) })
-	count("height", c.height, 1<<20, func(v int64) { d.Height = float64(v) })
-	fail("layout", choose(c.layout, &d.Layout, plan.LayoutFiles, plan.LayoutPack))
-	fail("codec", choose(c.codec, &d.Codec, plan.CodecKeep, plan.CodecDCT, plan.CodecRaw))
-	float("cores", c.cores, parseCores, func(v float64) { m.Cores = v })
-	float("memory", c.memory, units.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
-	float("network", c.network, units.ParseBandwidth, func(v float64) { m.Network = v })
-	return first
+	f.count("width", c.width, 1<<20, func(v int64) { d.Width = float64(v) })
+	f.count("height", c.height, 1<<20, func(v int64) { d.Height = float64(v) })
+	f.fail("layout", choose(c.layout, &d.Layout, plan.LayoutFiles, plan.LayoutPack))
+	f.fail("codec", choose(c.codec, &d.Codec, plan.CodecKeep, plan.CodecDCT, plan.CodecRaw))
+}
+
+// parseMachine reads the figures of the machine.
+func (c *planCommand) parseMachine(f *figures, m *plan.Machine) {
+	f.float("cores", c.cores, parseCores, func(v float64) { m.Cores = v })
+	f.float("memory", c.memory, units.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
+	f.float("network", c.network, units.ParseBandwidth, func(v float64) { m.Network = v })
 }
 
 // storageAliases are other names that people have for kinds of storage.

@@ -20,7 +20,41 @@ func (c *collector) tick(now time.Time) {
 	for _, p := range looked {
 		c.sampleFrames(p, now)
 	}
-	// Leaves of the tree first, because the work of a helper explains the wait of its parent.
+	trainers, workers := c.sampleMembers(looked)
+	counting, waits := false, false
+	for _, p := range trainers {
+		c.sampleTrainer(p, now)
+		if p.counts() {
+			counting = true
+			waits = waits || p.stalled
+		}
+	}
+	if !counting {
+		return
+	}
+	if c.training.IsZero() {
+		c.training = now
+	}
+	c.bin.training++
+	c.countAtOnce(len(workers))
+	if waits {
+		countStall(&c.bin.stalled, workers)
+	}
+	// A trainer that was found later may have made the others start over.
+	trainers = slices.DeleteFunc(trainers, func(p *process) bool { return !p.counts() })
+	c.countRanks(trainers, workers)
+	c.countLanes(workers)
+	if len(workers) == 0 {
+		c.countThreads(trainers)
+	}
+}
+
+// counts reports whether samples of a trainer count.
+func (p *process) counts() bool { return p.trainer != nil && p.trainer.phase > 0 }
+
+// sampleMembers samples helpers and workers, and returns the trainers and the workers. Leaves of the tree come first,
+// because the work of a helper explains the wait of its parent.
+func (c *collector) sampleMembers(looked []*process) (trainers, workers []*process) {
 	order := make([]*process, 0, len(c.tree.members))
 	for _, p := range c.tree.members {
 		order = append(order, p)
@@ -38,7 +72,6 @@ func (c *collector) tick(now time.Time) {
 		}
 		return a.pid - b.pid
 	})
-	var trainers, workers []*process
 	for _, p := range order {
 		switch p.role {
 		case roleHelper:
@@ -52,35 +85,24 @@ func (c *collector) tick(now time.Time) {
 			trainers = append(trainers, p)
 		}
 	}
-	waits := false
-	counting := false
-	for _, p := range trainers {
-		c.sampleTrainer(p, now)
-		if p.trainer != nil && p.trainer.phase > 0 {
-			counting = true
-			waits = waits || p.stalled
-		}
-	}
-	if !counting {
+	return trainers, workers
+}
+
+// countAtOnce counts how many workers there are at a time.
+func (c *collector) countAtOnce(workers int) {
+	n := int(math.Round(c.weight * float64(workers)))
+	if n <= 0 {
 		return
 	}
-	if c.training.IsZero() {
-		c.training = now
+	if c.atOnce == nil {
+		c.atOnce = map[int]int{}
 	}
-	c.bin.training++
-	if n := int(math.Round(c.weight * float64(len(workers)))); n > 0 {
-		if c.atOnce == nil {
-			c.atOnce = map[int]int{}
-		}
-		c.atOnce[n]++
-	}
-	if waits {
-		countStall(&c.bin.stalled, workers)
-	}
+	c.atOnce[n]++
+}
+
+// countRanks counts the sample for the rank of each trainer.
+func (c *collector) countRanks(trainers, workers []*process) {
 	for _, p := range trainers {
-		if p.trainer == nil || p.trainer.phase == 0 {
-			continue
-		}
 		c.ofRank(p.pid, func(r *rankCounts) {
 			r.training++
 			own := c.tree.workersOf(p.pid, workers)
@@ -94,6 +116,10 @@ func (c *collector) tick(now time.Time) {
 			}
 		})
 	}
+}
+
+// countLanes counts what the workers do.
+func (c *collector) countLanes(workers []*process) {
 	for _, p := range workers {
 		if !p.sampled {
 			continue
@@ -104,25 +130,26 @@ func (c *collector) tick(now time.Time) {
 			c.noteWhere(p.cause, moment{view: v, block: p.block})
 		}
 	}
-	if len(workers) == 0 {
-		// Loaders with threads: Python threads are judged by their frames, others by their activity while the trainer
-		// waits for them.
-		for _, p := range trainers {
-			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) {
-				continue
+}
+
+// countThreads counts the work of loaders with threads. Python threads are judged by their frames, others by their
+// activity while the trainer waits for them.
+func (c *collector) countThreads(trainers []*process) {
+	for _, p := range trainers {
+		if c.sampleThreads(p) {
+			continue
+		}
+		switch cause := causeIdle; {
+		case p.stalled:
+			if cause = c.sideCause(p, p.pid); cause != causeIdle {
+				c.countLane(cause)
+				c.bin.stalled[cause]++
 			}
-			switch cause := causeIdle; {
-			case p.stalled:
-				if cause = c.sideCause(p, p.pid); cause != causeIdle {
-					c.countLane(cause)
-					c.bin.stalled[cause]++
-				}
-			case p.mayWait.loop.fn != "":
-				if cause = c.sideCause(p, p.pid); cause != causeIdle {
-					var x ownStat
-					x.side[cause] = 1
-					c.bin.own.put(p.mayWait, x)
-				}
+		case p.mayWait.loop.fn != "":
+			if cause = c.sideCause(p, p.pid); cause != causeIdle {
+				var x ownStat
+				x.side[cause] = 1
+				c.bin.own.put(p.mayWait, x)
 			}
 		}
 	}

@@ -16,33 +16,64 @@ type trainingState struct {
 	rankNames   map[int]string
 }
 
+// trainerSample is a sample of the main thread of a process that may train.
+type trainerSample struct {
+	p   *process
+	tid int
+	moment
+	file  string // that the thread waits for
+	fed   bool   // the thread waits for what feeds it
+	cause cause
+}
+
 // sampleTrainer determines the current work of the main thread of a process that may train, and whether it trains.
 func (c *collector) sampleTrainer(p *process, now time.Time) {
-	tid := c.lead(p)
-	m, file, ok := c.look(p, tid, nil)
-	if !ok {
+	x := &trainerSample{p: p, tid: c.lead(p)}
+	var ok bool
+	if x.moment, x.file, ok = c.look(p, x.tid, nil); !ok {
 		return
 	}
-	if tid != p.pid {
-		m.view = m.view.asTrainer()
+	if x.tid != p.pid {
+		x.view = x.view.asTrainer()
 	}
 	p.sampled, p.mayWait = true, ownKey{}
-	v := m.view
-	if v.known && v.duty == dutyWorker && p.trainer == nil {
+	if x.view.known && x.view.duty == dutyWorker && p.trainer == nil {
 		// It was taken for a trainer because its command line is its own, as
 		// with spawned workers.
 		p.role = roleWorker
 		return
 	}
+	c.countSeen(x)
+	c.recogniseTrainer(x, now)
+	c.findCause(x)
+	if p.trainer == nil {
+		p.guess[x.cause]++
+		return
+	}
+	if !p.trainer.counts(x, now) {
+		return
+	}
+	p.cause, p.stalled = x.cause, x.cause == causeWait
+	if !x.view.known && p.python != nil && x.block == blockNone {
+		// Its frames changed while they were read. Its CPU time shows exactly that it ran; the other samples must show
+		// what it ran.
+		return
+	}
+	c.countTrainer(x)
+}
+
+// countSeen counts what shows later whether the process trains: steps, waits, and its own work.
+func (c *collector) countSeen(x *trainerSample) {
+	p, v := x.p, x.view
 	switch {
 	case v.known && v.steps:
 		p.stepsSeen++
 	case v.known && v.part == partWait && v.collective == "":
 		p.waitsSeen++
 	}
-	fed := c.fedBy(p, m)
+	x.fed = c.fedBy(p, x.moment)
 	if v.known && v.user && v.part == partStep {
-		switch m.block {
+		switch x.block {
 		case blockNone:
 			p.ranOwn++
 		case blockSleep, blockDevice:
@@ -52,131 +83,152 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		}
 	}
 	switch {
-	case fed:
+	case x.fed:
 		p.waitsSeen++
 		p.fedLast = true
 	case p.fedLast && v.part != partImport:
 		p.fedLast = false
 		p.turns++
 	}
-	sure := p.trainer != nil || c.trains(p, v)
-	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && p.sleptOwn >= ownLooks || p.ranOwn+p.lockedOwn >= ownLooks && p.ranOwn > 0 && c.hasFramework(p)) {
+}
+
+// recogniseTrainer makes a process a trainer if it trains, and finds its training loop.
+func (c *collector) recogniseTrainer(x *trainerSample, now time.Time) {
+	p, v := x.p, x.view
+	if p.trainer == nil {
+		sure := c.trains(p, v)
+		if !sure && !c.worksAlone(p) {
+			return
+		}
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}, weak: !sure}
 		c.trainers[key{p.pid, p.start}] = true
 		c.tree.retire(p)
 	}
-	if t := p.trainer; t != nil {
-		if t.weak && c.trains(p, v) {
-			if (v.loader != "" || p.workerSeen || p.pinSeen) && c.onlyWeak() {
-				c.startOver(now)
-			}
-			t.weak = false
+	t := p.trainer
+	if t.weak && c.trains(p, v) {
+		if (v.loader != "" || p.workerSeen || p.pinSeen) && c.onlyWeak() {
+			c.startOver(now)
 		}
-		// The statement that requests the next batch also frees the previous one, which takes long for many small
-		// objects and shows no function.
-		if v.asks.line > 0 {
-			t.loop = v.asks
-		} else if v.part == partStep && m.block == blockNone && v.leaf.line > 0 && v.leaf == t.loop.place {
-			v.part, v.duty = partRelease, dutyTrainer
-			m.view = v
-		}
+		t.weak = false
 	}
-	cause := trainerCause(m, !v.known)
-	if cause == causeStorage {
-		c.noteFile(p.pid, file)
+	// The statement that requests the next batch also frees the previous one, which takes long for many small objects
+	// and shows no function.
+	if v.asks.line > 0 {
+		t.loop = v.asks
+	} else if v.part == partStep && x.block == blockNone && v.leaf.line > 0 && v.leaf == t.loop.place {
+		x.view.part, x.view.duty = partRelease, dutyTrainer
 	}
-	if m.block == blockFlock {
-		c.noteLock(file)
+}
+
+// worksAlone reports whether a process has done enough work of its own to be a trainer, also without a known loop.
+func (c *collector) worksAlone(p *process) bool {
+	return p.ranOwn >= ownLooks && p.sleptOwn >= ownLooks || p.ranOwn+p.lockedOwn >= ownLooks && p.ranOwn > 0 && c.hasFramework(p)
+}
+
+// findCause decides what the time of the sample is spent on.
+func (c *collector) findCause(x *trainerSample) {
+	p, v := x.p, x.view
+	x.cause = trainerCause(x.moment, !v.known)
+	if x.cause == causeStorage {
+		c.noteFile(p.pid, x.file)
+	}
+	if x.block == blockFlock {
+		c.noteLock(x.file)
 	}
 	if v.part == partImport {
-		cause = causeOther
+		x.cause = causeOther
 	}
-	if cause == causeStep && p.feeders && m.block == blockLock && m.timed && v.known && v.collective == "" && p.atInterpreter(tid) {
-		cause = causeWait // for the interpreter's lock, which the threads have that make its batches
+	if x.cause == causeStep && p.feeders && x.block == blockLock && x.timed && v.known && v.collective == "" && p.atInterpreter(x.tid) {
+		x.cause = causeWait // for the interpreter's lock, which the threads have that make its batches
 	}
-	if fed && cause == causeStep {
-		cause = causeWait
+	if x.fed && x.cause == causeStep {
+		x.cause = causeWait
 	}
-	if p.trainer == nil {
-		p.guess[cause]++
-		return
+}
+
+// counts reports whether samples of the trainer count. The first batch includes the time to start everything, so it is
+// omitted, as in every measure of utilisation.
+func (t *trainerState) counts(x *trainerSample, now time.Time) bool {
+	if x.view.loader != "" {
+		t.loaders[x.view.loader]++
 	}
-	s := p.trainer
-	if v.loader != "" {
-		s.loaders[v.loader]++
-	}
-	if s.phase == 0 {
-		// The first batch includes the time to start everything, so it is omitted, as in every measure of utilisation.
-		first := cause == causeStep && v.part != partImport || now.Sub(s.since) > 5*time.Second
+	if t.phase == 0 {
+		first := x.cause == causeStep && x.view.part != partImport || now.Sub(t.since) > 5*time.Second
 		if !first {
-			return
+			return false
 		}
-		s.phase = 1
+		t.phase = 1
 	}
-	p.cause, p.stalled = cause, cause == causeWait
-	if !v.known && p.python != nil && m.block == blockNone {
-		// Its frames changed while they were read. Its CPU time shows exactly that it ran; the other samples must show
-		// what it ran.
-		return
-	}
+	return true
+}
+
+// countTrainer counts a sample of a trainer, in total and for its rank.
+func (c *collector) countTrainer(x *trainerSample) {
+	p, v, t := x.p, x.view, x.p.trainer
 	switch {
 	case v.part == partManage:
 		// Find the workers that it starts immediately.
-		s.fresh, c.lost = true, true
-	case cause == causeStep:
-		s.fresh = false
+		t.fresh, c.lost = true, true
+	case x.cause == causeStep:
+		t.fresh = false
 	}
-	c.noteTrainerNative(p, tid, cause, ownKey{loop: v.loop, body: v.body})
-	if m.block == blockFault {
+	c.noteTrainerNative(p, x.tid, x.cause, ownKey{loop: v.loop, body: v.body})
+	if x.block == blockFault {
 		c.noteFault(p)
 	}
 	b := &c.bin
-	if s.asked = s.asked || cause != causeStep; !s.asked {
+	if t.asked = t.asked || x.cause != causeStep; !t.asked {
 		b.opening++
 	}
-	together := cause == causeStep && v.collective != "" && (m.block == blockLock || m.block == blockNetwork || m.block == blockLocal || m.block == blockPipe)
+	together := x.cause == causeStep && v.collective != "" && (x.block == blockLock || x.block == blockNetwork || x.block == blockLocal || x.block == blockPipe)
 	if together {
 		c.collectives[v.collective]++
 	}
-	at := ownKey{v.loop, v.body, v.leaf}
-	own := cause == causeStep && v.known && v.loop.fn != ""
+	own := x.cause == causeStep && v.known && v.loop.fn != ""
 	// The reason of this wait is decided once the purpose of the line is known.
-	waits := own && !v.steps && !together && waitsForOthers(m.block)
+	waits := own && !v.steps && !together && waitsForOthers(x.block)
 	if waits {
-		p.mayWait = at
+		p.mayWait = x.at()
 	}
-	count := func(t *trainerCounts) {
-		t.trainer[cause]++
-		if m.block == blockNone {
-			t.trainerRan[cause]++
-		}
-		if s.fresh && (cause == causeWait || v.part == partManage) {
-			t.restart++
-		}
-		if cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
-			t.ready++
-		}
-		if cause == causeStorage && v.known && v.loop.fn != "" && m.block == blockFault {
-			t.own.put(at, ownStat{faults: 1})
-		}
-		switch {
-		case waits:
-			t.own.put(at, ownStat{all: 1, waited: 1})
-		case own:
-			t.own.note(at, v.steps || m.block == blockDevice, m.block == blockSleep, m.block == blockNone)
-		}
-	}
-	count(&b.trainerCounts)
+	x.count(&b.trainerCounts, own, waits)
 	c.ofRank(p.pid, func(r *rankCounts) {
-		count(&r.trainerCounts)
+		x.count(&r.trainerCounts, own, waits)
 		if together {
 			r.together++
 		}
 	})
 	c.samples++
-	if v.known && cause != causeStep && cause != causeWait {
+	if v.known && x.cause != causeStep && x.cause != causeWait {
 		b.trainerParts[v.part]++
-		c.noteWhere(cause, m)
+		c.noteWhere(x.cause, x.moment)
+	}
+}
+
+// at returns the line of the training loop.
+func (x *trainerSample) at() ownKey { return ownKey{x.view.loop, x.view.body, x.view.leaf} }
+
+// count adds the sample to the counts of a span of time. own reports that the thread is in a step of the training loop,
+// and waits that it waits there for others.
+func (x *trainerSample) count(t *trainerCounts, own, waits bool) {
+	v := x.view
+	t.trainer[x.cause]++
+	if x.block == blockNone {
+		t.trainerRan[x.cause]++
+	}
+	if x.p.trainer.fresh && (x.cause == causeWait || v.part == partManage) {
+		t.restart++
+	}
+	if x.cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
+		t.ready++
+	}
+	if x.cause == causeStorage && v.known && v.loop.fn != "" && x.block == blockFault {
+		t.own.put(x.at(), ownStat{faults: 1})
+	}
+	switch {
+	case waits:
+		t.own.put(x.at(), ownStat{all: 1, waited: 1})
+	case own:
+		t.own.note(x.at(), v.steps || x.block == blockDevice, x.block == blockSleep, x.block == blockNone)
 	}
 }
 

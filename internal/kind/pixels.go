@@ -259,42 +259,62 @@ func (w *pixelWorker) row(o, k int) []byte {
 // prepare turns a record into requests: one for each output. If several outputs use the same part of an image, one
 // request decodes that part and others cut it up.
 func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
-	m := w.m
 	mine := w.nruns // the record's runs begin here
-	need := 0
+	need, err := w.beginRuns(mine, k, rec)
+	if err != nil {
+		return err
+	}
+	if mine, err = w.makeSpace(mine, need, rec); err != nil {
+		return err
+	}
+	w.nruns = mine + len(w.m.outputs)
+	w.addShared(k, rec)
+	return w.addOutputs(mine, k, rec)
+}
+
+// beginRuns draws the random numbers of each output. It returns the scratch memory that the outputs need.
+func (w *pixelWorker) beginRuns(mine, k int, rec *driver.Record) (need int, err error) {
+	m := w.m
 	for o := range m.outputs {
 		if w.gathered[o] {
 			continue
 		}
 		out := &m.outputs[o]
 		if err := out.partner.check(m.p, w.dec, rec); err != nil {
-			return err
+			return 0, err
 		}
 		v, err := out.value(rec)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		info, err := w.dec.Info(v)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		run := &w.runs[mine+o]
 		if out.guide != nil {
 			boxes, err := out.guide.boxes(rec, info)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			err = run.BeginAround(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height), boxes)
 			if err != nil {
-				return err
+				return 0, err
 			}
 		} else if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height)); err != nil {
-			return err
+			return 0, err
 		}
 		if !run.Direct() {
 			need += align(run.PixelBytes())
 		}
 	}
+	return need, nil
+}
+
+// makeSpace decides which pixels the outputs share, and ensures that there is scratch memory for them and for need more
+// bytes. It returns the first run of the record, which differs if the decoder had to finish earlier records.
+func (w *pixelWorker) makeSpace(mine, need int, rec *driver.Record) (int, error) {
+	m := w.m
 	for i := range m.shared {
 		sh := &m.shared[i]
 		sh.decide(w, mine, rec)
@@ -307,11 +327,15 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 		copy(w.runs, w.runs[mine:mine+len(m.outputs)])
 		mine = 0
 		if err := w.t.scratch.grow(need); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	w.nruns = mine + len(m.outputs)
-	union := w.union
+	return mine, nil
+}
+
+// addShared requests the pixels that several outputs are made of.
+func (w *pixelWorker) addShared(k int, rec *driver.Record) {
+	m, union := w.m, w.union
 	clear(union)
 	for i := range m.shared {
 		box := w.box[i]
@@ -327,6 +351,11 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			Store: sh.pixels.Plain(), Dst: union[i],
 		}, rowOutput{k: k})
 	}
+}
+
+// addOutputs requests the pixels of each output, or finishes it if it needs none.
+func (w *pixelWorker) addOutputs(mine, k int, rec *driver.Record) error {
+	m, union := w.m, w.union
 	for o := range m.outputs {
 		if w.gathered[o] {
 			continue

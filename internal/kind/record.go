@@ -293,44 +293,69 @@ func (d *RecordDecoder) frames(f *driver.Field, v *driver.Value, alloc func(n in
 	if t := f.Shape[0]; len(c.Frames) != t {
 		return fmt.Errorf("a clip of %d frames, expected %d", len(c.Frames), t)
 	}
-	put := func(w, h int) error {
-		if out.Shape == nil {
-			var err error
-			if out.Bytes, err = alloc(int64(len(c.Frames)) * int64(w) * int64(h) * 3); err != nil {
-				return err
-			}
-			out.Shape = []int64{int64(len(c.Frames)), int64(h), int64(w), 3}
-		}
-		if out.Shape[1] != int64(h) || out.Shape[2] != int64(w) {
-			return fmt.Errorf("its frames have different sizes: %d x %d and %d x %d", out.Shape[2], out.Shape[1], w, h)
-		}
-		return nil
-	}
-	row := func(j int) []byte {
-		n := len(out.Bytes) / len(c.Frames)
-		return out.Bytes[j*n : (j+1)*n]
-	}
+	rows := &frameRows{out: out, n: len(c.Frames), alloc: alloc}
 	if c.Stills() {
-		for j, at := range c.Frames {
-			one, w, h, err := d.still(c.Packets[at].Data)
-			if err == nil {
-				err = put(w, h)
-			}
-			if err == nil {
-				err = d.whole(one, item.RGB, item.U8, false, int32(w), int32(h), row(j))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return d.stills(rows)
 	}
+	return d.moving(rows)
+}
+
+// frameRows is the destination of the frames of a clip, which all have the same size.
+type frameRows struct {
+	out   *Decoded
+	n     int
+	alloc func(n int64) ([]byte, error)
+}
+
+// fit allocates the destination for frames of w x h pixels, and refuses a frame of another size.
+func (r *frameRows) fit(w, h int) error {
+	out := r.out
+	if out.Shape == nil {
+		var err error
+		if out.Bytes, err = r.alloc(int64(r.n) * int64(w) * int64(h) * 3); err != nil {
+			return err
+		}
+		out.Shape = []int64{int64(r.n), int64(h), int64(w), 3}
+	}
+	if out.Shape[1] != int64(h) || out.Shape[2] != int64(w) {
+		return fmt.Errorf("its frames have different sizes: %d x %d and %d x %d", out.Shape[2], out.Shape[1], w, h)
+	}
+	return nil
+}
+
+// row returns the memory of frame j.
+func (r *frameRows) row(j int) []byte {
+	n := len(r.out.Bytes) / r.n
+	return r.out.Bytes[j*n : (j+1)*n]
+}
+
+// stills decodes a clip whose frames are images of their own.
+func (d *RecordDecoder) stills(rows *frameRows) error {
+	c := &d.clip
+	for j, at := range c.Frames {
+		one, w, h, err := d.still(c.Packets[at].Data)
+		if err == nil {
+			err = rows.fit(w, h)
+		}
+		if err == nil {
+			err = d.whole(one, item.RGB, item.U8, false, int32(w), int32(h), rows.row(j))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moving decodes a clip of a video.
+func (d *RecordDecoder) moving(rows *frameRows) error {
+	c := &d.clip
 	dec, err := d.codec.open(&c.Stream)
 	if err != nil {
 		return err
 	}
 	defer dec.Flush()
-	wanted := map[int64][]int{}
+	wanted := map[int64][]int{} // rows by packet
 	for j, at := range c.Frames {
 		n := int64(c.Packets[at].N)
 		wanted[n] = append(wanted[n], j)
@@ -347,22 +372,25 @@ func (d *RecordDecoder) frames(f *driver.Field, v *driver.Value, alloc func(n in
 			}
 			delete(wanted, f.PTS)
 			w, h := f.Upright(&c.Stream)
-			if err := put(w, h); err != nil {
+			if err := rows.fit(w, h); err != nil {
 				return err
 			}
-			f.RGB(&c.Stream, 0, 0, w, h, row(places[0]))
+			f.RGB(&c.Stream, 0, 0, w, h, rows.row(places[0]))
 			for _, j := range places[1:] {
-				copy(row(j), row(places[0]))
+				copy(rows.row(j), rows.row(places[0]))
 			}
 		}
+	}
+	end := func() error {
+		if err := dec.End(); err != nil {
+			return err
+		}
+		return take()
 	}
 	for i := range c.Packets {
 		p := &c.Packets[i]
 		if i > 0 && p.N != c.Packets[i-1].N+1 { // another part of the video
-			if err := dec.End(); err != nil {
-				return err
-			}
-			if err := take(); err != nil {
+			if err := end(); err != nil {
 				return err
 			}
 			dec.Flush()
@@ -375,10 +403,7 @@ func (d *RecordDecoder) frames(f *driver.Field, v *driver.Value, alloc func(n in
 			return err
 		}
 	}
-	if err := dec.End(); err != nil {
-		return err
-	}
-	if err := take(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	if len(wanted) > 0 {

@@ -211,8 +211,16 @@ func (d *Dataset) layout(b []byte) error {
 	default:
 		return fmt.Errorf("unknown layout class %d", class)
 	}
-	d.Layout = Chunked
 	d.index.addr = at
+	if err := d.chunks(p, version, rank); err != nil || version < 4 {
+		return err
+	}
+	return d.chunkIndex(p)
+}
+
+// chunks reads the shape of the chunks. In version 3 and later, their number of axes is read, too.
+func (d *Dataset) chunks(p *decoder, version, rank int) error {
+	d.Layout = Chunked
 	width := 4
 	switch version {
 	case 3:
@@ -240,9 +248,11 @@ func (d *Dataset) layout(b []byte) error {
 	if n, ok := elements(d.Chunk); !ok || n > (1<<32)/d.Type.Size {
 		return fmt.Errorf("damaged: chunks of the shape %v", d.Chunk)
 	}
-	if version < 4 {
-		return nil
-	}
+	return nil
+}
+
+// chunkIndex reads the kind and the position of the index of chunks.
+func (d *Dataset) chunkIndex(p *decoder) error {
 	switch d.index.kind = p.u8(); d.index.kind {
 	case singleChunk:
 		if d.index.flags&2 != 0 {
