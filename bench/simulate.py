@@ -30,12 +30,27 @@ def measure() -> dict[str, Any]:
     load = [round(os.getloadavg()[0], 1)]
     out = subprocess.run(["go", "run", "./bench/scale"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     lines = [json.loads(line) for line in out.splitlines()]
-    bench = ["go", "test", "./pack", "-run", "^$", "-bench", "LargeManifest", "-benchtime", "1x"]
-    text = subprocess.run(bench, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    manifest = metrics("./pack", "LargeManifest")["1000000"]
+    feeders = metrics("./internal/feed/feedclient", "ManyTrainers")
     load.append(round(os.getloadavg()[0], 1))
-    line = next(line for line in text.splitlines() if "LargeManifest/1000000" in line)
-    manifest = {unit: float(value) for value, unit in re.findall(r"([\d.]+) (\S+/\S+)", line)}
-    return {"date": time.strftime("%Y-%m-%d"), "load": load, **lines[0], "manifest": manifest, "rows": lines[1:]}
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "load": load,
+        **lines[0],
+        "manifest": manifest,
+        "feeders": feeders,
+        "rows": lines[1:],
+    }
+
+
+def metrics(package: str, name: str) -> dict[str, dict[str, float]]:
+    """The metrics of a Go benchmark, by the name of its part."""
+    command = ["go", "test", package, "-run", "^$", "-bench", name, "-benchtime", "1x"]
+    text = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return {
+        part: {unit: float(value) for value, unit in re.findall(r"([\d.]+) (\S+/\S+)", values)}
+        for part, values in re.findall(rf"^Benchmark{name}/(\S+?)-\d+\s(.*)$", text, re.MULTILINE)
+    }
 
 
 def seconds(value: float) -> str:
@@ -86,6 +101,16 @@ A rank has {least:,} to {most:,} records in an epoch of {steps} steps.
   If a step takes 1 s, the bytes are those of a second.
 
 The requests of all ranks are counted in steps at the beginning, in the middle and at the end of an epoch.
+
+## Feeders
+
+400 trainers choose among 40 servers with the code of the client, in simulated time. A server builds 16 batches at a
+time, 50 ms each. *Waits for* is the number of batches that each trainer has requested at a time.
+
+{feeders}
+
+If all clients had the order of the list, all of them would ask the same server first, then the next one. So each client
+has a random order of its own.
 
 ## Where the design ends
 
@@ -209,6 +234,26 @@ def report(data: dict[str, Any]) -> None:
             ["data", "`shuffle`", "requests", "first step", "read for used", "per node", "at a server", "at a shard"],
             traffic,
             range(2, 8),
+        ),
+        feeders=table(
+            [
+                "order of servers",
+                "waits for",
+                "most at a server at the start, x mean",
+                "later",
+                "batches, % of possible",
+            ],
+            [
+                [
+                    name.split("/")[0].replace("-", " "),
+                    name.split("/")[1],
+                    f"{of['start-most/mean']:.1f}",
+                    f"{of['later-most/mean']:.1f}",
+                    f"{100 * of['of-possible/batches']:.0f}",
+                ]
+                for name, of in data["feeders"].items()
+            ],
+            range(1, 5),
         ),
         ends=table(["what", "grows with", "at this size", "it ends"], ends, ()),
         node=NODE,

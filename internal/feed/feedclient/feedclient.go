@@ -3,12 +3,14 @@
 package feedclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -59,8 +62,11 @@ type Client struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// servers are in an order of the client's own, which salt decides: clients that start together ask different
+	// servers first.
 	servers []*server
+	salt    uint64
 	waiting []*waiter // for a credit
 	said    map[string]bool
 	late    latencies
@@ -90,7 +96,7 @@ func Open(opt Options) (*Client, error) {
 	if opt.Resolver == nil {
 		opt.Resolver = net.DefaultResolver
 	}
-	c := &Client{opt: opt, changed: make(chan struct{}, 1), said: map[string]bool{}}
+	c := &Client{opt: opt, changed: make(chan struct{}, 1), said: map[string]bool{}, salt: rand.Uint64()}
 	var err error
 	if c.members, err = parseMembers(opt.Feeders.Servers, os.Getenv, opt.Resolver); err != nil {
 		return nil, err
@@ -218,12 +224,20 @@ func (c *Client) update(list []member) {
 			kept = append(kept, &server{member: m, creds: c.creds(m.name), dial: c.dial, credits: firstCredits})
 		}
 	}
-	c.servers = kept
+	c.servers = c.inTurn(kept)
 	c.wakeLocked()
 	c.mu.Unlock()
 	for _, s := range gone {
 		s.close()
 	}
+}
+
+// inTurn sorts servers in the client's own order.
+func (c *Client) inTurn(servers []*server) []*server {
+	slices.SortFunc(servers, func(a, b *server) int {
+		return cmp.Or(cmp.Compare(xxh3.HashStringSeed(a.addr, c.salt), xxh3.HashStringSeed(b.addr, c.salt)), strings.Compare(a.addr, b.addr))
+	})
+	return servers
 }
 
 // dial connects to an address, whose name is looked up each time.
