@@ -80,6 +80,8 @@ SUITES = {
         "bench/setup.sh tf grain ray traceml",
         ("PARTS", "SET", "ONLY", "SECONDS_EACH", "RUNS", "BUDGET", "RESUME", "TRUTHS"),
     ),
+    "shared": Suite("jobs that share one engine: CPU time, TensorSocket, several speeds, memory of 8 ranks", 12,
+                    "bench.shared", "bench/setup.sh tensorsocket", ("ROUNDS", "DATA"), done=(0, 1)),
     "reliability": Suite("public test files, compared with their reference libraries", 10, "bench.reliability", "",
                          ("COLLECTIONS",), fixed=("--fetch",)),
 }  # fmt: skip

@@ -96,6 +96,7 @@ dali()  { env dali plain numpy==2.4.6 nvidia-dali-cuda120==2.4.0; }
 tf()    { env tf plain numpy==2.4.6 tensorflow-cpu==2.21.0; }
 ray()   { env ray plain numpy==2.4.6 ray==2.60.0 pandas==3.1.1 pyarrow==26.0.1 fsspec==2026.9.0; }
 traceml() { env traceml torch traceml-ai==0.5.0; }
+tensorsocket() { env tensorsocket torch pyzmq==27.3.0 tornado==6.6.1 alone:tensorsocket==0.0.5; }
 torchcodec() { system torchcodec libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6; env torchcodec torch torchcodec==0.17.0; }
 turboloader() { env turboloader plain numpy==2.4.6 turboloader==2.39.0; }
 datago() { env datago plain numpy==2.4.6 pillow==13.0.0 datago==2026.10.1; }
@@ -105,7 +106,7 @@ ffcv()  { system ffcv build-essential pkg-config libturbojpeg0-dev libopencv-dev
 for name in "${@:-side mds spdl torchcodec turboloader grain dali tf datago ffcv}"; do
   for one in $name; do
     case $one in
-      side | remote | robots | public | mds | spdl | torchcodec | turboloader | grain | dali | tf | ray | traceml | datago | ffcv) "$one" ;;
+      side | remote | robots | public | mds | spdl | torchcodec | turboloader | grain | dali | tf | ray | traceml | tensorsocket | datago | ffcv) "$one" ;;
       *) say "no environment is called $one"; exit 2 ;;
     esac
   done

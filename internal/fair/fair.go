@@ -114,7 +114,7 @@ func (p *Part) Share() float64 {
 
 // Memory takes memory for a pipeline that chooses none, and returns its size. free is the memory that would be used
 // without other pipelines, ranks the number of ranks of its job on this machine. The first half goes to pipelines by
-// their weights, and each gets at most half of the rest.
+// their weights, and each gets at most half of the rest. Of many pipelines, each gets a 32nd, up to twice the memory.
 func (p *Part) Memory(free int64, ranks int) int64 {
 	n := p.n
 	n.mu.Lock()
@@ -124,6 +124,9 @@ func (p *Part) Memory(free int64, ranks int) int64 {
 	}
 	left := (n.budget - n.taken) / 2
 	want := int64(float64(n.budget) / float64(2*max(ranks, 1)) * p.weight)
+	if least := n.budget / 32; left < least && n.taken+least <= 2*n.budget {
+		left = least
+	}
 	return max(min(want, left), 0)
 }
 

@@ -110,6 +110,14 @@ func TestMemory(t *testing.T) {
 	if sum > 800 || sum < 700 {
 		t.Errorf("eight pipelines have %d of 800 bytes", sum)
 	}
+	for range 100 {
+		p := n.Join(1, 0)
+		got := p.Memory(800, 1)
+		p.Took(got)
+		if sum += got; got < 800/32 && sum < 1500 || sum > 1600 {
+			t.Errorf("one of many pipelines has %d bytes, all have %d", got, sum)
+		}
+	}
 	n = NewNode(2)
 	a, b := n.Join(3, 0), n.Join(1, 0)
 	ma := a.Memory(800, 4)

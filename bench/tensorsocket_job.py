@@ -1,0 +1,73 @@
+"""TensorSocket's side of bench.shared: one producer around torch's DataLoader, and the jobs that take its batches.
+
+It runs in bench/work/venv/tensorsocket, and imports nothing of bench.
+
+    python bench/tensorsocket_job.py producer PHOTOS --ports 6000
+    python bench/tensorsocket_job.py consumer --ports 6000 --seconds 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+
+BATCH = 32
+
+
+def produce(photos: str, ports: int, workers: int) -> None:
+    """Send batches of the photos, epoch after epoch, until this process is killed."""
+    from tensorsocket import TensorProducer
+    from torch.utils.data import DataLoader
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
+    data = ImageFolder(photos, transforms.Compose(steps))
+    loader = DataLoader(data, BATCH, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True)
+    producer = TensorProducer(loader, ports, ports + 1, (ports + 2, ports + 3))
+    while True:
+        for _ in producer:
+            pass
+
+
+def consume(ports: int, seconds: float) -> None:
+    """Take batches for this time after the first ones, and print the number of samples and the seconds."""
+    from tensorsocket import TensorConsumer
+
+    loader = TensorConsumer(ports, ports + 1, (ports + 2, ports + 3), batch_size=BATCH)
+    samples, begun, batches = 0, 0.0, 0
+    while not begun or time.monotonic() - begun < seconds:
+        for images, _ in loader:
+            images[:, :, ::16, ::16].sum()
+            batches += 1
+            if begun:
+                samples += len(images)
+            elif batches == 10:
+                begun = time.monotonic()
+            if begun and time.monotonic() - begun >= seconds:
+                break
+    print(samples, time.monotonic() - begun, flush=True)
+
+
+def main() -> None:
+    """Be the producer or a consumer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=["producer", "consumer"])
+    parser.add_argument("photos", nargs="?", default="")
+    parser.add_argument("--ports", type=int, default=6000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=20)
+    a = parser.parse_args()
+    torch.set_num_threads(1)
+    if a.role == "producer":
+        produce(a.photos, a.ports, a.workers)
+    else:
+        consume(a.ports, a.seconds)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
