@@ -9,6 +9,7 @@ It runs in bench/work/venv/tensorsocket, and imports nothing of bench.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     a = parser.parse_args()
     torch.set_num_threads(1)
+    logging.disable(logging.INFO)  # tensorsocket prints every line that any library logs
     if a.role == "producer":
         produce(a.photos, a.ports, a.workers)
     else:
