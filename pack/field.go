@@ -130,11 +130,11 @@ func (f *Field) Encoded() string {
 }
 
 // element returns the element of an array with a DType and a Shape.
-func (f *Field) element() (arrowipc.Column, error) {
+func (f *Field) element() (arrowipc.ColumnType, error) {
 	if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
-		return arrowipc.Column{}, err
+		return arrowipc.ColumnType{}, err
 	}
-	c := arrowipc.Column{Type: arrowTypes[f.DType]}
+	c := arrowipc.ColumnType{Type: arrowTypes[f.DType]}
 	for _, side := range slices.Backward(f.Shape) {
 		c = arrowipc.ListOf("", arrowipc.FixedList, int32(side), c)
 	}
@@ -142,12 +142,12 @@ func (f *Field) element() (arrowipc.Column, error) {
 }
 
 // columns returns the columns of a field, and the roles of their leaves.
-func (f *Field) columns() ([]arrowipc.Column, []role, error) {
-	one := func(t arrowipc.Type) ([]arrowipc.Column, []role, error) {
-		return []arrowipc.Column{{Name: f.Name, Type: t}}, []role{roleValue}, nil
+func (f *Field) columns() ([]arrowipc.ColumnType, []role, error) {
+	one := func(t arrowipc.Type) ([]arrowipc.ColumnType, []role, error) {
+		return []arrowipc.ColumnType{{Name: f.Name, Type: t}}, []role{roleValue}, nil
 	}
-	list := func(elem arrowipc.Column) ([]arrowipc.Column, []role, error) {
-		return []arrowipc.Column{arrowipc.ListOf(f.Name, arrowipc.LargeList, 0, elem)}, []role{roleValue}, nil
+	list := func(elem arrowipc.ColumnType) ([]arrowipc.ColumnType, []role, error) {
+		return []arrowipc.ColumnType{arrowipc.ListOf(f.Name, arrowipc.LargeList, 0, elem)}, []role{roleValue}, nil
 	}
 	if f.file() {
 		cols, roles := f.fileColumns()
@@ -190,7 +190,7 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 			err = fmt.Errorf("a volume of shape %v: it has three axes or more", f.Shape)
 		}
 		c.Name = f.Name
-		return []arrowipc.Column{c}, []role{roleValue}, err
+		return []arrowipc.ColumnType{c}, []role{roleValue}, err
 	case driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
 		if err := f.checkBoxes(); err != nil {
 			return nil, nil, err
@@ -201,12 +201,12 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		}
 		return list(elem)
 	case driver.KindMultiLabel:
-		return list(arrowipc.Column{Type: arrowipc.Int64})
+		return list(arrowipc.ColumnType{Type: arrowipc.Int64})
 	case driver.KindTokens:
 		if len(f.Shape) > 0 || f.DType != driver.Uint16 && f.DType != driver.Uint32 {
 			return nil, nil, fmt.Errorf("tokens of %q: they have uint16 or uint32", f.DType)
 		}
-		return list(arrowipc.Column{Type: arrowTypes[f.DType]})
+		return list(arrowipc.ColumnType{Type: arrowTypes[f.DType]})
 	}
 	return nil, nil, fmt.Errorf("kind %q is not known: use a newer stoker", f.Kind)
 }
@@ -224,8 +224,8 @@ func (f *Field) checkColumns() error {
 
 // fileColumns returns the columns of a field of files: a struct of bytes and path, and the columns that describe
 // pictures.
-func (f *Field) fileColumns() (cols []arrowipc.Column, roles []role) {
-	cols = append(cols, arrowipc.Column{Name: f.Name, Type: arrowipc.Struct, Children: []arrowipc.Column{
+func (f *Field) fileColumns() (cols []arrowipc.ColumnType, roles []role) {
+	cols = append(cols, arrowipc.ColumnType{Name: f.Name, Type: arrowipc.Struct, Children: []arrowipc.ColumnType{
 		{Name: "bytes", Type: arrowipc.Binary}, {Name: "path", Type: arrowipc.UTF8},
 	}})
 	roles = append(roles, roleValue, rolePath)
@@ -234,11 +234,11 @@ func (f *Field) fileColumns() (cols []arrowipc.Column, roles []role) {
 	}
 	for _, s := range sidecars {
 		if f.Kind == driver.KindImage || s.mask {
-			cols, roles = append(cols, arrowipc.Column{Name: f.Name + s.suffix, Type: s.typ}), append(roles, s.role)
+			cols, roles = append(cols, arrowipc.ColumnType{Name: f.Name + s.suffix, Type: s.typ}), append(roles, s.role)
 		}
 	}
 	if f.Metadata {
-		cols = append(cols, arrowipc.Column{Name: f.Name + "_exif", Type: arrowipc.Binary}, arrowipc.Column{Name: f.Name + "_icc", Type: arrowipc.Binary})
+		cols = append(cols, arrowipc.ColumnType{Name: f.Name + "_exif", Type: arrowipc.Binary}, arrowipc.ColumnType{Name: f.Name + "_icc", Type: arrowipc.Binary})
 		roles = append(roles, roleEXIF, roleICC)
 	}
 	return cols, roles
@@ -259,7 +259,7 @@ func (f *Field) rowBytes() int64 {
 // schema is the fields as columns.
 type schema struct {
 	fields []Field
-	cols   []arrowipc.Column
+	cols   []arrowipc.ColumnType
 	leaves []leaf
 	first  []int // the leaf of the value of each field
 }
@@ -294,7 +294,7 @@ func newSchema(fields []Field, paths bool) (*schema, error) {
 			return nil, fmt.Errorf("field %q: %w", f.Name, err)
 		}
 		if !f.number() {
-			cols, roles = append(cols, arrowipc.Column{Name: f.Name + "_xxh3", Type: arrowipc.Uint32}), append(roles, roleSum)
+			cols, roles = append(cols, arrowipc.ColumnType{Name: f.Name + "_xxh3", Type: arrowipc.Uint32}), append(roles, roleSum)
 		}
 		for _, c := range cols {
 			if err := claim(c.Name, f.Name); err != nil {
@@ -316,12 +316,12 @@ func newSchema(fields []Field, paths bool) (*schema, error) {
 		if err := claim(colPath, colPath); err != nil {
 			return nil, err
 		}
-		return s, s.add([]arrowipc.Column{{Name: colPath, Type: arrowipc.UTF8}}, []role{rolePath}, -1)
+		return s, s.add([]arrowipc.ColumnType{{Name: colPath, Type: arrowipc.UTF8}}, []role{rolePath}, -1)
 	}
 	return s, nil
 }
 
-func (s *schema) add(cols []arrowipc.Column, roles []role, field int) error {
+func (s *schema) add(cols []arrowipc.ColumnType, roles []role, field int) error {
 	leaves, err := arrowipc.Leaves(cols)
 	if err != nil {
 		return err

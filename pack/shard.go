@@ -31,7 +31,7 @@ type reader interface {
 type shardWriter struct {
 	st    store.WriteStore
 	piece Piece
-	cols  []arrowipc.Column
+	cols  []arrowipc.ColumnType
 	meta  []arrowipc.KeyValue
 	limit int64
 

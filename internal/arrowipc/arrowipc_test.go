@@ -16,21 +16,21 @@ import (
 
 // testColumns have every type that packs use; testZones are where their leaves
 // lie.
-var testColumns = []Column{
-	{Name: "image", Type: Struct, Children: []Column{{Name: "bytes", Type: Binary}, {Name: "path", Type: UTF8}}},
+var testColumns = []ColumnType{
+	{Name: "image", Type: Struct, Children: []ColumnType{{Name: "bytes", Type: Binary}, {Name: "path", Type: UTF8}}},
 	{Name: "width", Type: Int32}, {Name: "codec", Type: Uint8}, {Name: "label", Type: Int64}, {Name: "score", Type: Float64},
 	{Name: "half", Type: Float16}, {Name: "single", Type: Float32}, {Name: "i1", Type: Int8}, {Name: "i2", Type: Int16}, {Name: "u2", Type: Uint16},
 	{Name: "u4", Type: Uint32}, {Name: "u8", Type: Uint64},
 	{Name: "text", Type: LargeUTF8}, {Name: "blob", Type: LargeBinary},
 	tensor("tokens", 6, Uint16, "[2,3]"),
-	ListOf("labels", LargeList, 0, Column{Type: Int64}),
-	ListOf("boxes", LargeList, 0, ListOf("", FixedList, 4, Column{Type: Float32})),
-	ListOf("deep", LargeList, 0, ListOf("", FixedList, 2, ListOf("", FixedList, 3, Column{Type: Uint8}))),
-	ListOf("few", List, 0, Column{Type: Int16}),
+	ListOf("labels", LargeList, 0, ColumnType{Type: Int64}),
+	ListOf("boxes", LargeList, 0, ListOf("", FixedList, 4, ColumnType{Type: Float32})),
+	ListOf("deep", LargeList, 0, ListOf("", FixedList, 2, ListOf("", FixedList, 3, ColumnType{Type: Uint8}))),
+	ListOf("few", List, 0, ColumnType{Type: Int16}),
 }
 
-func tensor(name string, size int32, elem Type, shape string) Column {
-	c := ListOf(name, FixedList, size, Column{Type: elem})
+func tensor(name string, size int32, elem Type, shape string) ColumnType {
+	c := ListOf(name, FixedList, size, ColumnType{Type: elem})
 	c.Meta = []KeyValue{{"ARROW:extension:name", "arrow.fixed_shape_tensor"}, {"ARROW:extension:metadata", `{"shape":` + shape + `}`}}
 	return c
 }
@@ -319,19 +319,19 @@ func TestReadBack(t *testing.T) {
 // Columns that packs do not have are refused, also those that would make the
 // reader count wrong.
 func TestLeavesRefuse(t *testing.T) {
-	list := func(c Column) Column { return ListOf("x", LargeList, 0, c) }
-	for name, c := range map[string]Column{
-		"a list of lists":     list(list(Column{Type: Int8})),
-		"a list of text":      list(Column{Type: UTF8}),
-		"a list of structs":   list(Column{Type: Struct, Children: []Column{{Name: "a", Type: Int8}}}),
-		"a struct of structs": {Type: Struct, Children: []Column{{Name: "b", Type: Struct, Children: []Column{{Name: "a", Type: Int8}}}}},
+	list := func(c ColumnType) ColumnType { return ListOf("x", LargeList, 0, c) }
+	for name, c := range map[string]ColumnType{
+		"a list of lists":     list(list(ColumnType{Type: Int8})),
+		"a list of text":      list(ColumnType{Type: UTF8}),
+		"a list of structs":   list(ColumnType{Type: Struct, Children: []ColumnType{{Name: "a", Type: Int8}}}),
+		"a struct of structs": {Type: Struct, Children: []ColumnType{{Name: "b", Type: Struct, Children: []ColumnType{{Name: "a", Type: Int8}}}}},
 		"an empty struct":     {Type: Struct},
-		"rows of nothing":     ListOf("x", FixedList, 0, Column{Type: Int8}),
-		"rows of too much":    ListOf("x", FixedList, 1<<30, ListOf("", FixedList, 1<<30, Column{Type: Int8})),
-		"large elements":      ListOf("x", FixedList, 1<<30, Column{Type: Int64}),
-		"arrays of text":      ListOf("x", FixedList, 2, Column{Type: UTF8}),
+		"rows of nothing":     ListOf("x", FixedList, 0, ColumnType{Type: Int8}),
+		"rows of too much":    ListOf("x", FixedList, 1<<30, ListOf("", FixedList, 1<<30, ColumnType{Type: Int8})),
+		"large elements":      ListOf("x", FixedList, 1<<30, ColumnType{Type: Int64}),
+		"arrays of text":      ListOf("x", FixedList, 2, ColumnType{Type: UTF8}),
 	} {
-		if _, err := Leaves([]Column{c}); err == nil {
+		if _, err := Leaves([]ColumnType{c}); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}

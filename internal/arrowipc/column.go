@@ -31,7 +31,7 @@ const (
 	LargeList
 	// List counts with 32 bits.
 	List
-	// FixedList has Column.Size elements in each row.
+	// FixedList has ColumnType.Size elements in each row.
 	FixedList
 	// Struct has a value of each of its children in each row.
 	Struct
@@ -72,14 +72,14 @@ func (t Type) offsetWidth() int64 {
 // KeyValue is an entry of the metadata of a schema or a column.
 type KeyValue struct{ Key, Value string }
 
-// Column is a column of the schema, or an element of one.
-type Column struct {
+// ColumnType is a column of the schema, or an element of one.
+type ColumnType struct {
 	Name string
 	Type Type
 	// Size is the number of elements in a row of a FixedList.
 	Size int32
 	// Children is the one kind of element of a list, or the members of a struct.
-	Children []Column
+	Children []ColumnType
 	Meta     []KeyValue
 }
 
@@ -87,13 +87,13 @@ type Column struct {
 const ElementName = "item"
 
 // ListOf is a list of a type with the given elements; size is of a FixedList.
-func ListOf(name string, t Type, size int32, elem Column) Column {
+func ListOf(name string, t Type, size int32, elem ColumnType) ColumnType {
 	elem.Name = ElementName
-	return Column{Name: name, Type: t, Size: size, Children: []Column{elem}}
+	return ColumnType{Name: name, Type: t, Size: size, Children: []ColumnType{elem}}
 }
 
 // String is the type as Arrow writes it.
-func (c *Column) String() string {
+func (c *ColumnType) String() string {
 	switch c.Type {
 	case LargeList, List:
 		return fmt.Sprintf("%s<%s>", typeNames[c.Type], c.Children[0].String())
@@ -110,8 +110,8 @@ func (c *Column) String() string {
 }
 
 // Equal reports whether two schemas have the same columns.
-func Equal(a, b []Column) bool {
-	return slices.EqualFunc(a, b, func(x, y Column) bool {
+func Equal(a, b []ColumnType) bool {
+	return slices.EqualFunc(a, b, func(x, y ColumnType) bool {
 		return x.Name == y.Name && x.Type == y.Type && x.Size == y.Size && slices.Equal(x.Meta, y.Meta) && Equal(x.Children, y.Children)
 	})
 }
@@ -132,7 +132,7 @@ const maxRowBytes = 1 << 31
 
 // Leaves lists the leaves of columns in the order of their buffers. It fails
 // for columns that packs do not have.
-func Leaves(cols []Column) ([]Leaf, error) {
+func Leaves(cols []ColumnType) ([]Leaf, error) {
 	var out []Leaf
 	for i := range cols {
 		c := &cols[i]
@@ -158,7 +158,7 @@ func Leaves(cols []Column) ([]Leaf, error) {
 	return out, nil
 }
 
-func (c *Column) leaf(name string) (Leaf, error) {
+func (c *ColumnType) leaf(name string) (Leaf, error) {
 	l := Leaf{Name: name, OffsetWidth: c.Type.offsetWidth()}
 	elem := c
 	switch c.Type {

@@ -70,7 +70,7 @@ func MetaSize(prefix []byte) (int64, error) {
 
 // ParseBatch reads the metadata of a record batch message that begins with b
 // (which need not hold all of the body) and whose whole length is total.
-func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
+func ParseBatch(b []byte, total int64, cols []ColumnType) (*Layout, error) {
 	meta, err := MetaSize(b)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
 	return l, Guard("message metadata", func() error { return l.parse(b[8:meta], cols) })
 }
 
-func (l *Layout) parse(b []byte, cols []Column) error {
+func (l *Layout) parse(b []byte, cols []ColumnType) error {
 	msg := flatbuf.GetRootAsMessage(b, 0)
 	var t flatbuffers.Table
 	if msg.HeaderType() != flatbuf.MessageHeaderRecordBatch || !msg.Header(&t) {
@@ -124,7 +124,7 @@ type walker struct {
 	offsets      Span // of the list around the elements that are walked
 }
 
-func (w *walker) column(c *Column, name string, rows int64) error {
+func (w *walker) column(c *ColumnType, name string, rows int64) error {
 	var node flatbuf.FieldNode
 	if !w.batch.Nodes(&node, w.node) || w.node >= w.batch.NodesLength() {
 		return damaged("%d columns are too few", w.node)
@@ -238,7 +238,7 @@ const HeaderLimit = maxMetaBytes + 16
 
 // ParseHeader reads magic and schema from the beginning of a file. b must hold
 // all of it; HeaderLimit bytes always do.
-func ParseHeader(b []byte) (cols []Column, err error) {
+func ParseHeader(b []byte) (cols []ColumnType, err error) {
 	if len(b) < 16 || string(b[:6]) != Magic {
 		return nil, damaged("not an Arrow file")
 	}
@@ -265,7 +265,7 @@ func ParseHeader(b []byte) (cols []Column, err error) {
 
 // ParseFooter reads the footer from the tail of a file, which must hold all of
 // it, and whose whole size is fileBytes.
-func ParseFooter(tail []byte, fileBytes int64) (cols []Column, blocks []Block, err error) {
+func ParseFooter(tail []byte, fileBytes int64) (cols []ColumnType, blocks []Block, err error) {
 	n, err := FooterSize(tail, fileBytes)
 	if err != nil {
 		return nil, nil, err
@@ -311,13 +311,13 @@ func FooterSize(tail []byte, fileBytes int64) (int64, error) {
 	return n + 10, nil
 }
 
-func parseSchema(s *flatbuf.Schema) ([]Column, error) {
+func parseSchema(s *flatbuf.Schema) ([]ColumnType, error) {
 	n := s.FieldsLength()
 	if n > maxColumns {
 		return nil, damaged("schema of %d columns", n)
 	}
 	left := maxChildren
-	cols := make([]Column, n)
+	cols := make([]ColumnType, n)
 	for i := range cols {
 		var f flatbuf.Field
 		s.Fields(&f, i)
@@ -330,7 +330,7 @@ func parseSchema(s *flatbuf.Schema) ([]Column, error) {
 }
 
 // parseField reads a field; left bounds the number of fields of the schema.
-func parseField(f *flatbuf.Field, c *Column, depth int, left *int) error {
+func parseField(f *flatbuf.Field, c *ColumnType, depth int, left *int) error {
 	if *left--; *left < 0 || depth == 0 {
 		return damaged("schema of too many columns within columns")
 	}
@@ -359,7 +359,7 @@ func parseField(f *flatbuf.Field, c *Column, depth int, left *int) error {
 	}
 	for i := range children {
 		var child flatbuf.Field
-		var out Column
+		var out ColumnType
 		f.Children(&child, i)
 		if err := parseField(&child, &out, depth-1, left); err != nil {
 			return err
@@ -383,7 +383,7 @@ func parseField(f *flatbuf.Field, c *Column, depth int, left *int) error {
 }
 
 // parseType reads the type of a field, false for one that packs do not use.
-func parseType(f *flatbuf.Field, c *Column) bool {
+func parseType(f *flatbuf.Field, c *ColumnType) bool {
 	var t flatbuffers.Table
 	if !f.Type(&t) {
 		return false

@@ -10,7 +10,7 @@ import (
 
 // Header is the beginning of a file: magic and schema. Its length is a
 // multiple of 64.
-func Header(cols []Column, meta []KeyValue) []byte {
+func Header(cols []ColumnType, meta []KeyValue) []byte {
 	b := flatbuffers.NewBuilder(1024)
 	schema := buildSchema(b, cols, meta)
 	out := append(make([]byte, 0, 1024), Magic+"\x00\x00"...)
@@ -18,7 +18,7 @@ func Header(cols []Column, meta []KeyValue) []byte {
 }
 
 // Footer is the end of a file whose record batches lie at blocks.
-func Footer(cols []Column, meta []KeyValue, blocks []Block) []byte {
+func Footer(cols []ColumnType, meta []KeyValue, blocks []Block) []byte {
 	b := flatbuffers.NewBuilder(1024 + 24*len(blocks))
 	schema := buildSchema(b, cols, meta)
 	flatbuf.FooterStartDictionariesVector(b, 0)
@@ -53,7 +53,7 @@ func vector(b *flatbuffers.Builder, tables []flatbuffers.UOffsetT) flatbuffers.U
 	return b.EndVector(len(tables))
 }
 
-func buildSchema(b *flatbuffers.Builder, cols []Column, meta []KeyValue) flatbuffers.UOffsetT {
+func buildSchema(b *flatbuffers.Builder, cols []ColumnType, meta []KeyValue) flatbuffers.UOffsetT {
 	fields := buildFields(b, cols)
 	pairs := buildMeta(b, meta)
 	flatbuf.SchemaStart(b)
@@ -80,7 +80,7 @@ func buildMeta(b *flatbuffers.Builder, meta []KeyValue) flatbuffers.UOffsetT {
 	return vector(b, pairs)
 }
 
-func buildFields(b *flatbuffers.Builder, cols []Column) flatbuffers.UOffsetT {
+func buildFields(b *flatbuffers.Builder, cols []ColumnType) flatbuffers.UOffsetT {
 	fields := make([]flatbuffers.UOffsetT, len(cols))
 	for i := range cols {
 		c := &cols[i]
@@ -104,7 +104,7 @@ func buildFields(b *flatbuffers.Builder, cols []Column) flatbuffers.UOffsetT {
 	return vector(b, fields)
 }
 
-func buildType(b *flatbuffers.Builder, c *Column) (flatbuf.Type, flatbuffers.UOffsetT) {
+func buildType(b *flatbuffers.Builder, c *ColumnType) (flatbuf.Type, flatbuffers.UOffsetT) {
 	switch c.Type {
 	case Float16, Float32, Float64:
 		flatbuf.FloatingPointStart(b)
@@ -194,7 +194,7 @@ type Batch struct {
 // Parts lays the batch out as one message: the pieces to be written one after
 // the other, the size of its metadata and body, and the size of the head with
 // the metadata.
-func (bt *Batch) Parts(cols []Column, zones []Zone) (parts [][]byte, block Block, head int64) {
+func (bt *Batch) Parts(cols []ColumnType, zones []Zone) (parts [][]byte, block Block, head int64) {
 	type place struct{ offsets, values Span }
 	places := make([]place, len(bt.Leaves))
 	var body [][]byte
@@ -230,8 +230,8 @@ func (bt *Batch) Parts(cols []Column, zones []Zone) (parts [][]byte, block Block
 	var nodes []int64
 	var spans []Span
 	leaf := 0
-	var walk func(c *Column, rows int64)
-	walk = func(c *Column, rows int64) {
+	var walk func(c *ColumnType, rows int64)
+	walk = func(c *ColumnType, rows int64) {
 		nodes = append(nodes, rows)
 		spans = append(spans, Span{}) // validity: never null
 		p := &places[min(leaf, len(places)-1)]
@@ -276,7 +276,7 @@ func (bt *Batch) Parts(cols []Column, zones []Zone) (parts [][]byte, block Block
 }
 
 // bytesOf is the size of an element of a list.
-func bytesOf(c *Column) int64 {
+func bytesOf(c *ColumnType) int64 {
 	n := int64(1)
 	for c.Type == FixedList {
 		n *= int64(c.Size)

@@ -68,7 +68,7 @@ type column struct {
 }
 
 // columns returns those arrays that have bytes, and their Arrow types.
-func columns(arrays []item.Array, length func(*item.Array) int64) (cols []column, types []arrowipc.Column) {
+func columns(arrays []item.Array, length func(*item.Array) int64) (cols []column, types []arrowipc.ColumnType) {
 	for i := range arrays {
 		a := &arrays[i]
 		c := column{Array: a, rowBytes: a.RowBytes}
@@ -86,8 +86,8 @@ func columns(arrays []item.Array, length func(*item.Array) int64) (cols []column
 	return cols, types
 }
 
-func arrowType(a *item.Array, shape []int) arrowipc.Column {
-	col := arrowipc.Column{Name: a.Name, Type: elementType(a.DType)}
+func arrowType(a *item.Array, shape []int) arrowipc.ColumnType {
+	col := arrowipc.ColumnType{Name: a.Name, Type: elementType(a.DType)}
 	if a.Ragged && len(a.Shape) == 0 && (a.Kind == "text" || a.Kind == "json") {
 		col.Type = arrowipc.LargeBinary
 	} else {
@@ -219,7 +219,7 @@ type Receiver struct {
 
 	meta  Meta
 	cols  []column
-	types []arrowipc.Column
+	types []arrowipc.ColumnType
 	at    int     // rows that are there
 	items []int64 // elements of ragged columns that are there
 }

@@ -271,7 +271,7 @@ type soundWorker struct {
 }
 
 // Make implements Worker.
-func (w *soundWorker) Make(g *Group) {
+func (w *soundWorker) Make(g *RowGroup) {
 	start := time.Now()
 	for i := range w.m.outs {
 		o := &w.m.outs[i]
@@ -280,7 +280,7 @@ func (w *soundWorker) Make(g *Group) {
 	g.DecodeTime += time.Since(start)
 }
 
-func (w *soundWorker) row(g *Group, k int, o *soundOutput) error {
+func (w *soundWorker) row(g *RowGroup, k int, o *soundOutput) error {
 	mem := soundMemory{w.t.scratch.sound}
 	mem.Reset()
 	defer w.dec.Forget() // so that no record's bytes stay alive

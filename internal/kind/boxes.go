@@ -348,7 +348,7 @@ type boxWorker struct {
 }
 
 // Make implements Worker.
-func (w *boxWorker) Make(g *Group) {
+func (w *boxWorker) Make(g *RowGroup) {
 	start := time.Now()
 	for i := range w.m.groups {
 		w.group(&w.m.groups[i], g)
@@ -356,7 +356,7 @@ func (w *boxWorker) Make(g *Group) {
 	g.TransformTime += time.Since(start)
 }
 
-func (w *boxWorker) group(bg *boxGroup, g *Group) {
+func (w *boxWorker) group(bg *boxGroup, g *RowGroup) {
 	for len(w.made) < len(bg.cols) {
 		w.made, w.ends = append(w.made, nil), append(w.ends, nil)
 	}
@@ -383,7 +383,7 @@ func (w *boxWorker) group(bg *boxGroup, g *Group) {
 }
 
 // record builds the rows of one record.
-func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
+func (w *boxWorker) record(bg *boxGroup, g *RowGroup, k int) error {
 	rec := &g.Records[k]
 	pl := &w.places
 	pl.Boxes, pl.Points, pl.Kept = pl.Boxes[:0], pl.Points[:0], pl.Kept[:0]

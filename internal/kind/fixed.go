@@ -80,13 +80,13 @@ type fixedWorker struct {
 }
 
 // Make implements Worker.
-func (w *fixedWorker) Make(g *Group) {
+func (w *fixedWorker) Make(g *RowGroup) {
 	for i := range w.m.cols {
 		w.column(&w.m.cols[i], g)
 	}
 }
 
-func (w *fixedWorker) column(c *fixedColumn, g *Group) {
+func (w *fixedWorker) column(c *fixedColumn, g *RowGroup) {
 	w.values = w.values[:0]
 	for k := range g.Records {
 		if g.Errs[k] != nil {

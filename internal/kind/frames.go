@@ -140,7 +140,7 @@ type framesWorker struct {
 	run    transform.Run
 	req    [1]decode.Request
 	jpeg   []byte
-	g      *Group
+	g      *RowGroup
 	field  int
 }
 
@@ -162,7 +162,7 @@ type clipFrame struct {
 func (w *framesWorker) Close() { w.codec.close() }
 
 // Make implements Worker.
-func (w *framesWorker) Make(g *Group) {
+func (w *framesWorker) Make(g *RowGroup) {
 	start, before := time.Now(), g.TransformTime
 	w.g = g
 	for _, w.field = range w.m.fields {

@@ -125,13 +125,13 @@ type Cost struct {
 type Worker interface {
 	// Make fills the rows of a group. The error of a record goes to Errs; records that already have an error are
 	// skipped.
-	Make(g *Group)
+	Make(g *RowGroup)
 	// Close frees the worker's memory.
 	Close()
 }
 
-// Group is a number of records that become rows First, First+1, ... of a batch.
-type Group struct {
+// RowGroup is a number of records that become rows First, First+1, ... of a batch.
+type RowGroup struct {
 	Batch   *collate.Batch
 	First   int
 	Epoch   int64
@@ -146,7 +146,7 @@ type Group struct {
 
 // Draw returns the part of the random seed for record k that is added to seed and epoch. It is the record's number, or
 // its place in the epoch if a record may come several times.
-func (g *Group) Draw(k int) int64 {
+func (g *RowGroup) Draw(k int) int64 {
 	if g.draw < 0 {
 		return g.Records[k].ID
 	}
@@ -155,7 +155,7 @@ func (g *Group) Draw(k int) int64 {
 
 // each calls row for the records without an error. An error of row becomes the record's error, with the name of the
 // field.
-func (g *Group) each(field string, row func(k int) error) {
+func (g *RowGroup) each(field string, row func(k int) error) {
 	for k := range g.Records {
 		if g.Errs[k] == nil {
 			if err := row(k); err != nil {

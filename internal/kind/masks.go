@@ -56,7 +56,7 @@ func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 func (s *stacked) rowBytes() int { return int(s.prog.RowBytes()) }
 
 // stack appends the kept masks of a record, after the operations of the image that info describes.
-func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int32, info decode.Info, out []byte) ([]byte, error) {
+func (w *boxWorker) stack(s *stacked, g *RowGroup, k int, value []byte, kept []int32, info decode.Info, out []byte) ([]byte, error) {
 	var err error
 	var mw, mh int
 	if w.masks, mw, mh, err = mask.Stack(value, w.masks); err != nil {
@@ -91,7 +91,7 @@ func (w *boxWorker) stack(s *stacked, g *Group, k int, value []byte, kept []int3
 }
 
 // one builds the row of one mask.
-func (w *boxWorker) one(s *stacked, g *Group, k int, from driver.Value, info decode.Info, around [][4]float32, row []byte) error {
+func (w *boxWorker) one(s *stacked, g *RowGroup, k int, from driver.Value, info decode.Info, around [][4]float32, row []byte) error {
 	run := &w.run
 	if err := run.BeginAround(s.prog, w.m.p.Seed, g.Epoch, g.Draw(k), int(info.Width), int(info.Height), around); err != nil {
 		return err

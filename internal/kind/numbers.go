@@ -48,7 +48,7 @@ func (m *numbers) Cost() Cost { return Cost{} }
 func (m *numbers) NewWorker(*Tools) (Worker, error) { return m, nil }
 
 // Make implements Worker. This worker needs no memory of its own.
-func (m *numbers) Make(g *Group) {
+func (m *numbers) Make(g *RowGroup) {
 	for i := range m.cols {
 		c := &m.cols[i]
 		rows := g.Batch.Span(c.Array, g.First, g.First+len(g.Records))

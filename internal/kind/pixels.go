@@ -158,7 +158,7 @@ type pixelWorker struct {
 	m   *pixels
 	t   *Tools
 	dec *decode.Decoder
-	g   *Group // that is being made
+	g   *RowGroup // that is being made
 
 	gathered []bool // by output
 	runs     []transform.Run
@@ -190,7 +190,7 @@ func (m *pixels) NewWorker(t *Tools) (Worker, error) {
 func (w *pixelWorker) Close() {}
 
 // Make implements Worker.
-func (w *pixelWorker) Make(g *Group) {
+func (w *pixelWorker) Make(g *RowGroup) {
 	w.g = g
 	w.forget()
 	left := 0

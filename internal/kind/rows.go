@@ -11,7 +11,7 @@ type Rows struct {
 	large   *Large
 	workers []Worker
 	errs    []error
-	group   Group
+	group   RowGroup
 	// Without is a field of which the records of the next group have no value, -1 for none.
 	Without int
 }
@@ -19,8 +19,8 @@ type Rows struct {
 // Make fills the rows of recs, from row first of b on. The parameter draw is the first record's place in the epoch if
 // random numbers depend on it, -1 if they depend on the record. The result is valid until the next call: the errors by
 // record and the times of the group.
-func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *Group) {
-	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, without: r.Without, Records: recs, Errs: r.errs[:len(recs)]}
+func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *RowGroup) {
+	r.group = RowGroup{Batch: b, First: first, Epoch: epoch, draw: draw, without: r.Without, Records: recs, Errs: r.errs[:len(recs)]}
 	g := &r.group
 	r.all(g)
 	if r.tools.dec == nil {
@@ -35,7 +35,7 @@ func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []drive
 }
 
 // oneLarge fills a row again that failed for lack of memory, with the memory that it needs.
-func (r *Rows) oneLarge(g *Group, k int) {
+func (r *Rows) oneLarge(g *RowGroup, k int) {
 	var w wish
 	for w.learn(g.Errs[k]) {
 		if err := r.large.with(&r.tools, &w, func() { r.one(g, k) }); err != nil {
@@ -46,7 +46,7 @@ func (r *Rows) oneLarge(g *Group, k int) {
 }
 
 // all builds all rows of a group. After a panic it builds them one at a time, to find the record that causes it.
-func (r *Rows) all(g *Group) {
+func (r *Rows) all(g *RowGroup) {
 	for k := range g.Records {
 		g.Errs[k] = g.Records[k].Err
 	}
@@ -63,8 +63,8 @@ func (r *Rows) all(g *Group) {
 }
 
 // one builds a single row.
-func (r *Rows) one(g *Group, k int) {
-	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, without: g.without, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
+func (r *Rows) one(g *RowGroup, k int) {
+	one := RowGroup{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, without: g.without, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
 	if one.draw >= 0 {
 		one.draw += int64(k)
 	}
@@ -76,7 +76,7 @@ func (r *Rows) one(g *Group, k int) {
 	g.TransformTime += one.TransformTime
 }
 
-func (r *Rows) guarded(g *Group) (err error) {
+func (r *Rows) guarded(g *RowGroup) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault("decoding", p)

@@ -103,7 +103,7 @@ type valueWorker struct {
 }
 
 // Make implements Worker.
-func (w *valueWorker) Make(g *Group) {
+func (w *valueWorker) Make(g *RowGroup) {
 	for i := range w.m.cols {
 		c := &w.m.cols[i]
 		w.rows = w.rows[:0]

@@ -165,7 +165,7 @@ type volumeWorker struct {
 }
 
 // Make implements Worker.
-func (w *volumeWorker) Make(g *Group) {
+func (w *volumeWorker) Make(g *RowGroup) {
 	start := time.Now()
 	for i := range w.m.outs {
 		o := &w.m.outs[i]
@@ -174,7 +174,7 @@ func (w *volumeWorker) Make(g *Group) {
 	g.TransformTime += time.Since(start)
 }
 
-func (w *volumeWorker) row(g *Group, k int, o *volumeOutput) error {
+func (w *volumeWorker) row(g *RowGroup, k int, o *volumeOutput) error {
 	mem := soundMemory{w.t.scratch.sound}
 	mem.Reset()
 	rec := &g.Records[k]

@@ -275,7 +275,7 @@ type stepsWorker struct {
 
 func (w *stepsWorker) Close() {}
 
-func (w *stepsWorker) Make(g *kind.Group) {
+func (w *stepsWorker) Make(g *kind.RowGroup) {
 	for i := range w.m.wants {
 		for k := range g.Records {
 			if g.Errs[k] != nil {

@@ -384,7 +384,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 }
 
 // fill fills the rows of recs that have no error.
-func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
+func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.RowGroup {
 	// Random numbers depend on the record, however it is read. A mixture may have a record twice in an epoch.
 	if w.p.records.epochs && w.p.cfg.Sequence == nil && w.p.order.mix == nil {
 		for k := range recs {

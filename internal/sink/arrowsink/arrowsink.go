@@ -32,7 +32,7 @@ func Format() *sinkdriver.Format {
 type sink struct {
 	shards files.Shards
 	fields []sinkdriver.Field
-	cols   []arrowipc.Column
+	cols   []arrowipc.ColumnType
 	meta   []arrowipc.KeyValue
 	first  []int // first leaf of each field
 	leaves []arrowipc.LeafData
@@ -50,7 +50,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 	s.most = min(batchBytes, out.ShardBytes)
 	for i := range out.Fields {
 		f := &out.Fields[i]
-		s.cols = append(s.cols, features.Column(f))
+		s.cols = append(s.cols, features.ArrowColumn(f))
 		s.first = append(s.first, len(s.widths))
 		leaves, err := arrowipc.Leaves(s.cols[i:])
 		if err != nil {

@@ -23,9 +23,9 @@ var types = map[driver.DType]arrowipc.Type{
 // IsFile reports whether values are files. A file is stored in a struct with its path.
 func IsFile(f *sinkdriver.Field) bool { return f.Picture() || f.Kind == driver.KindAudio }
 
-// Column returns the Arrow column of a field.
-func Column(f *sinkdriver.Field) arrowipc.Column {
-	c := arrowipc.Column{Name: f.Name}
+// ArrowColumn returns the Arrow column of a field.
+func ArrowColumn(f *sinkdriver.Field) arrowipc.ColumnType {
+	c := arrowipc.ColumnType{Name: f.Name}
 	if t, shape, ragged, ok := f.Elements(); ok {
 		c.Type = types[t]
 		for _, side := range slices.Backward(shape) {
@@ -40,7 +40,7 @@ func Column(f *sinkdriver.Field) arrowipc.Column {
 	switch {
 	case IsFile(f):
 		c.Type = arrowipc.Struct
-		c.Children = []arrowipc.Column{{Name: "bytes", Type: arrowipc.Binary}, {Name: "path", Type: arrowipc.UTF8}}
+		c.Children = []arrowipc.ColumnType{{Name: "bytes", Type: arrowipc.Binary}, {Name: "path", Type: arrowipc.UTF8}}
 	case f.Kind == driver.KindFloat:
 		c.Type = arrowipc.Float64
 	case f.Number():

@@ -88,7 +88,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 		return e
 	}
 	s.schema = []node{{name: "schema", repetition: -1, children: int32(len(out.Fields))}}
-	var arrow []arrowipc.Column
+	var arrow []arrowipc.ColumnType
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		if len(f.Shape) > 14 {
@@ -96,7 +96,7 @@ func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
 		}
 		s.first = append(s.first, len(s.cols))
 		s.add(f, codec)
-		arrow = append(arrow, features.Column(f))
+		arrow = append(arrow, features.ArrowColumn(f))
 	}
 	s.meta = append(s.meta, arrowipc.KeyValue{Key: "ARROW:schema", Value: base64.StdEncoding.EncodeToString(arrowipc.Header(arrow, s.meta)[8:])})
 	return s, nil

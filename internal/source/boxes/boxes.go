@@ -18,7 +18,7 @@ import (
 // MaxFileBytes is the size limit of an image file.
 const MaxFileBytes = 1 << 30
 
-// Column is a field whose values are known after opening, or are set by Source.Make.
+// Column is a field whose values are known after opening, or are set by Base.Make.
 type Column struct {
 	Field driver.Field
 	// Row is the size of one annotation's value. The value of a record is Data[Row*First[i] : Row*First[i+1]].
@@ -31,8 +31,8 @@ type Column struct {
 	Ints []int64
 }
 
-// Source is a driver.Source that each format embeds and extends. The first field is the image, then follow Columns.
-type Source struct {
+// Base is a driver.Source that each format embeds and extends. The first field is the image, then follow Columns.
+type Base struct {
 	Images  filelist.List
 	First   []int64 // the first annotation of each record, and the end
 	Columns []Column
@@ -63,7 +63,7 @@ type Source struct {
 
 // Init completes opening. It fails if all images are bad. info has the URL and the format. also is added to the fingerprint: all that determines
 // the records besides the files.
-func (s *Source) Init(info driver.Info, also ...string) error {
+func (s *Base) Init(info driver.Info, also ...string) error {
 	_, largest := s.Images.Bytes()
 	info.Len = int64(s.Images.Len())
 	info.Objects = info.Len + int64(s.More.Len())
@@ -105,10 +105,10 @@ func (s *Source) Init(info driver.Info, also ...string) error {
 }
 
 // Info implements driver.Source.
-func (s *Source) Info() *driver.Info { return &s.info }
+func (s *Base) Info() *driver.Info { return &s.info }
 
 // Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object {
+func (s *Base) Object(n int64) driver.Object {
 	if n < s.info.Len {
 		return s.Images.Object(n, false)
 	}
@@ -116,7 +116,7 @@ func (s *Source) Object(n int64) driver.Object {
 }
 
 // Name implements driver.Source.
-func (s *Source) Name(id int64) string {
+func (s *Base) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
@@ -124,13 +124,13 @@ func (s *Source) Name(id int64) string {
 }
 
 // Path implements driver.Pather.
-func (s *Source) Path(id int64, _ int) string { return s.Images.RelPath(int(id)) }
+func (s *Base) Path(id int64, _ int) string { return s.Images.RelPath(int(id)) }
 
 // Skipped implements driver.Skipper.
-func (s *Source) Skipped() []driver.Skipped { return s.Left }
+func (s *Base) Skipped() []driver.Skipped { return s.Left }
 
 // Locate implements driver.Source.
-func (s *Source) Locate(g *driver.Group) {
+func (s *Base) Locate(g *driver.Group) {
 	image := g.Wants(0) || s.Header != nil && s.Header(g)
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		begin := len(g.Extents)
@@ -154,7 +154,7 @@ func (s *Source) Locate(g *driver.Group) {
 }
 
 // Parse implements driver.Source.
-func (s *Source) Parse(g *driver.Group) error {
+func (s *Base) Parse(g *driver.Group) error {
 	image := g.Wants(0) || s.Header != nil && s.Header(g)
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -194,7 +194,7 @@ func (s *Source) Parse(g *driver.Group) error {
 }
 
 // look sets the value of an image and returns the frame of its annotations, which its header tells.
-func (s *Source) look(g *driver.Group, k int, file []byte) (f Frame, err error) {
+func (s *Base) look(g *driver.Group, k int, file []byte) (f Frame, err error) {
 	v := &g.Records[k].Values[0]
 	if g.Wants(0) {
 		v.Bytes = file
@@ -213,7 +213,7 @@ func (s *Source) look(g *driver.Group, k int, file []byte) (f Frame, err error) 
 }
 
 // framed reports whether a wanted field depends on the frame of the annotations.
-func (s *Source) framed(g *driver.Group) bool {
+func (s *Base) framed(g *driver.Group) bool {
 	for i := range s.Columns {
 		if g.Wants(i+1) && s.info.Fields[i+1].Stored {
 			return true
@@ -223,12 +223,12 @@ func (s *Source) framed(g *driver.Group) bool {
 }
 
 // Value returns the value of a column, without a copy.
-func (s *Source) Value(column int, id int64) []byte {
+func (s *Base) Value(column int, id int64) []byte {
 	from, to := s.span(column, id)
 	return s.Columns[column].Data[from:to:to]
 }
 
-func (s *Source) span(column int, id int64) (from, to int64) {
+func (s *Base) span(column int, id int64) (from, to int64) {
 	c := &s.Columns[column]
 	switch {
 	case c.Data == nil:
@@ -244,7 +244,7 @@ func (s *Source) span(column int, id int64) (from, to int64) {
 }
 
 // Sizes implements driver.Sizer.
-func (s *Source) Sizes(field int, ids, sizes []int64) bool {
+func (s *Base) Sizes(field int, ids, sizes []int64) bool {
 	if field == 0 || s.Columns[field-1].Row == 0 && s.Columns[field-1].Ends == nil {
 		return false
 	}
@@ -256,7 +256,7 @@ func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 }
 
 // Held implements driver.Holder.
-func (s *Source) Held() int64 {
+func (s *Base) Held() int64 {
 	n := int64(8 * len(s.First))
 	for i := range s.Columns {
 		c := &s.Columns[i]
@@ -266,7 +266,7 @@ func (s *Source) Held() int64 {
 }
 
 // Close implements driver.Source.
-func (s *Source) Close() error { return nil }
+func (s *Base) Close() error { return nil }
 
 // Order sorts annotations by record, of which there are n. The order within a record is kept. Annotations of record
 // -1 are omitted.
@@ -356,7 +356,7 @@ var MasksParam = format.Param{
 
 // MaskColumns returns the columns for masks of a kind: the mask, and the instance numbers. A mask has at most most
 // pixels.
-func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, error) {
+func (s *Base) MaskColumns(m Masks, classes []string, most int64) ([]Column, error) {
 	if m == NoMasks {
 		return nil, nil
 	}

@@ -19,11 +19,11 @@ type Frame struct {
 }
 
 // ApplyOrientation implements driver.Turned.
-func (s *Source) ApplyOrientation() { s.shown = true }
+func (s *Base) ApplyOrientation() { s.shown = true }
 
-// frame returns the frame of the annotations of a record. Annotations without Source.Stated belong to the image as it is
+// frame returns the frame of the annotations of a record. Annotations without Base.Stated belong to the image as it is
 // shown.
-func (s *Source) frame(id int64, info *imagefile.Info) (Frame, error) {
+func (s *Base) frame(id int64, info *imagefile.Info) (Frame, error) {
 	o := int32(info.Orientation)
 	stored := Frame{W: info.Width, H: info.Height}
 	shown := Frame{Turn: orient.Inverse(o)}
@@ -51,7 +51,7 @@ func (s *Source) frame(id int64, info *imagefile.Info) (Frame, error) {
 }
 
 // turn gives the boxes and key points of record k the frame of the image as it is stored.
-func (s *Source) turn(g *driver.Group, k int, f Frame) error {
+func (s *Base) turn(g *driver.Group, k int, f Frame) error {
 	for i := range s.Columns {
 		c, v := &s.Columns[i].Field, &g.Records[k].Values[i+1]
 		if !g.Wants(i+1) || c.Kind != driver.KindBoxes && c.Kind != driver.KindKeyPoints {

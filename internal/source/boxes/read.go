@@ -29,7 +29,7 @@ const reading = 16
 
 // List calls f with the files in dir that keep accepts, also with those that cannot be read.
 // Folders that cannot be read are in Left.
-func (s *Source) List(ctx context.Context, st store.Store, dir string, keep func(name string) bool, f func(e store.Entry) error) error {
+func (s *Base) List(ctx context.Context, st store.Store, dir string, keep func(name string) bool, f func(e store.Entry) error) error {
 	return st.List(ctx, dir, &store.ListOptions{Keep: keep, Bad: func(e store.Entry, err error) error {
 		switch {
 		case !store.IsObjectError(err):
@@ -46,7 +46,7 @@ func (s *Source) List(ctx context.Context, st store.Store, dir string, keep func
 }
 
 // Add appends a file of List to a list.
-func (s *Source) Add(l *filelist.List, e store.Entry) {
+func (s *Base) Add(l *filelist.List, e store.Entry) {
 	if err := s.unlisted[e.Name]; err == nil || l.AddBad(e, err) != nil {
 		l.Add(e)
 	}
@@ -55,7 +55,7 @@ func (s *Source) Add(l *filelist.List, e store.Entry) {
 // ReadAll reads small files of List and calls f with each file's number and content. f is called
 // concurrently, and b is only valid during the call. A file that cannot be read, or that f
 // refuses, makes a bad record: that of file i is record of[i].
-func (s *Source) ReadAll(ctx context.Context, st store.Store, files []store.Entry, of []int, limit int64, f func(i int, b []byte) error) error {
+func (s *Base) ReadAll(ctx context.Context, st store.Store, files []store.Entry, of []int, limit int64, f func(i int, b []byte) error) error {
 	var bad filelist.Bad
 	free := sync.Pool{New: func() any { return new([]byte) }}
 	err := bad.Probe(ctx, len(files), reading, func(ctx context.Context, i int) error {

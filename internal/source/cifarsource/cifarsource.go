@@ -89,7 +89,7 @@ func Is(names []string, file string) bool {
 }
 
 type source struct {
-	fixedrecords.Source
+	fixedrecords.Base
 	image  driver.Field
 	skip   int                 // bytes of labels before the pixels, in the binary format
 	labels fixedrecords.Labels // in the Python format, the fine ones for CIFAR-100

@@ -43,7 +43,7 @@ const (
 )
 
 type source struct {
-	boxes.Source
+	boxes.Base
 	json string // for messages
 	text []byte // the JSON as UTF-8 if its encoding is another, nil otherwise
 
@@ -132,7 +132,7 @@ func wide(ctx context.Context, obj store.Object, name string) ([]byte, error) {
 }
 
 // Held implements driver.Holder.
-func (s *source) Held() int64 { return s.Source.Held() + int64(len(s.text)) }
+func (s *source) Held() int64 { return s.Base.Held() + int64(len(s.text)) }
 
 // find lists the images that the JSON names. It returns the record of each image in the JSON, -1 if the file does
 // not exist.

@@ -30,8 +30,8 @@ type Part struct {
 	Held []byte
 }
 
-// Source reads records of one size. Sources embed it, set its fields and call Init.
-type Source struct {
+// Base reads records of one size. Sources embed it, set its fields and call Init.
+type Base struct {
 	List  *filelist.List
 	Parts []Part
 	// Size is the size of a record in bytes. What is the word for a record in messages.
@@ -53,7 +53,7 @@ type Source struct {
 }
 
 // Init completes s and its info. also is added to the fingerprint.
-func (s *Source) Init(info driver.Info, also ...string) error {
+func (s *Base) Init(info driver.Info, also ...string) error {
 	s.info = info
 	held := true
 	for _, p := range s.Parts {
@@ -72,19 +72,19 @@ func (s *Source) Init(info driver.Info, also ...string) error {
 }
 
 // Info implements driver.Source.
-func (s *Source) Info() *driver.Info { return &s.info }
+func (s *Base) Info() *driver.Info { return &s.info }
 
 // Object implements driver.Source.
-func (s *Source) Object(n int64) driver.Object { return s.List.Object(n, true) }
+func (s *Base) Object(n int64) driver.Object { return s.List.Object(n, true) }
 
 // place returns the part of record id, and its number in it.
-func (s *Source) place(id int64) (*Part, int64) {
+func (s *Base) place(id int64) (*Part, int64) {
 	n := filelist.Find(s.first, id)
 	return &s.Parts[n], id - s.first[n]
 }
 
 // Name implements driver.Source.
-func (s *Source) Name(id int64) string {
+func (s *Base) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
@@ -97,7 +97,7 @@ func (s *Source) Name(id int64) string {
 }
 
 // Locate implements driver.Source.
-func (s *Source) Locate(g *driver.Group) {
+func (s *Base) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(_ int, id int64) {
 		if s.Alone && !g.Wants(0) {
 			return
@@ -109,7 +109,7 @@ func (s *Source) Locate(g *driver.Group) {
 }
 
 // Parse implements driver.Source.
-func (s *Source) Parse(g *driver.Group) error {
+func (s *Base) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {
 		if id < 0 || id >= s.info.Len || g.Records[k].Err != nil {
 			continue
@@ -131,10 +131,10 @@ func (s *Source) Parse(g *driver.Group) error {
 }
 
 // Held implements driver.Holder.
-func (s *Source) Held() int64 { return s.Memory.total }
+func (s *Base) Held() int64 { return s.Memory.total }
 
 // Close implements driver.Source.
-func (s *Source) Close() error {
+func (s *Base) Close() error {
 	s.Memory.Free()
 	return nil
 }

@@ -33,7 +33,7 @@ type Options = fixedrecords.Options
 const maxLabelBytes = 256 << 20
 
 type source struct {
-	fixedrecords.Source
+	fixedrecords.Base
 	image  driver.Field // the field of images
 	array  bool         // field 0 is an array
 	number bool         // or an int

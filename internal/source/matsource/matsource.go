@@ -36,7 +36,7 @@ func IsName(name string) bool {
 }
 
 type source struct {
-	fixedrecords.Source
+	fixedrecords.Base
 	image  driver.Field
 	labels fixedrecords.Labels
 }

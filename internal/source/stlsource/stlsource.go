@@ -38,7 +38,7 @@ func splitOf(name string) string {
 }
 
 type source struct {
-	fixedrecords.Source
+	fixedrecords.Base
 	image  driver.Field
 	labels fixedrecords.Labels
 }

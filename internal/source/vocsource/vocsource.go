@@ -46,7 +46,7 @@ var classes = []string{
 }
 
 type source struct {
-	boxes.Source
+	boxes.Base
 	sizes [][2]int32 // of images, from the XML files; 0 x 0 where they have none
 }
 

@@ -45,7 +45,7 @@ const (
 )
 
 type source struct {
-	boxes.Source
+	boxes.Base
 	shapes   []float32 // the corners of all outlines
 	ends     []int64   // of each object
 	class    []int32
