@@ -231,16 +231,20 @@ test-python: build build/venv-test servers
 	@scripts/python-tests.sh '$(if $(BESIDE),python: )' $(PYTEST)
 
 # Schedulers and libraries that no other test needs have an environment of their own.
-build/venv-cluster/done: python/requirements-cluster.txt
+# PyTorch is that of the tests' environment: a path file behind its own packages.
+build/venv-cluster/done: python/requirements-cluster.txt build/venv-test
 	@echo 'setup: Ray, Dask, Spark and others that only make test-cluster needs (1 GB, once)'
-	@$(PYTHON) -m venv build/venv-cluster && build/venv-cluster/bin/pip install --quiet --disable-pip-version-check -r $<
+	@$(PYTHON) -m venv build/venv-cluster
+	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		>"$$(build/venv-cluster/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"
+	@build/venv-cluster/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 .PHONY: test-cluster
-test-cluster: build build/venv-cluster/done ## packing in parts with the real Ray, Slurm, Dask and Spark, whose processes are killed; manifests of Kubernetes
-	@scripts/setup.sh slurm
+test-cluster: build build/venv-cluster/done ## packing in parts and training with the real Ray, Slurm, Dask, Spark and Open MPI, whose processes are killed; manifests of Kubernetes
+	@scripts/setup.sh schedulers
 	@cd scripts/kubernetes && go test -count=1 ./...
-	@cd python && STOKER_CLUSTER=1 ../build/venv-cluster/bin/python -m pytest -s tests/test_cluster.py tests/test_grain.py $(PYTEST)
+	@cd python && STOKER_CLUSTER=1 ../build/venv-cluster/bin/python -m pytest -s tests/test_cluster.py tests/test_cluster_train.py tests/test_grain.py $(PYTEST)
 
 .PHONY: test-repeat
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'

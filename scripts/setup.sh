@@ -4,7 +4,7 @@
 #   scripts/setup.sh system            a C compiler, libjpeg-turbo, Opus and Vorbis with their headers, Go 1.26, Python 3.10 with venv
 #   scripts/setup.sh python FILE...    the private environment .venv with the stoker package and what FILE lists
 #   scripts/setup.sh web               nginx, which tests of web servers start; without it they are skipped
-#   scripts/setup.sh slurm             Slurm, for make test-cluster
+#   scripts/setup.sh schedulers        Slurm and Open MPI, for make test-cluster
 #
 # Missing system packages are installed through apt when this runs as root on Debian or Ubuntu; otherwise one line
 # says what to install.
@@ -147,17 +147,20 @@ setup_web() {
   (RUNLEVEL=1 install nginx-light) || say "nginx cannot be installed: its tests are skipped"
 }
 
-setup_slurm() {
-  if command -v sbatch >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+setup_schedulers() {
+  local missing=()
+  command -v sbatch >/dev/null || missing+=(slurm-wlm)
+  command -v mpirun >/dev/null || missing+=(openmpi-bin)
+  if [ ${#missing[@]} = 0 ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     return
   fi
-  (RUNLEVEL=1 install slurm-wlm) || say "Slurm cannot be installed: its test is skipped"
+  (RUNLEVEL=1 install "${missing[@]}") || say "${missing[*]} cannot be installed: its test is skipped"
 }
 
 case "${1-}" in
   system) setup_system ;;
   python) shift; setup_python "$@" ;;
   web) setup_web ;;
-  slurm) setup_slurm ;;
-  *) fail "usage: scripts/setup.sh system | python FILE... | web | slurm" ;;
+  schedulers) setup_schedulers ;;
+  *) fail "usage: scripts/setup.sh system | python FILE... | web | schedulers" ;;
 esac

@@ -58,6 +58,11 @@ clients on this machine are served, unless --insecure is set.`,
 			case flight.address != "" && (socket != "" || cmd.Flags().Changed("fd")):
 				return usageError("stoker serve --help", "--flight and --socket exclude each other")
 			case flight.address != "":
+				stop, err := app.endWith(parent)
+				if err != nil {
+					return err
+				}
+				defer stop()
 				return serveFlight(app, &flight, metrics)
 			case flight != flightFlags{}:
 				return usageError("stoker serve --flight :7443 --config FILE", "--flight is missing")

@@ -39,7 +39,8 @@ class Killer:
         self.mark, self.words, self.kills = mark.encode(), tuple(words), 0
         self._random = random.Random(seed)
 
-    def _found(self) -> list[int]:
+    def found(self) -> list[int]:
+        """Return the processes that it may kill."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -53,7 +54,7 @@ class Killer:
     def run(self, until: Callable[[], bool], most: int, pause: float = 0.1) -> None:
         """Kill one process after the other, up to a number of them."""
         while not until():
-            if self.kills < most and (found := self._found()):
+            if self.kills < most and (found := self.found()):
                 try:
                     os.kill(self._random.choice(found), signal.SIGKILL)
                     self.kills += 1

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from parts import OPTIONS, Killer, one_process, sums
+from schedulers import NEEDED, PATIENCE, has, marked, slurm, wait_for
 
 import stoker
-from conftest import CHECKOUT, SOURCE
+from conftest import CHECKOUT
 
 PARTS = int(os.environ.get("STOKER_CLUSTER_PARTS", "64"))
 COUNT = 40 * PARTS
-PATIENCE = 900.0
 
 
-def has(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of Ray and Dask
-    pytest.mark.skipif(
-        "STOKER_CLUSTER" not in os.environ,
-        reason="make test-cluster runs them: they take minutes and need Ray and Slurm",
-    ),
-]
+pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +42,7 @@ def want(binary: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a text that all processes of the test have in their environment, with the way to this package."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")]))
-    mark = f"STOKER_TEST_MARK={uuid.uuid4()}"
-    monkeypatch.setenv(*mark.split("="))
-    return mark
+    return marked(monkeypatch)
 
 
 @pytest.mark.skipif(not has("ray"), reason="needs Ray")
@@ -132,47 +112,6 @@ def test_spark(data: Path, want: dict[str, str], mark: str, tmp_path: Path) -> N
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     subprocess.run([sys.executable, str(script)], check=True, timeout=PATIENCE, env=env)
     assert sums(out) == want
-
-
-def _port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-@contextlib.contextmanager
-def slurm(folder: Path, nodes: int) -> Iterator[dict[str, str]]:
-    """Run a controller and nodes of Slurm on this machine, without munge. Gives the environment of its commands."""
-    host = socket.gethostname().split(".")[0]
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
-    lines = [
-        "ClusterName=test", f"SlurmctldHost={host}(127.0.0.1)", "SlurmUser=root", f"SlurmctldPort={_port()}",
-        "AuthType=auth/none", "CredType=cred/none", "AuthInfo=cred_expire=5", "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none", "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2",
-        "MpiDefault=none", "SwitchType=switch/none", "JobAcctGatherType=jobacct_gather/none", "InactiveLimit=0",
-        "KillWait=5", "MinJobAge=300", "SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0",
-        f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool/%n", f"SlurmctldLogFile={folder}/ctld.log",
-        f"SlurmdLogFile={folder}/%n.log", f"SlurmctldPidFile={folder}/ctld.pid", f"SlurmdPidFile={folder}/%n.pid",
-        *(f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={_port()} CPUs=2" for i in range(nodes)),
-        "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
-    ]  # fmt: skip
-    conf = folder / "slurm.conf"
-    conf.write_text("\n".join(lines) + "\n")
-    env = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"/usr/sbin:{os.environ['PATH']}"}
-    with contextlib.ExitStack() as stack:
-        for command in [["slurmctld", "-D"], *(["slurmd", "-D", "-N", f"n{i}"] for i in range(nodes))]:
-            process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            stack.callback(process.wait, 60)
-            stack.callback(process.terminate)
-        yield env
-
-
-def wait_for(what: Any, about: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < end, about
-        time.sleep(0.2)
 
 
 @pytest.mark.skipif(not shutil.which("sbatch") or os.geteuid() != 0, reason="needs slurm-wlm, and root to start it")

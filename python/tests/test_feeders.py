@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import importlib.util
 import json
 import os
 import re
@@ -142,6 +143,19 @@ def test_torch_refuses_feeders() -> None:
     torch = pytest.importorskip("stoker.torch")
     with pytest.raises(stoker.ConfigError, match=r"takes records from its sampler: use stoker\.Loader"):
         torch.DataLoader([1, 2, 3], feeders="127.0.0.1:7443")
+
+
+def test_a_server_ends_with_its_parent(binary: str, pipeline: Path) -> None:
+    """An actor of Ray is killed, and its server must not stay."""
+    command = [binary, "serve", "--flight", "127.0.0.1:0", "--config", "/dev/stdin", "--parent", "1"]
+    done = subprocess.run(command, input=pipeline.read_bytes(), capture_output=True, check=False, timeout=60)
+    assert done.returncode in (0, 130)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="has Ray")
+def test_feeders_of_ray_need_ray(pack: Path) -> None:
+    with pytest.raises(stoker.ConfigError, match="pip install ray"):
+        stoker.Loader(pack, **HOW, feeders="ray:feeders")
 
 
 def sign(token: str, ticket: bytes) -> bytes:

@@ -110,9 +110,9 @@ class Loader:
             of all engines of this user, so all ranks can have the same address. If another program uses the port, a
             warning says so and training goes on. ``stoker top`` shows the same values.
         feeders: servers on other machines (``stoker serve --flight``) that build those batches for which the cores of
-            this machine do not suffice: ``"dns:feeders:7443"``, ``"host:7443,host:7443"``, ``"file:PATH"`` or
-            ``"slurm:7443"``; ``stoker.Feeders`` adds certificates and tokens. The batches are the same with and
-            without. ``stats()["engine"]["feeders"]`` counts them.
+            this machine do not suffice: ``"dns:feeders:7443"``, ``"host:7443,host:7443"``, ``"file:PATH"``,
+            ``"slurm:7443"`` or ``"ray:feeders"``; ``stoker.Feeders`` adds certificates and tokens. The batches are the
+            same with and without. ``stats()["engine"]["feeders"]`` counts them.
 
     Raises:
         ConfigError: the source, a transform or an option is refused.
@@ -204,8 +204,14 @@ class Loader:
             "sequence": sequences,
             "mix": None if self._mixture is None else self._mixture.config,
         }
+        self._members: Any = None
         if (servers := _options.feeding(feeders)) is not None:
             config["feeders"] = servers
+            kind, _, name = servers["servers"].partition(":")
+            if kind == "ray":
+                self._members = members = _ray().Members(name)
+                weakref.finalize(self, members.close)
+                servers["servers"] = members.servers
         form = Form(self.batch_size, self.output, layout, fields)
         socket = os.environ.get("STOKER_SOCKET")
         self._audit: _audit.Log | None = None
@@ -428,6 +434,8 @@ class Loader:
     def close(self) -> None:
         """End the engine. Arrays of batches that are still in use stay valid."""
         self._epochs.close()
+        if self._members is not None:
+            self._members.close()
         if self._audit is not None:
             self._audit.close()
 
@@ -442,6 +450,15 @@ class Loader:
             "a Loader owns an engine and cannot be pickled or copied; make it in the process that uses it "
             "(loader.state_dict() can be pickled)"
         )
+
+
+def _ray() -> Any:
+    """Return stoker.ray."""
+    try:
+        from . import ray
+    except ImportError as error:
+        raise ConfigError(f'feeders="ray:NAME" needs Ray: pip install ray ({error})') from None
+    return ray
 
 
 def _end_feeding(feeder: _device.Feeder, pid: int) -> None:
