@@ -231,7 +231,7 @@ test-python: build build/venv-test servers
 	@scripts/python-tests.sh '$(if $(BESIDE),python: )' $(PYTEST)
 
 # Schedulers and libraries that no other test needs have an environment of their own.
-# PyTorch is that of the tests' environment: a path file behind its own packages.
+# PyTorch is that of the tests' environment: a path file adds it.
 build/venv-cluster/done: python/requirements-cluster.txt build/venv-test
 	@echo 'setup: Ray, Dask, Spark and others that only make test-cluster needs (1 GB, once)'
 	@$(PYTHON) -m venv build/venv-cluster

@@ -8,7 +8,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -129,6 +131,32 @@ func TCPFaults(t testing.TB) *Server {
 	return start(t, t.TempDir(), "server", nil, func(port string) []string {
 		return []string{"-host", "127.0.0.1", "-port", port}
 	})
+}
+
+// Toxic sends a request to toxiproxy, and returns its answer.
+func Toxic(t testing.TB, method, url string, body any) map[string]any {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode > 299 {
+		t.Fatalf("%s: %d %s, %v", url, resp.StatusCode, text, err)
+	}
+	var out map[string]any
+	_ = json.Unmarshal(text, &out) // a removal has no response body
+	return out
 }
 
 // tool returns the path of a program that make servers built.

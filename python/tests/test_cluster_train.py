@@ -307,7 +307,7 @@ NEAR, FAR = "10.231.78", "10.231.79"
 
 @contextlib.contextmanager
 def router() -> Iterator[tuple[list[str], list[str]]]:
-    """Make two network namespaces, a router and a server behind it. Yields the prefixes of commands in them."""
+    """Make two network namespaces, for a router and a server. Yields the prefixes of commands in them."""
     middle, end = f"stoker-router-{os.getpid()}", f"stoker-server-{os.getpid()}"
     links = [f"st{os.getpid()}{letter}" for letter in "abcd"]
     inside = [["ip", "netns", "exec", name] for name in (middle, end)]

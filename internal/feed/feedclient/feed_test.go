@@ -121,7 +121,13 @@ func client(t *testing.T, p *pipeline.Pipeline, opt Options) *Client {
 }
 
 // batches returns lines that describe the batches of some epochs and their bytes.
-func batches(t *testing.T, p *pipeline.Pipeline, epochs int64) (out []string) {
+func batches(t *testing.T, p *pipeline.Pipeline, epochs int64) []string {
+	t.Helper()
+	return watchedBatches(t, p, epochs, func(int) {})
+}
+
+// watchedBatches calls a function after each batch, with the number of batches so far.
+func watchedBatches(t *testing.T, p *pipeline.Pipeline, epochs int64, after func(n int)) (out []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -140,6 +146,7 @@ func batches(t *testing.T, p *pipeline.Pipeline, epochs int64) (out []string) {
 		out = append(out, fmt.Sprintf("epoch %d step %d rows %d then %v: %s", ev.Epoch, ev.Step, ev.Rows, ev.Pos,
 			feed.Checksum(p.Info().Arrays, p.Ring().Slot(ev.Slot), ev.Rows)))
 		p.Release(ev.Slot)
+		after(len(out))
 	}
 }
 

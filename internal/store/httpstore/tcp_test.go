@@ -2,10 +2,8 @@ package httpstore
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -21,32 +19,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/traffic"
 	"github.com/stokerdata/stoker/store"
 )
-
-// toxic sends a request to toxiproxy.
-func toxic(t *testing.T, method, url string, body any) map[string]any {
-	t.Helper()
-	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode > 299 {
-		t.Fatalf("%s: %d %s, %v", url, resp.StatusCode, text, err)
-	}
-	var out map[string]any
-	_ = json.Unmarshal(text, &out) // a removal has no response body
-	return out
-}
 
 // Connections that are reset, end early, stall, close slowly or send small pieces give no wrong byte, and an error
 // names what cannot be read.
@@ -86,11 +58,11 @@ func TestBrokenConnections(t *testing.T) {
 				}
 				return '-'
 			}, fmt.Sprint(c.kind, c.attributes))
-			made := toxic(t, http.MethodPost, proxy.URL+"/proxies", map[string]any{
+			made := serverstest.Toxic(t, http.MethodPost, proxy.URL+"/proxies", map[string]any{
 				"name": name, "listen": "127.0.0.1:0", "upstream": strings.TrimPrefix(server.URL, "http://"), "enabled": true,
 			})
 			at := proxy.URL + "/proxies/" + name
-			defer toxic(t, http.MethodDelete, at, nil)
+			defer serverstest.Toxic(t, http.MethodDelete, at, nil)
 			listen, _ := made["listen"].(string)
 			s, err := New("http://"+listen+"/data", &Options{backoff: time.Millisecond, stall: time.Second, Attempts: 12})
 			if err != nil {
@@ -101,7 +73,7 @@ func TestBrokenConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer o.Close()
-			toxic(t, http.MethodPost, at+"/toxics", map[string]any{
+			serverstest.Toxic(t, http.MethodPost, at+"/toxics", map[string]any{
 				"type": c.kind, "stream": "downstream", "toxicity": 0.5, "attributes": c.attributes,
 			})
 			good := 0

@@ -135,7 +135,7 @@ def feeders(
     """Run a server (``stoker serve --flight``) on each node of a Ray cluster that builds batches for trainers.
 
     It gives ``"ray:NAME"``, for ``feeders=`` of the loaders of the same Ray job. An actor on each node starts the
-    server again when it exits. Nodes that join later get one, too. All of them end with the ``with`` block, and also
+    server again when it exits. Nodes that join later also get one. All of them end with the ``with`` block, and also
     if this process is killed.
 
     Args:
