@@ -1,6 +1,7 @@
 """DistributedDataParallel with feeders and checkpoints, under any launcher: docs/how-to/cluster.md has the commands.
 
-python examples/cluster_train.py DATA --save-pipeline pipeline.json
+python examples/cluster_train.py DATA                                        # one process
+python examples/cluster_train.py DATA --save-pipeline pipeline.json          # for the feeders
 torchrun --nproc-per-node 8 examples/cluster_train.py DATA --feeders cpu1:7443,cpu2:7443 --checkpoint run.pt
 With --checkpoint, a run continues where the last one ended, also on another number of ranks.
 """
@@ -55,7 +56,7 @@ def loader(args: argparse.Namespace) -> stoker.Loader:
 
 def train(args: argparse.Namespace) -> str:
     data = loader(args)  # it knows the rank under torchrun, Slurm, MPI and Ray
-    if not dist.is_initialized():  # Ray has done it
+    if data.world_size > 1 and not dist.is_initialized():  # Ray has done it
         # MASTER_ADDR and MASTER_PORT are set by torchrun, or by the script of the job.
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, rank=data.rank, world_size=data.world_size)
@@ -64,18 +65,19 @@ def train(args: argparse.Namespace) -> str:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", data.rank)) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     torch.manual_seed(0)
-    net = torch.nn.parallel.DistributedDataParallel(model(len(data.classes)).to(device))
+    plain = model(len(data.classes)).to(device)
+    net = torch.nn.parallel.DistributedDataParallel(plain) if data.world_size > 1 else plain
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     steps, loss = 0, torch.zeros(())
     if args.checkpoint and args.checkpoint.exists():
         state = torch.load(args.checkpoint, map_location=device)
-        net.load_state_dict(state["net"])
+        plain.load_state_dict(state["net"])
         optimizer.load_state_dict(state["optimizer"])
         data.load_state_dict(state["data"])  # the next batch is the first one after the checkpoint
 
     def save() -> None:
         if args.checkpoint and data.rank == 0:  # the position is the same on all ranks
-            state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "data": data.state_dict()}
+            state = {"net": plain.state_dict(), "optimizer": optimizer.state_dict(), "data": data.state_dict()}
             new = args.checkpoint.with_suffix(".new")
             torch.save(state, new)
             new.replace(args.checkpoint)
@@ -97,7 +99,7 @@ def train(args: argparse.Namespace) -> str:
         save()
         break
     fed = data.stats()["engine"].get("feeders", {})
-    sums = sum(p.double().sum() for p in net.parameters())
+    sums = sum(p.double().sum() for p in plain.parameters())
     data.close()
     return (
         f"rank {data.rank} of {data.world_size} ({data.info['rank_from']}): {steps} steps, weights {sums:.9f}, "
@@ -112,4 +114,5 @@ if __name__ == "__main__":
             one.save_pipeline(args.save_pipeline)
     else:
         print(train(args), flush=True)
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -114,6 +114,22 @@ def counted(out: str) -> tuple[int, int]:
     return sum(int(n) for n, _ in found), sum(int(s) for _, s in found)
 
 
+def test_cluster_training_goes_on(run: Run, photos: Path, tmp_path: Path) -> None:
+    """The script of docs/how-to/cluster.md on one rank. make test-cluster runs it under launchers, with feeders."""
+    line = re.compile(r"rank 0 of 1 .*: (\d+) steps, weights (\S+), 0 batches of feeders")
+
+    def train(*args: object) -> tuple[int, str]:
+        found = line.match(run("cluster_train.py", photos, *args, framework="torch"))
+        assert found
+        return int(found[1]), found[2]
+
+    want = train("--epochs", 2)
+    state = ["--epochs", 2, "--checkpoint", tmp_path / "run.pt", "--every", 3]
+    first, _ = train(*state, "--stop-after", 17)
+    second, weights = train(*state)
+    assert (first, first + second, weights) == (17, *want)
+
+
 def test_accelerate_goes_on_in_the_middle_of_an_epoch(run: Run, photos: Path, tmp_path: Path) -> None:
     state = ["--state", tmp_path / "state"]
     first = run("accelerate_train.py", photos, *state, "--stop-after", 5, framework="accelerate")
