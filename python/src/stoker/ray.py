@@ -39,7 +39,7 @@ from ._process import anonymous_file
 __all__ = ["feeders", "pack"]
 
 _PARTS = 4  # per node: a lost node costs at most a quarter of its share
-_EVERY = 5.0  # seconds between two reads of the list of servers, and of Ray's nodes
+_EVERY = 4.0  # seconds between two reads of the list of servers, and of Ray's nodes
 _START = 60.0  # seconds to wait for the first answer of the servers
 
 
@@ -285,7 +285,7 @@ class _Feeder:
 
 
 class Members:
-    """The servers of ``stoker.ray.feeders``, as a file for the engine that is written again every 5 s.
+    """The servers of ``stoker.ray.feeders``, as a file for the engine that is written again every 4 s.
 
     The file is in memory and has no name: the engine opens it as ``/proc/PID/fd/N``. So nothing is left when this
     process is killed.
