@@ -185,8 +185,8 @@ def test_slurm(data: Path, want: str, mark: str, tmp_path: Path) -> None:
     with slurm(folder, 3, "127.0.0.1") as env:
 
         def ask(*words: str) -> str:
-            more = {"env": environment(**env), "cwd": folder}
-            return subprocess.run(words, capture_output=True, text=True, check=False, **more).stdout
+            found = environment(SLURM_CONF=env["SLURM_CONF"])
+            return subprocess.run(words, env=found, cwd=folder, capture_output=True, text=True, check=False).stdout
 
         wait_for(lambda: set(ask("sinfo", "-h", "-o", "%t").split()) == {"idle"}, f"Slurm does not start: {folder}")
         number = ask("sbatch", "--parsable", str(job), str(data), *LENGTH.split(), f"--checkpoint={tmp_path}/run.pt")

@@ -25,7 +25,7 @@ func TestBlackHole(t *testing.T) {
 				other, _ := serve(t, config(), feedserver.Options{})
 				servers += "," + other
 			}
-			p, _ := remoteFirst(t, config(), servers, 2, Options{Late: 50 * time.Millisecond, CompareEvery: 4})
+			p, _ := remoteFirst(t, config(), servers, Options{Late: 50 * time.Millisecond, CompareEvery: 4})
 			streams := []string{"upstream", "downstream"}
 			got := watchedBatches(t, p, 6, func(n int) {
 				if n != 8 {
