@@ -53,8 +53,8 @@ def slurm(folder: Path, nodes: int, name: str = "n") -> Iterator[dict[str, str]]
     The names of nodes are ``name`` and a number. Tasks that connect to nodes need names that are addresses.
     """
     host = socket.gethostname().split(".")[0]
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
+    for part in ("state", "spool"):
+        (folder / part).mkdir()
     lines = [
         "ClusterName=test", f"SlurmctldHost={host}(127.0.0.1)", "SlurmUser=root", f"SlurmctldPort={free_port()}",
         "AuthType=auth/none", "CredType=cred/none", "AuthInfo=cred_expire=5", "ProctrackType=proctrack/linuxproc",
