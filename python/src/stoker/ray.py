@@ -7,7 +7,7 @@
     stoker.ray.pack("s3://my-bucket/photos/", "s3://my-bucket/train/", images="raw", resize=256)
 
     with stoker.ray.feeders("pipeline.json", insecure=True) as servers:     # "ray:feeders"
-        TorchTrainer(train, train_loop_config={"feeders": servers}, ...).fit()
+        TorchTrainer(train, train_loop_config={"feeders": servers}).fit()
 
 Data and batches never enter Ray's object store.
 """
