@@ -54,12 +54,6 @@ type Pixmap struct {
 	Pillow bool
 }
 
-// setAugKernels limits the augmentation kernels to a set of SetKernels.
-func setAugKernels(isa int) { C.sk_aug_set_isa(C.int(isa)) }
-
-// augKernelSets returns the number of sets that the processor runs: scalar, AVX2 and AVX-512 with VBMI.
-func augKernelSets() int { return int(C.sk_aug_best_isa()) + 1 }
-
 func (p Pixmap) check() error {
 	known := p.dtype() == item.U8 || p.DType == item.U16 || p.DType == item.F32
 	if !known || p.C < 1 || p.C > item.MaxChannels || p.W < 1 || p.H < 1 || p.W > MaxSide || p.H > MaxSide ||

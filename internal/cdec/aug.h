@@ -7,14 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Instruction sets, in rising order; each includes the ones before it.
-enum { SK_AUG_SCALAR = 0, SK_AUG_AVX2 = 1, SK_AUG_VBMI = 2 };
-
-// The highest value that sk_aug_isa() can return on this machine.
-int sk_aug_best_isa(void);
-int sk_aug_isa(void);
-// For tests and benchmarks: use at most this instruction set.
-void sk_aug_set_isa(int isa);
+#include "kernels.h"
 
 // Cuts a value off at 0 and 255, and its fraction.
 static inline uint8_t sk_cut8(float v)
@@ -28,7 +21,7 @@ static inline uint8_t sk_cut8(float v)
 
 // x -> trunc(clamp(x*scale + bias)): brightness (bias 0) and contrast.
 void sk_aug_scale_bias(uint8_t *p, size_t n, float scale, float bias);
-// Sum over all pixels of the luma of RGB pixels, see sk_aug_luma.
+// Sum over all pixels of the luma of RGB pixels, each rounded down.
 uint64_t sk_aug_luma_sum(const uint8_t *p, size_t np);
 uint64_t sk_aug_byte_sum(const uint8_t *p, size_t n);
 // RGB -> luma in all three channels (dst == src is fine).

@@ -17,7 +17,7 @@ static inline uint8_t mix_byte(float a, float b, float lam, float rest)
 }
 
 #if defined(__x86_64__)
-SK_AVX2 static size_t mix_u8_avx2(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, float lam, float rest)
+SK_AUG_AVX2 static size_t mix_u8_avx2(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, float lam, float rest)
 {
 	const __m256 l = _mm256_set1_ps(lam), r = _mm256_set1_ps(rest);
 	size_t i = 0;
@@ -54,7 +54,7 @@ void sk_aug_mix_u8(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, f
 	float rest = 1.0f - lam;
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = mix_u8_avx2(dst, a, b, n, lam, rest);
 #endif
 	for (; i < n; i++)
@@ -116,7 +116,7 @@ void sk_aug_mix_f16(void *dst, const void *a, const void *b, size_t n, float lam
 	float rest = 1.0f - lam;
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2 && __builtin_cpu_supports("f16c"))
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = mix_f16_avx2(dst, a, b, n, lam, rest);
 #endif
 	const any_u16 *x = a, *y = b;

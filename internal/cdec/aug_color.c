@@ -7,48 +7,10 @@
 
 #include "aug_x86.h"
 
-// ---- choice of the instruction set ----
-
-static int best_isa(void)
-{
-#if defined(__x86_64__)
-	__builtin_cpu_init();
-	if (!__builtin_cpu_supports("avx2"))
-		return SK_AUG_SCALAR;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi"))
-		return SK_AUG_VBMI;
-	return SK_AUG_AVX2;
-#else
-	return SK_AUG_SCALAR;
-#endif
-}
-
-static int current_isa = -1; // read and written atomically; set once, apart from tests
-
-int sk_aug_best_isa(void) { return best_isa(); }
-
-int sk_aug_isa(void)
-{
-	int isa = __atomic_load_n(&current_isa, __ATOMIC_RELAXED);
-	if (isa < 0) {
-		isa = best_isa();
-		__atomic_store_n(&current_isa, isa, __ATOMIC_RELAXED);
-	}
-	return isa;
-}
-
-void sk_aug_set_isa(int isa)
-{
-	int best = best_isa();
-	if (isa < 0)
-		isa = 0;
-	__atomic_store_n(&current_isa, isa < best ? isa : best, __ATOMIC_RELAXED);
-}
-
 // ---- brightness, contrast ----
 
 #if defined(__x86_64__)
-SK_AVX2 static size_t scale_bias_avx2(uint8_t *p, size_t n, float scale, float bias)
+SK_AUG_AVX2 static size_t scale_bias_avx2(uint8_t *p, size_t n, float scale, float bias)
 {
 	const __m256 s = _mm256_set1_ps(scale), b = _mm256_set1_ps(bias);
 	size_t i = 0;
@@ -68,7 +30,7 @@ void sk_aug_scale_bias(uint8_t *p, size_t n, float scale, float bias)
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = scale_bias_avx2(p, n, scale, bias);
 #endif
 	for (; i < n; i++)
@@ -86,7 +48,7 @@ static inline uint32_t luma(const uint8_t *p)
 }
 
 #if defined(__x86_64__)
-SK_AVX2_INLINE __m256i luma8_of(__m256 r, __m256 g, __m256 b)
+SK_AUG_AVX2_INLINE __m256i luma8_of(__m256 r, __m256 g, __m256 b)
 {
 	__m256 l = _mm256_mul_ps(r, _mm256_set1_ps(LUMA_R));
 	l = _mm256_add_ps(l, _mm256_mul_ps(g, _mm256_set1_ps(LUMA_G)));
@@ -94,12 +56,12 @@ SK_AVX2_INLINE __m256i luma8_of(__m256 r, __m256 g, __m256 b)
 	return _mm256_cvttps_epi32(l);
 }
 
-SK_AVX2_INLINE __m256i luma8(__m256i v)
+SK_AUG_AVX2_INLINE __m256i luma8(__m256i v)
 {
 	return luma8_of(_mm256_cvtepi32_ps(sk_red(v)), _mm256_cvtepi32_ps(sk_green(v)), _mm256_cvtepi32_ps(sk_blue(v)));
 }
 
-SK_AVX2 static size_t luma_sum_avx2(const uint8_t *p, size_t np, uint64_t *sum)
+SK_AUG_AVX2 static size_t luma_sum_avx2(const uint8_t *p, size_t np, uint64_t *sum)
 {
 	size_t i = 0;
 	__m256i total = _mm256_setzero_si256();
@@ -118,7 +80,7 @@ SK_AVX2 static size_t luma_sum_avx2(const uint8_t *p, size_t np, uint64_t *sum)
 	return i;
 }
 
-SK_AVX2 static size_t gray3_avx2(uint8_t *p, size_t np)
+SK_AUG_AVX2 static size_t gray3_avx2(uint8_t *p, size_t np)
 {
 	size_t i = 0;
 	for (; i + 8 <= np; i += 8) {
@@ -134,7 +96,7 @@ uint64_t sk_aug_luma_sum(const uint8_t *p, size_t np)
 	size_t i = 0;
 	uint64_t sum = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = luma_sum_avx2(p, np, &sum);
 #endif
 	for (; i < np; i++)
@@ -154,7 +116,7 @@ void sk_aug_gray3(uint8_t *p, size_t np)
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = gray3_avx2(p, np);
 #endif
 	for (; i < np; i++) {
@@ -172,7 +134,7 @@ void sk_aug_gray1(uint8_t *dst, const uint8_t *src, size_t np)
 // ---- saturation ----
 
 #if defined(__x86_64__)
-SK_AVX2 static size_t saturate_avx2(uint8_t *p, size_t np, float ratio, float rest)
+SK_AUG_AVX2 static size_t saturate_avx2(uint8_t *p, size_t np, float ratio, float rest)
 {
 	const __m256 s = _mm256_set1_ps(ratio), t = _mm256_set1_ps(rest);
 	size_t i = 0;
@@ -194,7 +156,7 @@ void sk_aug_saturate(uint8_t *p, size_t np, float ratio, float rest)
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = saturate_avx2(p, np, ratio, rest);
 #endif
 	for (; i < np; i++) {
@@ -250,7 +212,7 @@ static void hue_pixel(uint8_t *p, float shift6)
 }
 
 #if defined(__x86_64__)
-SK_AVX2_INLINE __m256i hue_channel8(__m256 v, __m256 c, __m256 k)
+SK_AUG_AVX2_INLINE __m256i hue_channel8(__m256 v, __m256 c, __m256 k)
 {
 	const __m256 six = _mm256_set1_ps(6.0f);
 	k = _mm256_sub_ps(k, _mm256_and_ps(_mm256_cmp_ps(k, six, _CMP_GE_OQ), six));
@@ -260,7 +222,7 @@ SK_AVX2_INLINE __m256i hue_channel8(__m256 v, __m256 c, __m256 k)
 	return _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(v, _mm256_mul_ps(c, w)), _mm256_set1_ps(HUE_UP)));
 }
 
-SK_AVX2 static size_t hue_avx2(uint8_t *p, size_t np, float shift6)
+SK_AUG_AVX2 static size_t hue_avx2(uint8_t *p, size_t np, float shift6)
 {
 	const __m256 zero = _mm256_setzero_ps(), six = _mm256_set1_ps(6.0f), one = _mm256_set1_ps(1.0f);
 	const __m256 shift = _mm256_set1_ps(shift6);
@@ -295,7 +257,7 @@ void sk_aug_hue(uint8_t *p, size_t np, float shift)
 	float shift6 = shift * 6.0f;
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = hue_avx2(p, np, shift6);
 #endif
 	for (; i < np; i++)
@@ -306,7 +268,7 @@ void sk_aug_hue(uint8_t *p, size_t np, float shift)
 
 #if defined(__x86_64__)
 // (x ^ flip & (x >= from ? 255 : 0)) & mask: invert, solarize and posterize.
-SK_AVX2 static size_t bytes_avx2(uint8_t *p, size_t n, uint8_t from, uint8_t flip, uint8_t mask)
+SK_AUG_AVX2 static size_t bytes_avx2(uint8_t *p, size_t n, uint8_t from, uint8_t flip, uint8_t mask)
 {
 	const __m256i f = _mm256_set1_epi8((char)from), x = _mm256_set1_epi8((char)flip), m = _mm256_set1_epi8((char)mask);
 	size_t i = 0;
@@ -324,7 +286,7 @@ void sk_aug_invert(uint8_t *p, size_t n)
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = bytes_avx2(p, n, 0, 255, 255);
 #endif
 	for (; i < n; i++)
@@ -335,7 +297,7 @@ void sk_aug_and(uint8_t *p, size_t n, uint8_t mask)
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = bytes_avx2(p, n, 0, 0, mask);
 #endif
 	for (; i < n; i++)
@@ -349,7 +311,7 @@ void sk_aug_solarize(uint8_t *p, size_t n, int threshold)
 	uint8_t t = (uint8_t)(threshold < 0 ? 0 : threshold);
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_AVX2)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = bytes_avx2(p, n, t, 255, 255);
 #endif
 	for (; i < n; i++)
@@ -359,7 +321,7 @@ void sk_aug_solarize(uint8_t *p, size_t n, int threshold)
 // ---- tables: equalize, autocontrast ----
 
 #if defined(__x86_64__)
-SK_VBMI static size_t lut1_vbmi(uint8_t *p, size_t n, const uint8_t *lut)
+SK_AUG_VBMI static size_t lut1_vbmi(uint8_t *p, size_t n, const uint8_t *lut)
 {
 	sk_table512 t = sk_load_table(lut);
 	size_t i = 0;
@@ -370,7 +332,7 @@ SK_VBMI static size_t lut1_vbmi(uint8_t *p, size_t n, const uint8_t *lut)
 }
 
 // Returns pixels.
-SK_VBMI static size_t lut3_vbmi(uint8_t *p, size_t np, const uint8_t *lut)
+SK_AUG_VBMI static size_t lut3_vbmi(uint8_t *p, size_t np, const uint8_t *lut)
 {
 	sk_table512 t[3] = {sk_load_table(lut), sk_load_table(lut + 256), sk_load_table(lut + 512)};
 	// Bytes of a vector that starts with channel 0 and belong to channel 0, 1, 2.
@@ -397,7 +359,7 @@ void sk_aug_lut(uint8_t *p, size_t np, int channels, const uint8_t *lut)
 	if (channels == 1) {
 		size_t i = 0;
 #if defined(__x86_64__)
-		if (sk_aug_isa() >= SK_AUG_VBMI)
+		if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX512)
 			i = lut1_vbmi(p, np, lut);
 #endif
 		for (; i < np; i++)
@@ -406,7 +368,7 @@ void sk_aug_lut(uint8_t *p, size_t np, int channels, const uint8_t *lut)
 	}
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_VBMI)
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX512)
 		i = lut3_vbmi(p, np, lut);
 #endif
 	for (; i < np; i++) {
@@ -437,7 +399,7 @@ void sk_aug_hist(const uint8_t *p, size_t np, int channels, uint32_t *hist)
 #if defined(__x86_64__)
 // 96 bytes are a whole number of pixels, so byte i of the three accumulators
 // always belongs to channel i mod 3.
-SK_AVX2 static size_t minmax3_avx2(const uint8_t *p, size_t np, uint8_t *lo, uint8_t *hi)
+SK_AUG_AVX2 static size_t minmax3_avx2(const uint8_t *p, size_t np, uint8_t *lo, uint8_t *hi)
 {
 	size_t n = 3 * np, i = 0;
 	if (n < 96)
@@ -472,7 +434,7 @@ void sk_aug_minmax(const uint8_t *p, size_t np, int channels, uint8_t *lo, uint8
 	for (int c = 0; c < channels; c++)
 		lo[c] = 255, hi[c] = 0;
 #if defined(__x86_64__)
-	if (channels == 3 && sk_aug_isa() >= SK_AUG_AVX2)
+	if (channels == 3 && sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 		i = minmax3_avx2(p, np, lo, hi);
 #endif
 	for (; i < np; i++)

@@ -20,7 +20,7 @@ static inline uint8_t sharpen_byte(const uint16_t *column, const uint8_t *x, ptr
 }
 
 #if defined(__x86_64__)
-SK_AVX2 static size_t column_sums_avx2(uint16_t *t, const uint8_t *a, const uint8_t *b, const uint8_t *c, size_t n)
+SK_AUG_AVX2 static size_t column_sums_avx2(uint16_t *t, const uint8_t *a, const uint8_t *b, const uint8_t *c, size_t n)
 {
 	size_t i = 0;
 	for (; i + 16 <= n; i += 16) {
@@ -32,8 +32,8 @@ SK_AVX2 static size_t column_sums_avx2(uint16_t *t, const uint8_t *a, const uint
 	return i;
 }
 
-SK_AVX2 static size_t sharpen_row_avx2(uint8_t *dst, const uint16_t *t, const uint8_t *src, size_t n, ptrdiff_t ch,
-                                       float rest)
+SK_AUG_AVX2 static size_t sharpen_row_avx2(uint8_t *dst, const uint16_t *t, const uint8_t *src, size_t n, ptrdiff_t ch,
+                                           float rest)
 {
 	const __m256 alpha = _mm256_set1_ps(rest);
 	const __m256i six = _mm256_set1_epi16(6), thirteenth = _mm256_set1_epi16(5042); // ceil(65536 / 13)
@@ -76,7 +76,7 @@ void sk_aug_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels
 		uint8_t *d = dst + row * (size_t)y;
 		size_t i = 0;
 #if defined(__x86_64__)
-		if (sk_aug_isa() >= SK_AUG_AVX2)
+		if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 			i = column_sums_avx2(tmp, s - row, s, s + row, row);
 #endif
 		for (; i < row; i++)
@@ -86,7 +86,7 @@ void sk_aug_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels
 		memcpy(d + row - ch, s + row - ch, ch);
 		i = ch;
 #if defined(__x86_64__)
-		if (sk_aug_isa() >= SK_AUG_AVX2)
+		if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 			i += sharpen_row_avx2(d + ch, tmp + ch, s + ch, row - 2 * ch, (ptrdiff_t)ch, rest);
 #endif
 		for (; i < row - ch; i++)
@@ -107,27 +107,31 @@ static inline int reflect(int y, int h) { return y < 0 ? -y : y >= h ? 2 * (h - 
 
 #if defined(__x86_64__)
 // Two symmetric pairs of taps in one step: the sums a and b, interleaved, times (wa, wb).
-SK_AVX2_INLINE void blur_step(__m256i a, __m256i b, __m256i w, __m256i *lo, __m256i *hi)
+SK_AUG_AVX2_INLINE void blur_step(__m256i a, __m256i b, __m256i w, __m256i *lo, __m256i *hi)
 {
 	*lo = _mm256_add_epi32(*lo, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), w));
 	*hi = _mm256_add_epi32(*hi, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), w));
 }
 
-SK_AVX2_INLINE __m256i pair_weights(const int16_t *k, int i, int radius)
+SK_AUG_AVX2_INLINE __m256i pair_weights(const int16_t *k, int i, int radius)
 {
 	int second = i < radius ? k[i + 1] : 0;
 	return _mm256_set1_epi32(second * 65536 + k[i]);
 }
 
-SK_AVX2_INLINE __m256i bytes16(const uint8_t *p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); }
+SK_AUG_AVX2_INLINE __m256i bytes16(const uint8_t *p)
+{
+	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
 
-SK_AVX2_INLINE __m256i row_sum(const uint8_t *const *pair, size_t i)
+SK_AUG_AVX2_INLINE __m256i row_sum(const uint8_t *const *pair, size_t i)
 {
 	return _mm256_add_epi16(bytes16(pair[0] + i), bytes16(pair[1] + i));
 }
 
 // rows are the source rows in the order centre, centre, -1, +1, -2, +2 ...
-SK_AVX2 static size_t blur_columns_avx2(int16_t *t, const uint8_t *const *rows, size_t row, const int16_t *ky, int ry)
+SK_AUG_AVX2 static size_t blur_columns_avx2(int16_t *t, const uint8_t *const *rows, size_t row, const int16_t *ky,
+                                            int ry)
 {
 	size_t i = 0;
 	for (; i + 32 <= row; i += 32) {
@@ -151,13 +155,14 @@ SK_AVX2 static size_t blur_columns_avx2(int16_t *t, const uint8_t *const *rows, 
 	return i;
 }
 
-SK_AVX2_INLINE __m256i tap_sum(const int16_t *t, ptrdiff_t off)
+SK_AUG_AVX2_INLINE __m256i tap_sum(const int16_t *t, ptrdiff_t off)
 {
 	return _mm256_add_epi16(_mm256_loadu_si256((const __m256i *)(t - off)),
 	                        _mm256_loadu_si256((const __m256i *)(t + off)));
 }
 
-SK_AVX2 static size_t blur_row_avx2(uint8_t *dst, const int16_t *t, size_t row, ptrdiff_t ch, const int16_t *kx, int rx)
+SK_AUG_AVX2 static size_t blur_row_avx2(uint8_t *dst, const int16_t *t, size_t row, ptrdiff_t ch, const int16_t *kx,
+                                        int rx)
 {
 	size_t i = 0;
 	for (; i + 32 <= row; i += 32) {
@@ -196,7 +201,7 @@ void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, c
 		}
 		size_t i = 0;
 #if defined(__x86_64__)
-		if (sk_aug_isa() >= SK_AUG_AVX2)
+		if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 			i = blur_columns_avx2(t, rows, row, ky, ry);
 #endif
 		for (; i < row; i++) {
@@ -212,7 +217,7 @@ void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, c
 		uint8_t *d = dst + row * (size_t)y;
 		i = 0;
 #if defined(__x86_64__)
-		if (sk_aug_isa() >= SK_AUG_AVX2)
+		if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2)
 			i = blur_row_avx2(d, t, row, ch, kx, rx);
 #endif
 		for (; i < row; i++) {

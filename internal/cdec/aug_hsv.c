@@ -49,7 +49,7 @@ typedef struct {
 	int32_t place[HSV_HUES];
 } hsv_maps;
 
-SK_AVX2_INLINE __m256 hsv_quotient8(float of, __m256i by)
+SK_AUG_AVX2_INLINE __m256 hsv_quotient8(float of, __m256i by)
 {
 	__m256 d = _mm256_cvtepi32_ps(_mm256_max_epi32(by, _mm256_set1_epi32(1)));
 	__m256 q = _mm256_add_ps(_mm256_div_ps(_mm256_set1_ps(of), d), _mm256_set1_ps(0.5f));
@@ -57,14 +57,14 @@ SK_AVX2_INLINE __m256 hsv_quotient8(float of, __m256i by)
 }
 
 // (n*q + HSV_HALF) >> HSV_SHIFT.
-SK_AVX2_INLINE __m256i hsv_scaled8(__m256i n, __m256 q)
+SK_AUG_AVX2_INLINE __m256i hsv_scaled8(__m256i n, __m256 q)
 {
 	__m256 v = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(n), q), _mm256_set1_ps(HSV_HALF));
 	return _mm256_srai_epi32(_mm256_cvttps_epi32(v), HSV_SHIFT);
 }
 
-SK_AVX2 static size_t hsv_avx2(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations,
-                               const uint8_t *values)
+SK_AUG_AVX2 static size_t hsv_avx2(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations,
+                                   const uint8_t *values)
 {
 	hsv_maps m;
 	for (int i = 0; i < 256; i++) {
@@ -110,21 +110,21 @@ SK_AVX2 static size_t hsv_avx2(uint8_t *p, size_t np, const uint8_t *hues, const
 #define MUL(a, b) _mm512_mul_round_ps(a, b, EVEN)
 #define SUB(a, b) _mm512_sub_round_ps(a, b, EVEN)
 
-SK_VBMI_INLINE __m512 hsv_quotient16(float of, __m512i by)
+SK_AUG_VBMI_INLINE __m512 hsv_quotient16(float of, __m512i by)
 {
 	__m512 d = _mm512_cvtepi32_ps(_mm512_max_epi32(by, _mm512_set1_epi32(1)));
 	__m512 q = _mm512_add_ps(_mm512_div_ps(_mm512_set1_ps(of), d), _mm512_set1_ps(0.5f));
 	return _mm512_roundscale_ps(q, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
 
-SK_VBMI_INLINE __m512i hsv_scaled16(__m512i n, __m512 q)
+SK_AUG_VBMI_INLINE __m512i hsv_scaled16(__m512i n, __m512 q)
 {
 	__m512 v = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(n), q), _mm512_set1_ps(HSV_HALF));
 	return _mm512_srai_epi32(_mm512_cvttps_epi32(v), HSV_SHIFT);
 }
 
-SK_VBMI static size_t hsv_vbmi(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations,
-                               const uint8_t *values)
+SK_AUG_VBMI static size_t hsv_vbmi(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations,
+                                   const uint8_t *values)
 {
 	// For each hue: the destinations of the pixel's values, two bits each, and the position in a sixth.
 	uint8_t turned[256] = {0}, order[8][4] = {{0}};
@@ -198,9 +198,9 @@ void sk_aug_hsv(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *satur
 {
 	size_t i = 0;
 #if defined(__x86_64__)
-	if (sk_aug_isa() >= SK_AUG_VBMI) {
+	if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX512) {
 		i = hsv_vbmi(p, np, hues, saturations, values);
-	} else if (sk_aug_isa() >= SK_AUG_AVX2) {
+	} else if (sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2) {
 		i = hsv_avx2(p, np, hues, saturations, values);
 	}
 #endif

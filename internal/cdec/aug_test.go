@@ -13,16 +13,14 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-var augKernelNames = []string{"scalar", "avx2", "vbmi"}
-
 // augKernels runs f once for each set of augmentation kernels of the machine,
 // the scalar one first.
 func augKernels(t *testing.T, f func(t *testing.T, set int)) {
 	t.Helper()
-	defer setAugKernels(augKernelSets() - 1)
-	for set := range augKernelSets() {
-		setAugKernels(set)
-		t.Run(augKernelNames[set], func(t *testing.T) { f(t, set) })
+	defer useKernels(kernelSet.Load())
+	for set, name := range kernelSets() {
+		use(t, name)
+		t.Run(name, func(t *testing.T) { f(t, set) })
 	}
 }
 
@@ -338,25 +336,26 @@ func TestHSVAllColours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("16 million colours")
 	}
-	defer setAugKernels(augKernelSets() - 1)
+	defer useKernels(kernelSet.Load())
+	sets := kernelSets()
 	hues, saturations, values := hsvTables(rand.New(rand.NewPCG(1, 2)))
 	src, want, got := make([]byte, 65536*3), make([]byte, 65536*3), make([]byte, 65536*3)
 	for r := range 256 {
 		for i := range 65536 {
 			src[3*i], src[3*i+1], src[3*i+2] = byte(r), byte(i>>8), byte(i)
 		}
-		for set := range augKernelSets() {
+		for set, name := range sets {
 			out := got
 			if set == 0 {
 				out = want
 			}
 			copy(out, src)
-			setAugKernels(set)
+			use(t, name)
 			if err := (Pixmap{Pix: out, W: 256, H: 256, C: 3}).HSV(hues, saturations, values); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(out, want) {
-				t.Fatalf("red %d: kernels %d give other colours than the scalar ones", r, set)
+				t.Fatalf("red %d: kernels %s give other colours than the scalar ones", r, name)
 			}
 		}
 	}
@@ -367,7 +366,8 @@ func TestHueAllColours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("16 million colours")
 	}
-	defer setAugKernels(augKernelSets() - 1)
+	defer useKernels(kernelSet.Load())
+	sets := kernelSets()
 	p := Pixmap{Pix: make([]byte, 256*256*3), W: 256, H: 256, C: 3}
 	q := Pixmap{Pix: make([]byte, 256*256*3), W: 256, H: 256, C: 3}
 	for r := 0; r < 256; r += 5 {
@@ -375,13 +375,13 @@ func TestHueAllColours(t *testing.T) {
 			p.Pix[3*i], p.Pix[3*i+1], p.Pix[3*i+2] = byte(r), byte(i>>8), byte(i)
 		}
 		copy(q.Pix, p.Pix)
-		for set, img := range map[int]Pixmap{0: q, augKernelSets() - 1: p} {
-			setAugKernels(set)
+		for set, img := range map[string]Pixmap{sets[0]: q, sets[len(sets)-1]: p} {
+			use(t, set)
 			if err := img.AdjustHue(float64(r)/255 - 0.5); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if augKernelSets() > 1 && !bytes.Equal(p.Pix, q.Pix) {
+		if len(sets) > 1 && !bytes.Equal(p.Pix, q.Pix) {
 			t.Fatalf("red %d: fast and scalar kernels differ", r)
 		}
 	}
@@ -547,9 +547,9 @@ func BenchmarkAugment(b *testing.B) {
 		{"pad-crop-reflect", func() error { return Window(dst, src, -16, -9, PadReflect, nil) }},
 		{"mixup-u8", func() error { return Mix(item.U8, dst.Pix, dst.Pix, src.Pix, 0.7) }},
 	} {
-		for set := range augKernelSets() {
-			setAugKernels(set)
-			b.Run(op.name+"/"+augKernelNames[set], func(b *testing.B) {
+		for _, set := range kernelSets() {
+			use(b, set)
+			b.Run(op.name+"/"+set, func(b *testing.B) {
 				for b.Loop() {
 					if err := op.run(); err != nil {
 						b.Fatal(err)
@@ -559,5 +559,4 @@ func BenchmarkAugment(b *testing.B) {
 			})
 		}
 	}
-	setAugKernels(augKernelSets() - 1)
 }

@@ -84,7 +84,8 @@ static void bilinear_pixel(uint8_t *d, const warp_source *s, float sx, float sy)
 #if defined(__x86_64__)
 // Four bytes at each offset. The last pixel of an image is read one byte early and shifted down, so that no byte
 // after the image is read.
-SK_AVX2_INLINE __m256i gather_pixels(const warp_source *s, __m256i ix, __m256i iy, __m256i inside, __m256i otherwise)
+SK_AUG_AVX2_INLINE __m256i gather_pixels(const warp_source *s, __m256i ix, __m256i iy, __m256i inside,
+                                         __m256i otherwise)
 {
 	__m256i off = _mm256_add_epi32(_mm256_mullo_epi32(iy, _mm256_set1_epi32(s->w)), ix);
 	off = _mm256_add_epi32(off, _mm256_add_epi32(off, off));
@@ -94,12 +95,13 @@ SK_AVX2_INLINE __m256i gather_pixels(const warp_source *s, __m256i ix, __m256i i
 	return _mm256_srlv_epi32(v, _mm256_slli_epi32(_mm256_sub_epi32(off, safe), 3));
 }
 
-SK_AVX2_INLINE __m256i in_range(__m256i v, int n)
+SK_AUG_AVX2_INLINE __m256i in_range(__m256i v, int n)
 {
 	return _mm256_and_si256(_mm256_cmpgt_epi32(v, _mm256_set1_epi32(-1)), _mm256_cmpgt_epi32(_mm256_set1_epi32(n), v));
 }
 
-SK_AVX2 static int nearest_row_avx2(uint8_t *d, int dw, const warp_source *s, float ax, float bx, float ay, float by)
+SK_AUG_AVX2 static int nearest_row_avx2(uint8_t *d, int dw, const warp_source *s, float ax, float bx, float ay,
+                                        float by)
 {
 	const __m256i fill = _mm256_set1_epi32(s->fill8[0] | s->fill8[1] << 8 | s->fill8[2] << 16);
 	const __m256 step = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
@@ -116,7 +118,7 @@ SK_AVX2 static int nearest_row_avx2(uint8_t *d, int dw, const warp_source *s, fl
 	return x;
 }
 
-SK_AVX2_INLINE __m256i blend4(__m256i a, __m256i b, __m256i c, __m256i e, const __m256 w[4])
+SK_AUG_AVX2_INLINE __m256i blend4(__m256i a, __m256i b, __m256i c, __m256i e, const __m256 w[4])
 {
 	__m256 v = _mm256_mul_ps(w[0], _mm256_cvtepi32_ps(a));
 	v = _mm256_add_ps(v, _mm256_mul_ps(w[1], _mm256_cvtepi32_ps(b)));
@@ -125,7 +127,8 @@ SK_AVX2_INLINE __m256i blend4(__m256i a, __m256i b, __m256i c, __m256i e, const 
 	return _mm256_min_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(255));
 }
 
-SK_AVX2 static int bilinear_row_avx2(uint8_t *d, int dw, const warp_source *s, float ax, float bx, float ay, float by)
+SK_AUG_AVX2 static int bilinear_row_avx2(uint8_t *d, int dw, const warp_source *s, float ax, float bx, float ay,
+                                         float by)
 {
 	const __m256 step = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), one = _mm256_set1_ps(1.0f);
 	const __m256i drop = _mm256_set1_epi32(0x00ffffff);
@@ -204,7 +207,7 @@ void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int s
 		uint8_t *d = dst + (size_t)y * (size_t)dw * (size_t)channels;
 		int x = 0;
 #if defined(__x86_64__)
-		if (channels == 3 && s.total >= 32 && s.total < INT_MAX / 2 && sk_aug_isa() >= SK_AUG_AVX2) {
+		if (channels == 3 && s.total >= 32 && s.total < INT_MAX / 2 && sk_set(SK_KERNEL_AUGMENT) >= SK_AVX2) {
 			if (s.bilinear)
 				x = bilinear_row_avx2(d, dw, &s, ax, bx, ay, by);
 			else

@@ -7,11 +7,11 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define SK_AVX2 __attribute__((target("avx2")))
-#define SK_AVX2_INLINE __attribute__((target("avx2"), always_inline)) static inline
+#define SK_AUG_AVX2 __attribute__((target("avx2")))
+#define SK_AUG_AVX2_INLINE __attribute__((target("avx2"), always_inline)) static inline
 
 // Reads exactly 24 bytes.
-SK_AVX2_INLINE __m256i sk_load8(const uint8_t *p)
+SK_AUG_AVX2_INLINE __m256i sk_load8(const uint8_t *p)
 {
 	const __m256i spread = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, //
 	                                        4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
@@ -21,7 +21,7 @@ SK_AVX2_INLINE __m256i sk_load8(const uint8_t *p)
 }
 
 // Writes exactly 24 bytes.
-SK_AVX2_INLINE void sk_store8(uint8_t *p, __m256i v)
+SK_AUG_AVX2_INLINE void sk_store8(uint8_t *p, __m256i v)
 {
 	const __m256i pack = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, //
 	                                      0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
@@ -33,41 +33,41 @@ SK_AVX2_INLINE void sk_store8(uint8_t *p, __m256i v)
 	__builtin_memcpy(p + 20, &last, 4);
 }
 
-SK_AVX2_INLINE __m256i sk_red(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi32(0xff)); }
-SK_AVX2_INLINE __m256i sk_green(__m256i v)
+SK_AUG_AVX2_INLINE __m256i sk_red(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi32(0xff)); }
+SK_AUG_AVX2_INLINE __m256i sk_green(__m256i v)
 {
 	return _mm256_and_si256(_mm256_srli_epi32(v, 8), _mm256_set1_epi32(0xff));
 }
-SK_AVX2_INLINE __m256i sk_blue(__m256i v) { return _mm256_srli_epi32(v, 16); }
+SK_AUG_AVX2_INLINE __m256i sk_blue(__m256i v) { return _mm256_srli_epi32(v, 16); }
 
-SK_AVX2_INLINE __m256i sk_join(__m256i r, __m256i g, __m256i b)
+SK_AUG_AVX2_INLINE __m256i sk_join(__m256i r, __m256i g, __m256i b)
 {
 	return _mm256_or_si256(r, _mm256_or_si256(_mm256_slli_epi32(g, 8), _mm256_slli_epi32(b, 16)));
 }
 
 // trunc(clamp(v, 0, 255)).
-SK_AVX2_INLINE __m256i sk_trunc8(__m256 v)
+SK_AUG_AVX2_INLINE __m256i sk_trunc8(__m256 v)
 {
 	v = _mm256_min_ps(_mm256_max_ps(v, _mm256_setzero_ps()), _mm256_set1_ps(255.0f));
 	return _mm256_cvttps_epi32(v);
 }
 
 // 32 values of four vectors, each 0 to 255, to bytes in order.
-SK_AVX2_INLINE __m256i sk_pack32(__m256i a, __m256i b, __m256i c, __m256i d)
+SK_AUG_AVX2_INLINE __m256i sk_pack32(__m256i a, __m256i b, __m256i c, __m256i d)
 {
 	__m256i v = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
 	return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-#define SK_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
-#define SK_VBMI_INLINE __attribute__((target("avx512f,avx512bw,avx512vbmi"), always_inline)) static inline
+#define SK_AUG_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
+#define SK_AUG_VBMI_INLINE __attribute__((target("avx512f,avx512bw,avx512vbmi"), always_inline)) static inline
 
 // A table of 256 bytes.
 typedef struct {
 	__m512i q[4];
 } sk_table512;
 
-SK_VBMI_INLINE sk_table512 sk_load_table(const uint8_t *lut)
+SK_AUG_VBMI_INLINE sk_table512 sk_load_table(const uint8_t *lut)
 {
 	sk_table512 t;
 	for (int k = 0; k < 4; k++)
@@ -75,7 +75,7 @@ SK_VBMI_INLINE sk_table512 sk_load_table(const uint8_t *lut)
 	return t;
 }
 
-SK_VBMI_INLINE __m512i sk_look_up(const sk_table512 *t, __m512i v)
+SK_AUG_VBMI_INLINE __m512i sk_look_up(const sk_table512 *t, __m512i v)
 {
 	__m512i lo = _mm512_permutex2var_epi8(t->q[0], v, t->q[1]);
 	__m512i hi = _mm512_permutex2var_epi8(t->q[2], v, t->q[3]);

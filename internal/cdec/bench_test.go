@@ -17,7 +17,7 @@ import (
 
 // benchKernels runs f for each kernel set and reports ns per output pixel.
 func benchKernels(b *testing.B, f func(b *testing.B) (pixels int)) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	for _, name := range kernelSets() {
 		b.Run(name, func(b *testing.B) {
 			if err := SetKernels(name); err != nil {
@@ -113,7 +113,7 @@ func BenchmarkStore(b *testing.B) {
 func BenchmarkGather(b *testing.B) {
 	for _, n := range []int{3072, 150528} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			defer isa.Store(isa.Load())
+			defer useKernels(kernelSet.Load())
 			for _, name := range kernelSets() {
 				b.Run(name, func(b *testing.B) {
 					if err := SetKernels(name); err != nil {

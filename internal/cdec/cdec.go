@@ -1,6 +1,6 @@
-// Package cdec decodes images and resizes them, in C: JPEG through
-// libjpeg-turbo, the dct codec, and raw pixels, straight into the rows of a
-// batch. It is one of two packages that import "C" or unsafe.
+// Package cdec decodes images and resizes them, in C: JPEG through libjpeg-turbo, the dct codec, and raw pixels, straight
+// into the rows of a batch. It is one of the few packages that import "C" or unsafe. docs/internals/c-code.md explains the
+// names of the C code.
 //
 // A Decoder belongs to one goroutine. Its Run does many jobs in one call into C; nothing is allocated per job. A job
 // specifies an item.Geometry (which pixels) and an item.Store (how they are written).
@@ -30,7 +30,6 @@ import (
 	"hash/crc32"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -151,37 +150,7 @@ const Unreadable = "a page of its file cannot be read: the file has become short
 
 var errUnreadable = &Error{Kind: ErrUnreadable, Msg: Unreadable}
 
-// isa is the kernel set in use.
-var isa atomic.Int32
-
-func init() {
-	isa.Store(int32(C.sk_best_isa()))
-	C.sk_guard_install()
-}
-
-var kernelNames = [...]string{C.SK_SCALAR: "scalar", C.SK_AVX2: "avx2", C.SK_AVX512: "avx512"}
-
-// Kernels returns the name of the set of kernels in use: the best that the processor supports, unless SetKernels
-// chose another one.
-func Kernels() string { return kernelNames[isa.Load()] }
-
-// SetKernels chooses the kernels "scalar", "avx2" or "avx512" for the whole
-// process, for tests and benchmarks: all give the same pixels.
-func SetKernels(name string) error {
-	best := int(C.sk_best_isa())
-	for i, n := range kernelNames {
-		if n != name {
-			continue
-		}
-		if i > best {
-			return fmt.Errorf("kernels %q: this processor has at most %q", name, kernelNames[best])
-		}
-		isa.Store(int32(i))
-		setAugKernels(i)
-		return nil
-	}
-	return fmt.Errorf("kernels %q: want one of scalar, avx2, avx512", name)
-}
+func init() { C.sk_guard_install() }
 
 // jobsPerCall is the maximum number of jobs in one call, more than a group of the pipeline has.
 const jobsPerCall = 32
@@ -248,7 +217,7 @@ func (d *Decoder) run(jobs []Job) {
 	for i := range jobs {
 		d.fill(&d.jobs[i], &jobs[i])
 	}
-	C.sk_run(d.c, C.int(isa.Load()), &d.jobs[0], C.int(len(jobs)))
+	C.sk_run(d.c, &d.jobs[0], C.int(len(jobs)))
 	d.pins.Unpin()
 	runtime.KeepAlive(jobs)
 	for i := range jobs {
@@ -386,7 +355,7 @@ func gather(dst []byte, src [][]byte, rowBytes int, pastCaches C.int) {
 			g.pins.Pin(p)
 			g.addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
 		}
-		code := C.sk_gather(C.int(isa.Load()), pastCaches, (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
+		code := C.sk_gather(pastCaches, (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
 		g.pins.Unpin()
 		if code != C.SK_OK {
 			panic(errUnreadable)
@@ -402,7 +371,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func CopyCRC32C(dst, src []byte, crc uint32) uint32 {
 	dst = dst[:len(src)]
 	state := C.uint32_t(^crc)
-	switch C.sk_copy_crc32c(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), &state) {
+	switch C.sk_copy_crc32c((*C.uint8_t)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), &state) {
 	case C.SK_OK:
 		return ^uint32(state)
 	case C.SK_UNREADABLE:

@@ -17,9 +17,6 @@ enum {
 	SK_OVER_MEMORY = 7, // it takes more memory than sk_set_max_memory allows
 };
 
-// Kernel sets, by the required processor features.
-enum { SK_SCALAR = 0, SK_AVX2 = 1, SK_AVX512 = 2 };
-
 enum {
 	SK_FORMAT_JPEG = 1,
 	SK_FORMAT_DCT = 2,
@@ -71,9 +68,6 @@ typedef struct {
 
 typedef struct sk_dec sk_dec;
 
-// The best kernel set of this processor.
-int sk_best_isa(void);
-
 sk_dec *sk_dec_new(void);
 void sk_dec_free(sk_dec *d);
 // Refuses larger images than n pixels from now on; SK_MAX_PIXELS at first.
@@ -91,11 +85,11 @@ int sk_return_memory(void);
 void sk_set_plain(sk_dec *d, int plain);
 int64_t sk_retries(const sk_dec *d);
 
-// Runs the jobs in order with the given kernel set. Each job reports its own result, and a failed one does not affect
+// Runs the jobs in order. Each job reports its own result, and a failed one does not affect
 // the others. A failed read of a mapped file ends the call and not the process.
 int sk_guard_install(void); // 0
 
-void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
+void sk_run(sk_dec *d, sk_job *jobs, int n);
 
 // Decodes a whole JPEG to u8 RGB rows without gaps. The box decoder is tested against this function. *w and *h are
 // set after the header is read, also if dst (of dst_len bytes) is too small.
@@ -109,9 +103,9 @@ const char *sk_message(const sk_dec *d);
 
 // Copies n rows of row_bytes each to dst, one after the other. past_caches is 1 if dst is part of more memory than
 // the caches hold. Returns SK_UNREADABLE if a page of a row cannot be read.
-int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
+int sk_gather(int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
 // Copies n bytes past the caches and continues *crc, the state of a CRC-32C, with them. Returns SK_UNREADABLE like
-// sk_gather, or SK_BAD_ARGUMENT if this processor or the kernel set cannot do that.
-int sk_copy_crc32c(int isa, uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc);
+// sk_gather, or SK_BAD_ARGUMENT if the form in use cannot do that.
+int sk_copy_crc32c(uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc);
 
 #endif

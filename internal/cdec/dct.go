@@ -111,7 +111,7 @@ func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
 		e.out = C.dct_bytes{}
 	}
 	var message [C.SK_MESSAGE]C.char
-	code := C.dct_from_jpeg(e.e, &e.out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(isa.Load()), C.int(tile), C.int(how), &message[0])
+	code := C.dct_from_jpeg(e.e, &e.out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(tile), C.int(how), &message[0])
 	switch code {
 	case C.DCT_OK:
 		return unsafe.Slice((*byte)(e.out.p), int(e.out.len)), nil
@@ -161,7 +161,7 @@ func CheckDCT(src []byte) (blocks int64, err error) {
 		return 0, err
 	}
 	var n C.int64_t
-	if wrong := C.dct_check((*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(isa.Load()), &n); wrong != nil {
+	if wrong := C.dct_check((*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), &n); wrong != nil {
 		return 0, &Error{Kind: ErrCorrupt, Msg: "dct: " + C.GoString(wrong)}
 	}
 	return int64(n), nil
@@ -186,7 +186,7 @@ func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
 	s, sn := span(src)
 	e, en := span(exif)
 	i, in := span(icc)
-	code := C.dct_to_jpeg(&out, s, sn, C.int(isa.Load()), e, en, i, in, &message[0])
+	code := C.dct_to_jpeg(&out, s, sn, e, en, i, in, &message[0])
 	defer C.free(unsafe.Pointer(out.p))
 	if code != C.DCT_OK {
 		return dst, &Error{Kind: ErrCorrupt, Msg: C.GoString(&message[0])}

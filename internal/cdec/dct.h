@@ -3,11 +3,16 @@
 // codec") specifies the bytes. The names here are the same.
 //
 //   dct_parse.c    header and tile table, all checks of them
-//   dct_unpack*.c  bits of a tile -> coefficients (portable, AVX2, AVX-512)
-//   dct_pixels*.c  coefficients -> samples -> RGB, bit for bit as libjpeg-turbo
+//   dct_unpack.c   bits of a tile -> coefficients
+//   dct_pixels.c   coefficients -> samples -> RGB, bit for bit as libjpeg-turbo
+//   dct_pack.h     coefficients -> bits of a tile
 //   dct_box.c      the box decoder: which tiles, in which order
+//   dct_tiles.c    all tiles of an image
 //   dct_encode.c   JPEG -> dct
 //   dct_jpeg.c     dct -> JPEG
+//
+// dct_unpack.c and dct_pixels.c are the portable forms. dct_avx2.c and dct_avx512.c have the others of both, and
+// dct_pack_x86.c those of packing. dct_kernels.c chooses.
 #ifndef STOKER_DCT_H
 #define STOKER_DCT_H
 
@@ -50,7 +55,7 @@ typedef struct {
 } dct_image;
 
 // Reads and checks header and table. Returns NULL, or a description of the problem. After success every field is
-// within its limits. The table's entries (offsets and sizes) are not checked here but one by one in dct_tile.
+// within its limits. The table's entries (offsets and sizes) are not checked here but one by one in dct_row.
 const char *dct_parse(dct_image *im, const uint8_t *src, size_t n);
 // The same for Go, without pointers.
 typedef struct {
@@ -142,8 +147,8 @@ typedef struct {
 	dct_color_fn *color;
 } dct_kernels;
 extern const dct_kernels dct_kernels_scalar, dct_kernels_avx2, dct_kernels_avx512;
-// The best set that isa allows and the processor has.
-const dct_kernels *dct_kernels_for(int isa);
+// The kernels in use.
+const dct_kernels *dct_kernels_for(void);
 // The inverse transform of one block, the definition that the others meet.
 void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrdiff_t stride);
 
@@ -151,7 +156,7 @@ void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrd
 
 // Calls take for every tile, unpacked, in order. Returns NULL or a description of the problem.
 typedef void dct_take_fn(void *to, const dct_image *im, int row, int col, const dct_shape *s, const dct_work *w);
-const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void *to);
+const char *dct_each_tile(const dct_image *im, dct_take_fn *take, void *to);
 
 // Why a JPEG cannot become dct (it is not damaged, or not certain to be whole).
 enum {
@@ -182,15 +187,15 @@ void dct_encoder_free(dct_encoder *e);
 // entropy decoder, which keeps all coefficients in memory. DCT_ROWS_ONLY: never use it, and refuse images that need
 // it.
 #define DCT_ROWS_ONLY 2
-int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
+int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, int plain,
                   char message[SK_MESSAGE]);
 // The JPEG with the coefficients and tables of src. Each of exif and icc may be
 // empty: an APP1 segment's payload ("Exif\0\0" first), an ICC profile.
-int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
-                const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE]);
+int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
+                size_t icc_len, char message[SK_MESSAGE]);
 
 // Unpacks all tiles and discards the coefficients, to check that every tile can be decoded. Returns NULL or a
 // description of the problem. *blocks is the number of blocks.
-const char *dct_check(const uint8_t *src, size_t n, int isa, int64_t *blocks);
+const char *dct_check(const uint8_t *src, size_t n, int64_t *blocks);
 
 #endif

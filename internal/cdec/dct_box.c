@@ -279,7 +279,7 @@ int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int
 	scratch *s = scratch_of(d);
 	if (s == NULL)
 		return sk_fail(d, SK_NO_MEMORY, "dct: no memory for a decoder");
-	const dct_kernels *kn = dct_kernels_for(d->isa);
+	const dct_kernels *kn = dct_kernels_for();
 	span b = {.x = x, .y = y, .w = w, .h = h};
 	plan(&im, s, &b);
 	if (!layout(&im, s, &b))

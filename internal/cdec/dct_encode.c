@@ -316,8 +316,7 @@ static void take_read(dct_packer *k, const dct_image *im, const dct_shape *s, co
 }
 
 // Packs all tiles. The header is in out.
-static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa,
-                     char *message)
+static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, char *message)
 {
 	dct_image im;
 	// The parser derives everything from the header, like the decoder. It needs a table after the header: reserve
@@ -336,7 +335,7 @@ static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *o
 	const char *wrong = dct_parse(&im, out->p, out->len);
 	if (wrong != NULL)
 		return fail(message, DCT_NOT_JPEG, wrong);
-	dct_pack_tile_fn *const pack_tile = dct_pack_for(isa);
+	dct_pack_tile_fn *const pack_tile = dct_pack_for();
 	const size_t data = out->len;
 	for (int row = 0; row < im.mrows; row++) {
 		JBLOCKARRAY rows[DCT_MAX_COMPS] = {NULL};
@@ -392,7 +391,7 @@ void dct_encoder_free(dct_encoder *e)
 	free(e);
 }
 
-static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_bytes *out, int isa, int tile, int plain,
+static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_bytes *out, int tile, int plain,
                          char *message)
 {
 	if (setjmp(r->jump)) {
@@ -416,7 +415,7 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_byt
 			return code;
 	} else {
 		from.scan = e->scan;
-		code = sk_scan_start(e->scan, ci, isa);
+		code = sk_scan_start(e->scan, ci);
 		if (code != SK_OK)
 			return code;
 		for (int c = 0; c < ci->num_components; c++) {
@@ -430,11 +429,10 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_byt
 	}
 	if (put_header(ci, out, tile > 0 ? tile : default_tile(ci)) == 0)
 		return fail(message, DCT_MEMORY, "out of memory");
-	return put_tiles(ci, &from, out, &e->packer, isa, message);
+	return put_tiles(ci, &from, out, &e->packer, message);
 }
 
-static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
-                   char *message)
+static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, int plain, char *message)
 {
 	struct jpeg_decompress_struct ci;
 	reader r;
@@ -457,21 +455,21 @@ static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n
 	r.progress.progress_monitor = on_progress;
 	ci.progress = &r.progress;
 	out->len = 0;
-	const int code = read_and_pack(&ci, &r, e, out, isa, tile, plain, message);
+	const int code = read_and_pack(&ci, &r, e, out, tile, plain, message);
 	jpeg_destroy_decompress(&ci);
 	return code;
 }
 
-int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
+int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, int plain,
                   char message[SK_MESSAGE])
 {
 	out->len = 0;
 	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)
 		return fail(message, DCT_NOT_JPEG, "not a JPEG");
-	int code = plain == 1 ? SK_RETRY : convert(e, out, jpeg, n, isa, tile, 0, message);
+	int code = plain == 1 ? SK_RETRY : convert(e, out, jpeg, n, tile, 0, message);
 	if (code == SK_RETRY && plain == DCT_ROWS_ONLY)
 		return fail(message, DCT_INCOMPLETE, "all of it would be needed in memory");
 	if (code == SK_RETRY)
-		code = convert(e, out, jpeg, n, isa, tile, 1, message);
+		code = convert(e, out, jpeg, n, tile, 1, message);
 	return code;
 }

@@ -136,8 +136,8 @@ static void take_tile(void *to, const dct_image *im, int row, int col, const dct
 	}
 }
 
-static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
-                size_t icc_len, char *message)
+static int make(maker *m, const dct_image *im, const uint8_t *exif, size_t exif_len, const uint8_t *icc, size_t icc_len,
+                char *message)
 {
 	j_compress_ptr ci = &m->ci;
 	jpeg_scan_info scans[DCT_MAX_COMPS];
@@ -171,15 +171,15 @@ static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, siz
 		jpeg_write_marker(ci, JPEG_APP0 + 1, exif, (unsigned)exif_len);
 	if (icc_len > 0)
 		put_icc(ci, icc, icc_len);
-	const char *wrong = dct_each_tile(im, isa, take_tile, m);
+	const char *wrong = dct_each_tile(im, take_tile, m);
 	if (wrong != NULL)
 		return fail(message, wrong);
 	jpeg_finish_compress(ci);
 	return DCT_OK;
 }
 
-int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
-                const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE])
+int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
+                size_t icc_len, char message[SK_MESSAGE])
 {
 	dct_image im;
 	const char *wrong = dct_parse(&im, src, n);
@@ -195,7 +195,7 @@ int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uin
 	if (m == NULL)
 		return fail(message, "out of memory");
 	m->out = out;
-	const int code = make(m, &im, isa, exif, exif_len, icc, icc_len, message);
+	const int code = make(m, &im, exif, exif_len, icc, icc_len, message);
 	jpeg_destroy_compress(&m->ci);
 	free(m);
 	return code;

@@ -1,29 +1,25 @@
-// Selects the kernels for this machine.
+// The forms of SK_KERNEL_DCT.
 #include "dct_pack.h"
+#include "kernels.h"
 
-const dct_kernels *dct_kernels_for(int isa)
+const dct_kernels *dct_kernels_for(void)
 {
+	switch (sk_set(SK_KERNEL_DCT)) {
 #if defined(__x86_64__)
-	// VBMI2 is not guaranteed by SK_AVX512, although every processor with VNNI and VBMI has it.
-	if (isa >= SK_AVX512 && __builtin_cpu_supports("avx512vbmi2"))
-		return &dct_kernels_avx512;
-	if (isa >= SK_AVX2)
-		return &dct_kernels_avx2;
-#else
-	(void)isa;
+	case SK_AVX512: return &dct_kernels_avx512;
+	case SK_AVX2: return &dct_kernels_avx2;
 #endif
-	return &dct_kernels_scalar;
+	default: return &dct_kernels_scalar;
+	}
 }
 
-dct_pack_tile_fn *dct_pack_for(int isa)
+dct_pack_tile_fn *dct_pack_for(void)
 {
+	switch (sk_set(SK_KERNEL_DCT)) {
 #if defined(__x86_64__)
-	if (isa >= SK_AVX512 && __builtin_cpu_supports("avx512vbmi2"))
-		return dct_pack_avx512;
-	if (isa >= SK_AVX2)
-		return dct_pack_avx2;
-#else
-	(void)isa;
+	case SK_AVX512: return dct_pack_avx512;
+	case SK_AVX2: return dct_pack_avx2;
 #endif
-	return dct_pack_scalar;
+	default: return dct_pack_scalar;
+	}
 }

@@ -139,6 +139,6 @@ DCT_INLINE size_t dct_pack_tile(dct_packer *k, const dct_shape *s, uint8_t *out,
 
 typedef size_t dct_pack_tile_fn(dct_packer *k, const dct_shape *s, uint8_t *out);
 dct_pack_tile_fn dct_pack_scalar, dct_pack_avx2, dct_pack_avx512;
-dct_pack_tile_fn *dct_pack_for(int isa);
+dct_pack_tile_fn *dct_pack_for(void);
 
 #endif

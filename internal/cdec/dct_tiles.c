@@ -36,13 +36,13 @@ static const char *walk(const dct_image *im, const dct_kernels *kn, walker *k, d
 	return NULL;
 }
 
-const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void *to)
+const char *dct_each_tile(const dct_image *im, dct_take_fn *take, void *to)
 {
 	walker *k = NULL;
 	if (posix_memalign((void **)&k, 64, sizeof *k) != 0)
 		return "out of memory";
 	memset(k, 0, sizeof *k);
-	const char *wrong = walk(im, dct_kernels_for(isa), k, take, to);
+	const char *wrong = walk(im, dct_kernels_for(), k, take, to);
 	free(k);
 	return wrong;
 }
@@ -55,10 +55,10 @@ static void count(void *to, const dct_image *im, int row, int col, const dct_sha
 	*(int64_t *)to += s->first[im->ncomp];
 }
 
-const char *dct_check(const uint8_t *src, size_t n, int isa, int64_t *blocks)
+const char *dct_check(const uint8_t *src, size_t n, int64_t *blocks)
 {
 	dct_image im;
 	*blocks = 0;
 	const char *wrong = dct_parse(&im, src, n);
-	return wrong != NULL ? wrong : dct_each_tile(&im, isa, count, blocks);
+	return wrong != NULL ? wrong : dct_each_tile(&im, count, blocks);
 }

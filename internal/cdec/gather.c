@@ -191,12 +191,13 @@ __attribute__((target(FOLD))) static uint32_t stream_sum_fold(uint8_t *dst, cons
 }
 #endif
 
-static void copy_rows(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
+static void copy_rows(int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
 {
 #if defined(__x86_64__)
-	if (past_caches && isa != SK_SCALAR && row_bytes >= STREAM_BYTES) {
+	const int set = sk_set(SK_KERNEL_GATHER);
+	if (past_caches && set != SK_SCALAR && row_bytes >= STREAM_BYTES) {
 		for (int i = 0; i < n; i++, dst += row_bytes) {
-			if (isa == SK_AVX512)
+			if (set == SK_AVX512)
 				stream_avx512(dst, (const uint8_t *)src[i], row_bytes);
 			else
 				stream_avx2(dst, (const uint8_t *)src[i], row_bytes);
@@ -205,31 +206,32 @@ static void copy_rows(int isa, int past_caches, uint8_t *dst, const uintptr_t *s
 		return;
 	}
 #endif
-	(void)isa, (void)past_caches;
+	(void)past_caches;
 	for (int i = 0; i < n; i++, dst += row_bytes)
 		memcpy(dst, (const void *)src[i], row_bytes);
 }
 
-int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
+int sk_gather(int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
 {
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0)
 		return SK_UNREADABLE;
 	sk_guard_on(&g);
-	copy_rows(isa, past_caches, dst, src, n, row_bytes);
+	copy_rows(past_caches, dst, src, n, row_bytes);
 	sk_guard_off();
 	return SK_OK;
 }
 
-int sk_copy_crc32c(int isa, uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc)
+int sk_copy_crc32c(uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc)
 {
 #if defined(__x86_64__)
-	if (isa != SK_SCALAR && __builtin_cpu_supports("pclmul")) { // AVX2 comes with SSE4.2
+	const int set = sk_set(SK_KERNEL_CRC32C);
+	if (set != SK_SCALAR) { // AVX2 comes with SSE4.2
 		sk_guard g;
 		if (sigsetjmp(g.back, 0) != 0)
 			return SK_UNREADABLE;
 		sk_guard_on(&g);
-		if (isa == SK_AVX512 && __builtin_cpu_supports("vpclmulqdq"))
+		if (set == SK_AVX512)
 			*crc = stream_sum_fold(dst, src, n, *crc);
 		else
 			*crc = stream_sum_avx2(dst, src, n, *crc);
@@ -238,6 +240,6 @@ int sk_copy_crc32c(int isa, uint8_t *dst, const uint8_t *src, size_t n, uint32_t
 		return SK_OK;
 	}
 #endif
-	(void)isa, (void)dst, (void)src, (void)n, (void)crc;
+	(void)dst, (void)src, (void)n, (void)crc;
 	return SK_BAD_ARGUMENT;
 }

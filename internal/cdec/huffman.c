@@ -394,13 +394,12 @@ FORMS(any, )
 FORMS(bmi2, __attribute__((target("bmi,bmi2"))))
 #endif
 
-static const forms *forms_for(int isa)
+static const forms *forms_for(void)
 {
 #if defined(__x86_64__)
-	if (isa != SK_SCALAR)
+	if (sk_set(SK_KERNEL_HUFFMAN) != SK_SCALAR)
 		return &forms_bmi2;
 #endif
-	(void)isa;
 	return &forms_any;
 }
 
@@ -414,9 +413,9 @@ static int handles(const struct jpeg_decompress_struct *ci)
 }
 
 // Starts at the data after the header. The tables exist and are valid, and member and blocks are set.
-static void begin(huffman *h, const struct jpeg_decompress_struct *ci, int isa)
+static void begin(huffman *h, const struct jpeg_decompress_struct *ci)
 {
-	h->forms = forms_for(isa);
+	h->forms = forms_for();
 	for (int b = 0; b < h->blocks; b++) {
 		const jpeg_component_info *info = ci->cur_comp_info[h->member[b]];
 		const int dc = info->dc_tbl_no, ac = info->ac_tbl_no;
@@ -496,7 +495,7 @@ int sk_huffman_start(sk_dec *d)
 	h->blocks = ci->blocks_in_MCU;
 	for (int b = 0; b < h->blocks; b++)
 		h->member[b] = ci->MCU_membership[b];
-	begin(h, ci, d->isa); // libjpeg has looked at the tables
+	begin(h, ci); // libjpeg has looked at the tables
 	ci->entropy->decode_mcu = decode_mcu;
 	return SK_OK;
 }
@@ -559,7 +558,7 @@ static void unstuff(sk_scan *s)
 	h->end = h->next_ff = to;
 }
 
-int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
+int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci)
 {
 	if (!handles(ci) || ci->data_precision != 8 || ci->comps_in_scan != ci->num_components)
 		return SK_RETRY;
@@ -577,7 +576,7 @@ int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
 			s->h.member[s->h.blocks++] = c;
 		}
 	}
-	begin(&s->h, ci, isa);
+	begin(&s->h, ci);
 	unstuff(s);
 	return SK_OK;
 }

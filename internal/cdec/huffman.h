@@ -16,7 +16,7 @@ typedef struct sk_scan sk_scan;
 sk_scan *sk_scan_new(void); // NULL when there is no memory
 void sk_scan_free(sk_scan *s);
 // Starts the scan after jpeg_read_header. Returns SK_OK, or SK_RETRY if libjpeg must decode the image.
-int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa);
+int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci);
 #define SK_SCAN_BLOCKS 64
 // Decodes the next n MCUs, of at most so many blocks: MCU after MCU in the order of the scan, each block in zigzag
 // order. They are valid until the next call. NULL means SK_RETRY: the data is irregular.

@@ -509,14 +509,13 @@ static int block_plain(inflater *s) { return block(s); }
 __attribute__((target("bmi,bmi2"))) static int block_bmi2(inflater *s) { return block(s); }
 #endif
 
-static int blocks(int isa, inflater *s)
+static int blocks(inflater *s)
 {
-	int (*const decode)(inflater *) =
+	int (*decode)(inflater *) = block_plain;
 #if defined(__x86_64__)
-		isa != SK_SCALAR ? block_bmi2 :
+	if (sk_set(SK_KERNEL_INFLATE) != SK_SCALAR)
+		decode = block_bmi2;
 #endif
-						 block_plain;
-	(void)isa;
 	for (int last = 0; !last;) {
 		if (!need(s, 3))
 			return SK_INFLATE_SHORT;
@@ -540,7 +539,7 @@ static int blocks(int isa, inflater *s)
 	return SK_OK;
 }
 
-int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used)
+int sk_inflate(uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used)
 {
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0)
@@ -549,7 +548,7 @@ int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n,
 	s.src = src, s.n = n, s.at = 0, s.hold = 0, s.have = 0;
 	s.dst = dst, s.room = room, s.made = 0;
 	sk_guard_on(&g);
-	const int err = blocks(isa, &s);
+	const int err = blocks(&s);
 	sk_guard_off();
 	*made = s.made;
 	*used = err ? 0 : s.at - s.have / 8;
@@ -600,17 +599,16 @@ __attribute__((target("avx2"))) static size_t adler_avx2(uint32_t *a, uint32_t *
 }
 #endif
 
-uint32_t sk_adler32(int isa, const uint8_t *p, size_t n)
+uint32_t sk_adler32(const uint8_t *p, size_t n)
 {
 	uint32_t a = 1, b = 0;
 	while (n > 0) {
 		const size_t part = n < ADLER_MOST ? n : ADLER_MOST;
 		size_t done = 0;
 #if defined(__x86_64__)
-		if (isa != SK_SCALAR)
+		if (sk_set(SK_KERNEL_ADLER32) != SK_SCALAR)
 			done = adler_avx2(&a, &b, p, part);
 #endif
-		(void)isa;
 		adler_plain(&a, &b, p + done, part - done);
 		a %= ADLER_MOD, b %= ADLER_MOD;
 		p += part, n -= part;
@@ -643,7 +641,7 @@ UNSHUFFLE(unshuffle_plain, )
 UNSHUFFLE(unshuffle_avx2, __attribute__((target("avx2"))))
 #endif
 
-int sk_unshuffle(int isa, uint8_t *dst, const uint8_t *src, size_t bytes, int size)
+int sk_unshuffle(uint8_t *dst, const uint8_t *src, size_t bytes, int size)
 {
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0)
@@ -651,12 +649,11 @@ int sk_unshuffle(int isa, uint8_t *dst, const uint8_t *src, size_t bytes, int si
 	sk_guard_on(&g);
 	const size_t n = bytes / (size_t)size, whole = n * (size_t)size;
 #if defined(__x86_64__)
-	if (isa != SK_SCALAR)
+	if (sk_set(SK_KERNEL_UNSHUFFLE) != SK_SCALAR)
 		unshuffle_avx2(dst, src, n, size);
 	else
 #endif
 		unshuffle_plain(dst, src, n, size);
-	(void)isa;
 	if (bytes > whole) // as they are
 		memcpy(dst + whole, src + whole, bytes - whole);
 	sk_guard_off();

@@ -29,7 +29,7 @@ var (
 // that cannot be read.
 func Inflate(dst, src []byte) (n, used int, err error) {
 	var made, took C.size_t
-	code := C.sk_inflate(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)),
+	code := C.sk_inflate((*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)),
 		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), &made, &took)
 	switch code {
 	case C.SK_OK:
@@ -47,7 +47,7 @@ func Inflate(dst, src []byte) (n, used int, err error) {
 
 // Adler32 returns the checksum of zlib (RFC 1950).
 func Adler32(p []byte) uint32 {
-	return uint32(C.sk_adler32(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(p)), C.size_t(len(p))))
+	return uint32(C.sk_adler32((*C.uint8_t)(unsafe.SliceData(p)), C.size_t(len(p))))
 }
 
 // Unshuffle fills dst, as long as src, with numbers of the given size. src has all first bytes, then all second
@@ -57,7 +57,7 @@ func Unshuffle(dst, src []byte, size int) {
 	if size < 1 {
 		panic("cdec: a size below 1")
 	}
-	code := C.sk_unshuffle(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(size))
+	code := C.sk_unshuffle((*C.uint8_t)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(size))
 	if code != C.SK_OK {
 		panic(errUnreadable)
 	}

@@ -13,12 +13,12 @@ enum {
 };
 
 // Writes deflate data to dst. *made is the number of bytes written, *used the number of bytes of src used.
-int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used);
+int sk_inflate(uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used);
 
 // The checksum of zlib (RFC 1950).
-uint32_t sk_adler32(int isa, const uint8_t *p, size_t n);
+uint32_t sk_adler32(const uint8_t *p, size_t n);
 
 // Numbers of `size` bytes from their first bytes, their second bytes, and so on. Bytes left over are copied.
-int sk_unshuffle(int isa, uint8_t *dst, const uint8_t *src, size_t bytes, int size);
+int sk_unshuffle(uint8_t *dst, const uint8_t *src, size_t bytes, int size);
 
 #endif

@@ -30,7 +30,7 @@ func deflated(t testing.TB, p []byte, level int) []byte {
 // TestInflateKernelSetsAgree decompresses random data of random structure, whole, cut
 // off and with a bit turned, into rooms that fit and that do not.
 func TestInflateKernelSetsAgree(t *testing.T) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	rng := rand.New(rand.NewPCG(20, 6))
 	rounds := 600
 	if testing.Short() {
@@ -110,7 +110,7 @@ func FuzzInflate(f *testing.F) {
 		if room < 0 || room > 1<<20 {
 			return
 		}
-		defer isa.Store(isa.Load())
+		defer useKernels(kernelSet.Load())
 		want, wantErr := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(src)), int64(room)+1))
 		for _, set := range kernelSets() {
 			use(t, set)
@@ -127,7 +127,7 @@ func FuzzInflate(f *testing.F) {
 }
 
 func TestAdler32(t *testing.T) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	p := bytes.Repeat([]byte{255}, 1<<17) // overflows first
 	p = append(p, deflated(t, p, 0)...)
 	for _, set := range kernelSets() {
@@ -141,7 +141,7 @@ func TestAdler32(t *testing.T) {
 }
 
 func TestUnshuffle(t *testing.T) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	rng := rand.New(rand.NewPCG(20, 8))
 	for _, size := range []int{1, 2, 3, 4, 5, 8, 12, 16} {
 		for _, bytesOf := range []int{0, size - 1, size, 31 * size, 64*size + size/2, 1000*size + 1} {
@@ -167,7 +167,7 @@ func TestUnshuffle(t *testing.T) {
 	}
 }
 
-func use(t *testing.T, kernels string) {
+func use(t testing.TB, kernels string) {
 	t.Helper()
 	if err := SetKernels(kernels); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ static void create(sk_dec *d)
 	d->images = 0;
 }
 
-void sk_jpeg_source(sk_dec *d, const uint8_t *src, size_t n)
+static void source_from(sk_dec *d, const uint8_t *src, size_t n)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	int tight = d->max_memory > 0 && d->max_memory < TIGHT_MEMORY;
@@ -197,7 +197,8 @@ static void usual_options(sk_dec *d)
 	ci->do_fancy_upsampling = TRUE;
 }
 
-void sk_jpeg_options(sk_dec *d)
+// Chooses output colour space and decoding options before jpeg_start_decompress. May leave with a longjmp.
+static void set_options(sk_dec *d)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	usual_options(d);
@@ -241,7 +242,9 @@ static int partial_is_exact(const struct jpeg_decompress_struct *ci)
 	return 1;
 }
 
-int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink)
+// Crops, skips and loops over the rows after jpeg_start_decompress, with the pixels of a full decode. It ends with
+// jpeg_abort_decompress.
+static int emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	const int partial = partial_is_exact(ci);
@@ -300,21 +303,21 @@ int sk_jpeg_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, in
 	struct jpeg_decompress_struct *ci = &d->ci;
 	if (setjmp(d->jump))
 		return sk_jpeg_failed(d);
-	sk_jpeg_source(d, src, n);
+	source_from(d, src, n);
 	jpeg_read_header(ci, TRUE);
-	sk_jpeg_options(d);
+	set_options(d);
 	fail_jump(d, sk_check_box(d, (int)ci->image_width, (int)ci->image_height, x, y, w, h));
 	jpeg_start_decompress(ci);
 	if (!d->plain)
 		fail_jump(d, sk_huffman_start(d));
-	return sk_jpeg_emit_box(d, x, y, w, h, sink);
+	return emit_box(d, x, y, w, h, sink);
 }
 
 static int emit_full(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	jpeg_read_header(ci, TRUE);
-	sk_jpeg_options(d);
+	set_options(d);
 	if (ci->out_color_space != JCS_CMYK)
 		ci->out_color_space = JCS_RGB;
 	*w = (int)ci->image_width;
@@ -349,7 +352,7 @@ int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, s
 {
 	if (setjmp(d->jump))
 		return sk_jpeg_failed(d);
-	sk_jpeg_source(d, src, n);
+	source_from(d, src, n);
 	return emit_full(d, dst, dst_len, w, h);
 }
 
@@ -385,7 +388,7 @@ int sk_jpeg_decode_samples(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst
 {
 	if (setjmp(d->jump))
 		return sk_jpeg_failed(d);
-	sk_jpeg_source(d, src, n);
+	source_from(d, src, n);
 	return emit_samples(d, dst, dst_len, w, h, channels);
 }
 

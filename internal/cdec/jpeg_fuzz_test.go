@@ -68,7 +68,7 @@ func FuzzDecodeJPEG(f *testing.F) {
 		if err != nil || info.Codec != driver.CodecJPEG || int64(info.Width)*int64(info.Height) > 1<<16 {
 			return
 		}
-		defer isa.Store(isa.Load())
+		defer useKernels(kernelSet.Load())
 		w, h := int(info.Width), int(info.Height)
 		pix := make([]byte, w*h*3)
 		_, _, whole := d.DecodeFull(src, pix)

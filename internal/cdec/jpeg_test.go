@@ -90,7 +90,7 @@ func TestBoxesOfPhotosEqualFullDecode(t *testing.T) {
 	if testing.Short() {
 		most = 40
 	}
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i, file := range photos(t, most) {
@@ -123,7 +123,7 @@ func TestBoxesOfGeneratedFiles(t *testing.T) {
 	if testing.Short() {
 		boxes = 10
 	}
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(21, 22))
 	for _, size := range sizes {

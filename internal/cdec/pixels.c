@@ -236,9 +236,10 @@ int sk_pixels_run(sk_dec *d, const sk_job *job)
 		.h = g->win_h,
 	};
 #if defined(__x86_64__)
-	if (d->isa == SK_AVX512)
+	const int set = sk_set(SK_KERNEL_PIXELS);
+	if (set == SK_AVX512)
 		s.k = &sk_pixel_kernels_avx512;
-	else if (d->isa == SK_AVX2)
+	else if (set == SK_AVX2)
 		s.k = &sk_pixel_kernels_avx2;
 #endif
 	s.top = s.elem == SK_U8 ? 255 : s.elem == SK_U16 ? 65535 : 0;

@@ -42,7 +42,7 @@ func noisyPixels(rng *rand.Rand, t item.PixelType, n int) []byte {
 // TestPixelKernelSetsAgree resizes and stores pixels of all types with all
 // kernel sets: the same bytes, none outside of the output.
 func TestPixelKernelSetsAgree(t *testing.T) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	sets := kernelSets()
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(13, 4))

@@ -186,6 +186,17 @@ int sk_check_job(sk_dec *d, const sk_job *job)
 	return SK_OK;
 }
 
+static const sk_kernels *kernels_in_use(void)
+{
+	switch (sk_set(SK_KERNEL_RESIZE)) {
+#if defined(__x86_64__)
+	case SK_AVX512: return &sk_kernels_avx512;
+	case SK_AVX2: return &sk_kernels_avx2;
+#endif
+	default: return &sk_kernels_scalar;
+	}
+}
+
 int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 {
 	const sk_geom *g = &job->geom;
@@ -193,7 +204,7 @@ int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 	memset(r, 0, sizeof *r);
 	r->sink.rows = resizer_rows;
 	r->d = d;
-	r->k = sk_kernels_of(d->isa);
+	r->k = kernels_in_use();
 	r->g = g;
 	r->st = &job->store;
 	r->dst = (uint8_t *)job->dst;
@@ -320,15 +331,3 @@ void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *ds
 
 const sk_kernels sk_kernels_scalar = {h_table_scalar, h_rows_scalar, v_row_scalar, sk_pack_row_scalar,
                                       sk_store_row_scalar};
-
-const sk_kernels *sk_kernels_of(int isa)
-{
-#if defined(__x86_64__)
-	if (isa == SK_AVX512)
-		return &sk_kernels_avx512;
-	if (isa == SK_AVX2)
-		return &sk_kernels_avx2;
-#endif
-	(void)isa;
-	return &sk_kernels_scalar;
-}

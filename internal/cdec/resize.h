@@ -102,7 +102,6 @@ extern const sk_kernels sk_kernels_scalar;
 #if defined(__x86_64__)
 extern const sk_kernels sk_kernels_avx2, sk_kernels_avx512;
 #endif
-const sk_kernels *sk_kernels_of(int isa);
 
 // The scalar kernels, for the parts that other sets leave to them.
 void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *dst);

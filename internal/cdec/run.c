@@ -5,26 +5,6 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
-int sk_best_isa(void)
-{
-#if defined(__x86_64__)
-	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
-	    __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2"))
-		return SK_AVX512;
-	unsigned a, b, c, d; // clang's __builtin_cpu_supports does not know f16c
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-	    __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
-		return SK_AVX2;
-#endif
-	return SK_SCALAR;
-}
-
 // A raw image: rows of px bytes per pixel in memory.
 static int raw_box(sk_dec *d, const sk_job *job, int px, int x, int y, int w, int h, sk_sink *sink)
 {
@@ -110,9 +90,8 @@ static int run_guarded(sk_dec *d, const sk_job *job)
 	return code;
 }
 
-void sk_run(sk_dec *d, int isa, sk_job *jobs, int n)
+void sk_run(sk_dec *d, sk_job *jobs, int n)
 {
-	d->isa = isa;
 	for (int i = 0; i < n; i++) {
 		jobs[i].code = run_guarded(d, &jobs[i]);
 		if (jobs[i].code != SK_OK)

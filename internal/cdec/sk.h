@@ -22,6 +22,7 @@
 #include <jpeglib.h>
 
 #include "cdec.h"
+#include "kernels.h"
 
 // Rows passed to a sink must have this many readable bytes after their last pixel (with any content), because vector
 // loads are not cut off.
@@ -78,7 +79,6 @@ struct sk_dec {
 	int always_plain; // and for all of them
 	int64_t retries;  // images that huffman.c gave up on
 
-	int isa; // kernel set of the current run
 	int64_t max_pixels;
 	int64_t max_memory; // of libjpeg, 0 for no bound
 	char message[SK_MESSAGE];
@@ -91,7 +91,7 @@ struct sk_dec {
 	sk_buf tail;           // padded copies of the last rows of a raw image
 	sk_buf lookup;         // tables of the entropy decoder
 
-	// Belongs to dct.c: made on first use, freed by dct_free at the end.
+	// Belongs to dct_box.c: made on first use, freed by dct_free at the end.
 	void *dct;
 	void (*dct_free)(void *);
 };
@@ -105,19 +105,10 @@ int sk_check_box(sk_dec *d, int w, int h, int x, int y, int bw, int bh);
 
 int sk_jpeg_init(sk_dec *d);
 int sk_jpeg_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);
-
-// For decoders with their own header and coefficients (dct.c). The caller has set a setjmp on d->jump (after which it
-// returns sk_jpeg_failed(d)) and called sk_jpeg_source and jpeg_read_header. It has set its options in d->ci, called
-// jpeg_start_decompress and replaced the entropy decoder. This function crops, skips and loops over the rows, with
-// the pixels of a full decode. It ends with jpeg_abort_decompress.
-void sk_jpeg_source(sk_dec *d, const uint8_t *src, size_t n);
+// Aborts the image after a longjmp to d->jump, and returns its result code.
 int sk_jpeg_failed(sk_dec *d);
-// Chooses output colour space and decoding options, before
-// jpeg_start_decompress; may leave with a longjmp.
-void sk_jpeg_options(sk_dec *d);
-int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink);
 
-// ---- dct.c
+// ---- dct_box.c
 
 // The dct codec; same contract as sk_jpeg_decode_box.
 int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);

@@ -71,19 +71,18 @@ __attribute__((target("avx2"))) static void box_avx2(float *dst, const uint8_t *
 
 static void box_any(float *dst, const uint8_t *src, const sk_voxels *v) { box(dst, src, v); }
 
-int sk_voxels_floats(int isa, float *dst, const uint8_t *src, const sk_voxels *v)
+int sk_voxels_floats(float *dst, const uint8_t *src, const sk_voxels *v)
 {
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0)
 		return SK_UNREADABLE;
 	sk_guard_on(&g);
 #if defined(__x86_64__)
-	if (isa != SK_SCALAR)
+	if (sk_set(SK_KERNEL_VOXELS) != SK_SCALAR)
 		box_avx2(dst, src, v);
 	else
 #endif
 		box_any(dst, src, v);
-	(void)isa;
 	sk_guard_off();
 	return SK_OK;
 }

@@ -66,7 +66,7 @@ func (v *Voxels) Floats(dst []float32) bool {
 	if first < 0 || last >= len(v.Src)/v.DType.Size() || n > len(dst) {
 		panic(fmt.Sprintf("cdec: voxels %d to %d of %d, %d of %d floats", first, last, len(v.Src)/v.DType.Size(), n, len(dst)))
 	}
-	if C.sk_voxels_floats(C.int(isa.Load()), (*C.float)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(v.Src)), &c) != C.SK_OK {
+	if C.sk_voxels_floats((*C.float)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(v.Src)), &c) != C.SK_OK {
 		panic(errUnreadable)
 	}
 	return true

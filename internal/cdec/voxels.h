@@ -18,6 +18,6 @@ typedef struct {
 } sk_voxels;
 
 // Writes the floats of the box; SK_UNREADABLE if a page of src cannot be read.
-int sk_voxels_floats(int isa, float *dst, const uint8_t *src, const sk_voxels *v);
+int sk_voxels_floats(float *dst, const uint8_t *src, const sk_voxels *v);
 
 #endif

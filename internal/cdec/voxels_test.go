@@ -60,14 +60,14 @@ func randomVoxels(r *rand.Rand, t item.DType) *Voxels {
 }
 
 func TestVoxels(t *testing.T) {
-	defer isa.Store(isa.Load())
+	defer useKernels(kernelSet.Load())
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, dtype := range []item.DType{item.U8, item.U16, item.I16, item.F32} {
 		for range 300 {
 			v := randomVoxels(r, dtype)
 			bytes, intact := guarded(4 * v.Channels * v.Size[0] * v.Size[1] * v.Size[2])
-			for _, set := range []int32{0, isa.Load()} {
-				isa.Store(set)
+			for _, set := range kernelSets() {
+				use(t, set)
 				out := make([]float32, len(bytes)/4)
 				for i := range out {
 					out[i] = -7

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dynlib"
 	"github.com/stokerdata/stoker/internal/imagelib"
 	"github.com/stokerdata/stoker/internal/video"
@@ -115,6 +116,20 @@ func (p *page) decoders(all []decoder) {
 		p.f("  %s\n", shortPath(folder, pageWidth-2))
 	}
 	p.item("", 0, fmt.Sprintf("%s (images) and %s (video) name folders that are searched first.", imagelib.Folders, videodec.Folder))
+}
+
+// kernels writes the kernels by the set of their forms, the best set first.
+func (p *page) kernels(forms []cdec.KernelForm) {
+	bySet := map[string][]string{}
+	for _, f := range forms {
+		bySet[f.Set] = append(bySet[f.Set], f.Kernel)
+	}
+	p.f("\nKernels use the instructions (%s forces a set):\n", cdec.KernelsEnv)
+	for _, set := range []string{"avx512", "avx2", "scalar"} {
+		if kernels := bySet[set]; kernels != nil {
+			p.item("  "+set, 10, strings.Join(kernels, ", "))
+		}
+	}
 }
 
 // same reports whether two codecs are decoded by the same, or are not for the same reason.

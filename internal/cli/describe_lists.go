@@ -31,6 +31,7 @@ var environment = []named{
 	{Name: "STOKER_CA_BUNDLE", Doc: "A file with certificates of authorities, for all servers."},
 	{Name: "STOKER_FFMPEG", Doc: "Folders with the libraries of FFmpeg, separated by colons. No other folder is searched."},
 	{Name: "STOKER_IMAGE_LIBRARIES", Doc: "Folders with libjxl and libavif, separated by colons. They are searched first."},
+	{Name: "STOKER_KERNELS", Doc: "The instructions that decoders use: `scalar`, `avx2` or `avx512`. All give the same pixels. By default the best set of the processor."},
 	{Name: "STOKER_PEERS_SELF", Doc: "The entry of `peers` that is this machine, if its addresses do not tell."},
 	{Name: "STOKER_PEERS_TOKEN", Doc: "The secret that machines in `peers` share, at least 16 characters."},
 	{Name: "STOKER_RUNTIME_DIR", Doc: "The folder in which engines of one machine meet. `off` disables that they share requests, and hides them from `stoker top`."},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dynlib"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/units"
@@ -26,6 +27,8 @@ type formatsJSON struct {
 	Formats  []readable `json:"formats"`
 	Decoders []decoder  `json:"decoders"`
 	Searched []string   `json:"searched"`
+	// Kernels are the forms in use of the kernels that decode and change pixels and sound.
+	Kernels []cdec.KernelForm `json:"kernels"`
 }
 
 func readables() []readable {
@@ -58,6 +61,7 @@ names and content. To choose one, write its name before the path: npy:tokens.bin
 
 Then list the codecs of images, sound and video, and what decodes them in this
 installation: a library with its version and path, or the commands that install it.
+The last lines name the instructions that the kernels use.
 
 With NAME, show how to use one format: an example, its URL parameters and the
 command that writes it.`,
@@ -80,7 +84,7 @@ command that writes it.`,
 				e := json.NewEncoder(p)
 				e.SetIndent("", "  ")
 				e.SetEscapeHTML(false)
-				if err := e.Encode(formatsJSON{all, decoders(), dynlib.Places()}); err != nil {
+				if err := e.Encode(formatsJSON{all, decoders(), dynlib.Places(), cdec.KernelForms()}); err != nil {
 					return err
 				}
 			case len(args) > 0:
@@ -91,6 +95,7 @@ command that writes it.`,
 				}
 				p.f("\nstoker formats NAME shows an example and the parameters of a format.\n")
 				p.decoders(decoders())
+				p.kernels(cdec.KernelForms())
 			}
 			_, err := app.Stdout.Write([]byte(p.String()))
 			return err

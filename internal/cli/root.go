@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
@@ -223,9 +224,9 @@ In Python:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			// Errors of cobra before this point, and of its checks of flags, are mistakes on the command line. Later
-			// errors are failures.
-			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+			// Errors of cobra before this point, of its checks of flags and of the environment are mistakes of the user.
+			// Later errors are failures.
+			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups(), cdec.CheckKernels()); err != nil {
 				return err
 			}
 			*started = true

@@ -32,6 +32,8 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
+
+	"github.com/stokerdata/stoker/internal/cdec"
 )
 
 // The errors of decoding.
@@ -140,13 +142,6 @@ func (f *FLAC) Decode(data []byte, at int, room []int32, from, n int64, dst []fl
 	return int64(d), int(p), failure(code)
 }
 
-// Kernels returns the number of kernel sets that the processor supports. SetKernels chooses one for tests, and -1
-// chooses the best one again.
-func Kernels() int { return int(C.ss_best_isa()) + 1 }
-
-// SetKernels chooses the loops; see Kernels.
-func SetKernels(set int) { C.ss_set_isa(C.int(set)) }
-
 // Floats returns the same bytes as floats: b is 4-byte aligned.
 func Floats(b []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
@@ -163,6 +158,6 @@ func Aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b))
 // Log makes each value scale*ln(max(v, floor) + add).
 func Log(x []float32, floor, add, scale float32) {
 	if len(x) > 0 {
-		C.ss_log((*C.float)(&x[0]), C.size_t(len(x)), C.float(floor), C.float(add), C.float(scale))
+		C.ss_log(C.int(cdec.SoundKernels()), (*C.float)(&x[0]), C.size_t(len(x)), C.float(floor), C.float(add), C.float(scale))
 	}
 }

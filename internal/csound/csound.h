@@ -24,8 +24,6 @@ typedef struct {
 } ss_flac;
 // Reads the header of the frame at data, including its bits per sample if present. Returns 0 or an error.
 int ss_flac_header(ss_flac *f, const uint8_t *data, size_t size);
-// Decodes the frame at data into channels*max_block numbers.
-int ss_flac_frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out);
 // Finds the first frame header in data from *at on.
 int ss_flac_find(ss_flac *f, const uint8_t *data, size_t size, size_t *at);
 // Decodes frames from *at on until samples [from, from+n) are in dst or the data ends. *done is the number of samples
@@ -33,16 +31,17 @@ int ss_flac_find(ss_flac *f, const uint8_t *data, size_t size, size_t *at);
 int ss_flac_decode(ss_flac *f, const uint8_t *data, size_t size, size_t *at, int32_t *room, int64_t from, int64_t n,
                    float *dst, size_t stride, int64_t *done);
 
-// kernels.c: loops that are compiled for several instruction sets. All of them give the same floats.
+// kernels.c: loops that are compiled for several instruction sets. All of them give the same floats. set is that of
+// SK_KERNEL_SOUND in package cdec.
 enum { SS_LANES = 8, SS_FRAMES = 16 }; // of a vector; of a call of the FFT
 
 // Output o of a resampler is made from taps coefficients of phase o % phases and as
 // many samples from (o / phases) * step + start[phase] on.
-void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
+void ss_resample(int set, const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
                  int64_t first, int64_t from, int64_t n, float *out);
 
 // v = scale * ln(max(v, floor) + add), for values that are not subnormal.
-void ss_log(float *x, size_t n, float floor, float add, float scale);
+void ss_log(int set, float *x, size_t n, float floor, float add, float scale);
 
 typedef struct {
 	int n, bins;   // size of the transform; n/2 + 1
@@ -54,8 +53,9 @@ typedef struct {
 } ss_spectrum;
 // Frames [0, frames) of x: frame t begins at x[t*hop]. Row m of out has the values of band m by time. room has space
 // for (4*n + bins) * SS_LANES * 2 floats.
-void ss_spectra(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo, const int32_t *hi,
-                const float *weights, const float *x, int64_t frames, float *out, size_t stride, float *room);
+void ss_spectra(int set, const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo,
+                const int32_t *hi, const float *weights, const float *x, int64_t frames, float *out, size_t stride,
+                float *room);
 
 // ogg.c: packets are stored one after the other in data, sizes[i] bytes each. Decoding restarts with the first one.
 // skip samples are left out, then n are written to dst, channel c to dst + c*stride. *done is the number of samples
@@ -87,8 +87,5 @@ ss_mp3 *ss_mp3_new(void);
 void ss_mp3_free(ss_mp3 *d);
 void ss_mp3_reset(ss_mp3 *d);
 int ss_mp3_decode(ss_mp3 *d, const uint8_t *data, const ss_mp3_frame *f, float *out, size_t stride);
-
-int ss_best_isa(void);
-void ss_set_isa(int isa);
 
 #endif

@@ -432,7 +432,8 @@ static int subframe(bits *b, int depth, int block, int32_t *out)
 	return err;
 }
 
-int ss_flac_frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out)
+// Decodes the frame at data into channels*max_block numbers.
+static int frame(ss_flac *f, const uint8_t *data, size_t size, int32_t *out)
 {
 	head h;
 	tables();
@@ -481,7 +482,7 @@ int ss_flac_decode(ss_flac *f, const uint8_t *data, size_t size, size_t *at, int
 	int64_t next = -1;
 	*done = 0;
 	while (*done < n && *at < size) {
-		const int err = ss_flac_frame(f, data + *at, size - *at, room);
+		const int err = frame(f, data + *at, size - *at, room);
 		if (err)
 			return err;
 		if (next >= 0 && f->sample != next)

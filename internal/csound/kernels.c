@@ -12,52 +12,41 @@ void ss_spectra_avx2(const ss_spectrum *s, const float *window, const float *twi
                      float *room);
 #endif
 
-static int isa = -1; // the choice of ss_set_isa
-
-int ss_best_isa(void)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2"))
-		return 1;
-#endif
-	return 0;
-}
-
-void ss_set_isa(int set) { isa = set; }
-
-static inline int chosen(void) { return isa >= 0 ? isa : ss_best_isa(); }
-
-void ss_resample(const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
+void ss_resample(int set, const float *coefs, const int32_t *start, int phases, int step, int taps, const float *x,
                  int64_t first, int64_t from, int64_t n, float *out)
 {
 #if defined(__x86_64__)
-	if (chosen()) {
+	if (set != 0) {
 		ss_resample_avx2(coefs, start, phases, step, taps, x, first, from, n, out);
 		return;
 	}
 #endif
+	(void)set;
 	ss_resample_any(coefs, start, phases, step, taps, x, first, from, n, out);
 }
 
-void ss_log(float *x, size_t n, float floor, float add, float scale)
+void ss_log(int set, float *x, size_t n, float floor, float add, float scale)
 {
 #if defined(__x86_64__)
-	if (chosen()) {
+	if (set != 0) {
 		ss_log_avx2(x, n, floor, add, scale);
 		return;
 	}
 #endif
+	(void)set;
 	ss_log_any(x, n, floor, add, scale);
 }
 
-void ss_spectra(const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo, const int32_t *hi,
-                const float *weights, const float *x, int64_t frames, float *out, size_t stride, float *room)
+void ss_spectra(int set, const ss_spectrum *s, const float *window, const float *twiddles, const int32_t *lo,
+                const int32_t *hi, const float *weights, const float *x, int64_t frames, float *out, size_t stride,
+                float *room)
 {
 #if defined(__x86_64__)
-	if (chosen()) {
+	if (set != 0) {
 		ss_spectra_avx2(s, window, twiddles, lo, hi, weights, x, frames, out, stride, room);
 		return;
 	}
 #endif
+	(void)set;
 	ss_spectra_any(s, window, twiddles, lo, hi, weights, x, frames, out, stride, room);
 }

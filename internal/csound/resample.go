@@ -8,6 +8,8 @@ import "C"
 import (
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/cdec"
 )
 
 // Resampler changes the rate of sound like torchaudio.transforms.Resample: by windowed sincs, whose coefficients
@@ -112,6 +114,6 @@ func (r *Resampler) Run(out, x []float32, first, from int64) {
 	}
 	lo, hi := r.Span(from, int64(len(out)))
 	_, _ = x[lo-first], x[hi-first-1]
-	C.ss_resample((*C.float)(&r.coefs[0]), (*C.int32_t)(&r.start[0]), C.int(r.phases), C.int(r.step), C.int(r.taps),
+	C.ss_resample(C.int(cdec.SoundKernels()), (*C.float)(&r.coefs[0]), (*C.int32_t)(&r.start[0]), C.int(r.phases), C.int(r.step), C.int(r.taps),
 		(*C.float)(&x[0]), C.int64_t(first), C.int64_t(from), C.int64_t(len(out)), (*C.float)(&out[0]))
 }

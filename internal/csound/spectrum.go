@@ -8,6 +8,8 @@ import "C"
 import (
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/cdec"
 )
 
 // Spectrum makes spectrograms: of bins, or of bands that are weighted sums of bins.
@@ -110,6 +112,6 @@ func (s *Spectrum) Run(x []float32, frames int, out []float32, stride int, room 
 	if len(s.weights) > 0 {
 		weights = (*C.float)(&s.weights[0])
 	}
-	C.ss_spectra(&s.c, (*C.float)(&s.window[0]), (*C.float)(&s.twiddles[0]), lo, hi, weights, (*C.float)(&x[0]),
+	C.ss_spectra(C.int(cdec.SoundKernels()), &s.c, (*C.float)(&s.window[0]), (*C.float)(&s.twiddles[0]), lo, hi, weights, (*C.float)(&x[0]),
 		C.int64_t(frames), (*C.float)(&out[0]), C.size_t(stride), (*C.float)(&room[0]))
 }

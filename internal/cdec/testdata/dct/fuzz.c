@@ -20,12 +20,12 @@
 		}                                                    \
 	} while (0)
 
-static uint8_t *decode(sk_dec *d, int isa, const uint8_t *src, size_t n, int x, int y, int w, int h, int px, int *code)
+static uint8_t *decode(sk_dec *d, int set, const uint8_t *src, size_t n, int x, int y, int w, int h, int px, int *code)
 {
 	uint8_t *out = malloc((size_t)w * (size_t)h * 4);
 	sk_memory_sink s;
 	sk_memory_sink_init(&s, out, (ptrdiff_t)w * px, w);
-	d->isa = isa;
+	sk_use_set(set);
 	*code = sk_dct_decode_box(d, src, n, x, y, w, h, &s.sink);
 	return out;
 }
@@ -43,12 +43,12 @@ static void check_dct(sk_dec *d, const uint8_t *src, size_t n, const uint8_t *jp
 	const int w = 1 + (int)(seed / 49 % (unsigned)(im.w - x)), h = 1 + (int)(seed / 343 % (unsigned)(im.h - y));
 	uint8_t *whole[3], *box[3];
 	int code[3], box_code[3];
-	for (int isa = 0; isa < 3; isa++) {
-		whole[isa] = decode(d, isa, src, n, 0, 0, im.w, im.h, px, &code[isa]);
-		box[isa] = decode(d, isa, src, n, x, y, w, h, px, &box_code[isa]);
-		CHECK(code[isa] == code[0] && box_code[isa] == box_code[0]);
-		CHECK(code[0] != SK_OK || memcmp(whole[isa], whole[0], (size_t)im.w * (size_t)im.h * (size_t)px) == 0);
-		CHECK(box_code[0] != SK_OK || memcmp(box[isa], box[0], (size_t)w * (size_t)h * (size_t)px) == 0);
+	for (int set = 0; set < 3; set++) {
+		whole[set] = decode(d, set, src, n, 0, 0, im.w, im.h, px, &code[set]);
+		box[set] = decode(d, set, src, n, x, y, w, h, px, &box_code[set]);
+		CHECK(code[set] == code[0] && box_code[set] == box_code[0]);
+		CHECK(code[0] != SK_OK || memcmp(whole[set], whole[0], (size_t)im.w * (size_t)im.h * (size_t)px) == 0);
+		CHECK(box_code[0] != SK_OK || memcmp(box[set], box[0], (size_t)w * (size_t)h * (size_t)px) == 0);
 	}
 	CHECK(code[0] != SK_OK || box_code[0] == SK_OK);
 	if (code[0] == SK_OK) {
@@ -56,7 +56,7 @@ static void check_dct(sk_dec *d, const uint8_t *src, size_t n, const uint8_t *jp
 			CHECK(memcmp(box[0] + i * w * px, whole[0] + ((y + i) * im.w + x) * px, (size_t)w * (size_t)px) == 0);
 		dct_bytes made = {0};
 		char message[SK_MESSAGE];
-		if (jpeg == NULL && dct_to_jpeg(&made, src, n, SK_AVX2, NULL, 0, NULL, 0, message) == DCT_OK) {
+		if (jpeg == NULL && dct_to_jpeg(&made, src, n, NULL, 0, NULL, 0, message) == DCT_OK) {
 			jpeg = made.p;
 			jpeg_len = made.len;
 		}
@@ -75,9 +75,9 @@ static void check_dct(sk_dec *d, const uint8_t *src, size_t n, const uint8_t *jp
 		free(rgb);
 		free(made.p);
 	}
-	for (int isa = 0; isa < 3; isa++) {
-		free(whole[isa]);
-		free(box[isa]);
+	for (int set = 0; set < 3; set++) {
+		free(whole[set]);
+		free(box[set]);
 	}
 }
 
@@ -97,8 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	char message[SK_MESSAGE];
 	int code[4];
 	for (int way = 0; way < 4; way++) { // the last one by libjpeg alone
-		const int isa = way % 3;
-		code[way] = dct_from_jpeg(e, &out[way], data, n, isa, 0, way == 3, message);
+		sk_use_set(way % 3);
+		code[way] = dct_from_jpeg(e, &out[way], data, n, 0, way == 3, message);
 		CHECK(code[way] == code[0]);
 		CHECK(code[0] != DCT_OK || (out[way].len == out[0].len && memcmp(out[way].p, out[0].p, out[0].len) == 0));
 	}
