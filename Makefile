@@ -255,7 +255,7 @@ histories: build build/venv-test ## N=1000 random histories of kills, resumes an
 	@STOKER_HISTORIES=$(or $(N),1000) go test -run TestHistories -count=1 -timeout 60m .
 	@cd python && STOKER_HISTORIES=$(or $(N),1000) ../$(VENV) -m pytest -q tests/test_histories.py
 
-# The short forms are in python/tests/test_hostile.py.
+# The short forms are in bench/tests/test_hostile.py.
 .PHONY: test-hostile
 test-hostile: build build/venv-test ## loaders in hostile places and under faults, an hour; ONLY=places,kills runs parts; writes docs/internals/faults.md
 	@$(VENV) -m bench.hostile $(if $(ONLY),--only $(ONLY))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 import stoker
 from stoker import transforms as T
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench import reliability
 
 Make = Callable[..., stoker.Loader]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from bench.hostile import containers, ground, kills, places, slope, soak
 
 

@@ -13,15 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import CHECKOUT
-
-if not (CHECKOUT / "bench" / "doctor").is_dir():
-    pytest.skip("bench/doctor is not in this tree", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def import_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CHECKOUT))
+from . import CHECKOUT
 
 
 def load(name: str) -> Any:

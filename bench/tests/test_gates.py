@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
 
-if not (CHECKOUT / "bench" / "gates.py").is_file():
-    pytest.skip("bench is not in this tree", allow_module_level=True)
+from bench import gates
+from bench.arms import augment, harness
 
 # Sizes for which rounding leaves an offset to draw, and sizes for which it does not.
 SIZES = [(380, 379), (379, 380), (380, 380), (381, 379), (33, 32), (5, 4), (2, 1), (1, 1), (90, 30)]
 
 
-@pytest.fixture(autouse=True)
-def import_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CHECKOUT))
-
-
 def test_the_centred_square_leaves_nothing_to_draw() -> None:
-    harness, augment = importlib.import_module("bench.arms.harness"), importlib.import_module("bench.arms.augment")
     job = harness.Job("", geometry="centre")
     for w, h in SIZES + [(n, n + 1) for n in range(1, 500)]:
         side = min(w, h)
@@ -41,7 +32,6 @@ def test_arms_that_crop_by_torchvisions_rule_give_the_centred_square(
 ) -> None:
     from PIL import Image
 
-    harness, gates = importlib.import_module("bench.arms.harness"), importlib.import_module("bench.gates")
     job = harness.Job("", geometry="centre", size=24)
     rng = np.random.default_rng(1)
     files = [tmp_path / "images" / "a" / f"{i}.png" for i in range(len(SIZES))]
