@@ -33,7 +33,8 @@ type Config struct {
 	Fields []bool
 	// FieldsOf selects the fields of a group by its first record; nil means Fields for all of them.
 	FieldsOf func(id int64) []bool
-	// MostReads limits the concurrent reads of local files, each of which takes a thread; 0 is the default.
+	// MostReads limits the concurrent reads of local files, each of which takes a thread. Late reads and their
+	// repetitions count. 0 is the default.
 	MostReads int
 	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Remote bool

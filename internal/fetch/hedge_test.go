@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/recordread"
 )
 
 // reads measures the time from the first read of each request until the first answer.
@@ -59,10 +62,9 @@ func (r *reads) quantile(q float64) time.Duration {
 	return all[int(q*float64(len(all)-1))]
 }
 
-// run reads records of d, one a unit, to places of their own or not.
-func run(t *testing.T, d *disk, records int, placed bool) Counters {
+// run reads records of d with f, one a unit, to places of their own or not.
+func run(t *testing.T, d *disk, f *Fetcher, records int, placed bool) Counters {
 	t.Helper()
-	f := open(d, 4<<20, 1<<18)
 	defer f.Close()
 	done := make(chan struct{})
 	go func() {
@@ -101,7 +103,7 @@ func TestFewLateAnswers(t *testing.T) {
 				const records = 30_000
 				d := newDisk(records, 1000, 1)
 				r := watch(d, 60*time.Millisecond, 20*time.Millisecond, 2*time.Second, 100)
-				c := run(t, d, records, placed)
+				c := run(t, d, open(d, 4<<20, 1<<18), records, placed)
 				t.Logf("p50 %v, p99 %v, p99.9 %v; %d of %d reads were made again", r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), c.Hedges, c.Requests)
 				if p := r.quantile(0.999); p > 2060*time.Millisecond/10 {
 					t.Errorf("one in a thousand takes %v or more", p)
@@ -130,10 +132,25 @@ func TestAllLateAnswers(t *testing.T) {
 			}
 			return usual(ctx, object, off, n)
 		}
-		c := run(t, d, records, false)
+		c := run(t, d, open(d, 4<<20, 1<<18), records, false)
 		t.Logf("%d of %d reads were made again", c.Hedges, c.Requests)
 		if c.Hedges*hedgeShare > c.Requests+2*hedgeShare {
 			t.Errorf("%d of %d reads were made again", c.Hedges, c.Requests)
+		}
+	})
+}
+
+// Late reads and their repetitions do not exceed the limit of reads that each take a thread.
+func TestLateReadsWithinTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records, most = 20_000, 16
+		d := newDisk(records, 1000, 1)
+		watch(d, 5*time.Millisecond, time.Millisecond, 10*time.Second, 10)
+		f := New(Config{Source: d, Objects: recordread.NewObjects(d, nil), Memory: 4 << 20, Urgent: 1 << 18, Budget: arena.NewBudget(16 << 20), MostReads: most})
+		c := run(t, d, f, records, false)
+		t.Logf("%d of %d reads were made again, at most %d at a time", c.Hedges, c.Requests, d.most)
+		if c.Hedges == 0 || d.most > most {
+			t.Errorf("%d reads were made again; %d at a time, want at most %d", c.Hedges, d.most, most)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (f *Fetcher) wake() {
 		// each by its own signal.
 		f.readers.parked--
 		f.readers.work.Signal()
-	case f.readers.n < f.mostReads()+f.running.stuck+f.running.second+len(f.hedge.again):
+	case f.readers.n < f.mostReaders():
 		f.readers.n++
 		f.wg.Add(1)
 		go f.reader()
@@ -68,6 +68,16 @@ func (f *Fetcher) share(n int) int {
 }
 
 func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
+
+// mostReaders returns the number of goroutines that may read. Late reads and their repetitions need more, unless the
+// owner limits the reads.
+func (f *Fetcher) mostReaders() int {
+	n := f.mostReads() + f.running.stuck + f.running.second + len(f.hedge.again)
+	if f.cfg.MostReads > 0 {
+		n = min(n, f.cfg.MostReads)
+	}
+	return n
+}
 
 // mostReads returns the number of reads that may be under way.
 func (f *Fetcher) mostReads() int {
