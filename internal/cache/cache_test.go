@@ -183,6 +183,40 @@ func TestKeepAndFind(t *testing.T) {
 	}
 }
 
+// A record that is read twice before it is written is cached and counted once.
+func TestClaim(t *testing.T) {
+	s := mustOpen(t, t.TempDir(), 1<<30)
+	defer s.Close()
+	k := keyOf(1)
+	a, b := s.Begin(true), s.Begin(true)
+	if n, ok := a.Claim(&k); n != -1 || !ok {
+		t.Fatalf("the first claim: %d, %v", n, ok)
+	}
+	for _, batch := range []*Batch{a, b} {
+		if n, ok := batch.Claim(&k); n != -1 || ok {
+			t.Errorf("a claim while the record is not written: %d, %v", n, ok)
+		}
+	}
+	a.Add(metaOf(1), valueOf(1))
+	s.Keep(a, true)
+	if n, ok := b.Claim(&k); n != s.Find(&k) || n < 0 || ok {
+		t.Errorf("a claim of a cached record: %d, %v", n, ok)
+	}
+	other := keyOf(2) // which is not added in the end
+	if _, ok := b.Claim(&other); !ok {
+		t.Error("no claim of another record")
+	}
+	s.Keep(b, true)
+	b = s.Begin(true)
+	if _, ok := b.Claim(&other); !ok {
+		t.Error("the claim of a batch outlives the batch")
+	}
+	s.Keep(b, true)
+	if n, _ := s.Kept(); n != 1 || s.Len() != 1 {
+		t.Errorf("%d records were added, %d are cached", n, s.Len())
+	}
+}
+
 // Records that another process caches are found while both run.
 func TestOthersAreSeen(t *testing.T) {
 	dir := t.TempDir()

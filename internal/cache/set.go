@@ -27,6 +27,7 @@ type Set struct {
 
 	mu       sync.RWMutex
 	find     map[uint64]int32
+	claimed  map[Key]struct{} // by batches that are not written yet
 	chunks   []*[chunk]Record
 	n        int32
 	segments []segment
@@ -68,7 +69,7 @@ const (
 // can be cached.
 func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
 	s := &Set{
-		dir: dir, id: ID(origin), say: say, find: map[uint64]int32{}, known: map[string]int{}, stop: make(chan struct{}),
+		dir: dir, id: ID(origin), say: say, find: map[uint64]int32{}, claimed: map[Key]struct{}{}, known: map[string]int{}, stop: make(chan struct{}),
 	}
 	var err error
 	if s.path, s.use, err = dir.begin(origin); err != nil {
@@ -182,6 +183,10 @@ func (s *Set) addLocked(h *head, seg int, list int64, state uint32) {
 func (s *Set) Find(k *Key) int32 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.findLocked(k)
+}
+
+func (s *Set) findLocked(k *Key) int32 {
 	n, ok := s.find[short(k)]
 	if !ok {
 		return -1

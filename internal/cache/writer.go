@@ -26,6 +26,7 @@ type Batch struct {
 	s       *Set
 	buf     []byte
 	heads   []head
+	claims  []Key
 	written chan struct{} // signalled after the write, if wait
 	wait    bool
 }
@@ -76,6 +77,32 @@ func (s *Set) Begin(wait bool) *Batch {
 	}
 }
 
+// Claim reports whether the caller may add the record with a key. It returns the number of the record if it is in the
+// cache, and -1 and false while another batch that has the record waits to be written.
+func (b *Batch) Claim(k *Key) (n int32, ok bool) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if n := b.s.findLocked(k); n >= 0 {
+		return n, false
+	}
+	if _, ok := b.s.claimed[*k]; ok {
+		return -1, false
+	}
+	b.s.claimed[*k] = struct{}{}
+	b.claims = append(b.claims, *k)
+	return -1, true
+}
+
+// unclaim gives up the claims of a batch, whose records are in the cache now or could not be written.
+func (b *Batch) unclaim() {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	for i := range b.claims {
+		delete(b.s.claimed, b.claims[i])
+	}
+	b.claims = b.claims[:0]
+}
+
 // Room reports whether another value fits.
 func (b *Batch) Room() bool { return int64(len(b.buf)) < b.s.Waiting()/batches*4/5 }
 
@@ -124,6 +151,7 @@ func (s *Set) Kept() (records, bytes int64) { return s.w.kept.Load(), s.w.bytes.
 func (w *writer) run() {
 	for b := range w.queue {
 		w.write(b)
+		b.unclaim()
 		if int64(cap(b.buf)) > w.s.Waiting()/batches*3/2 {
 			b.buf = nil
 		}

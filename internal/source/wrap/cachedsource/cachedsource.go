@@ -445,8 +445,10 @@ func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k i
 	if cache.Below(m.Name, s.of.origin) {
 		m.Name = strings.TrimPrefix(m.Name[len(s.of.origin):], "/")
 	}
-	if n := s.set.Find(&m.Key); n >= 0 { // cached since it was located
+	if n, ok := b.Claim(&m.Key); n >= 0 { // cached since it was located
 		s.at[g.IDs[k]].Store(n + 1)
+		return false
+	} else if !ok {
 		return false
 	}
 	if imagefile.Detect(v.Bytes) != driver.CodecJPEG {
