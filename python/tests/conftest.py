@@ -1,27 +1,20 @@
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import forkserver, resource_tracker
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stoker
-from stoker import _step
 from stoker._binary import find_binary
-
-HERE = Path(__file__).parent
-CHECKOUT = HERE.parent.parent
-SOURCE = str(HERE.parent / "src")
+from support import CHECKOUT, HERE, cli
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -105,7 +98,7 @@ def photos(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of 203 generated JPEGs in 4 classes."""
     out = tmp_path_factory.mktemp("photos") / "tree"
     args = ["--count", "203", "--classes", "4", "--seed", "5", "--size", "160x140", "--tree"]
-    subprocess.run([binary, "gen", "images", str(out), *args], check=True, capture_output=True)
+    cli(binary, "gen", "images", out, *args)
     return out
 
 
@@ -113,7 +106,7 @@ def photos(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pack(binary: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the same images as a pack."""
     out = tmp_path_factory.mktemp("pack") / "photos"
-    subprocess.run([binary, "pack", str(photos), str(out), "--images", "keep"], check=True, capture_output=True)
+    cli(binary, "pack", photos, out, "--images", "keep")
     return out
 
 
@@ -127,109 +120,9 @@ def pages_data(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def children(pid: int) -> list[int]:
-    """Return the live child processes of a process, without the one that Python itself starts to spawn others."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                python = b"multiprocessing.resource_tracker" in (entry / "cmdline").read_bytes()
-                if int(fields[1]) == pid and fields[0] != "Z" and not python:
-                    found.append(int(entry.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Say whether a process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(pids: Iterable[int]) -> None:
-    """Wait until processes have ended, which may learn of an end only by their sockets."""
-    deadline = time.monotonic() + 60
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < deadline, f"processes {left} are left"
-        time.sleep(0.05)
-
-
-def open_files() -> set[str]:
-    """Return the open files of this process."""
-    found = set()
-    for fd in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found.add(f"{fd.name}: {fd.readlink()}")
-    return found
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts() -> Iterator[None]:
     """Make Ctrl-C interrupt, even if the shell has started this in the background and told it to ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def shared_memory() -> set[str]:
-    """Return the names in /dev/shm, without those that torch, probes and fuzzers of other processes create for a short
-    time."""
-    names = {p.name for p in Path("/dev/shm").iterdir()}
-    return {n for n in names if not n.startswith(("torch_", "stoker-probe-", "stoker-fuzz-"))}
-
-
-def left_in_memory(before: set[str]) -> set[str]:
-    """Return the new names in /dev/shm that no other process uses. Other processes have semaphores there."""
-    deadline = time.monotonic() + 10
-    while new := shared_memory() - before:
-        ours = [os.getpid()]
-        for pid in ours:
-            ours += children(pid)
-        for entry in Path("/proc").glob("[0-9]*/maps"):
-            if int(entry.parent.name) not in ours:
-                with contextlib.suppress(OSError):
-                    maps = entry.read_text(errors="replace")
-                    new = {n for n in new if f"/dev/shm/{n}" not in maps}
-        if not new or time.monotonic() > deadline:  # what others are about to use goes in passing
-            return new
-        time.sleep(0.1)
-    return set()
-
-
-@contextlib.contextmanager
-def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None]:
-    """Fail when a process, an open file or something in /dev/shm is left."""
-    gc.collect()
-    # multiprocessing's own servers stay, with the pipes to them. They are used if JAX runs.
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-    _step.log()  # which a process opens with the first batch that it waits for
-    before, opened, shm = set(children(os.getpid())), files(), shared_memory()
-    yield
-    # Another thread may be collecting garbage now. Then a collection here does nothing, and the files that the other
-    # one closes stay open a little longer. Examples are torch's queues after their workers have exited.
-    gc.collect()
-    deadline = time.monotonic() + 10
-    while len(files()) > len(opened) or not set(children(os.getpid())) <= before:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-        gc.collect()
-    assert set(children(os.getpid())) <= before
-    assert not left_in_memory(shm)
-    assert len(files()) <= len(opened), files() - opened
-
-
-def rows(loader: stoker.Loader) -> list[list[int]]:
-    """Return the records of an epoch's batches."""
-    return [batch.index.tolist() for batch in loader]
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait until it is so."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from support import cli
+
 OPTIONS = ("--images", "raw", "--resize", "96x96")
 
 
@@ -28,7 +30,7 @@ def one_process(binary: str, data: Path, out: Path, parts: int) -> dict[str, str
     """Pack all parts one after the other, and return the sums of the pack."""
     for i in range(parts):
         subprocess.run(part(binary, data, out, i, parts), check=True, capture_output=True)
-    subprocess.run([binary, "pack", "--commit", str(out)], check=True, capture_output=True)
+    cli(binary, "pack", "--commit", out)
     return sums(out)
 
 

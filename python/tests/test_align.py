@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT
 
 Make = Callable[..., stoker.Loader]
 

@@ -19,6 +19,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
@@ -141,7 +142,7 @@ def test_pictures(make: Make, shards: Path) -> None:
 def test_pack(make: Make, binary: str, shards: Path, tmp_path: Path) -> None:
     urls = str(shards / "train-{0000..0003}.tar")
     out = tmp_path / "packed"
-    subprocess.run([binary, "pack", urls, str(out), "--images", "keep"], check=True, capture_output=True)
+    cli(binary, "pack", urls, out, "--images", "keep")
     check(make(stoker.open(out).select(*PLAIN), batch_size=7, shuffle=True, seed=1), expected(urls))
 
 
@@ -293,7 +294,7 @@ def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp
     with pytest.raises(stoker.StokerError, match="in order"):
         make(compressed, batch_size=5, shuffle=True)
     out = tmp_path / "packed"
-    subprocess.run([binary, "pack", str(compressed), str(out), "--images", "keep"], check=True, capture_output=True)
+    cli(binary, "pack", compressed, out, "--images", "keep")
     check(make(stoker.open(out).select(*PLAIN), batch_size=7, shuffle=True, seed=1), want)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as T
+from support import packed
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -77,11 +77,6 @@ def load(make: Make, source: str | Path) -> stoker.Loader:
     return make(source, batch_size=7, shuffle=True, seed=1, transforms=FIELDS)
 
 
-def pack(binary: str, source: str | Path, out: Path) -> Path:
-    subprocess.run([binary, "pack", str(source), str(out)], check=True, capture_output=True)
-    return out
-
-
 def save_datasets(path: Path) -> None:
     """Write a folder as Hugging Face's datasets does."""
     datasets = pytest.importorskip("datasets")
@@ -112,7 +107,7 @@ def test_saved_by_datasets(make: Make, binary: str, tmp_path: Path) -> None:
         assert loader.info["classes"]["tags"] == ["p", "q"]
         check(loader)
     check(load(make, f"{tmp_path}/saved/data-*.arrow"))
-    check(load(make, pack(binary, tmp_path / "saved", tmp_path / "packed")))
+    check(load(make, packed(binary, tmp_path / "saved", tmp_path / "packed")))
 
 
 def test_splits_have_to_be_chosen(make: Make, tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ def test_pyarrow(make: Make, binary: str, tmp_path: Path, name: str) -> None:
         with pa.OSFile(str(path), "wb") as f, new(f, whole.schema) as w:
             w.write_table(whole, max_chunksize=23)
     check(load(make, path))
-    check(load(make, pack(binary, path, tmp_path / "packed")))
+    check(load(make, packed(binary, path, tmp_path / "packed")))
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
@@ -173,7 +168,7 @@ def test_compressed(make: Make, binary: str, tmp_path: Path, codec: str) -> None
     )
     with load(make, tmp_path / "x.feather") as loader:
         check(loader)
-    check(load(make, pack(binary, tmp_path / "x.feather", tmp_path / "packed")))
+    check(load(make, packed(binary, tmp_path / "x.feather", tmp_path / "packed")))
     with make(tmp_path / "p.arrow", batch_size=100, shuffle=True) as loader:
         for batch in loader:
             assert list(batch.b) == [str(i) for i in batch.a]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import stoker
-from conftest import alive, children, open_files
 from stoker._ask import Observer, ask
+from support import alive, children, open_files
 
 LOOP = {"loader": "x", "steps": [10_000_000] * 3, "waits": [0] * 3, "seconds": 0.03}
 

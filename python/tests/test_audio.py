@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 import stoker
 from stoker import transforms as st
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 
@@ -435,7 +435,7 @@ def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> N
     out = tmp_path / "p"
     stoker.pack(folder, out, transforms={"audio": ops}, audio=form)
     flags = ["--audio-rate", "16000", "--mono", "--audio-samples", "12000", "--audio", form]
-    subprocess.run([binary, "pack", str(folder), str(tmp_path / "q"), *flags], check=True, capture_output=True)
+    cli(binary, "pack", folder, tmp_path / "q", *flags)
     packed = next(iter(make(out, 5, transforms={"audio": [stoker.audio.PadOrTrim(12000)]}))).audio
     level = 0.0 if form == "f32" else 0.5 / 32768 + 1e-7
     assert packed.shape == live.shape == (5, 1, 12000)
@@ -585,6 +585,6 @@ def test_the_first_reason(make: Make, tmp_path: Path, binary: str) -> None:
     for ops in ([stoker.audio.Decode()], [stoker.audio.Mono()]):
         with pytest.raises(stoker.StokerError, match=r"can be read: .*0\.wav: wav: .*: the file is cut off"):
             make(tmp_path, batch_size=1, transforms={"audio": ops})
-    shown = subprocess.run([binary, "inspect", tmp_path], capture_output=True, text=True, check=True).stdout
+    shown = cli(binary, "inspect", tmp_path)
     assert "can be read" in shown
     assert "0.wav: wav: 1600 bytes of samples" in shown

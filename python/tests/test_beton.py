@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -27,7 +27,7 @@ def test_values(make: Make, binary: str, tmp_path: Path, packed: bool) -> None:
     source = tmp_path / "all.beton"
     source.write_bytes(gzip.decompress((DATA / "all.beton.gz").read_bytes()))
     if packed:
-        subprocess.run([binary, "pack", source, tmp_path / "out"], check=True, capture_output=True)
+        cli(binary, "pack", source, tmp_path / "out")
         source = tmp_path / "out"
     crop = [T.CenterCrop((20, 20))]
     fields = {"image": crop, "pixels": crop}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 COUNT = 300
@@ -33,7 +33,7 @@ def source(request: Any, binary: str, tmp_path_factory: pytest.TempPathFactory) 
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     if request.param == "table":
         return path
-    subprocess.run([binary, "pack", str(path), str(folder / "pack")], check=True, capture_output=True)
+    cli(binary, "pack", path, folder / "pack")
     return folder / "pack"
 
 
@@ -132,7 +132,7 @@ def test_by_proportions(make: Make, binary: str, tmp_path: Path, packed: bool) -
         Image.new("RGB", size, (i, 0, 0)).save(tmp_path / "photos" / f"{i:03}.{'jpg' if i % 2 else 'png'}")
     source = tmp_path / "photos"
     if packed:
-        subprocess.run([binary, "pack", str(source), str(tmp_path / "p")], check=True, capture_output=True)
+        cli(binary, "pack", source, tmp_path / "p")
         source = tmp_path / "p"
     fields: Any = {"image": [T.CenterCrop(32)]}
     bounds = [0.8, 1.0, 1.25]

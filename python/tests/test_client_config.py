@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import stoker
-from conftest import children, open_files, rows, wait_for
 from stoker import transforms as T
+from support import children, open_files, rows, wait_for
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]

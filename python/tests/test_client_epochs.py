@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import stoker
-from conftest import rows
+from support import rows
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]

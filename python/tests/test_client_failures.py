@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import children, rows, wait_for
 from stoker import _batch
 from stoker import transforms as T
+from support import children, rows, wait_for
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]

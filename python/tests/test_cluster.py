@@ -15,7 +15,7 @@ from parts import OPTIONS, Killer, one_process, sums
 from schedulers import NEEDED, PATIENCE, has, marked, slurm, wait_for
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT, cli
 
 PARTS = int(os.environ.get("STOKER_CLUSTER_PARTS", "64"))
 COUNT = 40 * PARTS
@@ -28,7 +28,7 @@ pytestmark = NEEDED
 def data(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("photos") / "tree"
     args = ["--count", str(COUNT), "--classes", "4", "--seed", "5", "--size", "320x240", "--tree"]
-    subprocess.run([binary, "gen", "images", str(out), *args], check=True, capture_output=True)
+    cli(binary, "gen", "images", out, *args)
     return out
 
 

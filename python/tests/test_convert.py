@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import cli
+
 Image: Any = pytest.importorskip("PIL.Image")
 ROWS = 23
 CLASSES = ["ant", "bee", "cat"]
@@ -61,19 +63,13 @@ def rows(table: tuple[str, list[Row]]) -> list[Row]:
 def source(table: tuple[str, list[Row]], binary: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a pack of the rows."""
     out = tmp_path_factory.mktemp("pack") / "rows"
-    run(binary, "pack", table[0], str(out), "--images", "keep")
+    cli(binary, "pack", table[0], str(out), "--images", "keep")
     return str(out)
-
-
-def run(binary: str, *args: str) -> str:
-    done = subprocess.run([binary, *args], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def convert(binary: str, source: str, dst: str | Path, *fields: str, shard: str = "") -> None:
     args = [a for f in fields for a in ("--field", f)]
-    run(binary, "convert", source, str(dst), *args, *(["--shard-size", shard] if shard else []))
+    cli(binary, "convert", source, str(dst), *args, *(["--shard-size", shard] if shard else []))
 
 
 def check(rows: list[Row], got: Iterator[dict[str, Any]], *fields: str) -> None:
@@ -265,7 +261,7 @@ def test_parquet_arrays(arrays: tuple[str, dict[str, Any]], binary: str, tmp_pat
     pq: Any = pytest.importorskip("pyarrow.parquet")
     source, columns = arrays
     dst = tmp_path / "a.parquet"
-    run(binary, "convert", source, str(dst), "--compress", compress)
+    cli(binary, "convert", source, str(dst), "--compress", compress)
     got = pq.read_table(dst)
     for name in ELEMENTS:
         assert np.array_equal(np.array(got[name].to_pylist(), dtype=name), columns[name]), name
@@ -286,7 +282,7 @@ def test_parquet_lists(binary: str, tmp_path: Path) -> None:
             out.write(json.dumps({"boxes": a, "tags": b, "empty": []}) + "\n")
     src = f"{tmp_path}/t.jsonl?boxes:ragged&tags:multilabel"
     for name in ("t.parquet", "t.arrow"):
-        run(binary, "convert", src, str(tmp_path / name))
+        cli(binary, "convert", src, str(tmp_path / name))
     got = pq.read_table(tmp_path / "t.parquet")
     import pyarrow as pa  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
@@ -299,7 +295,7 @@ def test_parquet_lists(binary: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("compress", ["none", "zstd"])
 def test_mds(rows: list[Row], source: str, binary: str, tmp_path: Path, compress: str) -> None:
     streaming: Any = pytest.importorskip("streaming")
-    run(binary, "convert", source, f"mds:{tmp_path}/out", "--shard-size", "16KiB", "--compress", compress)
+    cli(binary, "convert", source, f"mds:{tmp_path}/out", "--shard-size", "16KiB", "--compress", compress)
     assert len(list((tmp_path / "out").glob("shard.*"))) > 1
     data = streaming.LocalDataset(str(tmp_path / "out")) if compress == "none" else None
     if data is None:
@@ -315,7 +311,7 @@ def test_mds(rows: list[Row], source: str, binary: str, tmp_path: Path, compress
 def test_mds_arrays(arrays: tuple[str, dict[str, Any]], binary: str, tmp_path: Path) -> None:
     streaming: Any = pytest.importorskip("streaming")
     source, columns = arrays
-    run(binary, "convert", source, f"mds:{tmp_path}/out")
+    cli(binary, "convert", source, f"mds:{tmp_path}/out")
     data = streaming.LocalDataset(str(tmp_path / "out"))
     for i in range(ROWS):
         got = data[i]
@@ -324,7 +320,7 @@ def test_mds_arrays(arrays: tuple[str, dict[str, Any]], binary: str, tmp_path: P
             assert got[name].dtype == ("uint8" if name == "bool" else name)
     lists = [list(range(n % 300 + 1)) for n in range(600)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"t": v}) + "\n" for v in lists))
-    run(binary, "convert", f"{tmp_path}/t.jsonl?t:ragged", f"mds:{tmp_path}/lists")
+    cli(binary, "convert", f"{tmp_path}/t.jsonl?t:ragged", f"mds:{tmp_path}/lists")
     data = streaming.LocalDataset(str(tmp_path / "lists"))
     assert [data[i]["t"].tolist() for i in range(600)] == lists
 
@@ -353,7 +349,7 @@ def test_lmdb_is_a_tree(binary: str, tmp_path: Path) -> None:
     lmdb: Any = pytest.importorskip("lmdb")
     values = [b"x" * (n % 90) if n % 1000 else bytes([n // 1000]) * (5000 + n) for n in range(40000)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": v.decode("latin1")}) + "\n" for v in values))
-    run(binary, "convert", str(tmp_path / "t.jsonl"), str(tmp_path / "t.lmdb"))
+    cli(binary, "convert", str(tmp_path / "t.jsonl"), str(tmp_path / "t.lmdb"))
     wanted = {f"{n:09d}".encode(): v.decode("latin1").encode() for n, v in enumerate(values)}
     with lmdb.open(str(tmp_path / "t.lmdb"), map_size=1 << 28) as env:
         assert env.stat()["depth"] == 3
@@ -386,7 +382,7 @@ def test_hdf5(
     rows: list[Row], arrays: tuple[str, dict[str, Any]], source: str, binary: str, tmp_path: Path, compress: str
 ) -> None:
     h5py: Any = pytest.importorskip("h5py")
-    run(binary, "convert", source, str(tmp_path / "rows.h5"), "--compress", compress)
+    cli(binary, "convert", source, str(tmp_path / "rows.h5"), "--compress", compress)
     with h5py.File(tmp_path / "rows.h5") as f:
         assert sorted(f) == ["count", "image", "label", "score", "text", "vector"]
         classes = [c.decode() for c in f["label"].attrs["classes"]]
@@ -396,7 +392,7 @@ def test_hdf5(
         got = ({name: c[i] for name, c in columns.items()} for i in range(ROWS))
         decoded = ({**r, "image": r["image"].tobytes(), "text": r["text"].decode()} for r in got)
         check(rows, decoded, "image", "label", "count", "score", "text", "vector")
-    run(binary, "convert", arrays[0], str(tmp_path / "a.h5"), "--compress", compress)
+    cli(binary, "convert", arrays[0], str(tmp_path / "a.h5"), "--compress", compress)
     with h5py.File(tmp_path / "a.h5") as f:
         assert sorted(f) == sorted(ELEMENTS)
         for name, a in arrays[1].items():
@@ -411,7 +407,7 @@ def test_hdf5_is_long(binary: str, tmp_path: Path) -> None:
     many = rng.integers(0, 9, (150, 70000), dtype=np.uint8)
     np.save(tmp_path / "n" / "a.npy", many)
     np.save(tmp_path / "n" / "b.npy", np.arange(150))
-    run(binary, "convert", str(tmp_path / "n"), str(tmp_path / "n.h5"), "--compress", "gzip")
+    cli(binary, "convert", str(tmp_path / "n"), str(tmp_path / "n.h5"), "--compress", "gzip")
     with h5py.File(tmp_path / "n.h5", "a") as f:
         assert np.array_equal(f["a"][()], many) and np.array_equal(f["a"][149], many[149])
         assert np.array_equal(f["b"][()], np.arange(150))
@@ -424,7 +420,7 @@ def test_hdf5_is_long(binary: str, tmp_path: Path) -> None:
     with (tmp_path / "t.jsonl").open("w") as out:
         for a, b in zip(lists, texts, strict=True):
             out.write(json.dumps({"a": a, "b": b, "tags": ["u", "v"][: len(a) % 3]}) + "\n")
-    run(binary, "convert", f"{tmp_path}/t.jsonl?a:ragged&b&tags:multilabel", str(tmp_path / "t.h5"))
+    cli(binary, "convert", f"{tmp_path}/t.jsonl?a:ragged&b&tags:multilabel", str(tmp_path / "t.h5"))
     with h5py.File(tmp_path / "t.h5") as f:
         assert f["a"].attrs["shape"].tolist() == [-1, 3]
         assert [v.reshape(-1, 3).tolist() for v in f["a"]] == lists
@@ -436,7 +432,7 @@ def test_chunks_of_many_nodes(binary: str, tmp_path: Path) -> None:
     h5py: Any = pytest.importorskip("h5py")
     wide = np.arange(1100, dtype=np.float64)[:, None] + np.zeros(4096)
     np.save(tmp_path / "w.npy", wide)
-    run(binary, "convert", str(tmp_path / "w.npy"), str(tmp_path / "w.h5"), "--compress", "gzip")
+    cli(binary, "convert", str(tmp_path / "w.npy"), str(tmp_path / "w.h5"), "--compress", "gzip")
     with h5py.File(tmp_path / "w.h5") as f:
         (only,) = f.values()
         assert np.array_equal(only[()], wide) and only.id.get_num_chunks() > 2 * 64
@@ -445,12 +441,12 @@ def test_chunks_of_many_nodes(binary: str, tmp_path: Path) -> None:
 def test_bin(binary: str, tmp_path: Path) -> None:
     tokens = np.random.default_rng(2).integers(0, 65536, 4000).astype(np.uint16)
     np.save(tmp_path / "t.npy", tokens)
-    run(binary, "convert", f"{tmp_path}/t.npy?window=100", str(tmp_path / "train.bin"))
+    cli(binary, "convert", f"{tmp_path}/t.npy?window=100", str(tmp_path / "train.bin"))
     assert np.array_equal(np.memmap(tmp_path / "train.bin", dtype=np.uint16, mode="r"), tokens)
 
 
 def test_dct_becomes_jpeg(binary: str, photos: Path, tmp_path: Path) -> None:
-    run(binary, "pack", str(photos), str(tmp_path / "dct"))
+    cli(binary, "pack", str(photos), str(tmp_path / "dct"))
     convert(binary, str(tmp_path / "dct"), tmp_path / "out")
     names = sorted(p.relative_to(photos) for p in photos.rglob("*.jpg"))
     assert names == sorted(p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file())
@@ -466,8 +462,8 @@ def test_metadata_comes_back(binary: str, tmp_path: Path) -> None:
     exif[0x010E] = "a description"
     pixels = np.random.default_rng(4).integers(0, 256, (40, 48, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "in" / "a.jpg", exif=exif, icc_profile=b"a profile" * 20)
-    run(binary, "pack", str(tmp_path / "in"), str(tmp_path / "pack"), "--metadata")
-    assert "1 dct" in run(binary, "convert", str(tmp_path / "pack"), str(tmp_path / "raw"), "--images", "dct")
+    cli(binary, "pack", str(tmp_path / "in"), str(tmp_path / "pack"), "--metadata")
+    assert "1 dct" in cli(binary, "convert", str(tmp_path / "pack"), str(tmp_path / "raw"), "--images", "dct")
     convert(binary, str(tmp_path / "pack"), tmp_path / "out")
     with Image.open(tmp_path / "in" / "a.jpg") as was, Image.open(tmp_path / "out" / "a.jpg") as now:
         assert now.getexif()[0x010E] == "a description" and now.info["icc_profile"] == was.info["icc_profile"]
@@ -485,7 +481,7 @@ def test_an_interrupted_run_leaves_nothing(binary: str, tmp_path: Path) -> None:
     if p.returncode:  # it may have been quicker
         assert p.returncode == 130 and "nothing was kept in" in err
         assert sorted(f.name for f in tmp_path.iterdir()) == ["a.npy"]
-    run(*args) if p.returncode else None
+    cli(*args) if p.returncode else None
     assert not (tmp_path / "out.parquet.partial").exists() and (tmp_path / "out.parquet").exists()
 
 
@@ -509,7 +505,7 @@ def test_masks(binary: str, tmp_path: Path, form: str, packed: bool) -> None:
         want.append(masks)
     source = f"yolo:{tmp_path / 'y'}?masks=stack"
     if packed:
-        run(binary, "pack", source, str(tmp_path / "p"))
+        cli(binary, "pack", source, str(tmp_path / "p"))
         source = str(tmp_path / "p")
     out = tmp_path / ("out" if form in ("tar", "mds") else f"out.{form}")
     convert(binary, source, f"{form}:{out}" if form in ("tar", "mds") else out, "masks", "boxes")

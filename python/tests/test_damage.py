@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import shutil
-import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 
 def flip(path: Path, at: int) -> None:
@@ -156,7 +156,7 @@ def zarr(out: Path, shards: Any) -> Path:
 
 
 def tfrecord(out: Path, binary: str) -> Path:
-    subprocess.run([binary, "convert", parquet(out), f"tfrecord:{out / 'x'}"], check=True, capture_output=True)
+    cli(binary, "convert", parquet(out), f"tfrecord:{out / 'x'}")
     return out / "x"
 
 

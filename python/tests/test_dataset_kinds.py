@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from PIL import Image
 from test_detection import api, coco, segmented  # noqa: F401
 
 import stoker
+from support import cli
 
 FORMS = pytest.mark.parametrize("packed", [False, True], ids=["as it is", "packed"])
 
@@ -24,7 +24,7 @@ def opened(source: str | Path, packed: bool, binary: str, tmp_path: Path, *more:
     """Return data, or the same in a pack."""
     if packed:
         out = tmp_path / "the-pack"
-        subprocess.run([binary, "pack", str(source), str(out), *more], check=True, capture_output=True)
+        cli(binary, "pack", source, out, *more)
         source = out
     return stoker.open(source)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as T
+from support import cli, packed
 
 Make = Callable[..., stoker.Loader]
 COUNT = 40
@@ -92,15 +92,14 @@ def api(coco: Path) -> Any:
     return pycoco.COCO(str(coco / "annotations" / "instances_val2017.json"))
 
 
-def packed(binary: str, source: str | Path, to: Path) -> Path:
-    subprocess.run([binary, "pack", str(source), str(to), "--images", "keep"], check=True, capture_output=True)
-    return to
-
-
 @pytest.fixture(scope="module", params=["as it is", "packed"])
 def instances(request: pytest.FixtureRequest, binary: str, coco: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"{coco}/annotations/instances_val2017.json?masks=instances"
-    return url if request.param == "as it is" else str(packed(binary, url, tmp_path_factory.mktemp("p") / "pack"))
+    return (
+        url
+        if request.param == "as it is"
+        else str(packed(binary, url, tmp_path_factory.mktemp("p") / "pack", "--images", "keep"))
+    )
 
 
 def rows(loader: stoker.Loader) -> Iterator[tuple[stoker.Batch, int]]:
@@ -180,9 +179,7 @@ def test_found_by_content(binary: str, coco: Path, tmp_path: Path) -> None:
     """The JSON, the folder around it and Roboflow's layout are detected without options."""
 
     def inspect(path: Path | str) -> Any:
-        return json.loads(
-            subprocess.run([binary, "inspect", str(path), "--json"], check=True, capture_output=True).stdout
-        )
+        return json.loads(cli(binary, "inspect", path, "--json"))
 
     found = inspect(coco / "annotations" / "instances_val2017.json")
     assert found["format"] == "coco" and found["records"] == COUNT
@@ -195,9 +192,7 @@ def test_found_by_content(binary: str, coco: Path, tmp_path: Path) -> None:
     text = (coco / "annotations" / "instances_val2017.json").read_text()
     (tmp_path / "train" / "_annotations.coco.json").write_text(text)
     assert inspect(tmp_path / "train")["format"] == "coco"
-    shown = subprocess.run(
-        [binary, "inspect", str(tmp_path / "train")], check=True, capture_output=True, text=True
-    ).stdout
+    shown = cli(binary, "inspect", tmp_path / "train")
     assert "LetterBox" in shown and "of boxes" in shown
 
 
@@ -241,7 +236,7 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("how", ["as it is", "packed"])
 def test_voc(make: Make, binary: str, voc: Path, tmp_path: Path, how: str) -> None:
     """Every record equals ElementTree's reading."""
-    source = str(voc) if how == "as it is" else str(packed(binary, voc, tmp_path / "pack"))
+    source = str(voc) if how == "as it is" else str(packed(binary, voc, tmp_path / "pack", "--images", "keep"))
     names = ["boxes", "labels", "difficult", "truncated"]
     loader = make(stoker.open(source).select(*names), batch_size=8)
     assert loader.formats == {"boxes": "XYXY"} and len(loader.classes) == 20
@@ -299,7 +294,7 @@ def yolo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> None:
     """Every record equals a plain reading."""
     url = f"{yolo}/data.yaml?split=train&masks=instances"
-    source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
+    source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack", "--images", "keep"))
     loader = make(source, batch_size=8, transforms={"image": [T.CenterCrop(70)], "mask": [T.CenterCrop(70)]})
     assert loader.formats == {"boxes": "CXCYWH"} and loader.classes == NAMES
     plain = make(stoker.open(source).select("boxes", "labels", "instances"), batch_size=8)
@@ -384,7 +379,7 @@ def stacked(request: pytest.FixtureRequest, segmented: Path, yolo: Path) -> tupl
 def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_path: Path, how: str) -> None:
     """A mask for each object, which follows the image; rows of boxes that are dropped go."""
     kind, root, url = stacked
-    source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
+    source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack", "--images", "keep"))
     crop = [T.CenterCrop(70)]
     for i, (batch, row) in enumerate(rows(make(source, batch_size=4, transforms={"image": crop}))):
         want = own_masks(kind, root, i)

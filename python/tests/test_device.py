@@ -15,8 +15,8 @@ import pytest
 from fake_device import Fake
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_remote import BUCKET, SECRET, run, s3
+from test_remote import BUCKET, SECRET, s3
 from test_web import Web, web
 
 import stoker
-from conftest import wait_for
 from stoker import transforms as T
+from support import cli, free_port, same_batches, wait_for
 
 __all__ = ["s3", "web"]
 Make = Callable[..., stoker.Loader]
@@ -28,7 +27,7 @@ def pack(binary: str, tmp_path: Path, s3: Path) -> Path:
     rows = np.arange(3000, dtype=np.uint8)[:, None] + np.zeros(4096, np.uint8)
     np.save(tmp_path / "rows.npy", rows)
     for to in (URL, tmp_path / "local"):
-        run(binary, "pack", tmp_path / "rows.npy", to, "--chunk-size", "256KiB")
+        cli(binary, "pack", tmp_path / "rows.npy", to, "--chunk-size", "256KiB")
     return tmp_path / "local"
 
 
@@ -75,39 +74,39 @@ def test_later_epochs_are_local(shuffle: bool | str, pack: Path, make: Make, tmp
 
 def test_commands(pack: Path, make: Make, tmp_path: Path, binary: str) -> None:
     at = ("--cache-dir", tmp_path / "nvme")
-    assert "0 of them now" not in run(binary, "cache", "warm", URL, *at)
-    assert "0 of them now" in run(binary, "cache", "warm", URL, *at)
-    (entry,) = json.loads(run(binary, "cache", "ls", "--json", *at))["data"]
+    assert "0 of them now" not in cli(binary, "cache", "warm", URL, *at)
+    assert "0 of them now" in cli(binary, "cache", "warm", URL, *at)
+    (entry,) = json.loads(cli(binary, "cache", "ls", "--json", *at))["data"]
     assert entry["origin"] == URL and entry["chunks"] > 10 and entry["records"] == 0
-    assert URL in run(binary, "cache", "ls", *at)
+    assert URL in cli(binary, "cache", "ls", *at)
     loader = make(URL, batch_size=50, shuffle=True, cache=stoker.Cache(dir=tmp_path / "nvme"))
     before = network(loader)
     assert sum(len(b.index) for b in loader) == 3000
     assert network(loader) == before
-    assert "a job uses it" in run(binary, "cache", "rm", URL, *at, code=1)
+    assert "a job uses it" in cli(binary, "cache", "rm", URL, *at, code=1)
     loader.close()
 
     with sorted((tmp_path / "nvme").rglob("chunks/*/*"))[0].open("r+b") as f:
         f.write(b"damage")
-    said = run(binary, "cache", "verify", URL, *at, code=4)
+    said = cli(binary, "cache", "verify", URL, *at, code=4)
     assert f"{URL}/" in said and "bytes " in said and "damaged" in said
-    assert "damaged" not in run(binary, "cache", "verify", *at)
-    assert f"removed {entry['chunks'] - 1} chunks" in run(binary, "cache", "rm", URL + "/", *at)
-    assert json.loads(run(binary, "cache", "ls", "--json", *at))["data"] == []
+    assert "damaged" not in cli(binary, "cache", "verify", *at)
+    assert f"removed {entry['chunks'] - 1} chunks" in cli(binary, "cache", "rm", URL + "/", *at)
+    assert json.loads(cli(binary, "cache", "ls", "--json", *at))["data"] == []
 
     # Nothing passes the limit.
-    run(binary, "cache", "limit", "3MB", *at)
-    said = run(binary, "cache", "warm", URL, *at)
-    (entry,) = json.loads(run(binary, "cache", "ls", "--json", *at))["data"]
+    cli(binary, "cache", "limit", "3MB", *at)
+    said = cli(binary, "cache", "warm", URL, *at)
+    (entry,) = json.loads(cli(binary, "cache", "ls", "--json", *at))["data"]
     assert 0 < entry["bytes"] <= 3_000_000 and f"{entry['chunks']} of " in said
 
 
 def test_a_new_version_is_read(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) -> None:
-    run(binary, "cache", "warm", URL, "--cache-dir", tmp_path / "nvme")
+    cli(binary, "cache", "warm", URL, "--cache-dir", tmp_path / "nvme")
     rows = np.full((2000, 4096), 7, np.uint8)
     np.save(tmp_path / "rows.npy", rows)
     shutil.rmtree(s3 / "packs/train")
-    run(binary, "pack", tmp_path / "rows.npy", URL, "--chunk-size", "256KiB")
+    cli(binary, "pack", tmp_path / "rows.npy", URL, "--chunk-size", "256KiB")
     loader = make(URL, batch_size=50, cache=stoker.Cache(dir=tmp_path / "nvme"))
     batches = [b.copy() for b in loader]
     assert len(batches) == 40 and all((b[0] == 7).all() for b in batches)
@@ -139,7 +138,7 @@ def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) ->
     assert {p.name: p.read_bytes() for p in copy.iterdir()} == {
         p.name: p.read_bytes() for p in (s3 / "packs/train").iterdir()
     }
-    assert "is whole" in run(binary, "verify", copy)
+    assert "is whole" in cli(binary, "verify", copy)
     loader.close()
 
     again = load(URL, cache=stoker.Cache(stage=scratch))
@@ -163,9 +162,7 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
     monkeypatch.setenv("STOKER_PEERS_TOKEN", "a secret of all nodes")
     nodes = []
     for i in (2, 3):  # what is to be two machines
-        with socket.socket() as s:
-            s.bind((f"127.0.0.{i}", 0))
-            nodes.append(f"127.0.0.{i}:{s.getsockname()[1]}")
+        nodes.append(f"127.0.0.{i}:{free_port(f'127.0.0.{i}')}")
 
     def load(i: int) -> stoker.Loader:
         options: dict[str, object] = {
@@ -211,9 +208,7 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         here, there = load(web.data / name), load(f"{web.url}/{name}", cache=stoker.Cache(**{how: tmp_path / "near"}))
         before = network(there)
         for _ in range(2):
-            for a, b in zip(here, there, strict=True):
-                for key in dict(a):
-                    assert np.array_equal(np.asarray(a[key]), np.asarray(b[key]))
+            same_batches(here, there)
         stats = there.stats()["engine"]
         if how == "stage":
             wait_for(lambda: there.stats()["engine"]["stage"]["whole"])  # noqa: B023
@@ -225,9 +220,9 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         there.close()
     if form == "folder" and how == "dir":
         # The amount cached depends on the load of the machine and on the readahead. The second loader finds everything
-        # that the first one cached, but for one that it was writing when it was closed.
+        # that the first one cached.
         first, second = caches
-        assert 0 < first["records"] - 1 <= second["records"] - second["kept"]
+        assert 0 < first["records"] <= second["records"] - second["kept"]
         assert second["hits"] > 0
     else:
         assert used[1] == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CHECKOUT, SOURCE
+from support import CHECKOUT, SOURCE
 
 SCRIPT = CHECKOUT / "scripts/docs.py"
 if not SCRIPT.is_file():

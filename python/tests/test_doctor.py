@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker._binary import find_binary
+from support import CHECKOUT
 
 VERDICTS = {"cpu", "storage", "network", "memory", "handoff", "latency", "accelerator", "healthy", "unknown"}
 

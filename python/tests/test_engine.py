@@ -25,8 +25,8 @@ import pytest
 from PIL import Image
 
 import stoker
-from conftest import SOURCE, alive, children, left_in_memory, open_files, shared_memory, wait_for
 from stoker import transforms as T
+from support import SOURCE, alive, children, cli, left_in_memory, open_files, shared_memory, wait_for
 
 Make = Callable[..., stoker.Loader]
 CROP: dict[str, Any] = {"image": [T.RandomResizedCrop(48), T.RandomHorizontalFlip()]}
@@ -192,7 +192,7 @@ def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path
     sources = [folder]
     for codec in ("keep", "dct"):
         sources.append(tmp_path / codec)
-        subprocess.run([binary, "pack", folder, sources[-1], "--images", codec], check=True, capture_output=True)
+        cli(binary, "pack", folder, sources[-1], "--images", codec)
     crop = {"image": [T.CenterCrop(32)]}
     for source in sources:
         for apply, want in ((False, stored), (True, turned)):

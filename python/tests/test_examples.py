@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import CHECKOUT
+from support import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples"
 CLASSES, COUNT = 4, 203

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 
@@ -51,7 +51,7 @@ def test_values(make: Make, binary: str, tmp_path: Path, extension: str, shape: 
         else:
             write_pfm(folder / f"{i:02}.pfm", value, order)
     pack = tmp_path / "pack"
-    subprocess.run([binary, "pack", str(folder), str(pack)], check=True, capture_output=True)
+    cli(binary, "pack", folder, pack)
     name = "flow" if extension == "flo" else "data"
     for source in (folder, pack):
         seen = 0

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import SOURCE, gone, leaving_nothing, open_files
 from stoker import transforms as T
 from stoker._map import _code
+from support import SOURCE, gone, leaving_nothing, open_files
 
 CROP = {"image": [T.RandomResizedCrop(24)]}
 

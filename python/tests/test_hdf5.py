@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 COUNT = 53
@@ -74,7 +74,7 @@ def test_packed(make: Make, binary: str, tmp_path: Path) -> None:
     with h5py.File(path, "w") as f:
         for w, (way, options) in enumerate(WAYS.items()):
             f.create_dataset(way, data=values("<f4", w), **options)
-    subprocess.run([binary, "pack", str(path), str(tmp_path / "packed")], check=True, capture_output=True)
+    cli(binary, "pack", path, tmp_path / "packed")
     same(make(tmp_path / "packed", batch_size=7, shuffle=True, seed=1), path, {way: way for way in WAYS})
 
 
@@ -201,7 +201,7 @@ def test_inspect_says_what_is_no_field(binary: str, tmp_path: Path) -> None:
             one[i, 0] = np.arange(i % 4)
         f["complex"] = np.zeros(COUNT, dtype="datetime64[s]").astype("i8").view("V8")
         f.create_dataset("nbit", data=np.zeros(COUNT, "i4"), chunks=(8,), scaleoffset=4)
-    out = subprocess.run([binary, "inspect", str(path), "--json"], check=True, capture_output=True, text=True).stdout
+    out = cli(binary, "inspect", path, "--json")
     said = json.loads(out)
     assert [f["name"] for f in said["fields"]] == ["complex", "one", "x", "y"]
     why = {e["path"]: e["reason"] for e in said["no_fields"]}
@@ -209,7 +209,7 @@ def test_inspect_says_what_is_no_field(binary: str, tmp_path: Path) -> None:
     assert "single value" in why["about"]
     assert "several values of text in a row, of the shape [2]" in why["pairs"]
     assert "filter 6" in why["nbit"]
-    text = subprocess.run([binary, "inspect", str(path)], check=True, capture_output=True, text=True).stdout
+    text = cli(binary, "inspect", path)
     assert "No fields" in text and "mean: its first axis" in text
 
 

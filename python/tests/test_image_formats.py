@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, features
 
 import stoker
+from support import cli
 
 tifffile = pytest.importorskip("tifffile")
 
@@ -177,7 +178,7 @@ def test_masks_keep_their_numbers(make: Make, binary: str, tmp_path: Path) -> No
         (tmp_path / "pairs" / "masks" / name).write_bytes(b)
         picture.save(tmp_path / "pairs" / "images" / Path(name).with_suffix(".png"))
     source = f"pairs:{tmp_path / 'pairs'}?image=images/*.png&mask=masks/*"
-    subprocess.run([binary, "pack", source, tmp_path / "pack"], check=True, capture_output=True)
+    cli(binary, "pack", source, tmp_path / "pack")
     for where in (source, tmp_path / "pack"):
         loader = make(where, len(files), shuffle=False, transforms={"image": [], "mask": []})
         got = np.array(next(iter(loader))["mask"])

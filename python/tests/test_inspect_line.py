@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT, cli
 
 FORMATS = CHECKOUT / "bench" / "formats"
 if not FORMATS.is_dir():
@@ -48,7 +48,7 @@ def run_line(binary: str, url: str) -> stoker.Batch:
     done = subprocess.run([binary, "inspect", "--json", url], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     code = json.loads(done.stdout)["loader"]["code"]
-    text = subprocess.run([binary, "inspect", url], capture_output=True, text=True, timeout=120, check=True).stdout
+    text = cli(binary, "inspect", url)
     assert code in text
     with eval(code, {"stoker": stoker}) as loader:
         for batch in loader:

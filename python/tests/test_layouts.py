@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -93,7 +93,7 @@ def test_image_of_another_size_is_named(make: Make, tmp_path: Path, on_error: st
 def test_packed_images_of_several_sizes_are_refused_when_opened(make: Make, binary: str, tmp_path: Path) -> None:
     for i in range(6):
         photo(tmp_path / f"photos/a/{i}.png", 20 + i // 5, 14, i)
-    subprocess.run([binary, "pack", tmp_path / "photos", tmp_path / "pack"], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "photos", tmp_path / "pack")
     with pytest.raises(stoker.StokerError, match=r"a/5.png.*has 21x14 pixels, and that of the first record.*a/0.png"):
         make(tmp_path / "pack", 2)
     few = make(stoker.open(tmp_path / "pack").where("image.width == 20"), 2)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT
 
 av = pytest.importorskip("av", reason="PyAV writes the videos and decodes them")
 pq = pytest.importorskip("pyarrow.parquet")

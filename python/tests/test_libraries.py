@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from stoker import _binary
+from support import cli
 
 
 def test_folders_of_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_conda_environment(binary: str, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libavif.so.16").write_text("no library")
     env = {**os.environ, "CONDA_PREFIX": str(tmp_path), "STOKER_FFMPEG": str(tmp_path)}
-    said = json.loads(subprocess.run([binary, "formats", "--json"], env=env, capture_output=True, check=True).stdout)
+    said = json.loads(cli(binary, "formats", "--json", env=env))
     found = {d["codec"]: d for d in said["decoders"]}
     assert str(tmp_path / "lib") in said["searched"]
     assert found["AVIF"]["decodes"] or str(tmp_path / "lib" / "libavif.so.16") in found["AVIF"]["why"]

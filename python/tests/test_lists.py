@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import subprocess
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ import pytest
 
 import stoker
 from stoker import _errors, _options, _surface
+from support import cli
 
 
 @pytest.fixture(scope="module")
 def engine(binary: str) -> dict[str, Any]:
-    out = subprocess.run([binary, "describe", "--json"], check=True, capture_output=True, text=True, timeout=60).stdout
+    out = cli(binary, "describe", "--json")
     names: dict[str, Any] = json.loads(out)
     return names
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -65,8 +65,8 @@ def check(batch: stoker.Batch) -> None:
 def test_pairs(make: Make, binary: str, scenes: Path, tmp_path: Path, packed: bool) -> None:
     source = f"pairs:{scenes}?image=*.png&flow=*.flo&disparity=*.pfm&depth:image16=depth/*.png"
     if packed:
-        subprocess.run([binary, "pack", source, tmp_path / "out"], check=True, capture_output=True)
-        subprocess.run([binary, "verify", "--decode", tmp_path / "out"], check=True, capture_output=True)
+        cli(binary, "pack", source, tmp_path / "out")
+        cli(binary, "verify", "--decode", tmp_path / "out")
         source = str(tmp_path / "out")
     fields = dict.fromkeys(("image", "flow", "disparity", "depth"), MOVES)
     loader = make(source, batch_size=COUNT, shuffle=True, seed=5, transforms=fields)

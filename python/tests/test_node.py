@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import stoker
-from conftest import SOURCE, wait_for
 from stoker import _node
 from stoker import transforms as st
+from support import SOURCE, wait_for
 
 Make = Callable[..., stoker.Loader]
 CROP = {"image": [st.RandomResizedCrop(64)]}

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 
 import stoker
-from conftest import wait_for
 from stoker import transforms as T
 from stoker._binary import find_binary
+from support import wait_for
 
 
 def picture(i: int, size: int = 24) -> np.ndarray:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "pack" / "testdata" / "golden"
@@ -24,21 +25,17 @@ def binary() -> str:
     return path
 
 
-def run(*args: str) -> str:
-    return subprocess.run([binary(), *args], check=True, capture_output=True, text=True).stdout
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with photos/ and packs of it, in many small shards and chunks."""
     base = tmp_path_factory.mktemp("interop")
     photos = base / "photos"
     kind = ["--count", str(RECORDS), "--classes", str(CLASSES), "--seed", "5", "--size", "120x90"]
-    run("gen", "images", str(photos), *kind)
+    cli(binary(), "gen", "images", str(photos), *kind)
     small = ["--chunk-size", "64KiB", "--shard-size", "128KiB"]
-    run("pack", str(photos), str(base / "keep"), "--images", "keep", "--metadata", *small)
-    run("pack", str(photos), str(base / "raw"), "--images", "raw", "--resize", "32x24", *small)
-    run("pack", str(photos), str(base / "dct"), "--images", "dct", "--metadata", *small)
+    cli(binary(), "pack", str(photos), str(base / "keep"), "--images", "keep", "--metadata", *small)
+    cli(binary(), "pack", str(photos), str(base / "raw"), "--images", "raw", "--resize", "32x24", *small)
+    cli(binary(), "pack", str(photos), str(base / "dct"), "--images", "dct", "--metadata", *small)
     return base
 
 
@@ -162,7 +159,9 @@ def test_hugging_face_with_what_is_no_file(data: Path, tmp_path: Path, hub: Any)
 
 def golden_values(row: int) -> dict[str, Any]:
     """Return Stoker's values of a record of the golden pack of every kind."""
-    values: dict[str, Any] = json.loads(run("inspect", str(GOLDEN / "kinds"), "--row", str(row), "--json"))["values"]
+    values: dict[str, Any] = json.loads(cli(binary(), "inspect", str(GOLDEN / "kinds"), "--row", str(row), "--json"))[
+        "values"
+    ]
     return values
 
 

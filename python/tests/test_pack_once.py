@@ -16,6 +16,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as st
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 
@@ -34,7 +35,7 @@ def table(path: Path, first: int, last: int, classes: list[str]) -> Path:
 
 def test_append_and_remove(make: Make, binary: str, tmp_path: Path) -> None:
     def pack(*args: object) -> None:
-        subprocess.run([binary, "pack", *map(str, args)], check=True, capture_output=True)
+        cli(binary, "pack", *args)
 
     kind = ["--kind", "cls=label"]
     out = tmp_path / "p"
@@ -67,10 +68,6 @@ def test_append_and_remove(make: Make, binary: str, tmp_path: Path) -> None:
     assert sorted(int(n) for b in again for n in b.n) == sorted(want)
 
 
-def run(binary: str, *args: object) -> str:
-    return subprocess.run([binary, *map(str, args)], check=True, capture_output=True, text=True).stdout
-
-
 def rows(path: Path) -> dict[str, list[Any]]:
     """Read a pack as other tools do."""
     tables = [pa.ipc.open_file(f).read_all() for f in sorted(path.glob("*.arrow"))]
@@ -93,8 +90,8 @@ def test_pixels_equal_pillow(binary: str, photos: Path, tmp_path: Path, how: str
     filter_ = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[how]
     out = tmp_path / "p"
     options = ["--images", "raw", "--resize", "96", "--crop", "80x64", "--interpolation", how]
-    run(binary, "pack", photos, out, *options)
-    run(binary, "pack", photos, tmp_path / "g", "--grayscale", *options)
+    cli(binary, "pack", photos, out, *options)
+    cli(binary, "pack", photos, tmp_path / "g", "--grayscale", *options)
     packed, gray = rows(out), rows(tmp_path / "g")
     for i in range(0, 203, 9):
         with Image.open(photos / packed["image"][i]["path"]) as im:
@@ -106,14 +103,14 @@ def test_pixels_equal_pillow(binary: str, photos: Path, tmp_path: Path, how: str
         assert np.abs(got.astype(int) - np.asarray(want)).max() <= 1
         luma = np.asarray(Image.fromarray(got).convert("L"))
         assert np.abs(pixels(gray, i, channels=1)[..., 0].astype(int) - luma).max() <= 1
-    assert "--resize 96 --crop 80x64" in run(binary, "inspect", out)
+    assert "--resize 96 --crop 80x64" in cli(binary, "inspect", out)
 
 
 def test_jpegs_again(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
     raw, jpeg, dct = (tmp_path / name for name in ("raw", "jpeg", "dct"))
-    run(binary, "pack", photos, raw, "--images", "raw", "--resize", "64")
-    run(binary, "pack", photos, jpeg, "--images", "keep", "--resize", "64", "--reencode-quality", "90")
-    run(binary, "pack", photos, dct, "--resize", "64", "--reencode-quality", "90")
+    cli(binary, "pack", photos, raw, "--images", "raw", "--resize", "64")
+    cli(binary, "pack", photos, jpeg, "--images", "keep", "--resize", "64", "--reencode-quality", "90")
+    cli(binary, "pack", photos, dct, "--resize", "64", "--reencode-quality", "90")
     a, b = rows(raw), rows(jpeg)
     for i in range(0, 203, 17):
         file = io.BytesIO()
@@ -138,7 +135,7 @@ def test_masks_move_alike(binary: str, tmp_path: Path) -> None:
         Image.fromarray(rng.integers(0, 200, (h, w), np.uint8)).save(tmp_path / f"s/masks/{i:02d}.png")
     fields = ["--field", "image=images/*.png", "--field", "mask=masks/*.png"]
     out = tmp_path / "p"
-    run(binary, "pack", tmp_path / "s", out, *fields, "--images", "raw", "--resize", "50x30", "--crop", "32x20")
+    cli(binary, "pack", tmp_path / "s", out, *fields, "--images", "raw", "--resize", "50x30", "--crop", "32x20")
     packed = rows(out)
     for i in range(12):
         with Image.open(tmp_path / f"s/masks/{i:02d}.png") as im:
@@ -148,10 +145,10 @@ def test_masks_move_alike(binary: str, tmp_path: Path) -> None:
 
 def test_resolutions(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "p"
-    run(binary, "pack", photos, out, "--images", "raw", "--resize", "32x32,48x48,64x64")
+    cli(binary, "pack", photos, out, "--images", "raw", "--resize", "32x32,48x48,64x64")
     kinds = {}
     for side in (32, 48, 64):
-        run(binary, "pack", photos, tmp_path / str(side), "--images", "raw", "--resize", f"{side}x{side}")
+        cli(binary, "pack", photos, tmp_path / str(side), "--images", "raw", "--resize", f"{side}x{side}")
         kinds[side] = make(tmp_path / str(side), 20, shuffle=True, seed=3)
     options: Any = {"batch_size": 20, "shuffle": True, "seed": 3}
     largest = next(iter(make(out, **options)))
@@ -264,9 +261,7 @@ def _phash(image: Image.Image, resample: Image.Resampling = Image.Resampling.BIL
 def test_similar_images(binary: str, tmp_path: Path) -> None:
     """Copies of photographs are found, with the distances that the definition gives."""
     photos = tmp_path / "photos"
-    subprocess.run(
-        [binary, "gen", "images", str(photos), "--count", "24", "--seed", "3"], check=True, capture_output=True
-    )
+    cli(binary, "gen", "images", photos, "--count", "24", "--seed", "3")
     originals = sorted(photos.rglob("*.jpg"))
     images: dict[str, Image.Image] = {}
     for path in originals[:8]:
@@ -281,10 +276,7 @@ def test_similar_images(binary: str, tmp_path: Path) -> None:
             copy.save(path.parent / f"{path.stem}-{name}", **options)
     for path in sorted(photos.rglob("*.*")):
         images[str(path.relative_to(photos))] = Image.open(path).convert("RGB")
-    ran = subprocess.run(
-        [binary, "inspect", str(photos), "--similar=11", "--json"], check=True, capture_output=True, text=True
-    )
-    found = json.loads(ran.stdout)
+    found = json.loads(cli(binary, "inspect", photos, "--similar=11", "--json"))
     assert (found["images"], found["unreadable"], found["distance"]) == (24 + 32, 0, 11)
     names = list(images)
     got = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 COUNT = 70
@@ -38,7 +38,7 @@ def source(request: Any, binary: str, tmp_path_factory: pytest.TempPathFactory) 
     path.write_text("".join(json.dumps(r) + "\n" for r in rows()))
     if request.param == "table":
         return path
-    subprocess.run([binary, "pack", str(path), str(folder / "pack")], check=True, capture_output=True)
+    cli(binary, "pack", path, folder / "pack")
     return folder / "pack"
 
 

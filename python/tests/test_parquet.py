@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from test_arrow import COUNT, FIELDS, check, load, pack, picture, png, row
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -309,7 +309,7 @@ def test_columns_not_read(
     same(make, path, good | {"last": np.arange(60), "at.deep.n": np.arange(60)})
     with make(path, batch_size=60) as loader:
         assert [str(x) for x in next(iter(loader)).text] == [t or "" for t in texts]
-    shown = subprocess.run([binary, "inspect", path], capture_output=True, text=True, check=True).stdout
+    shown = cli(binary, "inspect", path)
     for name in [*UNREAD, "at.deep.texts"]:
         if name != "at":
             assert f"{name}: " in shown.partition("No fields")[2], name

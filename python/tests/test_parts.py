@@ -13,7 +13,7 @@ import pytest
 from parts import OPTIONS, one_process, part, sums
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT, cli
 
 PARTS = 8
 
@@ -36,7 +36,7 @@ def test_killed_processes_give_the_pack_of_one(binary: str, photos: Path, tmp_pa
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         list(pool.map(work, kills.sample(range(PARTS), PARTS)))
-    subprocess.run([binary, "pack", "--commit", str(out)], check=True, capture_output=True)
+    cli(binary, "pack", "--commit", out)
     assert any(killed) and sums(out) == want
 
 

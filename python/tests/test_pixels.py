@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Image = pytest.importorskip("PIL.Image")
 torch = pytest.importorskip("torch")
@@ -174,7 +174,7 @@ def test_netpbm(make: Make, binary: str, folder: Callable[..., Path], tmp_path: 
         (root / "wide" / f"{i}.pgm").write_bytes(b"P5\n%d %d 65535\n" % (W, H) + a.astype(">u2").tobytes())
     want = [Image.open(io.BytesIO(p.read_bytes())) for p in sorted(root.rglob("*.p?m"))]
     if packed:
-        subprocess.run([binary, "pack", root, f"{root}-pack"], check=True, capture_output=True)
+        cli(binary, "pack", root, f"{root}-pack")
         root = tmp_path.with_name(tmp_path.name + "-pack")
     crop = [T.CenterCrop((H, W))]
     fields = {
@@ -207,7 +207,7 @@ def test_float_tiffs(make: Make, binary: str, tmp_path: Path, packed: bool) -> N
     data = root
     if packed:
         data = tmp_path / "out"
-        subprocess.run([binary, "pack", root, data], check=True, capture_output=True)
+        cli(binary, "pack", root, data)
     flip = T.RandomHorizontalFlip(1.0)
     fields = {
         "plain": stoker.Field("image", [T.CenterCrop((H, W))], mode="L", depth=32),

@@ -12,7 +12,7 @@ import pytest
 from test_bench import check_trace
 
 import stoker
-from conftest import SOURCE
+from support import SOURCE
 
 PLAIN = """
 import time, torch, sys

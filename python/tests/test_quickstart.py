@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT
 
 RNG = np.random.default_rng(0)
 

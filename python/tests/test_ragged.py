@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker._batch import ArraySpec, Batch, numpy_views, torch_views
+from support import CHECKOUT
 
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,8 +15,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import children, wait_for
 from stoker import transforms as T
+from support import answers, children, cli, free_port, wait_for
 
 Make = Callable[..., stoker.Loader]
 
@@ -34,17 +33,11 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     data, meta = tmp_path / "server/data", tmp_path / "server/meta"
     (data / BUCKET).mkdir(parents=True)
     meta.mkdir()
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     own = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
     own |= {"ROOT_ACCESS_KEY_ID": ACCESS, "ROOT_SECRET_ACCESS_KEY": SECRET}
     command = [server, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "posix", "--sidecar", meta, data]
     process = subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def answers() -> bool:
-        with socket.socket() as s:
-            return s.connect_ex(("127.0.0.1", port)) == 0
 
     for name in [k for k in os.environ if k.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -54,18 +47,11 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     try:
-        wait_for(answers)
+        wait_for(lambda: answers(port))
         yield data / BUCKET
     finally:
         process.kill()
         process.wait()
-
-
-def run(binary: str, *args: str | Path, code: int = 0) -> str:
-    """Run a command and return both of its outputs."""
-    done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
 
 
 def visible(bucket: Path) -> list[str]:
@@ -75,15 +61,15 @@ def visible(bucket: Path) -> list[str]:
 
 
 def test_pack_into_a_bucket_and_train(binary: str, photos: Path, make: Make, tmp_path: Path, s3: Path) -> None:
-    run(binary, "pack", photos, tmp_path / "local")
-    run(binary, "pack", photos, f"s3://{BUCKET}/packs/train")
+    cli(binary, "pack", photos, tmp_path / "local")
+    cli(binary, "pack", photos, f"s3://{BUCKET}/packs/train")
     names = sorted(p.name for p in (tmp_path / "local").iterdir())
     assert visible(s3) == [f"packs/train/{n}" for n in names]
     for name in names:
         if name.endswith(".arrow"):
             assert (s3 / "packs/train" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
-    assert "is whole" in run(binary, "verify", f"s3://{BUCKET}/packs/train")
-    assert "records" in run(binary, "inspect", f"s3://{BUCKET}/packs/train")
+    assert "is whole" in cli(binary, "verify", f"s3://{BUCKET}/packs/train")
+    assert "records" in cli(binary, "inspect", f"s3://{BUCKET}/packs/train")
 
     def load(path: object) -> stoker.Loader:
         crop = [T.RandomResizedCrop(32), T.RandomHorizontalFlip()]
@@ -138,7 +124,7 @@ def test_every_form_that_is_written(form: str, binary: str, make: Make, tmp_path
     kind += ":" if kind else ""
     # If the keys are per value, only one field is read.
     of = ["--field", "x"] if form == "x.lmdb" else []
-    run(binary, "convert", f"npy:{tmp_path / 'rows'}", f"{kind}{tmp_path / name}", *of)
+    cli(binary, "convert", f"npy:{tmp_path / 'rows'}", f"{kind}{tmp_path / name}", *of)
     (shutil.copytree if (tmp_path / name).is_dir() else shutil.copy)(tmp_path / name, s3 / name)
     for order in (True, "window:2"):
         a, b = (make(f"{kind}{at}/{name}", 16, shuffle=order, seed=1) for at in (tmp_path, f"s3://{BUCKET}"))
@@ -153,7 +139,7 @@ def test_every_form_that_is_written(form: str, binary: str, make: Make, tmp_path
 
 
 def test_interrupted_packing_goes_on(binary: str, tmp_path: Path, s3: Path) -> None:
-    run(binary, "gen", "images", tmp_path / "photos", "--count", "250")
+    cli(binary, "gen", "images", tmp_path / "photos", "--count", "250")
     photos, to = tmp_path / "photos", f"s3://{BUCKET}/train"
     command = [binary, "pack", photos, to, "--shard-size", "16MiB", "--threads", "1"]
     for n, how in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL)):
@@ -175,10 +161,10 @@ def test_interrupted_packing_goes_on(binary: str, tmp_path: Path, s3: Path) -> N
         assert "train/manifest.json" not in visible(s3)
         assert SECRET not in said
         # An unfinished pack is never detected as a pack. The message depends on its progress.
-        said = run(binary, "verify", to, code=1)
+        said = cli(binary, "verify", to, code=1)
         assert "is an unfinished pack" in said or "is not a pack" in said
-    run(binary, *command[1:])
-    run(binary, "pack", photos, tmp_path / "whole", "--shard-size", "16MiB")
+    cli(binary, *command[1:])
+    cli(binary, "pack", photos, tmp_path / "whole", "--shard-size", "16MiB")
     names = sorted(p.name for p in (tmp_path / "whole").iterdir())
     assert visible(s3) == [f"train/{n}" for n in names]
     for name in names:
@@ -191,17 +177,17 @@ def test_credentials_are_not_told(
     binary: str, photos: Path, tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = f"s3://{BUCKET}/train"
-    said = run(binary, "pack", photos, to)
+    said = cli(binary, "pack", photos, to)
     wrong = "wrongsecret9876543210"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for args in (["inspect", to], ["verify", to], ["pack", photos, f"{to}2"], ["pack", to, tmp_path / "x"]):
-        said += run(binary, *args, code=1)
+        said += cli(binary, *args, code=1)
     with pytest.raises(stoker.StokerError) as e:
         stoker.Loader(to, batch_size=4)
     said += str(e.value)
     assert "the credentials are not accepted" in said
-    said += run(binary, "inspect", f"s3://{ACCESS}:{SECRET}@{BUCKET}/train", code=1)
+    said += cli(binary, "inspect", f"s3://{ACCESS}:{SECRET}@{BUCKET}/train", code=1)
     for text in (SECRET, wrong):
         assert text not in said
         for file in [*(tmp_path / "server").rglob("*"), *(tmp_path / "home").rglob("*"), *(tmp_path / "x").rglob("*")]:
@@ -209,9 +195,9 @@ def test_credentials_are_not_told(
 
 
 def test_plan_prices_an_epoch(binary: str, photos: Path, s3: Path) -> None:
-    run(binary, "pack", photos, f"s3://{BUCKET}/train")
+    cli(binary, "pack", photos, f"s3://{BUCKET}/train")
     said = json.loads(
-        run(binary, "plan", f"s3://{BUCKET}/train", "--batch", "16", "--step", "50ms", "--no-probe", "--json")
+        cli(binary, "plan", f"s3://{BUCKET}/train", "--batch", "16", "--step", "50ms", "--no-probe", "--json")
     )
     cost = said["bucket"]
     images = sum(1 for p in photos.rglob("*") if p.is_file())
@@ -222,27 +208,27 @@ def test_plan_prices_an_epoch(binary: str, photos: Path, s3: Path) -> None:
 def test_other_forms_in_buckets(binary: str, pack: Path, photos: Path, tmp_path: Path, s3: Path) -> None:
     """A bucket gets the same files as a folder from convert and gen, and nothing is overwritten."""
     for to, local in ((f"tar:s3://{BUCKET}/out", "tar:out"), (f"s3://{BUCKET}/deep/out.parquet", "out.parquet")):
-        run(binary, "convert", pack, to)
+        cli(binary, "convert", pack, to)
         kind, _, name = local.rpartition(":")
-        run(binary, "convert", pack, f"{kind}:{tmp_path / name}" if kind else tmp_path / name)
+        cli(binary, "convert", pack, f"{kind}:{tmp_path / name}" if kind else tmp_path / name)
         here, there = tmp_path / name, s3 / to.partition(f"{BUCKET}/")[2]
         files = [p.relative_to(here) for p in here.rglob("*") if p.is_file()] if here.is_dir() else [Path()]
         assert files
         for file in files:
             assert (there / file).read_bytes() == (here / file).read_bytes()
-        assert "already exists" in run(binary, "convert", pack, to, code=1)
-    run(binary, "convert", f"s3://{BUCKET}/out", f"s3://{BUCKET}/images")
+        assert "already exists" in cli(binary, "convert", pack, to, code=1)
+    cli(binary, "convert", f"s3://{BUCKET}/out", f"s3://{BUCKET}/images")
     assert sum(p.is_file() for p in (s3 / "images").rglob("*")) == sum(p.is_file() for p in photos.rglob("*"))
-    assert "its own source" in run(binary, "convert", f"s3://{BUCKET}/images", f"tar:s3://{BUCKET}/images/out", code=1)
+    assert "its own source" in cli(binary, "convert", f"s3://{BUCKET}/images", f"tar:s3://{BUCKET}/images/out", code=1)
     few = ("--count", "6", "--classes", "2", "--size", "48x48")
     made = tmp_path / "made"
-    run(binary, "gen", "images", f"s3://{BUCKET}/made", *few)
-    run(binary, "gen", "images", made, *few)
+    cli(binary, "gen", "images", f"s3://{BUCKET}/made", *few)
+    cli(binary, "gen", "images", made, *few)
     for file in (p for p in made.rglob("*") if p.is_file()):
         assert (s3 / "made" / file.relative_to(made)).read_bytes() == file.read_bytes()
-    run(binary, "gen", "images", f"s3://{BUCKET}/packed", *few, "--pack")
-    assert "6 records" in run(binary, "inspect", f"s3://{BUCKET}/packed")
-    assert "already exists" in run(binary, "gen", "images", f"s3://{BUCKET}/made", *few, code=1)
+    cli(binary, "gen", "images", f"s3://{BUCKET}/packed", *few, "--pack")
+    assert "6 records" in cli(binary, "inspect", f"s3://{BUCKET}/packed")
+    assert "already exists" in cli(binary, "gen", "images", f"s3://{BUCKET}/made", *few, code=1)
 
 
 SCRIPT = """
@@ -334,8 +320,8 @@ def test_variants(binary: str, photos: Path, make: Make, tmp_path: Path, s3: Pat
     """A pack with variants is the same in a bucket, also if the source is in a bucket."""
     shutil.copytree(photos, s3 / "photos")
     flags = ["--transforms", "RandomResizedCrop(32),RandomHorizontalFlip", "--augment", "3"]
-    run(binary, "pack", photos, tmp_path / "local", *flags)
-    run(binary, "pack", f"s3://{BUCKET}/photos", f"s3://{BUCKET}/varied", *flags)
+    cli(binary, "pack", photos, tmp_path / "local", *flags)
+    cli(binary, "pack", f"s3://{BUCKET}/photos", f"s3://{BUCKET}/varied", *flags)
     for order in (True, "window:2"):
         here, there = (make(p, 16, shuffle=order, seed=4) for p in (tmp_path / "local", f"s3://{BUCKET}/varied"))
         for _ in range(2):

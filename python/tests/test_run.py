@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import SOURCE, children, gone
+from support import SOURCE, children, gone
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import struct
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 N = 12
@@ -303,7 +303,7 @@ CONTAINERS: dict[str, Callable[[Path], tuple[str, ...]]] = {
 
 
 def fields(binary: str, url: Any) -> dict[str, tuple[str, list[int], str, list[str]]]:
-    text = subprocess.run([binary, "inspect", "--json", str(url)], check=True, capture_output=True, text=True).stdout
+    text = cli(binary, "inspect", "--json", url)
     return {
         f["name"]: (f["kind"], f.get("shape") or [], f.get("dtype") or "", f.get("classes") or [])
         for f in json.loads(text)["fields"]
@@ -379,7 +379,7 @@ def test_tfrecord_and_lmdb(binary: str, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "x.jsonl")
     ask = f"{tmp_path / 'x.jsonl'}?count&label&score&name&box&ids"
     for target in ("tfrecord", "mds", "parquet", "hdf5", "arrow"):
-        subprocess.run([binary, "convert", ask, f"{target}:{tmp_path / target}"], check=True, capture_output=True)
+        cli(binary, "convert", ask, f"{target}:{tmp_path / target}")
         got = fields(binary, tmp_path / target)
         names = ["count", "label", "score", "name", "box"]
         assert {k: got[k][:3] for k in names} == {k: KINDS[k] for k in names}, target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 from PIL import Image
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT, cli
 
 Make = Callable[..., stoker.Loader]
 
@@ -65,7 +64,7 @@ def test_reference_loop(binary: str, tmp_path: Path) -> None:
 
     root = write(tmp_path / "data", 24, 80, 100, ".jpg")
     fields = ["--field", "image=images/*.jpg", "--field", "mask=masks/*.png"]
-    subprocess.run([binary, "pack", str(root), str(tmp_path / "pack"), *fields], check=True, capture_output=True)
+    cli(binary, "pack", root, tmp_path / "pack", *fields)
     names = guide()
 
     with (

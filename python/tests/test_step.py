@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT, open_files
 from stoker import _step
+from support import CHECKOUT, open_files
 
 GOLDEN = CHECKOUT / "internal" / "steplog" / "testdata" / "golden.bin"
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import packed
 
 pd = pytest.importorskip("pandas")
 
@@ -60,11 +61,6 @@ def read(loader: stoker.Loader, field: str) -> np.ndarray:
 def normalised(column: Any) -> np.ndarray:
     values = column.fillna(column.mean()).to_numpy(np.float64)
     return np.asarray((values - np.nanmean(column)) / np.nanstd(column), np.float32)
-
-
-def packed(binary: str, source: Path, out: Path, *options: str) -> Path:
-    subprocess.run([binary, "pack", str(source), str(out), *options], check=True, capture_output=True)
-    return out
 
 
 TENSORS: dict[str, Any] = {

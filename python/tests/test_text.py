@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # else it is TensorFlow's, which is not there
 for _name in ("jax", "keras"):  # whose names are looked for where they are installed

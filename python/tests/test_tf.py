@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SOURCE
+from support import SOURCE
 
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("tensorflow is not installed", allow_module_level=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
@@ -29,7 +29,7 @@ def test_features(make: Make, binary: str, tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     fields = [arg for field in chosen[1:].split("&") for arg in ("--field", field)]
     file = str(FILES / "examples.tfrecord")
-    subprocess.run([binary, "pack", file, str(pack), *fields], check=True, capture_output=True)
+    cli(binary, "pack", file, pack, *fields)
     for source in (f"{FILES}/examples.tfrecord{chosen}", f"{FILES}/examples.tfrecord.gz{chosen}", str(pack)):
         loader = make(source, batch_size=10)
         seen = 0

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import cli
 
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import (  # noqa: E402
@@ -317,9 +318,7 @@ def test_where_text_is(binary: str, make: Make, tmp_path: Path) -> None:
     ]
     for k, (source, options) in enumerate(cases):
         out = tmp_path / f"out{k}"
-        subprocess.run(
-            [binary, "pack", str(tmp_path / source), str(out), *file, *options], check=True, capture_output=True
-        )
+        cli(binary, "pack", tmp_path / source, out, *file, *options)
         loader = make(out, batch_size=7, shuffle=True)
         for batch in loader:
             assert batch.tokens.values.dtype == np.uint16
@@ -327,12 +326,9 @@ def test_where_text_is(binary: str, make: Make, tmp_path: Path) -> None:
                 assert row.tolist() == want[i]
             assert ("n" in batch) == ("--field" in options)
     one = tmp_path / "one"
-    subprocess.run([binary, "pack", str(tmp_path / "books/03.txt"), str(one), *file], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "books/03.txt", one, *file)
     assert next(iter(make(one, batch_size=1))).tokens[0].tolist() == want[3]
-    again = subprocess.run(
-        [binary, "pack", str(tmp_path / "books/03.txt"), str(one), *file], check=True, capture_output=True, text=True
-    )
-    assert "finished already" in again.stdout
+    assert "finished already" in cli(binary, "pack", tmp_path / "books/03.txt", one, *file)
     other = subprocess.run(
         [binary, "pack", str(tmp_path / "books/03.txt"), str(one), *file[:2]], capture_output=True, text=True
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 
@@ -39,7 +39,7 @@ def test_megatron(make: Make, binary: str, tmp_path: Path, dtype: str, code: int
     docs = documents(40, dtype)
     write_megatron(tmp_path / "corpus", docs, code)
     pack = tmp_path / "pack"
-    subprocess.run([binary, "pack", str(tmp_path / "corpus.idx"), str(pack)], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "corpus.idx", pack)
     for source in (tmp_path / "corpus.bin", tmp_path / "corpus.idx", pack):
         seen = 0
         for batch in make(str(source), batch_size=7, shuffle=True):
@@ -84,7 +84,7 @@ def corpora(binary: str, tmp_path: Path) -> tuple[list[np.ndarray], dict[str, An
     docs = documents(80)
     write_megatron(tmp_path / "corpus", docs, 8)
     pack = tmp_path / "pack"
-    subprocess.run([binary, "pack", str(tmp_path / "corpus.idx"), str(pack)], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "corpus.idx", pack)
     table = pyarrow.table({"tokens": pyarrow.array([d.tolist() for d in docs], pyarrow.list_(pyarrow.uint16()))})
     with pyarrow.ipc.new_file(tmp_path / "corpus.arrow", table.schema) as f:
         f.write_table(table, max_chunksize=17)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import CHECKOUT, children, leaving_nothing, left_in_memory, open_files, shared_memory
+from support import CHECKOUT, children, leaving_nothing, left_in_memory, open_files, shared_memory
 
 torch = pytest.importorskip("torch")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import packed
 
 Make = Callable[..., stoker.Loader]
 COUNT = 50
@@ -63,11 +63,6 @@ def tfrecord(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 length = struct.pack("<Q", len(value(i)))
                 f.write(length + masked(length) + value(i) + masked(value(i)))
     return folder
-
-
-def packed(binary: str, source: str, out: Path, *args: str) -> Path:
-    subprocess.run([binary, "pack", source, str(out), *args], check=True, capture_output=True)
-    return out
 
 
 def test_tokens(make: Make, binary: str, tokens: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from PIL import Image
 import stoker
 from stoker import _binary
 from stoker import transforms as T
+from support import cli
 
 av = pytest.importorskip("av", reason="PyAV writes the videos and decodes them")
 
@@ -128,9 +129,7 @@ def test_other_containers_are_packed(make: Make, tmp_path: Path, binary: str, na
     want = frames(path)
     with av.open(path) as file:
         times = np.array([f.time for f in file.decode(video=0)])
-    subprocess.run(
-        [binary, "pack", f"{tmp_path / 'in'}?frames=8", tmp_path / "packed"], check=True, capture_output=True
-    )
+    cli(binary, "pack", f"{tmp_path / 'in'}?frames=8", tmp_path / "packed")
     with make(tmp_path / "packed", batch_size=5) as loader:
         for batch in loader:
             for k, i in enumerate(batch.index.tolist()):
@@ -250,19 +249,15 @@ def test_frames_are_packed_as_images(
     for row, i in enumerate(as_it_is.index.tolist()):
         assert np.array_equal(as_it_is.image[row], want.frames[i, 0])
     env = _binary.environment()
-    subprocess.run([binary, "pack", url, str(tmp_path / "out")], check=True, capture_output=True, env=env)
+    cli(binary, "pack", url, tmp_path / "out", env=env)
     packed = next(iter(make(tmp_path / "out", batch_size=13)))
     assert np.array_equal(packed.image, want.frames[:, 0])
     assert packed.label.tolist() == [0] * 8 + [1] * 5
     if codec == "libx264":
-        subprocess.run(
-            [binary, "pack", f"{url}&quality=90", str(tmp_path / "jpeg")], check=True, capture_output=True, env=env
-        )
+        cli(binary, "pack", f"{url}&quality=90", tmp_path / "jpeg", env=env)
         near = next(iter(make(tmp_path / "jpeg", batch_size=13))).image
         assert np.abs(near.astype(int) - packed.image).mean() < 6
-        shown = subprocess.run(
-            [binary, "inspect", str(tmp_path / "jpeg")], check=True, capture_output=True, text=True
-        ).stdout
+        shown = cli(binary, "inspect", tmp_path / "jpeg")
         assert "dct" in shown
 
 
@@ -280,7 +275,7 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     def pack(out: str, *flags: str, src: str = url) -> str:
         command = [binary, "pack", src, str(tmp_path / out), *flags]
         subprocess.run(command, check=True, capture_output=True, env=env)
-        subprocess.run([binary, "verify", str(tmp_path / out), "--decode"], check=True, capture_output=True, env=env)
+        cli(binary, "verify", tmp_path / out, "--decode", env=env)
         return str(tmp_path / out)
 
     for out, flags in {"auto": [], "kept": ["--images", "keep"], "raw": ["--images", "raw"]}.items():
@@ -395,9 +390,7 @@ def test_damage(make: Make, tmp_path: Path) -> None:
 
 def test_inspect(tmp_path: Path, binary: str) -> None:
     write(tmp_path / "a" / "x.mp4", n=30)
-    out: Any = subprocess.run(
-        [binary, "inspect", f"{tmp_path}?frames=8"], capture_output=True, text=True, check=True
-    ).stdout
+    out: Any = cli(binary, "inspect", f"{tmp_path}?frames=8")
     assert "video, 3 records in 1 file" in out and "h264" in out and "96 x 64" in out
 
 
@@ -451,11 +444,11 @@ def test_clips_of_a_list(make: Make, tmp_path: Path, binary: str, form: str) -> 
         assert seen == 9
 
     check(make(url, batch_size=4, shuffle=True, drop_last=False))
-    shown = subprocess.run([binary, "inspect", url], check=True, capture_output=True, text=True).stdout
+    shown = cli(binary, "inspect", url)
     assert "4 frames, each 3th, of the videos in" in shown and "h264 in mp4" in shown
     env = _binary.environment()
-    subprocess.run([binary, "pack", url, str(tmp_path / "out")], check=True, capture_output=True, env=env)
-    subprocess.run([binary, "verify", str(tmp_path / "out"), "--decode"], check=True, capture_output=True, env=env)
+    cli(binary, "pack", url, tmp_path / "out", env=env)
+    cli(binary, "verify", tmp_path / "out", "--decode", env=env)
     check(make(tmp_path / "out", batch_size=4, shuffle=True, drop_last=False))
     # Anywhere in the part, somewhere else in each epoch, the same for all ranks.
     ranks = [make(f"{url}&clip.start=random", 1, seed=3, ranks=stoker.Ranks(r, 2)) for r in range(2)]

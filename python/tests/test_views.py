@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 SMALL: Any = {"image": [T.CenterCrop(32)]}
@@ -39,7 +39,7 @@ def seen(loader: stoker.Loader, field: str = "n") -> list[int]:
 def test_parts_of_a_split(make: Make, binary: str, tmp_path: Path, packed: bool) -> None:
     source = table(tmp_path / "t.csv")
     if packed:
-        subprocess.run([binary, "pack", str(source), str(tmp_path / "p")], check=True, capture_output=True)
+        cli(binary, "pack", source, tmp_path / "p")
         source = tmp_path / "p"
     cut = stoker.open(source).split(0.8, 0.1, "rest", seed=3)
     all_of = {part: seen(make(data, 7)) for part, data in zip(("train", "val", "test"), cut, strict=True)}
@@ -110,16 +110,13 @@ def test_refused(make: Make, tmp_path: Path) -> None:
 
 
 def test_command_line(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
-    def run(*args: str) -> str:
-        return subprocess.run([binary, *args], check=True, capture_output=True, text=True).stdout
-
     cut = ("--split", "a:0.9,b:0.1", "--stratify", "label")
-    said = json.loads(run("inspect", str(photos), *cut, "--part", "b", "--json"))
+    said = json.loads(cli(binary, "inspect", str(photos), *cut, "--part", "b", "--json"))
     assert said["records"] == 20 and said["view"]["of"] == 203
     assert said["view"]["parts"] == [{"name": "a", "records": 183}, {"name": "b", "records": 20}]
-    assert "where width>=10: 203 records" in run("inspect", str(photos), "--where", "width>=10")
+    assert "where width>=10: 203 records" in cli(binary, "inspect", str(photos), "--where", "width>=10")
     out = tmp_path / "packs"
-    run("pack", str(photos), str(out), *cut, "--images", "keep")
+    cli(binary, "pack", str(photos), str(out), *cut, "--images", "keep")
     for part, data in zip("ab", stoker.open(photos).split(0.9, 0.1, stratify="label"), strict=True):
         whole = make(data, 16, transforms=SMALL)
         packed = make(out / part, 16, transforms=SMALL)
@@ -127,6 +124,6 @@ def test_command_line(make: Make, binary: str, photos: Path, tmp_path: Path) -> 
         for x, y in zip(packed, whole, strict=True):
             assert np.array_equal(x.image, y.image) and np.array_equal(x.label, y.label)
     again = tmp_path / "again"
-    run("pack", str(out / "a"), str(again), "--where", "label == 1", "--rename", "label=cls", "--drop", "image")
+    cli(binary, "pack", str(out / "a"), str(again), "--where", "label == 1", "--rename", "label=cls", "--drop", "image")
     assert set(next(iter(make(again, 8))).cls) == {1}
-    run("bench", "decode", str(photos), "--where", "label == 1", *SHORT)
+    cli(binary, "bench", "decode", str(photos), "--where", "label == 1", *SHORT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import stoker
 from stoker import transforms as st
 from stoker import volume as V
+from support import cli
 
 
 def write(folder: Path, shapes: list[tuple[int, ...]], kind: str = "int16") -> list[np.ndarray]:
@@ -157,7 +157,7 @@ def test_how_it_is_read_does_not_matter(tmp_path: Path, binary: str) -> None:
                 np.save(path, a)
             else:
                 nibabel.save(nibabel.Nifti1Image(a.T, np.eye(4)), path)
-    subprocess.run([binary, "pack", str(tmp_path / "a"), str(tmp_path / "packed")], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "a", tmp_path / "packed")
     ops = [
         V.RandSpatialCrop((5, 6, 7)),
         V.RandFlip(0.5),

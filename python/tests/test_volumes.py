@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import nibabel
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
+from support import cli
 
 
 def write(
@@ -70,7 +70,7 @@ def test_parts_of_a_pack_of_any_size(tmp_path: Path, binary: str) -> None:
     folder.mkdir()
     for i in range(5):
         write(folder, f"{i}.nii", i, (104, 100, 60), "int16")
-    subprocess.run([binary, "pack", str(folder), str(tmp_path / "packed")], check=True, capture_output=True)
+    cli(binary, "pack", folder, tmp_path / "packed")
     whole = [np.asanyarray(nibabel.load(p).dataobj).T for p in sorted(folder.iterdir())]
     orders: list[dict[str, object]] = [{}, {"shuffle": True}, {"shuffle": "window:2"}]
     for size, order in zip([16, (48, 90, 100), (60, 1, 104)], orders, strict=True):
@@ -89,7 +89,7 @@ def test_patches_of_a_pack(tmp_path: Path, binary: str) -> None:
     folder.mkdir()
     for i in range(3):
         write(folder, f"{i}.nii", i, (14, 13, 12), "uint16")
-    subprocess.run([binary, "pack", str(folder), str(tmp_path / "packed")], check=True, capture_output=True)
+    cli(binary, "pack", folder, tmp_path / "packed")
     for query in ("patch=6", "patch=4x5x14&stride=3x4x1"):
         places = (folder, tmp_path / "packed")
         a, b = (list(stoker.Loader(f"{at}?{query}", batch_size=4, shuffle=True, seed=5)) for at in places)

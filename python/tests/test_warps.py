@@ -18,6 +18,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as st
+from support import cli
 
 torch = pytest.importorskip("torch")
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -303,8 +304,8 @@ def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: P
     # Those of boxes that are dropped go with them, and a pack gives the same.
     crop = [st.RandomIoUCrop(), st.Resize((32, 32)), st.SanitizeBoundingBoxes(min_size=2)]
     url = f"coco:{coco}/people.json?images=images&masks=stack"
-    subprocess.run([binary, "pack", url, str(tmp_path / "p")], check=True, capture_output=True)
-    subprocess.run([binary, "verify", str(tmp_path / "p")], check=True, capture_output=True)
+    cli(binary, "pack", url, tmp_path / "p")
+    cli(binary, "verify", tmp_path / "p")
     kept = []
     for source in (url, tmp_path / "p"):
         batches = list(make(source, 4, seed=SEED, transforms={"image": crop}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import children, wait_for
 from stoker import transforms as T
+from support import answers, children, cli, free_port, same_batches, wait_for
 
 Make = Callable[..., stoker.Loader]
 
@@ -37,18 +36,12 @@ class Web:
             pytest.skip("there is no nginx here (Debian: nginx-light)")
         self.data, self._log = work / "data", work / "log"
         self.data.mkdir()
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self._port = s.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         user = "user root;" if os.getuid() == 0 else ""
         (work / "conf").write_text(CONF.format(user=user, work=work, port=self._port, data=self.data))
         self._process = subprocess.Popen([program, "-p", work, "-c", work / "conf"], stderr=subprocess.DEVNULL)
-        wait_for(self._answers)
-
-    def _answers(self) -> bool:
-        with socket.socket() as s:
-            return s.connect_ex(("127.0.0.1", self._port)) == 0
+        wait_for(lambda: answers(self._port))
 
     def asked(self, method: str) -> list[str]:
         """Return the requests with a method so far."""
@@ -68,32 +61,14 @@ def web(tmp_path: Path) -> Iterator[Web]:
     server.close()
 
 
-def run(binary: str, *args: str | Path, code: int = 0) -> str:
-    """Run a command and return both of its outputs."""
-    done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
-
-
-def same(a: stoker.Loader, b: stoker.Loader) -> None:
-    """Whether two loaders give the same batches."""
-    n = 0
-    for x, y in zip(a, b, strict=True):
-        n += 1
-        assert dict(x).keys() == dict(y).keys()
-        for name in dict(x):
-            assert np.array_equal(np.asarray(x[name]), np.asarray(y[name])), name
-    assert n > 0
-
-
 def test_pack(binary: str, photos: Path, make: Make, web: Web) -> None:
-    run(binary, "pack", photos, web.data / "train")
+    cli(binary, "pack", photos, web.data / "train")
     for place in ("train", "bare/train"):  # a pack needs no list
-        assert "is whole" in run(binary, "verify", f"{web.url}/{place}")
-        assert "records" in run(binary, "inspect", f"{web.url}/{place}")
+        assert "is whole" in cli(binary, "verify", f"{web.url}/{place}")
+        assert "records" in cli(binary, "inspect", f"{web.url}/{place}")
         crop = {"image": [T.RandomResizedCrop(32)]}
         there = make(f"{web.url}/{place}?token=hunter2", batch_size=16, shuffle=True, seed=4, transforms=crop)
-        same(make(web.data / "train", batch_size=16, shuffle=True, seed=4, transforms=crop), there)
+        same_batches(make(web.data / "train", batch_size=16, shuffle=True, seed=4, transforms=crop), there)
         told = json.dumps([there.state_dict(), there.stats(), there.info])
         assert "hunter2" not in told
         (network,) = there.stats()["engine"]["network"]
@@ -130,37 +105,37 @@ def test_formats(form: str, photos: Path, make: Make, web: Web) -> None:
     arguments = {k: v for k, v in arguments.items() if v is not None}
     here = make(f"{web.data}/{name}{options}", **arguments)
     # Text after a question mark is for the server, text after #? is for Stoker.
-    same(here, make(f"{web.url}/{name}?token=x{'#' if options else ''}{options}", **arguments))
+    same_batches(here, make(f"{web.url}/{name}?token=x{'#' if options else ''}{options}", **arguments))
 
 
 def test_source_of_pack_and_convert(binary: str, photos: Path, web: Web, tmp_path: Path) -> None:
     shutil.copytree(photos, web.data / "photos")
-    run(binary, "pack", f"{web.url}/photos?token=hunter2", tmp_path / "there")
-    run(binary, "pack", photos, tmp_path / "here")
+    cli(binary, "pack", f"{web.url}/photos?token=hunter2", tmp_path / "there")
+    cli(binary, "pack", photos, tmp_path / "here")
     assert "hunter2" not in (tmp_path / "there/manifest.json").read_text()
     for shard in (tmp_path / "here").glob("*.arrow"):
         assert shard.read_bytes() == (tmp_path / "there" / shard.name).read_bytes()
     # One HEAD checks whether the entity tags equal those in the list.
     heads = [line for line in web.asked("HEAD") if ".jpg" in line]
     assert len(heads) <= 4
-    run(binary, "convert", f"{web.url}/photos", f"tar:{tmp_path / 'tar'}")
+    cli(binary, "convert", f"{web.url}/photos", f"tar:{tmp_path / 'tar'}")
     assert list((tmp_path / "tar").glob("*.tar"))
 
 
 def test_refusals(binary: str, photos: Path, web: Web) -> None:
     shutil.copytree(photos, web.data / "photos")
     np.save(web.data / "x.npy", np.arange(10))
-    said = run(binary, "inspect", f"{web.url}/bare/photos?token=hunter2", code=1)
+    said = cli(binary, "inspect", f"{web.url}/bare/photos?token=hunter2", code=1)
     assert "the web server does not list the folder" in said
-    said = run(binary, "inspect", f"{web.url}/x.npy?window=5", code=1)
+    said = cli(binary, "inspect", f"{web.url}/x.npy?window=5", code=1)
     assert "is sent to the server; write #?window=5" in said
-    said = run(binary, "inspect", f"{web.url}/none.npy?token=hunter2", code=1)
+    said = cli(binary, "inspect", f"{web.url}/none.npy?token=hunter2", code=1)
     assert "does not exist" in said
     assert "hunter2" not in said
     with pytest.raises(stoker.StokerError) as failure:
         stoker.Loader(f"http://me:hunter2@{web.url[7:]}/none?token=hunter2", batch_size=1)
     assert "hunter2" not in str(failure.value)
-    said = run(binary, "pack", web.data / "photos", f"{web.url}/to?token=hunter2", code=1)
+    said = cli(binary, "pack", web.data / "photos", f"{web.url}/to?token=hunter2", code=1)
     assert "cannot be written to" in said
     assert "hunter2" not in said
 
@@ -173,7 +148,7 @@ def test_secrets_of_urls(
     for name, folder in own.items():
         monkeypatch.setenv(name, str(folder))
     shutil.copytree(photos, web.data / "photos")
-    run(binary, "pack", photos, web.data / "train")
+    cli(binary, "pack", photos, web.data / "train")
     shutil.copytree(web.data / "train", web.data / "broken")
     with next((web.data / "broken").glob("*.arrow")).open("r+b") as f:
         f.seek(100_000)
@@ -193,7 +168,7 @@ def test_secrets_of_urls(
         (0, "plan", at("train"), *few, "--json"), (0, "bench", at("train"), "--seconds", "1", "--no-what-if"),
         (0, "probe", at("train"), "--seconds", "3"), (0, "probe", at("train"), "--last", "--json"),
     ):  # fmt: skip
-        assert "hunter2" not in run(binary, *command, code=code), command
+        assert "hunter2" not in cli(binary, *command, code=code), command
     for where in (stoker.Cache(dir=tmp_path / "near"), stoker.Cache(stage=tmp_path / "scratch")):
         loader = make(at("train"), batch_size=64, transforms={"image": [T.CenterCrop(48)]}, cache=where)
         assert sum(len(b.index) for b in loader) == 203

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT, cli
 
 LOOP = """
 import json, os, shutil, stoker, sys
@@ -207,7 +207,7 @@ def test_verify_tells_files_that_are_intact_from_damage(installed: Path, tmp_pat
     codecs: Any = pytest.importorskip("imagecodecs")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.avif").write_bytes(codecs.avif_encode(np.zeros((40, 56, 3), np.uint8)))
-    subprocess.run([binary, "pack", str(tmp_path / "a"), str(tmp_path / "pack")], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "a", tmp_path / "pack")
     command = [programs(installed) / "stoker-static", "verify", str(tmp_path / "pack"), "--decode"]
     said = subprocess.run([*command, "--json"], capture_output=True, text=True)
     report = json.loads(said.stdout)

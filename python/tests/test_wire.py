@@ -13,9 +13,9 @@ from contextlib import closing
 import pytest
 
 import stoker
-from conftest import CHECKOUT
 from stoker import _connection
 from stoker import _wire as wire
+from support import CHECKOUT
 
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
 CLASSES = {

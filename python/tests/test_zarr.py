@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import zarr
 
 import stoker
 from stoker import transforms as T
+from support import cli
 
 Make = Callable[..., stoker.Loader]
 COUNT = 47
@@ -81,7 +81,7 @@ def test_arrays(make: Make, binary: str, tmp_path: Path, version: int) -> None:
                 group.create_array(name, shape=arrays[name].shape, dtype=dtype, **way)[:] = arrays[name]
     same(make(tmp_path / "x.zarr", batch_size=7, shuffle=True, seed=1), arrays)
     out = tmp_path / "packed"
-    subprocess.run([binary, "pack", str(tmp_path / "x.zarr"), str(out)], check=True, capture_output=True)
+    cli(binary, "pack", tmp_path / "x.zarr", out)
     same(make(out, batch_size=7, shuffle=True, seed=1), arrays)
 
 
@@ -150,5 +150,5 @@ def test_in_a_zip_file(make: Make, binary: str, tmp_path: Path, version: int) ->
         group.create_array(name, shape=a.shape, dtype="float32", **way)[:] = a
     store.close()
     same(make(path, 8, shuffle=True), arrays)
-    subprocess.run([binary, "pack", str(path), str(tmp_path / "p")], check=True, capture_output=True)
+    cli(binary, "pack", path, tmp_path / "p")
     same(make(tmp_path / "p", 8, shuffle=True), arrays)
