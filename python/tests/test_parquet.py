@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from test_arrow import COUNT, FIELDS, check, load, pack, picture, png, row
+from test_arrow import COUNT, FIELDS, check, load, picture, png, row
 
 import stoker
 from stoker import transforms as T
-from support import cli
+from support import cli, packed
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -118,7 +118,7 @@ def test_written_by_datasets(make: Make, binary: str, tmp_path: Path) -> None:
     with make(f"{folder}?split=test&n:int=label&*", batch_size=5, transforms=FIELDS) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch.n, batch.index % 3)
-    with load(make, pack(binary, f"{folder}?split=train", tmp_path / "packed")) as loader:
+    with load(make, packed(binary, f"{folder}?split=train", tmp_path / "packed")) as loader:
         check(loader)
     with load(make, folder / "data" / "train-*.parquet") as loader:
         check(loader)
