@@ -223,7 +223,7 @@ test-arm64: system ## the codec's tests for arm64, in an emulator
 .PHONY: test-fuzz
 test-fuzz: system
 	@echo 'test: a short fuzz run of every parser'
-	@WORKERS=1 scripts/fuzz.sh 2s
+	@WORKERS=1 scripts/fuzz.sh 1s
 
 .PHONY: test-python
 test-python: build build/venv-test servers

@@ -17,7 +17,7 @@ failed=0
 while IFS=$'\t' read -r package dir; do
   targets=$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$dir"/*_test.go 2>/dev/null | cut -c6- | sort -u) || continue
   # One program for all targets of a package: go test would link it anew for each.
-  if ! go test -c -vet=off -fuzz . -o "$built/test" "$dir"; then
+  if ! go test -c -vet=off -ldflags=-w -fuzz . -o "$built/test" "$dir"; then
     failed=1
     continue
   fi
