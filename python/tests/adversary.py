@@ -159,6 +159,7 @@ def _alone(program: Program, folder: Path) -> Iterator[World]:
     shutil.rmtree(folder, ignore_errors=True)
     # The files of both runs have the same names, and other inodes.
     shutil.copytree(_template(), folder)
+    gc.freeze()  # _close then collects what the program has made, and need not look at all modules
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.setenv("STOKER_CACHE", "auto" if program.cache else "off")
         random.seed(1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import CHECKOUT
+from support import CHECKOUT
 
 pytest.importorskip("lhotse", reason="needs Lhotse, which writes the folders and reads them")
 pytest.importorskip("lilcom", reason="Lhotse compresses an array with it")
