@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SOURCE
+from support import SOURCE
 
 PATIENCE = 900.0
 

@@ -23,8 +23,8 @@ from parts import Killer
 from schedulers import NEEDED, PATIENCE, free_port, has, marked, slurm, wait_for
 
 import stoker
-from conftest import CHECKOUT
 from stoker import transforms as T
+from support import CHECKOUT
 
 pytestmark = [*NEEDED, pytest.mark.skipif(not has("torch"), reason="needs PyTorch")]
 
