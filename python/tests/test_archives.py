@@ -19,23 +19,15 @@ import pytest
 
 import stoker
 from stoker import transforms as T
-from support import cli
+from support import cli, encoded
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(7)
 
 
-def png(pixels: Any) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
 def jpeg(pixels: Any) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", quality=95, subsampling=0)
-    return out.getvalue()
+    return encoded(pixels, "JPEG", quality=95, subsampling=0)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +48,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "npy": RNG.normal(size=(3, 5)).astype(np.float32),
                     "walk.npy": RNG.integers(0, 99, (n % 5, 2)),
                     "pyd": {"pickled": n},
-                    "seg.png": png(RNG.integers(0, 5, pixels.shape[:2], dtype=np.uint8)),
+                    "seg.png": encoded(RNG.integers(0, 5, pixels.shape[:2], dtype=np.uint8)),
                 }
-                sample["png" if n % 3 else "jpg"] = png(pixels) if n % 3 else jpeg(pixels)
+                sample["png" if n % 3 else "jpg"] = encoded(pixels) if n % 3 else jpeg(pixels)
                 writer.write(sample)
                 n += 1
     # Files like those that img2dataset and other tools write next to their shards.
@@ -170,7 +162,7 @@ def tree() -> dict[str, bytes]:
     files = {"photos/readme.md": b"these are photos"}
     for n in range(30):
         name = f"photos/{['cat', 'dog', 'Zebra'][n % 3]}/{'long name ' * (n % 2 * 12)}{n:03d}.png"
-        files[name] = png(RNG.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+        files[name] = encoded(RNG.integers(0, 256, (16, 16, 3), dtype=np.uint8))
     return files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 
 import stoker
 from stoker import transforms as T
-from support import packed
+from support import encoded, packed
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -27,9 +26,7 @@ def picture(i: int) -> np.ndarray:
 
 
 def png(i: int) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(picture(i)).save(out, "PNG")
-    return out.getvalue()
+    return encoded(picture(i))
 
 
 def row(i: int) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import stoker
 from stoker import transforms as T
-from support import cli
+from support import cli, encoded
 
 
 def flip(path: Path, at: int) -> None:
@@ -95,9 +94,7 @@ SMALL: dict[str, Any] = {"transforms": {"image": [T.Resize((16, 16))]}}
 
 
 def picture(kind: str = "JPEG") -> bytes:
-    b = io.BytesIO()
-    Image.fromarray(RNG.integers(0, 255, (24, 24, 3), np.uint8)).save(b, kind)
-    return b.getvalue()
+    return encoded(RNG.integers(0, 255, (24, 24, 3), np.uint8), kind)
 
 
 def zipped(out: Path, how: int) -> Path:

@@ -14,6 +14,7 @@ import pytest
 import stoker
 from stoker import _binary
 from stoker import transforms as T
+from support import encoded
 
 Image = pytest.importorskip("PIL.Image")
 features = pytest.importorskip("PIL.features")
@@ -38,9 +39,7 @@ def jxl(a: np.ndarray, **options: Any) -> bytes:
 def avif(a: np.ndarray, **options: Any) -> bytes:
     if not features.check("avif"):
         pytest.skip("Pillow has no AVIF")
-    out = io.BytesIO()
-    Image.fromarray(a).save(out, "AVIF", **options)
-    return out.getvalue()
+    return encoded(a, "AVIF", **options)
 
 
 def write(root: Path, files: list[bytes], suffix: str) -> Path:
@@ -159,6 +158,4 @@ def test_what_is_damaged_is_named(binary: str, tmp_path: Path) -> None:
 
 
 def _png() -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(picture(3, 0)).save(out, "PNG")
-    return out.getvalue()
+    return encoded(picture(3, 0))

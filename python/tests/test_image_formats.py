@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, features
 
 import stoker
-from support import cli
+from support import cli, encoded
 
 tifffile = pytest.importorskip("tifffile")
 
@@ -27,12 +27,6 @@ rgb[5:15, 5:25] = rng.integers(0, 256, (10, 20, 3))
 gray, alpha = rgb[..., 0], rng.integers(0, 256, (H, W)).astype(np.uint8)
 bits = ((x // 7 + y // 5) % 3 == 0) | (rng.random((H, W)) < 0.1)
 picture = Image.fromarray(rgb)
-
-
-def saved(im: Image.Image, kind: str, **options: Any) -> bytes:
-    out = io.BytesIO()
-    im.save(out, kind, **options)
-    return out.getvalue()
 
 
 def pillow(b: bytes, mode: str = "RGB") -> np.ndarray:
@@ -84,10 +78,10 @@ def tiffs() -> Files:
                     continue
                 if mode == "F" and i == 2:
                     continue  # differences of floats as whole numbers are read by nothing
-                files[f"{mode}-{how}-{i}.tif"] = saved(im, "TIFF", compression=how, **more)
+                files[f"{mode}-{how}-{i}.tif"] = encoded(im, "TIFF", compression=how, **more)
     two = {"tiffinfo": {292: 1}}
-    files["1-group3-2d.tif"] = saved(modes["1"], "TIFF", compression="group3", **two)
-    files["1-group4-low.tif"] = saved(modes["1"], "TIFF", compression="group4", tiffinfo={266: 2})
+    files["1-group3-2d.tif"] = encoded(modes["1"], "TIFF", compression="group3", **two)
+    files["1-group4-low.tif"] = encoded(modes["1"], "TIFF", compression="group4", tiffinfo={266: 2})
     return files
 
 
@@ -136,9 +130,9 @@ def test_first_frames(make: Make, tmp_path: Path) -> None:
     more = [Image.fromarray(255 - rgb)]
     clear = Image.merge("RGBA", [*picture.split(), Image.fromarray(alpha)])
     files = {
-        "lossless.webp": saved(picture, "WEBP", save_all=True, append_images=more, lossless=True),
-        "lossy.webp": saved(picture, "WEBP", save_all=True, append_images=more),
-        "alpha.webp": saved(clear, "WEBP", save_all=True, append_images=[clear.rotate(90, expand=False)]),
+        "lossless.webp": encoded(picture, "WEBP", save_all=True, append_images=more, lossless=True),
+        "lossy.webp": encoded(picture, "WEBP", save_all=True, append_images=more),
+        "alpha.webp": encoded(clear, "WEBP", save_all=True, append_images=[clear.rotate(90, expand=False)]),
     }
     for mode in ("RGB", "RGBA"):
         got = read(make, tmp_path / mode, files, mode=mode)
@@ -149,7 +143,7 @@ def test_avif_without_pixi(make: Make, tmp_path: Path) -> None:
     """Phones omit the property with the number of bits per channel."""
     if not features.check("avif"):
         pytest.skip("Pillow has no AVIF")
-    b = saved(picture, "AVIF")
+    b = encoded(picture, "AVIF")
     assert b.count(b"pixi") == 1
     files = {"phone.avif": b.replace(b"pixi", b"free")}
     assert differ(read(make, tmp_path, files), {name: pillow(b) for name, b in files.items()}) == []
@@ -161,11 +155,12 @@ def masks() -> Files:
     colored.putpalette([int(v) for v in rng.integers(0, 256, 768)])
     bilevel = Image.fromarray(bits)
     files = {
-        f"{how}.tif": saved(bilevel, "TIFF", compression=how) for how in ("group3", "group4", "tiff_ccitt", "tiff_lzw")
+        f"{how}.tif": encoded(bilevel, "TIFF", compression=how)
+        for how in ("group3", "group4", "tiff_ccitt", "tiff_lzw")
     }
-    files |= {f"palette-{how}.tif": saved(colored, "TIFF", compression=how) for how in ("raw", "lzma", "zstd")}
-    files["gray.bmp"], files["palette.bmp"] = saved(classes, "BMP"), saved(colored, "BMP")
-    files["indices.gif"] = saved(colored, "GIF")
+    files |= {f"palette-{how}.tif": encoded(colored, "TIFF", compression=how) for how in ("raw", "lzma", "zstd")}
+    files["gray.bmp"], files["palette.bmp"] = encoded(classes, "BMP"), encoded(colored, "BMP")
+    files["indices.gif"] = encoded(colored, "GIF")
     return files
 
 
@@ -190,8 +185,8 @@ def test_pack_takes_what_the_loader_reads(make: Make, binary: str, tmp_path: Pat
     """Unreadable formats are listed as not supported, and not as damaged."""
     codecs = pytest.importorskip("imagecodecs")
     good = {
-        "good.jpg": saved(picture, "JPEG"),
-        "animated.webp": saved(picture, "WEBP", save_all=True, append_images=[picture.rotate(9)]),
+        "good.jpg": encoded(picture, "JPEG"),
+        "animated.webp": encoded(picture, "WEBP", save_all=True, append_images=[picture.rotate(9)]),
     }
     wide = rgb.astype(np.uint16) * 16
     bad = {

@@ -19,7 +19,7 @@ from PIL import Image
 import stoker
 from stoker import transforms as T
 from stoker._binary import find_binary
-from support import wait_for
+from support import encoded, wait_for
 
 
 def picture(i: int, size: int = 24) -> np.ndarray:
@@ -27,9 +27,7 @@ def picture(i: int, size: int = 24) -> np.ndarray:
 
 
 def jpeg(i: int) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(picture(i)).save(out, "JPEG", quality=90)
-    return out.getvalue()
+    return encoded(picture(i), "JPEG", quality=90)
 
 
 class Samples:

@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import stoker
-from support import cli
+from support import cli, encoded
 
 Make = Callable[..., stoker.Loader]
 N = 12
 
 
 def png(i: int) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(np.full((4, 5, 3), i, np.uint8)).save(out, "png")
-    return out.getvalue()
+    return encoded(np.full((4, 5, 3), i, np.uint8))
 
 
 PNGS = [png(i) for i in range(N)]

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import encoded
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 hf = pytest.importorskip("datasets")
@@ -38,9 +40,7 @@ TRAIN = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTe
 
 
 def jpeg(i: int, mode: str = "RGB", **options: Any) -> bytes:
-    file = io.BytesIO()
-    picture(i, 60 + 5 * i, 90 - 3 * i).convert(mode).save(file, "JPEG", quality=90, **options)
-    return file.getvalue()
+    return encoded(picture(i, 60 + 5 * i, 90 - 3 * i).convert(mode), "JPEG", quality=90, **options)
 
 
 def rows() -> list[bytes]:

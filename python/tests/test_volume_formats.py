@@ -32,6 +32,7 @@ from pydicom.uid import (
 
 import stoker
 from stoker import volume as V
+from support import encoded
 
 
 def noise(seed: int, shape: tuple[int, ...], kind: str) -> np.ndarray:
@@ -117,9 +118,7 @@ def test_tiff_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def jpeg(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", quality=85)
-    return out.getvalue()
+    return encoded(pixels, "JPEG", quality=85)
 
 
 def packed(pixels: np.ndarray, syntax: UID, stored: int) -> bytes:
