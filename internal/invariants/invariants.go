@@ -1,6 +1,7 @@
 // Package invariants holds checks that cost nothing in release builds. They find bugs in the use of memory that can
 // otherwise stay unnoticed for a long time. In programs and tests with the build tag invariants (`make
-// test-invariants`), memory is destroyed when it is released, and a second release stops the program.
+// test-invariants`), memory is destroyed when it is released, and a second release stops the program. Counters that are
+// kept by hand are compared with what they count.
 //
 //	if invariants.Enabled && refs < 0 {
 //		invariants.Broken("a block is released twice")
