@@ -268,7 +268,7 @@ func TestCancelAndClose(t *testing.T) {
 
 func TestOpenRefusesWithAHint(t *testing.T) {
 	for name, opts := range map[string]*stoker.Options{
-		"batch_size is 0":               nil,
+		"batch_size must be":               nil,
 		`did you mean "CenterCrop"?`:    {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CentreCrop", nil)}}}},
 		"json: unsupported type":        {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CenterCrop", map[string]any{"size": make(chan int)})}}}},
 		"must be between 0 and world_s": {BatchSize: 1, Rank: 3},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python" / "src"))
 
-from stoker.torch._recognise import _known, _proof
+from stoker.torch._recognise import _known, _plan, _proof
 
 PATH = Path(_known.__file__)
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="store_true", help="forget all other versions")
     only = parser.parse_args().only
-    names = _proof.everything()
+    names = _plan.everything()
     for name in names:
         parts = name.split(".")
         for n in range(1, len(parts)):

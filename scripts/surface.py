@@ -33,6 +33,10 @@ EXAMPLES = {
 }
 
 
+# Arguments of stoker.Loader with limits.
+LOADER = ("batch_size", "threads")
+
+
 def described(binary: str) -> dict[str, Any]:
     """Return what the engine says about itself."""
     out = subprocess.run([binary, "describe", "--json"], check=True, capture_output=True, text=True, timeout=60).stdout
@@ -48,7 +52,9 @@ def wrapped(text: str, indent: str, hanging: str = "") -> str:
 def annotation(param: dict[str, Any]) -> str:
     """Return the type of a parameter."""
     words = f"Literal[{', '.join(json.dumps(c) for c in param.get('choices', ()))}]" if "choices" in param else ""
-    kind = {"text": "str", "names": "str | Sequence[str]", "transforms": "Sequence[Transform]"}.get(param["type"])
+    plain = {"text": "str", "names": "str | Sequence[str]", "transforms": "Sequence[Transform]"}
+    sizes = {"bytes": "int | str", "share": "float | str", **dict.fromkeys(("path", "url"), "str | os.PathLike[str]")}
+    kind = (plain | sizes).get(param["type"])
     if kind is None:
         kind = param["type"] if param["type"] != "choice" else ""
         if "counts" in param or "most" in param:
@@ -87,6 +93,43 @@ def transform_class(spec: dict[str, Any]) -> str:
         given = "" if p.get("required") else f" = {default(p)}"
         lines.append(f"    {p['name']}: {annotation(p)}{given}")
     return "\n".join(lines) + "\n"
+
+
+def groups(about: list[dict[str, Any]]) -> str:
+    """Return the module of the classes with options of a loader."""
+    classes = []
+    for group in about:
+        lines = ["@dataclass(frozen=True, repr=False)", f"class {group['name']}(Group):"]
+        lines.append(wrapped('"""' + code(group["doc"]), "    "))
+        if "more" in group:
+            lines += ["", wrapped(code(group["more"]), "    ")]
+        lines += ["", "    Args:"]
+        lines += [wrapped(f"{p['name']}: {code(p['help'])}", " " * 8, " " * 4) for p in group["params"]]
+        lines += [
+            "",
+            "    Raises:",
+            "        ConfigError: a value is refused.",
+            '    """',
+            "",
+            '    __module__ = "stoker"',
+            "",
+        ]
+        for i, p in enumerate(group["params"]):
+            if i == group["positional"]:
+                lines.append("    _: KW_ONLY")
+            given = "" if p.get("required") else f" = {default(p)}"
+            lines.append(f"    {p['name']}: {annotation(p)}{given}")
+        classes.append("\n".join(lines) + "\n")
+    head = [
+        '"""The option objects of a loader: Cache, Limits, Ranks, OnError and Feeders."""\n',
+        HEAD.rstrip(),
+        "import os",
+        "from collections.abc import Sequence",
+        "from dataclasses import KW_ONLY, dataclass",
+        "from typing import Literal\n",
+        "from ._options import Group\n\n",
+    ]
+    return "\n".join(head) + "\n\n".join(classes)
 
 
 def code(text: str) -> str:
@@ -137,28 +180,41 @@ def module(about: dict[str, Any], specs: list[dict[str, Any]]) -> str:
     )
 
 
-def rules(specs: list[dict[str, Any]]) -> str:
+def rules(about: dict[str, Any]) -> str:
     """Return the rules that arguments are checked by."""
-    text = {"module", "help", "unit", "default", "required", "form", "name", "text"}
+    text = {"module", "help", "unit", "default", "required", "form", "name", "text", "doc"}
+    loader = [{**o, "optional": o["name"] != "batch_size"} for o in about["options"] if o["name"] in LOADER]
     lines = []
-    for s in specs:
-        of = {p["name"]: {k: v for k, v in p.items() if k not in text} for p in s["params"]}
+    for s in [*about["transforms"], *about["groups"], {"name": "Loader", "params": loader}]:
+        of = {}
+        for p in s["params"]:
+            of[p["name"]] = {k: v for k, v in p.items() if k not in text}
+            if p.get("default") == []:
+                of[p["name"]]["empty"] = True
         lines.append(f"    {json.dumps(s['name'])}: {of!r},\n")
-    doc = '"""What the arguments of transforms must be."""\n\n'
+    doc = '"""What the arguments of transforms and of loaders must be."""\n\n'
     head = f"{doc}{HEAD}# ruff: noqa: E501\n# fmt: off\nfrom typing import Any\n\n"
-    return f"{head}RULES: dict[str, dict[str, dict[str, Any]]] = {{\n{''.join(lines)}}}\n"
+    names = f"TRANSFORMS = {[s['name'] for s in about['transforms']]!r}\n"
+    return f"{head}RULES: dict[str, dict[str, dict[str, Any]]] = {{\n{''.join(lines)}}}\n{names}"
 
 
 def lists(about: dict[str, Any]) -> str:
     """Return the names that both sides know."""
-    named = {
+    named: dict[str, Any] = {
         "FORMATS": tuple(f["name"] for f in about["formats"]),
         "VIEW_KEYS": tuple(v["name"] for v in about["views"]),
         "KINDS": tuple(about["kinds"]),
         # NumPy has no bfloat16: its bits come as those of integers.
         "DTYPES": {t["name"]: ("<" if t["size"] > 1 else "") + (t["numpy"] or "i2") for t in about["dtypes"]},
     }
-    doc = '"""Names that the engine knows: formats, keys of views, kinds of fields, types as NumPy has them."""'
+    for name, key in (("ELSEWHERE", "elsewhere"), ("ARGUMENTS", "arguments")):
+        named[name] = {n: one["doc"] for one in about[key] for n in one["names"]}
+    # The class of an argument, and how the class calls an option, by its name there and in other loaders.
+    named["GROUPS"] = {
+        g["argument"]: (g["name"], {n: p["name"] for p in g["params"] for n in (p["name"], p.get("key", p["name"]))})
+        for g in about["groups"]
+    }
+    doc = '"""Names that the engine knows, and names of other libraries with what to write instead."""'
     return f"{doc}\n\n{HEAD}" + "".join(f"{name} = {value!r}\n" for name, value in named.items())
 
 
@@ -294,13 +350,18 @@ def pages(about: dict[str, Any]) -> dict[str, str]:
     return found | {name: page(parts, "signatures and docstrings") for name, parts in described.items()}
 
 
-def files(about: dict[str, Any]) -> dict[Path, str]:
-    """Return the generated files."""
+def modules(about: dict[str, Any]) -> dict[Path, str]:
+    """Return the generated modules."""
     found = {PACKAGE / f"{m['name']}.py": module(m, about["transforms"]) for m in about["modules"]}
-    found[PACKAGE / "_rules.py"] = rules(about["transforms"])
+    found[PACKAGE / "_rules.py"] = rules(about)
+    found[PACKAGE / "_groups.py"] = groups(about["groups"])
     found[PACKAGE / "_surface.py"] = lists(about)
-    found = {path: formatted(text) for path, text in found.items()}
-    return found | {PAGES / name: text for name, text in pages(about).items()}
+    return {path: formatted(text) for path, text in found.items()}
+
+
+def references(about: dict[str, Any]) -> dict[Path, str]:
+    """Return the generated pages, which describe the modules as well."""
+    return {PAGES / name: text for name, text in pages(about).items()}
 
 
 def formatted(text: str) -> str:
@@ -320,7 +381,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, and exit with 1 if a file is out of date")
     parser.add_argument("--binary", default=str(ROOT / "bin" / "stoker"), help="the engine")
     args = parser.parse_args()
-    old = [path for path, text in files(described(args.binary)).items() if not update(path, text, args.check)]
+    about, old = described(args.binary), list[Path]()
+    for files in (modules, references):
+        old += [path for path, text in files(about).items() if not update(path, text, args.check)]
     if old:
         print("out of date: " + ", ".join(str(path.relative_to(ROOT)) for path in old) + "; run make surface")
     return 1 if old else 0

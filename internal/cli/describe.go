@@ -96,6 +96,11 @@ func describe(p *page, args []string, asJSON bool) error {
 		p.transform(s)
 		return nil
 	}
+	for _, one := range elsewhere {
+		if slices.Contains(one.Names, args[0]) {
+			return usageError(one.Doc, "Stoker has no %s", args[0])
+		}
+	}
 	hint := "stoker describe lists all"
 	if near := units.Nearest(args[0], names); near != "" {
 		hint = "did you mean " + near + "?"

@@ -184,6 +184,13 @@ func init() { // and not a variable's value: the list has the commands, and the 
 				p.item(o.Name, 20, o.Doc)
 			}
 		}},
+		{"groups", "Python classes with options of a loader.", func() any { return pipeline.Groups }, func(p *page) {
+			for i := range pipeline.Groups {
+				p.item(pipeline.Groups[i].Name, 20, strings.ReplaceAll(pipeline.Groups[i].Doc, "`", ""))
+			}
+		}},
+		{"elsewhere", "Names of other libraries, and what to write instead.", func() any { return elsewhere }, describeInstead(elsewhere)},
+		{"arguments", "Arguments of other loaders, and what to write instead.", func() any { return otherArguments }, describeInstead(otherArguments)},
 		{"outputs", "Keys of an array of the batch.", func() any { return transform.OutputKeys() }, words(transform.OutputKeys)},
 		{"kinds", "Kinds of fields.", describedKinds, words(func() []string { return describedKinds().([]string) })},
 		{"dtypes", "Types of elements.", describedTypes, words(func() (all []string) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/fair"
 	"github.com/stokerdata/stoker/internal/inflight"
@@ -182,11 +181,9 @@ func (s *Sequence) UnmarshalJSON(data []byte) error {
 const (
 	maxBatchSize  = 1 << 20
 	maxWorldSize  = 1 << 20
-	maxLookahead  = 1 << 40
 	maxOutputs    = 64
 	maxPeers      = 1 << 14
 	maxConfigJSON = 16 << 20
-	maxTimeout    = 1e9
 )
 
 // ParseConfig reads the JSON form. Unknown keys are refused with the nearest
@@ -248,60 +245,6 @@ func checkParts(data []byte) error {
 	return nil
 }
 
-// Option describes a key of the JSON form.
-type Option struct {
-	Name string `json:"name"`
-	Doc  string `json:"doc"`
-}
-
-// Options lists the keys of the JSON form.
-var Options = []Option{
-	{"source", "The path or URL of the data."},
-	{"view", "The records and fields to read: see views."},
-	{"outputs", "The arrays of a batch that are made of images, audio, volumes and the like: see outputs."},
-	{"batch_size", "Records per batch and rank."},
-	{"shuffle", "Draw a new order for each epoch."},
-	{"window", "With shuffle, the number of chunks that the order uses at a time: 0 for all, -1 for a number that suits the data."},
-	{"order", "`client` if the client sends the records of each batch."},
-	{"seed", "The number that all random numbers depend on."},
-	{"drop_last", "Skip the records of an epoch that do not fill a global batch."},
-	{"uneven", "How ranks share the last records of an epoch: exact, pad or drop."},
-	{"rank", "The number of this rank, from 0."},
-	{"world_size", "The number of ranks."},
-	{"local_world_size", "The number of ranks on this machine; 0 is that of the launcher."},
-	{"threads", "Threads that decode; 0 is one per usable core."},
-	{"memory", "Bytes for batches, readahead, buffers and scratch; 0 is a quarter of the free memory."},
-	{"weight", "The share of an engine that other loaders use as well, compared with theirs; 0 is 1."},
-	{"share", "Get the same batches as other loaders of the engine that ask for the same ones."},
-	{"cpu_limit", "The fraction of the cores that the loader may use; 0 is no limit."},
-	{"cores", "The number of cores that the loader may use, such as 2.5; 0 is no limit."},
-	{"prefetch", "Batches built ahead; 0 is what fits the memory."},
-	{"lookahead", "Bytes of the memory for data that is read before its batch is built; 0 is a default."},
-	{"on_error", "What happens to bad records: raise, skip, repair or mark."},
-	{"max_bad", "With skip, how many records may be bad: a number, or a percentage."},
-	{"quarantine", "With skip, a file that lists bad records."},
-	{"repair_from", "With repair, another copy of the pack."},
-	{"crashed", "Records that crashed earlier engines. They are bad."},
-	{"suspects", "Records that were decoded when an engine crashed. They are decoded one at a time."},
-	{"timeout", "Seconds that a failure of the store or the machine may last; 0 is 300."},
-	{"layout", "Layout of images: NHWC or NCHW."},
-	{"pad", "By array, how rows are padded to one length."},
-	{"bucket", "Build batches of records of similar length or proportions."},
-	{"mix", "The datasets of source, a `concat:` URL, are parts of a mixture with these weights: see mixtures."},
-	{"align", "In each step all ranks have records with a value in the field `by`, or none has."},
-	{"apply_orientation", "Turn images by their EXIF orientation."},
-	{"sequence", "Build sequences of one length from documents of tokens."},
-	{"cache", "The cache on disk: on, auto or off."},
-	{"cache_dir", "Its folder; empty is the default."},
-	{"cache_limit", "The bytes that the folder may take; 0 is its own limit."},
-	{"cache_memory", "Bytes of the memory that cache remote data."},
-	{"stage", "A folder to which remote data is copied while it is read."},
-	{"peers", "Addresses of the nodes that share remote data, host:port."},
-	{"feeders", "Servers that build batches for which this machine's cores do not suffice: see feeders."},
-	{"peers_self", "The address of this node; empty is the one that belongs to this machine."},
-	{"metrics", "Address on which the engine exports metrics for Prometheus, such as `:9400`; empty is none."},
-}
-
 // wantsCache reports whether the user has requested a cache, also through its size or folder.
 func (c *Config) wantsCache() bool { return c.Cache == CacheOn || c.CacheDir != "" || c.CacheLimit > 0 }
 
@@ -316,35 +259,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Uneven == "" {
 		c.Uneven = sampler.Exact
 	}
+	if err := c.checkOptions(); err != nil {
+		return c, err
+	}
 	switch {
-	case c.BatchSize < 1:
-		return c, fmt.Errorf("batch_size is %d, must be at least 1", c.BatchSize)
-	case c.BatchSize > maxBatchSize:
-		return c, fmt.Errorf("batch_size is %d, the limit is %d", c.BatchSize, maxBatchSize)
-	case !slices.Contains(sampler.Unevens, c.Uneven):
-		return c, fmt.Errorf("uneven is %q, must be one of %q", c.Uneven, sampler.Unevens)
-	case c.WorldSize < 1 || c.WorldSize > maxWorldSize:
-		return c, fmt.Errorf("world_size is %d, must be between 1 and %d", c.WorldSize, maxWorldSize)
 	case c.Rank < 0 || c.Rank >= c.WorldSize:
 		return c, fmt.Errorf("rank is %d, must be between 0 and world_size-1 = %d", c.Rank, c.WorldSize-1)
-	case c.LocalWorldSize < 0 || c.LocalWorldSize > maxWorldSize:
-		return c, fmt.Errorf("local_world_size is %d, must be between 0 (as the environment says) and %d", c.LocalWorldSize, maxWorldSize)
-	case c.Threads < 0 || c.Threads > budget.MaxThreads:
-		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, budget.MaxThreads)
-	case c.Weight != 0 && !(c.Weight >= fair.MinWeight && c.Weight <= fair.MaxWeight):
-		return c, fmt.Errorf("weight is %g, must be between %g and %g", c.Weight, fair.MinWeight, float64(fair.MaxWeight))
-	case !(c.CPULimit >= 0 && c.CPULimit <= 1):
-		return c, fmt.Errorf("cpu_limit is %g, must be a fraction between 0 (no limit) and 1", c.CPULimit)
-	case !(c.Cores >= 0 && c.Cores <= budget.MaxThreads):
-		return c, fmt.Errorf("cores is %g, must be between 0 (no limit) and %d", c.Cores, budget.MaxThreads)
-	case c.Memory < 0:
-		return c, fmt.Errorf("memory is %d bytes, must not be negative", c.Memory)
-	case c.Prefetch < 0 || c.Prefetch > budget.MaxPrefetch:
-		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, budget.MaxPrefetch)
-	case c.Lookahead < 0 || c.Lookahead > maxLookahead:
-		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
-	case c.Cache != "" && c.Cache != CacheOn && c.Cache != CacheAuto && c.Cache != CacheOff:
-		return c, fmt.Errorf("cache is %q, must be %q, %q or %q", c.Cache, CacheOn, CacheAuto, CacheOff)
 	case c.Stage != "" && c.Cache == CacheOn:
 		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
 	case len(c.Peers) > 0 && c.Cache != CacheOn:
@@ -353,20 +273,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
 	case c.Feeders != nil && c.Order == OrderClient:
 		return c, fmt.Errorf("feeders build batches of the engine's order, and the records of these batches are chosen by the client")
-	case c.CacheMemory < 0:
-		return c, fmt.Errorf("cache_memory is %d bytes, must not be negative", c.CacheMemory)
-	case c.CacheLimit < 0:
-		return c, fmt.Errorf("cache_limit is %d bytes, must not be negative", c.CacheLimit)
-	case !slices.Contains([]string{OnErrorRaise, OnErrorSkip, OnErrorRepair, OnErrorMark}, c.OnError):
-		return c, fmt.Errorf("on_error is %q, must be %q, %q, %q or %q", c.OnError, OnErrorRaise, OnErrorSkip, OnErrorRepair, OnErrorMark)
 	case (c.OnError == OnErrorRepair) != (c.RepairFrom != ""):
 		return c, fmt.Errorf("on_error=%q and repair_from=URL, another copy of the pack, go together", OnErrorRepair)
 	case c.OnError != OnErrorSkip && (c.Quarantine != "" || c.MaxBad != "" && c.MaxBad != DefaultMaxBad):
 		return c, fmt.Errorf("max_bad and quarantine are for on_error=%q, and on_error is %q", OnErrorSkip, c.OnError)
-	case !(c.Timeout >= 0 && c.Timeout <= maxTimeout):
-		return c, fmt.Errorf("timeout is %g s, must be between 0 (default) and %g", c.Timeout, float64(maxTimeout))
-	case c.Order != "" && c.Order != OrderClient:
-		return c, fmt.Errorf("order is %q, must be %q or empty", c.Order, OrderClient)
 	case c.Order == OrderClient && (c.Shuffle || c.DropLast || c.Uneven != sampler.Exact || c.WorldSize > 1 || c.Bucket != nil):
 		return c, fmt.Errorf("order is %q: which records a batch has is then not for shuffle, drop_last, world_size or bucket to say", c.Order)
 	case c.Window < WindowAuto || c.Window > sampler.MaxWindow:
@@ -381,8 +291,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("a mixture has an order of its own, and window, bucket and order set another one: use shuffle for all records, without bucket")
 	case c.Align != nil && (c.Window > 0 || c.Bucket != nil || c.Order != "" || c.Mix != nil || c.Sequence != nil):
 		return c, fmt.Errorf("align sets the records of each batch, and so do window, bucket, order, mixtures and sequences: use one of them")
-	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
-		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:
 		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
 	}

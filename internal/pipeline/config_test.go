@@ -73,7 +73,7 @@ func TestLayoutOfOutputsThatSayNone(t *testing.T) {
 		}
 	}
 	if _, err := Open(context.Background(), Config{OpenSource: use(sourcetest.Raw(20, 6, 4, 3, 2)), BatchSize: 2, Layout: "CHW"}); err == nil ||
-		!strings.Contains(err.Error(), `layout is "CHW", must be "NHWC" or "NCHW"`) {
+		!strings.Contains(err.Error(), `layout must be "NHWC" or "NCHW", not "CHW"`) {
 		t.Error(err)
 	}
 }

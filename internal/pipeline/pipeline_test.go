@@ -484,9 +484,9 @@ func TestOpenRefuses(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{BatchSize: 0}, "batch_size is 0"},
+		{Config{BatchSize: 0}, "batch_size must be a whole number from 1 to 1048576, not 0"},
 		{Config{BatchSize: 4, Rank: 2, WorldSize: 2}, "rank is 2"},
-		{Config{BatchSize: 4, OnError: "ignore"}, `on_error is "ignore"`},
+		{Config{BatchSize: 4, OnError: "ignore"}, `not "ignore"`},
 		{Config{BatchSize: 64, DropLast: true}, "there would be no batch"},
 		{Config{BatchSize: 4, Fields: []string{"lable"}}, `did you mean "label"?`},
 		{Config{BatchSize: 4, Outputs: imageOps(`{"op":"RandomResizeCrop","size":8}`)}, `did you mean "RandomResizedCrop"?`},

@@ -200,6 +200,12 @@ const (
 	Ops Type = "transforms"
 	// Table is an object. The recogniser of torchvision's transforms passes such parameters. They are in no class of Python.
 	Table Type = "table"
+	// Bytes is a size in bytes: a number, or text with a unit. Path is a file or folder of this machine, and URL a path or
+	// a URL. Share is a count or a fraction. Options of a loader have these types.
+	Bytes Type = "bytes"
+	Path  Type = "path"
+	URL   Type = "url"
+	Share Type = "share"
 )
 
 // Param describes a parameter of an operation.
@@ -218,8 +224,8 @@ type Param struct {
 	Choices []string `json:"choices,omitempty"`
 	// Enum is an enumeration of torchvision, or a type of a library, whose values are accepted as well.
 	Enum string `json:"enum,omitempty"`
-	// Counts are the allowed lengths of a list of numbers, nil for one number. Form describes the list. Most is the
-	// largest length of a list of any length.
+	// Counts are the allowed lengths of a list of numbers, nil for one number. Form describes the list, or the text. Most is
+	// the largest length of a list of any length.
 	Counts []int  `json:"counts,omitempty"`
 	Most   int    `json:"most,omitempty"`
 	Form   string `json:"form,omitempty"`
@@ -231,6 +237,8 @@ type Param struct {
 	Ordered bool   `json:"ordered,omitempty"`
 	Odd     bool   `json:"odd,omitempty"`
 	NonZero bool   `json:"nonzero,omitempty"`
+	// Key is the key of an option of a loader in its configuration, "" if the client itself uses the option.
+	Key string `json:"key,omitempty"`
 	// Hidden parameters are in no class of Python.
 	Hidden bool `json:"-"`
 }
@@ -254,8 +262,8 @@ func within(min, max float64) *Range    { return &Range{Min: &min, Max: &max, Ov
 // unlimited is a limit that messages omit.
 const unlimited = 1e30
 
-// has reports whether a number is within the limits.
-func (r *Range) has(x float64) bool {
+// Has reports whether a number is within the limits.
+func (r *Range) Has(x float64) bool {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 0):
 		return false
@@ -328,14 +336,23 @@ func (p *Param) expects() string {
 		return units.List(append([]string{"True", "False"}, words...), "or")
 	case Choice:
 		return units.List(words, "or")
-	case Text:
-		return "a name"
-	case Names:
-		return "a name, or a list of names"
+	case Text, Names:
+		if p.Form != "" {
+			return p.Form
+		}
+		return map[Type]string{Text: "a name", Names: "a name, or a list of names"}[p.Type]
 	case Ops:
 		return "a list of one or more transforms"
 	case Table:
 		return "an object"
+	case Bytes:
+		return "a number of bytes" + p.Range.String() + `, or text such as "2GB"`
+	case Path:
+		return "a path"
+	case URL:
+		return "a path or a URL"
+	case Share:
+		return `a number of records, a share such as 0.05, or text such as "5%"`
 	}
 	noun, plural := "a number", "numbers"
 	switch {
@@ -500,7 +517,7 @@ func (p *Param) read(raw json.RawMessage) (v value, ok bool) {
 }
 
 func (p *Param) number(x float64, r *Range) bool {
-	return r.has(x) && (p.Type != Int || x == math.Trunc(x)) && (!p.Odd || math.Mod(x, 2) != 0) && (!p.NonZero || x != 0)
+	return r.Has(x) && (p.Type != Int || x == math.Trunc(x)) && (!p.Odd || math.Mod(x, 2) != 0) && (!p.NonZero || x != 0)
 }
 
 // standard is the value of a parameter that is not given.

@@ -74,6 +74,9 @@ def test_both_copies_are_damaged(copies: tuple[Path, Path]) -> None:
 def test_repair_refuses(copies: tuple[Path, Path], photos: Path, tmp_path: Path) -> None:
     one, two = copies
     cases: list[tuple[dict[str, Any], str]] = [
+        ({"max_bad": 3}, 'max_bad and quarantine are for on_error="skip"'),
+        ({"quarantine": "bad.jsonl"}, 'max_bad and quarantine are for on_error="skip"'),
+        *(({"action": "skip", "max_bad": bad}, "expected a number of records") for bad in (-1, 1.5, "many")),
         ({"action": "repair"}, "go together"),
         ({"repair_from": two}, "go together"),
         ({"action": "repair", "repair_from": photos}, "is not a copy of"),

@@ -202,3 +202,35 @@ def test_torch_and_torchvision_values() -> None:
 def test_transforms_refuse(make: object, error: str) -> None:
     with pytest.raises(stoker.StokerError, match=error):
         make()  # type: ignore[operator]
+
+
+def imported(path: Path, package: str) -> set[str]:
+    """Return the modules that a module imports, also inside of functions, and not for checkers alone."""
+    tree = ast.parse(path.read_text())
+    checked = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in ast.walk(block)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in checked:
+            base = [*package.split(".")[: -(node.level - 1) or None]] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    root = Path(stoker.__file__).parent
+    files = {".".join(p.relative_to(root.parent).with_suffix("").parts): p for p in root.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): name for name in files}
+    graph: dict[str, set[str]] = {}
+    for name, file in names.items():
+        package = name if file.endswith(".__init__") else name.rpartition(".")[0]
+        graph[name] = (imported(files[file], package) & names.keys()) - {package, name}
+    while leaves := [name for name, uses in graph.items() if not uses & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph

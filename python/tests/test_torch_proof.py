@@ -100,7 +100,7 @@ def test_each_name_on_the_path_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
     """Each name that functions on the path call is replaced in turn."""
     seen: set[tuple[str, str]] = set()
     missed: list[str] = []
-    for root in _proof.everything():
+    for root in _plan.everything():
         _proof.check(root)
         proven = _proof._PROVEN[root]
         owners: dict[str, Any] = {f"{c.__module__}.{c.__qualname__}": c for c, *_ in proven.classes.values()}
@@ -126,7 +126,7 @@ def test_each_name_on_the_path_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_known_functions_are_those_of_the_installed_versions() -> None:
-    found = _proof.digests(_proof.everything())
+    found = _proof.digests(_plan.everything())
     assert found.keys() == _known.KNOWN.keys()
     for name, digests in found.items():
         assert digests <= set(_known.KNOWN[name]), f"run scripts/known.py: {name}"

@@ -23,7 +23,7 @@ def test_sizes(text: str, size: int) -> None:
 def test_refused_sizes(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|units are|plausible size"):
         _units.parse_bytes(text)
-    with pytest.raises(stoker.ConfigError, match="memory="):
+    with pytest.raises(stoker.ConfigError, match="memory must be"):
         _options.size("memory", text)
 
 
@@ -31,5 +31,5 @@ def test_sizes_as_numbers() -> None:
     assert _options.size("memory", None) == 0
     assert _options.size("memory", 5) == 5
     for wrong in (0, -1, 1.5, True, b"1GB"):
-        with pytest.raises(stoker.ConfigError, match="memory="):
+        with pytest.raises(stoker.ConfigError, match="memory must be"):
             _options.size("memory", wrong)

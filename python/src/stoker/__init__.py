@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     )
     from ._fields import Field
     from ._fused import OnDevice
+    from ._groups import Cache, Feeders, Limits, OnError, Ranks
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
     from ._mix import mix
-    from ._options import Cache, Feeders, Limits, OnError, Ranks
     from ._pack import PackResult, commit_pack, pack
     from ._pad import Buckets, Padded
     from ._plan import Plan, plan
@@ -143,10 +143,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "_fields": ("Field",),
     "_fused": ("OnDevice",),
+    "_groups": ("Cache", "Feeders", "Limits", "OnError", "Ranks"),
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
     "_mix": ("mix",),
-    "_options": ("Cache", "Feeders", "Limits", "OnError", "Ranks"),
     "_pack": ("PackResult", "commit_pack", "pack"),
     "_pad": ("Buckets", "Padded"),
     "_plan": ("Plan", "plan"),

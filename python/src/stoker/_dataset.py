@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import inspect
 import json
 import operator
 import os
@@ -11,26 +12,23 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _columns, _options, _reader
 from ._errors import ConfigError, public
+from ._loader import Loader
 from ._reader import FieldInfo, Info, Place, Record
 from ._surface import VIEW_KEYS
 
 if TYPE_CHECKING:
-    from ._batch import Batch
     from ._columns import Column
-    from ._fields import FieldSpec
-    from ._fused import OnDevice
-    from ._loader import Loader
     from ._mix import Mixture
-    from ._options import Cache, Feeders, Limits, OnError, Ranks
-    from ._pad import Buckets
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 Rows = range | npt.NDArray[np.int64]
 
 # A list of more rows than this is passed to the engine in a file.
@@ -38,6 +36,20 @@ _ROWS_IN_URL = 512
 # Iteration reads blocks of records that grow up to this number, or this many bytes.
 _BLOCK = 64
 _BLOCK_BYTES = 64 << 20
+
+
+def _with_arguments_of(
+    of: Callable[Concatenate[Any, _P], _R],
+) -> Callable[[Callable[..., _R]], Callable[Concatenate[Dataset, _P], _R]]:
+    """Give a method the arguments of a class, without its first one."""
+    parameters = [*inspect.signature(of).parameters.values()][1:]
+
+    def with_arguments(method: Any) -> Any:
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        method.__signature__ = inspect.Signature([this, *parameters], return_annotation=of)
+        return method
+
+    return with_arguments
 
 
 @public
@@ -96,7 +108,7 @@ def joined(what: str, datasets: Sequence[Dataset], mixture: Mixture | None = Non
     return Dataset(f"concat:{parts}", datasets[0]._opened, mixture=mixture)
 
 
-class Dataset:
+class Dataset(_options.Data):
     """Data with a length, records and views. ``stoker.open`` makes one.
 
     ``len(data)`` is the number of records. ``data[17]`` is a record, decoded, as a dict of NumPy arrays and numbers;
@@ -449,62 +461,15 @@ class Dataset:
             raise ConfigError(f"map({function!r:.60}): it must be a function")
         return self._new(maps=(*self._maps, function))
 
-    @public
-    def loader(
-        self,
-        batch_size: int = 1,
-        *,
-        shuffle: bool | str = False,
-        seed: int = 0,
-        drop_last: bool = False,
-        bucket: Buckets | str | None = None,
-        align: str | None = None,
-        transforms: Mapping[str, FieldSpec] | None = None,
-        output: Literal["numpy", "torch"] = "numpy",
-        device: str | OnDevice | Any = None,
-        map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
-        batch_map: Callable[[Batch], Any] | None = None,
-        workers: int | None = None,
-        threads: int | None = None,
-        cache: bool | Literal["auto"] | Cache = "auto",
-        limits: Limits | None = None,
-        ranks: Ranks | None = None,
-        on_error: Literal["raise", "skip"] | OnError = "raise",
-        apply_orientation: bool = False,
-        metrics: str | None = None,
-        feeders: str | Feeders | None = None,
-    ) -> Loader:
+    @_with_arguments_of(Loader)
+    def loader(self, *arguments: Any, **options: Any) -> Loader:
         """Return a :class:`stoker.Loader` of this dataset; the arguments are those of ``stoker.Loader``.
 
         ::
 
             loader = data.loader(batch_size=256, shuffle=True, transforms={"image": [T.RandomResizedCrop(224)]})
         """
-        from ._loader import Loader
-
-        return Loader(
-            self,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            bucket=bucket,
-            align=align,
-            transforms=transforms,
-            output=output,
-            device=device,
-            map=map,
-            batch_map=batch_map,
-            workers=workers,
-            threads=threads,
-            cache=cache,
-            limits=limits,
-            ranks=ranks,
-            on_error=on_error,
-            apply_orientation=apply_orientation,
-            metrics=metrics,
-            feeders=feeders,
-        )
+        return Loader(self, *arguments, **options)
 
     # --- inside ------------------------------------------------------------
 

@@ -26,11 +26,6 @@ _LAUNCHERS = (
 )
 
 
-def rank_and_world(rank: int | None, world_size: int | None, env: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """Return (rank, world size): as given, or from torch.distributed, a launcher, or (0, 1)."""
-    return found_rank(rank, world_size, env)[:2]
-
-
 def found_rank(rank: int | None, world_size: int | None, env: Mapping[str, str] | None = None) -> tuple[int, int, str]:
     """Return (rank, world size, source of these values)."""
     if (rank is None) != (world_size is None):

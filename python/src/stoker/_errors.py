@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
+
+from ._elsewhere import argument
+from ._elsewhere import nearest as nearest
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -119,16 +121,6 @@ class EngineRestarted(UserWarning):
     __module__ = "stoker"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known name that is most like ``name``, or all of them."""
-    names = sorted(known)
-    lower = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-    if found:
-        return f"did you mean {lower[found[0]]!r}?"
-    return f"there are: {', '.join(names)}" if names else "there are none"
-
-
 def warn(text: str, category: type[Warning]) -> None:
     """Warn about the line of the user's code that called this package."""
     level, frame = 2, sys._getframe(1)
@@ -153,10 +145,8 @@ def public(function: Callable[_P, _R]) -> Callable[_P, _R]:
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None or any(p.kind is p.VAR_KEYWORD for p in known.values()):
                 raise
-            from . import _elsewhere
-
             of = function.__qualname__.removesuffix(".__init__")
-            hint = _elsewhere.argument(unknown, [n for n in known if n != "self"])
+            hint = argument(unknown, [n for n in known if n != "self"])
         raise UnknownArgument(f"{of} has no argument {unknown!r}; {hint}")
 
     return call

@@ -143,7 +143,7 @@ def as_transforms(value: object, name: str) -> tuple[tuple[Transform, ...], bool
 def _translated(transforms: Sequence[Any], name: str) -> tuple[tuple[Transform, ...], bool]:
     """Return what a list with transforms of torchvision means for the engine."""
     from . import transforms as own
-    from ._elsewhere import ELSEWHERE
+    from ._surface import ELSEWHERE
     from .torch._recognise._library import Unknown
     from .torch._recognise._transforms import translate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import weakref
@@ -12,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _audit, _device, _fields, _map, _options, _state
 from ._batch import Batch
 from ._connection import Position
-from ._dataset import Dataset
 from ._distributed import found_rank, local_world_size
 from ._epochs import Epochs, Form
 from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec
 from ._fused import OnDevice
-from ._options import Cache, Feeders, Limits, OnError, Ranks
+from ._groups import Cache, Feeders, Limits, OnError, Ranks
 from ._pad import Buckets, parse_bucket
+from ._rules import RULES
 
 if TYPE_CHECKING:
     from typing import NoReturn
+
+    from ._dataset import Dataset
 
 
 # Settings that do not change the bytes of a batch, or are those of a process.
@@ -157,11 +160,11 @@ class Loader:
         feeders: str | Feeders | None = None,
     ) -> None:
         sequences, self._mixture = None, None
-        if isinstance(source, Dataset):
+        if isinstance(source, _options.Data):
             self.source, sequences, map, self._mixture = source.for_loader(map)  # noqa: A001
         else:
             self.source = _options.source_url(source)
-        self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
+        self.batch_size: int = _options.check("batch_size", batch_size, RULES["Loader"]["batch_size"])
         shuffled, window = _options.order(shuffle)
         self.shuffle: bool | str = shuffle if window else shuffled
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
@@ -190,13 +193,13 @@ class Loader:
             "rank": self.rank,
             "world_size": self.world_size,
             "local_world_size": local_world_size(),
-            "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
+            "threads": _options.check("threads", threads, RULES["Loader"]["threads"]) or 0,
             **limits.to_config(),
             # Functions and devices use the ring itself.
             "share": limits.shared and functions is None and feeder is None,
             **ranks.to_config(),
-            **_options.caching(cache),
-            **_options.failing(on_error),
+            **_options.group("cache", cache, Cache, bare=True).to_config(),
+            **_options.group("on_error", on_error, OnError, bare=True).to_config(),
             "outputs": _fields.outputs(fields, layout),
             "layout": layout,
             "apply_orientation": bool(apply_orientation),
@@ -205,7 +208,8 @@ class Loader:
             "mix": None if self._mixture is None else self._mixture.config,
         }
         self._members: Any = None
-        if (servers := _options.feeding(feeders)) is not None:
+        if feeders is not None:
+            servers = _options.group("feeders", feeders, Feeders, bare=True).to_config()
             config["feeders"] = servers
             kind, _, name = servers["servers"].partition(":")
             if kind == "ray":
@@ -345,7 +349,7 @@ class Loader:
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        self._epochs.timeout = _options.seconds("timeout", seconds)
+        self._epochs.timeout = _options.check("timeout", seconds, RULES["Limits"]["timeout"])
 
     # --- about -------------------------------------------------------------
 
@@ -455,10 +459,9 @@ class Loader:
 def _ray() -> Any:
     """Return stoker.ray."""
     try:
-        from . import ray
+        return importlib.import_module(f"{__package__}.ray")  # which packs datasets, and those make loaders
     except ImportError as error:
         raise ConfigError(f'feeders="ray:NAME" needs Ray: pip install ray ({error})') from None
-    return ray
 
 
 def _end_feeding(feeder: _device.Feeder, pid: int) -> None:

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 
 from ._errors import ConfigError
+from ._groups import Ranks
 from ._loader import Loader
-from ._options import Ranks
 from ._ragged import Ragged, Strings
 
 __all__ = ["batches", "ranks"]

@@ -9,8 +9,8 @@ from typing import Any
 _OURS = "_stoker_attached"
 
 
-def attach() -> None:
-    """Make Accelerate, if it is imported, keep the class of our loaders.
+def attach(ours: Any) -> None:
+    """Make Accelerate, if it is imported, keep the class of our loaders, ``ours``.
 
     ``Accelerator.prepare`` and ``skip_first_batches`` make a plain ``DataLoader`` from the arguments of the given one,
     inside of a wrapper that shards, counts and ends epochs. The wrapper stays. Only the loader inside gets the class of
@@ -22,24 +22,22 @@ def attach() -> None:
     setattr(module, _OURS, True)
     for name in ("prepare_data_loader", "skip_first_batches"):
         theirs = getattr(module, name)
-        ours = _keeping(module, theirs)
+        keeping = _keeping(module, theirs, ours)
         # Others have imported it by name.
         for other in list(sys.modules.values()):
             known = getattr(other, "__name__", "").startswith(("accelerate", "transformers"))
             if known and vars(other).get(name) is theirs:
-                setattr(other, name, ours)
+                setattr(other, name, keeping)
 
 
-def _keeping(module: Any, theirs: Any) -> Any:
+def _keeping(module: Any, theirs: Any, ours: Any) -> Any:
     @functools.wraps(theirs)
     def prepare(dataloader: Any, *args: Any, **more: Any) -> Any:
-        from ._loader import DataLoader
-
-        if not isinstance(dataloader, DataLoader):
+        if not isinstance(dataloader, ours):
             return theirs(dataloader, *args, **more)
         stateful = more.pop("use_stateful_dataloader", False)
         plain = module.DataLoader
-        module.DataLoader = DataLoader
+        module.DataLoader = ours
         try:
             made = theirs(dataloader, *args, **more)
         finally:
@@ -47,7 +45,7 @@ def _keeping(module: Any, theirs: Any) -> Any:
         if stateful:  # what save_state and load_state ask
             made.use_stateful_dataloader = True
         inside = getattr(made, "base_dataloader", None)
-        if isinstance(inside, DataLoader):
+        if isinstance(inside, ours):
             inside.adopt(dataloader)
         return made
 

@@ -12,7 +12,7 @@ from . import _frameworks, _path, _state
 
 if TYPE_CHECKING:
     from .._fused import OnDevice
-    from .._options import Cache
+    from .._groups import Cache
     from ._device import Target
 
 _T = TypeVar("_T")
@@ -85,7 +85,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     _stoker_cache: dict[str, Any] | None = None
 
     def __new__(cls, *_args: Any, **_more: Any) -> Any:
-        _frameworks.attach()
+        _frameworks.attach(DataLoader)
         return super().__new__(cls)
 
     def __init__(
@@ -104,9 +104,10 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         target = None if device is None else _target(device)
         caching = None
         if cache is not None:
-            from .. import _options
+            from .._groups import Cache
+            from .._options import group
 
-            caching = _options.caching(cache)
+            caching = group("cache", cache, Cache, bare=True).to_config()
         super().__init__(*args, **more)
         # Attributes, so that code that makes the loader again from them finds them.
         if device is not None:

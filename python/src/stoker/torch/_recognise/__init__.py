@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
+from ._common import DEEP, meant
+from ._common import Refusal as Refusal
+
 if TYPE_CHECKING:
     from . import _tables
     from ._plan import EnginePlan
@@ -22,25 +25,6 @@ __all__ = ["plan"]
 PACKAGES = ("datasets", "timm", "torchvision")
 # Modules that a program has imported if Stoker can learn its own datasets.
 _LEARNED_OF = ("PIL.Image", "torchvision.transforms")
-# The largest depth of nested datasets.
-DEEP = 8
-
-
-# The step that always helps.
-_PACK = 'stoker.pack(dataset, "out"), then stoker.Loader("out", batch_size=N); Python functions go into its map='
-
-
-class Refusal(str):
-    """Why a loader runs as Python."""
-
-    step = _PACK  # what to type next
-
-    @classmethod
-    def of(cls, why: str, step: str = "") -> Refusal:
-        """Return a reason with its next step."""
-        made = cls(why)
-        made.step = step or _PACK
-        return made
 
 
 def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
@@ -84,21 +68,6 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | Refusal:
         # It may be an error of the program. Then torch raises it again later.
         text = str(error).splitlines()
         return Refusal.of(f"it was not recognised: {type(error).__name__}{': ' + text[0] if text else ''}")
-
-
-# Attributes that Python itself writes into a class without a body. They change nothing.
-_NOTHING = {
-    "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
-    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__",
-    "__orig_bases__",
-}  # fmt: skip
-
-
-def meant(cls: type) -> type:
-    """Return the class itself, or its only base if the class adds nothing except a name."""
-    while len(cls.__bases__) == 1 and type(cls) is type(cls.__bases__[0]) and vars(cls).keys() <= _NOTHING:
-        cls = cls.__bases__[0]
-    return cls
 
 
 def _stranger(dataset: Any, depth: int = 0) -> type | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import transforms as st
-from . import _proof, meant
+from . import _proof
+from ._common import meant
 from ._library import Unknown
 from ._program import PICTURE, Program, fill_of, pixels
 

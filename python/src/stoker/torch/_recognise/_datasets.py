@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from . import DEEP, _proof, meant
+from . import _proof
+from ._common import DEEP, meant
 from ._library import Unknown, check_class, check_instance, qualified
 
 Records = npt.NDArray[np.int64]

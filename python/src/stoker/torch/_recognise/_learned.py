@@ -26,8 +26,6 @@ from ... import transforms as st
 from ..._errors import StokerError, warn
 from .._path import Row
 from . import (
-    DEEP,
-    Refusal,
     _datasets,
     _functions,
     _library,
@@ -39,6 +37,7 @@ from . import (
     _transforms,
     _watched,
 )
+from ._common import DEEP, Refusal
 from ._library import Unknown
 from ._stream import Stream
 from ._tally import Tally

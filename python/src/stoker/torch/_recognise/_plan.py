@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
+from ..._groups import Cache
 from .._path import Row
 from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms, _trial
 from ._library import Unknown
@@ -140,7 +140,7 @@ class EnginePlan:
         self._pid = os.getpid()
         self._dataset, self._alone = loader.dataset, loader.num_workers == 0
         # Under `stoker run` it is a loader of torch's class, which has no such argument.
-        self._caching = getattr(loader, "_stoker_cache", None) or _options.caching("auto")
+        self._caching = getattr(loader, "_stoker_cache", None) or Cache().to_config()
         rows = getattr(loader.batch_sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
         self._too_many = sys.maxsize  # rows that an engine has no memory for
@@ -594,3 +594,12 @@ def random_numbers(seed: int) -> Iterator[None]:
         random.setstate(before[0])
         np.random.set_state(before[1])
         torch.set_rng_state(before[2])
+
+
+def everything() -> list[str]:
+    """Return all names that the recogniser starts a proof at."""
+    return [
+        *_proof.PILLOW, *_proof.LOADERS, *_proof.COLLATES, *_proof.FETCHERS, *_proof.SEQUENCES, *_proof.DATASETS,
+        *_proof.TABLES, *_proof.FORMATTERS.values(), *_proof.EXAMPLES, *_transforms._KNOWN, *_transforms._CONTAINERS,
+        *_datasets._KNOWN, *_datasets.READERS,
+    ]  # fmt: skip

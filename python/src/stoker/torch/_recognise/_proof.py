@@ -743,16 +743,6 @@ def _version(package: str) -> str:
         return package
 
 
-def everything() -> list[str]:
-    """Return all names that the recogniser starts a proof at."""
-    from . import _datasets, _transforms
-
-    return [
-        *PILLOW, *LOADERS, *COLLATES, *FETCHERS, *SEQUENCES, *DATASETS, *TABLES, *FORMATTERS.values(), *EXAMPLES,
-        *_transforms._KNOWN, *_transforms._CONTAINERS, *_datasets._KNOWN, *_datasets.READERS,
-    ]  # fmt: skip
-
-
 def digests(names: list[str]) -> dict[str, set[str]]:
     """Return the digests of all installed functions that can be reached from names."""
     found: dict[str, set[str]] = {}

@@ -15,7 +15,8 @@ import torch
 
 from ... import transforms as st
 from ..._errors import ConfigError
-from . import _augment, _proof, meant
+from . import _augment, _proof
+from ._common import meant
 from ._library import INSTEAD_OF, Unknown, check_class, check_instance, forwards_to, qualified
 from ._program import ARRAY, BYTES, FLOATS, PICTURE, UNIT, Program, fill_of, pixels
 
