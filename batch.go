@@ -16,7 +16,7 @@ type Batch struct {
 	// epoch.
 	Rows int
 	// Repeated is the number of records, at the end, that already occurred in the epoch. It is 0 unless
-	// Options.Uneven is UnevenPad.
+	// Ranks.Uneven is UnevenPad.
 	Repeated int
 	// Epoch and Step are the epoch of this batch and its number in the epoch.
 	Epoch, Step int64

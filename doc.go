@@ -39,7 +39,7 @@
 // # Memory
 //
 // Batches are in a ring outside the Go heap. A [Batch] is valid until Release; the loader works ahead as far as free
-// slots allow. Options.Memory limits ring and buffers together.
+// slots allow. Limits.Memory limits ring and buffers together.
 //
 // # Compatibility
 //

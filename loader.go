@@ -15,7 +15,7 @@ import (
 
 // ErrHeld is returned by Next if all slots of the ring are in batches that were not released. Next would otherwise
 // block forever.
-var ErrHeld = errors.New("stoker: every batch that there is room for is still held; call Batch.Release, or raise Options.Prefetch")
+var ErrHeld = errors.New("stoker: every batch that there is room for is still held; call Batch.Release, or raise Limits.Prefetch")
 
 // ErrClosed is returned after Close.
 var ErrClosed = errors.New("stoker: the loader is closed")
@@ -90,8 +90,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 
 // Next returns the next batch, or io.EOF at the end of an epoch. The call after that returns the first batch of the
 // next epoch, which is already in progress. A record that cannot be loaded gives a *RecordError. A failure of the
-// store, the network or the machine is retried for Options.Timeout and then gives another error. More bad records
-// than Options.MaxBad also give an error. Next then returns that error again until SetEpoch or Restore. If SetEpoch
+// store, the network or the machine is retried for Limits.Timeout and then gives another error. More bad records
+// than OnError.MaxBad also give an error. Next then returns that error again until SetEpoch or Restore. If SetEpoch
 // or Restore is called while Next waits, Next returns a batch from the new position. Close ends the wait with
 // ErrClosed.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
@@ -183,7 +183,14 @@ type State struct {
 	Epoch   int64 `json:"epoch"`
 	// Position counts records of the epoch's order, with buckets batches of all ranks.
 	Position int64 `json:"position"`
-	pipeline.Identity
+	// Seed is the seed of the loader, and Order the version and the form of its order, such as "1:window:16".
+	Seed  uint64 `json:"seed"`
+	Order string `json:"order"`
+	// Manifest identifies the records, and Pipeline the settings that change batches.
+	Manifest string `json:"manifest"`
+	Pipeline string `json:"pipeline"`
+	// Ranks is the number of batches of a bucket that come together, 0 without buckets.
+	Ranks int `json:"ranks,omitempty"`
 }
 
 // stateVersion is the version of the form of State.
@@ -193,7 +200,8 @@ const stateVersion = 2
 func (l *Loader) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return State{Version: stateVersion, Epoch: l.pos.Epoch, Position: l.pos.Row, Identity: l.p.Info().Identity}
+	id := l.p.Info().Identity
+	return State{stateVersion, l.pos.Epoch, l.pos.Row, id.Seed, id.Order, id.Manifest, id.Pipeline, id.Ranks}
 }
 
 // Restore makes the next batch the one that followed when s was taken. The number of ranks, threads and, without buckets,
@@ -203,7 +211,7 @@ func (l *Loader) Restore(s State) error {
 		return fmt.Errorf("stoker: a state of version %d; this build knows version %d", s.Version, stateVersion)
 	}
 	info := l.p.Info()
-	if err := info.Identity.Check(&s.Identity); err != nil {
+	if err := info.Identity.Check(&pipeline.Identity{Seed: s.Seed, Order: s.Order, Manifest: s.Manifest, Pipeline: s.Pipeline, Ranks: s.Ranks}); err != nil {
 		return fmt.Errorf("stoker: %w", err)
 	}
 	if s.Epoch < 0 || s.Position < 0 || s.Ranks == 0 && s.Position > info.Len {
@@ -239,12 +247,20 @@ func (l *Loader) Len() int64 { return l.p.Info().Steps }
 // Records returns the number of records in the dataset.
 func (l *Loader) Records() int64 { return l.p.Info().Len }
 
-// Order is the order of the records. Its Mode is "source", "full" or "window". If the loader chose the order
-// (WindowAuto), Why is the reason.
-type Order = pipeline.OrderInfo
+// Order is the order of the records.
+type Order struct {
+	// Mode is "source", "full" or "window".
+	Mode string
+	// Window is the number of chunks in use at a time, Chunks the number of all chunks. This rank uses InUse chunks of
+	// a window, with WindowBytes bytes.
+	Window, Chunks, InUse int
+	WindowBytes           int64
+	// Why is the reason for the choice, if the loader chose the order (WindowAuto).
+	Why string
+}
 
 // Order returns the order in which records come.
-func (l *Loader) Order() Order { return l.p.Info().Order }
+func (l *Loader) Order() Order { return Order(l.p.Info().Order) }
 
 // Classes returns the class names of a label field, nil when it has none.
 func (l *Loader) Classes(field string) []string { return l.p.Info().Classes[field] }

@@ -81,13 +81,13 @@ func TestBadFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 				opt := c.opt
-				opt.BatchSize, opt.Memory = 1, 128<<20
+				opt.BatchSize, opt.Limits.Memory = 1, 128<<20
 				url := dir + c.url
 				if strings.Contains(url, "&") {
 					url = "pairs:" + url
 				}
 				for _, skip := range []bool{false, true} {
-					opt.SkipErrors = skip
+					opt.OnError.Skip = skip
 					l, err := stoker.Open(t.Context(), url, &opt)
 					if err != nil {
 						t.Fatal(err)

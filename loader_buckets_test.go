@@ -64,7 +64,7 @@ func TestBuckets(t *testing.T) {
 			}
 			for far, near := range map[string]string{"packed": "train", "x.npy": "x.npy", "photos": "photos"} {
 				for _, window := range []int{0, 4} {
-					o := &stoker.Options{BatchSize: 20, Shuffle: true, Window: window, Memory: 64 << 20, Threads: 1}
+					o := &stoker.Options{BatchSize: 20, Shuffle: true, Window: window, Limits: stoker.Limits{Memory: 64 << 20, Threads: 1}}
 					if far == "photos" {
 						o.Outputs = []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}}
 					}

@@ -24,7 +24,7 @@ func (g *gated) Parse(group *driver.Group) error {
 // Close between the arrival of the engine's batch and its conversion in Next: the ring no longer exists then.
 func TestCloseBehindTheEnginesBatch(t *testing.T) {
 	src := &gated{sourcetest.Raw(50, 8, 8, 3, 5), make(chan struct{})}
-	l, err := Open(context.Background(), "memory:", &Options{BatchSize: 8, Memory: 128 << 20, Source: src})
+	l, err := Open(context.Background(), "memory:", &Options{BatchSize: 8, Limits: Limits{Memory: 128 << 20}, Source: src})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestSkippingCostsWhatIsBad(t *testing.T) {
 	dir, _ := photosIn(t, n, 256<<10, func(i int) bool { return i >= from && i < from+bad })
 	server, url := bucketOf(t, dir)
 	l, err := stoker.Open(t.Context(), fmt.Sprintf(url, ""), &stoker.Options{
-		BatchSize: 32, Shuffle: true, SkipErrors: true, MaxBad: "7%", Memory: 64 << 20, Threads: 2, Prefetch: 2, Lookahead: 1 << 20,
+		BatchSize: 32, Shuffle: true, OnError: stoker.OnError{Skip: true, MaxBad: "7%"}, Limits: stoker.Limits{Memory: 64 << 20, Threads: 2, Prefetch: 2, Lookahead: 1 << 20},
 		Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}},
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func TestAllIsRefused(t *testing.T) {
 			return 0, ""
 		}
 		l, err := stoker.Open(t.Context(), fmt.Sprintf(url, ""), &stoker.Options{
-			BatchSize: 32, Shuffle: true, SkipErrors: skip, Memory: 128 << 20, Threads: 2, Timeout: 2 * time.Second,
+			BatchSize: 32, Shuffle: true, OnError: stoker.OnError{Skip: skip}, Limits: stoker.Limits{Memory: 128 << 20, Threads: 2, Timeout: 2 * time.Second},
 			Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}},
 		})
 		if err != nil {
@@ -178,7 +178,7 @@ func TestOneIsRefused(t *testing.T) {
 				return 0, ""
 			}
 			l, err := stoker.Open(t.Context(), fmt.Sprintf(url, ""), &stoker.Options{
-				BatchSize: 8, SkipErrors: skip, Memory: 128 << 20, Threads: 2, Timeout: time.Minute,
+				BatchSize: 8, OnError: stoker.OnError{Skip: skip}, Limits: stoker.Limits{Memory: 128 << 20, Threads: 2, Timeout: time.Minute},
 				Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}},
 			})
 			if err != nil {

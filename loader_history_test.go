@@ -124,10 +124,10 @@ const historyEpochs = 2
 func (h *history) segment(world, batch, steps, lost int) {
 	t := h.t
 	h.log = append(h.log, fmt.Sprintf("%d ranks, batches of %d, %d steps, %d lost", world, batch, steps, lost))
-	h.opts.WorldSize, h.opts.BatchSize, h.opts.Threads, h.opts.Memory, h.opts.Prefetch, h.opts.Lookahead = world, batch, 1, 64<<20, 1, 1<<18
+	h.opts.Ranks.WorldSize, h.opts.BatchSize, h.opts.Limits.Threads, h.opts.Limits.Memory, h.opts.Limits.Prefetch, h.opts.Limits.Lookahead = world, batch, 1, 64<<20, 1, 1<<18
 	loaders := make([]*stoker.Loader, world)
 	for r := range loaders {
-		h.opts.Rank = r
+		h.opts.Ranks.Rank = r
 		l, err := stoker.Open(t.Context(), h.path, &h.opts)
 		if err != nil {
 			t.Fatalf("%v: %v", h.log, err)
@@ -237,9 +237,9 @@ func TestHistories(t *testing.T) {
 		{"augmented", photos, with(func(o *stoker.Options) { o.Outputs = drawn })},
 		{"window", photos, with(func(o *stoker.Options) { o.Outputs, o.Window = drawn, 3 })},
 		{"filter", photos, with(func(o *stoker.Options) { o.Outputs, o.View.Where = drawn, "label == 1" })},
-		{"bad records", damaged, with(func(o *stoker.Options) { o.Outputs, o.SkipErrors = drawn, true })},
-		{"bad records, window", damaged, with(func(o *stoker.Options) { o.Outputs, o.SkipErrors, o.Window = drawn, true, 3 })},
-		{"in order", damaged, stoker.Options{Outputs: drawn, Seed: 2, SkipErrors: true}},
+		{"bad records", damaged, with(func(o *stoker.Options) { o.Outputs, o.OnError.Skip = drawn, true })},
+		{"bad records, window", damaged, with(func(o *stoker.Options) { o.Outputs, o.OnError.Skip, o.Window = drawn, true, 3 })},
+		{"in order", damaged, stoker.Options{Outputs: drawn, Seed: 2, OnError: stoker.OnError{Skip: true}}},
 		{"sequences", tokens, with(func(o *stoker.Options) { o.Sequence = &stoker.Sequence{Length: 16} })},
 		{"best fit", tokens, with(func(o *stoker.Options) { o.Sequence = &stoker.Sequence{Length: 48, Packing: "best-fit"} })},
 		{"buckets", tokens, with(func(o *stoker.Options) {
@@ -255,7 +255,7 @@ func TestHistories(t *testing.T) {
 			if len(want.rows) == 0 || len(want.rows)%historyEpochs != 0 {
 				t.Fatalf("%d rows", len(want.rows))
 			}
-			if (want.skipped > 0) != c.opts.SkipErrors {
+			if (want.skipped > 0) != c.opts.OnError.Skip {
 				t.Fatalf("%d records were replaced", want.skipped)
 			}
 			sum := sumOf(want.rows)

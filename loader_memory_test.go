@@ -32,7 +32,7 @@ func TestMemoryOverEpochs(t *testing.T) {
 		}
 	}
 	l, err := stoker.Open(context.Background(), dir, &stoker.Options{
-		BatchSize: 50, Shuffle: true, Memory: 96 << 20, Lookahead: 1 << 20,
+		BatchSize: 50, Shuffle: true, Limits: stoker.Limits{Memory: 96 << 20, Lookahead: 1 << 20},
 		Outputs: []stoker.Output{{Name: "audio", Ops: []stoker.Op{stoker.NewOp("audio.PadOrTrim", map[string]any{"samples": samples})}}},
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func whileNextWaits(t *testing.T, do func(*stoker.Loader), check func(*testing.T
 			}
 			return nil
 		})
-		l, err := stoker.Open(t.Context(), "memory:", &stoker.Options{BatchSize: 8, Source: src, Memory: 128 << 20, Threads: 2})
+		l, err := stoker.Open(t.Context(), "memory:", &stoker.Options{BatchSize: 8, Source: src, Limits: stoker.Limits{Memory: 128 << 20, Threads: 2}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestRefusedOptionsCloseTheSource(t *testing.T) {
 			Ops: []stoker.Op{stoker.NewOp("CenterCrop", map[string]any{"size": make(chan int)})}}}},
 		"a batch operation that has none": {BatchSize: 1, BatchOps: []stoker.Op{stoker.NewOp("MixUp", map[string]any{"alpha": make(chan int)})}},
 		"an unknown operation":            {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("x", nil)}}}},
-		"too little memory":               {BatchSize: 1 << 19, Memory: 1 << 20},
+		"too little memory":               {BatchSize: 1 << 19, Limits: stoker.Limits{Memory: 1 << 20}},
 	} {
 		src := &closings{Memory: sourcetest.Raw(5, 8, 8, 3, 5)}
 		opts.Source = src

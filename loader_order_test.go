@@ -18,7 +18,7 @@ func TestStatesAreOfAnOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(opts stoker.Options) *stoker.Loader {
-		opts.BatchSize, opts.Memory = 10, 64<<20
+		opts.BatchSize, opts.Limits.Memory = 10, 64<<20
 		l, err := stoker.Open(t.Context(), path, &opts)
 		if err != nil {
 			t.Fatal(err)

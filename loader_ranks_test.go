@@ -93,7 +93,7 @@ func TestRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("STOKER_CACHE_DIR", os.Getenv("STOKER_TEST_CACHE")) // of all ranks: TestMain has set one of its own
-	opt := &stoker.Options{BatchSize: 4, Shuffle: true, Window: 16, Rank: rank, WorldSize: world, Memory: 32 << 20, Threads: 1}
+	opt := &stoker.Options{BatchSize: 4, Shuffle: true, Window: 16, Ranks: stoker.Ranks{Rank: rank, WorldSize: world}, Limits: stoker.Limits{Memory: 32 << 20, Threads: 1}}
 	l, err := stoker.Open(t.Context(), os.Getenv("STOKER_TEST_URL"), opt)
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func TestRequestsOfWindows(t *testing.T) {
 			var wg sync.WaitGroup
 			for rank := range ranks {
 				wg.Go(func() {
-					opt := &stoker.Options{BatchSize: 64 / ranks, Shuffle: true, Window: 16, Rank: rank, WorldSize: ranks, Memory: 32 << 20, Lookahead: 1 << 20, Threads: 1}
+					opt := &stoker.Options{BatchSize: 64 / ranks, Shuffle: true, Window: 16, Ranks: stoker.Ranks{Rank: rank, WorldSize: ranks}, Limits: stoker.Limits{Memory: 32 << 20, Lookahead: 1 << 20, Threads: 1}}
 					l, err := stoker.Open(t.Context(), fmt.Sprintf(url, "train"), opt)
 					if err != nil {
 						t.Error(err)

@@ -110,7 +110,7 @@ func TestFirstBatchIsAskedForAlone(t *testing.T) {
 				t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 				rounds := &httpfaulttest.Rounds{Handler: bucketAt(dir)(), Latency: latency}
 				s := httptest.NewServer(rounds)
-				opt := &stoker.Options{BatchSize: batch, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
+				opt := &stoker.Options{BatchSize: batch, Shuffle: true, Window: window, Limits: stoker.Limits{Memory: 96 << 20, Threads: 1}}
 				l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
 				if err != nil {
 					t.Fatal(err)
@@ -183,7 +183,7 @@ func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 		bucket.ServeHTTP(w, r)
 	}))
 	defer s.Close()
-	opt := &stoker.Options{BatchSize: batch, Shuffle: true, Memory: 96 << 20, Threads: 1}
+	opt := &stoker.Options{BatchSize: batch, Shuffle: true, Limits: stoker.Limits{Memory: 96 << 20, Threads: 1}}
 	l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	defer s.Close()
 	var want []byte
 	for range times {
-		opt := &stoker.Options{BatchSize: batch, Shuffle: true, Seed: 3, Memory: 96 << 20, Threads: 2}
+		opt := &stoker.Options{BatchSize: batch, Shuffle: true, Seed: 3, Limits: stoker.Limits{Memory: 96 << 20, Threads: 2}}
 		l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
 		if err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func googleOf(t *testing.T, dir string) func() http.Handler {
 // firstBatch opens data and waits for the first batch.
 func firstBatch(t *testing.T, url string, window int, rounds *httpfaulttest.Rounds) int {
 	t.Helper()
-	opt := &stoker.Options{BatchSize: 256, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
+	opt := &stoker.Options{BatchSize: 256, Shuffle: true, Window: window, Limits: stoker.Limits{Memory: 96 << 20, Threads: 1}}
 	if strings.Contains(url, "photos") {
 		opt.BatchSize = 64
 		opt.Outputs = []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(16)}}}

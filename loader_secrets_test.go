@@ -64,7 +64,7 @@ func TestSecretsAreKept(t *testing.T) {
 		}
 		said = append(said, string(b), fmt.Sprintf("%+v", v))
 	}
-	l, err := stoker.Open(t.Context(), at, &stoker.Options{BatchSize: 8, Shuffle: true, Memory: 32 << 20, Threads: 1})
+	l, err := stoker.Open(t.Context(), at, &stoker.Options{BatchSize: 8, Shuffle: true, Limits: stoker.Limits{Memory: 32 << 20, Threads: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func open(t *testing.T, opts stoker.Options) *stoker.Loader {
 	if opts.Source == nil {
 		opts.Source = sourcetest.Raw(50, 8, 8, 3, 5)
 	}
-	opts.Memory = 128 << 20
+	opts.Limits.Memory = 128 << 20
 	l, err := stoker.Open(context.Background(), "memory:", &opts)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestStateGoesThroughJSON(t *testing.T) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatal(err)
 	}
-	other := open(t, stoker.Options{BatchSize: 8, Shuffle: true, Seed: 5, Threads: 1})
+	other := open(t, stoker.Options{BatchSize: 8, Shuffle: true, Seed: 5, Limits: stoker.Limits{Threads: 1}})
 	if err := other.Restore(s); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestStateGoesThroughJSON(t *testing.T) {
 }
 
 func TestHoldingAllBatchesIsAnError(t *testing.T) {
-	l := open(t, stoker.Options{BatchSize: 2, Prefetch: 1})
+	l := open(t, stoker.Options{BatchSize: 2, Limits: stoker.Limits{Prefetch: 1}})
 	ctx := context.Background()
 	var held []*stoker.Batch
 	for {
@@ -204,7 +204,7 @@ func TestErrorsNameFileAndReason(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("not an image"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	opts := &stoker.Options{BatchSize: 6, Memory: 128 << 20, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(8)}}}}
+	opts := &stoker.Options{BatchSize: 6, Limits: stoker.Limits{Memory: 128 << 20}, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(8)}}}}
 	l, err := stoker.Open(context.Background(), dir, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestErrorsNameFileAndReason(t *testing.T) {
 			t.Fatalf("error is %v", err)
 		}
 	}
-	opts.SkipErrors = true
+	opts.OnError.Skip = true
 	l2, err := stoker.Open(context.Background(), dir, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -268,17 +268,17 @@ func TestCancelAndClose(t *testing.T) {
 
 func TestOpenRefusesWithAHint(t *testing.T) {
 	for name, opts := range map[string]*stoker.Options{
-		"batch_size must be":               nil,
+		"batch_size must be":            nil,
 		`did you mean "CenterCrop"?`:    {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CentreCrop", nil)}}}},
 		"json: unsupported type":        {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CenterCrop", map[string]any{"size": make(chan int)})}}}},
-		"must be between 0 and world_s": {BatchSize: 1, Rank: 3},
+		"must be between 0 and world_s": {BatchSize: 1, Ranks: stoker.Ranks{Rank: 3}},
 	} {
 		if opts == nil && !strings.HasPrefix(name, "batch") {
 			continue
 		}
 		if opts != nil {
 			opts.Source = sourcetest.Raw(5, 8, 8, 3, 5)
-			opts.Memory = 64 << 20
+			opts.Limits.Memory = 64 << 20
 		}
 		dir := t.TempDir()
 		if err := writeImages(dir, 2); err != nil {
@@ -309,7 +309,7 @@ func TestKindsInBatches(t *testing.T) {
 		v[3].Float = float64(id) / 2
 		return nil
 	})
-	l, err := stoker.Open(t.Context(), "memory", &stoker.Options{BatchSize: 4, Source: src, Memory: 64 << 20})
+	l, err := stoker.Open(t.Context(), "memory", &stoker.Options{BatchSize: 4, Source: src, Limits: stoker.Limits{Memory: 64 << 20}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +361,7 @@ func TestSequences(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := stoker.Open(t.Context(), name, &stoker.Options{
-		BatchSize: 10, Shuffle: true, Seed: 1, Memory: 128 << 20, Sequence: &stoker.Sequence{Length: 50, NoShift: true, DType: "int64"},
+		BatchSize: 10, Shuffle: true, Seed: 1, Limits: stoker.Limits{Memory: 128 << 20}, Sequence: &stoker.Sequence{Length: 50, NoShift: true, DType: "int64"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func asArrays(t *testing.T, path string) string {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l, err := stoker.Open(t.Context(), path, &stoker.Options{BatchSize: metaRecords, Memory: 64 << 20, Outputs: whole})
+	l, err := stoker.Open(t.Context(), path, &stoker.Options{BatchSize: metaRecords, Limits: stoker.Limits{Memory: 64 << 20}, Outputs: whole})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +156,10 @@ func train(t *testing.T, path string, opts stoker.Options, nextPart func() part)
 	var state *stoker.State
 	for state == nil || state.Epoch < metaEpochs {
 		p := nextPart()
-		opts.Threads, opts.Prefetch, opts.Memory, opts.BatchSize, opts.WorldSize = p.threads, p.ahead, p.memory, p.batch, p.world
+		opts.Limits.Threads, opts.Limits.Prefetch, opts.Limits.Memory, opts.BatchSize, opts.Ranks.WorldSize = p.threads, p.ahead, p.memory, p.batch, p.world
 		ranks := make([]*stoker.Loader, p.world)
 		for r := range ranks {
-			opts.Rank = r
+			opts.Ranks.Rank = r
 			l, err := stoker.Open(t.Context(), path, &opts)
 			if err != nil {
 				t.Fatalf("%v: %v", p, err)

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 type input struct {

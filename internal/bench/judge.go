@@ -3,8 +3,8 @@ package bench
 import (
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/steptime"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // The possible limits of a run.

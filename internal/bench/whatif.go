@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // Scenario is the predicted speed on another machine or with the data stored in another way.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // scenarioOf finds a prediction by its kind.

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/gen/storage"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/quickstart"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/sink"
 )
 

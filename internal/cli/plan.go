@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/store"
 )
 

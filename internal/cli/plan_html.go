@@ -8,8 +8,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/plan"
 )
 
 //go:embed plan.html.tmpl

@@ -9,8 +9,8 @@ import (
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/store"
 )
 

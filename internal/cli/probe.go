@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/plan"
 )
 
 func newProbeCommand(app *App) *cobra.Command {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 func TestProbeText(t *testing.T) {

@@ -223,7 +223,7 @@ func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "slices", "encoding/binary", module + "/internal/item"},
 		"internal/budget":  {"fmt", "math", "strconv", "strings", module + "/internal/units"},
-		"internal/plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
+		"plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
 			module + "/internal/budget", module + "/internal/collate", module + "/internal/dtype", module + "/internal/item", module + "/internal/units"},
 	}
 	for _, f := range parseAll(t) {

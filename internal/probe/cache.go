@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/querycache"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // ErrNone is in the error of Load if nothing was saved for a path on this machine.

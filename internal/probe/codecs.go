@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // Codecs is the decoding part of Run, with custom pipeline operations. It measures the cost of an image of the pack

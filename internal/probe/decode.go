@@ -17,11 +17,11 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/store"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // bucketOf serves a folder with a bucket that has one large object and small ones.

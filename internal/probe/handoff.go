@@ -7,7 +7,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

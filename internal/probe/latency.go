@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // latencies is a histogram of durations with bins 2% apart, from 1 us to about 500 s. Percentiles are accurate within

@@ -17,10 +17,10 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/recordread"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )

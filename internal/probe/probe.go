@@ -20,9 +20,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/store"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/gen"
-	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/plan"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

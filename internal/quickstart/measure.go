@@ -11,9 +11,9 @@ import (
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/leftover"
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/view"
 )

@@ -17,10 +17,10 @@ import (
 
 	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/pipeline"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steptime"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // Totals are counters since a loader was opened.

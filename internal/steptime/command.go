@@ -16,9 +16,9 @@ import (
 	"github.com/stokerdata/stoker/internal/counters"
 	"github.com/stokerdata/stoker/internal/doctor/steplog"
 	"github.com/stokerdata/stoker/internal/leftover"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/plan"
 )
 
 // CommandOptions configure RunCommand.

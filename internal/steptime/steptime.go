@@ -4,7 +4,7 @@
 // stoker.profile in Python).
 package steptime
 
-import "github.com/stokerdata/stoker/internal/plan"
+import "github.com/stokerdata/stoker/plan"
 
 // Thresholds of Limit. They describe the limit of a run, not the capacity of a machine. The rules of `stoker doctor`
 // were tested on injected bottlenecks.

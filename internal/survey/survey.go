@@ -9,10 +9,10 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/store/stores"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"

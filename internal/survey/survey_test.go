@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/gen"
-	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/plan"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 )

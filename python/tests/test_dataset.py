@@ -311,7 +311,7 @@ def test_signatures(data: stoker.Dataset) -> None:
     ours = inspect.signature(data.loader).parameters
     theirs = inspect.signature(stoker.Loader).parameters
     assert list(ours.values()) == [p for name, p in theirs.items() if name != "source"]
-    with pytest.raises(TypeError, match=r"Dataset.loader has no argument 'timeout'; use limits=stoker.Limits"):
+    with pytest.raises(TypeError, match=r"Loader has no argument 'timeout'; use limits=stoker.Limits"):
         data.loader(timeout=3)  # type: ignore[call-arg]
 
 
