@@ -180,7 +180,7 @@ def test_auto(make: Make, rows: tuple[Path, list[int]]) -> None:
 
 @pytest.mark.parametrize("wrong", ["window", "window:0", "window:-1", "window:1e3", "windows:4", "full", "", "True"])
 def test_refused(make: Make, rows: tuple[Path, list[int]], wrong: str) -> None:
-    with pytest.raises(stoker.ConfigError, match='it is True, False, "auto", or "window:N"'):
+    with pytest.raises(stoker.ConfigError, match='shuffle must be True, False, "auto", or "window:N"'):
         make(rows[0], batch_size=8, shuffle=wrong)
 
 
