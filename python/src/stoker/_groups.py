@@ -154,7 +154,7 @@ class Feeders(Group):
         servers: where the servers (``stoker serve --flight``) are: ``"host:port,host:port"``, ``"dns:host:port"`` for
             all addresses of a name, ``"file:PATH"`` for a file with an address per line, or ``"slurm:port"`` for the
             nodes of the Slurm job (``"slurm:1:port"``: of its second component). A file and a name are read again every
-            5 s.
+            4 s.
         ca: the certificate of the authority that signed those of the servers, a PEM file. Connections are then TLS.
         cert: the certificate of this client, a PEM file, for servers that ask for one (``--tls-ca``).
         key: the key of the certificate, a PEM file.
