@@ -408,7 +408,7 @@ def test_arguments(pack: Path, make: Any) -> None:
     for arguments, said in (
         ({"workers": 2}, "workers= are the processes of map="),
         ({"map": 3}, "map=3 must be a function"),
-        ({"map": print, "workers": -1}, "workers=-1"),
+        ({"map": print, "workers": -1}, "workers must be a whole number from 0 to 1024"),
         ({"map": print, "output": "torch", "transforms": last}, "map= and batch_map= decide"),
     ):
         with pytest.raises(stoker.ConfigError, match=said):
