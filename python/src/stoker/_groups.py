@@ -152,9 +152,9 @@ class Feeders(Group):
 
     Args:
         servers: where the servers (``stoker serve --flight``) are: ``"host:port,host:port"``, ``"dns:host:port"`` for
-            all addresses of a name, ``"file:PATH"`` for a file with an address per line, or ``"slurm:port"`` for the
-            nodes of the Slurm job (``"slurm:1:port"``: of its second component). A file and a name are read again every
-            4 s.
+            all addresses of a name, ``"file:PATH"`` for a file with an address per line, ``"slurm:port"`` for the nodes
+            of the Slurm job (``"slurm:1:port"``: of its second component), or ``"ray:NAME"`` for those of
+            ``stoker.ray.feeders``. Files, names and Ray's actors are read again every 4 s.
         ca: the certificate of the authority that signed those of the servers, a PEM file. Connections are then TLS.
         cert: the certificate of this client, a PEM file, for servers that ask for one (``--tls-ca``).
         key: the key of the certificate, a PEM file.
