@@ -262,8 +262,8 @@ test-hostile: build build/venv-test ## loaders in hostile places and under fault
 	@cd python && STOKER_SEEDS=150 ../$(VENV) -m pytest -q tests/test_adversary.py -k generated
 
 .PHONY: test-flight
-test-flight: build build/venv-test ## feeders: 100,000 batches under 50 kills, and servers of a quarter of a core
-	@$(VENV) -m bench.feeders
+test-flight: build build/venv-test ## feeders: 100,000 batches are compared while servers are killed 50 times
+	@$(VENV) -m bench.feeders --batches 100000
 
 .PHONY: soak
 soak: build build/venv-test servers ## three jobs under random faults for MINUTES=20, each batch compared; SEED=7 repeats a run

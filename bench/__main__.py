@@ -71,6 +71,8 @@ SUITES = {
     "gpu": Suite("batches on an accelerator", 10, "bench.gpu"),
     "storage": Suite("simulated accelerators, and DLIO's PyTorch loader; 9 GB of data", 20, "bench.dlio",
                      "bench/dlio_setup.sh", ("ROUNDS", "WORKLOADS", "RESUME"), ("bench.dlio --report",)),
+    "feeders": Suite("servers that build batches for a trainer, and their transport", 7, "bench.feeders", "",
+                     ("ROUNDS", "SECONDS_EACH"), ("bench.feeders --report",)),
     "whatif": Suite("whether the what-if of stoker bench is right", 4, "bench.whatif", "", ("ROUNDS",)),
     "planner": Suite("whether stoker plan predicts right", 9, "bench.planner", "", ("RESUME", "ROUNDS")),
     "doctor": Suite("whether stoker doctor is right", 60, "bench.doctor.run", "bench/setup.sh side",

@@ -108,7 +108,7 @@ func serveFlight(app *App, f *flightFlags, metrics string) error {
 	if counters, err := counters.Publish(0, func() counters.Counters { return countersOf(p) }); err == nil {
 		defer counters.Close()
 	}
-	server, err := feedserver.New(p, opt)
+	server, err := feedserver.New(feedserver.Of(p), opt)
 	if err != nil {
 		return &Error{Msg: "cannot serve", Err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/feed"
 	"github.com/stokerdata/stoker/internal/item"
@@ -108,8 +109,8 @@ func (a *Asked) more() <-chan struct{} { return a.wake }
 
 // Remote has batches built by other engines. Methods are called by any goroutine.
 type Remote interface {
-	// Credits is the number of batches that may be under way.
-	Credits() int
+	// Credits is the number of batches that may be under way, and soonest the time in which another one is expected.
+	Credits() (n int, soonest time.Duration)
 	// Changed receives a value when there may be more credits.
 	Changed() <-chan struct{}
 	// Fetch writes a batch to its slot. After an error the batch is built here.
@@ -129,8 +130,9 @@ type RemoteBatch struct {
 	Rows   int
 	Arrays []item.Array
 	Slot   []byte
-	// Order is smaller for batches that are due earlier.
+	// Order is smaller for batches that are due earlier. Ahead is the number of batches that the trainer gets before it.
 	Order int64
+	Ahead int
 
 	// The other fields are results. Skipped and Bad are as in Event.
 	Skipped int64
@@ -159,15 +161,51 @@ type RemoteStats struct {
 	Different int64 `json:"different"`
 }
 
-// remotes decides in the planner which batches are built here: as many as the local workers can begin soon. The others
-// are requested from servers.
+// remotes decides in the planner which batches are built here: as many as the local workers can begin soon, and finish
+// before they are due. The others are requested from servers.
 type remotes struct {
 	// here reports for the batches between the two cursors whether they are built here. at is the last such batch that
 	// the read-ahead cursor has reached.
 	here map[item.Position]bool
 	at   item.Position
 	// local is the number of unfinished local batches that keeps the workers busy.
-	local int
+	local   int
+	decided int64 // batches
+}
+
+// pace is how fast a stream's batches are built here and handed out. Guarded by Pipeline.mu.
+type pace struct {
+	// service is the recent time per local batch while the workers are busy, spread its deviation.
+	service, spread time.Duration
+	finished        time.Time // the last local batch
+	handed          int64     // batches
+	times           [16]time.Time
+}
+
+// built learns from a local batch that got its slot at began.
+func (c *pace) built(began, now time.Time) {
+	if c.finished.After(began) { // it was queued until then
+		began = c.finished
+	}
+	took := max(now.Sub(began), time.Microsecond)
+	if c.finished = now; c.service == 0 {
+		c.service = took
+	}
+	c.spread += (max(took-c.service, c.service-took) - c.spread) / 4
+	c.service += (took - c.service) / 4
+}
+
+func (c *pace) handOut(now time.Time) {
+	c.times[c.handed%int64(len(c.times))] = now
+	c.handed++
+}
+
+// due returns the time after which the trainer asks for the batch after n others, which are not handed out.
+func (c *pace) due(n int64, now time.Time) time.Duration {
+	if c.handed < int64(len(c.times)) {
+		return 0
+	}
+	return time.Duration(n) * now.Sub(c.times[c.handed%int64(len(c.times))]) / time.Duration(len(c.times))
 }
 
 // newRemotes returns nil if there are no servers.
@@ -189,19 +227,35 @@ func (pl *planner) decide() bool {
 		if at == r.at {
 			return true
 		}
-		if pl.s.local.Load() < int64(r.local) {
+		credits, soonest := pl.p.feeders.Credits()
+		if n := pl.s.local.Load(); n < int64(r.local) && (credits == 0 || pl.inTime(n, soonest)) {
 			r.here[at], r.at = true, at
+			r.decided++
 			pl.s.local.Add(1)
 			return true
 		}
-		if pl.s.remote.Load() >= int64(pl.p.feeders.Credits()) {
+		if pl.s.remote.Load() >= int64(credits) {
 			return false
 		}
 		r.here[at] = false
+		r.decided++
 		pl.s.remote.Add(1)
 		pl.cur.next(pl.p)
 	}
 	return true
+}
+
+// inTime reports whether this machine, with n unfinished batches, would build another one before it is due, or at least
+// before a server. Batches are handed out in order, so the servers would wait for a late one.
+func (pl *planner) inTime(n int64, soonest time.Duration) bool {
+	pl.p.mu.Lock()
+	defer pl.p.mu.Unlock()
+	c := &pl.s.pace
+	if c.service == 0 { // the first batch tells
+		return n == 0
+	}
+	expected := time.Duration(n+1) * (c.service + 2*c.spread)
+	return expected <= max(soonest, c.due(pl.remotes.decided-c.handed, time.Now()))
 }
 
 // decided reports whether it is known where the next batch is built.
@@ -229,7 +283,7 @@ func (pl *planner) elsewhere(at item.Position, b *batch) bool {
 	if pl.remotes == nil || len(b.ids) == 0 {
 		return false
 	}
-	b.here = pl.remotes.here[at]
+	b.here, b.began = pl.remotes.here[at], time.Now()
 	delete(pl.remotes.here, at)
 	b.remote = !b.here
 	return b.remote
@@ -240,9 +294,12 @@ func (pl *planner) request(b *batch, part *sampler.Part) {
 	p, s := pl.p, pl.s
 	pl.order++
 	rows, order := len(b.ids), pl.order
+	p.mu.Lock()
+	ahead := len(s.queue)
+	p.mu.Unlock()
 	r := &RemoteBatch{
 		Ask:  Ask{Epoch: b.epoch, Step: part.Step, Lo: part.Lo, Hi: part.Hi, Stride: part.Stride},
-		Rows: rows, Arrays: p.arrays.layout.Arrays, Slot: p.memory.ring.Slot(b.slot), Order: order,
+		Rows: rows, Arrays: p.arrays.layout.Arrays, Slot: p.memory.ring.Slot(b.slot), Order: order, Ahead: ahead,
 	}
 	if p.order.buckets != nil {
 		r.Step = b.first

@@ -55,6 +55,7 @@ type stream struct {
 	ended   bool    // missed is not read any more
 	skipped int64
 	bad     []RecordError
+	pace    pace
 }
 
 // entry is a batch or the end of an epoch in the order of a stream.
@@ -86,6 +87,7 @@ type batch struct {
 	// a batch of servers is built here as well, to compare them.
 	here, remote bool
 	copied       *RemoteBatch
+	began        time.Time // when a batch that is built here got its slot, if there are servers
 	// repeated is the number of rows at the end that have already come in the epoch.
 	repeated int
 	pos      item.Position // after the batch
@@ -233,6 +235,9 @@ func (p *Pipeline) groupsDone(b *batch, n int32) {
 		p.fetch.Wake()
 	}
 	p.mu.Lock()
+	if b.here {
+		b.stream.pace.built(b.began, time.Now())
+	}
 	if b.stream.stopped.Load() {
 		p.freeLocked(b)
 	} else {
@@ -341,6 +346,9 @@ func (p *Pipeline) handOutLocked(s *stream, b *batch) Event {
 	p.caches.disk.handedOut(b.epoch, len(p.slots.batches))
 	p.counters.skipped.Add(b.skipped)
 	p.counters.batches.Add(1)
+	if p.feeders != nil {
+		s.pace.handOut(time.Now())
+	}
 	p.counters.records.Add(int64(len(b.ids)))
 	if p.order.mix != nil {
 		p.countMixed(b.ids)

@@ -66,7 +66,7 @@ func open(t *testing.T, cfg pipeline.Config) *pipeline.Pipeline {
 func serve(t *testing.T, cfg pipeline.Config, opt feedserver.Options) (addr string, kill func()) {
 	t.Helper()
 	p := open(t, feedserver.Config(cfg))
-	s, err := feedserver.New(p, opt)
+	s, err := feedserver.New(feedserver.Of(p), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestKilledServer(t *testing.T) {
 func TestServerWaitsForRequests(t *testing.T) {
 	lost, reading := make(chan struct{}), make(chan struct{})
 	var finished atomic.Bool
-	p := &slowSlots{Pipeline: open(t, feedserver.Config(config())), slot: sync.OnceFunc(func() {
+	p := &slowSlots{Pipeline: feedserver.Of(open(t, feedserver.Config(config()))), slot: sync.OnceFunc(func() {
 		close(reading)
 		<-lost
 		time.Sleep(20 * time.Millisecond) // so that a server that does not wait is noticed
@@ -321,10 +321,11 @@ func TestServerWaitsForRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill := serveAt(t, s, l)
-	c := client(t, open(t, config()), Options{Feeders: &pipeline.Feeders{Servers: l.Addr().String()}})
+	trainer := open(t, config())
+	c := client(t, trainer, Options{Feeders: &pipeline.Feeders{Servers: l.Addr().String()}})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := c.Fetch(t.Context(), &asks(p.Pipeline, 0, false)[0]); err == nil {
+		if err := c.Fetch(t.Context(), &asks(trainer, 0, false)[0]); err == nil {
 			t.Error("a server that was killed has sent a batch")
 		}
 		close(lost)
@@ -339,7 +340,7 @@ func TestServerWaitsForRequests(t *testing.T) {
 
 // slowSlots takes time to return the ring.
 type slowSlots struct {
-	*pipeline.Pipeline
+	feedserver.Pipeline
 	slot func()
 }
 
@@ -458,8 +459,9 @@ func TestDifferentServer(t *testing.T) {
 	addr, _ := serve(t, different(), feedserver.Options{})
 	p, c := remoteFirst(t, config(), addr, Options{})
 	same(t, batches(t, p, 2), want)
-	if st := p.Stats().Feeders; st.Compared != 1 || st.Different != 1 || st.Batches != 1 || c.Credits() != 0 {
-		t.Errorf("statistics are %+v, %d credits", st, c.Credits())
+	credits, _ := c.Credits()
+	if st := p.Stats().Feeders; st.Compared != 1 || st.Different != 1 || st.Batches != 1 || credits != 0 {
+		t.Errorf("statistics are %+v, %d credits", st, credits)
 	}
 }
 

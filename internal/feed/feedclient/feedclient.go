@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -73,9 +74,12 @@ type Client struct {
 	stats   pipeline.RemoteStats
 }
 
-// waiter waits for a credit of any server.
+// waiter waits for a credit of any server that it has not tried. ahead is the number of batches that the trainer gets
+// before its batch, 0 if it is due.
 type waiter struct {
 	order int64
+	ahead int
+	tried map[*server]bool
 	wake  chan struct{}
 }
 
@@ -267,16 +271,18 @@ func (c *Client) signal() {
 func (c *Client) Changed() <-chan struct{} { return c.changed }
 
 // Credits implements pipeline.Remote.
-func (c *Client) Credits() int {
+func (c *Client) Credits() (n int, soonest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
 	for _, s := range c.servers {
 		if s.usable(time.Now()) {
 			n += s.limit()
 		}
 	}
-	return n
+	if _, seconds := c.dueLocked(0, nil); n > 0 {
+		soonest = time.Duration(seconds * float64(time.Second))
+	}
+	return n, soonest
 }
 
 // Stats implements pipeline.Remote.
@@ -358,7 +364,7 @@ func (c *Client) compare(ctx context.Context, f *fetch) {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Late)
 	defer cancel()
-	s, err := c.acquire(ctx, f.b.Order, others, true)
+	s, err := c.acquire(ctx, &waiter{order: f.b.Order, tried: others}, true)
 	if s == nil || err != nil {
 		return
 	}
@@ -474,7 +480,11 @@ func (f *fetch) run(ctx context.Context) error {
 	last := errNoServer
 	for tries := 0; tries < maxTries || len(running) > 0; {
 		if len(running) == 0 {
-			s, err := c.acquire(ctx, f.b.Order, f.tried, true)
+			ahead := f.b.Ahead
+			if tries > 0 {
+				ahead = 0
+			}
+			s, err := c.acquire(ctx, &waiter{order: f.b.Order, ahead: ahead, tried: f.tried}, true)
 			if err != nil {
 				return err
 			}
@@ -486,7 +496,7 @@ func (f *fetch) run(ctx context.Context) error {
 			}
 			running = append(running, f.start(ctx, s))
 		}
-		hedge, late := time.NewTimer(c.hedgeAfter()), time.NewTimer(c.opt.Late)
+		hedge, late := time.NewTimer(c.hedgeAfter(f)), time.NewTimer(c.opt.Late)
 		var o outcome
 		for o.a == nil {
 			budget := false
@@ -501,7 +511,7 @@ func (f *fetch) run(ctx context.Context) error {
 			if f.answered() || tries >= maxTries || budget && !c.mayHedge() {
 				continue
 			}
-			if s, _ := c.acquire(ctx, f.b.Order, f.tried, false); s != nil {
+			if s, _ := c.acquire(ctx, &waiter{order: f.b.Order, ahead: math.MaxInt, tried: f.tried}, false); s != nil {
 				tries++
 				c.count(&c.stats.Hedged)
 				running = append(running, f.start(ctx, s))

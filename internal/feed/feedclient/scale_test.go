@@ -62,7 +62,7 @@ func BenchmarkManyTrainers(b *testing.B) {
 				load := make([]int, servers)
 				var queue replies
 				ask := func(i int, now time.Duration) {
-					s, _ := all[i].bestLocked(nil)
+					s, _ := all[i].bestLocked(&waiter{})
 					if s == nil {
 						return
 					}
@@ -97,6 +97,7 @@ func BenchmarkManyTrainers(b *testing.B) {
 					s.inFlight--
 					load[a.server]--
 					c.learnLocked(s, a.at-a.began)
+					s.finishedLocked(time.Unix(1, int64(a.began)), time.Unix(1, int64(a.at)))
 					ask(a.client, a.at)
 					part := 0
 					if a.at > end/2 {

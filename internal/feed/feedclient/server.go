@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -41,8 +42,10 @@ type server struct {
 	// fastest one, and shrinks when it is slow or fails.
 	credits  float64
 	inFlight int
-	// latency is the recent time until the first message.
+	// latency is the recent time until the first message, and service the recent time per batch while it is busy.
 	latency  time.Duration
+	service  time.Duration
+	finished time.Time // the last batch
 	failures int       // in a row
 	until    time.Time // not asked before
 	gone     bool      // not in the list any more
@@ -120,17 +123,17 @@ func (s *server) close() {
 	}
 }
 
-// acquire takes a credit of the best server that was not tried. It waits for one if wait is set; batches that are due
+// acquire takes a credit of the best server that w has not tried. It waits for one if wait is set; batches that are due
 // first are served first. It returns nil if there is no such server.
-func (c *Client) acquire(ctx context.Context, order int64, tried map[*server]bool, wait bool) (*server, error) {
-	w := &waiter{order: order, wake: make(chan struct{}, 1)}
+func (c *Client) acquire(ctx context.Context, w *waiter, wait bool) (*server, error) {
+	w.wake = make(chan struct{}, 1)
 	end := time.Now().Add(messageWait)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { c.waiting = slices.DeleteFunc(c.waiting, func(o *waiter) bool { return o == w }) }()
 	for {
-		s, any := c.bestLocked(tried)
-		if s != nil && (!wait || c.firstLocked(w)) {
+		s, any := c.bestLocked(w)
+		if s != nil && (!wait || c.firstLocked(w, s)) {
 			s.inFlight++
 			return s, nil
 		}
@@ -156,21 +159,29 @@ func (c *Client) acquire(ctx context.Context, order int64, tried map[*server]boo
 	}
 }
 
-// firstLocked reports whether no batch that is due earlier waits.
-func (c *Client) firstLocked(w *waiter) bool {
-	return len(c.waiting) == 0 || c.waiting[0] == w || c.waiting[0].order >= w.order
+// firstLocked reports whether no batch that is due earlier waits for the same server.
+func (c *Client) firstLocked(w *waiter, s *server) bool {
+	for _, o := range c.waiting {
+		if o.order >= w.order {
+			break
+		}
+		if best, _ := c.bestLocked(o); best == s {
+			return false
+		}
+	}
+	return true
 }
 
-// bestLocked returns the server with a free credit from which an answer is expected first. any reports whether there is
-// a usable server at all that was not tried.
-func (c *Client) bestLocked(tried map[*server]bool) (best *server, any bool) {
+// bestLocked returns the server with a free credit from which the batch is expected first. A server that would finish it
+// after it is due gets it only if no other server would finish it earlier, even one without a free credit. any reports
+// whether there is a usable server at all that was not tried.
+func (c *Client) bestLocked(w *waiter) (best *server, any bool) {
 	now := time.Now()
+	due, soonest := c.dueLocked(w.ahead, w.tried)
+	any = !math.IsInf(soonest, 1)
+	due = max(due, soonest)
 	for _, s := range c.servers {
-		if tried[s] || !s.usable(now) {
-			continue
-		}
-		any = true
-		if s.checking || s.inFlight >= s.limit() {
+		if w.tried[s] || !s.usable(now) || s.checking || s.inFlight >= s.limit() || s.expected() > due {
 			continue
 		}
 		if best == nil || s.expected() < best.expected() {
@@ -180,9 +191,31 @@ func (c *Client) bestLocked(tried map[*server]bool) (best *server, any bool) {
 	return best, any
 }
 
-// expected is the expected time until an answer, in any unit.
+// dueLocked returns the seconds in which all servers build the batches ahead of another one, and those in which the first
+// server that was not tried is expected to finish it.
+func (c *Client) dueLocked(ahead int, tried map[*server]bool) (due, soonest float64) {
+	rate := 0.0 // batches per second
+	soonest = math.Inf(1)
+	for _, s := range c.servers {
+		if !s.usable(time.Now()) {
+			continue
+		}
+		if s.service > 0 {
+			rate += 1 / s.service.Seconds()
+		}
+		if !tried[s] {
+			soonest = min(soonest, s.expected())
+		}
+	}
+	if ahead > 0 && rate > 0 {
+		due = float64(ahead) / rate
+	}
+	return due, soonest
+}
+
+// expected is the number of seconds in which the server is expected to finish another batch.
 func (s *server) expected() float64 {
-	return float64(s.latency+time.Millisecond) * float64(s.inFlight+1)
+	return (s.service + time.Millisecond).Seconds() * float64(s.inFlight+1)
 }
 
 func (c *Client) wakeLocked() {
@@ -206,6 +239,7 @@ func (c *Client) release(a *attempt, err error) {
 		s.failures = 0
 		c.late.add(a.first)
 		c.learnLocked(s, a.first)
+		s.finishedLocked(a.began, time.Now())
 	case code == codes.Canceled: // by this client; what is known is that the answer would have taken longer
 		if took := time.Since(a.began); a.first == 0 && took > s.latency && a.f.answered() {
 			c.learnLocked(s, took)
@@ -233,6 +267,18 @@ func (c *Client) release(a *attempt, err error) {
 		c.say(text)
 	}
 	c.signal()
+}
+
+// finishedLocked learns from a batch how long the server takes for one. It was queued until the one before was finished.
+func (s *server) finishedLocked(began, now time.Time) {
+	if s.finished.After(began) {
+		began = s.finished
+	}
+	took := max(now.Sub(began), time.Microsecond)
+	if s.finished = now; s.service == 0 {
+		s.service = took
+	}
+	s.service += (took - s.service) / 4
 }
 
 // learnLocked adapts the credits of a server after an answer.
@@ -273,8 +319,9 @@ const (
 	leastWait = 20 * time.Millisecond
 )
 
-// hedgeAfter returns the time after which a request is late: the 95th percentile.
-func (c *Client) hedgeAfter() time.Duration {
+// hedgeAfter returns the time after which a request is late: the 95th percentile, but not before the other server would
+// have to begin. A batch that is built twice costs the servers as much as two.
+func (c *Client) hedgeAfter(f *fetch) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := min(c.late.n, len(c.late.times))
@@ -283,7 +330,8 @@ func (c *Client) hedgeAfter() time.Duration {
 	}
 	sorted := slices.Clone(c.late.times[:n])
 	slices.Sort(sorted)
-	return max(sorted[n*95/100], leastWait)
+	due, soonest := c.dueLocked(f.b.Ahead, f.tried)
+	return max(sorted[n*95/100], leastWait, time.Duration(max(due-soonest, 0)*float64(time.Second)))
 }
 
 // mayHedge reports whether another late request may be sent twice.

@@ -28,16 +28,29 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-// Pipeline builds the batches; see *pipeline.Pipeline.
+// Pipeline builds the batches; see Of.
 type Pipeline interface {
 	Info() pipeline.Info
 	Hashes() pipeline.Hashes
 	Config() pipeline.Config
 	Ring() *arena.Ring
-	StartAsked() (*pipeline.Asked, error)
+	// Asked starts the stream of requested batches.
+	Asked() (Asked, error)
 	Next(ctx context.Context) (pipeline.Event, error)
 	Release(slot int)
 }
+
+// Asked receives requests for batches; see *pipeline.Asked.
+type Asked interface {
+	Add(ask pipeline.Ask) (number int64, err error)
+}
+
+// Of is the Pipeline of a real one.
+func Of(p *pipeline.Pipeline) Pipeline { return whole{p} }
+
+type whole struct{ *pipeline.Pipeline }
+
+func (w whole) Asked() (Asked, error) { return w.StartAsked() }
 
 // Options are the options of a server.
 type Options struct {
@@ -101,7 +114,7 @@ const (
 type Server struct {
 	p     Pipeline
 	opt   Options
-	asked *pipeline.Asked
+	asked Asked
 	guard *feed.Guard
 	grpc  *grpc.Server
 
@@ -121,7 +134,7 @@ func New(p Pipeline, opt Options) (*Server, error) {
 		s.guard = feed.NewGuard(opt.Secret)
 	}
 	var err error
-	if s.asked, err = p.StartAsked(); err != nil {
+	if s.asked, err = p.Asked(); err != nil {
 		return nil, err
 	}
 	options := []grpc.ServerOption{
