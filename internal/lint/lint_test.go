@@ -221,7 +221,7 @@ func TestOnlyProcReadsProc(t *testing.T) {
 // no goroutines.
 func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
-		"internal/sampler": {"errors", "fmt", "math", "math/bits", "slices", "encoding/binary", module + "/internal/item"},
+		"internal/sampler": {"cmp", "errors", "fmt", "math", "math/bits", "slices", "encoding/binary", module + "/internal/item"},
 		"internal/budget":  {"fmt", "math", "strconv", "strings", module + "/internal/units"},
 		"plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
 			module + "/internal/budget", module + "/internal/collate", module + "/internal/dtype", module + "/internal/item", module + "/internal/units"},

@@ -138,8 +138,14 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	if p.order.buckets, err = sampler.NewBuckets(info.Len, of, rows, p.order.bucketInfo.Ranks, &p.order.split); err != nil {
 		return fmt.Errorf("bucket: %w", err)
 	}
+	if p.balanced() {
+		p.order.buckets.Balance(func(id int64) int64 { return int64(keys.at(id)) })
+	}
 	return nil
 }
+
+// balanced reports whether the batches of a step have about the same number of tokens.
+func (p *Pipeline) balanced() bool { return p.cfg.Bucket.MaxTokens > 0 && p.order.bucketInfo.Ranks > 1 }
 
 // bucketRows returns the number of rows of a bucket's batches, for the length of the longest row.
 func (p *Pipeline) bucketRows(c *Bucket, longest float64) (int, error) {

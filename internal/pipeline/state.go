@@ -40,6 +40,9 @@ func (p *Pipeline) identity(info *driver.Info) Identity {
 	_, _ = fmt.Fprintln(cut, c.DropLast, c.Uneven, text(c.Sequence))
 	if b := p.order.bucketInfo; b != nil {
 		_, _ = fmt.Fprintln(cut, b.By, b.Largest, b.Records, b.Rows)
+		if c.Bucket != nil && p.balanced() {
+			_, _ = fmt.Fprintln(cut, "balanced")
+		}
 	}
 	if p.order.mix != nil {
 		_, _ = fmt.Fprintln(cut, p.mixSettings())

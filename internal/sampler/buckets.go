@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,6 +26,8 @@ type Buckets struct {
 	together int64
 	// plain is the order of the runs without shuffle.
 	plain []int64
+	// length is set by Balance.
+	length func(id int64) int64
 	// aligned is set by NewAligned. The order of the runs then keeps the proportion of the two buckets.
 	aligned bool
 }
@@ -60,6 +63,78 @@ func NewAligned(n int64, has func(id int64) bool, rows, together int, s *Split) 
 		}
 	}
 	return b, nil
+}
+
+// Balance makes the batches of each whole run have about the same sum of lengths, so that ranks which wait for each other
+// have about the same work. The records of a run, and the number of rows of its batches, stay the same.
+func (b *Buckets) Balance(length func(id int64) int64) { b.length = length }
+
+// deal cuts the records of a whole run into batches, one after the other. Each turn gives the longest records that are
+// left to the batches, the longest of them to the batch with the smallest sum. In a batch the order is that of the run.
+func (b *Buckets) deal(ids []int64, rows int) {
+	n := len(ids) / rows
+	long := make([]int, len(ids)) // positions
+	for i := range long {
+		long[i] = i
+	}
+	slices.SortFunc(long, func(x, y int) int {
+		return cmp.Or(cmp.Compare(b.length(ids[y]), b.length(ids[x])), cmp.Compare(x, y))
+	})
+	sums, turn, batches := make([]int64, n), make([]int, n), make([][]int, n)
+	for k := range turn {
+		turn[k] = k
+	}
+	for i := 0; i < len(long); i += n {
+		slices.SortFunc(turn, func(x, y int) int { return cmp.Or(cmp.Compare(sums[x], sums[y]), cmp.Compare(x, y)) })
+		for j, k := range turn {
+			batches[k] = append(batches[k], long[i+j])
+			sums[k] += b.length(ids[long[i+j]])
+		}
+	}
+	b.even(ids, batches, sums)
+	run := slices.Clone(ids)
+	for k, batch := range batches {
+		slices.Sort(batch)
+		for j, at := range batch {
+			ids[k*rows+j] = run[at]
+		}
+	}
+}
+
+// even exchanges records of the batches with the largest and the smallest sum, until the sums are within half a percent
+// or no exchange helps. Long records, of which a batch has few, need that.
+func (b *Buckets) even(ids []int64, batches [][]int, sums []int64) {
+	for range 8 * len(batches) {
+		hi, lo := 0, 0
+		for k, sum := range sums {
+			if sum > sums[hi] {
+				hi = k
+			}
+			if sum < sums[lo] {
+				lo = k
+			}
+		}
+		gap := sums[hi] - sums[lo]
+		if gap <= sums[lo]/200 {
+			return
+		}
+		best, x, y := gap, 0, 0
+		for i, at := range batches[hi] {
+			for j, other := range batches[lo] {
+				by := b.length(ids[at]) - b.length(ids[other])
+				if left := max(gap-2*by, 2*by-gap); left < best {
+					best, x, y = left, i, j
+				}
+			}
+		}
+		if best == gap {
+			return
+		}
+		by := b.length(ids[batches[hi][x]]) - b.length(ids[batches[lo][y]])
+		batches[hi][x], batches[lo][y] = batches[lo][y], batches[hi][x]
+		sums[hi] -= by
+		sums[lo] += by
+	}
 }
 
 func newBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split, aligned bool) (*Buckets, error) {
@@ -171,6 +246,10 @@ type Epoch struct {
 	runs    Order
 	aligned [2]Order // of the runs of each bucket
 	orders  []Order
+	// dealt are the records of the run that was balanced last: of bucket dealtOf, from position dealtAt.
+	dealt   []int64
+	dealtOf int
+	dealtAt int64
 }
 
 // NewEpoch is the epoch of a split without buckets.
@@ -264,6 +343,29 @@ func (e *Epoch) Part(step, lo, hi, stride int64) (Part, bool) {
 	return Part{Lo: lo, Hi: hi, Stride: stride, Step: step, Next: hi}, hi-lo <= int64(e.split.Batch) && (stride <= 1 || e.walk != nil)
 }
 
+// run returns the balanced records of the whole run that a part belongs to, and the part's position in them. It returns
+// nil if the run is not balanced.
+func (e *Epoch) run(p *Part) (ids []int64, at int64) {
+	b := e.b
+	if b == nil || b.length == nil || b.aligned || b.together < 2 {
+		return nil, 0
+	}
+	whole := b.global(p.Bucket)
+	from := p.Lo - p.Lo%whole
+	if from+whole > b.Records(p.Bucket) {
+		return nil, 0
+	}
+	if e.dealt == nil || e.dealtOf != p.Bucket || e.dealtAt != from {
+		e.dealt, e.dealtOf, e.dealtAt = slices.Grow(e.dealt[:0], int(whole))[:whole], p.Bucket, from
+		e.orders[p.Bucket].Fill(e.dealt, from)
+		for i, k := range e.dealt {
+			e.dealt[i] = int64(b.ids[b.first[p.Bucket]+k])
+		}
+		b.deal(e.dealt, b.rows[p.Bucket])
+	}
+	return e.dealt, p.Lo - from
+}
+
 // Fill writes the records of rows k, k+1, ... of a part into ids.
 func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 	if len(ids) == 0 {
@@ -280,6 +382,10 @@ func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 		for i := range ids {
 			ids[i] = e.walk.at((p.Lo + (int64(k)+int64(i))*step) % e.split.Len)
 		}
+		return
+	}
+	if run, at := e.run(p); run != nil {
+		copy(ids, run[at+int64(k):])
 		return
 	}
 	pos, order, n := p.Lo+int64(k), &e.order, e.order.Len()

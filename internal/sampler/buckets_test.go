@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -204,5 +205,74 @@ func TestBucketsAreForever(t *testing.T) {
 	want := []int64{5, 17, 18, 0, 10, 12, 2, 4, 16, 8, 14, 6, 13, 11, 3, 1, 7, 15, 9, 19}
 	if slices.Equal(epochs[0], epochs[1]) || !slices.Equal(epochs[0], want) {
 		t.Errorf("%v, then %v", epochs[0], epochs[1])
+	}
+}
+
+// The batches of a step have about the same number of tokens, whichever rank count they are made for, and the records of
+// the step are those without balancing.
+func TestBalancedTokens(t *testing.T) {
+	const n, most = 40_000, 16_384
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 9))
+		length := make([]int64, n)
+		for i := range length {
+			length[i] = int64(min(max(math.Exp(5.5+0.7*rng.NormFloat64()), 1), most/8))
+		}
+		sorted := slices.Sorted(slices.Values(length))
+		bounds := make([]int64, 32)
+		for k := range bounds {
+			bounds[k] = sorted[(k+1)*n/32-1]
+		}
+		of := func(id int64) int { k, _ := slices.BinarySearch(bounds, length[id]); return k }
+		rows := make([]int, 32)
+		for k := range rows {
+			rows[k] = int(min(256, most/bounds[k]))
+		}
+		for _, together := range []int{2, 3, 8} {
+			split := Split{World: together, Batch: 256}
+			make1 := func() *Buckets {
+				b, err := NewBuckets(n, of, rows, together, &split)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			plain, b := make1(), make1()
+			b.Balance(func(id int64) int64 { return length[id] })
+			e, p := b.NewEpoch(true, seed, 1), plain.NewEpoch(true, seed, 1)
+			worst, whole := 0.0, 0
+			for run := int64(0); run < b.batches(); run += int64(together) {
+				var sums []int64
+				var all, want []int64
+				same := true
+				for k := range int64(together) {
+					part := e.batch(run + k)
+					ids, plainIDs := make([]int64, part.Hi-part.Lo), make([]int64, part.Hi-part.Lo)
+					// In two pieces, as groups of records are planned.
+					e.Fill(ids[:len(ids)/2], &part, 0)
+					e.Fill(ids[len(ids)/2:], &part, len(ids)/2)
+					p.Fill(plainIDs, &part, 0)
+					all, want = append(all, ids...), append(want, plainIDs...)
+					sum := int64(0)
+					for _, id := range ids {
+						sum += length[id]
+					}
+					sums = append(sums, sum)
+					same = same && len(ids) == b.Rows(part.Bucket)
+				}
+				slices.Sort(all)
+				slices.Sort(want)
+				if !slices.Equal(all, want) {
+					t.Fatalf("seed %d, %d ranks: balancing changes the records of step %d", seed, together, run)
+				}
+				if same {
+					whole++
+					worst = max(worst, float64(slices.Max(sums))/float64(slices.Min(sums))-1)
+				}
+			}
+			if whole == 0 || worst > 0.02 {
+				t.Errorf("seed %d, %d ranks: tokens of %d whole steps differ by %.2f%%", seed, together, whole, 100*worst)
+			}
+		}
 	}
 }
