@@ -191,13 +191,16 @@ def theirs(python: str, data: str, a: Any) -> list[float]:
                 break
     options = ["--ports", str(ports)]
     workers = str(len(os.sched_getaffinity(0)))
-    producer = subprocess.Popen(
-        [python, script, "producer", data, *options, "--workers", workers], start_new_session=True
-    )
-    consumers = []
+    consumers: list[subprocess.Popen[str]] = []
+    producer = None
     try:
         command = [python, script, "consumer", *options, "--seconds", str(a.seconds)]
-        consumers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(a.jobs)]
+        consumers += [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(a.jobs)]
+        for c in consumers:  # all are there before the first batch
+            if c.stdout is None or c.stdout.readline().strip() != "ready":
+                raise SystemExit("tensorsocket: a job does not start")
+        command = [python, script, "producer", data, *options, "--workers", workers]
+        producer = subprocess.Popen(command, start_new_session=True)
         out = [c.communicate(timeout=60 + 3 * a.seconds)[0].split() for c in consumers]
         return [int(o[-2]) / float(o[-1]) for o in out]
     except subprocess.TimeoutExpired:
@@ -206,8 +209,9 @@ def theirs(python: str, data: str, a: Any) -> list[float]:
         for c in consumers:
             c.kill()
             c.wait()
-        os.killpg(producer.pid, 9)
-        producer.wait()
+        if producer is not None:
+            os.killpg(producer.pid, 9)
+            producer.wait()
 
 
 def speeds(data: str, a: Any) -> bool:

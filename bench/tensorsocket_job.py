@@ -21,14 +21,17 @@ BATCH = 32
 def produce(photos: str, ports: int, workers: int) -> None:
     """Send batches of the photos, epoch after epoch, until this process is killed."""
     from tensorsocket import TensorProducer
-    from torch.utils.data import DataLoader
+    from torch.utils.data import ConcatDataset, DataLoader
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
-    data = ImageFolder(photos, transforms.Compose(steps))
+    # The producer drops the last batches of an epoch, so one epoch is longer than the measurement.
+    data = ConcatDataset([ImageFolder(photos, transforms.Compose(steps))] * 100)
     loader = DataLoader(data, BATCH, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True)
-    producer = TensorProducer(loader, ports, ports + 1, (ports + 2, ports + 3))
+    # A job that attaches later than the others gets nothing until the next epoch, unless it is in the rubber band.
+    band = 64 / len(loader)
+    producer = TensorProducer(loader, ports, ports + 1, (ports + 2, ports + 3), rubber_band_pct=band)
     while True:
         for _ in producer:
             pass
@@ -38,6 +41,7 @@ def consume(ports: int, seconds: float) -> None:
     """Take batches for this time after the first ones, and print the number of samples and the seconds."""
     from tensorsocket import TensorConsumer
 
+    print("ready", flush=True)
     loader = TensorConsumer(ports, ports + 1, (ports + 2, ports + 3), batch_size=BATCH)
     samples, begun, batches = 0, 0.0, 0
     while not begun or time.monotonic() - begun < seconds:
