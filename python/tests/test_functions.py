@@ -501,7 +501,7 @@ WAITS = """
     loader = stoker.Loader(sys.argv[1], 8, transforms={"image": [stoker.transforms.RandomCrop(8)]}, map=slow, workers=2)
     batches = iter(loader)
     next(batches)
-    print(*(w.process.pid for w in loader._epochs.stage._pool), loader._epochs.live()._process.pid, flush=True)
+    print(*(w.process.pid for w in loader._epochs.stage._team.workers), loader._epochs.live()._process.pid, flush=True)
 """
 
 

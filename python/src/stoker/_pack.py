@@ -7,23 +7,23 @@ When all pieces are there, the engine joins them.
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import dataclasses
+import gc
 import hashlib
 import itertools
 import json
 import multiprocessing
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ from ._pack_once import LONG, made_once, pack_path, part_options
 from ._pack_place import Bucket, Folder, Place, place
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
+from ._work._inside import Ended, Inbox
+from ._work._memory import Page
+from ._work._process import Worker
+from ._work._team import Team
 
 _LOOK = 32  # records that decide what the fields are
 _BATCH_BYTES = 2 << 20  # of what a worker hands over at once
@@ -48,6 +52,8 @@ _FEWEST_BATCHES = 64
 _MAGIC = b"stkspl01"
 _BAD_INPUTS = 3  # exit code: packed without some
 _LISTED = 5
+_GRACE = 0.5  # seconds that all workers may take to exit on request
+_SLICE = 1.0  # seconds of a wait: some ends of processes have no descriptor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,17 +348,73 @@ class _Made:
     skipped: list[dict[str, str]]
 
 
-_inputs: _Inputs | None = None  # in a worker
+def _work(sock: socket.socket, page: Page, inputs: _Inputs) -> None:
+    """Run a worker: it makes batches until the call of pack ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends its workers
+    page.close_fd()
+    gc.freeze()  # what lives now is the program's: looking at it would copy its pages
+    inbox = Inbox(sock)
+    with contextlib.suppress(Ended):
+        while True:
+            (number, *task), _ = inbox.receive()
+            made: _Made | Exception
+            try:
+                made = inputs.make(*task)
+            except Exception as error:
+                made = error
+            inbox.send((number, made))
 
 
-def _begin(inputs: _Inputs) -> None:
-    global _inputs
-    _inputs = inputs
+class _Process(Worker):
+    """A worker, and the number of its tasks."""
+
+    busy = 0
+
+    def results(self) -> Iterator[tuple[int, _Made | Exception]]:
+        """Yield the numbers and the results of its tasks that have come."""
+        try:
+            while (found := self.message()) is not None:
+                self.busy -= 1
+                yield found[0]
+        except EOFError:
+            raise StokerError(
+                "a worker exited on its own, perhaps since memory ran out; the same call goes on from here, with fewer "
+                "workers= if so"
+            ) from None
 
 
-def _work(first: int, items: Sequence[Any] | None, count: int) -> _Made:
-    assert _inputs is not None
-    return _inputs.make(first, items, count)
+def _made_by(workers: int, inputs: _Inputs, tasks: Iterable[tuple[int, list[Any] | None, int]]) -> Iterator[_Made]:
+    """Yield the results of tasks in order, from worker processes."""
+    # Forked, as PyTorch's loaders are: datasets and functions need not be pickled.
+    context = multiprocessing.get_context("fork")
+    team = Team[_Process](_GRACE)
+    done: dict[int, _Made | Exception] = {}
+    given = wanted = 0
+
+    def next_one() -> _Made:
+        while wanted not in done:
+            for worker in team.wait(_SLICE)[0]:
+                done.update(worker.results())
+        made = done.pop(wanted)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    try:
+        team.begin(workers, lambda number: _Process(context, _work, (inputs,), number))
+        for task in tasks:
+            worker = min(team.workers, key=lambda w: w.busy)
+            worker.busy += 1
+            worker.send((given, *task))
+            given += 1
+            if given - wanted > 2 * workers:
+                yield next_one()
+                wanted += 1
+        while wanted < given:
+            yield next_one()
+            wanted += 1
+    finally:
+        team.close()
 
 
 class _Spool:
@@ -555,26 +617,7 @@ class _Packing:
         if not shared.indexed:
             shared = _Inputs([], shared.map, shared.group, shared.names)
             shared.specs, shared.skip = self.inputs.specs, self.inputs.skip
-        # Forked, as PyTorch's loaders are: datasets and functions need not be pickled.
-        context = multiprocessing.get_context("fork")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            pool = ProcessPoolExecutor(workers, context, _begin, (shared,))
-            waiting: collections.deque[Future[_Made]] = collections.deque()
-            try:
-                for task in tasks:
-                    waiting.append(pool.submit(_work, *task))
-                    if len(waiting) > 2 * workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            except BrokenProcessPool:
-                raise StokerError(
-                    "a worker exited on its own, perhaps since memory ran out; the same call goes "
-                    "on from here, with fewer workers= if so"
-                ) from None
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        yield from _made_by(workers, shared, tasks)
 
     def _tasks(self, start: int, count: int) -> Iterator[tuple[int, list[Any] | None, int]]:
         if self.inputs.indexed:

@@ -6,10 +6,8 @@ import collections
 import multiprocessing
 import os
 import pickle
-import select
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +20,8 @@ from .._connection import Connection, Position
 from .._errors import ConfigError, StokerError, StokerTimeout, warn
 from .._ragged import Ragged, Strings
 from .._work import _wire
-from .._work._process import Worker, end_all
+from .._work._process import Worker
+from .._work._team import Team
 from . import _messages, _worker
 from ._failure import Failure
 from ._maker import About, Failed, Functions, Maker
@@ -98,8 +97,7 @@ class Stage:
         """Take the functions; workers are started with the first batch."""
         self._functions, self._workers, self._seed, self._torch = functions, workers, seed, torch
         self._here = Maker(functions, seed, "this process") if workers == 0 else None
-        self._pool: list[_Process] = []
-        self._pid = os.getpid()
+        self._team = Team[_Process](_GRACE)
         self._sent: bytes | Functions | None = None
         self._context: Any = None
         self._specs: list[ArraySpec] = []
@@ -108,9 +106,6 @@ class Stage:
         self._tasks: dict[int, _Task] = {}
         self._over: wire.EpochEnd | StokerError | None = None
         self._tries: collections.Counter[tuple[Position, int]] = collections.Counter()  # by batch and row
-        self._poll = select.poll()
-        self._fds: dict[int, _Process] = {}
-        self._watched: tuple[Any, ...] = ()
         self.seconds = 0.0
         self.restarts = 0
 
@@ -228,7 +223,7 @@ class Stage:
         self._start_all()
         # To the one with the least to do; among equals in turn.
         order = range(number, number + self._workers)
-        worker = min((self._pool[n % self._workers] for n in order), key=lambda w: len(w.tasks))
+        worker = min((self._team.workers[n % self._workers] for n in order), key=lambda w: len(w.tasks))
         if worker.ring is not connection:
             size, stride, fd = connection.ring()
             worker.send((_messages.RING, size, stride, slot_bytes, self._specs, self._beside), [fd])
@@ -279,30 +274,13 @@ class Stage:
 
     def _wait(self, connection: Connection, deadline: float) -> bool:
         """Wait for a worker's answer or the engine's next batch. Report whether an answer came."""
+        left = max(0.0, min(_SLICE, deadline - time.monotonic()))
         try:
-            for worker in self._pool:
-                events = select.POLLIN if worker.flush() else select.POLLIN | select.POLLOUT
-                self._poll.modify(worker.sock, events)
+            self._team.watch(connection.waiters() if self._over is None else ())
+            ready, _ = self._team.wait(left)
         except (OSError, ValueError):
             return False  # closed by another thread
-        wanted = connection.waiters() if self._over is None else ()
-        if wanted != self._watched:
-            for fd in self._watched:
-                if fd not in self._fds:
-                    self._poll.unregister(fd)
-            for fd in wanted:
-                self._poll.register(fd, select.POLLIN)
-            self._watched = wanted
-        left = max(0.0, min(_SLICE, deadline - time.monotonic()))
-        found = False
-        ready = self._poll.poll(left * 1000)
-        for worker in {id(w): w for w in (self._fds[fd] for fd, _ in ready if fd in self._fds)}.values():
-            found |= self._take(worker)
-        if not ready:
-            for worker in self._pool:
-                if worker.pidfd < 0 and worker.gone():
-                    found |= self._take(worker)
-        return found
+        return sum([self._take(worker) for worker in ready]) > 0
 
     def _take(self, worker: _Process) -> bool:
         found = False
@@ -323,33 +301,21 @@ class Stage:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        if self._pool:
+        if self._team.workers:
             return
         if self._context is None:
             self._context, self._sent = _context(self._functions)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            try:
-                for number in range(self._workers):
-                    self._pool.append(self._start(number))
-            except BaseException as error:
-                self.close()
-                if not isinstance(error, AssertionError):  # multiprocessing's, which lets no daemon have children
-                    raise
-                raise ConfigError(f"workers of map= cannot be started here ({error}): use workers=0") from None
-        self._listen()
+        try:
+            self._team.begin(self._workers, self._start)
+        except AssertionError as error:  # multiprocessing's, which lets no daemon have children
+            self.close()
+            raise ConfigError(f"workers of map= cannot be started here ({error}): use workers=0") from None
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, number: int) -> _Process:
         return _Process(self._context, (self._sent, self._seed, number, os.getpid()), number)
-
-    def _listen(self) -> None:
-        self._poll, self._watched = select.poll(), ()
-        self._fds = {}
-        for worker in self._pool:
-            for fd in (worker.sock.fileno(), worker.pidfd):
-                if fd >= 0:
-                    self._fds[fd] = worker
-                    self._poll.register(fd, select.POLLIN)
 
     def _restarted(self) -> bool:
         """Restart workers that have exited, and report whether there were any.
@@ -357,7 +323,7 @@ class Stage:
         A function may have changed a part of a slot by then. So the engine makes all batches under way again from the
         beginning.
         """
-        ended = [worker for worker in self._pool if worker.gone()]
+        ended = [worker for worker in self._team.workers if worker.gone()]
         for worker in ended:
             self._take(worker)  # what it has answered before is not what ended it
             number, row = worker.marked
@@ -378,17 +344,12 @@ class Stage:
                         "this process"
                     )
             warn(f"{how}; it is started again", RuntimeWarning)
-            worker.close()
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-                self._pool[worker.number] = self._start(worker.number)
+            self._team.replace(worker, self._start)
             self.restarts += 1
-        if ended:
-            self._listen()
         return bool(ended)
 
     def _timed_out(self, task: _Task, timeout: float) -> StokerTimeout:
-        pid = self._pool[task.worker].process.pid
+        pid = self._team.workers[task.worker].process.pid
         what = f"worker process {task.worker} of map= (pid {pid}) is at batch {task.about.step} ({_records(task)})"
         return StokerTimeout(
             f"no batch within {timeout:g} s; {what}\nhint: limits=stoker.Limits(timeout=SECONDS) sets how long to wait",
@@ -396,12 +357,9 @@ class Stage:
         )
 
     def close(self) -> None:
-        """End the workers; those of a forked child's parent are not its own."""
-        pool, self._pool = self._pool, []
-        if os.getpid() == self._pid:
-            end_all(pool, _GRACE)
+        """End the workers."""
+        self._team.close()
         self._tasks.clear()
-        self._fds.clear()
 
 
 class Raised(Exception):

@@ -6,7 +6,6 @@ import collections
 import itertools
 import os
 import pickle
-import select
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -21,7 +20,8 @@ from .. import _step
 from .._errors import warn
 from .._work import _wire
 from .._work._pool import Pools
-from .._work._process import Worker, end_all
+from .._work._process import Worker
+from .._work._team import Team
 from . import _messages, _workers
 from ._codec import Found, loads
 from ._job import Job, Sent
@@ -155,19 +155,18 @@ class WorkerIterator(Waiting):
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._pins: ThreadPoolExecutor | None = None
         self._device = -1
-        self._pool: list[WorkerProcess] = []
+        self._team = Team[WorkerProcess](_GRACE)
         if self._pin_memory:
             self._device = torch.accelerator.current_device_index()
             self._pins = ThreadPoolExecutor(1, "pin", _prepare_pinning, (self._device,))
         self._epoch = -1
-        for number in range(self._num_workers):
-            self._pool.append(self._start(number))
+        self._team.begin(self._num_workers, self._start)
         self._reset(loader, True)
 
     @property
     def _workers(self) -> list[Any]:
         """The processes, under torch's name for them."""
-        return [worker.process for worker in self._pool]
+        return [worker.process for worker in self._team.workers]
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
@@ -181,28 +180,16 @@ class WorkerIterator(Waiting):
         self._busy = [0] * self._num_workers
         self._turns = itertools.cycle(range(self._num_workers))
         self._tries: collections.Counter[tuple[int, int]] = collections.Counter()  # by task and row
-        for number, worker in enumerate([] if first_iter else list(self._pool)):
+        for worker in [] if first_iter else [*self._team.workers]:
             worker.tasks.clear()
-            if worker.gone():
-                worker.close()
-                worker = self._pool[number] = self._start(number)
-            worker.send((_messages.EPOCH, self._epoch))
-        self._listen()
+            current = self._team.replace(worker, self._start) if worker.gone() else worker
+            current.send((_messages.EPOCH, self._epoch))
+        self._team.listen()
         for _ in range(self._ahead):
             self._give()
 
     def _start(self, number: int) -> WorkerProcess:
         return WorkerProcess(self._context, self._job, number, int(self._base_seed), self._pools)
-
-    def _listen(self) -> None:
-        """Wait for these workers from now on."""
-        self._poll = select.poll()
-        self._by_fd: dict[int, WorkerProcess] = {}
-        for worker in self._pool:
-            for fd in (worker.sock.fileno(), worker.pidfd):
-                if fd >= 0:
-                    self._by_fd[fd] = worker
-                    self._poll.register(fd, select.POLLIN)
 
     # --- tasks and batches ------------------------------------------------------------------------------------------
 
@@ -223,12 +210,12 @@ class WorkerIterator(Waiting):
         self._next_task += 1
         self._tasks[task] = number, _WAITING
         self._busy[number] += 1
-        self._pool[number].tasks[task] = index
+        self._team.workers[number].tasks[task] = index
         self._hand(number, task, index)
 
     def _hand(self, number: int, task: int, index: Any) -> None:
         """Send a task to its worker."""
-        self._pool[number].send((_messages.TASK, self._epoch, task, index))
+        self._team.workers[number].send((_messages.TASK, self._epoch, task, index))
 
     def _look(self) -> bool:
         """Handle events from other sources before waiting for workers; report whether the wait can be skipped."""
@@ -277,25 +264,15 @@ class WorkerIterator(Waiting):
         while True:
             if self._look():
                 return
-            for worker in self._pool:
-                if not worker.flush():
-                    self._poll.modify(worker.sock, select.POLLIN | select.POLLOUT)
             seconds = _LOOK if deadline is None else min(_LOOK, max(0, deadline - time.monotonic()))
-            ready = self._poll.poll(seconds * 1000)
-            workers = {id(w): w for w in (self._by_fd[fd] for fd, _ in ready if fd in self._by_fd)}.values()
+            workers, happened = self._team.wait(seconds)
             if sum([self._take(worker) for worker in workers]):
                 return
-            if not ready:
-                for worker in self._pool:
-                    if worker.pidfd < 0 and worker.gone():
-                        self._take(worker)
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise RuntimeError(self._timed_out())
+            if not happened and deadline is not None and time.monotonic() >= deadline:
+                raise RuntimeError(self._timed_out())
 
     def _take(self, worker: WorkerProcess) -> bool:
         """Take the messages of a worker, and report whether there were any."""
-        if worker.sock.fileno() in self._by_fd:
-            self._poll.modify(worker.sock, select.POLLIN)
         found = False
         while True:
             gone = False
@@ -306,11 +283,11 @@ class WorkerIterator(Waiting):
             except EOFError:
                 gone, message = True, None
             if message is None:
-                return self._ended(worker) if gone and worker.sock.fileno() in self._by_fd else found
+                return self._ended(worker) if gone and self._team.listens(worker) else found
             found = True
             task, epoch, data = message
             if self._pools.renew():
-                for each in self._pool:
+                for each in self._team.workers:
                     each.share(self._pools)
             self._answered(worker, epoch, task)
             if epoch == self._epoch:
@@ -339,8 +316,8 @@ class WorkerIterator(Waiting):
         how = worker.how()
         number = worker.number
         if not self._active[number]:
+            self._team.listen(without=worker)
             worker.close()
-            self._listen_without(worker)
             return False
         task, row = worker.marked
         if task < 0:
@@ -359,17 +336,11 @@ class WorkerIterator(Waiting):
             self._lose(f"{how}{doing}, also when it was started again {_TRIES} times. num_workers=0 shows more")
         warn(f"{how}{doing}; it is started again with its records", RuntimeWarning)
         tasks = worker.tasks
-        worker.close()
-        worker = self._pool[number] = self._start(number)
-        self._listen()
+        worker = self._team.replace(worker, self._start)
         for task, index in tasks.items():
             worker.tasks[task] = index
             self._hand(number, task, index)
         return False
-
-    def _listen_without(self, worker: WorkerProcess) -> None:
-        self._listen()
-        self._by_fd = {fd: w for fd, w in self._by_fd.items() if w is not worker}
 
     def _lose(self, why: str) -> NoReturn:
         self._lost = why
@@ -381,7 +352,7 @@ class WorkerIterator(Waiting):
         found = self._tasks.get(self._wanted)
         if found is None:
             return text
-        worker = self._pool[found[0]]
+        worker = self._team.workers[found[0]]
         task, index = next(iter(worker.tasks.items()), (self._wanted, None))
         what = f" (records {index!r:.200})" if self._dataset_kind == _DatasetKind.Map else ""
         return f"{text}; worker {worker.number} (pid {worker.process.pid}) is at batch {task}{what}"
@@ -395,7 +366,7 @@ class WorkerIterator(Waiting):
         if self.__dict__.get("_shut", True) or self._pid != os.getpid():  # workers of a forked child's parent
             return
         self._shut = True
-        end_all(self._pool, _GRACE)
+        self._team.close()
         self._pools.close()
         if self._pins is not None:
             self._pins.shutdown(wait=False, cancel_futures=True)

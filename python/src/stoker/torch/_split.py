@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import select
 from typing import Any
 
 from . import _messages
@@ -50,7 +49,6 @@ class SplitIterator(WorkerIterator):
         # The slots of the ring that workers have, by epoch and task.
         self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
         self._rings: dict[int, tuple[WorkerProcess, Any]] = {}  # which ring each of the workers has
-        self._watched: tuple[int, ...] = ()
         self._stoker_seed: tuple[int, int] | None = None
         super().__init__(loader, job, follows)
 
@@ -62,10 +60,6 @@ class SplitIterator(WorkerIterator):
         if self._stream is not None:
             self._stream.start(epoch_seed(*self._stoker_seed))
         super()._reset(loader, first_iter)
-
-    def _listen(self) -> None:
-        super()._listen()
-        self._watched = ()
 
     def _hand(self, number: int, task: int, index: Any) -> None:
         # If its worker was restarted, the engine has made the batch already, or will.
@@ -96,25 +90,17 @@ class SplitIterator(WorkerIterator):
         if self._stream is None:
             return False
         # Finished batches of workers free slots.
-        ready = {id(w): w for w in (self._by_fd.get(fd) for fd, _ in self._poll.poll(0)) if w}
-        found = sum([self._take(worker) for worker in ready.values()]) > 0
+        found = sum([self._take(worker) for worker in self._team.wait(0)[0]]) > 0
         while (slot := self._stream.poll()) is not None:
             number, task = self._asked.popleft()
-            index = self._pool[number].tasks.get(task)
+            index = self._team.workers[number].tasks.get(task)
             if index is not None:
                 self._send(number, task, index, slot)
-        wanted = self._stream.waiters()
-        if wanted != self._watched:
-            for fd in self._watched:
-                if fd not in self._by_fd:
-                    self._poll.unregister(fd)
-            for fd in wanted:
-                self._poll.register(fd, select.POLLIN)
-            self._watched = wanted
+        self._team.watch(self._stream.waiters())
         return found
 
     def _send(self, number: int, task: int, index: Any, slot: Any) -> None:
-        worker = self._pool[number]
+        worker = self._team.workers[number]
         self._slots[self._epoch, task] = worker, slot
         if self._rings.get(number) != (worker, slot.ring):
             ring = slot.ring
