@@ -255,11 +255,10 @@ histories: build build/venv-test ## N=1000 random histories of kills, resumes an
 	@STOKER_HISTORIES=$(or $(N),1000) go test -run TestHistories -count=1 -timeout 60m .
 	@cd python && STOKER_HISTORIES=$(or $(N),1000) ../$(VENV) -m pytest -q tests/test_histories.py
 
-# The short forms are in bench/tests/test_hostile.py and python/tests/test_adversary.py.
+# The short forms are in bench/tests/test_hostile.py.
 .PHONY: test-hostile
 test-hostile: build build/venv-test ## loaders in hostile places and under faults, an hour; ONLY=places,kills runs parts; writes docs/internals/faults.md
 	@$(VENV) -m bench.hostile $(if $(ONLY),--only $(ONLY))
-	@cd python && STOKER_SEEDS=150 ../$(VENV) -m pytest -q tests/test_adversary.py -k generated
 
 .PHONY: test-flight
 test-flight: build build/venv-test ## feeders: 100,000 batches are compared while servers are killed 50 times

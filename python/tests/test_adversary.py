@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create",
     r"ignore:os\.fork\(\) was called",
 )
-# make test-hostile runs 150.
-SEEDS = int(os.environ.get("STOKER_SEEDS", "40"))
+SEEDS = 150
 
 # Each row lists datasets, changes (each with a number), moments, numbers of workers and more words. Its programs are
 # all combinations of these. A program is called by its text.
