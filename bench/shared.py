@@ -201,7 +201,7 @@ def theirs(python: str, data: str, a: Any) -> list[float]:
                 raise SystemExit("tensorsocket: a job does not start")
         command = [python, script, "producer", data, *options, "--workers", workers]
         producer = subprocess.Popen(command, start_new_session=True)
-        out = [c.communicate(timeout=60 + 3 * a.seconds)[0].split() for c in consumers]
+        out = [c.communicate(timeout=120 + 3 * a.seconds)[0].split() for c in consumers]
         return [int(o[-2]) / float(o[-1]) for o in out]
     except subprocess.TimeoutExpired:
         raise SystemExit("tensorsocket: a job got no batches") from None
