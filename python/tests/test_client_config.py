@@ -173,7 +173,7 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"batch_size": True}, "whole number"),
         ({"seed": -1}, "seed must be .*, not -1"),
         ({"threads": "all"}, "threads"),
-        ({"on_error": "skp"}, 'OnError: action must be "raise", "skip" or "repair", not .skp'),
+        ({"on_error": "skp"}, r'on_error must be a stoker.OnError\(...\), "raise", "skip" or "repair", not .skp'),
         ({"limits": 5}, r"limits must be a stoker.Limits\(...\)"),
         ({"ranks": stoker.Ranks(1)}, "world_size="),
         ({"ranks": stoker.Ranks(2, 2)}, "rank=2"),

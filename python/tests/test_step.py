@@ -14,7 +14,7 @@ import stoker
 from stoker import _step
 from support import CHECKOUT, open_files
 
-GOLDEN = CHECKOUT / "internal" / "steplog" / "testdata" / "golden.bin"
+GOLDEN = CHECKOUT / "internal" / "doctor" / "steplog" / "testdata" / "golden.bin"
 
 
 def written(monkeypatch: pytest.MonkeyPatch) -> _step.StepLog:

@@ -66,8 +66,12 @@ def group(name: str, value: Any, of: type[_Group], bare: bool = False) -> _Group
     """Return a group of options; None is the group with its defaults. ``bare``: its first option may come alone."""
     if isinstance(value, of):
         return value
-    if value is not None and not bare:
-        raise ConfigError(f"{name} must be a stoker.{of.__name__}(...), not {value!r}")
+    if value is not None:
+        kind = f"a stoker.{of.__name__}(...)"
+        if not bare:
+            raise ConfigError(f"{name} must be {kind}, not {value!r}")
+        rule = next(iter(RULES[of.shown_name()].values()))
+        check(name, value, {**rule, "expects": f"{kind}, {rule['expects']}"})
     made: Any = of
     return made() if value is None else made(value)  # type: ignore[no-any-return]
 
