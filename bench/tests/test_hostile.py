@@ -54,10 +54,10 @@ def test_kill_9(world: places.World, kill: object) -> None:
 
 def test_container(tmp_path: Path) -> None:
     """Memory and cores of control groups are respected."""
-    check = next(containers.cores(tmp_path))
+    check = next(containers.cores(tmp_path / "cores"))
     assert check.text.startswith(("passes", "not run")), check
     try:
-        cell = next(containers.matrix(tmp_path, long=False))
+        cell = next(containers.matrix(tmp_path / "matrix", long=False))
     except ground.UnavailableError as err:
         pytest.skip(str(err))
     assert not cell.trouble, cell
