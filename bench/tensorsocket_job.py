@@ -33,7 +33,7 @@ def produce(photos: str, ports: int, workers: int) -> None:
     loader = DataLoader(data, BATCH, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True)
     # A job that attaches later than the others gets nothing until the next epoch, unless it is in the rubber band.
     band = 64 / len(loader)
-    # What it sends is pickled as a whole for each job and batch: 2 batches at a time are faster than 8. 1 fails.
+    # It pickles each message as a whole for each job: two batches at a time are faster than eight, and one fails.
     options = {"rubber_band_pct": band, "producer_batch_size": 2}
     producer = TensorProducer(loader, ports, ports + 1, (ports + 2, ports + 3), **options)
     said = 0.0

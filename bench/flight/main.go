@@ -1,5 +1,5 @@
-// Command flight sends batches from one process to another, with the code of feeders or with arrow-go's Flight package,
-// and prints the result of the receiver as a line of JSON (bench.feeders).
+// Command flight sends batches from one process to another. It uses the code of feeders, or arrow-go's Flight package.
+// The receiver prints its result as a line of JSON, which bench.feeders reads.
 package main
 
 import (
@@ -143,7 +143,7 @@ func seconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// What follows is Stoker: its server with slots that are always ready, and its client.
+// Stoker: its server with slots that are always ready, and its client.
 
 var id = pipeline.Hashes{Manifest: "bench", Pipeline: "bench"}
 
@@ -225,7 +225,7 @@ func fill(b []byte) {
 	_, _ = src.Read(b) // it never fails
 }
 
-// What follows is arrow-go's Flight package, used as its examples do, with messages as large as Stoker's.
+// arrow-go: its Flight package as its examples use it, with messages as large as Stoker's.
 
 type arrowServer struct {
 	flight.BaseFlightServer

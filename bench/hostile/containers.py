@@ -92,7 +92,7 @@ CORES = {"0.5": ("cores", "0.5"), "one (cpuset)": ("cpus", "0"), "2": ("cores", 
 
 @dataclass
 class Data:
-    """What a cell loads: the source, the side of its crops, and the batch size."""
+    """The load of a cell: the source, the side of its crops, and the batch size."""
 
     source: str
     side: int

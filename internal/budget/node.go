@@ -71,8 +71,8 @@ func (n *Node) Threads(cores int) int {
 }
 
 // Automatic returns the default memory of all engines of a node: a quarter of the free memory. With little free memory,
-// as in a small container, that is too little for photos. Engines then get up to leastAutomatic, if that leaves what
-// they need beside their budgets, and a quarter of the rest for the trainers.
+// as in a small container, that is too little for photos. Engines then get up to leastAutomatic. What they need in
+// addition to their budgets, and a quarter of the rest for the trainers, stays free.
 func (n *Node) Automatic(free int64) int64 {
 	rest := free - int64(max(n.Engines, 1))*Beside
 	return max(free/4, min(rest/4*3, leastAutomatic))

@@ -78,8 +78,8 @@ func TestCoresThatProcessesAreBoundTo(t *testing.T) {
 	}
 }
 
-// The engines of a machine get a quarter of its free memory. In a small container they get more, and what they have
-// beside their budgets also fits.
+// The engines of a machine get a quarter of its free memory. In a small container they get more, and what they
+// need in addition to their budgets also fits.
 func TestAutomaticMemory(t *testing.T) {
 	for free := int64(1 << 20); free < 64<<30; free += free/7 + 1 {
 		for _, engines := range []int{1, 2, 8} {

@@ -181,8 +181,8 @@ func removeFile(path string, f *os.File) int64 {
 	return size
 }
 
-// freeSpace reports whether n more bytes fit the limit. If necessary, it first removes files that were left behind and
-// data that no job uses. The caller holds the lock.
+// freeSpace reports whether n more bytes fit the limit. If necessary, it first removes leftover files and data that
+// no job uses. The caller holds the lock.
 func (d *Dir) freeSpace(n int64, but string) bool {
 	limit, _ := d.Limit()
 	if limit-d.size() >= n {

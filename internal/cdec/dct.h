@@ -11,8 +11,8 @@
 //   dct_encode.c   JPEG -> dct
 //   dct_jpeg.c     dct -> JPEG
 //
-// dct_unpack.c and dct_pixels.c are the portable forms. dct_avx2.c and dct_avx512.c have the others of both, and
-// dct_pack_x86.c those of packing. dct_kernels.c chooses.
+// dct_unpack.c and dct_pixels.c are the portable forms. dct_avx2.c and dct_avx512.c have the forms of both for
+// newer processors, and dct_pack_x86.c has those of packing. dct_kernels.c chooses.
 #ifndef STOKER_DCT_H
 #define STOKER_DCT_H
 

@@ -1,6 +1,6 @@
 package cli
 
-// instead says what replaces a name of another library, or an argument of another loader.
+// instead is the replacement for a name of another library, or for an argument of another loader.
 type instead struct {
 	Names []string `json:"names"`
 	Doc   string   `json:"doc"`

@@ -207,8 +207,8 @@ func (c *collector) countTrainer(x *trainerSample) {
 // at returns the line of the training loop.
 func (x *trainerSample) at() ownKey { return ownKey{x.view.loop, x.view.body, x.view.leaf} }
 
-// count adds the sample to the counts of a span of time. own reports that the thread is in a step of the training loop,
-// and waits that it waits there for others.
+// count adds the sample to the counts of a span of time. With own, the thread is in a step of the training loop.
+// With waits, it waits there for others.
 func (x *trainerSample) count(t *trainerCounts, own, waits bool) {
 	v := x.view
 	t.trainer[x.cause]++

@@ -170,7 +170,9 @@ class Watched:
         if self._done[0] != known:
             self._done, self._refuted = (known, None, None), False
             self._prove(known)
-        elif not self._refuted and self._done[1] is not None and not self._libraries():
+        elif self._libraries():
+            return True
+        elif not self._refuted and self._done[1] is not None:
             # Pillow imports some of its formats late, TIFF for example to read EXIF data. They are compared, too.
             self._refuted = not self._prove(known)
         return self._libraries()
