@@ -107,7 +107,7 @@ def test_feeders_that_are_refused(pack: Path) -> None:
         stoker.Loader(pack, **HOW, feeders="10.1.2.3:7443")
     with pytest.raises(stoker.ConfigError, match="not the address of a server"):
         stoker.Loader(pack, **HOW, feeders="nowhere")
-    with pytest.raises(stoker.ConfigError, match="must be a text"):
+    with pytest.raises(stoker.ConfigError, match=r"feeders must be a stoker.Feeders\(...\), a text"):
         stoker.Loader(pack, **HOW, feeders=7443)  # type: ignore[arg-type]
 
 
