@@ -27,6 +27,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.contact import OrganizationalEntity
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,6 +206,9 @@ def write_sbom(program: Path, version: str) -> None:
         bom.components.add(part)
     bom.register_dependency(main, parts)
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2)
+    fault = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    if fault is not None:
+        sys.exit(f"release: the list of contents does not match the schema of CycloneDX 1.6: {fault}")
     (DIST / f"stoker-{version}.cdx.json").write_text(text + "\n")
     say(f"{len(parts)} parts in the list of contents")
 
