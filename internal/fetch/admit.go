@@ -174,9 +174,9 @@ func (f *Fetcher) Admit(u *Unit) bool {
 		u.usePlaces()
 	}
 	most := f.account.planned
-	limit := f.window.now
+	limit := f.ahead()
 	if u.attached {
-		limit = most
+		limit = f.attachedLimit(u.need)
 	}
 	switch {
 	case u.need > most:

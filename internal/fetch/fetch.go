@@ -38,8 +38,11 @@ type Config struct {
 	MostReads int
 	// Remote reports that the store is remote: each read is a round trip. Many reads are then tried from the beginning.
 	Remote bool
-	// Share returns this fetcher's part of the concurrent reads of its engine, 1 for all. Nil means 1.
+	// Share returns this fetcher's part of the concurrent reads of its engine, and of the memory for local records that
+	// are read ahead. 1 is all. Nil means 1.
 	Share func() float64
+	// Workers is the number of workers that use records at the same time.
+	Workers int
 	// Unproven reports that reads come over a network or from a cache of such reads. Values are then compared with their
 	// checksums each time. A read that lost a race, or that brought a value between two others, may have put damaged
 	// bytes into the cache after the value was read intact.

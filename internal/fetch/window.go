@@ -49,13 +49,46 @@ func (w *window) grow(now time.Time, latency time.Duration) bool {
 	return true
 }
 
+// attachedFactor is the factor by which units with a batch may have more memory than units without one, if several
+// pipelines of an engine divide it.
+const attachedFactor = 2
+
+// ahead returns the limit of the memory of units without a batch: the window, or this pipeline's part of it. All
+// pipelines of an engine together then read as far ahead as one of them alone, because the same cores use the records.
+func (f *Fetcher) ahead() int64 {
+	if share := f.memoryShare(); share < 1 {
+		return int64(float64(f.window.now) * share)
+	}
+	return f.window.now
+}
+
+// attachedLimit returns the limit of the memory of all units for a unit with a batch that needs need bytes. A pipeline
+// with a part of the window has enough for all workers.
+func (f *Fetcher) attachedLimit(need int64) int64 {
+	most := f.account.planned
+	share := f.memoryShare()
+	if share == 1 {
+		return most
+	}
+	return min(most, max(int64(attachedFactor*float64(f.window.now)*share), int64(f.cfg.Workers+2)*need))
+}
+
+// memoryShare returns this pipeline's part of the window. Reads of a remote store and whole chunks take longer than
+// their use, so each pipeline has its own window for them.
+func (f *Fetcher) memoryShare() float64 {
+	if f.cfg.Share == nil || f.cfg.Remote || f.cfg.Mount || !f.cfg.Ahead {
+		return 1
+	}
+	return f.cfg.Share()
+}
+
 // Dry is called by a worker that found nothing to do. If it waits for reads, the window grows.
 func (f *Fetcher) Dry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &f.window
 	w.sinceDry = 0
-	if f.running.count() == 0 || w.now >= w.most || f.account.used < w.now/2 || f.depth.slow < slowRead {
+	if f.running.count() == 0 || w.now >= w.most || f.account.used < f.ahead()/2 || f.depth.slow < slowRead {
 		return
 	}
 	if f.queues.records.n+f.queues.urgent.n > 0 {

@@ -200,7 +200,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if err := p.openBad(ctx); err != nil {
 		return err
 	}
-	if err := p.openReads(ctx, plan); err != nil {
+	if err := p.openReads(ctx, plan, threads); err != nil {
 		return err
 	}
 	if err := p.openWorkers(plan, threads); err != nil {
@@ -231,7 +231,7 @@ func (p *Pipeline) describe(info *driver.Info, plan *budget.Plan, threads int) I
 }
 
 // openReads opens what reads records: the objects with their caches, the fetcher, and the reader of substitutes.
-func (p *Pipeline) openReads(ctx context.Context, plan *budget.Plan) error {
+func (p *Pipeline) openReads(ctx context.Context, plan *budget.Plan, threads int) error {
 	p.ctx, p.stop = context.WithCancel(retry.Watch(context.Background(), p.faults.answers.note))
 	p.objects = recordread.NewObjects(p.src, &retry.Options{Retried: func(err error) {
 		p.counters.retries.Add(1)
@@ -247,7 +247,7 @@ func (p *Pipeline) openReads(ctx context.Context, plan *budget.Plan) error {
 	}
 	p.info.CacheNote = cmp.Or(p.caches.kept.noted(), disk.noted(), p.caches.ramNote)
 	p.remote = p.overNetwork()
-	p.fetch = fetch.New(p.fetchConfig(plan))
+	p.fetch = fetch.New(p.fetchConfig(plan, threads))
 	p.faults.outage.hold = p.fetch.Hold
 	p.alone.most, p.alone.mem = plan.Alone, arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	subs := &p.faults.substitutes
@@ -258,12 +258,12 @@ func (p *Pipeline) openReads(ctx context.Context, plan *budget.Plan) error {
 }
 
 // fetchConfig returns what the fetcher reads, and its memory.
-func (p *Pipeline) fetchConfig(plan *budget.Plan) fetch.Config {
+func (p *Pipeline) fetchConfig(plan *budget.Plan, threads int) fetch.Config {
 	memory := plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent
 	c := fetch.Config{
 		Source: p.src, Objects: p.objects, Fields: p.arrays.set.Fields(),
 		Budget: arena.NewBudget(memory), Memory: memory, Urgent: plan.Urgent,
-		MaxValue: p.memory.maxValue, Enough: p.memory.enough, Share: p.memory.part.Share,
+		MaxValue: p.memory.maxValue, Enough: p.memory.enough, Share: p.memory.part.Share, Workers: threads,
 		Remote: p.remote, Mount: localcache.Mounted(p.src), Unproven: p.remote || p.cached(),
 		Ahead: p.order.window == nil, Exact: p.keepsPart(),
 		Context: context.WithoutCancel(p.ctx), Known: p.knownBad(),

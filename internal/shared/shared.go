@@ -137,7 +137,8 @@ func (h *Hubs) Open(ctx context.Context, key string, weight float64, open func(c
 	h.mu.Lock()
 	at.hub = made
 	h.mu.Unlock()
-	main.Weigh(0)
+	// It keeps its weight until its first stream ends. So the pipelines of ranks divide the memory for reading before
+	// the first of them begins.
 	made.pumping.Add(1)
 	go made.pump()
 	return made.join(weight, open), nil
