@@ -75,19 +75,29 @@ def default(param: dict[str, Any]) -> str:
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
+def words(values: list[str]) -> str:
+    """Return the inside of a list of texts in full lines, which ruff leaves as they are."""
+    return f"\n{wrapped(', '.join(map(json.dumps, values)) + ',', '    ')}\n"
+
+
+def meaning(param: dict[str, Any]) -> str:
+    """Return what a parameter means. The signature says its default, and which words it can be."""
+    text = code(unit(param))
+    return f"{text}." if param["type"] == "bool" or "choices" in param else f"{text}: {code(param['expects'])}."
+
+
 def transform_class(spec: dict[str, Any]) -> str:
     """Return the class of a transform."""
     keyword = ", kw_only=True" if spec.get("keyword") else ""
     name = spec["name"].rpartition(".")[2]
-    lines = [f"@dataclass(frozen=True, repr=False{keyword})", f"class {name}(Transform):"]
+    lines = [f"class {name}(Transform{keyword}):"]
     lines.append(wrapped('"""' + code(spec["doc"]), "    "))
     if "more" in spec:
         lines += ["", wrapped(code(spec["more"]), "    ")]
     if spec["params"]:
         lines += ["", "    Args:"]
-        lines += [wrapped(f"{p['name']}: {code(p['text'])}", " " * 8, " " * 4) for p in spec["params"]]
-    lines += ["", wrapped(f"Works on: {', '.join(spec['kinds'])}.", "    ")]
-    lines += [wrapped(f"Result: {code(spec['returns'])}", "    ")]
+        lines += [wrapped(f"{p['name']}: {meaning(p)}", " " * 8, " " * 4) for p in spec["params"]]
+    lines += ["", wrapped(f"Works on: {', '.join(spec['kinds'])}. Result: {code(spec['returns'])}", "    ")]
     lines += [f"    Example: ``{spec['example']}``", '    """', ""]
     for p in spec["params"]:
         given = "" if p.get("required") else f" = {default(p)}"
@@ -143,9 +153,7 @@ def module(about: dict[str, Any], specs: list[dict[str, Any]]) -> str:
     specs = [s for s in specs if s["module"] == about["name"]]
     body = "\n\n".join(transform_class(s) for s in specs)
     names = sorted(["Transform", *(s["name"].rpartition(".")[2] for s in specs)])
-    imports = ["from dataclasses import dataclass"]
-    if "Sequence[" in body:
-        imports.insert(0, "from collections.abc import Sequence")
+    imports = ["from collections.abc import Sequence"] if "Sequence[" in body else []
     if "Enum" in body:
         imports.append("from enum import Enum")
     types = [t for t in ("Any", "Literal", "NoReturn") if t == "NoReturn" or t in body]
@@ -166,7 +174,7 @@ def module(about: dict[str, Any], specs: list[dict[str, Any]]) -> str:
             "",
             "from ._transform import Transform as Transform",
             "",
-            f"__all__ = {names!r}",
+            f"__all__ = [{words(names)}]  # fmt: skip",
             "",
             "",
             "def __getattr__(name: str) -> NoReturn:",
@@ -194,28 +202,26 @@ def rules(about: dict[str, Any]) -> str:
         lines.append(f"    {json.dumps(s['name'])}: {of!r},\n")
     doc = '"""What the arguments of transforms and of loaders must be."""\n\n'
     head = f"{doc}{HEAD}# ruff: noqa: E501\n# fmt: off\nfrom typing import Any\n\n"
-    names = f"TRANSFORMS = {[s['name'] for s in about['transforms']]!r}\n"
-    return f"{head}RULES: dict[str, dict[str, dict[str, Any]]] = {{\n{''.join(lines)}}}\n{names}"
+    return f"{head}RULES: dict[str, dict[str, dict[str, Any]]] = {{\n{''.join(lines)}}}\n"
 
 
 def lists(about: dict[str, Any]) -> str:
     """Return the names that both sides know."""
-    named: dict[str, Any] = {
-        "FORMATS": tuple(f["name"] for f in about["formats"]),
-        "VIEW_KEYS": tuple(v["name"] for v in about["views"]),
-        "KINDS": tuple(about["kinds"]),
-        # NumPy has no bfloat16: its bits come as those of integers.
-        "DTYPES": {t["name"]: ("<" if t["size"] > 1 else "") + (t["numpy"] or "i2") for t in about["dtypes"]},
-    }
+    lines = [f"FORMATS = ({words([f['name'] for f in about['formats']])})  # fmt: skip"]
+    lines.append(f"VIEW_KEYS = ({words([v['name'] for v in about['views']])})  # fmt: skip")
+    lines.append(f"KINDS = ({words(about['kinds'])})  # fmt: skip")
+    # NumPy has no bfloat16: its bits come as those of integers.
+    types = {t["name"]: ("<" if t["size"] > 1 else "") + (t["numpy"] or "i2") for t in about["dtypes"]}
+    pairs = ", ".join(f"{json.dumps(name)}: {json.dumps(of)}" for name, of in types.items())
+    lines.append(f"DTYPES = {{\n{wrapped(pairs + ',', '    ')}\n}}  # fmt: skip")
     for name, key in (("ELSEWHERE", "elsewhere"), ("ARGUMENTS", "arguments")):
-        named[name] = {n: one["doc"] for one in about[key] for n in one["names"]}
-    # The class of an argument, and how the class calls an option, by its name there and in other loaders.
-    named["GROUPS"] = {
-        g["argument"]: (g["name"], {n: p["name"] for p in g["params"] for n in (p["name"], p.get("key", p["name"]))})
-        for g in about["groups"]
-    }
+        some = [(names, one["doc"]) for one in about[key] for names in textwrap.wrap(" ".join(one["names"]), 60)]
+        pairs = ", ".join(map(repr, some))
+        lines.append(f"{name} = {{name: text for names, text in ({pairs}) for name in names.split()}}")
+    lines.append("# The class of options that an argument of a loader takes.")
+    lines.append(f"GROUPS = { {g['argument']: g['name'] for g in about['groups']}!r}")
     doc = '"""Names that the engine knows, and names of other libraries with what to write instead."""'
-    return f"{doc}\n\n{HEAD}" + "".join(f"{name} = {value!r}\n" for name, value in named.items())
+    return f"{doc}\n\n{HEAD}" + "\n".join(lines) + "\n"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

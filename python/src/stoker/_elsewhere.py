@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ._rules import RULES
 from ._surface import ARGUMENTS, ELSEWHERE, GROUPS, VIEW_KEYS
 
 
@@ -25,9 +26,11 @@ def argument(name: str, known: Iterable[str]) -> str:
         return ARGUMENTS[name]
     if name in VIEW_KEYS:
         return f"views are methods of a dataset: stoker.open(path).{name}(...)"
-    for option, (of, keys) in GROUPS.items():
-        if option in known and name in keys:
-            return f"use {option}=stoker.{of}({keys[name]}=...)"
+    for option, of in GROUPS.items():
+        # A loader of another library may call an option as the engine does: its key.
+        keys = [key for key, rule in RULES[of].items() if name in (key, rule.get("key"))]
+        if option in known and keys:
+            return f"use {option}=stoker.{of}({keys[0]}=...)"
     return nearest(name, known)
 
 
@@ -45,9 +48,8 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 def _module_of(name: str) -> str:
     """Return how a transform is written, if it is one, or nearly one, and was looked for without its module."""
-    from ._rules import TRANSFORMS
-
-    written = {n.rpartition(".")[2]: f"stoker.{n if '.' in n else 'transforms.' + n}" for n in TRANSFORMS}
+    transforms = RULES.keys() - {*GROUPS.values(), "Loader"}
+    written = {n.rpartition(".")[2]: f"stoker.{n if '.' in n else 'transforms.' + n}" for n in sorted(transforms)}
     if name in written:
         return f"write {written[name]}"
     near = difflib.get_close_matches(name, written, 1, 0.8)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._described import Described, refuse
 from ._errors import ConfigError
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # only checkers and editors need it
 
+    def dataclass_transform(**_):
+        """Return a decorator that changes nothing."""
+        return lambda cls: cls
+
+
+@dataclass_transform(frozen_default=True)
 class Transform(Described):
     """A transform; the base of all others.
 
     A subclass is a frozen dataclass whose fields are the parameters of the engine's operation.
     """
+
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        """Make it a dataclass."""
+        dataclasses.dataclass(frozen=True, repr=False, kw_only=kw_only)(cls)
 
     def checked(self, name: str, value: Any, rule: Mapping[str, Any]) -> Any:
         """Return an argument as the engine takes it, or raise a ConfigError."""
