@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data  # noqa: E402
 
-from stoker.torch import DataLoader  # noqa: E402
+from stoker.torch import DataLoader, _generator  # noqa: E402
 
 # Other tests may have started JAX in this process.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called")
@@ -117,6 +118,143 @@ def test_random_numbers_of_the_loop_are_left_alone() -> None:
     assert drawn == torch.rand(1)
 
 
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_state_has_at_most_256_bytes(name: str) -> None:
+    torch.manual_seed(2**62 + 12345)
+    loader = LOADERS[name]()
+    for _ in range(3):
+        list(loader)
+    for _ in loader:
+        state = loader.state_dict()
+        assert len(json.dumps(state)) <= 256 and len(pickle.dumps(state)) <= 256, state
+
+
+def test_numbers_that_a_program_draws_itself_are_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weighted order comes from the global random numbers, here after more draws than are searched."""
+    monkeypatch.setattr(_generator, "_NEAR", 1000)
+    torch.manual_seed(4)
+    torch.empty(100_000, dtype=torch.int32).random_()
+    loader = LOADERS["weighted"]()
+    iterator = iter(loader)
+    next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert len(json.dumps(state)) > 5000
+    again = LOADERS["weighted"]()
+    again.load_state_dict(state)
+    assert [flat(b) for b in again] == [flat(b) for b in iterator]
+
+
+def test_another_torch_may_have_other_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If seeds cannot be drawn again, the whole state is saved."""
+    monkeypatch.setattr(_generator, "about_to_draw", lambda numbers: torch.Generator().get_state())
+    loader = LOADERS["shuffle"]()
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    assert not state["begun"]["global"].startswith("=")
+    monkeypatch.undo()
+    again = LOADERS["shuffle"]()
+    again.load_state_dict(state)
+    assert [flat(b) for b in again] == [flat(b) for b in iterator]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", ["shuffle", "generator", "weighted", "replacement", "batch_sampler", "eager", "lazy"])
+def test_numbers_drawn_before_the_first_batch(name: str, workers: int) -> None:
+    """The program draws numbers between ``iter`` and ``next``. Without workers the order is read after that."""
+
+    def make() -> Any:
+        generator = torch.Generator().manual_seed(5) if name == "generator" else None
+        kinds: dict[str, Any] = {
+            "shuffle": {"shuffle": True},
+            "generator": {"shuffle": True, "generator": generator},
+            "weighted": {"sampler": data.WeightedRandomSampler(torch.arange(103.0), 90)},
+            "replacement": {"sampler": data.RandomSampler(DATA, replacement=True)},
+            "batch_sampler": {"batch_sampler": data.BatchSampler(data.RandomSampler(DATA), 8, drop_last=False)},
+            "eager": {"sampler": Rounds(True)},
+            "lazy": {"sampler": Rounds(False)},
+        }
+        size = {} if name == "batch_sampler" else {"batch_size": 8}
+        return DataLoader(DATA, **size, num_workers=workers, **kinds[name])
+
+    torch.manual_seed(1)
+    loader = make()
+    iterator = iter(loader)
+    if name != "lazy" or not workers:  # then it would draw in turns with the program
+        torch.rand(7), random.random(), np.random.rand()
+    if loader.generator is not None and not workers:
+        torch.rand(7, generator=loader.generator)
+    for _ in range(3):
+        next(iterator)
+    state, now = json.loads(json.dumps(loader.state_dict())), program_numbers()
+    rest = [flat(b) for b in iterator]
+    torch.manual_seed(9)
+    again = make()
+    again.load_state_dict(state)
+    program_numbers(now)
+    assert [flat(b) for b in again] == rest
+    if loader.generator is not None:
+        assert torch.equal(loader.generator.get_state(), again.generator.get_state())
+
+
+@pytest.mark.parametrize("size", [8, 103])
+@pytest.mark.parametrize("name", ["generator", "sampler", "replacement"])
+@pytest.mark.parametrize("exhausted", [False, True])
+def test_the_epoch_after_a_state_between_epochs(name: str, size: int, exhausted: bool) -> None:
+    """A program that saves after each epoch has the orders of a run that was left alone."""
+
+    def make() -> Any:
+        generator = torch.Generator().manual_seed(5)
+        if name == "generator":
+            return DataLoader(DATA, size, shuffle=True, generator=generator)
+        if name == "sampler":
+            return DataLoader(DATA, size, sampler=Stateful())
+        return DataLoader(DATA, size, sampler=data.RandomSampler(DATA, replacement=True, generator=generator))
+
+    loader = make()
+    list(loader)
+    for _ in loader:
+        state = json.loads(json.dumps(loader.state_dict()))  # of the last batch in the end
+    if exhausted:
+        state = json.loads(json.dumps(loader.state_dict()))
+    assert state["batches"] == 0
+    after = [[flat(b) for b in loader] for _ in range(2)]
+    again = make()
+    again.load_state_dict(state)
+    assert json.loads(json.dumps(again.state_dict())) == state
+    assert [[flat(b) for b in again] for _ in range(2)] == after
+
+
+class Drawing(data.IterableDataset):
+    """A stream in an order that it draws from all random numbers."""
+
+    def __iter__(self) -> Any:
+        order = torch.randperm(53).tolist()
+        random.shuffle(order)
+        np.random.shuffle(order)
+        return iter(order)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_that_draws_its_order(workers: int) -> None:
+    loader = DataLoader(Drawing(), 8, num_workers=workers)
+    iterator = iter(loader)
+    random.random()
+    for _ in range(3):
+        next(iterator)
+    state, now = json.loads(json.dumps(loader.state_dict())), program_numbers()
+    assert workers == 0 or len(json.dumps(state)) <= 256
+    rest, after = [flat(b) for b in iterator], program_numbers()
+    again = DataLoader(Drawing(), 8, num_workers=workers)
+    again.load_state_dict(state)
+    program_numbers(now)
+    assert [flat(b) for b in again] == rest and str(program_numbers()) == str(after)
+    other = DataLoader(Drawing(), 8, num_workers=2)
+    other.load_state_dict(state)
+    with pytest.raises(stoker.StateMismatch, match=f"num_workers={workers}, this loader has .*num_workers=2"):
+        iter(other)
+
+
 def of_rank(rank: int, ranks: int, batch_size: int, shuffle: bool) -> Any:
     sampler = data.DistributedSampler(DATA, ranks, rank, shuffle=shuffle, seed=3)
     sampler.set_epoch(2)
@@ -173,12 +311,36 @@ def test_what_is_refused() -> None:
     state = loader.state_dict()
     small = DataLoader(data.TensorDataset(torch.arange(10)), 8, shuffle=True)
     small.load_state_dict(state)
-    with pytest.raises(stoker.StateMismatch, match="after 5 batches"):
+    with pytest.raises(
+        stoker.StateMismatch, match="another dataset: it was saved over 103 records, this loader has 10;"
+    ):
         next(iter(small))
+    others = {
+        "RandomSampler, batch_size=8, this loader has RandomSampler, batch_size=4": DataLoader(DATA, 4, shuffle=True),
+        "RandomSampler, batch_size=8, this loader has SequentialSampler": DataLoader(DATA, 8),
+        "this loader has DistributedSampler": of_rank(0, 1, 8, True),
+    }
+    for text, other in others.items():
+        other.load_state_dict(state)
+        with pytest.raises(stoker.StateMismatch, match=text):
+            iter(other)
     other = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator())
     other.load_state_dict(state)
     with pytest.raises(stoker.StateMismatch, match="generators"):
         iter(other)
+
+
+def test_the_epoch_of_a_sampler_that_is_told_it() -> None:
+    loader = of_rank(0, 2, 8, True)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.sampler.set_epoch(0)
+    loader.load_state_dict(state)
+    with pytest.raises(stoker.StateMismatch, match=r"epoch=0; call sampler.set_epoch\(2\)"):
+        iter(loader)
+    loader.sampler.set_epoch(2)
+    loader.load_state_dict(state)
+    assert len(list(loader)) == len(loader) - 1
 
 
 def test_a_loader_that_was_not_begun() -> None:
