@@ -72,7 +72,6 @@ def _is_side(size: Any) -> bool:
     return isinstance(size, int)
 
 
-@dataclass(frozen=True, repr=False)
 class Exact(st.Transform):
     """An operation that computes as Pillow does with a picture, or as torchvision does with a tensor."""
 
