@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/handoff"
@@ -27,8 +28,14 @@ type Source interface {
 	Weigh(weight float64)
 }
 
-// catchUp is the factor of the weight of a member that is behind, so that it is behind for a short time.
+// catchUp is the factor of the weight of a member that began behind the others, so that it is behind for a short time. A
+// member that was left behind is slower than the others and does not catch up: its weight is divided by that, so that
+// its builds do not delay theirs.
 const catchUp = 4
+
+// stall is the time after which a member waits for a free slot although its client has more than one batch. The client
+// may then keep these batches until it gets the next one.
+const stall = 250 * time.Millisecond
 
 // leastSlots is the smallest ring that members can share.
 const leastSlots = 4
@@ -258,7 +265,7 @@ func (h *hub) follow(m *Member) bool {
 	case h.head != m.pos || h.ending:
 		return false
 	}
-	h.members[m] = true
+	h.members[m], m.slow = true, false
 	h.weigh()
 	return true
 }
@@ -329,6 +336,7 @@ func (h *hub) unblock(m *Member) {
 			return
 		}
 		h.unfollow(last)
+		last.slow = true
 		last.notify()
 	}
 }
@@ -367,6 +375,7 @@ type Member struct {
 	ownGen  uint64
 	owns    bool // the stream comes from own
 	ending  bool // the end of an epoch comes next
+	stalled bool // it has waited for a free slot
 	skipped int64
 	bad     []pipeline.RecordError
 
@@ -375,6 +384,7 @@ type Member struct {
 	queue   []*entry
 	held    map[int]*entry
 	ownHeld int
+	slow    bool // it left the stream because the others were faster
 }
 
 func (m *Member) notify() {
@@ -415,10 +425,10 @@ func (m *Member) Start(pos item.Position) uint64 {
 	h.unfollow(m)
 	m.endOwn()
 	m.gen++
-	m.started, m.ending = true, false
+	m.started, m.ending, m.stalled = true, false, false
 	m.skipped, m.bad = 0, nil
 	pos.Row = max(pos.Row, 0)
-	m.pos = pos
+	m.pos, m.slow = pos, false
 	return m.gen
 }
 
@@ -445,8 +455,14 @@ func (m *Member) Next(ctx context.Context) (pipeline.Event, error) {
 			}
 			continue
 		}
+		var late <-chan time.Time
+		if what == blocked {
+			late = time.After(stall)
+		}
 		select {
 		case <-m.wake:
+		case <-late:
+			m.stalled = true
 		case <-ctx.Done():
 			return pipeline.Event{}, ctx.Err()
 		}
@@ -467,9 +483,10 @@ func (m *Member) Poll() (pipeline.Event, error, bool) {
 
 // The results of a step.
 const (
-	have   = iota // there is an event
-	wait          // until notify is called
-	useOwn        // the next event comes from the own pipeline
+	have    = iota // there is an event
+	wait           // until notify is called
+	blocked        // the same, and there is no free slot
+	useOwn         // the next event comes from the own pipeline
 )
 
 // step takes the next event of the hub, if the member follows it or can do so.
@@ -492,11 +509,15 @@ func (m *Member) step() (pipeline.Event, int, error) {
 		m.endOwn()
 	}
 	if len(m.queue) == 0 {
-		if len(m.held)+m.ownHeld <= 1 { // the client has at most the batch that it works on
+		if m.stalled || len(m.held)+m.ownHeld <= 1 { // the client has at most the batch that it works on
 			h.unblock(m)
 		}
-		if !h.members[m] {
+		m.stalled = false
+		switch {
+		case !h.members[m]:
 			return pipeline.Event{}, useOwn, nil
+		case h.live >= h.slots:
+			return pipeline.Event{}, blocked, nil
 		}
 		return pipeline.Event{}, wait, nil
 	}
@@ -549,7 +570,10 @@ func (m *Member) takeOwn(ctx context.Context) (pipeline.Event, error) {
 		h.mu.Lock()
 		m.owns = true
 		weight := m.weight
-		if before(m.pos, h.head) {
+		switch {
+		case m.slow:
+			weight /= catchUp
+		case before(m.pos, h.head):
 			weight *= catchUp
 		}
 		m.own.Weigh(weight)

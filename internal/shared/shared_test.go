@@ -33,6 +33,7 @@ type fake struct {
 	free    []int
 	built   int
 	closed  bool
+	weight  float64
 }
 
 func newFake(data string) *fake {
@@ -62,7 +63,13 @@ func (f *fake) NewGiven(item.Position) *pipeline.Given               { return ni
 func (f *fake) StartGiven(p item.Position, _ *pipeline.Given) uint64 { return f.Start(p) }
 func (f *fake) Poll() (pipeline.Event, error, bool)                  { return pipeline.Event{}, nil, false }
 func (f *fake) Stats() pipeline.Stats                                { return pipeline.Stats{} }
-func (f *fake) Weigh(float64)                                        {}
+
+func (f *fake) Weigh(weight float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.weight = weight
+}
+
 func (f *fake) Start(p item.Position) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -301,6 +308,66 @@ func TestLag(t *testing.T) {
 	}
 	a.close()
 	b.close()
+}
+
+// A member that was left behind gets little of the engine, and one that began late gets much.
+func TestWeightOfAMemberThatIsBehind(t *testing.T) {
+	w := newWorld(t)
+	a, late := w.open(), w.open()
+	a.Start(item.Position{})
+	for range 20 {
+		a.next()
+		a.release(1)
+	}
+	late.Start(item.Position{})
+	late.next()
+	if got := w.fakes[1].weight; got != catchUp {
+		t.Errorf("a member that began late has the weight %v", got)
+	}
+	late.close()
+
+	slow := w.open()
+	slow.Start(item.Position{Row: 20})
+	slow.next()
+	a.goThrough(0, 20)
+	for range slots {
+		slow.next()
+		slow.release(1)
+	}
+	if got := w.fakes[2].weight; got != 1./catchUp {
+		t.Errorf("a member that was left behind has the weight %v", got)
+	}
+	if got := w.fakes[0].weight; got != 1 {
+		t.Errorf("the stream has the weight %v", got)
+	}
+	a.close()
+	slow.close()
+}
+
+// A client that keeps two batches while it waits does not wait for a member that does nothing.
+func TestClientThatKeepsBatches(t *testing.T) {
+	for _, taken := range []int{0, credit(slots)} {
+		w := newWorld(t)
+		a, b := w.open(), w.open()
+		a.Start(item.Position{})
+		b.Start(item.Position{})
+		for range taken {
+			b.next()
+		}
+		if taken == 0 {
+			b.hub.mu.Lock()
+			b.hub.follow(b.Member)
+			b.hub.mu.Unlock()
+		}
+		for step := range int64(steps) {
+			if ev := a.next(); ev.Step != step {
+				t.Fatalf("step %d: %+v", step, ev)
+			}
+			a.release(2)
+		}
+		a.close()
+		b.close()
+	}
 }
 
 // A member that leaves the stream between the last batch of an epoch and its end gets the end.
