@@ -64,8 +64,8 @@ func threadsOf(cfg *Config, node *budget.Node) int {
 		return cfg.Threads
 	}
 	threads := node.Threads(cores)
-	if cfg.Node != nil {
-		threads = cores // which the pipelines of the engine take in turns
+	if cfg.Node != nil && node.Engines <= 1 {
+		threads = cores // which the pipelines of the engine take in turns; ranks have their part as with an engine each
 	}
 	if limit := coreLimit(cfg); limit > 0 {
 		threads = min(threads, int(math.Ceil(limit)))
@@ -115,6 +115,10 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
 		if p.cfg.Node != nil {
 			r.Memory = p.memory.part.Memory((&budget.Node{Engines: 1}).Automatic(free), node.Engines) + r.Held
+			// A rank has at least what it needs and would have with an engine of its own.
+			if _, err := budget.Make(r); err != nil && node.Engines > 1 {
+				r.Memory = max(r.Memory, node.AutomaticMemory(free)+r.Held)
+			}
 		}
 		r.Most = free / 2 / int64(max(node.Engines, 1))
 		return p.bound(r), nil

@@ -21,6 +21,7 @@ import pytest
 import stoker
 from stoker import _node
 from stoker import transforms as st
+from stoker._distributed import ranks_here
 from support import SOURCE, wait_for
 
 Make = Callable[..., stoker.Loader]
@@ -221,6 +222,90 @@ def test_other_settings_have_another_engine(binary: str) -> None:
     assert name == _node._name(binary, {**env, "TERM": "b", "RANK": "3"})
     assert name != _node._name(binary, {**env, "AWS_PROFILE": "other"})
     assert name != _node._name(binary, {**env, "https_proxy": "http://x"})
+
+
+# --- ranks of a job --------------------------------------------------------
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that torchrun sets."""
+    for name, value in {"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "7", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def rank(make: Make, source: Path | str, n: int, **kwargs: Any) -> stoker.Loader:
+    return make(source, **OPTIONS, ranks=stoker.Ranks(n, 2), **kwargs)
+
+
+@pytest.mark.usefixtures("launcher")
+def test_ranks_share_an_engine(make: Make, pack: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their batches are the same as with an engine each. Ranks of another job have another one."""
+    own = [rank(make, pack, n, limits=stoker.Limits(shared=False)) for n in range(2)]
+    assert not engines(runtime)
+    monkeypatch.chdir(pack.parent)
+    ranks = [rank(make, pack.name, n) for n in range(2)]
+    assert len(engines(runtime)) == 1
+    assert not any(loader._epochs.live()._private for loader in ranks)
+    assert [digest(loader) for loader in ranks] == [digest(loader) for loader in own]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "8")
+    rank(make, pack, 0)
+    assert len(engines(runtime)) == 2
+
+
+@pytest.mark.usefixtures("launcher")
+def test_ranks_without_a_folder_for_the_socket(
+    make: Make, pack: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_RUNTIME_DIR", "off")
+    with pytest.warns(RuntimeWarning, match=r"this rank has an engine of its own.*STOKER_RUNTIME_DIR=off"):
+        loader = rank(make, pack, 0)
+    assert not engines(runtime)
+    assert next(iter(loader)).step == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "ranks"),
+    [
+        ({}, 1),
+        ({"LOCAL_WORLD_SIZE": "1"}, 1),
+        ({"LOCAL_WORLD_SIZE": "4"}, 4),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "1"}, 4),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"}, 3),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_NODEID": "0"}, 1),  # a batch script
+    ],
+)
+def test_number_of_ranks(env: dict[str, str], ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranks_here(env) == ranks
+    monkeypatch.setattr(os, "environ", env)
+    assert (_node.sharing(None) is not None) == (ranks > 1)
+
+
+def test_other_cores_have_another_engine(binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = _node._name(binary, {})
+    assert name != _node._name(binary, {}, "another job")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1000})
+    assert name != _node._name(binary, {})
+
+
+def test_control_groups_with_limits(tmp_path: Path) -> None:
+    """Sessions without limits do not matter, jobs of a batch system do."""
+    files = {
+        "cgroup": "0::/slurm/job_7/task_0\n3:memory:/pods/a\n2:cpu,cpuacct:/\n1:name=systemd:/\n",
+        "fs/slurm/job_7/memory.max": "1000\n",
+        "fs/slurm/job_7/cpu.max": "max 100000\n",
+        "fs/slurm/job_7/task_0/memory.max": "max\n",
+        "fs/memory/pods/a/memory.limit_in_bytes": "9223372036854771712\n",
+        "fs/memory/pods/memory.limit_in_bytes": "4096\n",
+        "fs/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = _node._limited(tmp_path, tmp_path / "fs")
+    assert found == [":/slurm/job_7/memory.max", "memory:/pods/memory.limit_in_bytes"]
+    assert _node._limited(tmp_path / "none") == []
 
 
 # --- batches that are built once -------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +50,34 @@ def local_world_size(env: Mapping[str, str] | None = None) -> int:
         except ValueError:
             pass
     return 0
+
+
+def ranks_here(env: Mapping[str, str] | None = None) -> int:
+    """Return the number of ranks of this job on this machine, 1 if no launcher reports it."""
+    env = os.environ if env is None else env
+    if n := local_world_size(env):
+        return n
+    if "SLURM_STEP_ID" not in env:
+        return 1
+    # Such as "4(x2),3": four on each of the first two nodes, three on the last.
+    node, at = int(env.get("SLURM_NODEID") or 0), 0
+    for n, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        at += int(times or 1)
+        if node < at:
+            return int(n)
+    return 1
+
+
+# Variables that the ranks of one job have in common, and that differ between jobs.
+_JOB = (
+    "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
+    "OMPI_MCA_ess_base_jobid", "MPI_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID",
+)  # fmt: skip
+
+
+def job(env: Mapping[str, str]) -> str:
+    """Return a text that is equal for the ranks of a job on this machine."""
+    return "\0".join(f"{name}={env[name]}" for name in _JOB if name in env)
 
 
 def _detect(env: Mapping[str, str]) -> tuple[int, int, str]:

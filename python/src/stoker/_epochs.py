@@ -18,7 +18,7 @@ from ._binary import find_binary
 from ._connection import Connection, Position, connect
 from ._errors import ConfigError, EngineDied, EngineRestarted, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
-from ._node import NodeEngine
+from ._node import Sharing
 from ._process import Engine, EngineProcess
 from ._restarts import Restarts
 
@@ -60,7 +60,7 @@ class Epochs:
         form: the form of batches.
         timeout: seconds to wait for a batch.
         socket: the socket of a running engine; None to start one.
-        shared: use the engine of this user on this machine, which is started if there is none.
+        shared: whose engine on this machine to use, which is started if there is none; None for one of its own.
         stage: runs the program's functions, if there are any.
         feeder: copies batches to a device, if requested.
     """
@@ -71,7 +71,7 @@ class Epochs:
         form: Form,
         timeout: float,
         socket: str | None,
-        shared: bool,
+        shared: Sharing | None,
         stage: _map.Stage | None,
         feeder: _device.BatchFeeder | None,
     ) -> None:
@@ -103,7 +103,8 @@ class Epochs:
         """Start or reach an engine and open the source. A shared engine may end meanwhile because of another loader."""
         process: Engine | None = None
         if self._socket is None:
-            process = (NodeEngine if self.shared else EngineProcess)(find_binary())
+            binary = find_binary()
+            process = EngineProcess(binary) if self.shared is None else self.shared.engine(binary)
             sock = process.take_socket()
             where = process.binary
         else:
@@ -123,7 +124,7 @@ class Epochs:
                 self.feeder.expect(specs, layouts, classes, self.stage is not None)
         except BaseException as error:
             connection.close()
-            if self.shared and isinstance(error, EngineDied) and tries > 1:
+            if self.shared is not None and isinstance(error, EngineDied) and tries > 1:
                 self.connect(tries - 1)
                 return
             raise

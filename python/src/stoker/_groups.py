@@ -64,7 +64,8 @@ class Limits(Group):
         shared: ``True`` uses one engine for all loaders of this user on this machine that also set it: of all ranks and
             jobs. The first one starts the engine, and it exits ten seconds after the last one. Loaders get memory,
             cores and connections by their ``weight``. Loaders with the same arguments get the same batches, each of
-            which is built once (without ``map``, ``batch_map`` and ``device``). Default: an engine for this loader.
+            which is built once. ``False`` starts an engine for this loader. Default: one engine for the ranks of a job
+            on this machine, if a launcher has started several (torchrun, MPI, Slurm), else an engine for this loader.
         weight: the share of this loader in a shared engine, compared with the others. A loader with 3 gets three times
             the CPU time of one with 1.
 
@@ -81,7 +82,7 @@ class Limits(Group):
     timeout: float = 300.0
     cores: float | None = None
     cpu_limit: float | None = None
-    shared: bool = False
+    shared: bool | None = None
     weight: float = 1.0
 
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _audit, _device, _fields, _map, _options, _state
+from . import _audit, _device, _fields, _map, _node, _options, _state
 from ._batch import Batch
 from ._connection import Position
 from ._distributed import found_rank, local_world_size
@@ -52,7 +52,8 @@ class Loader:
     in an order that depends on (seed, epoch) alone.
 
     A loader starts an engine, a process of its own that reads, decodes and transforms with all cores. The engine exits
-    with this process, or with ``close()``, or at the end of the ``with`` block. A loader feeds one loop at a time:
+    with this process, or with ``close()``, or at the end of the ``with`` block. The ranks of a job on a machine share
+    an engine, which exits after the last one (``stoker.Limits(shared=)``). A loader feeds one loop at a time:
     beginning another ``for`` ends the one before. ``stats()``, ``state_dict()`` and ``close()`` may be called from
     other threads. A forked child cannot use the loader, and it cannot be pickled.
 
@@ -178,6 +179,9 @@ class Loader:
         limits = _options.group("limits", limits, Limits)
         ranks = _options.group("ranks", ranks, Ranks)
         self.rank, self.world_size, rank_from = found_rank(ranks.rank, ranks.world_size)
+        sharing = _node.sharing(limits.shared)
+        # Ranks of a job have different batches, which need no place that several processes read.
+        shared = sharing is not None and (sharing.asked or self.world_size == 1)
         fields = _fields.parse_transforms(transforms)
         _fields.check_layouts(fields, self.output, plain)
         config = {
@@ -196,7 +200,7 @@ class Loader:
             "threads": _options.check("threads", threads, RULES["Loader"]["threads"]) or 0,
             **limits.to_config(),
             # Functions and devices use the ring itself.
-            "share": limits.shared and functions is None and feeder is None,
+            "share": shared and functions is None and feeder is None,
             **ranks.to_config(),
             **_options.group("cache", cache, Cache, bare=True).to_config(),
             **_options.group("on_error", on_error, OnError, bare=True).to_config(),
@@ -220,7 +224,7 @@ class Loader:
         socket = os.environ.get("STOKER_SOCKET")
         self._audit: _audit.Log | None = None
         self._functions = _state.Functions((map, batch_map), device if isinstance(device, OnDevice) else None)
-        self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, limits.shared, functions, feeder)
+        self._epochs = epochs = Epochs(config, form, limits.timeout, socket or None, sharing, functions, feeder)
         epochs.open()
         if feeder is not None:
             weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())

@@ -13,12 +13,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import _wire as wire
 from ._binary import environment
-from ._errors import EngineDied, StokerError
-from ._process import CRASHED, Engine
+from ._distributed import job, ranks_here
+from ._errors import EngineDied, StokerError, warn
+from ._process import CRASHED, Engine, EngineProcess
 
 # A process holds the lock while it connects, and while it starts an engine.
 _LOCK_WAIT = 60.0
@@ -30,6 +32,43 @@ _VARIABLES = (
     "STOKER_", "AWS_", "GOOGLE_", "CLOUDSDK_", "AZURE_", "HF_", "SSL_CERT_", "XDG_", "GOMAXPROCS", "GOMEMLIMIT",
     "GODEBUG", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CONDA_PREFIX",
 )  # fmt: skip
+# The files of the limits of a control group, by controller. Version 2 has no name there.
+_LIMITS = {"": ("memory.max", "cpu.max"), "memory": ("memory.limit_in_bytes",), "cpu": ("cpu.cfs_quota_us",)}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Whose engine a loader shares.
+
+    Args:
+        job: the job whose ranks share it, "" for all loaders of the user.
+        asked: the user has asked for it. Otherwise an engine for this loader also does.
+    """
+
+    job: str
+    asked: bool
+
+    def engine(self, binary: str) -> Engine:
+        """Return a connection to the engine, or an engine for this loader if that is impossible."""
+        try:
+            return NodeEngine(binary, self.job)
+        except StokerError as error:
+            if self.asked:
+                raise
+            why = str(error).partition("\n")[0]
+            warn(
+                f"this rank has an engine of its own, because ranks cannot share one: {why}\n"
+                "hint: limits=stoker.Limits(shared=False) gives each rank its own without this warning",
+                RuntimeWarning,
+            )
+            return EngineProcess(binary)
+
+
+def sharing(shared: bool | None) -> Sharing | None:
+    """Return whose engine a loader with ``Limits(shared=shared)`` shares, None for an engine of its own."""
+    if shared is None:
+        return Sharing(job(os.environ), asked=False) if ranks_here() > 1 else None
+    return Sharing("", asked=True) if shared else None
 
 
 class NodeEngine(Engine):
@@ -39,11 +78,11 @@ class NodeEngine(Engine):
     had no client for ten seconds. It is not a child of a trainer.
     """
 
-    def __init__(self, binary: str) -> None:
-        """Connect to the engine; ``take_socket`` returns the connection."""
+    def __init__(self, binary: str, of: str = "") -> None:
+        """Connect to the engine; ``take_socket`` returns the connection. ``of`` names the job that has the engine."""
         super().__init__(binary)
         env = environment()
-        path = runtime_folder(env) / _name(binary, env)
+        path = runtime_folder(env) / _name(binary, env, of)
         with _locked(f"{path}.lock"):
             self._socket = _connect(path) or _start(binary, path, env)
             try:
@@ -120,13 +159,37 @@ def runtime_folder(env: dict[str, str]) -> Path:
     )
 
 
-def _name(binary: str, env: dict[str, str]) -> str:
-    """Return the name of the socket: of this program, with these settings, in this container."""
+def _name(binary: str, env: dict[str, str], of: str = "") -> str:
+    """Return the name of the socket: of this program, with these settings, in this container, with these limits.
+
+    The engine has the cores, the memory limit and the groups of the process that starts it.
+    """
     found = Path(binary).stat()
     parts = [os.path.realpath(binary), str(found.st_mtime_ns), str(found.st_size), str(wire.VERSION)]
     parts += [str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("mnt", "net", "pid")]
     parts += [f"{k}={v}" for k, v in sorted(env.items()) if k.startswith(_VARIABLES) or k.lower().endswith("_proxy")]
+    parts += [str(sorted(os.sched_getaffinity(0))), str(sorted(os.getgroups())), str(os.getegid()), *_limited(), of]
     return "shared-" + hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _limited(proc: Path = Path("/proc/self"), root: Path = Path("/sys/fs/cgroup")) -> list[str]:
+    """Return the control groups that limit the memory or the CPU time of this process.
+
+    Other control groups do not matter: each terminal has one.
+    """
+    found, lines = [], []
+    with contextlib.suppress(OSError):
+        lines = (proc / "cgroup").read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for name in [n for c in controllers.split(",") for n in _LIMITS.get(c, ())]:
+            for group in (Path(path), *Path(path).parents):
+                with contextlib.suppress(OSError):
+                    value = (root / controllers / group.relative_to("/") / name).read_text().split()[0]
+                    # Version 1 has -1, or a number close to 2^63, for no limit.
+                    if value not in ("max", "-1") and len(value) < 18:
+                        found.append(f"{controllers}:{group}/{name}")
+    return found
 
 
 @contextlib.contextmanager
