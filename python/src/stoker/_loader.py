@@ -53,7 +53,7 @@ class Loader:
 
     A loader starts an engine, a process of its own that reads, decodes and transforms with all cores. The engine exits
     with this process, or with ``close()``, or at the end of the ``with`` block. The ranks of a job on a machine share
-    an engine, which exits after the last one (``stoker.Limits(shared=)``). A loader feeds one loop at a time:
+    an engine, which exits after the last one (``shared`` of ``stoker.Limits``). A loader feeds one loop at a time:
     beginning another ``for`` ends the one before. ``stats()``, ``state_dict()`` and ``close()`` may be called from
     other threads. A forked child cannot use the loader, and it cannot be pickled.
 
