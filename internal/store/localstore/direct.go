@@ -92,7 +92,8 @@ func (o *object) preadOnce(fd int, b []byte, off int64) (n int, err error) {
 	}
 }
 
-// directFD opens the same file again, for direct reads.
+// directFD opens the same file again, for direct reads. A FUSE server does not learn that they are direct: it might open
+// its own file in the same way, and then refuse reads that are not aligned.
 func (o *object) directFD() (int, error) {
 	if fd := o.direct.Load(); fd > 0 {
 		return int(fd), nil
@@ -104,11 +105,20 @@ func (o *object) directFD() (int, error) {
 	} else if fd < 0 {
 		return -1, errNotDirect
 	}
-	fd := -1
+	fd, fuse := -1, o.s.systemOf(o).fuse != nil
+	flags := unix.O_DIRECT
+	if fuse {
+		flags = 0
+	}
 	err := o.fresh(o.fd, 0, func() (err error) {
-		fd, err = unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		fd, err = unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
 		return err
 	})
+	if err == nil && fuse {
+		if err = turnDirect(fd); err != nil {
+			unix.Close(fd)
+		}
+	}
 	switch {
 	case err == nil:
 		o.direct.Store(int32(fd))

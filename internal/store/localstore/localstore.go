@@ -20,8 +20,8 @@ import (
 // Store is a folder of files, or one file. It holds no open files.
 type Store struct {
 	root string
-	// disks caches, by file system, whether it is on a disk.
-	disks sync.Map
+	// systems are the file systems of the files, by device.
+	systems sync.Map
 	// fault, for tests, is called before each system call and may return an error for it.
 	fault func() error
 }

@@ -26,6 +26,8 @@ type object struct {
 	mtime int64
 	dev   uint64 // the file system
 
+	stays atomic.Bool // open for many reads, in random order
+
 	directMu sync.Mutex   // for opening
 	direct   atomic.Int32 // descriptor for direct reads, 0 before the first, -1 if not supported
 }
@@ -101,11 +103,18 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := o.inside(p, off); err != nil {
 		return err
 	}
+	system := o.s.systemOf(o)
 	for at := 0; at < len(p); at += piece {
 		if ctx.Err() != nil {
 			return o.failedAt(p, off, context.Cause(ctx))
 		}
-		if err := o.pread(p[at:min(at+piece, len(p))], off+int64(at)); err != nil {
+		var err error
+		if b := p[at:min(at+piece, len(p))]; system.fuse != nil {
+			err = o.preadFUSE(system.fuse, b, off+int64(at))
+		} else {
+			err = o.pread(o.fd, 0, b, off+int64(at))
+		}
+		if err != nil {
 			return o.failedAt(p, off, err)
 		}
 	}
@@ -127,12 +136,12 @@ func (o *object) failedAt(p []byte, off int64, err error) error {
 // errCut is the error of a file that became shorter while it was open.
 var errCut = fmt.Errorf("%w: %w", store.ErrChanged, store.ErrShort)
 
-// pread fills b from off, or fails.
-func (o *object) pread(b []byte, off int64) error {
+// pread fills b from off of a descriptor that was opened with flags, or fails.
+func (o *object) pread(fd, flags int, b []byte, off int64) error {
 	for len(b) > 0 {
 		var n int
-		err := o.fresh(o.fd, 0, func() (err error) {
-			n, err = unix.Pread(o.fd, b, off)
+		err := o.fresh(fd, flags, func() (err error) {
+			n, err = unix.Pread(fd, b, off)
 			return err
 		})
 		switch {
@@ -171,6 +180,7 @@ func (o *object) ReadCached(p []byte, off int64) (int, error) {
 func (o *object) Advise(off, n int64, a store.Advice) {
 	switch a {
 	case store.Random:
+		o.stays.Store(true)
 		_ = unix.Fadvise(o.fd, off, n, unix.FADV_RANDOM)
 	case store.WillNeed:
 		_ = unix.Fadvise(o.fd, off, n, unix.FADV_WILLNEED)
@@ -181,25 +191,33 @@ func (o *object) Advise(off, n int64, a store.Advice) {
 
 // Start implements store.Starter.
 func (o *object) Start(off, n int64) bool {
-	return off >= 0 && n > 0 && o.s.disk(o) && unix.Fadvise(o.fd, off, n, unix.FADV_WILLNEED) == nil
+	return off >= 0 && n > 0 && o.s.systemOf(o).disk && unix.Fadvise(o.fd, off, n, unix.FADV_WILLNEED) == nil
 }
 
-// disk reports whether a file is on a disk of this machine, according to the type of its file system.
-func (s *Store) disk(o *object) bool {
-	if is, ok := s.disks.Load(o.dev); ok {
-		return is.(bool)
+// system is a file system, according to its type.
+type system struct {
+	disk bool  // on a disk of this machine
+	fuse *fuse // nil for others
+}
+
+// systemOf returns the file system of a file.
+func (s *Store) systemOf(o *object) *system {
+	if is, ok := s.systems.Load(o.dev); ok {
+		return is.(*system)
 	}
+	is := &system{}
 	var st unix.Statfs_t
 	if err := uninterrupted(func() error { return unix.Fstatfs(o.fd, &st) }); err != nil {
-		return false
+		return is
 	}
-	is := false
 	switch st.Type {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
-		is = true
+		is.disk = true
+	case unix.FUSE_SUPER_MAGIC:
+		is.fuse = newFUSE()
 	}
-	s.disks.Store(o.dev, is)
-	return is
+	first, _ := s.systems.LoadOrStore(o.dev, is)
+	return first.(*system)
 }
 
 // Map implements store.Mapper.
