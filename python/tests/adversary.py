@@ -68,6 +68,7 @@ class Program:
     epochs: int = 2
     persistent: int = 0
     cache: int = 0
+    errors: int = 0  # how many of them the loop catches, and goes on
     changes: tuple[tuple[str, str, int], ...] = field(default=())  # name, moment, number
 
     def __str__(self) -> str:
@@ -211,12 +212,20 @@ def _run_in(world: World, program: Program, loaders: Any, log: list[Any]) -> Non
 
 
 def _epoch(world: World, program: Program, epoch: int, log: list[Any]) -> None:
-    iterator = iter(world.loader)
+    iterator = world.iterator = iter(world.loader)
+    left = program.errors
     _change(world, program, f"{epoch}.0", log)
     for count in range(1, 100):
         if ("break", f"{epoch}.{count - 1}") in ((c, at) for c, at, _ in program.changes):
             return
-        batch = next(iterator, world)
+        try:
+            batch = next(iterator, world)
+        except Exception as error:
+            left -= 1
+            if left < 0:
+                raise
+            log.append(("error", type(error).__name__, str(error)[:300]))
+            continue
         if batch is world:
             return
         log.append(("batch", plain(batch)))
@@ -251,7 +260,7 @@ def _close(world: World) -> None:
     """Stop the processes of loaders now, not when the collector does it."""
     way = getattr(world.loader, "_stoker_path", None)
     plan = getattr(way, "plan", None)
-    world.loader = None
+    world.loader = world.iterator = None
     if plan is not None:
         plan.close()
     gc.collect()
@@ -405,6 +414,7 @@ def generate(seed: int) -> Program:
         epochs=epochs,
         persistent=int(workers > 0 and rng.random() < 0.3),
         cache=int(rng.random() < 0.2),
+        errors=int(rng.random() < 0.3) * 3,
     )
     known = [name for name in CHANGES if applies(name, program)]
     changes = [
@@ -430,7 +440,8 @@ def _moment(rng: random.Random, epochs: int) -> str:
 def shrink(program: Program, differs: Callable[[Program], bool]) -> Program:
     """Return the smallest program that still differs: changes are dropped, and the rest is simplified."""
     plainer = [
-        {k: getattr(Program, k)} for k in ("kind", "cache", "persistent", "collate", "order", "workers", "epochs")
+        {k: getattr(Program, k)}
+        for k in ("kind", "cache", "errors", "persistent", "collate", "order", "workers", "epochs")
     ]
     again = True
     while again:

@@ -11,6 +11,7 @@ import importlib
 import os
 import pickle
 import random
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from adversary_worlds import COLLATES, DATA, TRANSFORMS, World, double, picture
 from torch.utils.data._utils import collate as collates
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
-from torchvision.transforms import _functional_pil, _functional_tensor
+from torchvision.transforms import _functional_pil, _functional_tensor, v2
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
@@ -39,7 +40,6 @@ class Change:
         on: tags of the datasets to change, "" for all.
         moments: "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in
             the loop).
-        draws: the transform that is used from then on, which may draw random numbers.
         draws: a transform that is used from then on, which may draw random numbers.
         coarse: whether pixels may be off by one level afterwards.
     """
@@ -222,6 +222,9 @@ _table(
         "assign-floats": lambda w, _: setattr(w.base, "data", np.asarray(_data(w)).astype(np.float32)),
         "not-contiguous": lambda w, _: setattr(w.base, "data", np.asfortranarray(np.asarray(_data(w)))),
         "together": _together,
+        "tensor-set": lambda w, _: _data(w).set_(255 - _data(w)) if isinstance(_data(w), torch.Tensor) else None,
+        "tensor-data": lambda w, _: setattr(_data(w), "data", _data(w).flip(1)) if isinstance(_data(w), torch.Tensor) else None,
+        "shape-in-place": lambda w, _: setattr(_data(w), "shape", _data(w).shape[::-1]) if isinstance(_data(w), np.ndarray) else None,
         "label": lambda w, n: getattr(*_labels(w)).__setitem__(n % 12, 5 + n % 3),
         "labels-assigned-again": lambda w, n: setattr(*_labels(w), [(i + n) % 9 for i in range(12)]),
         "labels-as-array": lambda w, _: setattr(*_labels(w), np.arange(12, dtype=np.int16)),
@@ -269,6 +272,50 @@ def _class(part: Any, name: str, function: Any) -> None:
 
 _INVERT = lambda x: PIL.Image.eval(x, lambda v: 255 - v) if isinstance(x, PIL.Image.Image) else 1 - x  # noqa: E731
 
+
+class Counts:
+    """A target_transform with a state, which does something at one of its calls."""
+
+    def __init__(self, w: World, n: int, then: Callable[[Any], Any] = lambda _: None) -> None:
+        self.dataset, self.at, self.then, self.calls = w.base, 2 + n % 9, then, 0
+
+    def __call__(self, target: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.at:
+            info = tud.get_worker_info()
+            dataset: Any = self.dataset if info is None else info.dataset
+            while hasattr(dataset, "dataset"):
+                dataset = dataset.dataset
+            self.then(dataset)
+        return target if isinstance(target, str) else self.calls
+
+
+def _stop(_: Any) -> None:
+    raise StopIteration
+
+
+def _fail(_: Any) -> None:
+    raise KeyError("no such label")
+
+
+def _other_transform(dataset: Any) -> None:
+    dataset.transform = v1.Compose([v1.CenterCrop(20), v1.Resize((24, 20)), v1.ToTensor(), v1.Lambda(lambda x: 1 - x)])
+
+
+def _other_samples(dataset: Any) -> None:
+    for name in ("samples", "_samples", "_image_files", "data"):
+        if hasattr(dataset, name):
+            setattr(
+                dataset,
+                name,
+                dataset.__dict__[name][::-1].copy()
+                if name == "data" and isinstance(dataset.data, np.ndarray)
+                else dataset.__dict__[name].flip(0)
+                if name == "data"
+                else dataset.__dict__[name][::-1],
+            )
+
+
 for _name in ("resize", "norm", "bytes", "v2", "crop", "flip", "split", "none", "lambda"):
     CHANGES[f"transform-{_name}"] = Change(
         lambda w, _, name=_name: _all(w, TRANSFORMS[name].make()), "vision timm", draws=_name, coarse=True
@@ -282,6 +329,12 @@ _table(
         "target-lambda": lambda w, _: [setattr(b, "target_transform", str) for b in w.bases],
         "target-dict": lambda w, _: setattr(w.base, "target_transform", {i: i + 3 for i in range(8)}.get),
         "target-fails": lambda w, n: setattr(w.base, "target_transform", lambda t: 1 // (t - n % 3) and t),
+        "target-counts": lambda w, n: setattr(w.base, "target_transform", Counts(w, n)),
+        "target-draws": lambda w, _: setattr(w.base, "target_transform", lambda t: float(torch.rand(()))),
+        "target-stops": lambda w, n: setattr(w.base, "target_transform", Counts(w, n, _stop)),
+        "target-fails-once": lambda w, n: setattr(w.base, "target_transform", Counts(w, n, _fail)),
+        "target-changes-transform": lambda w, n: setattr(w.base, "target_transform", Counts(w, n, _other_transform)),
+        "target-changes-samples": lambda w, n: setattr(w.base, "target_transform", Counts(w, n, _other_samples)),
         "target-none": lambda w, _: setattr(w.base, "target_transform", None),
     },
     on="vision timm",
@@ -327,6 +380,8 @@ _table(
         "forward-of-one": lambda w, _: setattr(_part(w, "Resize"), "forward", lambda x: _INVERT(F.resize(x, [9, 9]))),
         "hook": lambda w, _: _part(w, "Resize").register_forward_hook(lambda m, i, o: _INVERT(o)),
         "pre-hook": lambda w, _: _part(w, "Resize").register_forward_pre_hook(lambda m, i: (_INVERT(i[0]),)),
+        "compiled-call": lambda w, _: setattr(_part(w, "Resize"), "_compiled_call_impl", lambda x: _INVERT(F.resize(x, [24, 20]))),
+        "types-of-one": lambda w, _: setattr(_part(w, "RandomInvert"), "_transformed_types", (int,)),
         "eval": lambda w, _: _part(w, "Resize").eval(),
         "double-precision": lambda w, _: _of(w).double(),
     },
@@ -454,6 +509,27 @@ def _batches(w: World) -> Any:
     return w.loader.batch_sampler
 
 
+def _forked(w: World) -> None:
+    """Have a child make the rest of the epoch; the parent then makes it, too."""
+    if w.loader.num_workers:
+        return  # torch's workers answer only the process that has started them
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            rest = [tuple(x.tolist() for x in _flat(b) if isinstance(x, torch.Tensor)) for b in w.iterator or ()]
+        except Exception as error:
+            rest = [type(error).__name__]  # type: ignore[list-item]
+        with os.fdopen(theirs, "wb") as file:
+            pickle.dump(rest, file)
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as file:
+        found = pickle.load(file)
+    os.waitpid(child, 0)
+    w.kept.append([torch.tensor(x) if isinstance(x, list) else x for batch in found for x in batch])
+
+
 def _iterator(w: World) -> Any:
     iterator = iter(w.loader)
     w.kept.append(next(iterator))
@@ -479,6 +555,7 @@ _table(
         "worker-init": lambda w, n: setattr(w.loader, "worker_init_fn", lambda i: random.seed(n + i)),
         "worker-init-changes": lambda w, _: setattr(w.loader, "worker_init_fn", _changes_labels),
         "len": lambda w, _: len(w.loader),
+        "fork": lambda w, _: _forked(w),
         "another-iterator": lambda w, _: _iterator(w),
         "two-iterators": lambda w, _: w.kept.extend(a for ab in zip(iter(w.loader), iter(w.loader), strict=False) for a in ab),
         "whole-epoch": lambda w, _: w.kept.extend(w.loader),
@@ -578,6 +655,12 @@ def _linked(path: Path, other: Path) -> None:
     path.symlink_to(other)
 
 
+def _folder_linked(w: World) -> None:
+    """Have the name of a folder lead to another one, whose files are old."""
+    (w.root / "images").rename(w.root / "first")
+    (w.root / "images").symlink_to(w.root / "cd/images")
+
+
 def _every(w: World, n: int, write: Callable[[Path, bytes], Any]) -> None:
     for i in range(12):
         write(_file(w, i), _encoded(n + i, _file(w, i)))
@@ -597,6 +680,9 @@ _table(
         "rename-onto-all": lambda w, n: _every(w, n, _renamed),
         "rewrite-with-the-old-time": lambda w, n: _every(w, n, lambda p, d: _as_before(p, lambda: p.write_bytes(d))),
         "rename-with-the-old-time": lambda w, n: _every(w, n, lambda p, d: _as_before(p, lambda: _renamed(p, d))),
+        "rewrite-with-the-old-size-and-time": lambda w, n: _every(w, n, _same_size),
+        "folder-linked": lambda w, _: _folder_linked(w),
+        "odd-format": lambda w, n: picture(200 + n).save(_file(w, n), "QOI"),
         "png-as-jpg": lambda w, n: _file(w, n).write_bytes(_encoded(n, _file(w, n), "PNG")),
         "link": lambda w, n: _linked(_file(w, n), w.root / "cd/images/a/00.jpg"),
         "file-gone": lambda w, n: _file(w, n).unlink(),
@@ -690,6 +776,35 @@ def _registered(w: World, _: int) -> None:
     w.patch.setitem(PIL.Image.OPEN, "JPEG", (opened, accept))
 
 
+class _Gray(PIL.ImageFile.PyDecoder):
+    """Decodes nothing, but gray pixels."""
+
+    _pulls_fd = True
+
+    def decode(self, _: Any) -> tuple[int, int]:
+        self.set_as_raw(bytes([9]) * (self.state.xsize * self.state.ysize * len(self.mode)))
+        return -1, 0
+
+
+class _Nines(PIL.ImageFile.PyEncoder):
+    """Encodes all pixels as nines."""
+
+    def encode(self, size: int) -> tuple[int, int, bytes]:
+        return size, 1, bytes([9]) * size
+
+
+def _no_decoder(*_: Any) -> Any:
+    raise OSError("there is no decoder today")
+
+
+def _module_class(w: World, module: Any) -> None:
+    """Have a module find its functions in another way, as packages do that are imported late."""
+    theirs = module.resize
+    resize = property(lambda _: lambda *a, **k: _turned(theirs(*a, **k)))
+    w.stack.callback(setattr, module, "__class__", module.__class__)
+    module.__class__ = type("Module", (types.ModuleType,), {"resize": resize})
+
+
 def _return_type(w: World, _: int) -> None:
     w.stack.enter_context(tv_tensors.set_return_type("TVTensor"))
 
@@ -741,6 +856,13 @@ _table(
         "map-tuple": _map(tuple, lambda b, *, collate_fn_map=None: {"rows": len(b)}),
         "map-tensor": _map(torch.Tensor, lambda b, *, collate_fn_map=None: torch.stack(b) + 1),
         "map-int": _map(int, lambda b, *, collate_fn_map=None: [str(v) for v in b]),
+        "register_decoder": lambda w, n: w.patch.setitem(PIL.Image.DECODERS, ("jpeg", "zip", "raw")[n % 3], _Gray),
+        "register_encoder": lambda w, _: w.patch.setitem(PIL.Image.ENCODERS, "raw", _Nines),
+        "core-decoder": lambda w, n: w.patch.setattr(PIL.Image.core, ("jpeg", "zip", "raw")[n % 3] + "_decoder", _no_decoder),
+        "module-class": lambda w, n: _module_class(w, (F, _functional_pil, F2)[n % 3]),
+        "types": lambda w, n: w.patch.setattr((v2.RandomInvert, v2.RandomRotation, v2.Transform)[n % 3], "_transformed_types", (int,)),
+        "Module._compiled_call_impl": lambda w, _: w.patch.setattr(torch.nn.Module, "_compiled_call_impl", lambda *a, **k: 7),
+        "default-device": lambda w, _: w.stack.enter_context(torch.device("meta")),
         "map-image": _map(tv_tensors.Image, lambda b, *, collate_fn_map=None: len(b)),
         "torch.stack": _function(torch, "stack"),
         "default_collate": _function(collates, "default_collate"),

@@ -32,6 +32,7 @@ class World:
         self.dataset: Any = None
         self.bases: list[Any] = []  # the datasets that hold records, from the first one on
         self.loader: Any = None
+        self.iterator: Any = None  # of the epoch that runs
         self.sampler: Any = None
         self.generator = torch.Generator().manual_seed(3)
         self.numbers = random.Random(4)
@@ -248,6 +249,24 @@ class Preset:
         return self.transforms(img)
 
 
+class Later:
+    """Returns its input. Its third call changes a transform that comes before it."""
+
+    def __init__(self, part: Any) -> None:
+        self.part, self.calls = part, 0
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        if self.calls == 3:
+            self.part.p = 1.0
+        return x
+
+
+def _changed_later() -> Any:
+    flip = v1.RandomHorizontalFlip(0.0)
+    return v1.Compose([v1.CenterCrop(20), flip, Later(flip), v1.ToTensor()])
+
+
 def double(x: Any) -> Any:
     return x * 2
 
@@ -315,6 +334,8 @@ TRANSFORMS: dict[str, Transform] = {
         draws=True,
     ),
     "split": _t(_size, lambda: v1.RandomInvert(1.0), v1.ToTensor, draws=True),
+    "changed-later": Transform(_changed_later, exact=True, draws=True),
+    "noisy": _t(_size, v1.ToTensor, lambda: v1.Lambda(lambda x: x + torch.rand(()))),
     "lambda": _t(_size, v1.ToTensor, lambda: v1.Lambda(double)),
     "preset": Transform(lambda: Preset(_size(), v1.ToTensor(), _norm())),
     "modules": Transform(
@@ -389,6 +410,11 @@ ORDERS: dict[str, Callable[[World, int], dict[str, Any]]] = {
     "chosen": lambda w, b: _with(w, tud.SubsetRandomSampler([3, 1, 4, 0, 2], generator=w.generator), b),
     "own": lambda w, b: _with(w, Own(len(w.dataset), w.numbers), b),
     "list": lambda w, b: _with(w, [3, 0, 2, 1, 3, -1], b),
+    "bools": lambda w, b: _with(w, [True, False, True, True], b),
+    "tensors": lambda w, b: _with(w, list(torch.tensor([3, 1, 2, -1])), b),
+    "masks": lambda w, b: _with(w, list(torch.tensor([3, 1, 2], dtype=torch.uint8)), b),
+    "rows": lambda w, b: _with(w, list(torch.tensor([[3], [1], [2]])), b),
+    "shorts": lambda w, b: _with(w, list(np.array([3, 1, 2, -1], np.int16)), b),
     "dist": lambda w, b: _with(w, tud.distributed.DistributedSampler(w.dataset, 2, 1, seed=5), b),
     "batches": lambda _, __: {"batch_sampler": [[1, 2], [3], [4, 0, 2, 1], [2]]},
     "uneven": lambda w, _: {"batch_sampler": Uneven(len(w.dataset))},

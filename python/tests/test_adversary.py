@@ -87,6 +87,46 @@ folder; rewrite-all rename-onto-all rename-with-the-old-time link png-as-jpg fil
 folder; rewrite-all rename-onto-all file-gone; 0.2; 0;
 timm; rewrite-all file-gone cut; 0.end; 0; cache=1
 folder; reverse size#8 F.resize#2 rewrite-all break; 0.2; 0; kind=run
+folder; register_decoder register_decoder#1 core-decoder core-decoder#1 register_encoder module-class module-class#1 Module._compiled_call_impl compiled-call; made; 0;
+folder own; register_decoder core-decoder module-class compiled-call default-device; 1.1; 0; epochs=3
+cifar; register_decoder#2 core-decoder#2 register_encoder; made 0.1; 0; transform=tensor
+folder; types types#1 types#2 types-of-one; made 0.1; 0; transform=v2-invert
+folder hf; types types-of-one; 0.end; 2; transform=v2-invert
+mnist stl10; tensor-set tensor-data shape-in-place; 0.1 0.end; 0 2; transform=tensor
+folder flowers; target-counts#1 target-draws target-stops#3 target-fails-once#3 target-changes-transform#2 target-changes-samples#2; made; 0; errors=3
+folder cifar; target-counts#1 target-stops#3 target-fails-once#3 target-changes-transform#2 target-changes-samples#2; made; 2; errors=3 transform=crop
+folder; target-counts#1 target-draws; 0.2; 0; transform=noisy epochs=3
+folder cifar own table; fork; 0.1 1.1; 0; epochs=3
+folder timm; odd-format#2 odd-format#7; start; 0 2; errors=3
+folder; rewrite-with-the-old-size-and-time folder-linked; 0.end; 0 2; cache=1
+folder own; folder-linked rewrite-with-the-old-size-and-time; 0.1 1.1; 0; epochs=3
+folder; default-device; 0.0 0.1; 0 2;
+table; default-device; 0.1 0.end; 0; transform=none
+own; target-fails-once#3 target-stops#3; made; 0 2; errors=3 epochs=3
+folder own; file-gone#2 file-gone#5; start; 0 2; errors=3 epochs=3
+""".strip().splitlines()
+
+
+# Programs without changes.
+PLAIN = """
+data=folder transform=changed-later
+data=folder transform=changed-later workers=2
+data=own transform=changed-later workers=2 epochs=3
+data=folder transform=noisy order=gen
+data=cifar transform=tensor order=bools errors=3
+data=subset_cifar transform=tensor order=bools errors=3
+data=mnist transform=tensor order=masks errors=3
+data=mnist transform=tensor order=rows errors=3
+data=cifar transform=tensor order=rows errors=3
+data=stl10 transform=tensor order=bools errors=3
+data=folder order=tensors
+data=concat order=tensors workers=2
+data=hf order=tensors errors=3
+data=table transform=none order=tensors errors=3
+data=table transform=none order=bools errors=3
+data=mnist transform=tensor order=shorts
+data=concat_cifar transform=tensor order=shorts
+data=folder order=bools
 """.strip().splitlines()
 
 
@@ -99,7 +139,7 @@ def by_hand() -> list[str]:
             name, _, number = c.partition("#")
             made = Program(data=d, workers=int(w), changes=((name, m, int(number or 0)),))
             texts.append(" ".join([*more, str(made)]))
-    return texts
+    return [*texts, *PLAIN]
 
 
 def same(program: Program, folder: Path) -> None:

@@ -476,3 +476,80 @@ def test_files_are_looked_at_again_after_a_change(root: Path) -> None:
         epoch(loader)
         counts.append(loader._stoker_path.plan.by_python)  # type: ignore[union-attr]
     assert counts == [0, IMAGES, IMAGES, 2 * IMAGES, 2 * IMAGES]
+
+
+class Own(tud.Dataset):  # type: ignore[type-arg]
+    """A dataset as most programs have one, which Stoker learns."""
+
+    def __init__(self, files: list[str], t: Any) -> None:
+        self.files, self.transform = files, t
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(PIL.Image.open(self.files[i]).convert("RGB")), i
+
+
+def listed(files: list[str], t: Any) -> Any:
+    samples = [(path, i) for i, path in enumerate(files)]
+    return made(datasets.ImageFolder, t, loader=datasets.folder.default_loader, samples=samples)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("make", [listed, Own])
+@pytest.mark.parametrize("how", ["written again", "folder swapped", "links swapped"])
+def test_files_that_change_before_their_batch(tmp_path: Path, how: str, make: Callable[..., Any], workers: int) -> None:
+    """The engine reads ahead; torch opens a file when its batch is given to a worker, or when the loop asks for it."""
+    many = 40
+    for name, gray in (("old", 0), ("new", 130)):
+        (tmp_path / name).mkdir()
+        for i in range(many):
+            draw(tmp_path / name / f"{i:02d}.jpg", gray + 3 * i)
+
+    def lead_to(now: Path, name: str) -> None:
+        if how == "folder swapped":
+            now.unlink(missing_ok=True)
+            now.symlink_to(tmp_path / name)
+            return
+        now.mkdir(exist_ok=True)
+        for i in range(many):
+            path = now / f"{i:02d}.jpg"
+            path.unlink(missing_ok=True)
+            if how == "links swapped":
+                path.symlink_to(tmp_path / name / f"{i:02d}.jpg")
+            else:
+                path.write_bytes((tmp_path / name / f"{i:02d}.jpg").read_bytes())
+
+    def run(kind: Any) -> Iterator[Any]:
+        now = tmp_path / kind.__module__
+        lead_to(now, "old")
+        names = [f"{now}/{i:02d}.jpg" for i in range(many)]
+        loader = kind(make(names, transform()), 2, num_workers=workers)
+        yield epoch(loader)
+        got = epoch(loader, lambda i: lead_to(now, "new") if i == 1 else None)
+        yield got[:1], got[8:]  # the batches between them may have been read before, or not
+
+    compare(run)
+
+
+def test_fork_in_an_epoch(root: Path) -> None:
+    """A child that was forked in the middle of an epoch makes the rest of it, and so does its parent."""
+
+    def run(kind: Any) -> Iterator[Any]:
+        iterator = iter(kind(numbered(root), 2))
+        yield told(next(iterator))
+        ours, theirs = os.pipe()
+        if (child := os.fork()) == 0:
+            rest: Any = []
+            with contextlib.suppress(BaseException):
+                rest = [y.tolist() for _, y in iterator]
+            os.write(theirs, repr(rest).encode())
+            os._exit(0)
+        os.close(theirs)
+        with os.fdopen(ours) as file:
+            yield file.read()
+        os.waitpid(child, 0)
+        yield [told(batch) for batch in iterator]
+
+    compare(run)

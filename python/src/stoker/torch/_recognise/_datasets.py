@@ -35,6 +35,8 @@ class Leaf:
     # The object and its attributes that records and targets are read from.
     owner: Any = None
     attributes: tuple[str, ...] = ()
+    # Returns the pixels that a tensor or a view has now, None if that is ``held``.
+    view: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
         self._size = len(self.held)
@@ -42,6 +44,11 @@ class Leaf:
     def __len__(self) -> int:
         """Return the number of records when the dataset was recognised."""
         return self._size
+
+    @property
+    def pixels(self) -> Any:
+        """The current pixels of a dataset in memory."""
+        return self.held if self.view is None else self.view()
 
     def path(self, i: int) -> Any:
         """Return the current path of a record."""
@@ -67,7 +74,7 @@ class Data:
     def numbers(self, indices: Any) -> Records | None:
         """Return the records of a batch in the leaves, None if its indices are not valid for a list."""
         try:
-            chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
+            chosen = _integers(indices)
         except (TypeError, OverflowError):
             return None
         n = len(self)
@@ -87,6 +94,13 @@ class Data:
     def starts(self) -> Records:
         """The number of the first record of each leaf."""
         return np.cumsum([0, *map(len, self.leaves)])[:-1]
+
+
+def paths_of(data: Data) -> list[Any] | None:
+    """Return the paths of all records in the leaves, None if these hold pixels."""
+    if data.leaves[0].paths is None:
+        return None
+    return [leaf.paths(x) for leaf in data.leaves if leaf.paths is not None for x in leaf.held]
 
 
 def recognise(dataset: Any, depth: int = 0) -> Data:
@@ -125,13 +139,30 @@ def recognise(dataset: Any, depth: int = 0) -> Data:
     return Data([leaf], None, [kind.__name__], lambda index: (leaf, operator.index(index)), parts)
 
 
+# Lists, arrays and tensors have the same item for indices of these types.
+_WHOLE = {int, np.int64, np.int32}
+
+
+def _integers(indices: Any) -> Records:
+    """Return indices as an array, or raise TypeError. To arrays and tensors, truth values and bytes are masks."""
+    if not set(map(type, indices)) <= _WHOLE and not all(map(_is_whole, indices)):
+        raise TypeError
+    return np.fromiter(map(operator.index, indices), np.int64, len(indices))
+
+
+def _is_whole(index: Any) -> bool:
+    if type(index) is torch.Tensor:
+        return index.ndim == 0 and index.dtype in (torch.int64, torch.int32)
+    return type(index) in _WHOLE
+
+
 def _chosen(inner: Data, indices: Any) -> Records:
     if type(indices) not in (list, tuple, range, np.ndarray, torch.Tensor):
         raise Unknown(f"the indices of a Subset are a {type(indices).__name__}")
     try:
-        chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
-    except TypeError:
-        raise Unknown("a Subset whose indices are no numbers") from None
+        chosen = _integers(list(indices))
+    except (TypeError, OverflowError):
+        raise Unknown("a Subset whose indices are not whole numbers") from None
     n = len(inner)
     if len(chosen) and not (-n <= chosen.min() and chosen.max() < n):
         raise Unknown("a Subset with indices that its dataset does not have")
@@ -264,13 +295,15 @@ def _as_many(records: Any, targets: Any) -> None:
         raise Unknown(f"it has {len(records)} images and {len(targets)} labels")
 
 
-def _array(dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any]) -> Leaf:
+def _array(
+    dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any], view: Any = None
+) -> Leaf:
     check_pillow()
     good = type(data) in (np.ndarray, np.memmap) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
     if not good or (channels == 3 and data.shape[3] != 3) or not len(data):
         raise Unknown("its data is no array of uint8 pixels any more")
     _as_many(data, getattr(dataset, targets))
-    return Leaf(dataset, data, None, target, channels, attributes=("data", targets))
+    return Leaf(dataset, data, None, target, channels, attributes=("data", targets), view=view)
 
 
 def _cifar(dataset: Any) -> Leaf:
@@ -281,7 +314,7 @@ def _mnist(dataset: Any) -> Leaf:
     data = dataset.data
     if type(data) is not torch.Tensor or data.device.type != "cpu":
         raise Unknown("its data is not a tensor of this process any more")
-    return _array(dataset, data.numpy(), 1, "targets", lambda i: int(dataset.targets[i]))
+    return _array(dataset, data.numpy(), 1, "targets", lambda i: int(dataset.targets[i]), lambda: dataset.data.numpy())
 
 
 def _labelled(dataset: Any) -> Leaf:
@@ -289,7 +322,11 @@ def _labelled(dataset: Any) -> Leaf:
     data = dataset.data
     if type(data) not in (np.ndarray, np.memmap) or data.ndim != 4 or dataset.labels is None:
         raise Unknown("its data is no array of labelled pixels")
-    return _array(dataset, data.transpose(0, 2, 3, 1), 3, "labels", lambda i: int(dataset.labels[i]))
+
+    def view() -> Any:
+        return dataset.data.transpose(0, 2, 3, 1)
+
+    return _array(dataset, view(), 3, "labels", lambda i: int(dataset.labels[i]), view)
 
 
 def _usps(dataset: Any) -> Leaf:

@@ -105,7 +105,7 @@ def find(loader: Any) -> Found:
     held = (dataset, dataset._data, dataset._indices, own, loader.collate_fn, transform)
     found = Found(
         data, program, None, "program", column=column, transform=transform, function=function, held=held,
-        unchanged=_transforms.Unchanged(transform, program),
+        unchanged=_transforms.Unchanged(transform, len(program.rest)),
     )  # fmt: skip
     return dataclasses.replace(found, whole=loader.num_workers > 0 and _needs_no_images(found, functions))
 
@@ -245,7 +245,7 @@ class Examples:
         if feature is not self.dataset._info.features[self.column] or row >= len(numbers):
             return decode(feature, value, *args, **more)
         self._next += 1
-        if numbers[row] < 0 or type(value) is not dict:
+        if numbers[row] < 0 or type(value) is not dict or not feature.decode:
             return decode(feature, value, *args, **more)
         source = value["path"] if value["bytes"] is None else value["bytes"]
         if self.plain is not None and not self.plain(numbers[row], source):
@@ -320,7 +320,7 @@ class ExamplesPlan(_plan.EnginePlan):
         """Return the data that an epoch beginning now reads of the dataset: with workers, in its current format."""
         if loader.num_workers == 0:
             return _moment.Live(self, loader)
-        return _moment.Moment(copy.copy(loader.dataset), loader)
+        return _moment.Moment(copy.copy(loader.dataset), loader, _memory.names_of(self.memory))
 
     def numbers(self) -> Callable[[Any], Any]:
         """Return a function that lists a batch's records. It returns None if too many batches were made for nothing."""

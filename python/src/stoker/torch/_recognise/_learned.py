@@ -339,6 +339,8 @@ class LearnedPlan(_plan.EnginePlan):
         self._rows = max(self._rows, self._batch * self._each)
         self._begin()
         self._made_of = len(state.names)
+        # The device and the number of each file when the engine was asked for it.
+        self._identities = np.zeros((self._made_of, 2), np.uint64)
 
     # --- stoker.torch._path.Plan -------------------------------------------
 
@@ -366,7 +368,7 @@ class LearnedPlan(_plan.EnginePlan):
         """Return an iterator over the batches of an epoch in this process."""
         stream = self.next_stream(None)
         if stream is None:
-            return _watching(self, loader, loader.collate_fn, order)
+            return _Watching(self, loader, order)
         self.give_back(stream)
         return _Epoch(self, loader, seed, order, moment or self.moment(loader))
 
@@ -379,7 +381,11 @@ class LearnedPlan(_plan.EnginePlan):
                 return None
             files = self._files(indices)
             records = [i for found in files for i in found or ()]
-            return np.array(records, np.int64) if records else None
+            if not records:
+                return None
+            stats = _memory.stats([self._state.names[i] for i in records])
+            self._identities[records] = [(0, 0) if s is None else (s.st_dev, s.st_ino) for s in stats]
+            return np.array(records, np.int64)
 
         return numbers
 
@@ -391,8 +397,11 @@ class LearnedPlan(_plan.EnginePlan):
 
     def beside(self, indices: list[Any]) -> dict[str, Any]:
         """Return the engine's results, and the names of the files of each item."""
-        names = self._state.names
-        files = [None if found is None else [names[i] for i in found] for found in self._files(indices)]
+        names, of = self._state.names, self._identities
+        files = [
+            None if found is None else [(names[i], int(of[i, 0]), int(of[i, 1])) for i in found]
+            for found in self._files(indices)
+        ]
         assert self._state.which is not None
         return {"foreseen": ((*self._state.which, self.found.program.key()), files, self._since)}
 
@@ -509,11 +518,17 @@ def _check(dataset: Any) -> None:
     _datasets.check_pixel_limit()
 
 
-def _watching(plan: LearnedPlan, loader: Any, collate: Any, order: Iterator[Any]) -> Iterator[Any]:
-    """Yield the batches of an epoch that is watched, made in this process."""
-    samples = plan.samples
-    for indices in order:
-        yield _python(samples, loader, collate, list(indices))
+class _Watching:
+    """The batches of an epoch that is watched, made in this process. An error ends one batch, as with torch."""
+
+    def __init__(self, plan: LearnedPlan, loader: Any, order: Iterator[Any]) -> None:
+        self._samples, self._loader, self._collate, self._order = plan.samples, loader, loader.collate_fn, order
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return _python(self._samples, self._loader, self._collate, list(next(self._order)))
 
 
 def _python(samples: _watched.Watched, loader: Any, collate: Any, indices: list[Any]) -> Any:

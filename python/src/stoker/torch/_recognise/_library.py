@@ -30,6 +30,8 @@ def check_instance(value: object) -> None:
     for name, item in mine.items():
         if callable(item) and (name.startswith("__") or callable(getattr(type(value), name, None))):
             raise Unknown(f"{name} of a {type(value).__name__} was replaced")
+        if _proof.is_attribute(type(value), name):
+            raise Unknown(f"a {type(value).__name__} has a {name} of its own")
     for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
         if mine.get(hooks):
             raise Unknown(f"a {type(value).__name__} has hooks")

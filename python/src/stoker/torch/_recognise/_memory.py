@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import re
+import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path, PurePath
@@ -24,6 +26,38 @@ _PLACE = np.dtype([("file", "<u4"), ("offset", "<u8"), ("size", "<u8")])
 _TOGETHER = 1 << 19
 # The largest array that is handed over: it is then in memory twice.
 _MAX_ARRAY = 2 << 30
+
+
+# Files of this machine take a few microseconds. Others are asked for at the same time.
+_SLOW, _AT_ONCE = 200e-6, 32
+_POOL: concurrent.futures.ThreadPoolExecutor | None = None
+
+
+def _alone() -> None:
+    global _POOL
+    _POOL = None  # whose threads are not in a child
+
+
+os.register_at_fork(after_in_child=_alone)
+
+
+def stats(paths: list[Any]) -> list[os.stat_result | None]:
+    """Return the status of files, None for each that is not there."""
+    global _POOL
+    if _POOL is not None:
+        return list(_POOL.map(_stat, paths))
+    before = time.perf_counter()
+    found = list(map(_stat, paths))
+    if time.perf_counter() - before > _SLOW * len(paths) and len(paths) >= _AT_ONCE:
+        _POOL = concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "stoker-stat")
+    return found
+
+
+def _stat(path: Any) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 - for each record
+    except OSError:
+        return None
 
 
 class Memory:
@@ -71,6 +105,13 @@ def list_of(paths: Iterable[Any]) -> Memory:
     with open(memory.fd, "wb", closefd=False) as f:
         f.write(_MAGIC + os.fsencode(text) + b"\0")
     return memory
+
+
+def names_of(memory: Memory) -> list[Any] | None:
+    """Return the paths of a list that ``list_of`` has written. They lead to the same files in any folder."""
+    if memory.names is None or memory.here is None:
+        return memory.names
+    return list(absolute([os.fspath(name) for name in memory.names], memory.here[0]))
 
 
 def parts_of(files: list[str], file: npt.NDArray[Any], offset: npt.NDArray[Any], size: npt.NDArray[Any]) -> Memory:

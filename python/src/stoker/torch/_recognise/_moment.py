@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from . import _datasets, _library, _memory, _proof, _transforms
+from . import _datasets, _functions, _library, _memory, _proof, _samples
 from ._library import Unknown
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Where = Sequence[tuple[_datasets.Leaf, int]]
 # Types whose values cannot change.
 _CONSTANT = (str, bytes, int, float, bool, type(None), *_memory._PATHS)
+# Says that files of a batch have changed since the engine was asked for them.
+_CHANGED = object()
 # After so many batches made for nothing, the engine builds no more ahead in this epoch.
 _IN_VAIN = 4
 
@@ -108,9 +110,12 @@ class Moment:
 
     off = False  # nothing is made ahead any more
 
-    def __init__(self, dataset: Any, loader: Any) -> None:
-        """Take a dataset, and the parts of a loader that make batches."""
-        self._dataset = dataset
+    # Whether target_transform provably has no effects, so that it may be called again for the same record.
+    pure = True
+
+    def __init__(self, dataset: Any, loader: Any, names: list[Any] | None = None) -> None:
+        """Take a dataset, the parts of a loader that make batches, and the files that the engine reads."""
+        self._dataset, self._names = dataset, names
         self.collate = _library.collate_of(loader)
 
     @property
@@ -118,17 +123,35 @@ class Moment:
         """The maker of the records that the engine cannot make."""
         return self._dataset
 
-    def asked(self, _records: Any) -> Any:
-        """Return the data that ``where`` needs for a batch, at the time when the engine is asked for it."""
-        return None
+    def asked(self, records: Any, ahead: bool) -> Any:
+        """Return the data that ``where`` needs for a batch, at the time when the engine is asked for it.
 
-    def where(self, _indices: list[Any], _records: Any, _asked: Any) -> Where | None:
+        With ``ahead``, torch would not have read the sampler that far yet. It calls ``again`` at that time.
+        """
+        return self._stamps(records) if ahead and self._names is not None else None
+
+    def again(self, records: Any, asked: Any) -> Any:
+        """Return that data when torch gives a batch to a worker, which opens the files from then on."""
+        return None if asked is None or self._stamps(records) == asked else _CHANGED
+
+    def _stamps(self, records: Any) -> list[Any]:
+        """Return values that change when a file of a batch is written again, or when its path leads to another one."""
+        assert self._names is not None
+        return [
+            s and (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+            for s in _memory.stats([self._names[record] for record in records.tolist()])
+        ]
+
+    def where(self, _indices: list[Any], _records: Any, asked: Any) -> Where | None:
         """Return the sources of a batch's records, None if the engine has used other ones."""
-        return ()
+        return None if asked is _CHANGED else ()
 
-    def targets(self, _where: Where) -> list[Any]:
-        """Return the targets of a batch."""
-        return []
+    def targets(self, _where: Where) -> tuple[list[Any], int]:
+        """Return the targets of a batch, up to the first record of another moment, and the number of all records.
+
+        A target_transform may change the dataset in the middle of a batch.
+        """
+        return [], 0
 
 
 class Frozen(Moment):
@@ -138,7 +161,8 @@ class Frozen(Moment):
         """Copy all records."""
         found: Found = plan.found
         self._memory, self.labels = plan.memory, found.labels
-        super().__init__(frozen(loader.dataset, found.data, plan.memory), loader)
+        check_device()
+        super().__init__(frozen(loader.dataset, found.data, plan.memory), loader, _memory.names_of(plan.memory))
         self._data = _datasets.recognise(self._dataset)
         self._moved = False
 
@@ -152,17 +176,19 @@ class Frozen(Moment):
                 _make_absolute(leaf, was[0])
         return self._dataset
 
-    def where(self, _indices: list[Any], records: Any, _asked: Any) -> Where | None:
-        """Return the sources of a batch's records."""
+    def where(self, _indices: list[Any], records: Any, asked: Any) -> Where | None:
+        """Return the sources of a batch's records, None if the engine may have used files of another time."""
+        if asked is _CHANGED:
+            return None
         starts, leaves = self._data.starts, self._data.leaves
         of = np.searchsorted(starts, records, "right") - 1
         at = records - starts[of]
         return [(leaves[k], i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
 
-    def targets(self, where: Where) -> list[Any]:
+    def targets(self, where: Where) -> tuple[list[Any], int]:
         """Return the targets of a batch, from ``labels`` if that has the results of target_transform."""
         found = [leaf.target(i) for leaf, i in where]
-        return found if self.labels is None else [self.labels[target] for target in found]
+        return (found if self.labels is None else [self.labels[target] for target in found]), len(found)
 
 
 def _make_absolute(leaf: _datasets.Leaf, here: str) -> None:
@@ -181,9 +207,9 @@ class Live(Moment):
 
     def __init__(self, plan: EnginePlan, loader: Any) -> None:
         """Remember the settings of the engine."""
-        super().__init__(loader.dataset, loader)
+        super().__init__(loader.dataset, loader, plan.memory.names)
         self._plan, self._loader = plan, loader
-        self._names, self._here = plan.memory.names, plan.memory.here
+        self._here = plan.memory.here
         self._pixels = None
         if plan.found.data.leaves[0].paths is None and self._names is None:
             self._pixels = _memory.pixels_of(plan.memory)
@@ -194,12 +220,17 @@ class Live(Moment):
         self._found = found
         self._libraries = _proof.watch()
         self._reading = self._settings_of_reading()
-        self._before = [(part, type(part), dict(vars(part))) for part in found.data.parts]
-        self._unchanged = [_transforms.Unchanged(t, found.program) for t in found.transforms]
+        self._still = _samples.Still(found.data.parts, found.transforms, len(found.program.rest))
+        change = found.target_transform
+        self.pure = change is None or _functions.leaves_nothing(change, lambda _: False)
 
-    def asked(self, records: Any) -> Any:
+    def asked(self, records: Any, _ahead: bool) -> Any:
         """Read the state of a batch's files; ``where`` reads it again."""
-        return None if self._names is None else [_stamp(self._names[record]) for record in records.tolist()]
+        return None if self._names is None else self._stamps(records)
+
+    def again(self, _records: Any, asked: Any) -> Any:
+        """Do nothing: torch reads the files when the loop asks for the batch."""
+        return asked
 
     def where(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
         """Return the sources of a batch's records, None if the engine has used other ones."""
@@ -217,11 +248,10 @@ class Live(Moment):
         try:
             if self._here is not None and _memory.here() != self._here:
                 return False
-            if not all(unchanged() for unchanged in self._unchanged):
+            if not self._still.transforms():
                 return False
             _proof.check_settings()
-            same = all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._before)
-            if same and self._reading == self._settings_of_reading() and self._libraries():
+            if self._still.parts() and self._reading == self._settings_of_reading() and self._libraries():
                 return True
             now = self._plan.like(self._loader)
         except Exception:  # whatever it is now, only Python can make it
@@ -239,37 +269,34 @@ class Live(Moment):
         try:
             where = [self._found.data.at(index) for index in indices]
             if names is not None:
-                for (leaf, i), record, stamp in zip(where, numbers, asked, strict=True):
-                    if (leaf.attributes and leaf.path(i) != names[record]) or _stamp(names[record]) != stamp:
+                for (leaf, i), record in zip(where, numbers, strict=True):
+                    if leaf.attributes and leaf.path(i) != names[record]:
                         return None
+                if self._stamps(records) != asked:
+                    return None
             elif self._pixels is not None:
                 for leaf in {id(leaf): leaf for leaf, _ in where}.values():
                     rows = [row for row, (of, _) in enumerate(where) if of is leaf]
-                    now = leaf.held[[where[row][1] for row in rows]]
+                    now = leaf.pixels[[where[row][1] for row in rows]]
                     if not np.array_equal(now, self._pixels[records[rows]]):
                         return None
         except Exception:  # torch's own error comes when Python makes the batch
             return None
         return where
 
-    def targets(self, where: Where) -> list[Any]:
-        """Return the targets of a batch."""
-        out = []
+    def targets(self, where: Where) -> tuple[list[Any], int]:
+        """Return the targets of a batch, up to the first record of another moment, and the number of all records."""
+        out: list[Any] = []
         for leaf, i in where:
+            if out and not self.pure and not self._still():
+                self.off = True
+                break
             target, change = leaf.target(i), leaf.dataset.target_transform
             out.append(target if change is None else change(target))
-        return out
+        return out, len(where)
 
 
-def _is(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether attributes are the same objects."""
-    return len(now) == len(before) and all(now.get(k, before) is v for k, v in before.items())
-
-
-def _stamp(path: Any) -> tuple[int, ...] | None:
-    """Return values that change when a file is written again, None if there is no file."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - for each record
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def check_device() -> None:
+    """Raise Unknown if labels would be on another device: torch's workers would make them there."""
+    if any(getattr(mode, "device", None) != torch.device("cpu") for mode in _proof.modes()):
+        raise Unknown("a default device is set")

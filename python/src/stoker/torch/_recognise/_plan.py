@@ -183,8 +183,9 @@ class EnginePlan:
     def _hold(self) -> tuple[_memory.Memory, str, str]:
         """Return the engine's input, its source URL, and the field in it."""
         leaves = self.found.data.leaves
-        if leaves[0].paths is not None:
-            memory = _memory.list_of(_paths(self.found))
+        paths = _datasets.paths_of(self.found.data)
+        if paths is not None:
+            memory = _memory.list_of(paths)
             return memory, memory.path, "image"
         memory = _memory.array_of([leaf.held for leaf in leaves])
         return memory, f"npy:{memory.path}", str(memory.fd)
@@ -302,9 +303,10 @@ class EnginePlan:
         memory, leaves = self.memory, now.data.leaves
         if not _equal(now.data.records, self.found.data.records):
             return False
-        if leaves[0].paths is None:
+        paths = _datasets.paths_of(now.data)
+        if paths is None:
             return _memory.is_array_of(memory, [leaf.held for leaf in leaves])
-        return _paths(now) == memory.names and (memory.here is None or memory.here == _memory.here())
+        return paths == memory.names and (memory.here is None or memory.here == _memory.here())
 
     def _moment(self, loader: Any) -> _moment.Moment | None:
         """Return the data that an epoch beginning now reads of the dataset, or raise Unknown."""
@@ -337,7 +339,8 @@ class EnginePlan:
         if not found.split:
             return None
         program = found.program
-        return Samples(self._dataset, program.rest, program.state, bool(program.wrapped), found.data)
+        wrapped, names = bool(program.wrapped), self.memory.names
+        return Samples(self._dataset, program.rest, program.state, wrapped, found.data, names)
 
     @property
     def here(self) -> Any:
@@ -406,10 +409,6 @@ def name_of(part: Any) -> str:
     return str(getattr(part, "__qualname__", type(part).__name__)).rpartition("<locals>.")[2]
 
 
-def _paths(found: Found) -> list[Any]:
-    return [leaf.paths(x) for leaf in found.data.leaves if leaf.paths is not None for x in leaf.held]
-
-
 def _equal(a: Records | None, b: Records | None) -> bool:
     if a is None or b is None:
         return a is b
@@ -426,6 +425,7 @@ class Epoch(_order.Epoch):
         self._collate = moment.collate
         self._replaces = any(leaf.replaces for leaf in plan.found.data.leaves)
         self._numbers, self._samples = plan.numbers(), plan.here
+        self._apart = loader.num_workers > 0
         self._seed = seed
         # Batches that the engine was asked for before they were read.
         self._foreseen: collections.deque[tuple[list[Any], Records, Any]] = collections.deque()
@@ -452,6 +452,7 @@ class Epoch(_order.Epoch):
         if self._foreseen and self._foreseen[0][0] == indices:
             records: Records | None
             _, records, asked = self._foreseen.popleft()
+            asked = self._moment.again(records, asked)
         else:
             if self._foreseen and self._stream is not None:
                 self._stream.forget(len(self._foreseen))
@@ -459,7 +460,7 @@ class Epoch(_order.Epoch):
                 self._plan.foresees = False
             records, asked = self._records(indices), None
             if records is not None:
-                asked = self._order_of_engine(records, place)
+                asked = self._order_of_engine(records, place, ahead=False)
         if self._plan.foresees:
             self._foresee(indices)
         return indices, records, asked, place
@@ -475,12 +476,12 @@ class Epoch(_order.Epoch):
             if batch is None or records is None or self._stream is None:
                 self._drawn = iter(())
                 return
-            self._foreseen.append((batch, records, self._order_of_engine(records, place)))
+            self._foreseen.append((batch, records, self._order_of_engine(records, place, ahead=True)))
             place += len(batch)
 
-    def _order_of_engine(self, records: Records, place: int) -> Any:
+    def _order_of_engine(self, records: Records, place: int, *, ahead: bool) -> Any:
         """Ask the engine for a batch, and return the data on it that the moment needs."""
-        asked = self._moment.asked(records)
+        asked = self._moment.asked(records, ahead)
         if self._stream is not None:
             self._stream.ask(records, place)
         return asked
@@ -499,6 +500,8 @@ class Epoch(_order.Epoch):
     def __next__(self) -> Any:
         if self._stream is None:
             raise StopIteration
+        if os.getpid() != self._plan._pid:
+            self._moment.off = True  # the engine answers the process that has forked this one
         return super().__next__()
 
     def _make(self, asked: tuple[list[Any], Records | None, Any, int]) -> Any:
@@ -518,11 +521,28 @@ class Epoch(_order.Epoch):
         bad = np.flatnonzero(index < 0)
         if len(bad):
             self._plan.refused(int(records[bad[0]]))
-        if len(bad) and (self._replaces or not self._repair(images, indices, bad, place)):
+        if len(bad) and (self._replaces or not self._moment.pure or not self._repair(images, indices, bad, place)):
             return self._by_python(indices, place)
-        return self._pinned(self._collated(images, self._moment.targets(where)))
+        targets, rows = self._moment.targets(where)
+        if len(targets) < rows:
+            return self._divided(images, targets, indices, place)
+        return self._pinned(self._collated(images, targets))
+
+    def _divided(self, images: torch.Tensor, targets: list[Any], indices: list[Any], place: int) -> Any:
+        """Return a batch whose first records were made before the program changed the dataset."""
+        with self._numbers_for(place):
+            rest = [self._moment.dataset[i] for i in indices[len(targets) :]]
+        self._plan.by_python += len(rest)
+        rows = [row.numpy() if self._plan.found.collate == "timm" else row for row in images]
+        return self._pinned(self._collate([*zip(rows, targets, strict=False), *rest]))
 
     def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
+        if self._apart and _proof.modes():  # that torch's workers do not have
+            with _proof.without_modes():
+                return self._collated_here(images, targets)
+        return self._collated_here(images, targets)
+
+    def _collated_here(self, images: torch.Tensor, targets: list[Any]) -> Any:
         kind = self._plan.found.collate
         if kind == "default":
             return [images, self._collate(tuple(targets))]  # texts are returned as the tuple that they come in
@@ -546,7 +566,7 @@ class Epoch(_order.Epoch):
 
         def anew(record: Any) -> Any:
             self._plan.by_python += 1
-            with random_numbers(self._seed + place + row):
+            with self._numbers_for(place + row):
                 return self._moment.dataset[record]
 
         return samples.make(made, indices, at, anew, copy=False)
@@ -555,7 +575,7 @@ class Epoch(_order.Epoch):
         """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""
         for row in rows.tolist():
             self._plan.by_python += 1
-            with random_numbers(self._seed + place + row):
+            with self._numbers_for(place + row):
                 image = self._moment.dataset[indices[row]][0]
             if image.shape != images.shape[1:] or image.dtype != images.dtype:
                 return False
@@ -566,9 +586,18 @@ class Epoch(_order.Epoch):
         """Make a batch as torch does, in this process."""
         self._plan.by_python += len(indices)
         dataset = self._moment.dataset
-        with random_numbers(self._seed + place):
+        with self._numbers_for(place):
             together = getattr(dataset, "__getitems__", None)
             return self._pinned(self._collate(together(indices) if together else [dataset[i] for i in indices]))
+
+    def _numbers_for(self, place: int) -> Any:
+        """Return the context in which Python makes records.
+
+        They draw from the program's random numbers if torch's records would, and if the engine's take none of them.
+        """
+        if self._apart or self._plan.found.program.random:
+            return random_numbers(self._seed + place)
+        return contextlib.nullcontext()
 
     def _pinned(self, batch: Any) -> Any:
         return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import enum
 import functools
 import hashlib
@@ -118,6 +119,8 @@ _BUILT_IN = (
     types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
     | types.ClassMethodDescriptorType | types.GetSetDescriptorType | types.MemberDescriptorType
 )  # fmt: skip
+# The beginning of a digest of a value in the body of a class.
+_ATTRIBUTE = "value."
 # Entries of a table, levels of it, and of modules in modules.
 _MOST, _DEEPEST = 256, 4
 
@@ -177,6 +180,13 @@ def find(name: str) -> Any:
     return _find(name)[0]
 
 
+def is_attribute(cls: type, name: str) -> bool:
+    """Whether functions of a class read a value of this name that its body defines."""
+    return any(
+        digest.startswith(_ATTRIBUTE) for base in cls.__mro__ for digest in KNOWN.get(f"{_full(base)}.{name}", ())
+    )
+
+
 def is_known(value: Any, name: str) -> bool:
     """Whether a value is the function of a name, and known."""
     return _passes(check_object, value, name)
@@ -211,6 +221,7 @@ def check_formats() -> None:
     PIL.Image.preinit()
     walk = _Walk()
     walk.formats(PIL.Image.OPEN, PIL.Image.ID)
+    walk.codecs()
     _PROVEN["formats"] = walk.proven
 
 
@@ -227,19 +238,36 @@ def check_formatter(format_type: str | None) -> None:
 def check_settings() -> None:
     """Raise Unknown if a setting changes the results of transforms, for the whole process or temporarily."""
     import torch
-    from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
-    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     if torch.get_default_dtype() != torch.float32:
         raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
     helpers = sys.modules.get("torchvision.tv_tensors._torch_function_helpers")
     if getattr(helpers, "_TORCHFUNCTION_SUBCLASS", False):
         raise Unknown("tv_tensors.set_return_type() was called")
-    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+    for mode in modes():
         # Functions also notice a default device, but they are run for their targets only.
         if type(mode) is not DeviceContext:
             raise Unknown(f"{type(mode).__qualname__} changes what operations of torch do")
+
+
+def modes() -> list[Any]:
+    """Return the modes of torch that change what its operations do, a default device among them."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """Let torch do as in a process where no mode was entered."""
+    from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
+
+    with contextlib.ExitStack() as stack:
+        for _ in _get_current_function_mode_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
 
 
 class Proven:
@@ -250,6 +278,7 @@ class Proven:
         self.functions: dict[int, tuple[types.FunctionType, Any, Any, Any]] = {}
         self.classes: dict[int, tuple[type, Any, int]] = {}
         self.tables: dict[int, tuple[Any, Any]] = {}
+        self.modules: dict[int, tuple[types.ModuleType, type]] = {}
 
     def add(self, other: Proven) -> None:
         """Add the objects that another proof depends on."""
@@ -266,6 +295,7 @@ class Proven:
             )
             and all(cls.__mro__ is mro and len(vars(cls)) == size for cls, mro, size in self.classes.values())
             and all(table == copy for table, copy in self.tables.values())
+            and all(type(module) is kind for module, kind in self.modules.values())
         )
 
 
@@ -295,6 +325,7 @@ class _Walk:
             while self._waiting:
                 self._function(self._waiting.pop())
         self._tensors()
+        self._attributes()
 
     def formats(self, opens: dict[str, Any], order: list[str]) -> None:
         """Prove that Pillow's formats are its own. The code that detects a format is not followed."""
@@ -315,6 +346,44 @@ class _Walk:
                 self._follow(value, f"{name}.{key}")
                 if isinstance(value, type) and value.__module__ == name:
                     self._class(value)
+
+    def codecs(self) -> None:
+        """Prove that Pillow decodes and encodes by its own functions. It looks them up by the names of files' tiles."""
+        image = sys.modules["PIL.Image"]
+        core = vars(image)["core"]
+        self._bind(vars(image), "core", core)
+        own = [name for name in vars(core) if name.endswith(("_decoder", "_encoder"))]
+        for name in own:
+            value = vars(core)[name]
+            if not isinstance(value, types.BuiltinFunctionType) or value.__name__ != name:
+                raise Unknown(f"PIL.Image.core.{name} was replaced")
+            self._bind(vars(core), name, value)
+        for table, suffix in (("DECODERS", "_decoder"), ("ENCODERS", "_encoder")):
+            found = vars(image)[table]
+            self._bind(vars(image), table, found)
+            self.proven.tables[id(found)] = found, found.copy()
+            for name, kind in found.items():
+                module = _owner(kind)
+                if f"{name}{suffix}" in own or not module.startswith("PIL.") or kind is not _find(_dotted(kind))[0]:
+                    raise Unknown(f"Pillow has {_dotted(kind)} for {name!r} in {table}")
+                self._follow(kind)
+
+    def _attributes(self) -> None:
+        """Compare values in the bodies of classes, for the names that functions on the way ask for."""
+        for cls in self._classes:
+            members = _members_of(cls)
+            if issubclass(cls, enum.Enum):
+                continue
+            for name in sorted(self._called & members.keys()):
+                value = members[name]
+                if name.startswith("__") or isinstance(value, _BUILT_IN) or next(functions_of(value), None) is not None:
+                    continue
+                self._bind(members, name, value)
+                full, digest = f"{_full(cls)}.{name}", f"{_ATTRIBUTE}{_hash(described(value))}"
+                if self._digests is not None:
+                    self._digests.setdefault(full, set()).add(digest)
+                elif digest not in KNOWN.get(full, ()):
+                    raise Unknown(f"{full} was changed, or is another one in {_version(full.partition('.')[0])}")
 
     def _tensors(self) -> None:
         """Check the methods of tensors that functions on the way use."""
@@ -416,11 +485,19 @@ class _Walk:
         self._bind(where, name, value)
         refers[full] = value
         if isinstance(value, types.ModuleType) and depth < _DEEPEST:
+            self._module(value)
             for inner in sorted(names & vars(value).keys()):
                 if vars(value)[inner] is not value:
                     self._refer(refers, vars(value), inner, f"{full}.{inner}", names - {name}, depth + 1)
         else:
             self._follow(value, f"{where.get('__name__')}.{name}")
+
+    def _module(self, module: types.ModuleType) -> None:
+        """Check the class of a module, which decides what its attributes are."""
+        kind = type(module)
+        if kind is not types.ModuleType and not _is_library(kind.__module__.partition(".")[0]):
+            raise Unknown(f"the module {module.__name__} has the class {_full(kind)}")
+        self.proven.modules[id(module)] = module, kind
 
     def _compare(self, f: types.FunctionType, refers: dict[str, Any]) -> None:
         name = f"{_owner(f)}.{f.__qualname__}"

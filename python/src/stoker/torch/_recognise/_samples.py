@@ -15,6 +15,31 @@ from . import _datasets, _transforms
 Array = npt.NDArray[Any]
 
 
+class Still:
+    """Reports quickly whether a dataset's parts and transforms are those that the engine knows."""
+
+    def __init__(self, parts: list[Any], transforms: list[Any], rest: int) -> None:
+        """Remember them; ``rest`` is the number of the last transforms that Python runs."""
+        self._parts = [(part, type(part), dict(vars(part))) for part in parts]
+        self._unchanged = [_transforms.Unchanged(t, rest) for t in transforms]
+
+    def transforms(self) -> bool:
+        """Compare the transforms."""
+        return all(unchanged() for unchanged in self._unchanged)
+
+    def parts(self) -> bool:
+        """Compare the attributes of the dataset, and of those in it: whether they are the same objects."""
+        return all(type(part) is kind and _is(vars(part), before) for part, kind, before in self._parts)
+
+    def __call__(self) -> bool:
+        """Compare both."""
+        return self.parts() and self.transforms()
+
+
+def _is(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return len(now) == len(before) and all(now.get(k, before) is v for k, v in before.items())
+
+
 @dataclass
 class Samples:
     """Makes samples of rows of the engine's batches, in whatever process."""
@@ -25,12 +50,29 @@ class Samples:
     wrapped: bool  # whether a tensor is of torchvision's Image class
     # The positions of the dataset's records. Not sent to another process, which finds them itself.
     _data: _datasets.Data | None = field(default=None, compare=False)
+    # The paths that the engine was given, None if it has arrays.
+    _names: list[Any] | None = field(default=None, compare=False)
+    # Reports whether the engine's rows are still those of the dataset. The program's code may change it at any record.
+    _still: Any = field(default=None, compare=False)
 
     # Whether it also makes batches in which the engine has no part.
     watches = False
 
+    def __post_init__(self) -> None:
+        """Remember the dataset as it is now."""
+        if self._data is None:
+            self._data = _datasets.recognise(self.dataset)
+            self._names = _datasets.paths_of(self._data)
+        transforms = {id(leaf.dataset.transform): leaf.dataset.transform for leaf in self._data.leaves}
+        self._still = Still(self._data.parts, list(transforms.values()), len(self.rest))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": None}
+        return {**self.__dict__, "_data": None, "_names": None, "_still": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Before the program's code runs in this process.
+        self.__dict__.update(state)
+        self.__post_init__()
 
     def scope(self, _batch: dict[str, Any] | None) -> Any:
         """Return the context in which samples of a batch are made and collated."""
@@ -54,16 +96,22 @@ class Samples:
             anew: makes a sample of an index that the engine cannot make.
             copy: whether the arrays' memory is used again even if a view of it is held.
         """
-        data = self._where()
+        assert self._data is not None
+        data, still, names = self._data, self._still, self._names
         pixels, numbers = batch["image"], batch["index"].tolist()
         samples = []
         for row, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             at(row, index)
-            if number < 0:
+            if number < 0 or not still():
                 samples.append(anew(index))
                 continue
             leaf, i = data.at(index)
-            beside = None if leaf.paths is None else _Info(_Beside(leaf.path(i)))
+            beside = None
+            if names is not None:
+                if leaf.path(i) != names[number]:
+                    samples.append(anew(index))
+                    continue
+                beside = _Info(_Beside(names[number]))
             image = value_of(pixels[row], self.state, self.wrapped, beside, copy)
             for part in self.rest:
                 image = part(image)
@@ -71,11 +119,6 @@ class Samples:
             change = leaf.dataset.target_transform
             samples.append((image, target if change is None else change(target)))
         return samples
-
-    def _where(self) -> _datasets.Data:
-        if self._data is None:
-            self._data = _datasets.recognise(self.dataset)
-        return self._data
 
 
 def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None, copy: bool) -> Any:

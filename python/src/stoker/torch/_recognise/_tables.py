@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -186,6 +187,8 @@ def _key(loader: Any) -> tuple[Any, ...]:
     if not _proof.is_known(loader.collate_fn, _proof.COLLATES[0]):
         raise Unknown("collate_fn is not torch's default_collate, or something that it calls was replaced")
     check_init(loader)
+    if _proof.modes():
+        raise Unknown("a default device, or another mode of torch, changes what its operations make")
     dataset = loader.dataset
     check_class(type(dataset))
     check_instance(dataset)
@@ -216,10 +219,16 @@ class _Epoch(_order.Epoch):
 
     def _make(self, indices: list[Any]) -> Any:
         libraries = self._libraries
-        same = libraries is None or (libraries() and torch.get_default_dtype() is self._plan.dtype)
+        same = libraries is None or (
+            libraries() and torch.get_default_dtype() is self._plan.dtype and not _proof.modes()
+        )
         known = same and self._plan.reads(self._dataset)
         if known and indices and all(type(i) is int and 0 <= i < self._len for i in indices):
-            batch = self._plan.batch(np.array(indices, np.int64))
+            batch = self._made(np.array(indices, np.int64))
         else:
             batch = self._collate(self._dataset.__getitems__(indices))
         return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch
+
+    def _made(self, records: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        with _proof.without_modes() if _proof.modes() else contextlib.nullcontext():
+            return self._plan.batch(records)

@@ -101,11 +101,12 @@ def is_list(transform: Any) -> bool:
 class Unchanged:
     """Reports quickly whether a transform still matches the recognised one, also during an epoch."""
 
-    def __init__(self, transform: Any, program: Program) -> None:
+    def __init__(self, transform: Any, rest: int) -> None:
+        """Remember it, without the number of its last parts that Python runs."""
         self._inner: list[tuple[Any, str, list[Any]]] = []
         parts: list[Any] = []
         self._walk(transform, parts)
-        done = parts[: len(parts) - len(program.rest)]
+        done = parts[: len(parts) - rest]
         inner = [part for outer in done for part in _with_inner(outer)]
         around = [of for of, _, _ in self._inner]
         # An object of the program only calls the objects that it holds.

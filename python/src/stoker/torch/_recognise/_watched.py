@@ -30,6 +30,9 @@ Array = npt.NDArray[Any]
 # read or set. Each file comes with the number of the transform and the mode of the image.
 Note = tuple[int, list[tuple[str, int, str]], bool]
 
+# A file that the engine reads: its path, its device and its number there.
+_File = tuple[str, int, int]
+
 # Functions that read or set the state of random numbers.
 _STATE = ("get_state", "set_state", "manual_seed", "seed", "graphsafe_get_state", "graphsafe_set_state", "clone_state")
 # Names there mean other files in another process.
@@ -111,6 +114,7 @@ class Watched:
         self._libraries: Callable[[], bool] = bool
         self._refuted = False  # they are not, and were not when they were compared again
         self._proven = False
+        self._made: list[_pending.Row] = []  # the rows of the batch that are answered
         self._start([])
 
     @contextlib.contextmanager
@@ -126,6 +130,9 @@ class Watched:
             with _pending.replaced([(torch.random, "default_generator", generator)]), scope.open(opened=self._open):
                 yield
         finally:
+            for row in self._made:
+                row.make = None  # an image that the program keeps is Pillow's from now on
+            self._made = []
             self.tally.add(self._given, scope.answers)
             self.notes.write(self._noted)
 
@@ -146,22 +153,24 @@ class Watched:
             made.append(self._item(index, foreseen))
         return made
 
-    def _rows(self, batch: dict[str, Any], copy: bool) -> list[list[tuple[str, _pending.Row]] | None]:
+    def _rows(self, batch: dict[str, Any], copy: bool) -> list[list[tuple[_File, _pending.Row]] | None]:
         """Return the expected files of each item, and the engine's results for them; None: not known."""
         _, sources, self._since = batch["foreseen"]
         _, done, program = self._done if self._proven else (None, None, None)
         pixels, numbers = batch["image"], iter(enumerate(batch["index"].tolist()))
-        rows: list[list[tuple[str, _pending.Row]] | None] = []
-        for names in sources:
-            if names is None:
+        rows: list[list[tuple[_File, _pending.Row]] | None] = []
+        for files in sources:
+            if files is None:
                 rows.append(None)
                 continue
             mine = []
-            for name, (at, number) in zip(names, numbers, strict=False):
+            for file, (at, number) in zip(files, numbers, strict=False):
                 self._given += number >= 0 and self._proven
                 if number >= 0 and done is not None and program is not None:
                     result = functools.partial(self._result, pixels[at], program, copy)
-                    mine.append((name, _pending.Row(None, done, result)))
+                    made = _pending.Row(None, done, result)
+                    self._made.append(made)
+                    mine.append((file, made))
             rows.append(mine)
         return rows
 
@@ -183,7 +192,7 @@ class Watched:
         transform = self.transforms[which]
         with contextlib.suppress(Unknown):
             program = program_of(transform, mode)
-            unchanged = _transforms.Unchanged(transform, program)
+            unchanged = _transforms.Unchanged(transform, len(program.rest))
             _datasets.check_pillow()
             if program.key() == key:
                 self._libraries = _proof.watch()
@@ -201,12 +210,12 @@ class Watched:
         self._drawn |= program.random
         return _samples.answer(row, program, image, copy)
 
-    def _start(self, foreseen: list[tuple[str, _pending.Row]]) -> None:
+    def _start(self, foreseen: list[tuple[_File, _pending.Row]]) -> None:
         self._foreseen = foreseen
         self._opened: list[tuple[str, _pending.Row]] = []
         self._touched = self._drawn = self._broken = False
 
-    def _item(self, index: Any, foreseen: list[tuple[str, _pending.Row]] | None) -> Any:
+    def _item(self, index: Any, foreseen: list[tuple[_File, _pending.Row]] | None) -> Any:
         self._start(list(foreseen or ()))
         try:
             made = self.dataset[index]
@@ -238,8 +247,10 @@ class Watched:
         name = _name_of(image)
         if name is None:
             return None
+        found = os.fstat(image.fp.fileno()) if self._foreseen else None
         for at, (expected, row) in enumerate(self._foreseen):
-            if expected == name and os.fstat(image.fp.fileno()).st_ctime_ns < self._since:
+            # A link or a folder may lead to another file by now, which is old itself.
+            if found is not None and expected == (name, found.st_dev, found.st_ino) and found.st_ctime_ns < self._since:
                 del self._foreseen[at]
                 return row
         row = _pending.Row(None)
@@ -248,12 +259,11 @@ class Watched:
 
     def _touch(self) -> None:
         """See that the state of torch's random numbers is read or set."""
-        if threading.get_ident() != self._thread:
-            return
         self._touched = True
         if self._drawn:
             self._broken = True
-            raise _Again
+            if threading.get_ident() == self._thread:
+                raise _Again
 
 
 def _settings_hold() -> bool:
