@@ -11,6 +11,7 @@ cd "$(dirname "$0")/../python"
 prefix=$1
 shift
 export STOKER_TESTS_OF=$$
+export STOKER_TEST_PROCESSES=2 # python/tests/processes.py
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 exec 3> >(exec env -u STOKER_TESTS_OF tee "$log" | env -u STOKER_TESTS_OF sed -u "s/^/$prefix/")

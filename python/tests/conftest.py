@@ -12,9 +12,19 @@ from typing import Any
 
 import pytest
 
+import processes
 import stoker
 from stoker._binary import find_binary
 from support import CHECKOUT, HERE, cli
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the tests in several processes if the environment says so."""
+    wanted = int(os.environ.get("STOKER_TEST_PROCESSES", "1"))
+    if wanted < 2 or session.testsfailed or session.config.option.collectonly:
+        return None
+    return processes.run(session, wanted)
 
 
 @pytest.fixture(autouse=True, scope="session")
