@@ -44,7 +44,8 @@ def run(session: pytest.Session, processes: int) -> bool:
     files: dict[Path, list[pytest.Item]] = {}
     for item in session.items:
         files.setdefault(item.path, []).append(item)
-    groups = sorted(files.values(), key=lambda items: items[0].path.name not in LONG)
+    place = {name: i for i, name in enumerate(LONG)}
+    groups = sorted(files.values(), key=lambda items: place.get(items[0].path.name, len(LONG)))
     queue, numbers = os.pipe()
     for i in range(len(groups)):
         os.write(numbers, i.to_bytes(2, "big"))
