@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from ._binary import find_binary
+from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, StokerError
 
+_T = TypeVar("_T")
 _USAGE = 2  # exit code: the arguments are wrong
 _PATIENCE = 60.0
 
 
-def ask(
-    arguments: Sequence[str],
-    text: str = "",
-    timeout: float | None = _PATIENCE,
-    env: Mapping[str, str] | None = None,
-    also: Sequence[int] = (),
-) -> str:
+def run(arguments: Sequence[str], text: str = "", timeout: float | None = None, also: Sequence[int] = ()) -> Any:
+    """Run a command that prints JSON, and return what it says."""
+    return json.loads(ask(arguments, text, timeout, also))
+
+
+def built(cls: type[_T], answer: Mapping[str, Any], **more: Any) -> _T:
+    """Return a dataclass with those fields of an answer that it has, and more."""
+    known = {f.name for f in dataclasses.fields(cast("Any", cls))}
+    return cls(**{name: value for name, value in answer.items() if name in known} | more)
+
+
+def ask(arguments: Sequence[str], text: str = "", timeout: float | None = _PATIENCE, also: Sequence[int] = ()) -> str:
     """Run ``stoker`` with arguments and standard input, and return its output.
 
     An exit code in ``also`` comes with an answer, if something was printed.
@@ -32,7 +39,7 @@ def ask(
     command = [find_binary(), *arguments]
     try:
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=timeout, check=False, env=env
+            command, input=text, capture_output=True, text=True, timeout=timeout, check=False, env=environment()
         )
     except subprocess.TimeoutExpired:
         raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout} seconds") from None

@@ -6,26 +6,16 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ._ask import Observer, ask
+from ._ask import Observer, ask, run
 from ._errors import ConfigError, StokerError, public
-from ._measure import (
-    Accelerator,
-    Distribution,
-    Stage,
-    Step,
-    as_dict,
-    bound,
-    drive,
-    fields_of,
-    text_of,
-)
+from ._measure import Accelerator, Distribution, Result, Stage, Step, bound, drive, reported
 
 
-@dataclass
-class BenchResult:
+@dataclass(repr=False)
+class BenchResult(Result):
     """The result of ``stoker.bench``, without the first step. Times are in seconds.
 
     Attributes:
@@ -66,13 +56,7 @@ class BenchResult:
     cores: int
     limit: str
     stages: list[Stage] = field(default_factory=list)
-
-    def to_json(self) -> str:
-        """Return all figures as JSON."""
-        return json.dumps(as_dict(self), indent=2)
-
-    def __repr__(self) -> str:
-        return text_of("bench", self, self.to_json())
+    _kind = "bench"
 
 
 @public
@@ -111,10 +95,10 @@ def bench(
     if max_batches is None and seconds is None:
         raise ConfigError("max_batches and seconds are both None: the run would never end")
     with Observer("bench") as observer:
-        run = drive(loader, accelerator, most, longest, observer=observer)
+        timed = drive(loader, accelerator, most, longest, observer=observer)
         computes = accelerator.function is not None or accelerator.seconds > 0
-        told = {**run.told(loader), "computes": computes, "step": accelerator.seconds, "spin": spin}
-        return BenchResult(**fields_of(observer.report(told)))
+        told = {**timed.told(loader), "computes": computes, "step": accelerator.seconds, "spin": spin}
+        return reported(BenchResult, observer.report(told))
 
 
 @dataclass
@@ -132,8 +116,8 @@ class StudyCell:
     limit: str
 
 
-@dataclass
-class StudyResult:
+@dataclass(repr=False)
+class StudyResult(Result):
     """The curve of a study.
 
     Attributes:
@@ -150,10 +134,7 @@ class StudyResult:
     cells: list[StudyCell]
     knee: int
     verdict: str
-
-    def to_json(self) -> str:
-        """Return all figures as JSON."""
-        return json.dumps(as_dict(self), indent=2)
+    _kind = "study"
 
     def chart(self) -> str:
         """Return the curve drawn for a terminal."""
@@ -164,15 +145,12 @@ class StudyResult:
         self._draw(os.path.abspath(os.fspath(path)))
 
     def _draw(self, svg: str) -> str:
-        cells = [{"values": {self.axis: str(c.x)}, **as_dict(c)} for c in self.cells]
+        cells = [{"values": {self.axis: str(c.x)}, **asdict(c)} for c in self.cells]
         text = json.dumps({"x": self.axis, "unit": self.unit, "cells": cells})
         try:
             return ask(["bench", "draw", "--svg", svg], text)
         except StokerError as error:
             raise StokerError(f"the curve could not be drawn: {error}") from None
-
-    def __repr__(self) -> str:
-        return text_of("study", self, self.to_json())
 
 
 @public
@@ -245,5 +223,5 @@ def study(
         for r in results
     ]
     unit = "seconds per step"
-    curve = json.loads(ask(["loop", "study"], json.dumps({"axis": axis, "unit": unit, "runs": told})))
+    curve = run(["loop", "study"], json.dumps({"axis": axis, "unit": unit, "runs": told}))
     return StudyResult(axis, unit, [StudyCell(**c) for c in curve["cells"]], curve["knee"], curve["verdict"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from . import _options
-from ._ask import ask
-from ._binary import environment
+from ._ask import built, run
 from ._dataset import Dataset
 from ._errors import ConfigError, SkippedRecords, public, warn
 
@@ -133,12 +131,6 @@ def url_of(source: Source) -> str:
     return source._url()
 
 
-def run(arguments: Sequence[str], *also: int) -> dict[str, Any]:
-    """Run a command and return its JSON; ``also`` are exit codes of commands that have an answer."""
-    answer: dict[str, Any] = json.loads(ask(arguments, timeout=None, env=environment(), also=also))
-    return answer
-
-
 @public
 def inspect(source: Source) -> InspectResult:
     """Say what data is: its format, records and fields, and the line that loads it. Records are not read.
@@ -151,23 +143,15 @@ def inspect(source: Source) -> InspectResult:
     """
     url = url_of(source)
     raw = run(["inspect", "--json", "--", url])
-    is_pack = "pack" in raw
-    return InspectResult(
+    return built(
+        InspectResult,
+        raw,
         source=url,
-        format="pack" if is_pack else raw["format"],
-        records=raw["records"],
-        bytes=raw["bytes"],
+        format="pack" if "pack" in raw else raw["format"],
         fields={f["name"]: {k: v for k, v in f.items() if k != "name"} for f in raw["fields"]},
-        fingerprint=raw["fingerprint"],
-        random_access=raw["random_access"],
         code=raw["loader"]["code"],
         raw=raw,
     )
-
-
-def _problem(raw: Mapping[str, Any]) -> Problem:
-    known = {f.name for f in dataclasses.fields(Problem)}
-    return Problem(**{k: v for k, v in raw.items() if k in known})
 
 
 @public
@@ -190,12 +174,10 @@ def verify(
         arguments.append(f"--threads={_options.whole('threads', threads, 1, 1024)}")
     if memory is not None:
         arguments.append(f"--memory={_options.size('memory', memory)}B")
-    raw = run([*arguments, "--", _options.source_url(pack)], 3, 4)
-    lists = {name: tuple(map(_problem, raw[name] or ())) for name in ("problems", "unsupported", "too_large")}
-    return VerifyResult(
-        pack=raw["pack"], whole=raw["whole"], records=raw["records"], chunks=raw["chunks"], bytes=raw["bytes"],
-        fingerprint=raw["fingerprint"], raw=raw, **lists,
-    )  # fmt: skip
+    raw = run([*arguments, "--", _options.source_url(pack)], also=(3, 4))
+    found = ("problems", "unsupported", "too_large")
+    lists = {name: tuple(built(Problem, p) for p in raw[name] or ()) for name in found}
+    return built(VerifyResult, raw, raw=raw, **lists)
 
 
 @public
@@ -242,19 +224,19 @@ def convert(
         "memory": None if memory is None else f"{_options.size('memory', memory)}B",
     }
     arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    raw = run(["convert", "--json", *arguments, "--", url_of(source), os.fspath(out)], 3)
+    raw = run(["convert", "--json", *arguments, "--", url_of(source), os.fspath(out)], also=(3,))
     left = [{k.lower(): v for k, v in s.items()} for s in raw.get("skipped") or ()]
     skipped = tuple((s["path"], s["reason"]) for s in left)
     if skipped:
         listed = "; ".join(f"{path}: {reason}" for path, reason in skipped[:_LISTED])
         warn(f"{raw.get('bad', len(skipped)):,} of the records were left out: {listed}", SkippedRecords)
     fields = [f if isinstance(f, str) else f["name"] for f in raw["fields"]]
-    return ConvertResult(
+    return built(
+        ConvertResult,
+        raw,
         path=raw.get("path", raw.get("pack", os.fspath(out))),
         format=raw.get("format", "pack"),
-        records=raw["records"],
         files=raw.get("files", raw.get("shards", 0)),
-        bytes=raw["bytes"],
         fields=tuple(fields),
         skipped=skipped,
         raw=raw,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ._errors import ConfigError, public
 from ._loader import Loader
-from ._measure import Accelerator, Step, as_dict, bound, describe, drive, text_of
+from ._measure import Accelerator, Result, Step, bound, describe, drive
 
 
-@dataclass
-class HeadroomResult:
+@dataclass(repr=False)
+class HeadroomResult(Result):
     """The result of ``stoker.headroom``.
 
     Attributes:
@@ -33,13 +32,7 @@ class HeadroomResult:
     replayed_examples_per_second: float
     headroom: float
     batches: int
-
-    def to_json(self) -> str:
-        """Return all figures as JSON."""
-        return json.dumps(as_dict(self), indent=2)
-
-    def __repr__(self) -> str:
-        return text_of("headroom", self, self.to_json())
+    _kind = "headroom"
 
 
 @public

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from . import _step
-from ._ask import Observer, ask
+from ._ask import Observer, ask, built
 from ._errors import ConfigError, StokerError
 from ._loader import Loader
 
 Step = float | Callable[[Any], Any]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -267,20 +269,23 @@ def describe(loader: object) -> str:
     return text if len(text) <= 200 and "\n" not in text else type(loader).__name__
 
 
-def fields_of(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result that has distributions and stages, from its JSON."""
-    made = {"step": Distribution(**report["step"]), "wait": Distribution(**report["wait"])}
-    return {**report, **made, "stages": [Stage(**s) for s in report["stages"]]}
+class Result:
+    """The base of results, which are dataclasses: their JSON, and their text, which the binary writes."""
+
+    _kind: ClassVar[str]
+
+    def to_json(self) -> str:
+        """Return all figures as JSON."""
+        return json.dumps(asdict(self), indent=2)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        try:
+            return ask(["loop", "text", self._kind], self.to_json()).rstrip("\n")
+        except StokerError as error:
+            return f"<{type(self).__name__}, to_json() has its figures; {str(error).splitlines()[0]}>"
 
 
-def as_dict(result: Any) -> dict[str, Any]:
-    """Return a result in a form for JSON."""
-    return asdict(result)
-
-
-def text_of(kind: str, result: Any, data: str) -> str:
-    """Return a result as text, written by the binary, or one line without a binary."""
-    try:
-        return ask(["loop", "text", kind], data).rstrip("\n")
-    except StokerError as error:
-        return f"<{type(result).__name__}, to_json() has its figures; {str(error).splitlines()[0]}>"
+def reported(cls: type[_T], report: Mapping[str, Any], **more: Any) -> _T:
+    """Return a result that has distributions and stages, from its JSON."""
+    step, wait = Distribution(**report["step"]), Distribution(**report["wait"])
+    return built(cls, report, step=step, wait=wait, stages=[Stage(**s) for s in report["stages"]], **more)

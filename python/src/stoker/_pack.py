@@ -29,15 +29,15 @@ from typing import Any
 
 import numpy as np
 
-from . import _columns, _pack_tensors
-from ._ask import ask, message
+from . import _columns
+from ._ask import message, run
 from ._binary import find_binary
 from ._columns import Column
 from ._dataset import Dataset
 from ._errors import ConfigError, SkippedRecords, StokerError, public, warn
 from ._fields import FieldSpec
-from ._pack_once import LONG, made_once, pack_path, part_options
-from ._pack_place import Bucket, Folder, Place, place
+from ._pack_once import made_once, part_options
+from ._pack_place import Place, Stacked, begun, clear
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
 from ._work._inside import Ended, Inbox
@@ -180,7 +180,9 @@ def pack(
         options += [] if resize is None else ["--resize", str(resize)]
         options += [*part_options(part), *(["--threads", str(workers)] if workers else [])]
         options += [*once, "--shard-size", str(_size(shard_size)), *(["--restart"] if restart else [])]
-        told = pack_path(os.fspath(data), os.fspath(out), options)
+        # The engine needs no Python for a path. It ends with this process.
+        command = ["pack", os.fspath(data), os.fspath(out), f"--parent={os.getpid()}", "--json", "--allow-bad"]
+        told = run([*command, *options])
         return _packed(os.fspath(out), told, told["unchanged"])
     if part is not None:
         raise ConfigError("part= needs data at a path, which each process can open: Python's objects have workers=")
@@ -191,11 +193,11 @@ def pack(
     if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers}: give 0 or more")
     view = _columns.to_view(tensors, tensors_of)
-    to = place(out)
-    stacked = _pack_tensors.Stacked(to, view) if view else None
+    to = Place(out)
+    stacked = Stacked(to, view) if view else None
     inputs = _Inputs(data, map, group, names)
-    begun = Folder(to.columns) if stacked else to
-    packing = _Packing(begun, inputs, on_error == "skip", _size(shard_size), name)
+    first = Place(to.columns) if stacked else to
+    packing = _Packing(first, inputs, on_error == "skip", _size(shard_size), name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
         packing.options += ["--resize", str(resize)]
@@ -203,7 +205,7 @@ def pack(
     if restart:
         packing.clear()
         if stacked:
-            stacked.clear()
+            clear(to.text)
     elif stacked and (about := stacked.done()):
         return PackResult(to.text, about["records"], about["bytes"], [], unchanged=True)
     made = packing.done()
@@ -231,7 +233,7 @@ def commit_pack(out: str | os.PathLike[str]) -> PackResult:
         StokerError: a part is missing or does not belong to the others; the message names it.
     """
     command = ["pack", "--commit", os.fspath(out), "--json", "--allow-bad"]
-    return _packed(os.fspath(out), json.loads(ask(command, timeout=LONG)), unchanged=False)
+    return _packed(os.fspath(out), run(command), unchanged=False)
 
 
 def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
@@ -468,20 +470,13 @@ class _Packing:
 
     def clear(self) -> None:
         """Remove the files of an earlier call."""
-        self.out.clear()
+        clear(self.out.text)
         shutil.rmtree(self.work, ignore_errors=True)
 
     def done(self) -> PackResult | None:
         """Return the pack when it is there already, of the same data."""
-        about = self.out.whole()
-        if about is None:
-            return None
-        if about["source"] != self.name:
-            raise ConfigError(
-                f"{self.out.text} is a finished pack of {about['source']}, and not of {self.name}: "
-                "choose another folder, or restart=True writes it again"
-            )
-        return self._result(about, unchanged=True)
+        about = self.out.finished(self.name, lambda source: source == self.name)
+        return None if about is None else _packed(self.out.text, about, unchanged=True)
 
     def look(self, kinds: dict[str, str], classes: dict[str, list[str]]) -> None:
         """Read some records to find the kinds of their fields."""
@@ -561,38 +556,36 @@ class _Packing:
                 print(file=sys.stderr)
         if not self.ends:
             raise ConfigError(f"{self.name} gives no records")
-        about = json.loads(
-            ask(
-                ["pack", "--commit", self.out.text, "--pieces", str(len(self.ends)), "--json", "--allow-bad"],
-                timeout=LONG,
-            )
-        )
+        commit = ["pack", "--commit", self.out.text, "--pieces", str(len(self.ends)), "--json", "--allow-bad"]
+        about = run(commit)
         shutil.rmtree(self.work, ignore_errors=True)
-        return self._result(about)
-
-    def _result(self, about: Mapping[str, Any], unchanged: bool = False) -> PackResult:
-        return _packed(self.out.text, about, unchanged)
+        return _packed(self.out.text, about, unchanged=False)
 
     def _about(self) -> dict[str, Any]:
         return {"name": self.name, "fields": [s.described() for s in self.inputs.specs]}
 
+    def _call(self) -> dict[str, Any]:
+        """Return what must be the same in a call that continues this one."""
+        return self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}
+
     def _resume(self) -> None:
         """Find out which pieces an earlier call has written."""
-        mine = self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}
         try:
             state = json.loads(self.state_path.read_text())
         except (OSError, ValueError):
             state = None
-        there = self.out.pieces()
+        there = begun(self.out.text)["pieces"]
         if state is None:
-            if there and isinstance(self.out, Bucket):
+            if there and self.out.in_bucket:
                 raise ConfigError(
                     f"{self.out.text} has pieces of a pack, and what is known of them lies on another machine, or was "
                     f"in {self.work}: let that call finish, or restart=True starts over"
                 )
-            self.state_path.write_text(json.dumps({"about": mine, "ends": []}))
+            if there:  # of a call whose state is lost
+                clear(self.out.text)
+            self._save()
             return
-        if state["about"] != mine:
+        if state["about"] != self._call():
             raise ConfigError(
                 f"{self.out.text} was begun of other data or with other arguments: give the same, or restart=True"
             )
@@ -643,7 +636,6 @@ class _Packing:
         if "--outputs" in self.options:  # other pieces draw something else
             command += ["--first", str(first)]
         # Said before: a piece that is there then counts, also when this process is killed before it hears of it.
-        self.out.forget(number)
         self.ends.append(end)
         self._save()
         self._child = subprocess.Popen(
@@ -664,8 +656,7 @@ class _Packing:
 
     def _save(self) -> None:
         part = self.state_path.with_suffix(".part")
-        state = {"about": self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}, "ends": self.ends}
-        part.write_text(json.dumps(state))
+        part.write_text(json.dumps({"about": self._call(), "ends": self.ends}))
         part.rename(self.state_path)
 
     def _show(self, at: int, start: int) -> None:

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import json
 import operator
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
 
-from ._ask import ask
-from ._binary import environment
 from ._errors import ConfigError
 from ._fields import FieldSpec, outputs, parse_transforms
-
-LONG = 1e6  # seconds: packing takes as long as it takes
 
 
 def made_once(
@@ -42,17 +36,6 @@ def made_once(
     options = ["--outputs", config, "--seed", str(seed)]
     options += ["--augment", str(augment)] if augment else []
     return [*options, *(["--audio", audio] if audio else [])]
-
-
-def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
-    """Pack the data at a path: the engine needs no Python for that. It ends with this process."""
-    command = ["pack", src, out, f"--parent={os.getpid()}", "--json", "--allow-bad", *options]
-    return cast("dict[str, Any]", json.loads(ask(command, timeout=LONG, env=environment())))
-
-
-def begun(out: str) -> dict[str, Any]:
-    """Return the state of a pack: if there is ``some`` of it, its finished ``pieces``, its number of ``parts``."""
-    return cast("dict[str, Any]", json.loads(ask(["pack", "--begun", out], timeout=LONG)))
 
 
 def part_options(part: tuple[int, int] | None) -> list[str]:

@@ -11,78 +11,76 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from ._ask import ask
-from ._pack_once import LONG, begun
-
-
-def is_url(out: str | os.PathLike[str]) -> bool:
-    """Say whether something is written into a bucket."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(out)) is not None
+from ._ask import ask, run
+from ._errors import ConfigError
 
 
-class Folder:
-    """A folder of this machine."""
+def begun(out: str) -> dict[str, Any]:
+    """Return the state of a pack: if there is ``some`` of it, ``whole``, its finished ``pieces``, and ``parts``."""
+    return dict(run(["pack", "--begun", out]))
+
+
+def clear(out: str) -> None:
+    """Remove the files of a pack."""
+    ask(["pack", "--clear", out], timeout=None)
+
+
+class Place:
+    """A folder of this machine or of a bucket.
+
+    Attributes:
+        text: its path or URL.
+        work: a folder of this machine for what is on its way there.
+        columns: a folder of this machine for a pack of the columns, before they are tensors.
+    """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
-        self.path = Path(out)
-        self.text = str(self.path)
-        # Beside the pack, and on the same disk.
-        self.work = self.path.parent / f".{self.path.name}.spool"
-        self.columns = self.path.absolute().parent / f".{self.path.name}.columns"
+        self.text = os.fspath(out).rstrip("/") or "/"
+        self.in_bucket = re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", self.text) is not None
+        if self.in_bucket:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            # By its URL, so that the same call finds it again.
+            self.work = cache / "stoker-packing" / hashlib.sha256(self.text.encode()).hexdigest()[:32]
+            self.columns = self.work.parent / f"{self.work.name}.columns"
+        else:
+            # Next to the pack, and on the same disk.
+            path = Path(self.text).absolute()
+            self.work, self.columns = (path.parent / f".{path.name}.{name}" for name in ("spool", "columns"))
 
-    def whole(self) -> dict[str, Any] | None:
-        """Return the description of a finished pack: its source, its records and bytes, the skipped inputs."""
-        if not (self.path / "manifest.json").exists():
-            return None
-        about: dict[str, Any] = json.loads(ask(["inspect", self.text, "--json"]))
-        return {**about, "source": about["source"]["path"]}
-
-    def pieces(self) -> set[int]:
-        """Return the numbers of the pieces that are there."""
-        return {int(p.stem.removeprefix("piece-")) for p in self.path.glob("piece-*.json")}
-
-    def forget(self, piece: int) -> None:
-        """Remove a piece that is about to be written."""
-        (self.path / f"piece-{piece:05d}.json").unlink(missing_ok=True)
-
-    def clear(self) -> None:
-        """Remove the files of earlier calls."""
-        if any(any(self.path.glob(p)) for p in ("manifest.json", "piece-*", "shard-*")):
-            shutil.rmtree(self.path)
+    def finished(self, of: str, same: Callable[[str], bool]) -> dict[str, Any] | None:
+        """Return the description of a finished pack, None for none; refuse one whose source is not the same."""
+        about: dict[str, Any] | None = begun(self.text).get("whole")
+        if about is not None and not same(about["source"]):
+            raise ConfigError(
+                f"{self.text} is a finished pack of {about['source']}, and not of {of}: choose another folder, or "
+                "restart=True writes it again"
+            )
+        return about
 
 
-class Bucket:
-    """A folder of a bucket."""
+class Stacked:
+    """A pack with tensors, made from a pack of columns.
 
-    def __init__(self, url: str) -> None:
-        self.text = url.rstrip("/")
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        # By its URL, so that the same call finds it again.
-        self.work = cache / "stoker-packing" / hashlib.sha256(self.text.encode()).hexdigest()[:32]
-        self.columns = self.work.parent / f"{self.work.name}.columns"
+    A tensor depends on statistics of all records, which are known only after the last record. So the columns are
+    packed unchanged first.
+    """
 
-    def whole(self) -> dict[str, Any] | None:
-        """Return the description of a finished pack: its source, its records and bytes, the skipped inputs."""
-        return begun(self.text).get("whole")
+    def __init__(self, out: Place, view: Mapping[str, Any]) -> None:
+        self.out = out
+        parts = [f"{k}={quote(v if isinstance(v, str) else json.dumps(v))}" for k, v in view.items()]
+        self._url = f"{out.columns}#{'&'.join(parts)}"
 
-    def pieces(self) -> set[int]:
-        """Return the numbers of the pieces that are there."""
-        return set(begun(self.text)["pieces"])
+    def done(self) -> dict[str, Any] | None:
+        """Return the description of the pack if it exists already."""
+        return self.out.finished("such tensors", lambda source: source.startswith(f"{self.out.columns}#"))
 
-    def forget(self, piece: int) -> None:
-        """Do nothing: a piece counts when the engine has said that it is there, and is written over."""
-
-    def clear(self) -> None:
-        """Remove the files of earlier calls."""
-        ask(["pack", "--clear", self.text], timeout=LONG)
-
-
-Place = Folder | Bucket
-
-
-def place(out: str | os.PathLike[str]) -> Place:
-    """Return the destination of a pack."""
-    return Bucket(os.fspath(out)) if is_url(out) else Folder(out)
+    def run(self, options: Sequence[str]) -> dict[str, Any]:
+        """Make the pack, and remove that of the columns."""
+        about: dict[str, Any] = run(["pack", self._url, self.out.text, "--json", "--allow-bad", *options])
+        shutil.rmtree(self.out.columns)
+        return about

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from . import _commands
-from ._ask import ask
-
-_T = TypeVar("_T")
+from ._ask import built, run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +267,7 @@ def plan(
         arguments.append("--no-probe")
     if data is not None:
         arguments += ["--", _commands.url_of(data)]
-    return _parse(cast("dict[str, Any]", json.loads(ask(arguments, timeout=timeout))))
+    return _parse(run(arguments, timeout=timeout))
 
 
 def _time(value: float | str | None) -> str | None:
@@ -284,11 +281,6 @@ def _size(value: int | str | None) -> str | None:
 
 def _share(value: float | None) -> str | None:
     return None if value is None else f"{value * 100!r}%"
-
-
-def _build(cls: type[_T], value: Mapping[str, Any], **renamed: Any) -> _T:
-    known = {f.name for f in dataclasses.fields(cast("Any", cls))}
-    return cls(**{k: v for k, v in value.items() if k in known}, **renamed)
 
 
 def _parse(raw: dict[str, Any]) -> Plan:
@@ -312,11 +304,11 @@ def _parse(raw: dict[str, Any]) -> Plan:
         first_to_fail=raw.get("first_to_fail", ""),
         delivered=delivered["examples_per_second"],
         au=delivered["au"],
-        cpu=tuple(_build(CodecNeed, c) for c in raw["cpu"]),
-        resources=tuple(_build(Resource, r) for r in raw["resources"] or ()),
-        storage=tuple(_build(StorageClass, c) for c in raw["classes"]),
-        advice=tuple(_build(Advice, a, before=a["from"], after=a["to"]) for a in raw["advice"]),
-        figures=tuple(_build(Figure, f) for f in raw.get("figures", ())),
+        cpu=tuple(built(CodecNeed, c) for c in raw["cpu"]),
+        resources=tuple(built(Resource, r) for r in raw["resources"] or ()),
+        storage=tuple(built(StorageClass, c) for c in raw["classes"]),
+        advice=tuple(built(Advice, a, before=a["from"], after=a["to"]) for a in raw["advice"]),
+        figures=tuple(built(Figure, f) for f in raw.get("figures", ())),
         sentences=tuple(raw["sentences"]),
         loader={k: v for k, v in raw["loader"].items() if k not in ("python", "pack")},
         python=raw["loader"]["python"],

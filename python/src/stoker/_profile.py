@@ -16,25 +16,14 @@ from . import _step
 from ._ask import Observer, ask
 from ._errors import ConfigError, StokerError, public
 from ._loader import Loader
-from ._measure import (
-    Accelerator,
-    Distribution,
-    Run,
-    Stage,
-    Step,
-    bound,
-    drive,
-    fields_of,
-    text_of,
-    timed,
-)
+from ._measure import Accelerator, Distribution, Result, Run, Stage, Step, bound, drive, reported, timed
 
 _FORMAT = "stoker profile"
 _VERSION = 1
 
 
-@dataclass
-class ProfileResult:
+@dataclass(repr=False)
+class ProfileResult(Result):
     """The result of ``stoker.profile``, without the first step. Times are in seconds.
 
     Attributes:
@@ -61,7 +50,8 @@ class ProfileResult:
     stages: list[Stage]
     cpu: float
     notes: list[str] = field(default_factory=list)
-    _log: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _log: dict[str, Any] = field(default_factory=dict, compare=False)
+    _kind = "profile"
 
     def to_json(self) -> str:
         """Return all figures as JSON, in the form that ``save`` writes."""
@@ -78,12 +68,12 @@ class ProfileResult:
         """Return the profile that ``save`` (or ``stoker profile --save``) has written."""
         try:
             data = json.loads(Path(path).read_text())
-            if data.pop("format") != _FORMAT:
+            if data["format"] != _FORMAT:
                 raise KeyError("format")
-            version = data.pop("version")
+            version = data["version"]
             if version != _VERSION:
                 raise StokerError(f"{path} is a profile of version {version}, this package reads version {_VERSION}")
-            return ProfileResult(**fields_of(data))
+            return reported(ProfileResult, data)
         except OSError as error:
             raise StokerError(f"{path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -98,9 +88,6 @@ class ProfileResult:
         """Write the steps as a Chrome trace, which opens in Perfetto (ui.perfetto.dev) and chrome://tracing."""
         log = {"title": self.loader, "pid": os.getpid(), **self._log}
         Path(path).write_text(ask(["loop", "trace"], json.dumps(log)))
-
-    def __repr__(self) -> str:
-        return text_of("profile", self, self.to_json())
 
 
 class _Timed:
@@ -366,9 +353,7 @@ def _result(
         notes.append(f"what {workers} worker processes do cannot be told apart from here; num_workers=0 shows it")
     log = _log_of(run)
     told = {**run.told(loader), "inside": spans.seconds, "parts": parts or {}, "log": log, "notes": notes}
-    report = observer.report(told)
-    del report["format"], report["version"]
-    return ProfileResult(**fields_of(report), _log={**log, "spans": spans.events})
+    return reported(ProfileResult, observer.report(told), _log={**log, "spans": spans.events})
 
 
 def _log_of(run: Run) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _options
-from ._commands import Source, run, url_of
+from ._ask import built, run
+from ._commands import Source, url_of
 from ._errors import ConfigError, public
 
 __all__ = ["Cached", "Contents", "Copy", "Damage", "Limit", "Verified", "Warmed", "limit", "ls", "rm", "verify", "warm"]
@@ -142,18 +143,9 @@ def _command(name: str, folder: Folder) -> list[str]:
     return ["cache", name, "--json", *at]
 
 
-def _build(cls: Any, raw: Mapping[str, Any]) -> Any:
-    known = {f.name for f in dataclasses.fields(cls)}
-    return cls(**{k: v for k, v in raw.items() if k in known})
-
-
 def _contents(raw: Mapping[str, Any]) -> Contents:
-    return Contents(
-        data=tuple(_build(Cached, e) for e in raw["data"]),
-        copies=tuple(_build(Copy, c) for c in raw["copies"]),
-        folder=raw.get("folder", ""),
-        limit=raw.get("limit", 0),
-    )
+    data, copies = (built(Cached, e) for e in raw["data"]), (built(Copy, c) for c in raw["copies"])
+    return built(Contents, raw, data=tuple(data), copies=tuple(copies))
 
 
 @public
@@ -193,7 +185,7 @@ def warm(source: Source, *, folder: Folder = None) -> Warmed:
     """
     raw = run([*_command("warm", folder), "--", url_of(source)])
     total = raw["records"] if "records" in raw else raw["chunks"]
-    return Warmed(total, raw["cached"], raw["new"], raw["new_bytes"], raw["folder"])
+    return built(Warmed, raw, total=total)
 
 
 @public
@@ -218,5 +210,5 @@ def verify(*data: str | os.PathLike[str], folder: Folder = None) -> Verified:
 
     Damaged records are no longer used. They are read again when they are needed.
     """
-    raw = run([*_command("verify", folder), "--", *(os.fspath(d) for d in data)], 4)
-    return Verified(tuple(_build(Cached, e) for e in raw["data"]), tuple(_build(Damage, d) for d in raw["damaged"]))
+    raw = run([*_command("verify", folder), "--", *(os.fspath(d) for d in data)], also=(4,))
+    return Verified(tuple(built(Cached, e) for e in raw["data"]), tuple(built(Damage, d) for d in raw["damaged"]))

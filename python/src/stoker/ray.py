@@ -29,11 +29,10 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import _pack
-from ._ask import ask
 from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, StokerError, public, warn
 from ._options import source_url, whole
-from ._pack_once import LONG, begun
+from ._pack_place import begun, clear
 from ._process import anonymous_file
 
 __all__ = ["feeders", "pack"]
@@ -80,7 +79,7 @@ def pack(
         ray.init()
     nodes = [n["Resources"]["CPU"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
     if options.pop("restart", False):
-        ask(["pack", "--clear", to], timeout=LONG)  # once, and not by each part
+        clear(to)  # once, and not by each part
     state = begun(to)
     if parts is None:
         parts = 1 if state.get("whole") else state["parts"] or _PARTS * max(len(nodes), 1)
