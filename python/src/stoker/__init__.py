@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ._bench import BenchResult, StudyResult, bench, study
     from ._columns import Column
     from ._commands import ConvertResult, InspectResult, VerifyResult, convert, inspect, verify
-    from ._dataset import Dataset, concat, open  # noqa: A004
+    from ._dataset import Dataset, concat, mix, open  # noqa: A004
     from ._doctor import doctor
     from ._errors import (
         BatchesHeld,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ._groups import Cache, Feeders, Limits, OnError, Ranks
     from ._headroom import HeadroomResult, headroom
     from ._loader import Loader
-    from ._mix import mix
     from ._pack import PackResult, commit_pack, pack
     from ._pad import Buckets, Padded
     from ._plan import Plan, plan
@@ -126,7 +125,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_bench": ("BenchResult", "StudyResult", "bench", "study"),
     "_columns": ("Column",),
     "_commands": ("ConvertResult", "InspectResult", "VerifyResult", "convert", "inspect", "verify"),
-    "_dataset": ("Dataset", "concat", "open"),
+    "_dataset": ("Dataset", "concat", "mix", "open"),
     "_doctor": ("doctor",),
     "_errors": (
         "BatchesHeld",
@@ -146,7 +145,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "_groups": ("Cache", "Feeders", "Limits", "OnError", "Ranks"),
     "_headroom": ("HeadroomResult", "headroom"),
     "_loader": ("Loader",),
-    "_mix": ("mix",),
     "_pack": ("PackResult", "commit_pack", "pack"),
     "_pad": ("Buckets", "Padded"),
     "_plan": ("Plan", "plan"),

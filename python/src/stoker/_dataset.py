@@ -20,12 +20,12 @@ import numpy.typing as npt
 from . import _columns, _options, _reader
 from ._errors import ConfigError, public
 from ._loader import Loader
+from ._mix import Mixture
 from ._reader import FieldInfo, Info, Place, Record
 from ._surface import VIEW_KEYS
 
 if TYPE_CHECKING:
     from ._columns import Column
-    from ._mix import Mixture
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -92,6 +92,62 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
     if not datasets or not all(isinstance(d, Dataset) for d in datasets):
         raise ConfigError("concat needs a list of datasets, such as stoker.concat([a, b])")
     return datasets[0] if len(datasets) == 1 else joined("concat", datasets)
+
+
+@public
+def mix(
+    weights: Mapping[Any, float],
+    *,
+    schedule: Mapping[int, Mapping[Any, float]] | None = None,
+    length: int | None = None,
+) -> Dataset:
+    """Return a mixture of datasets: loaders take their records in proportion to weights.
+
+    ::
+
+        data = stoker.mix({"web/": 3, "code/": 1})                    # three of four records are from web/
+        loader = data.loader(batch_size=256, shuffle=True, seed=0)
+
+    After any number of records, each dataset had its share of them within less than one record. Each dataset has an
+    order of its own: all of its records once, then all of them once again in a new order. An epoch of the mixture does
+    not end these rounds. So the order depends on the seed and the position alone, on any number of ranks.
+
+    The datasets must have the same fields, with the same classes, as for ``concat``. ``map`` and ``sequences`` come
+    after ``mix``: weights of sequences count sequences, and each dataset is packed on its own. A mixture is for
+    loaders: without one, it has the records of its datasets one after the other.
+
+    Args:
+        weights: the weight of each dataset, or of each path; 0 or more. Shares are exact if they have a common
+            denominator up to 1,048,576, and rounded to such parts otherwise.
+        schedule: other weights from a position on: ``{1_000_000: {"web/": 1, "code/": 1}}``. A position is a number of
+            records, over all ranks and epochs: the number of steps x ``batch_size`` x ranks. It names all datasets.
+        length: records of an epoch of the mixture. Default: the records of all datasets together.
+
+    Raises:
+        ConfigError: a weight is refused, or the fields differ; the message names the field. Data is read only when
+            needed.
+    """
+    if not isinstance(weights, Mapping) or not weights:
+        raise ConfigError('mix needs the weights of datasets, such as stoker.mix({"web/": 3, "code/": 1})')
+    datasets = list(map(_opened, weights))
+    if len({d._key() for d in datasets}) < len(datasets):
+        raise ConfigError("mix: a dataset is there twice; give it one weight")
+    mixture = Mixture(datasets, _opened)
+    if schedule is None:
+        schedule = {}
+    if not isinstance(schedule, Mapping):
+        raise ConfigError("mix: schedule must be a dict such as {1_000_000: {a: 1, b: 1}}")
+    stages = {_options.whole("schedule: a position", at, 1, 2**62): w for at, w in schedule.items()}
+    mixture.config = {
+        "weights": mixture.ordered(weights),
+        "schedule": [{"from": at, "weights": mixture.ordered(w)} for at, w in sorted(stages.items())],
+        "length": 0 if length is None else _options.whole("length", length, 1, 2**40),
+    }
+    return joined("mix", datasets, mixture)
+
+
+def _opened(data: Any) -> Dataset:
+    return data if isinstance(data, Dataset) else open(data)
 
 
 def joined(what: str, datasets: Sequence[Dataset], mixture: Mixture | None = None) -> Dataset:

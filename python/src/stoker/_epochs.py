@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import os
 import threading
@@ -23,6 +24,8 @@ from ._process import Engine, EngineProcess
 from ._restarts import Restarts
 
 _TWO_THREADS = "two threads use this loader at the same time; make one loader per thread, or take turns"
+# Batches that are on their way to the device before they are asked for.
+_AHEAD = 1
 
 
 @dataclass(frozen=True)
@@ -479,6 +482,64 @@ class Epoch(Iterator[Batch]):
 
     def __repr__(self) -> str:
         return f"<epoch {self._epoch} of {self._loader!r}>"
+
+
+class DeviceEpoch(Iterator[Batch]):
+    """One pass over a loader whose batches are on a device."""
+
+    def __init__(self, epochs: Epochs, host: Epoch, batches: _device.BatchFeeder) -> None:
+        self._epochs, self._host, self._batches, self._feeder = epochs, host, batches, batches.feeder
+        self._ahead: collections.deque[tuple[_device.Pending, Any]] = collections.deque()
+        # The exception that ended the host's iterator, and the loader's position at that time.
+        self._end: tuple[BaseException, Any] | None = None
+
+    def _fetch(self) -> None:
+        """Take a batch of the host's and begin to copy it."""
+        try:
+            batch = next(self._host)
+        except (StopIteration, StokerError) as end:
+            self._end = end, self._epochs.position
+        else:
+            self._ahead.append((self._batches.begin(batch), self._epochs.position))
+
+    def _more(self) -> bool:
+        """Whether the next batch is ready without waiting. A failure comes after the earlier batches."""
+        try:
+            return self._epochs.has_next()
+        except StokerError as end:
+            self._end = end, self._epochs.position
+            return False
+
+    def __next__(self) -> Batch:
+        self._feeder.sweep()
+        if self._ahead and not self._epochs.runs(self._host):
+            self._ahead.clear()  # another `for` has begun: the host says so
+        if not self._ahead and self._end is None:
+            if self._epochs.full():
+                self._feeder.sweep(wait=True)
+            self._fetch()
+        # The next one is begun before this one is handed over, if it is there.
+        while self._end is None and len(self._ahead) <= _AHEAD and self._more():
+            self._fetch()
+        if self._ahead:
+            pending, position = self._ahead.popleft()
+            self._epochs.position = position
+            batch: Batch = self._feeder.finish(pending)
+            return batch
+        assert self._end is not None
+        end, position = self._end
+        if self._epochs.runs(self._host):
+            self._epochs.position = position
+        if isinstance(end, StopIteration):
+            raise StopIteration
+        self._end = None
+        raise end.with_traceback(None) from None
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __repr__(self) -> str:
+        return repr(self._host)
 
 
 def _close(connection: Connection, pid: int) -> None:

@@ -14,7 +14,7 @@ from . import _audit, _device, _fields, _map, _node, _options, _state
 from ._batch import Batch
 from ._connection import Position
 from ._distributed import found_rank, local_world_size
-from ._epochs import Epochs, Form
+from ._epochs import DeviceEpoch, Epochs, Form
 from ._errors import ConfigError, StokerError, public, warn
 from ._fields import FieldSpec
 from ._fused import OnDevice
@@ -261,7 +261,7 @@ class Loader:
         """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
         host = self._epochs.begin(self)
         feeder = self._epochs.feeder
-        inner = host if feeder is None else _device.DeviceEpoch(self._epochs, host, feeder)
+        inner = host if feeder is None else DeviceEpoch(self._epochs, host, feeder)
         return inner if self._audit is None else _audit.Audited(self._epochs, self._audit, inner)
 
     # --- position ----------------------------------------------------------

@@ -23,6 +23,12 @@ class Data:
 
     __slots__ = ()
 
+    _base: str
+
+    def _key(self) -> tuple[Any, ...]:
+        """Return what tells datasets apart."""
+        raise NotImplementedError
+
     def for_loader(self, function: Any) -> tuple[str, dict[str, Any] | None, Any, Any]:
         """Return the URL, the sequences, the function and the mixture of a loader, whose own function comes last."""
         raise NotImplementedError

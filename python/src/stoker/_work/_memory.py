@@ -12,7 +12,6 @@ Large batches are in places of a pool that all workers of a loader share (_pool)
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import struct
@@ -24,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._process import anonymous_file
+from ._pool import LARGE, Places, Pool, map_file
 
 ALIGN = 64  # of every array in a piece, for vector instructions
 _GRAIN = 1 << 16  # pieces are multiples of it, so that batches of about the same size fit the same one
-_HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first use
 _DONE = 0  # the byte of the page that tells a worker to end
 _AT = struct.Struct("<qq")  # behind the bytes of the pieces: the task and the row that the worker is at
 _IN = struct.Struct("<qqqq")  # and behind that: which place of which pool it has taken for which task of which epoch
@@ -36,14 +35,9 @@ PIECES = 4079  # a worker's numbered pieces at most; what is held beyond is used
 _WINDOW = 8  # so many batches tell how many pieces are needed
 ONCE = -1  # the number of those
 PLACE = -2  # the number of those in a pool
-LARGE = 1 << 20  # batches from this size on lie in a pool's places
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ._pool import Places, Pool
-
-    Bytes = npt.NDArray[np.uint8]
+    from ._pool import Bytes
 
 
 def align(n: int) -> int:
@@ -121,15 +115,6 @@ class Page:
 def _page(fd: Any) -> Page:
     """Map the page in a process that was not forked."""
     return Page(fd.detach())
-
-
-def map_file(fd: int, size: int) -> mmap.mmap:
-    """Map a file, or the current contents of an anonymous one."""
-    mapping = mmap.mmap(fd, size)
-    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-    return mapping
 
 
 # --- the worker's side ----------------------------------------------------------------------------------------------

@@ -22,16 +22,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._process import anonymous_file
-from ._memory import LARGE, map_file
 
 if TYPE_CHECKING:
-    from ._memory import Bytes
+    import numpy.typing as npt
 
+    Bytes = npt.NDArray[np.uint8]
+
+LARGE = 1 << 20  # batches from this size on lie in a pool's places
+_HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first use
 _ROUND = 2 << 20  # places are multiples of it, as huge pages are
 _MOST = 255  # places: each is a byte
 # The leases of all pools. A lease is released even if the pool itself has been forgotten.
 _leases: dict[tuple[int, int], weakref.ref[Bytes]] = {}
 _WINDOW = 16  # so many batches tell how many places need their memory
+
+
+def map_file(fd: int, size: int) -> mmap.mmap:
+    """Map a file, or the current contents of an anonymous one."""
+    mapping = mmap.mmap(fd, size)
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
 
 
 class Pool:
