@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,64 +30,36 @@ _NHWC = (0, 3, 1, 2)
 Work = Callable[[list[Any]], list[Any]]
 
 
-class Device(Protocol):
-    """The operations that feeding an accelerator needs."""
+class Device:
+    """The operations that feeding an accelerator needs. This one is the CPU, whose memory has the batches already."""
 
     def pin(self, address: int, size: int) -> str:
         """Register memory, from which copies then need no staging. Returns why it cannot be, "" when it is."""
-        ...
+        return ""
 
     def unpin(self, address: int) -> None:
         """Undo ``pin``."""
-        ...
 
     def stage(self, tensor: Any) -> Any:
         """Return a tensor in memory that is registered: a copy of one that is not."""
-        ...
+        return tensor
 
     def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
         """Begin to copy, on a stream of its own, and to do ``work`` with the copies afterwards.
 
         Returns the result (the copies, or the results of ``work``) and the event of its end.
         """
-        ...
-
-    def take(self, tensors: list[Any], event: Any) -> None:
-        """Make the current stream wait for the event; the tensors' memory is its own until it has used them."""
-        ...
-
-    def ended(self, event: Any, wait: bool = False) -> bool:
-        """Whether an event has ended; ``wait`` waits for it."""
-        ...
-
-
-class Cpu:
-    """The CPU: batches are in its memory already, so nothing is copied, only worked on."""
-
-    def pin(self, address: int, size: int) -> str:
-        """Do nothing."""
-        return ""
-
-    def unpin(self, address: int) -> None:
-        """Do nothing."""
-
-    def stage(self, tensor: Any) -> Any:
-        """Return the tensor."""
-        return tensor
-
-    def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
-        """Do the work."""
         return (work(tensors) if work else tensors), None
 
     def take(self, tensors: list[Any], event: Any) -> None:
-        """Do nothing."""
+        """Make the current stream wait for the event; the tensors' memory is its own until it has used them."""
 
     def ended(self, event: Any, wait: bool = False) -> bool:
-        """Report that everything has ended."""
+        """Whether an event has ended; ``wait`` waits for it."""
         return True
 
 
-class Cuda:
+class Cuda(Device):
     """A device of CUDA, or of ROCm, by PyTorch."""
 
     def __init__(self, torch: Any, device: Any) -> None:
@@ -186,7 +158,7 @@ def wanted(device: Any) -> Device | None:
         return None
     on_device = work_on(device)
     found = open_device(device if on_device is None else on_device.device)
-    return Cpu() if found is None and on_device is not None else found
+    return Device() if found is None and on_device is not None else found
 
 
 class Pending:

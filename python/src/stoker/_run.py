@@ -27,11 +27,6 @@ _WORTH = 5
 _MOST = 12
 
 
-def wanted() -> bool:
-    """Whether this process was started by ``stoker run``."""
-    return VARIABLE in os.environ
-
-
 class _Options:
     def __init__(self) -> None:
         given = json.loads(os.environ[VARIABLE])
@@ -57,8 +52,6 @@ class _Seen:
 
     def __init__(self, loader: Any) -> None:
         self.name = type(loader.dataset).__name__
-        self.size = ""
-        self.number = 0
         self.reason = ""
         self.step = ""  # what to type next, where there is a reason
         self.plan: Any = None

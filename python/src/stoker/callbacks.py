@@ -123,50 +123,51 @@ def _limit() -> str:
     return limit
 
 
-class TensorBoard(Waiting):
-    """Writes reports with a ``SummaryWriter``: call ``log(step)`` at each interval."""
+class _Logged(Waiting):
+    """Gives reports to a logger: call ``log(step)`` at each interval."""
 
-    def __init__(self, writer: Any) -> None:
-        """Take any object with ``add_scalar(name, value, step)``."""
+    def __init__(self, logger: Any) -> None:
         super().__init__()
-        self._writer = writer
-
-    def log(self, step: int) -> Report:
-        """Write the waits since the last report."""
-        report = self.report()
-        for name, value in report.values.items():
-            self._writer.add_scalar(name, value, step)
-        return report
-
-
-class WeightsAndBiases(Waiting):
-    """Logs reports to a run of Weights & Biases: call ``log(step)`` at each interval."""
-
-    def __init__(self, run: Any = None) -> None:
-        """Take a run; the default is the current one."""
-        super().__init__()
-        self._run = importlib.import_module("wandb") if run is None else run
+        self._logger = logger
 
     def log(self, step: int) -> Report:
         """Log the waits since the last report."""
         report = self.report()
-        self._run.log({**report.values, "stoker/limit": report.limit}, step=step)
+        self._write(report, step)
         return report
 
+    def _write(self, report: Report, step: int) -> None:
+        raise NotImplementedError
 
-class MLflow(Waiting):
+
+class TensorBoard(_Logged):
+    """Writes reports with a ``SummaryWriter``, or what has ``add_scalar``: call ``log(step)`` at each interval."""
+
+    def _write(self, report: Report, step: int) -> None:
+        for name, value in report.values.items():
+            self._logger.add_scalar(name, value, step)
+
+
+class WeightsAndBiases(_Logged):
+    """Logs reports to a run of Weights & Biases, by default the current one: call ``log(step)`` at each interval."""
+
+    def __init__(self, run: Any = None) -> None:
+        """Take a run."""
+        super().__init__(importlib.import_module("wandb") if run is None else run)
+
+    def _write(self, report: Report, step: int) -> None:
+        self._logger.log({**report.values, "stoker/limit": report.limit}, step=step)
+
+
+class MLflow(_Logged):
     """Logs reports to the active run of MLflow: call ``log(step)`` at each interval."""
 
     def __init__(self, client: Any = None) -> None:
         """Take an object with ``log_metrics``; the default is the module ``mlflow``."""
-        super().__init__()
-        self._client = importlib.import_module("mlflow") if client is None else client
+        super().__init__(importlib.import_module("mlflow") if client is None else client)
 
-    def log(self, step: int) -> Report:
-        """Log the waits since the last report."""
-        report = self.report()
-        self._client.log_metrics(report.values, step=step)
-        return report
+    def _write(self, report: Report, step: int) -> None:
+        self._logger.log_metrics(report.values, step=step)
 
 
 @functools.cache
