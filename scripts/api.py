@@ -25,6 +25,8 @@ PAGES: dict[tuple[str, str], dict[str, list[str]]] = {
 }
 MODULES = ["torch", "jax", "keras", "tf", "ray", "lerobot", "cache", "callbacks"]
 HEADINGS = {"Args", "Raises", "Returns", "Attributes", "Yields", "Example", "Examples", "Note"}
+# Bases without a section of their own, whose methods users call, with their modules.
+BASES = {"Result": "_measure.py", "_Logged": "callbacks.py"}
 Node = ast.FunctionDef | ast.ClassDef
 
 
@@ -163,18 +165,24 @@ class Api:
     def object(self, node: ast.ClassDef, title: str, level: str) -> list[str]:
         """Return a class: its constructor, its docstring, its properties, its methods."""
         out = [f"{level} {title}\n"]
-        functions = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+        bases = [
+            definition(PACKAGE / BASES[b.id], b.id) for b in node.bases if isinstance(b, ast.Name) and b.id in BASES
+        ]
+        body = [*node.body, *(n for base in bases if isinstance(base, ast.ClassDef) for n in base.body)]
+        functions = [n for n in body if isinstance(n, ast.FunctionDef)]
         init = next((n for n in functions if n.name == "__init__"), None)
         doc = ast.get_docstring(node) or ""
-        fields = [n for n in node.body if isinstance(n, ast.AnnAssign) and not ast.unparse(n.target).startswith("_")]
+        fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+        fields = [n for n in fields if (name := ast.unparse(n.target)) == "_" or not name.startswith("_")]
         frozen = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
         if init is not None and "Args:" in doc and not init.args.vararg:
             out.append(f"```py\n{signature(init, node.name, 1)}\n```\n")
         elif frozen and "Args:" in doc:
-            shown = [ast.unparse(f) for f in fields]
+            shown = ["*" if ast.unparse(f.annotation) == "KW_ONLY" else ast.unparse(f) for f in fields]
             out.append(f"```py\n{node.name}(\n" + "".join(f"    {s},\n" for s in shown) + ")\n```\n")
         out += self.described(doc)
-        methods = [n for n in functions if not n.name.startswith("_") and not overload(n)]
+        own = {n.name: n for n in reversed(functions) if not n.name.startswith("_") and not overload(n)}
+        methods = list(reversed(own.values()))
         listed = {
             n.strip()
             for name, text in parts(doc)

@@ -103,4 +103,7 @@ def test_refused(make: Make, source: Path) -> None:
         stoker.Padded("0")  # type: ignore[arg-type]
     with pytest.raises(stoker.RecordError, match="more than the length of 5"):
         list(make(source, 16, transforms={"tokens": stoker.Padded(length=5)}))
-    assert repr(stoker.Padded(1, length=4, truncate=True, mask=True)) == "Padded(1, length=4, truncate=True, mask=True)"
+    assert (
+        repr(stoker.Padded(1, length=4, truncate=True, mask=True))
+        == "Padded(value=1, length=4, truncate=True, mask=True)"
+    )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from ._binary import environment, find_binary
 from ._errors import ConfigError, EngineDied, StokerError
+from ._process import started
 
 _T = TypeVar("_T")
 _USAGE = 2  # exit code: the arguments are wrong
@@ -68,19 +69,9 @@ class Observer:
 
     def __init__(self, kind: str) -> None:
         """Start it, for a report of a kind: "bench" or "profile"."""
-        binary = find_binary()
-        try:
-            # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
-            self._child = subprocess.Popen(
-                [binary, "loop", kind, f"--parent={os.getpid()}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise StokerError(f"{binary} could not be started: {error.strerror or error}") from None
+        pipe = subprocess.PIPE
+        command = ["loop", kind, f"--parent={os.getpid()}"]
+        self._child = started("the observer", find_binary(), command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
 
     def __enter__(self) -> Observer:
         """Return itself."""

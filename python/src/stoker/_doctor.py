@@ -17,6 +17,7 @@ from typing import Any
 from . import _loaders
 from ._binary import find_binary
 from ._errors import ConfigError, StokerError, warn
+from ._process import started
 
 _END_SECONDS = 20.0
 _FOREVER = "8760h"
@@ -88,24 +89,16 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         self.result, self.text = {}, ""
         self._folder = tempfile.TemporaryDirectory(prefix="stoker-doctor-")
         folder = Path(self._folder.name)
-        command = [
-            binary,
-            "doctor",
-            f"--pid={os.getpid()}",
-            f"--seconds={_FOREVER}",
-            f"--save={folder / 'report.json'}",
-        ]
+        command = ["doctor", f"--pid={os.getpid()}", f"--seconds={_FOREVER}", f"--save={folder / 'report.json'}"]
         if self._page is not None:
             command.append(f"--report={self._page}")
         try:
             with (folder / "text").open("wb") as out, (folder / "errors").open("wb") as errors:
-                self._child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
-                )
-        except OSError as error:
+                self._child = started("the doctor", binary, command, stdout=out, stderr=errors)
+        except BaseException:
             self._folder.cleanup()
             self._folder = None
-            raise StokerError(f"the doctor could not be started: {binary}: {error.strerror or error}") from None
+            raise
         _allow(self._child.pid)
         module = sys.modules.get("torch.utils.data.dataloader")
         if module is not None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 from . import _options
+from ._described import Described
 from ._errors import ConfigError
 
 
-class Padded:
+@dataclass(frozen=True, repr=False)
+class Padded(Described):
     """Pads rows of different lengths to one length, in ``transforms=`` of a loader.
 
     With ``transforms={"tokens": stoker.Padded(0, multiple=8, mask=True)}`` and batches of 32, ``batch.tokens`` has the
@@ -26,46 +29,27 @@ class Padded:
     """
 
     __module__ = "stoker"
-    __slots__ = ("length", "mask", "multiple", "truncate", "value")
 
-    def __init__(
-        self,
-        value: float = 0,
-        *,
-        length: int | None = None,
-        multiple: int = 1,
-        truncate: bool = False,
-        mask: bool = False,
-    ) -> None:
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ConfigError(f"Padded: value={value!r} must be a number")
-        self.value = value
-        self.length = None if length is None else _options.whole("length", length, 1, 1 << 40)
-        self.multiple = _options.whole("multiple", multiple, 1, 1 << 40)
-        self.truncate = bool(truncate)
-        self.mask = bool(mask)
+    value: float = 0
+    _: KW_ONLY
+    length: int | None = None
+    multiple: int = 1
+    truncate: bool = False
+    mask: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise ConfigError(f"Padded: value={self.value!r} must be a number")
+        _check_whole(self, "length", 1 << 40)
+        _check_whole(self, "multiple", 1 << 40)
 
     def to_config(self) -> dict[str, Any]:
         """Return the form that the engine reads."""
-        return {
-            "value": float(self.value),
-            "length": self.length or 0,
-            "multiple": self.multiple,
-            "truncate": self.truncate,
-            "mask": self.mask,
-        }
-
-    def __repr__(self) -> str:
-        parts = [repr(self.value)]
-        if self.length is not None:
-            parts.append(f"length={self.length}")
-        if self.multiple != 1:
-            parts.append(f"multiple={self.multiple}")
-        parts += [f"{name}=True" for name in ("truncate", "mask") if getattr(self, name)]
-        return f"Padded({', '.join(parts)})"
+        return {**asdict(self), "value": float(self.value), "length": self.length or 0}
 
 
-class Buckets:
+@dataclass(frozen=True, repr=False)
+class Buckets(Described):
     """Builds each batch from similar records, in ``bucket=`` of a loader.
 
     Records are sorted once by properties known without decoding, the length of their values or the proportions of their
@@ -82,36 +66,30 @@ class Buckets:
     """
 
     __module__ = "stoker"
-    __slots__ = ("boundaries", "by", "count", "max_tokens")
 
-    def __init__(
-        self,
-        by: str,
-        *,
-        boundaries: Sequence[float] = (),
-        count: int | None = None,
-        max_tokens: int | None = None,
-    ) -> None:
-        if not isinstance(by, str) or not by:
-            raise ConfigError(f"bucket: by={by!r} must be the name of a field")
-        self.by = by
-        self.boundaries = [float(b) for b in boundaries]
-        self.count = None if count is None else _options.whole("count", count, 1, 4096)
-        self.max_tokens = None if max_tokens is None else _options.whole("max_tokens", max_tokens, 1)
+    by: str
+    _: KW_ONLY
+    boundaries: Sequence[float] = ()
+    count: int | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.by, str) or not self.by:
+            raise ConfigError(f"bucket: by={self.by!r} must be the name of a field")
+        object.__setattr__(self, "boundaries", tuple(float(b) for b in self.boundaries))
+        _check_whole(self, "count", 4096)
+        _check_whole(self, "max_tokens")
 
     def to_config(self) -> dict[str, Any]:
         """Return the form that the engine reads."""
-        return {
-            "by": self.by,
-            "boundaries": self.boundaries or None,
-            "count": self.count or 0,
-            "max_tokens": self.max_tokens or 0,
-        }
+        limits = {"count": self.count or 0, "max_tokens": self.max_tokens or 0}
+        return {"by": self.by, "boundaries": list(self.boundaries) or None, **limits}
 
-    def __repr__(self) -> str:
-        parts = [repr(self.by)]
-        parts += [f"{n}={getattr(self, n)!r}" for n in ("boundaries", "count", "max_tokens") if getattr(self, n)]
-        return f"Buckets({', '.join(parts)})"
+
+def _check_whole(options: Described, name: str, most: int = 2**63 - 1) -> None:
+    """Check an option that is a whole number from 1 on, or its default."""
+    if (value := getattr(options, name)) != getattr(type(options), name):
+        object.__setattr__(options, name, _options.whole(name, value, 1, most))
 
 
 def parse_bucket(bucket: Buckets | str | None) -> dict[str, Any] | None:

@@ -13,6 +13,8 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from ._binary import environment
 from ._errors import EngineDied, StokerError
@@ -54,9 +56,30 @@ def anonymous_file(name: str) -> int:
         ) from None
 
 
-def _not_started(binary: str, error: OSError) -> StokerError:
+def started(what: str, binary: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    """Start the binary, in a session of its own: Ctrl-C in the terminal reaches this process alone."""
+    how = {"stdin": subprocess.DEVNULL, "env": environment(), **how}
+    try:
+        return subprocess.Popen([binary, *arguments], start_new_session=True, **how)
+    except OSError as error:
+        raise _not_started(what, binary, error) from None
+
+
+def _not_started(what: str, binary: str, error: OSError) -> StokerError:
     hint = _LIMITS.get(error.errno or 0, "")
-    return StokerError(f"the engine could not be started: {binary}: {error.strerror or error}{hint}")
+    return StokerError(f"{what} could not be started: {binary}: {error.strerror or error}{hint}")
+
+
+def log_end(fd: int, start: int = 0, most: int = _LOG_TAIL) -> str:
+    """Return the end of a log, at most so many bytes of it."""
+    size = os.fstat(fd).st_size
+    start = max(start, size - most)
+    return os.pread(fd, max(size - start, 0), start).decode(errors="replace")
+
+
+def with_log(text: str, log: str) -> str:
+    """Return a text about an engine that has ended, with the end of its log."""
+    return f"{text}\nits last words:\n" + "\n".join("  " + line for line in log.splitlines()) if log else text
 
 
 # The state of an unresponsive process, by its letter in /proc.
@@ -138,10 +161,7 @@ class Engine:
         log = self.log_tail()
         if _NO_THREADS.search(log):
             how += "; the system gave it no more threads" + _LIMITS[errno.EAGAIN]
-        text = f"the engine (process {self.pid}) {how}"
-        if log:
-            text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
-        error = EngineDied(text, code, log)
+        error = EngineDied(with_log(f"the engine (process {self.pid}) {how}", log), code, log)
         error.in_flight = self._records_in_flight()
         return error
 
@@ -153,11 +173,7 @@ class Engine:
         return tuple(number - 1 for (number,) in struct.iter_unpack("<q", raw[: len(raw) // 8 * 8]) if number > 0)
 
     def _log_text(self) -> str:
-        if self._log < 0:
-            return ""
-        size = os.fstat(self._log).st_size
-        start = max(self._log_start, size - _LOG_LIMIT)
-        return os.pread(self._log, max(size - start, 0), start).decode(errors="replace")
+        return log_end(self._log, self._log_start, _LOG_LIMIT) if self._log >= 0 else ""
 
     def crash(self) -> str:
         """Return the report of a crash in the log, empty without one."""
@@ -187,31 +203,16 @@ class EngineProcess(Engine):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             self.forget()
-            raise _not_started(binary, error) from None
+            raise _not_started("the engine", binary, error) from None
         self._socket = ours
         try:
             with theirs:
-                # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
-                self._child = subprocess.Popen(
-                    [
-                        binary,
-                        "serve",
-                        f"--fd={theirs.fileno()}",
-                        f"--parent={os.getpid()}",
-                        f"--in-flight={self._in_flight}",
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    env=environment(),
-                    stdout=self._log,
-                    stderr=self._log,
-                    pass_fds=[theirs.fileno(), self._in_flight],
-                    start_new_session=True,
-                )
-        except BaseException as error:
+                fds = [theirs.fileno(), self._in_flight]
+                command = ["serve", f"--fd={fds[0]}", f"--parent={os.getpid()}", f"--in-flight={fds[1]}"]
+                self._child = started("the engine", binary, command, stdout=self._log, stderr=self._log, pass_fds=fds)
+        except BaseException:
             ours.close()
             self.forget()
-            if isinstance(error, OSError):
-                raise _not_started(binary, error) from None
             raise
         self.pid = self._child.pid
         with contextlib.suppress(OSError, AttributeError):

@@ -186,6 +186,11 @@ class Strings(Sequence[str]):
         return f"Strings({len(self)} texts, {total:,} bytes)"
 
 
+def uneven(name: str) -> ConfigError:
+    """Return the error for an array that a framework takes only with rows of one length."""
+    return ConfigError(f"the rows of {name!r} are of different lengths; stoker.Padded in transforms= makes one array")
+
+
 def _torch_of(array: Any) -> Any:
     """Return the torch module when an array is a tensor, without importing it for those that are not."""
     if isinstance(array, np.ndarray):

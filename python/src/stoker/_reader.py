@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._binary import environment, find_binary
+from ._binary import find_binary
 from ._errors import ConfigError, EngineDied, RecordError, StokerError
-from ._process import anonymous_file
+from ._process import anonymous_file, log_end, started, with_log
 
 # The shared memory starts with a table. Each entry has this many numbers: internal/records.
 _ENTRY = 12
@@ -188,20 +188,13 @@ def _start() -> _Engine:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(name)
         listener.listen(128)
+        fd = listener.fileno()
+        command = ["records", f"--fd={fd}", f"--parent={os.getpid()}"]
         try:
-            # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
-            child = subprocess.Popen(
-                [binary, "records", f"--fd={listener.fileno()}", f"--parent={os.getpid()}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(),
-                pass_fds=[listener.fileno()],
-                start_new_session=True,
-            )
-        except OSError as error:
+            child = started("the engine", binary, command, stdout=log, stderr=log, pass_fds=[fd])
+        except BaseException:
             os.close(log)
-            raise StokerError(f"the engine could not be started: {binary}: {error.strerror or error}") from None
+            raise
     return _Engine(name, child, log)
 
 
@@ -241,12 +234,9 @@ def _died(error: OSError) -> StokerError:
     if _engine is not None and _engine.child is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = _engine.child.wait(3)
-        log = os.pread(_engine.log, 4096, max(0, os.fstat(_engine.log).st_size - 4096)).decode(errors="replace").strip()
+        log = log_end(_engine.log).strip()
     _forget()
-    text = f"the engine ended while it read records ({error})"
-    if log:
-        text += "\nlast words:\n" + "\n".join("  " + line for line in log.splitlines())
-    return EngineDied(text, code, log)
+    return EngineDied(with_log(f"the engine ended while it read records ({error})", log), code, log)
 
 
 def _ask(request: dict[str, Any]) -> tuple[_Connection, dict[str, Any]]:

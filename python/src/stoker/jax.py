@@ -26,7 +26,7 @@ import numpy as np
 from ._errors import ConfigError
 from ._groups import Ranks
 from ._loader import Loader
-from ._ragged import Ragged, Strings
+from ._ragged import Ragged, Strings, uneven
 
 __all__ = ["batches", "ranks"]
 
@@ -103,7 +103,5 @@ def _denses(batch: Any) -> list[str]:
 
 def _dense(name: str, array: Any) -> np.ndarray[Any, Any]:
     if isinstance(array, Ragged | Strings):
-        raise ConfigError(
-            f"the rows of {name!r} are of different lengths; stoker.Padded in transforms= makes one array"
-        )
+        raise uneven(name)
     return np.asarray(array)

@@ -21,7 +21,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from ._errors import ConfigError
 from ._loader import Loader
-from ._ragged import Ragged, Strings
+from ._ragged import Ragged, Strings, uneven
 
 __all__ = ["Dataset"]
 
@@ -93,7 +93,7 @@ class Dataset(DataAdapter):  # type: ignore[misc]
         for name in names:
             spec = next((s for s in self.loader._epochs.specs if s.name == name), None)
             if spec is not None and (spec.is_text or spec.offsets is not None):
-                raise _uneven(name)
+                raise uneven(name)
         return dataset(self.loader, fields=list(names)).map(
             lambda batch: tuple(batch[p] if isinstance(p, str) else tuple(batch[n] for n in p) for p in parts)
         )
@@ -141,12 +141,8 @@ def _of(batch: Any, part: Any) -> Any:
     if not isinstance(part, str):
         return tuple(_of(batch, name) for name in part)
     if isinstance(batch[part], Ragged | Strings):
-        raise _uneven(part)
+        raise uneven(part)
     return batch[part]
-
-
-def _uneven(name: str) -> ConfigError:
-    return ConfigError(f"the rows of {name!r} are of different lengths; stoker.Padded in transforms= makes one array")
 
 
 def _as(kind: Any, parts: Any) -> Any:
