@@ -172,7 +172,7 @@ class Api:
         functions = [n for n in body if isinstance(n, ast.FunctionDef)]
         init = next((n for n in functions if n.name == "__init__"), None)
         doc = ast.get_docstring(node) or ""
-        fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+        fields = [n for n in node.body if isinstance(n, ast.AnnAssign) and "init=False" not in ast.unparse(n)]
         fields = [n for n in fields if (name := ast.unparse(n.target)) == "_" or not name.startswith("_")]
         frozen = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
         if init is not None and "Args:" in doc and not init.args.vararg:

@@ -61,6 +61,8 @@ class Described(metaclass=_Checked):
         shown = []
         named = False
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
+            if not f.init:
+                continue
             value = getattr(self, f.name)
             required = f.default is dataclasses.MISSING
             if required and not named and not f.kw_only:

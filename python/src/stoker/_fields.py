@@ -1,19 +1,17 @@
 """The values of ``transforms=``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
 
-from ._errors import ConfigError, nearest
-from ._options import LAYOUTS
+from ._described import Described, choice
+from ._errors import ConfigError
 from ._pad import Padded
 from ._transform import Transform
 
-MODES = ("L", "LA", "RGB", "RGBA")
 
-
-class Field:
+@dataclass(frozen=True, repr=False, eq=False)
+class Field(Described):
     """An array of the batch that is made from a stored field.
 
     Use it in ``transforms=`` if one stored field feeds several arrays, or if an array needs an option of its own::
@@ -44,72 +42,39 @@ class Field:
     """
 
     __module__ = "stoker"
-    __slots__ = ("depth", "follow", "layout", "mask", "mode", "pad", "source", "transforms")
 
-    def __init__(
-        self,
-        source: str,
-        transforms: Transform | Padded | Sequence[Transform | Padded | Callable[..., Any]] | Callable[..., Any] = (),
-        *,
-        layout: str | None = None,
-        mask: bool = False,
-        follow: str | None = None,
-        mode: str | None = None,
-        depth: int | None = None,
-    ) -> None:
-        self.source = source
-        transforms, self.pad = _padded(transforms)
-        self.transforms, gray = as_transforms(transforms, source)
-        if layout is not None and layout not in LAYOUTS:
-            raise ConfigError(f"layout={layout!r}; {nearest(str(layout), LAYOUTS)}")
-        self.layout = layout
-        if mode is not None and mode not in MODES:
-            raise ConfigError(f"mode={mode!r}; {nearest(str(mode), MODES)}")
-        if mask and mode is not None:
-            raise ConfigError(f"mode={mode!r}: a mask has class numbers and no mode")
-        if depth not in (None, 8, 16, 32):
-            raise ConfigError(f"depth={depth!r} must be 8, 16 or 32")
-        self.mask = bool(mask)
-        self.follow = follow
-        self.mode = "L" if gray and mode is None and not mask else mode
-        self.depth = depth
+    source: str
+    transforms: Transform | Padded | Sequence[Transform | Padded | Callable[..., Any]] | Callable[..., Any] = ()
+    _: KW_ONLY
+    layout: Literal["NHWC", "NCHW", "channels_last"] | None = None
+    mask: bool = False
+    follow: str | None = None
+    mode: Literal["L", "LA", "RGB", "RGBA"] | None = None
+    depth: Literal[8, 16, 32] | None = None
+    ops: tuple[Transform, ...] = field(init=False)
+    pad: Padded | None = field(init=False)
 
-    def __repr__(self) -> str:
-        parts = [repr(self.source), repr([*self.transforms, *([self.pad] if self.pad else [])])]
+    def __post_init__(self) -> None:
+        # The engine checks the other options.
         if self.layout is not None:
-            parts.append(f"layout={self.layout!r}")
-        if self.mask:
-            parts.append("mask=True")
-        if self.follow is not None:
-            parts.append(f"follow={self.follow!r}")
-        if self.mode is not None:
-            parts.append(f"mode={self.mode!r}")
-        if self.depth is not None:
-            parts.append(f"depth={self.depth}")
-        return f"Field({', '.join(parts)})"
+            choice("layout", self.layout, ("NHWC", "NCHW", "channels_last"))
+        transforms, pad = _padded(self.transforms)
+        ops, gray = as_transforms(transforms, self.source)
+        mode = "L" if gray and self.mode is None and not self.mask else self.mode
+        for name, value in {"ops": ops, "pad": pad, "mode": mode}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def is_plain(self) -> bool:
         """Whether the field comes as stored, except for ``pad``."""
-        return not (self.transforms or self.mask or self.layout or self.follow or self.mode or self.depth)
+        return not (self.ops or self.mask or self.layout or self.follow or self.mode or self.depth)
 
     def to_config(self, name: str, layout: str) -> dict[str, Any]:
         """Return the form that the engine reads."""
-        config: dict[str, Any] = {
-            "name": name,
-            "field": self.source,
-            "ops": [t.to_config() for t in self.transforms],
-            "layout": "NCHW" if (self.layout or layout) == "NCHW" else "NHWC",
-        }
-        if self.mask:
-            config["mask"] = True
-        if self.follow is not None:
-            config["follow"] = self.follow
-        if self.mode is not None:
-            config["mode"] = self.mode
-        if self.depth is not None:
-            config["depth"] = self.depth
-        return config
+        layout = "NCHW" if (self.layout or layout) == "NCHW" else "NHWC"
+        config = {"name": name, "field": self.source, "ops": [t.to_config() for t in self.ops], "layout": layout}
+        given = {"mask": self.mask or None, "follow": self.follow, "mode": self.mode, "depth": self.depth}
+        return config | {option: value for option, value in given.items() if value is not None}
 
 
 # Transforms of torchvision and timm may stand where Stoker's do.

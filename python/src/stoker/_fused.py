@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import ConfigError, nearest, warn
+from ._described import choice
+from ._errors import ConfigError, warn
 from ._map._seeds import mixed
 
-_DTYPES = ("float32", "float16", "bfloat16")
-_LAYOUTS = ("NCHW", "channels_last")
 _FLIP, _MIXUP = 0x666C6970, 0x6D697875  # so that one draw says nothing of the other
 _BLOCK = 1024
 # An option of the kernel's compiler. By default it fuses multiplication and addition. Newer versions need the option.
@@ -77,10 +76,8 @@ class OnDevice:
         images: str | int | Sequence[str | int] | None = None,
         labels: str | int | None = None,
     ) -> None:
-        name = str(dtype).removeprefix("torch.")
-        if name not in _DTYPES:
-            raise ConfigError(f"dtype={dtype!r}; {nearest(name, _DTYPES)}")
-        self.dtype, self.device = name, device
+        self.dtype = choice("dtype", str(dtype).removeprefix("torch."), ("float32", "float16", "bfloat16"))
+        self.device = device
         self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
         if any(s == 0 for s in self.std):
             raise ConfigError(f"std={std!r} must not be 0")
@@ -91,9 +88,7 @@ class OnDevice:
         if num_classes is not None and not 2 <= int(num_classes) <= 1 << 24:
             raise ConfigError(f"num_classes={num_classes!r} must be at least 2")
         self.num_classes = None if num_classes is None else int(num_classes)
-        if layout not in _LAYOUTS:
-            raise ConfigError(f"layout={layout!r}; {nearest(str(layout), _LAYOUTS)}")
-        self.layout = layout
+        self.layout = choice("layout", layout, ("NCHW", "channels_last"))
         self.images = None if images is None else [images] if isinstance(images, str | int) else list(images)
         self.labels = labels
 

@@ -12,9 +12,8 @@ from ._errors import ConfigError
 from ._rules import RULES
 from ._surface import FORMATS, VIEW_KEYS
 
-__all__ = ["LAYOUTS", "Data", "Group", "check", "choice", "group", "order", "sequence", "size", "source_url", "whole"]
+__all__ = ["Data", "Group", "check", "choice", "group", "order", "sequence", "size", "source_url", "whole"]
 
-LAYOUTS = ("NHWC", "NCHW", "channels_last")
 _Group = TypeVar("_Group", bound="Group")
 
 

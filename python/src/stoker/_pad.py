@@ -1,7 +1,5 @@
 """How rows of different lengths become one array, and batches of their like."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
