@@ -120,7 +120,7 @@ def test_bench_with_a_function_and_with_time(clock: Clock) -> None:
         ({"step": -1}, "seconds of a step"),
         ({"step": True}, "seconds of a step"),
         ({"spin": True}, "spin=True needs"),
-        ({"max_batches": 1}, "max_batches is 1"),
+        ({"max_batches": 1}, "max_batches must be a whole number of at least 2, not 1"),
         ({"max_batches": None}, "would never end"),
         ({"seconds": 0}, "seconds is 0"),
     ],

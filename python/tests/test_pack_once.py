@@ -219,7 +219,7 @@ def test_variants(make: Make, tmp_path: Path) -> None:
             assert (image == epochs[0][int(i)]).all()
     for bad, message in (
         ({"augment": 2}, "say which ones"),
-        ({"augment": 0, "transforms": fields}, "augment=0"),
+        ({"augment": 0, "transforms": fields}, "augment must be a whole number of at least 1, not 0"),
         ({"map": str, "transforms": fields}, "map cannot be given"),
         ({"transforms": {"image": [st.RandomHorizontalFlip()]}, "augment": 2}, "size"),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,17 @@ def _described(array: Any) -> str:
     if isinstance(array, Ragged | Strings):
         return repr(array)
     return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"
+
+
+def main_classes(kinds: Mapping[str, str], classes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of the classes of the label, by the kinds and the classes of fields.
+
+    With several fields of labels, the one called label or target is the label, also if it has no names.
+    """
+    labels = [name for name, kind in kinds.items() if kind == "label"]
+    if len(labels) > 1 and (main := next((n for n in ("label", "target") if n in labels), "")):
+        return list(classes.get(main, ()))
+    return list(next((classes[name] for name in [*labels, *classes] if name in classes), ()))
 
 
 Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ._ask import Observer, ask, run
+from ._described import whole
 from ._errors import ConfigError, StokerError, public
 from ._measure import Accelerator, Distribution, Result, Stage, Step, bound, drive, reported
 
@@ -192,11 +193,10 @@ def study(
             "make_loader is a function from the number of workers to a loader: "
             "stoker.study(lambda w: DataLoader(data, num_workers=w))"
         )
-    numbers = sorted(set(workers))
-    if not numbers or any(isinstance(w, bool) or not isinstance(w, int) or w < 0 for w in numbers):
-        raise ConfigError(f"workers is {workers!r}; it is a list of numbers from 0")
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or not 1 <= repeats <= 100:
-        raise ConfigError(f"repeats is {repeats!r}; it is a number from 1 to 100")
+    numbers = sorted({whole("workers", w, 0) for w in workers})
+    if not numbers:
+        raise ConfigError("workers is empty; it is a list of numbers from 0")
+    repeats = whole("repeats", repeats, 1, 100)
     runs: dict[int, list[BenchResult]] = {w: [] for w in numbers}
     order = random.Random(7)
     for _ in range(repeats):

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _columns, _options, _reader
+from ._batch import main_classes
 from ._errors import ConfigError, public
 from ._loader import Loader
 from ._mix import Mixture
@@ -229,11 +230,8 @@ class Dataset(_options.Data):
 
         If there are several fields of labels, those of ``label`` or ``target``, else of the first one.
         """
-        labels = [f for f in self._info().fields if f.kind == "label"]
-        if len(labels) > 1:
-            labels = [f for f in labels if f.name in ("label", "target")] or labels
-        named = [f for f in [*labels, *self._info().fields] if f.classes]
-        return list(named[0].classes) if named else []
+        fields = self._info().fields
+        return main_classes({f.name: f.kind for f in fields}, {f.name: f.classes for f in fields if f.classes})
 
     @property
     def sample_rates(self) -> dict[str, int]:

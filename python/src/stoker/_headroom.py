@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ._described import whole
 from ._errors import ConfigError, public
 from ._loader import Loader
 from ._measure import Accelerator, Result, Step, bound, describe, drive
@@ -68,8 +69,7 @@ def headroom(
     accelerator = Accelerator(step, False)
     if accelerator.function is None and not accelerator.seconds:
         raise ConfigError("headroom needs the step: a function of a batch, or its seconds")
-    if isinstance(batches, bool) or not isinstance(batches, int) or not 1 <= batches <= 10_000:
-        raise ConfigError(f"batches is {batches!r}; it is a number from 1 to 10000")
+    batches = whole("batches", batches, 1, 10_000)
     if iter(loader) is loader:
         raise ConfigError("headroom runs the loader twice; give it an iterable that can be run again, not an iterator")
     most, longest = bound(max_batches, seconds)

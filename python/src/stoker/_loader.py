@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _audit, _device, _fields, _map, _node, _options, _state
-from ._batch import Batch
+from ._batch import Batch, main_classes
 from ._connection import Position
 from ._distributed import found_rank, local_world_size
 from ._epochs import DeviceEpoch, Epochs, Form
@@ -365,12 +365,8 @@ class Loader:
     @property
     def classes(self) -> list[str]:
         """Names of the classes; empty when the source has none."""
-        classes = self.info.get("classes") or {}
-        labels = [a["name"] for a in self.info["arrays"] if a.get("kind") == "label"]
-        # With several label fields, the one called label or target is the label, also if it has no names.
-        if len(labels) > 1 and (main := next((n for n in ("label", "target") if n in labels), "")):
-            labels, classes = [main], {n: c for n, c in classes.items() if n == main}
-        return list(next((classes[name] for name in [*labels, *classes] if name in classes), []))
+        kinds = {a["name"]: a.get("kind", "") for a in self.info["arrays"]}
+        return main_classes(kinds, self.info.get("classes") or {})
 
     @property
     def formats(self) -> dict[str, str]:

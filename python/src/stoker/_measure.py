@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from . import _step
 from ._ask import Observer, ask, built
+from ._described import whole
 from ._errors import ConfigError, StokerError
 from ._loader import Loader
 
@@ -130,10 +131,8 @@ class Accelerator:
 
 def bound(max_batches: int | None, seconds: float | None) -> tuple[int, float]:
     """Check the limits of a run."""
-    if max_batches is not None and (
-        isinstance(max_batches, bool) or not isinstance(max_batches, int) or max_batches < 2
-    ):
-        raise ConfigError(f"max_batches is {max_batches!r}; it is a number from 2 (the first step is not counted)")
+    if max_batches is not None:
+        max_batches = whole("max_batches", max_batches, 2)  # the first step is not counted
     if seconds is not None and not 0 < seconds < 1e6:
         raise ConfigError(f"seconds is {seconds!r}; it is the longest that a run may last")
     return max_batches or 1 << 62, seconds or 1e9

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _columns
+from . import _columns, _options
 from ._ask import message, run
 from ._binary import find_binary
 from ._columns import Column
@@ -39,7 +39,6 @@ from ._fields import FieldSpec
 from ._pack_once import made_once, part_options
 from ._pack_place import Place, Stacked, begun, clear
 from ._records import Spec, Writer, infer, record
-from ._units import parse_bytes
 from ._work._inside import Ended, Inbox
 from ._work._memory import Page
 from ._work._process import Worker
@@ -169,6 +168,7 @@ def pack(
         raise ConfigError("a mixture is for loaders: pack its datasets one by one")
     if isinstance(data, Dataset) and not (data._maps or data._sequence or map or kinds or classes or name or tensors):
         data = data.path  # the engine reads it, with its views
+    shard_bytes = _options.size("shard_size", shard_size)
     if isinstance(data, str | os.PathLike):
         for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
         if given := [k for k, v in for_python.items() if v]:
@@ -179,25 +179,27 @@ def pack(
         options = ["--images", images] if images != "auto" else []
         options += [] if resize is None else ["--resize", str(resize)]
         options += [*part_options(part), *(["--threads", str(workers)] if workers else [])]
-        options += [*once, "--shard-size", str(_size(shard_size)), *(["--restart"] if restart else [])]
+        options += [
+            *once,
+            "--shard-size",
+            str(shard_bytes),
+            *(["--restart"] if restart else []),
+        ]
         # The engine needs no Python for a path. It ends with this process.
         command = ["pack", os.fspath(data), os.fspath(out), f"--parent={os.getpid()}", "--json", "--allow-bad"]
         told = run([*command, *options])
         return _packed(os.fspath(out), told, told["unchanged"])
     if part is not None:
         raise ConfigError("part= needs data at a path, which each process can open: Python's objects have workers=")
-    if group < 1:
-        raise ConfigError(f"group={group}: give 1 or more")
-    if on_error not in ("raise", "skip"):
-        raise ConfigError(f"on_error={on_error!r}: it is 'raise' or 'skip'")
-    if workers is not None and workers < 0:
-        raise ConfigError(f"workers={workers}: give 0 or more")
+    group = _options.whole("group", group, 1)
+    on_error = _options.choice("on_error", on_error, ("raise", "skip"))
+    workers = len(os.sched_getaffinity(0)) if workers is None else _options.whole("workers", workers, 0, 1024)
     view = _columns.to_view(tensors, tensors_of)
     to = Place(out)
     stacked = Stacked(to, view) if view else None
     inputs = _Inputs(data, map, group, names)
     first = Place(to.columns) if stacked else to
-    packing = _Packing(first, inputs, on_error == "skip", _size(shard_size), name)
+    packing = _Packing(first, inputs, on_error == "skip", shard_bytes, name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
         packing.options += ["--resize", str(resize)]
@@ -212,7 +214,7 @@ def pack(
     if made is None:
         packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
         show = sys.stderr.isatty() if progress is None else progress
-        made = packing.run(len(os.sched_getaffinity(0)) if workers is None else workers, show)
+        made = packing.run(workers, show)
     if stacked is None:
         return made
     about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
@@ -244,13 +246,6 @@ def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
         listed = "; ".join(f"{p}: {r}" for p, r in skipped[:_LISTED])
         warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords)
     return PackResult(out, about["records"], about["bytes"], skipped, unchanged)
-
-
-def _size(text: str | int) -> int:
-    try:
-        return parse_bytes(str(text))
-    except ValueError as error:
-        raise ConfigError(f"shard_size={text!r}: {error}") from None
 
 
 def _failed(i: int, error: Exception) -> StokerError:

@@ -6,6 +6,7 @@ import json
 import operator
 from collections.abc import Mapping
 
+from . import _options
 from ._errors import ConfigError
 from ._fields import FieldSpec, outputs, parse_transforms
 
@@ -17,10 +18,10 @@ def made_once(
     fields = parse_transforms(transforms)
     if padded := next((name for name, f in fields.items() if f.pad), None):
         raise ConfigError(f"transforms[{padded!r}]: a pack stores each row with its own length; pad in the loader")
-    if augment is not None and (isinstance(augment, bool) or not isinstance(augment, int) or augment < 1):
-        raise ConfigError(f"augment={augment!r}: give a number of variants, 1 or more")
-    if audio not in (None, "f32", "i16"):
-        raise ConfigError(f"audio={audio!r}: it is 'f32' or 'i16'")
+    if augment is not None:
+        augment = _options.whole("augment", augment, 1)
+    if audio is not None:
+        _options.choice("audio", audio, ("f32", "i16"))
     if not fields:
         if augment is not None:
             raise ConfigError(

@@ -273,21 +273,15 @@ def describe(place: Place, listen: bool = False) -> Info:
     with _lock:
         _, answer = _ask(place._request(listen=listen))
     info = answer["info"]
-    fields = tuple(
-        FieldInfo(
-            name=f["name"],
-            kind=f["kind"],
-            dtype=f.get("dtype", ""),
-            shape=tuple(f["shape"]),
-            classes=tuple(f.get("classes", ())),
-            format=f.get("format", ""),
-            boxes=f.get("boxes", ""),
-        )
-        for f in info["fields"]
-    )
+    fields = tuple(map(_field, info["fields"]))
     rates = {f["name"]: f["rate"] for f in info["fields"] if f.get("rate")}
     in_order = info.get("sequential", False)
     return Info(info["shown"], info["len"], info["format"], info["fingerprint"], in_order, fields, rates)
+
+
+def _field(about: dict[str, Any]) -> FieldInfo:
+    known = {name: about[name] for name in FieldInfo._fields if name in about}
+    return FieldInfo(**{**known, "shape": tuple(about["shape"]), "classes": tuple(about.get("classes", ()))})
 
 
 def read(place: Place, rows: Sequence[int], fields: Sequence[FieldInfo]) -> list[Record]:

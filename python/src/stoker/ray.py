@@ -83,8 +83,7 @@ def pack(
     state = begun(to)
     if parts is None:
         parts = 1 if state.get("whole") else state["parts"] or _PARTS * max(len(nodes), 1)
-    elif parts < 1:
-        raise ConfigError(f"parts={parts}: give 1 or more")
+    parts = whole("parts", parts, 1)
     if cpus is None:
         cpus = min(nodes, default=1)
     task = ray.remote(num_cpus=cpus, max_retries=retries, retry_exceptions=[EngineDied], scheduling_strategy="SPREAD")
