@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import array
-import importlib.util
 import json
 import mmap
 import os
@@ -19,10 +18,7 @@ import time
 from pathlib import Path
 from urllib.parse import parse_qs
 
-_spec = importlib.util.spec_from_file_location("wire", Path(__file__).parent.parent / "src" / "stoker" / "_wire.py")
-assert _spec is not None and _spec.loader is not None
-wire = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(wire)
+from engine_wire import Release, pack, unpack, wire
 
 STRIDE = 1 << 16
 
@@ -31,7 +27,7 @@ class Engine:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         data, fds, _, _ = socket.recv_fds(sock, wire.MAX_MESSAGE, 4)
-        opened = wire.unpack(data)
+        opened = unpack(data)
         raw = os.pread(fds[0], opened.file_size, 0) if opened.in_file else opened.config
         self.config = json.loads(raw)
         query = parse_qs(self.config["source"].partition(":")[2])
@@ -47,7 +43,7 @@ class Engine:
         return int(self.options.get(name, default))
 
     def send(self, message: object, *fds: int) -> None:
-        socket.send_fds(self.sock, [wire.pack(message)], list(fds))
+        socket.send_fds(self.sock, [pack(message)], list(fds))
 
     def open(self) -> None:
         if "die_open" in self.options and self.first_time():
@@ -124,13 +120,13 @@ class Engine:
             except BlockingIOError:
                 pass
             for part in wire.split(memoryview(data)) if data else ():
-                message = wire.unpack(part)
+                message = unpack(part)
                 if isinstance(message, wire.Close):
                     return
                 if isinstance(message, wire.Start):
                     gen, epoch, row = message
                     stopped = False
-                elif isinstance(message, wire.Release):
+                elif isinstance(message, Release):
                     if leases.get(message.slot) == message.lease:
                         del leases[message.slot]
                         free.append(message.slot)

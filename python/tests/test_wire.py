@@ -11,6 +11,7 @@ import socket
 from contextlib import closing
 
 import pytest
+from engine_wire import Order, Release, pack, unpack
 
 import stoker
 from stoker import _connection
@@ -20,8 +21,8 @@ from support import CHECKOUT
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
 CLASSES = {
     "OPEN": wire.Open, "READY": wire.Ready, "RING": wire.Ring, "START": wire.Start, "BATCH": wire.BatchReady,
-    "EPOCH_END": wire.EpochEnd, "RELEASE": wire.Release, "ERROR": wire.Failure, "STATS": wire.Stats,
-    "CLOSE": wire.Close, "ORDER": wire.Order,
+    "EPOCH_END": wire.EpochEnd, "RELEASE": Release, "ERROR": wire.Failure, "STATS": wire.Stats,
+    "CLOSE": wire.Close, "ORDER": Order,
 }  # fmt: skip
 ENTRIES = json.loads((GOLDEN / "messages.json").read_text())
 
@@ -29,11 +30,11 @@ ENTRIES = json.loads((GOLDEN / "messages.json").read_text())
 @pytest.mark.parametrize("entry", ENTRIES, ids=[e["file"] for e in ENTRIES])
 def test_golden(entry: dict) -> None:
     raw = (GOLDEN / entry["file"]).read_bytes()
-    message = wire.unpack(raw)
+    message = unpack(raw)
     assert type(message) is CLASSES[entry["type"]]
     got = {k: v.decode() if isinstance(v, bytes) else v for k, v in message._asdict().items()}
     assert got == entry["fields"]
-    assert wire.pack(message) == raw
+    assert pack(message) == raw
 
 
 def test_every_message_has_a_golden_file() -> None:
@@ -60,9 +61,9 @@ def test_damaged_messages_are_refused_or_valid() -> None:
         for _ in range(1000):
             damaged = damage(rng, raw)
             with contextlib.suppress(wire.WireError):
-                message = wire.unpack(damaged)
+                message = unpack(damaged)
                 # Every accepted packet has one meaning.
-                assert wire.unpack(wire.pack(message)) == message
+                assert unpack(pack(message)) == message
     # Also damage whole packets.
     whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
     for _ in range(3000):
@@ -71,15 +72,15 @@ def test_damaged_messages_are_refused_or_valid() -> None:
         assert b"".join(parts) == packet
         with contextlib.suppress(wire.WireError):
             for part in parts:
-                wire.unpack(part)
+                unpack(part)
 
 
 def test_a_connection_outlives_what_it_is_sent() -> None:
     """After any packets, a connection gives events or fails with an error of this package. It never hangs."""
     rng = random.Random(2)
     whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
-    batches = [wire.pack(wire.BatchReady(1, slot, 3, 7 + slot, 0, 1, 0, 6)) for slot in (0, 1, 2, 9)]
-    end = wire.pack(wire.EpochEnd(1, 0, 0, ""))
+    batches = [pack(wire.BatchReady(1, slot, 3, 7 + slot, 0, 1, 0, 6)) for slot in (0, 1, 2, 9)]
+    end = pack(wire.EpochEnd(1, 0, 0, ""))
     seen: collections.Counter[str] = collections.Counter()
     for _ in range(400):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -108,7 +109,7 @@ def test_statistics_that_are_no_json() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, closing(_connection.Connection(ours, None, "a test")) as connection:
         for text in (b"{", b"\xff", b""):
-            theirs.send(wire.pack(wire.Stats(connection._requests + 1, text)))
+            theirs.send(pack(wire.Stats(connection._requests + 1, text)))
             with pytest.raises(stoker.StokerError, match="does not understand"):
                 connection.stats(60)
             connection._dead = None
@@ -121,7 +122,7 @@ def ready(theirs: socket.socket) -> None:
     try:
         os.ftruncate(ring, 3 * 4096)
         os.write(text, info)
-        socket.send_fds(theirs, [wire.pack(wire.Ready(len(info), 3, 4096, 3 * 4096))], [ring, text])
+        socket.send_fds(theirs, [pack(wire.Ready(len(info), 3, 4096, 3 * 4096))], [ring, text])
     finally:
         os.close(ring)
         os.close(text)
@@ -134,13 +135,13 @@ def ready(theirs: socket.socket) -> None:
         (b"\x09\x09\0\0\x08\0\0\0", "version 9"),
         (b"\x09\x03\0\0\x09\0\0\0", "says it has 9"),
         (b"\x63\x03\0\0\x08\0\0\0", "unknown message type 99"),
-        (b"\x0b\x03\0\0\x08\0\0\0", "WORK is for functions of the user"),
+        (b"\x0b\x03\0\0\x08\0\0\0", "unknown message type 11"),
         (b"\x04\x03\0\0\x08\0\0\0", "BATCH"),
     ],
 )
 def test_refused(raw: bytes, error: str) -> None:
     with pytest.raises(wire.WireError, match=error):
-        wire.unpack(raw)
+        unpack(raw)
 
 
 def test_packets_of_several_messages() -> None:
@@ -152,4 +153,4 @@ def test_packets_of_several_messages() -> None:
     for damaged in (b"", messages[0] + b"\x09", messages[0] + bytes(8), messages[0] + b"\x09\x03\0\0\x10\0\0\0"):
         with pytest.raises(wire.WireError):
             for message in wire.split(memoryview(damaged)):
-                wire.unpack(message)
+                unpack(message)

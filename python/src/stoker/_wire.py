@@ -1,4 +1,4 @@
-"""The messages between trainer and engine; docs/reference/protocol.md specifies them."""
+"""The messages between trainer and engine, from the trainer's side; docs/reference/protocol.md specifies them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ NAMES = {
     OPEN: "OPEN", READY: "READY", START: "START", BATCH: "BATCH", EPOCH_END: "EPOCH_END", RELEASE: "RELEASE",
     ERROR: "ERROR", STATS: "STATS", CLOSE: "CLOSE", ORDER: "ORDER", RING: "RING",
 }  # fmt: skip
-# Between the engine and processes that run functions of the user; not sent yet.
-LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
 # The flag of an ORDER that ends a batch, and the most records in one.
 _WHOLE = 1
 MAX_ORDER = (MAX_MESSAGE - 16) // 8
@@ -102,13 +100,6 @@ class EpochEnd(NamedTuple):
     report: str
 
 
-class Release(NamedTuple):
-    """A slot goes back."""
-
-    slot: int
-    lease: int
-
-
 class Failure(NamedTuple):
     """The engine reports an error."""
 
@@ -127,14 +118,6 @@ class Stats(NamedTuple):
     json: bytes = b""
 
 
-class Order(NamedTuple):
-    """The next records, if the client gives the order; ``whole``: the last one ends a batch."""
-
-    gen: int
-    whole: bool
-    records: list[int]
-
-
 class Ring(NamedTuple):
     """A second ring, with its descriptor. Its slots begin at MAX_SLOTS."""
 
@@ -147,7 +130,8 @@ class Close(NamedTuple):
     """The session ends."""
 
 
-Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Order | Ring | Close
+Request = Open | Start | Stats | Close
+Message = Ready | BatchReady | EpochEnd | Failure | Stats | Ring
 
 
 def pack_release(slot: int, lease: int) -> bytes:
@@ -161,10 +145,8 @@ def pack_order(gen: int, whole: bool, records: bytes) -> bytes:
     return _ORDER.pack(ORDER, VERSION, 0, size, gen, _WHOLE if whole else 0) + records
 
 
-def pack(m: Message) -> bytes:
+def pack(m: Request) -> bytes:
     """Encode a message."""
-    if isinstance(m, Release):
-        return pack_release(m.slot, m.lease)
     if isinstance(m, Start):
         return _START.pack(START, VERSION, 0, _START.size, m.gen, 0, m.epoch, m.row)
     if isinstance(m, Open):
@@ -173,25 +155,7 @@ def pack(m: Message) -> bytes:
         return _OPEN.pack(OPEN, VERSION, 0, size, flags, length) + m.config
     if isinstance(m, Stats):
         return _STATS.pack(STATS, VERSION, 0, _STATS.size + len(m.json), m.request, len(m.json)) + m.json
-    if isinstance(m, Order):
-        return pack_order(m.gen, m.whole, struct.pack(f"<{len(m.records)}q", *m.records))
-    if isinstance(m, Close):
-        return _HEADER.pack(CLOSE, VERSION, 0, _HEADER.size)
-    if isinstance(m, Ready):
-        return _READY.pack(READY, VERSION, 0, _READY.size, m.info_size, m.slots, m.slot_stride, m.ring_size)
-    if isinstance(m, Ring):
-        return _RING.pack(RING, VERSION, 0, _RING.size, m.slots, 0, m.slot_stride, m.ring_size)
-    if isinstance(m, BatchReady):
-        where = (m.epoch, m.step, m.next_epoch, m.next_row)
-        return _BATCH.pack(BATCH, VERSION, 0, _BATCH.size, m.gen, m.slot, m.lease, m.rows, m.repeated, *where)
-    if isinstance(m, EpochEnd):
-        report = m.report.encode()
-        size = _EPOCH_END.size + len(report)
-        return _EPOCH_END.pack(EPOCH_END, VERSION, 0, size, m.gen, len(report), m.epoch, m.skipped) + report
-    name, reason, hint = m.name.encode(), m.reason.encode(), m.hint.encode()
-    size = _ERROR.size + len(name) + len(reason) + len(hint)
-    fixed = _ERROR.pack(ERROR, VERSION, 0, size, m.gen, m.code, len(name), m.record, len(reason), len(hint))
-    return fixed + name + reason + hint
+    return _HEADER.pack(CLOSE, VERSION, 0, _HEADER.size)
 
 
 def split(packet: memoryview) -> list[memoryview]:
@@ -232,49 +196,29 @@ def _unpack_rare(kind: int, b: bytes) -> Message:
         raise WireError(f"BATCH of {len(b)} bytes")
     if kind == EPOCH_END:
         *_, gen, size, epoch, skipped = _EPOCH_END.unpack_from(b)
-        return EpochEnd(gen, epoch, skipped, _rest(b, _EPOCH_END, size).decode())
+        return EpochEnd(gen, epoch, skipped, rest(b, _EPOCH_END, size).decode())
     if kind == ERROR:
         *_, gen, code, n, record, r, h = _ERROR.unpack_from(b)
-        text = _rest(b, _ERROR, n + r + h)
+        text = rest(b, _ERROR, n + r + h)
         # The engine cuts texts at characters, but file names can hold any bytes.
         parts = text[:n], text[n : n + r], text[n + r :]
         return Failure(gen, code, record, *(p.decode(errors="backslashreplace") for p in parts))
     if kind == STATS:
         *_, request, size = _STATS.unpack_from(b)
-        return Stats(request, _rest(b, _STATS, size))
+        return Stats(request, rest(b, _STATS, size))
     if kind in (READY, RING):
         _, _, _, _, first, second, stride, ring = (_READY if kind == READY else _RING).unpack(b)
         slots = second if kind == READY else first
         if not 0 < slots <= MAX_SLOTS or stride == 0 or ring < slots * stride:
             raise WireError(f"{NAMES[kind]} with {slots} slots of {stride} bytes in a ring of {ring}")
         return Ready(first, slots, stride, ring) if kind == READY else Ring(slots, stride, ring)
-    if kind == OPEN:
-        *_, flags, size = _OPEN.unpack_from(b)
-        if flags == 1:
-            _rest(b, _OPEN, 0)
-            return Open(b"", True, size)
-        return Open(_rest(b, _OPEN, size))
-    if kind == START:
-        *_, gen, _, epoch, row = _START.unpack(b)
-        return Start(gen, epoch, row)
-    if kind == RELEASE:
-        *_, slot, _, lease = _RELEASE.unpack(b)
-        return Release(slot, lease)
-    if kind == ORDER:
-        *_, gen, flags = _ORDER.unpack_from(b)
-        if flags & ~_WHOLE:
-            raise WireError(f"ORDER with flags {flags:#x}")
-        count = (len(b) - _ORDER.size) // 8
-        return Order(gen, bool(flags), list(struct.unpack(f"<{count}q", _rest(b, _ORDER, 8 * count))))
-    if kind == CLOSE:
-        _HEADER.unpack(b)
-        return Close()
-    if kind in LATER:
-        raise WireError(f"{LATER[kind]} is for functions of the user, which this package does not run")
+    if kind in NAMES:
+        raise WireError(f"{NAMES[kind]} is a message to the engine")
     raise WireError(f"unknown message type {kind}")
 
 
-def _rest(b: bytes, fixed: struct.Struct, size: int) -> bytes:
+def rest(b: bytes, fixed: struct.Struct, size: int) -> bytes:
+    """Return what comes after the fixed part of a message: so many bytes."""
     if len(b) != fixed.size + size:
         raise WireError(f"{NAMES[b[0]]} with {len(b) - fixed.size} of {size} bytes after its fixed part")
     return b[fixed.size :]
