@@ -208,7 +208,7 @@ def test_study(clock: Clock) -> None:
     json.loads(result.to_json())
     with pytest.raises(stoker.ConfigError, match="a function from"):
         stoker.study(Slow(3, 0))  # type: ignore[arg-type]
-    with pytest.raises(stoker.ConfigError, match="list of numbers"):
+    with pytest.raises(stoker.ConfigError, match="workers must be a whole number of at least 0, not -1"):
         stoker.study(lambda w: Slow(3, 0), [-1])
 
 

@@ -265,7 +265,7 @@ def test_errors_name_the_input_and_the_field(tmp_path: Path) -> None:
         ([{"a": 1}], {"kinds": {"a": "imt"}}, "there is no such kind; did you mean 'int'"),
         ([{"a": np.zeros((2, 2))}, {"a": np.zeros((2, 3))}], {}, "differ in more than their first axis"),
         ([{"a": 1}], {"on_error": "ignore"}, "on_error='ignore'"),
-        ([{"a": 1}], {"shard_size": "5"}, "shard_size must be a number of bytes .* the unit seems to be missing"),
+        ([{"a": 1}], {"shard_size": "5"}, "shard_size must be a number of bytes .*the unit seems to be missing"),
         ([{"a": 1}], {"images": "raw"}, "holds no images"),
     ):
         with pytest.raises(stoker.StokerError, match=want):
