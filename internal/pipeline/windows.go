@@ -92,7 +92,34 @@ func (p *Pipeline) chooseOrder(info *driver.Info) error {
 			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
 	}
 	starts, own := p.chunks(info)
-	return p.useWindow(starts, own)
+	if err := p.useWindow(starts, own); err != nil {
+		return err
+	}
+	if what := p.order.window.readAgain(cfg.WorldSize); what != "" && cfg.Rank == 0 && p.order.why == "" && cfg.Say != nil {
+		cfg.Say(what)
+	}
+	return nil
+}
+
+// readAgain returns a warning if several ranks read each chunk, "" otherwise.
+func (w *window) readAgain(ranks int) string {
+	n := w.Readers(ranks)
+	if n < 2 {
+		return ""
+	}
+	// The nearest number of chunks that is a multiple of the ranks and not all chunks.
+	better := min((w.Window()+ranks-1)/ranks, (w.Chunks()-1)/ranks) * ranks
+	why, hint := fmt.Sprintf("%d is not a multiple of %d ranks", w.Window(), ranks), fmt.Sprintf(`set shuffle="window:%d"`, better)
+	if w.Whole() {
+		why = fmt.Sprintf("that window holds all %d chunks", w.Chunks())
+	}
+	if better == 0 {
+		why, hint = fmt.Sprintf("there are %d chunks for %d ranks", w.Chunks(), ranks), "set shuffle=True"
+		if w.own != nil {
+			hint += ", or make smaller chunks: stoker pack --chunk-size"
+		}
+	}
+	return fmt.Sprintf(`shuffle="window:%d" reads each chunk on %d ranks: %s; %s`, w.Window(), n, why, hint)
 }
 
 // useWindow sets up the order for Config.Window.

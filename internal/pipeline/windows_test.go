@@ -325,6 +325,42 @@ func TestWindowOfOtherSources(t *testing.T) {
 	}
 }
 
+// If several ranks read each chunk, rank 0 says so once, with what to type.
+func TestWindowOfManyRanks(t *testing.T) {
+	chunks := func() int {
+		p, _, _ := openRemote(t, Config{BatchSize: 8, Window: 7, Memory: 64 << 20})
+		return p.Info().Order.Chunks
+	}()
+	for _, c := range []struct {
+		ranks, rank, window int
+		want                []string
+	}{
+		{ranks: 1, window: 7},
+		{ranks: 4, window: 8},
+		{ranks: 4, window: 6, want: []string{"on 2 ranks", "6 is not a multiple of 4", `"window:8"`}},
+		{ranks: 4, rank: 1, window: 6},
+		{ranks: 3, window: 2 * chunks, want: []string{"on 3 ranks", "all " + fmt.Sprint(chunks), fmt.Sprintf(`"window:%d"`, (chunks-1)/3*3)}},
+		{ranks: 2 * chunks, window: 4, want: []string{fmt.Sprintf("%d chunks for %d ranks", chunks, 2*chunks), "shuffle=True", "--chunk-size"}},
+		{ranks: 4, window: WindowAuto},
+	} {
+		var said []string
+		_, _, _ = openRemote(t, Config{
+			BatchSize: 4 * c.ranks, Window: c.window, Memory: 256 << 20, WorldSize: c.ranks, Rank: c.rank, LocalWorldSize: 1,
+			Say: func(what string) { said = append(said, what) },
+		})
+		switch {
+		case len(c.want) == 0 && len(said) > 0, len(c.want) > 0 && len(said) != 1:
+			t.Errorf("%+v: %q", c, said)
+		case len(said) == 1:
+			for _, part := range c.want {
+				if !strings.Contains(said[0], part) {
+					t.Errorf("%+v: %q is not in %q", c, part, said[0])
+				}
+			}
+		}
+	}
+}
+
 // If a chunk cannot be read as a whole, only its unreadable records fail. A restart in the middle gives up the pending
 // reads.
 func TestWindowFaults(t *testing.T) {

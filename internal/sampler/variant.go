@@ -17,8 +17,8 @@ func Variant(seed uint64, epoch, record int64, n int) int {
 	return int((h%k + turn*step) % k)
 }
 
-// divisor is the greatest one of both.
-func divisor(a, b uint64) uint64 {
+// divisor returns the greatest common divisor.
+func divisor[T int | uint64](a, b T) T {
 	for b != 0 {
 		a, b = b, a%b
 	}

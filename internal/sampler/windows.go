@@ -122,11 +122,15 @@ func (w *Windows) InUse(world int) int {
 	if w.Whole() {
 		return w.Chunks()
 	}
-	a, b := w.window, world
-	for b != 0 { // positions of a rank are equal modulo the common divisor
-		a, b = b, a%b
+	return w.window / divisor(w.window, world) // positions of a rank are equal modulo the divisor
+}
+
+// Readers returns the number of ranks, of world, that read each chunk.
+func (w *Windows) Readers(world int) int {
+	if w.Whole() {
+		return world
 	}
-	return w.window / a
+	return world / divisor(w.window, world)
 }
 
 // WindowEpoch is the order of one epoch. It does not change once it is made.
