@@ -254,7 +254,7 @@ test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='tes
 .PHONY: histories
 histories: build build/venv-test ## N=1000 random histories of kills, resumes and numbers of ranks, and as many with map= and killed engines: every batch stays the same
 	@STOKER_HISTORIES=$(or $(N),1000) go test -run TestHistories -count=1 -timeout 60m .
-	@cd python && STOKER_HISTORIES=$(or $(N),1000) ../$(VENV) -m pytest -q tests/test_histories.py
+	@cd python && STOKER_HISTORIES=$(or $(N),1000) ../$(VENV) -m pytest -q -o faulthandler_timeout=7200 tests/test_histories.py
 
 # The short forms are in bench/tests/test_hostile.py.
 .PHONY: test-hostile

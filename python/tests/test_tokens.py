@@ -194,3 +194,23 @@ def test_bad_sequences_are_replaced(make: Make, tmp_path: Path) -> None:
             got = [b.tokens.copy() for b in loader]
         values = np.concatenate(got)
         assert np.array_equal(values[21], np.arange(220, 230)) and np.array_equal(values[22], values[21])
+
+
+def test_restored_at_a_billion(make: Make, tmp_path: Path) -> None:
+    """A position far into an epoch is one more position: nothing before it is read or counted."""
+    path = tmp_path / "far.bin"
+    with path.open("wb") as f:
+        f.truncate(2 * 1_000_100_000)  # sparse
+        f.seek(2 * 10**9)
+        f.write(np.arange(1, 200, dtype="<u2").tobytes())
+    data = stoker.open(path).sequences(1)
+    loader = make(data, 8)
+    loader.load_state_dict({**loader.state_dict(), "position": 10**9})
+    assert next(iter(loader))["input"].ravel().tolist() == [*range(1, 9)]
+    assert loader.state_dict()["position"] == 10**9 + 8
+    full = [make(data, size, shuffle=True, seed=3) for size in (8, 16)]
+    for each in full:
+        each.load_state_dict({**each.state_dict(), "position": 10**9})
+    loops = [iter(each) for each in full]
+    small = [next(loops[0])["index"].tolist() for _ in range(2)]
+    assert small[0] + small[1] == next(loops[1])["index"].tolist() and len({*small[0], *small[1]}) == 16
