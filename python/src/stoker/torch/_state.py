@@ -78,19 +78,24 @@ class Standing:
     def __init__(self) -> None:
         self.place: Place | None = None  # of the iterator that was made last
         self.skipped = 0  # batches that were not made since they had been before
-        self.order: Resumed | None = None  # for the iterator that is being made
+        self.order: Resumed | Whole | None = None  # for the iterator that is being made
         self._known = _generator.Known()
 
     def begin(self, loader: Any, make: Callable[[], Any]) -> Any:
         """Make the iterator of an epoch, the loaded one if there is one."""
         state, loader._stoker_load = loader._stoker_load, None
+        seed = None
         if state is not None and not state["batches"]:
-            _end_epoch(loader, state, self._known)
+            seed = _end_epoch(loader, state, self._known)
         identity = _identity(loader)
         if state is None or not state["batches"]:
             fresh = Begun(loader, self._known)
             self.skipped = 0
-            made = make()
+            if seed is None:
+                made = make()
+            else:
+                fresh.seeded = False
+                made = self._made(loader, make, Whole(loader, loader._index_sampler, seed))
             fresh.made(made)
             place = Place(fresh, identity, 0, unread=loader.num_workers == 0)
         else:
@@ -108,19 +113,21 @@ class Standing:
         if isinstance(loader.dataset, IterableDataset):
             return self._iterable(make, begun)
         with _as_begun(begun):  # for the seed that torch draws for each iterator
-            return self._ordered(loader, make, begun)
+            return self._made(loader, make, Resumed(loader, loader._index_sampler, self.skipped, begun))
 
-    def _ordered(self, loader: Any, make: Callable[[], Any], begun: Begun | None) -> Any:
+    def _made(self, loader: Any, make: Callable[[], Any], order: Any) -> Any:
+        """Make the iterator of an epoch with an order of ours."""
         persistent = loader._iterator  # which knows its order already
         base = loader._index_sampler
-        self.order = Resumed(loader, base, self.skipped, begun)
+        self.order = order
         try:
             if persistent is not None:
-                persistent._index_sampler = self.order
+                persistent._index_sampler = order
             return make()
         finally:
-            if persistent is not None:
-                persistent._index_sampler = base
+            for made in (persistent, loader._iterator):
+                if made is not None:
+                    made._index_sampler = base
             self.order = None
 
     def _iterable(self, make: Callable[[], Any], begun: Begun | None) -> Any:
@@ -139,25 +146,24 @@ class Standing:
             return dict(loader._stoker_load)
         place = self.place
         if place is None or place.ended or not place.done:
-            return {"version": _VERSION, "batches": 0, "begun": _between(loader, self._known)}
+            return {"version": _VERSION, "batches": 0, "begun": _between(loader, place, self._known)}
         over = place.done == _length(loader)
         begun = None if place.begun is None else place.begun.saved()
         state = {"version": _VERSION, "batches": place.done, **place.identity, "begun": begun}
         if over:
             # The order is not read to its end, after which generators and samplers are those of the next epoch.
-            moves = begun is not None and {"generators", "sampler"} & begun.keys()
+            moves = begun is not None and (_keeps_seed(loader) or {"generators", "sampler"} & begun.keys())
             return {**state, "batches": 0} if moves else {"version": _VERSION, "batches": 0, "begun": None}
         rows = _global_rows(loader)
         return state | {"rows": rows} if rows else state
 
 
-class Resumed:
-    """The order of an epoch whose first batches are skipped."""
+class _Order:
+    """An order of ours in place of the loader's."""
 
-    def __init__(self, loader: Any, order: Any, skip: int, begun: Begun | None) -> None:
-        self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
-        # The engine's seed of the epoch.
-        self._stoker_seed = None if begun is None else begun.seed
+    def __init__(self, loader: Any, order: Any, seed: Any) -> None:
+        self._loader, self._order = loader, order
+        self._stoker_seed = seed  # the engine's seed of the epoch
 
     def __len__(self) -> int:
         return len(self._order)
@@ -166,6 +172,33 @@ class Resumed:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._order, name)
+
+
+class Whole(_Order):
+    """The order of a whole epoch, for workers that had their seed in an epoch before.
+
+    If their iterator is new, torch begins the order, draws a seed, and begins the order again. Nothing is drawn then.
+    """
+
+    _before: torch.Tensor | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        generator = self._loader.generator or torch.default_generator
+        if self._before is None and self._loader._iterator is None:
+            self._before = generator.get_state()
+            generator.set_state(_generator.about_to_draw([self._stoker_seed[0]]))
+            return iter(())
+        if self._before is not None:
+            generator.set_state(self._before)
+        return iter(self._order)
+
+
+class Resumed(_Order):
+    """The order of an epoch whose first batches are skipped."""
+
+    def __init__(self, loader: Any, order: Any, skip: int, begun: Begun | None) -> None:
+        super().__init__(loader, order, None if begun is None else begun.seed)
+        self._skip, self._begun = skip, begun
 
     def __iter__(self) -> Iterator[Any]:
         return _Rest(self._loader, self._order, self._skip, self._begun)
@@ -223,26 +256,41 @@ def _reads(loader: Any, order: Any, begun: Begun) -> Iterator[Any]:
     return items
 
 
-def _between(loader: Any, known: _generator.Known) -> dict[str, Any] | None:
+def _keeps_seed(loader: Any) -> bool:
+    """Report whether torch draws a seed for the first epoch only."""
+    return bool(loader.persistent_workers and loader.num_workers > 0)
+
+
+def _between(loader: Any, place: Place | None, known: _generator.Known) -> dict[str, Any] | None:
     """Return what the next epoch begins with, as far as it is the loader's own."""
     generators, sampler = _generators(loader), _stateful(loader)
     begun: dict[str, Any] = {"generators": [known.brief(g.get_state()) for g in generators]} if generators else {}
     if sampler is not None:
         begun["sampler"] = sampler.state_dict()
+    if _keeps_seed(loader) and place is not None and place.ended and place.begun is not None and place.begun.seed:
+        begun["next"] = _after(place.begun.seed)
     return begun or None
 
 
-def _end_epoch(loader: Any, state: dict[str, Any], known: _generator.Known) -> None:
-    """Have generators and samplers be as they were after the epoch before."""
+def _after(seed: Any) -> list[int]:
+    """Return the seed of the next epoch of the same workers."""
+    return [seed[0], seed[1] + 1]
+
+
+def _end_epoch(loader: Any, state: dict[str, Any], known: _generator.Known) -> list[int] | None:
+    """Have generators and samplers be as they were after the epoch before; return the seed that workers keep."""
     if state["begun"] is None:
-        return
+        return None
     begun = Begun(loader, known, state["begun"])
-    if "order" not in state:
-        begun.set_began()
-        return
-    _check_identity(state, _identity(loader))
-    with _as_begun(begun):
-        collections.deque(_reads(loader, loader._index_sampler, begun), 0)
+    seed = state["begun"].get("next")
+    if "order" in state:  # the epoch before was not read to its end
+        _check_identity(state, _identity(loader))
+        with _as_begun(begun):
+            collections.deque(_reads(loader, loader._index_sampler, begun), 0)
+        seed = begun.seed and _after(begun.seed)
+    else:
+        begun.set_between()
+    return seed if _keeps_seed(loader) else None
 
 
 def _too_far(batches: int, what: str) -> StateMismatch:
@@ -515,7 +563,12 @@ class Begun:
             torch.set_rng_state(_generator.whole_of(text))
         elif self.seed is not None and self._loader.generator is None:
             torch.set_rng_state(_generator.about_to_draw([self.seed[0]]))
-        self._set(saved.get("generators"), saved.get("others"))
+        self._set(None, saved.get("others"))
+        self.set_between()
+
+    def set_between(self) -> None:
+        """Set what is the loader's own."""
+        self._set(self.saved().get("generators"), None)
         sampler = _stateful(self._loader)
         if sampler is not None and self._sampler is not None:
             sampler.load_state_dict(self._sampler)
