@@ -121,7 +121,7 @@ func openShared(ctx context.Context, config []byte, engine *status.Engine, node 
 		if err != nil {
 			return nil, err
 		}
-		return hubs.Open(ctx, key, cfg.Weight, open)
+		return hubs.Open(ctx, key, cfg.Weight, cfg.Pinned, open)
 	}
 	table, err := inflight.New()
 	if err != nil {
@@ -136,7 +136,7 @@ func openShared(ctx context.Context, config []byte, engine *status.Engine, node 
 }
 
 // ownKeys are the keys of a configuration that may differ between loaders with the same stream.
-var ownKeys = []string{"weight", "cpu_limit", "cores", "suspects", "share", "metrics"}
+var ownKeys = []string{"weight", "cpu_limit", "cores", "suspects", "share", "pinned", "metrics"}
 
 // shareKey returns a text that is equal for configurations with the same stream.
 func shareKey(config []byte) (string, error) {

@@ -420,7 +420,7 @@ func (s *Session) sendReady(p Pipeline) error {
 		SlotStride: uint64(ring.SlotStride()), RingSize: uint64(ring.Bytes()),
 	}
 	fds := []int{ring.Fd(), fd}
-	if p.Info().Shared { // other clients use the same memory
+	if in := p.Info(); in.Shared && !in.Pinned { // other clients use the same memory
 		if fds[0], err = unix.Open(proc.FDPath(ring.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("opening the ring for reading: %w", err)
 		}

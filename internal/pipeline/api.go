@@ -69,8 +69,11 @@ type Info struct {
 	// it was requested. The engine sets them, not the pipeline.
 	Metrics     string `json:"metrics,omitempty"`
 	MetricsNote string `json:"metrics_note,omitempty"`
-	// Shared reports that other clients get the same memory of a batch, so the client maps it privately.
+	// Shared reports that other clients get the same memory of a batch, so the client maps it privately
+	// unless Pinned is set.
 	Shared bool `json:"shared,omitempty"`
+	// Pinned reports that this client registers shared memory as pinned memory and does not write to it.
+	Pinned bool `json:"pinned,omitempty"`
 	// Sequences is the plan for sequences of documents, nil if the records are those of the source.
 	Sequences *sequence.Plan `json:"sequences,omitempty"`
 }

@@ -62,6 +62,8 @@ type Config struct {
 	Weight float64 `json:"weight"`
 	// Share lets other clients with the same configuration get the same batches.
 	Share bool `json:"share"`
+	// Pinned declares that the client registers the ring as pinned memory and does not write to it.
+	Pinned bool `json:"pinned"`
 	// CPULimit and Cores limit the CPU time of the pipeline: a fraction of the engine's cores, and a number of cores. 0
 	// means no limit.
 	CPULimit float64 `json:"cpu_limit"`

@@ -142,6 +142,7 @@ var Options = allOptions([]Option{
 	whole("world_size", 1, maxWorldSize, true, "The number of ranks."),
 	whole("local_world_size", 1, maxWorldSize, true, "The number of ranks on this machine. Default: that of the launcher."),
 	whole("threads", 0, budget.MaxThreads, true, "Threads that decode. Default: one per usable core."),
+	option("pinned", "The client registers the ring as pinned memory and does not write to it."),
 	option("share", "Get the same batches as other loaders of the engine that ask for the same ones."),
 	option("crashed", "Records that crashed earlier engines. They are bad."),
 	option("suspects", "Records that were decoded when an engine crashed. They are decoded one at a time."),

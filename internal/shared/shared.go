@@ -73,7 +73,7 @@ type place struct {
 
 // Open returns a pipeline for a client: a member of the hub of key. open opens a pipeline with a table of records in
 // flight. A ring that is too small is not shared.
-func (h *Hubs) Open(ctx context.Context, key string, weight float64, open func(ctx context.Context, t *inflight.Table) (Source, error)) (handoff.Pipeline, error) {
+func (h *Hubs) Open(ctx context.Context, key string, weight float64, pinned bool, open func(ctx context.Context, t *inflight.Table) (Source, error)) (handoff.Pipeline, error) {
 	h.mu.Lock()
 	if h.keys == nil {
 		h.keys = map[string]*place{}
@@ -101,7 +101,7 @@ func (h *Hubs) Open(ctx context.Context, key string, weight float64, open func(c
 	found := at.hub
 	h.mu.Unlock()
 	if found != nil {
-		if m := found.join(weight, open); m != nil { // first, so that the hub stays open
+		if m := found.join(weight, pinned, open); m != nil { // first, so that the hub stays open
 			own, err := open(ctx, found.table)
 			if err != nil {
 				return nil, errors.Join(err, m.Close())
@@ -148,7 +148,7 @@ func (h *Hubs) Open(ctx context.Context, key string, weight float64, open func(c
 	// the first of them begins.
 	made.pumping.Add(1)
 	go made.pump()
-	return made.join(weight, open), nil
+	return made.join(weight, pinned, open), nil
 }
 
 // entry is an event of a hub's stream.
@@ -182,13 +182,13 @@ type hub struct {
 }
 
 // join adds a member. It returns nil if the hub is closed.
-func (h *hub) join(weight float64, open func(context.Context, *inflight.Table) (Source, error)) *Member {
+func (h *hub) join(weight float64, pinned bool, open func(context.Context, *inflight.Table) (Source, error)) *Member {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.shut {
 		return nil
 	}
-	m := &Member{hub: h, weight: weight, open: open, held: map[int]*entry{}, wake: make(chan struct{}, 1)}
+	m := &Member{hub: h, weight: weight, pinned: pinned, open: open, held: map[int]*entry{}, wake: make(chan struct{}, 1)}
 	h.members[m] = false
 	return m
 }
@@ -366,6 +366,7 @@ func (h *hub) leave(m *Member) error {
 type Member struct {
 	hub    *hub
 	weight float64
+	pinned bool // see pipeline.Info
 	open   func(context.Context, *inflight.Table) (Source, error)
 	wake   chan struct{}
 
@@ -398,7 +399,7 @@ func (m *Member) notify() {
 func (m *Member) Info() pipeline.Info {
 	info := m.hub.main.Info()
 	info.Slots = credit(info.Slots)
-	info.Shared = true
+	info.Shared, info.Pinned = true, m.pinned
 	return info
 }
 

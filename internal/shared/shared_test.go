@@ -170,7 +170,7 @@ type client struct {
 
 func (w *world) open() *client {
 	w.t.Helper()
-	p, err := w.hubs.Open(w.t.Context(), "key", 1, func(context.Context, *inflight.Table) (Source, error) {
+	p, err := w.hubs.Open(w.t.Context(), "key", 1, false, func(context.Context, *inflight.Table) (Source, error) {
 		f := newFake(w.data)
 		w.fakes = append(w.fakes, f)
 		return f, nil

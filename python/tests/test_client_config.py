@@ -89,6 +89,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "cpu_limit": 0,
         "weight": 3.0,
         "share": False,
+        "pinned": False,
         "cache": "off",
         "cache_dir": "/some/where",
         "cache_limit": 5_000_000_000,

@@ -46,6 +46,7 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
         "window": "shuffle",
         "mix": "source",
         "share": "limits",
+        "pinned": "device",
         **dict.fromkeys(stoker.Cache().to_config(), "cache"),
         **dict.fromkeys(stoker.Limits().to_config(), "limits"),
         **dict.fromkeys(("rank", "world_size", "uneven"), "ranks"),

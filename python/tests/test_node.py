@@ -246,7 +246,7 @@ def test_ranks_share_an_engine(make: Make, pack: Path, runtime: Path, monkeypatc
     monkeypatch.chdir(pack.parent)
     ranks = [rank(make, pack.name, n) for n in range(2)]
     assert len(engines(runtime)) == 1
-    assert not any(loader._epochs.live()._private for loader in ranks)
+    assert not any(loader._epochs.live().private for loader in ranks)
     assert [digest(loader) for loader in ranks] == [digest(loader) for loader in own]
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "8")
     rank(make, pack, 0)
@@ -314,7 +314,7 @@ def test_control_groups_with_limits(tmp_path: Path) -> None:
 def shares(loader: stoker.Loader) -> bool:
     """Return whether all batches came from the common pipeline."""
     connection = loader._epochs.live()
-    return connection._private and connection._second is None
+    return connection.private and connection._second is None
 
 
 def test_equal_loaders_build_batches_once(make: Make, pack: Path, alone: str) -> None:
@@ -360,3 +360,69 @@ def test_a_loader_that_joins_in_the_middle(make: Make, pack: Path) -> None:
     third.load_state_dict(first.state_dict())
     assert [(b.index.tolist(), b.image.sum()) for b in third] == expected[20:]
     assert [(b.index.tolist(), b.image.sum()) for b in batches] == expected[20:]
+
+
+def darken(record: dict[str, Any]) -> dict[str, Any]:
+    """Change the image in its own memory."""
+    record["image"] //= 2
+    return record | {"twice": 2 * record["label"]}
+
+
+def negative(batch: stoker.Batch) -> stoker.Batch:
+    batch.image[:] = 255 - batch.image
+    return batch
+
+
+FUNCTIONS: dict[str, Any] = {"map": darken, "batch_map": negative}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_functions_share_batches(make: Make, pack: Path, workers: int) -> None:
+    """They write to the memory of their batches, which other loaders do not see."""
+    functions = FUNCTIONS | {"workers": workers}
+    want = [b.copy() for b in make(pack, **OPTIONS, **functions)]
+    loaders = [make(pack, **OPTIONS, **functions, limits=limits(prefetch=8)) for _ in range(2)]
+    loaders.append(make(pack, **OPTIONS, limits=limits(prefetch=8)))
+    plain = digest(make(pack, **OPTIONS))
+    for n, (a, b) in enumerate(zip(*loaders[:2], strict=True)):
+        for name in want[n].keys():  # noqa: SIM118
+            assert (a[name] == want[n][name]).all(), name
+            assert (b[name] == want[n][name]).all(), name
+    assert digest(loaders[2]) == plain
+    assert all(loader._epochs.live()._common for loader in loaders)
+
+
+def test_functions_of_a_loader_that_lags(make: Make, pack: Path) -> None:
+    """Its workers get batches from both rings."""
+    options = {**OPTIONS, **FUNCTIONS, "batch_size": 4, "workers": 1}
+    want = [b.copy() for b in make(pack, **options)]
+    fast, slow = (make(pack, **options, limits=limits(prefetch=4)) for _ in range(2))
+    late = iter(slow)
+    seen = [next(late).copy()]
+    assert [b.index.tolist() for b in fast] == [b.index.tolist() for b in want]
+    seen += [b.copy() for b in late]
+    assert slow._epochs.live()._second is not None
+    for a, b in zip(seen, want, strict=True):
+        assert (a.index == b.index).all()
+        assert (a.image == b.image).all()
+
+
+def test_devices_share_batches(make: Make, pack: Path, fake_device: Any) -> None:
+    """The ring is registered, because a program with a device does not write to it."""
+    options = {**OPTIONS, "transforms": CROP}
+    want = [b.copy() for b in make(pack, **options, output="torch")]
+    loaders = [make(pack, **options, device="cuda", limits=limits()) for _ in range(2)]
+    fake_device.watch(lambda: loaders[0]._epochs.connection)
+    fake_device.watch(lambda: loaders[1]._epochs.connection)
+    assert len(fake_device.pinned) == 2
+    for n, (a, b) in enumerate(zip(*loaders, strict=True)):
+        a["index"].fill_(-1)
+        assert (b["index"] == want[n]["index"]).all()
+        assert (a.image == want[n].image).all()
+        assert (b.image == want[n].image).all()
+    assert all(loader._epochs.live()._common for loader in loaders)
+    # After functions, the arrays are in memory that only this program sees.
+    mapped = make(pack, **options, device="cuda", batch_map=negative, workers=0, limits=limits())
+    assert len(fake_device.pinned) == 2
+    for b, w in zip(mapped, want, strict=True):
+        assert (255 - b.image.permute(0, 3, 1, 2) == w.image).all()

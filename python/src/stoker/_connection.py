@@ -123,11 +123,12 @@ class Connection:
         self._closing = threading.Lock()
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
-        self._ring_fd = -1
+        self._ring_fds: list[int] = []
+        self._keep_ring = False
         self._stride = self._ring_slots = 0
-        # Other clients get the same memory, so that it is mapped privately: what this program writes is its own. Then
-        # a second ring may come, for the time in which this program is behind the others.
-        self._private = False
+        # Other clients get the same memory. It is mapped privately if the program may write to it, so that what it
+        # writes is its own. A second ring may come, for the time in which this program is behind the others.
+        self._common = self.private = False
         self._second: tuple[mmap.mmap, wire.Ring] | None = None
         # The request to the engine, which bounds its answers.
         self._batch_size = 0
@@ -143,6 +144,7 @@ class Connection:
 
     def open(self, config: dict[str, Any], timeout: float, keep_ring: bool = False) -> None:
         """Ask for a pipeline and map its ring, whose descriptor may be kept for other processes."""
+        self._keep_ring = keep_ring
         self._batch_size = config["batch_size"]
         raw = json.dumps(config, separators=(",", ":"), allow_nan=False).encode()
         if len(raw) > wire.MAX_CONFIG:
@@ -172,12 +174,11 @@ class Connection:
             if not 0 <= self.info["slot_bytes"] <= ready.slot_stride:
                 raise wire.WireError(f"slots of {self.info['slot_bytes']} bytes, {ready.slot_stride} apart")
             if self.info.get("shared"):
-                self._private = True
+                self._common, self.private = True, not self.info.get("pinned")
                 self._together = 1  # the engine must know who waits for a batch
             self._ring = self._map(fds[0], ready.ring_size)
             self.slots = min(self.slots, int(self.info.get("slots", self.slots)))
-            if keep_ring:
-                self._ring_fd = os.dup(fds[0])
+            self._keep(fds[0])
             if len(fds) > 2 and self._process is not None:
                 self._process.note_in_flight(os.dup(fds[2]))
         except (wire.WireError, ValueError, KeyError, TypeError) as error:
@@ -189,14 +190,23 @@ class Connection:
                 os.close(fd)
 
     def _map(self, fd: int, size: int) -> mmap.mmap:
-        flags = mmap.MAP_PRIVATE if self._private else mmap.MAP_SHARED
+        flags = mmap.MAP_PRIVATE if self.private else mmap.MAP_SHARED
         return mmap.mmap(fd, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
-    def ring(self) -> tuple[int, int, int]:
-        """Return the size of the ring, the distance of its slots, and its descriptor."""
+    def _keep(self, fd: int) -> None:
+        if self._keep_ring:
+            self._ring_fds.append(os.dup(fd))
+
+    def ring(self, second: bool = False) -> tuple[int, int, int]:
+        """Return the size of the ring, the distance of its slots, and its descriptor, -1 if it was not kept.
+
+        With ``second`` it describes the second ring.
+        """
         if self._ring is None:
             raise StokerError("the loader was closed")
-        return len(self._ring), self._stride, self._ring_fd
+        if second and self._second is not None:
+            return len(self._second[0]), self._second[1].slot_stride, self._ring_fds[1]
+        return len(self._ring), self._stride, self._ring_fds[0] if self._ring_fds else -1
 
     @property
     def stride(self) -> int:
@@ -295,7 +305,7 @@ class Connection:
         ring, number, stride = self._ring, batch.slot, self._stride
         if number >= wire.MAX_SLOTS and self._second is not None:
             ring, number, stride = self._second[0], number - wire.MAX_SLOTS, self._second[1].slot_stride
-        if self._private:
+        if self.private:
             # Pages that the program wrote are copies, which hide the new batch.
             ring.madvise(mmap.MADV_DONTNEED, number * stride, stride)
         root: Root = np.frombuffer(ring, np.uint8, size, number * stride)
@@ -406,7 +416,7 @@ class Connection:
             try:
                 if self._ready is None:
                     return self._take_with_descriptors()
-                if self._private:
+                if self._common:
                     return self._take_shared()
                 size = self._sock.recv_into(self._buffer)
                 if size == 0:
@@ -438,6 +448,7 @@ class Connection:
                     if len(fds) != 1 or self._second is not None:
                         raise self._broken(wire.WireError(f"RING with {len(fds)} descriptors"))
                     self._second = self._map(fds[0], message.ring_size), message
+                    self._keep(fds[0])
                 else:
                     self._dispatch(message)
         finally:
@@ -630,8 +641,7 @@ class Connection:
     def _drop(self) -> None:
         self._held.clear()
         self._events.clear()
-        if self._ring_fd >= 0:
-            os.close(self._ring_fd)
-            self._ring_fd = -1
+        while self._ring_fds:
+            os.close(self._ring_fds.pop())
         # Arrays keep the mapping for as long as they need it.
         self._ring = self._second = None

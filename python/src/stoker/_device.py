@@ -182,7 +182,7 @@ class Feeder:
 
     def adopt(self, connection: Connection) -> None:
         """Register the ring of an engine: as a whole, or as many of its slots as the system allows."""
-        if connection in self._rings:
+        if connection in self._rings or connection.private:  # registering private memory would copy it
             return
         for gone in [c for c in self._rings if c.closed]:
             self._settle()
@@ -254,6 +254,8 @@ class BatchFeeder:
 
     def __init__(self, device: Device, on_device: OnDevice | None, seed: int) -> None:
         self.feeder = Feeder(device)
+        # The program gets copies, so that it cannot write to the ring.
+        self.only_reads = not isinstance(device, Cpu)
         self.on_device = on_device
         self._seed = seed
         # The arrays that are worked on, and the axes of each in the order of channel, height and width.

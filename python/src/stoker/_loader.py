@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OF_MACHINE = frozenset({
     "rank", "local_world_size", "threads", "memory", "prefetch", "lookahead", "timeout", "cache", "cache_dir",
     "cache_limit", "cache_memory", "stage", "peers", "peers_self", "feeders", "crashed", "suspects", "quarantine",
-    "cores", "cpu_limit", "weight", "share", "metrics",
+    "cores", "cpu_limit", "weight", "share", "pinned", "metrics",
 })  # fmt: skip
 
 
@@ -199,8 +199,8 @@ class Loader:
             "local_world_size": local_world_size(),
             "threads": _options.check("threads", threads, RULES["Loader"]["threads"]) or 0,
             **limits.to_config(),
-            # Functions and devices use the ring itself.
-            "share": shared and functions is None and feeder is None,
+            "share": shared,
+            "pinned": functions is None and feeder is not None and feeder.only_reads,
             **ranks.to_config(),
             **_options.group("cache", cache, Cache, bare=True).to_config(),
             **_options.group("on_error", on_error, OnError, bare=True).to_config(),

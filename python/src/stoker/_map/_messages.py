@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# To a worker: (RING, size, stride, slot_bytes, specs, names) with the ring's descriptor, (TASK, gen, task, slot,
-# About).
+# To a worker: (RING, the number of its first slot, size, stride, slot_bytes, specs, private, names) with the ring's
+# descriptor, (TASK, gen, task, slot, About).
 RING, TASK = "ring", "task"
 # From a worker: (DONE, gen, task, arrays, [(piece, its size if it is new)], dropped pieces, seconds), (FAILED, gen,
 # task, failure).

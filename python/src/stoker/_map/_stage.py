@@ -68,6 +68,7 @@ class _Process(Worker):
         super().__init__(context, _worker.main, arguments, number)
         self.tasks: dict[tuple[int, int], _Task] = {}  # what it has not answered, of epochs before too
         self.ring: Connection | None = None  # that whose ring it has
+        self.second = False  # it has the second ring, too
 
     def answer(self, to_arrays: Callable[[list[Any], Any, Any], dict[str, Any]]) -> Any:
         """Return (gen, task, arrays or failure, seconds) of an answer that has come; None, EOFError as ``message``."""
@@ -224,13 +225,22 @@ class Stage:
         # To the one with the least to do; among equals in turn.
         order = range(number, number + self._workers)
         worker = min((self._team.workers[n % self._workers] for n in order), key=lambda w: len(w.tasks))
+        second = slot >= wire.MAX_SLOTS
         if worker.ring is not connection:
-            size, stride, fd = connection.ring()
-            worker.send((_messages.RING, size, stride, slot_bytes, self._specs, self._beside), [fd])
-            worker.ring = connection
+            self._send_ring(worker, connection, slot_bytes, False)
+            worker.ring, worker.second = connection, False
+        if second and not worker.second:
+            self._send_ring(worker, connection, slot_bytes, True)
+            worker.second = True
         task.worker = worker.number
         worker.tasks[self._gen, number] = task
         worker.send((_messages.TASK, self._gen, number, slot, task.about))
+
+    def _send_ring(self, worker: _Process, connection: Connection, slot_bytes: int, second: bool) -> None:
+        size, stride, fd = connection.ring(second)
+        first = wire.MAX_SLOTS if second else 0
+        about = size, stride, slot_bytes, self._specs, connection.private, self._beside
+        worker.send((_messages.RING, first, *about), [fd])
 
     def _batch(self, task: _Task, arrays: dict[str, Any]) -> Batch:
         about = task.about

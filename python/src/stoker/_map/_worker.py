@@ -60,7 +60,8 @@ class _Worker:
         self._inbox, self._page = Inbox(sock), page
         self._pieces = Pieces(page)
         self._task = -1
-        self._ring: Ring | None = None
+        self._rings: dict[int, Ring] = {}  # by their first slots
+        self._visible = True
         self._beside: frozenset[str] = frozenset()
         self._broken: Failure | None = None
         who = f"worker process {number}"
@@ -80,8 +81,10 @@ class _Worker:
             if self._page.ended:
                 raise Ended
             if message[0] == _messages.RING:
-                _, size, stride, slot_bytes, specs, self._beside = message
-                self._ring = Ring(fds[0], size, stride, slot_bytes, specs, writable=True)
+                _, first, size, stride, slot_bytes, specs, private, self._beside = message
+                if first == 0:
+                    self._rings.clear()
+                self._rings[first] = Ring(fds[0], size, stride, slot_bytes, specs, writable=True, private=private)
                 continue
             _, gen, task, slot, about = message
             before = time.perf_counter()
@@ -96,10 +99,12 @@ class _Worker:
                 self._inbox.send((_messages.FAILED, gen, task, failed.failure))
 
     def _answer(self, gen: int, task: int, slot: int, about: About, before: float) -> None:
-        ring, pieces = self._ring, self._pieces
-        if ring is None:
-            raise RuntimeError("a task came before a ring")
-        root = ring.slot(slot)
+        pieces = self._pieces
+        first = max(n for n in self._rings if n <= slot)
+        ring = self._rings[first]
+        root = ring.slot(slot - first)
+        # The program cannot see what this process writes to a private ring.
+        self._visible = not ring.private
         out = self._maker.make(ring.views(root, about.rows), about, self._beside, self._room)
         try:
             described = [(name, self._described(value, root)) for name, value in out.items()]
@@ -147,7 +152,7 @@ class _Worker:
         address = value.ctypes.data
         last = sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)) + value.itemsize
         base = slot.ctypes.data
-        if base <= address and address + last <= base + slot.nbytes:
+        if self._visible and base <= address and address + last <= base + slot.nbytes:
             return RING_ROOT, address - base
         found = self._pieces.holds(address)
         return found if found is not None and self._pieces.holds(address + last - 1) is not None else None
