@@ -162,7 +162,21 @@ def page(results: dict[str, list[dict[str, object]]]) -> str:
         "`make soak` injects random faults into three jobs for 20 minutes, and compares each batch with the run without faults.",
         "`MINUTES=60` makes it longer, and `SEED=7` repeats the choice and the times of the faults.",
     ]  # fmt: skip
+    if found := results.get("soak"):
+        lines += ["", str(found[0]["text"])]
     return "\n".join(lines) + "\n"
+
+
+def save(part: str, found: list[dict[str, object]], docs: Path = ROOT / "docs/internals", keep: bool = False) -> None:
+    """Save the results of a part, and write the page. ``keep`` keeps results of other places."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    again = {r.get("place") for r in found}
+    kept = [r for r in before.get(part, []) if keep and r["place"] not in again]
+    # Leave the folders of this run out of the results.
+    text = re.sub(r"/[^ '\"]*/stoker-hostile-\w+/", "", json.dumps(found))
+    before[part] = kept + json.loads(text)
+    stored.save(RESULTS, {k: before[k] for k in (*PARTS, "soak") if k in before})
+    (docs / "faults.md").write_text(page(before))
 
 
 def main() -> int:
@@ -178,14 +192,7 @@ def main() -> int:
             parser.error(f"there is no part {name}: {', '.join(PARTS)}")
         found[name] = PARTS[name](not a.short, a.places)
         if not a.short:  # each part is saved when it is done
-            before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            again = {r.get("place") for r in found[name]}
-            kept = [r for r in before.get(name, []) if a.places and r["place"] not in again]
-            # Leave the folders of this run out of the results.
-            text = re.sub(r"/[^ '\"]*/stoker-hostile-\w+/", "", json.dumps(found[name]))
-            before[name] = kept + json.loads(text)
-            stored.save(RESULTS, {k: before[k] for k in PARTS if k in before})
-            (a.docs / "faults.md").write_text(page(before))
+            save(name, found[name], a.docs, keep=bool(a.places))
     failures = [f"{r['place']}: {r['stoker']}" for r in found.get("places", []) if bad(str(r["stoker"]))]
     failures += [f"{r['fault']}: {r['Stoker']}" for r in found.get("faults", []) if bad(str(r["Stoker"]))]
     failures += [f"kill -9 of the {r['what']}: {r['text']}" for r in found.get("kills", []) if bad(str(r["text"]))]
