@@ -417,6 +417,8 @@ def generate(seed: int) -> Program:
         errors=int(rng.random() < 0.3) * 3,
     )
     known = [name for name in CHANGES if applies(name, program)]
+    if program.transform == "random-crop":  # which draws nothing only if the crop before it has its size
+        known = [name for name in known if name not in ("crop-size", "crop-int")]
     changes = [
         (rng.choice(known), _moment(rng, epochs), rng.randrange(100)) for _ in range(rng.choice((1, 1, 2, 2, 3, 4)))
     ]

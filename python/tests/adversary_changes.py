@@ -24,6 +24,7 @@ import PIL.JpegImagePlugin
 import torch
 import torch.utils.data as tud
 from adversary_worlds import COLLATES, DATA, TRANSFORMS, World, double, picture
+from PIL.PngImagePlugin import PngInfo
 from torch.utils.data._utils import collate as collates
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
@@ -655,6 +656,13 @@ def _linked(path: Path, other: Path) -> None:
     path.symlink_to(other)
 
 
+def _with_text(path: Path, n: int) -> None:
+    """Write a PNG with a text that Pillow refuses, or one that it reads."""
+    info = PngInfo()
+    info.add_text("note", "n" * ((1 << 20) + n % 2), zip=True)
+    picture(200 + n).save(path, "PNG", pnginfo=info)
+
+
 def _folder_linked(w: World) -> None:
     """Have the name of a folder lead to another one, whose files are old."""
     (w.root / "images").rename(w.root / "first")
@@ -682,6 +690,7 @@ _table(
         "rename-with-the-old-time": lambda w, n: _every(w, n, lambda p, d: _as_before(p, lambda: _renamed(p, d))),
         "rewrite-with-the-old-size-and-time": lambda w, n: _every(w, n, _same_size),
         "folder-linked": lambda w, _: _folder_linked(w),
+        "long-text": lambda w, n: _with_text(_file(w, n), n),
         "odd-format": lambda w, n: picture(200 + n).save(_file(w, n), "QOI"),
         "png-as-jpg": lambda w, n: _file(w, n).write_bytes(_encoded(n, _file(w, n), "PNG")),
         "link": lambda w, n: _linked(_file(w, n), w.root / "cd/images/a/00.jpg"),

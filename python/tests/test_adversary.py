@@ -97,7 +97,7 @@ folder flowers; target-counts#1 target-draws target-stops#3 target-fails-once#3 
 folder cifar; target-counts#1 target-stops#3 target-fails-once#3 target-changes-transform#2 target-changes-samples#2; made; 2; errors=3 transform=crop
 folder; target-counts#1 target-draws; 0.2; 0; transform=noisy epochs=3
 folder cifar own table; fork; 0.1 1.1; 0; epochs=3
-folder timm; odd-format#2 odd-format#7; start; 0 2; errors=3
+folder timm; odd-format#2 odd-format#7 long-text#6 long-text#7; start; 0 2; errors=3
 folder; rewrite-with-the-old-size-and-time folder-linked; 0.end; 0 2; cache=1
 folder own; folder-linked rewrite-with-the-old-size-and-time; 0.1 1.1; 0; epochs=3
 folder; default-device; 0.0 0.1; 0 2;

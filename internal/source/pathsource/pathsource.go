@@ -7,14 +7,18 @@ package pathsource
 
 import (
 	"bytes"
+	"compress/zlib"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -196,13 +200,95 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// give sets the value of a record to the bytes of an image, unless they may be cut off.
+// give sets the value of a record to the bytes of an image, unless Pillow may refuse them.
 func give(rec *driver.Record, b []byte, name func() string) {
-	if cutOff(b) {
+	switch {
+	case cutOff(b):
 		rec.Err = fmt.Errorf("%s: the JPEG does not end with its end marker", name())
-		return
+	case foreign(b):
+		rec.Err = fmt.Errorf("%s: Pillow does not read this format", name())
+	case strangePNG(b):
+		rec.Err = fmt.Errorf("%s: a PNG with long texts, or with pixels in two places, which Pillow may refuse", name())
+	default:
+		rec.Values[0].Bytes = b
 	}
-	rec.Values[0].Bytes = b
+}
+
+// foreign reports whether a file has a format that the decoders read and Pillow does not.
+func foreign(b []byte) bool {
+	switch imagefile.Detect(b) {
+	case driver.CodecPFM, driver.CodecFlo, driver.CodecJXL:
+		return true
+	case driver.CodecPNM:
+		return bytes.HasPrefix(b, []byte("P7"))
+	}
+	return false
+}
+
+// Pillow refuses a PNG with a compressed text or profile that is longer, or with more text than that.
+const (
+	maxText  = 1 << 20
+	maxTexts = 64 << 20
+)
+
+// strangePNG reports whether Pillow may refuse a PNG for its texts or its profile, or because another chunk comes between
+// the pixels.
+func strangePNG(b []byte) bool {
+	const head, around = 8, 12 // the signature; the length, name and checksum of a chunk
+	if imagefile.Detect(b) != driver.CodecPNG {
+		return false
+	}
+	texts, last, pixels := 0, "", false
+	for at := head; at+around <= len(b); {
+		size := binary.BigEndian.Uint32(b[at:])
+		if uint64(size) > uint64(len(b)-at-around) {
+			return false // a decoder tells whether that is damage
+		}
+		body, kind := b[at+8:at+8+int(size)], string(b[at+4:at+8])
+		switch kind {
+		case "IDAT":
+			if pixels && last != kind {
+				return true
+			}
+			pixels = true
+		case "tEXt":
+			texts += len(body)
+		case "zTXt", "iCCP", "iTXt":
+			n := inflated(body)
+			if n > maxText {
+				return true
+			}
+			texts += len(body) + n
+		case "IEND":
+			return texts > maxTexts
+		}
+		last = kind
+		at += around + int(size)
+	}
+	return texts > maxTexts
+}
+
+// inflated returns the length of the compressed part of a chunk: a name, a zero byte, for iTXt more of them, and the
+// compressed bytes. Lengths above maxText are not exact.
+func inflated(body []byte) int {
+	const most = 1032 // the highest ratio of deflate
+	if len(body)*most <= maxText {
+		return len(body) * most
+	}
+	longest := 0
+	for at, zeros := 0, 0; at+2 < len(body) && zeros < 4; at++ {
+		if body[at] != 0 {
+			continue
+		}
+		zeros++
+		for _, from := range []int{at + 1, at + 2} {
+			if r, err := zlib.NewReader(bytes.NewReader(body[from:])); err == nil {
+				n, _ := io.Copy(io.Discard, io.LimitReader(r, maxText+1))
+				longest = max(longest, int(n))
+			}
+		}
+	}
+	return longest
 }
 
 // cutOff reports whether a JPEG may be cut off. A decoder for parts of an image does not see that the end is

@@ -2,7 +2,9 @@ package pathsource
 
 import (
 	"bytes"
+	"compress/zlib"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,9 +78,31 @@ func TestBadFiles(t *testing.T) {
 	whole, cut := write("whole.jpg", "\xff\xd8 and \xff\xd9"), write("cut.jpg", "\xff\xd8 and no more")
 	paths := []string{whole, cut, filepath.Join(dir, "none.jpg"), dir, filepath.Join(dir, "a", "..", "whole.jpg"), whole}
 	paths[4] = dir + "/a/../whole.jpg"
+	chunk := func(kind, body string) string {
+		return string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + kind + body + "sum."
+	}
+	packed := func(n int) string {
+		var b bytes.Buffer
+		w := zlib.NewWriter(&b)
+		_, _ = w.Write(make([]byte, n))
+		_ = w.Close()
+		return b.String()
+	}
+	const png = "\x89PNG\r\n\x1a\n"
+	paths = append(paths,
+		write("a.pam", "P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n1"), write("a.pfm", "PF\n1 1\n-1\n"),
+		write("text.png", png+chunk("zTXt", "name\x00\x00"+packed(1<<20+1))),
+		write("profile.png", png+chunk("IEND", "")+chunk("iCCP", "name\x00\x00"+packed(2<<20))),
+		write("long.png", png+chunk("iTXt", "name\x00\x01\x00en\x00name\x00"+packed(2<<20))),
+		write("gap.png", png+chunk("IDAT", "1")+chunk("tEXt", "")+chunk("IDAT", "2")),
+		write("good.png", png+chunk("zTXt", "name\x00\x00"+packed(1<<20))+chunk("tEXt", strings.Repeat("x", 2<<20))),
+	)
 	name := write("list", Magic+strings.Join(paths, "\x00")+"\x00")
-	recs := drivertest.Records(t, opener(name)(t), 0, 1, 2, 3, 4, 5)
-	for i, want := range []string{"", "end marker", "no such file", "is a folder", "..", ""} {
+	recs := drivertest.Records(t, opener(name)(t), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	for i, want := range []string{
+		"", "end marker", "no such file", "is a folder", "..", "", "does not read", "does not read", "long texts", "", "long texts", "two places",
+		"",
+	} {
 		if err := recs[i].Err; err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
 			t.Errorf("record %d: got %v, want %q", i, err, want)
 		}
