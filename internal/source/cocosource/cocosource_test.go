@@ -4,89 +4,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	"image/color"
-	"image/jpeg"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
 
-// photo is a JPEG of w x h pixels.
-func photo(t testing.TB, w, h, k int) []byte {
-	t.Helper()
-	m := image.NewRGBA(image.Rect(0, 0, w, h))
-	for i := range w * h {
-		m.Set(i%w, i/w, color.RGBA{uint8(i), uint8(k * 7), uint8(i / w), 255})
-	}
-	var b bytes.Buffer
-	if err := jpeg.Encode(&b, m, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 type object = map[string]any
-
-// count is the number of images of write.
-const count = 23
-
-// annotationsOf returns the annotations of image i: i%4 of them, with outlines in both encodings.
-func annotationsOf(i int) (out []object) {
-	w, h := 20+i, 15+i%5
-	for k := range i % 4 {
-		a := object{
-			"id": 1000*i + k, "image_id": 100 + i, "category_id": 3 + 2*(k%2), "bbox": []float64{float64(k) + 0.25, 2, 5.5, 6}, "area": 33.5, "iscrowd": k / 2,
-			"segmentation": [][]float64{{1, 1, float64(k) + 8.5, 2, 6, 9.75}, {10, 10, 14, 10, 14, 14}},
-			"keypoints":    []float64{float64(k), 1, 2, 3.5, 4, 1, 0, 0, 0}, "num_keypoints": 2,
-		}
-		if k == 2 {
-			a["segmentation"] = object{"size": []int{h, w}, "counts": []int{3, 5, w*h - 8}}
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
-// write writes a data set. Its annotations are not grouped by image.
-func write(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	var images, annotations []object
-	for i := range count {
-		name := fmt.Sprintf("%02d.jpg", (i*7)%count) // a different order than the file's
-		drivertest.Put(t, dir, "val/"+name, photo(t, 20+i, 15+i%5, i))
-		images = append(images, object{"id": 100 + i, "file_name": name, "width": 20 + i, "height": 15 + i%5, "license": 1})
-	}
-	for k := range 3 {
-		for i := range count {
-			if a := annotationsOf(i); k < len(a) {
-				annotations = append(annotations, a[k])
-			}
-		}
-	}
-	annotations = append(annotations, object{"id": 5, "image_id": 1, "category_id": 3, "bbox": []int{1, 2, 3, 4}})
-	images = append(images, object{"id": 7, "file_name": "gone.jpg", "width": 4, "height": 4})
-	b, err := json.Marshal(object{
-		"info": object{"year": 2017}, "annotations": annotations, "images": images,
-		"categories": []object{{"id": 3, "name": "cat"}, {"id": 5, "name": "dog", "keypoints": []string{"a", "b", "c"}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Put(t, dir, "annotations/instances_val.json", b)
-	return dir
-}
 
 func opener(dir string, masks boxes.Masks) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, localstore.New(dir), masks) })
@@ -97,19 +30,19 @@ func open(ctx context.Context, st store.Store, masks boxes.Masks) (driver.Source
 }
 
 func TestConformance(t *testing.T) {
-	dir := write(t)
+	dir := formattest.COCO(t)
 	for _, m := range []boxes.Masks{boxes.NoMasks, boxes.Classes, boxes.Instances, boxes.Stack} {
 		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
 	}
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.COCO(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return open(ctx, st, boxes.Instances)
 	})
 }
 
-func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), boxes.NoMasks)) }
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.COCO(b), boxes.NoMasks)) }
 
 func floats(b []byte) (out []float32) {
 	for i := 0; i+4 <= len(b); i += 4 {
@@ -119,29 +52,29 @@ func floats(b []byte) (out []float32) {
 }
 
 func TestRecords(t *testing.T) {
-	s := opener(write(t), boxes.Instances)(t)
+	s := opener(formattest.COCO(t), boxes.Instances)(t)
 	defer s.Close()
 	info := s.Info()
 	var names []string
 	for _, f := range info.Fields {
 		names = append(names, f.Name)
 	}
-	if want := "image boxes labels iscrowd area keypoints visibility mask instances image_id"; strings.Join(names, " ") != want || info.Len != count {
+	if want := "image boxes labels iscrowd area keypoints visibility mask instances image_id"; strings.Join(names, " ") != want || info.Len != formattest.COCOImages {
 		t.Fatalf("%d records of %s", info.Len, names)
 	}
 	if f := info.Fields; !slices.Equal(f[2].Classes, []string{"cat", "dog"}) || f[1].Format != driver.XYWH || !slices.Equal(f[5].Shape, []int{3, 2}) || f[8].Boxes != "boxes" {
 		t.Fatalf("%+v", info.Fields)
 	}
-	for i := range count {
+	for i := range formattest.COCOImages {
 		r := drivertest.Records(t, s, int64(i))[0]
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		v := r.Values
-		if want := fmt.Sprintf("%02d.jpg", (i*7)%count); !strings.HasSuffix(s.Name(r.ID), want) || v[9].Int != int64(100+i) {
+		if want := fmt.Sprintf("%02d.jpg", (i*7)%formattest.COCOImages); !strings.HasSuffix(s.Name(r.ID), want) || v[9].Int != int64(100+i) {
 			t.Errorf("record %d is %s, %d", i, s.Name(r.ID), v[9].Int)
 		}
-		if !bytes.Equal(v[0].Bytes, photo(t, 20+i, 15+i%5, i)) {
+		if !bytes.Equal(v[0].Bytes, formattest.Photo(t, 20+i, 15+i%5, i)) {
 			t.Errorf("record %d has another image", i)
 		}
 		var boxes, areas, points []float32
@@ -178,8 +111,8 @@ func TestRecords(t *testing.T) {
 // Captions are a list per image.
 func TestCaptions(t *testing.T) {
 	dir := t.TempDir()
-	drivertest.Put(t, dir, "images/a.jpg", photo(t, 4, 4, 1))
-	drivertest.Put(t, dir, "images/b.jpg", photo(t, 4, 4, 2))
+	drivertest.Put(t, dir, "images/a.jpg", formattest.Photo(t, 4, 4, 1))
+	drivertest.Put(t, dir, "images/b.jpg", formattest.Photo(t, 4, 4, 2))
 	drivertest.Put(t, dir, "c.json", []byte(`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}], "annotations": [
 		{"id": 9, "image_id": 2, "caption": "two \"dogs\"\n"}, {"id": 8, "image_id": 2, "caption": "ein H\u00fcndchen"}]}`))
 	s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json", Folder: "images"})
@@ -218,7 +151,7 @@ func TestBadFiles(t *testing.T) {
 		one(`"area": 1}, {"image_id": 1`) + strings.Repeat("[", 9):                       "c.json, byte ",
 	} {
 		dir := t.TempDir()
-		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "a.jpg", formattest.Photo(t, 4, 4, 0))
 		drivertest.Put(t, dir, "c.json", []byte(text))
 		_, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json"})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -232,8 +165,8 @@ func TestBadFiles(t *testing.T) {
 		`"bbox": ["1", 2, 3, 4]`: "its box is not a number", `"area": {"x": 1}`: "its area is not a number", `"area": NaN`: "annotation 4: ",
 	} {
 		dir := t.TempDir()
-		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
-		drivertest.Put(t, dir, "b.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "a.jpg", formattest.Photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "b.jpg", formattest.Photo(t, 4, 4, 0))
 		drivertest.Put(t, dir, "c.json", []byte(strings.Replace(one(more), `"images": [`, `"images": [{"id": 2, "file_name": "b.jpg"}, `, 1)))
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json"})
 		if err != nil {
@@ -251,7 +184,7 @@ func TestBadFiles(t *testing.T) {
 		`{"size": [4, 4], "counts": [17]}`: "a run of 17", `{"size": [4, 4], "counts": "0"}`: "end after", `[[1, 2, 3, 1e9, 4, 5]]`: "far outside", `[1]`: "expected '['",
 	} {
 		dir := t.TempDir()
-		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "a.jpg", formattest.Photo(t, 4, 4, 0))
 		drivertest.Put(t, dir, "c.json", []byte(one(`"segmentation": `+seg)))
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json", Masks: boxes.Classes})
 		if err != nil {
@@ -266,7 +199,7 @@ func TestBadFiles(t *testing.T) {
 }
 
 func TestIsFile(t *testing.T) {
-	dir := write(t)
+	dir := formattest.COCO(t)
 	drivertest.Put(t, dir, "x.json", []byte(`{"a": 1}`))
 	drivertest.Put(t, dir, "y.json", []byte(`[{"images": 1}]`))
 	st := localstore.New(dir)
@@ -277,7 +210,7 @@ func TestIsFile(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
-	drivertest.Put(f, dir, "a.jpg", photo(f, 4, 4, 0))
+	drivertest.Put(f, dir, "a.jpg", formattest.Photo(f, 4, 4, 0))
 	f.Add([]byte(`{"images": [{"id": 1, "file_name": "a.jpg", "width": 4, "height": 4}], "categories": [{"id": 1, "name": "x"}], "annotations": [
 		{"id": 4, "image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "segmentation": [[1, 2, 3, 4, 5, 6]], "keypoints": [1, 2, 3], "caption": "x"},
 		{"id": 5, "image_id": 1, "category_id": 1, "segmentation": {"size": [4, 4], "counts": "04<"}, "iscrowd": 1}]}`))

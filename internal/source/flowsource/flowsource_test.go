@@ -3,68 +3,18 @@ package flowsource
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// numbers returns the numbers of file i.
-func numbers(i, n int) []float32 {
-	out := make([]float32, n)
-	for k := range out {
-		out[k] = float32(i) + float32(k)/7
-	}
-	return out
-}
-
-func flo(width, height int, v []float32) []byte {
-	b := binary.LittleEndian.AppendUint32([]byte("PIEH"), uint32(width))
-	b = binary.LittleEndian.AppendUint32(b, uint32(height))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	return b
-}
-
-// pfm writes the last row first.
-func pfm(kind string, width, height int, big bool, v []float32) []byte {
-	var order binary.AppendByteOrder = binary.LittleEndian
-	scale := "-1.0"
-	if big {
-		order, scale = binary.BigEndian, "1"
-	}
-	b := fmt.Appendf(nil, "%s\n%d %d\n%s\n", kind, width, height, scale)
-	row := len(v) / height
-	for y := height - 1; y >= 0; y-- {
-		for _, x := range v[y*row : (y+1)*row] {
-			b = order.AppendUint32(b, math.Float32bits(x))
-		}
-	}
-	return b
-}
-
-func folder(t testing.TB, format string, file func(i int) []byte) string {
-	dir := t.TempDir()
-	for i := range 12 {
-		name := filepath.Join(dir, []string{"", "a", "b/c"}[i%3], fmt.Sprintf("%02d.%s", i, format))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, file(i), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func open(t testing.TB, format, path string) driver.Source {
 	s, err := Open(t.Context(), path, format, localstore.New(path))
@@ -74,17 +24,15 @@ func open(t testing.TB, format, path string) driver.Source {
 	return s
 }
 
-func flows(i int) []byte { return flo(5, 3, numbers(i, 30)) }
-
 func TestConformance(t *testing.T) {
-	dir := folder(t, Flo, flows)
+	dir := formattest.Maps(t, Flo, formattest.Flows)
 	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, Flo, dir) })
-	maps := folder(t, PFM, func(i int) []byte { return pfm("PF", 5, 3, i%2 == 0, numbers(i, 45)) })
+	maps := formattest.Maps(t, PFM, func(i int) []byte { return formattest.PFM("PF", 5, 3, i%2 == 0, formattest.FlowNumbers(i, 45)) })
 	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, PFM, maps) })
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(folder(t, Flo, flows)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.Maps(t, Flo, formattest.Flows)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", Flo, st)
 	})
 }
@@ -96,12 +44,12 @@ func TestValues(t *testing.T) {
 		file   []byte
 		shape  []int
 	}{
-		"flow":       {Flo, flo(5, 3, numbers(0, 30)), []int{3, 5, 2}},
-		"gray":       {PFM, pfm("Pf", 5, 3, false, numbers(0, 15)), []int{3, 5}},
-		"big-endian": {PFM, pfm("Pf", 5, 3, true, numbers(0, 15)), []int{3, 5}},
-		"colour":     {PFM, pfm("PF", 5, 3, true, numbers(0, 45)), []int{3, 5, 3}},
+		"flow":       {Flo, formattest.Flo(5, 3, formattest.FlowNumbers(0, 30)), []int{3, 5, 2}},
+		"gray":       {PFM, formattest.PFM("Pf", 5, 3, false, formattest.FlowNumbers(0, 15)), []int{3, 5}},
+		"big-endian": {PFM, formattest.PFM("Pf", 5, 3, true, formattest.FlowNumbers(0, 15)), []int{3, 5}},
+		"colour":     {PFM, formattest.PFM("PF", 5, 3, true, formattest.FlowNumbers(0, 45)), []int{3, 5, 3}},
 	} {
-		dir := folder(t, c.format, func(int) []byte { return c.file })
+		dir := formattest.Maps(t, c.format, func(int) []byte { return c.file })
 		s := open(t, c.format, dir)
 		defer s.Close()
 		if got := s.Info().Fields[0].Shape; !slices.Equal(got, c.shape) {
@@ -112,7 +60,7 @@ func TestValues(t *testing.T) {
 			t.Fatal(rec.Err)
 		}
 		b := rec.Values[0].Bytes
-		for k, want := range numbers(0, len(b)/4) {
+		for k, want := range formattest.FlowNumbers(0, len(b)/4) {
 			if got := math.Float32frombits(binary.LittleEndian.Uint32(b[4*k:])); got != want {
 				t.Fatalf("%s: number %d is %v, want %v", name, k, got, want)
 			}
@@ -122,19 +70,19 @@ func TestValues(t *testing.T) {
 
 // Errors name the file: the first file fails at opening, others when they are read.
 func TestDamage(t *testing.T) {
-	good := pfm("Pf", 5, 3, false, numbers(0, 15))
+	good := formattest.PFM("Pf", 5, 3, false, formattest.FlowNumbers(0, 15))
 	for name, c := range map[string]struct {
 		format string
 		file   []byte
 		want   string
 	}{
-		"cut":       {Flo, flows(1)[:100], "its header announces 3 x 5 x 2 of float32 (120 bytes), 88 bytes follow: the file is cut off or was changed"},
+		"cut":       {Flo, formattest.Flows(1)[:100], "its header announces 3 x 5 x 2 of float32 (120 bytes), 88 bytes follow: the file is cut off or was changed"},
 		"magic":     {Flo, []byte("HEIPxxxxxxxx"), "it does not begin with PIEH, as .flo files do"},
 		"empty":     {Flo, nil, "it does not begin with PIEH"},
-		"huge":      {Flo, flo(math.MaxInt32, math.MaxInt32, nil), "a float32 array of shape [2147483647 2147483647 2] is out of range"},
-		"negative":  {Flo, flo(-5, 3, nil), "a float32 array of shape [3 -5 2] is out of range"},
-		"other":     {Flo, flo(3, 5, numbers(0, 30)), "its shape is 5 x 3 x 2, but all files must have the shape of "},
-		"large":     {Flo, flo(50, 30, numbers(0, 3000)), "it has 12012 bytes, which do not fit float32 3 x 5 x 2"},
+		"huge":      {Flo, formattest.Flo(math.MaxInt32, math.MaxInt32, nil), "a float32 array of shape [2147483647 2147483647 2] is out of range"},
+		"negative":  {Flo, formattest.Flo(-5, 3, nil), "a float32 array of shape [3 -5 2] is out of range"},
+		"other":     {Flo, formattest.Flo(3, 5, formattest.FlowNumbers(0, 30)), "its shape is 5 x 3 x 2, but all files must have the shape of "},
+		"large":     {Flo, formattest.Flo(50, 30, formattest.FlowNumbers(0, 3000)), "it has 12012 bytes, which do not fit float32 3 x 5 x 2"},
 		"pfm cut":   {PFM, good[:40], "its header announces 3 x 5 of float32 (60 bytes), 28 bytes follow: the file is cut off"},
 		"pfm magic": {PFM, []byte("P6\n5 3\n255\n"), "it does not begin with PF or Pf"},
 		"pfm side":  {PFM, []byte("Pf\n5 x\n-1\n"), `its header has "x" where width and height are expected`},
@@ -143,12 +91,12 @@ func TestDamage(t *testing.T) {
 		"pfm nan":   {PFM, []byte("Pf\n5 3\nnan\n"), `its header has the scale "nan"`},
 		"endless":   {PFM, append([]byte("Pf\n5 3\n"), make([]byte, 200)...), "its header does not end within 207 bytes"},
 	} {
-		dir := folder(t, c.format, func(i int) []byte {
+		dir := formattest.Maps(t, c.format, func(i int) []byte {
 			switch {
 			case i == 4: // a/04, record 5
 				return c.file
 			case c.format == Flo:
-				return flows(i)
+				return formattest.Flows(i)
 			}
 			return good
 		})
@@ -176,7 +124,7 @@ func TestDamage(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	for _, name := range []string{"a/0.flo", "b/zz.flo"} {
 		drivertest.BadFiles{
-			Folder: folder(t, Flo, flows), Name: name, Content: flows(3), Late: true,
+			Folder: formattest.Maps(t, Flo, formattest.Flows), Name: name, Content: formattest.Flows(3), Late: true,
 			Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", Flo, st) },
 		}.Run(t)
 	}

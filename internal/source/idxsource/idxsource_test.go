@@ -2,7 +2,6 @@ package idxsource
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -12,47 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// idx returns a file with ascending elements.
-func idx(kind byte, shape ...int) []byte {
-	b := []byte{0, 0, kind, byte(len(shape))}
-	n := types[kind].Size()
-	for _, side := range shape {
-		b = binary.BigEndian.AppendUint32(b, uint32(side))
-		n *= side
-	}
-	for i := range n {
-		b = append(b, byte(i*5+i/256))
-	}
-	return b
-}
-
-// labels returns a file of class numbers below n.
-func labels(count, n int) []byte {
-	b := idx(8, count)
-	for i := range count {
-		b[8+i] = byte(i % n)
-	}
-	return b
-}
-
-func zipped(t testing.TB, b []byte) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	if _, err := z.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
 
 func write(t testing.TB, dir string, files map[string][]byte) string {
 	t.Helper()
@@ -69,13 +33,13 @@ func write(t testing.TB, dir string, files map[string][]byte) string {
 
 func plain(t testing.TB) string {
 	return write(t, filepath.Join(t.TempDir(), "FashionMNIST", "raw"), map[string][]byte{
-		"train-images-idx3-ubyte": idx(8, 30, 9, 7), "train-labels-idx1-ubyte": labels(30, 10),
+		"train-images-idx3-ubyte": formattest.IDX(8, 30, 9, 7), "train-labels-idx1-ubyte": formattest.IDXLabels(30, 10),
 	})
 }
 
 func compressed(t testing.TB) string {
 	return write(t, filepath.Join(t.TempDir(), "MNIST", "raw"), map[string][]byte{
-		"t10k-images-idx3-ubyte.gz": zipped(t, idx(8, 30, 9, 7)), "t10k-labels-idx1-ubyte.gz": zipped(t, labels(30, 10)),
+		"t10k-images-idx3-ubyte.gz": formattest.Gzip(formattest.IDX(8, 30, 9, 7)), "t10k-labels-idx1-ubyte.gz": formattest.Gzip(formattest.IDXLabels(30, 10)),
 	})
 }
 
@@ -91,7 +55,7 @@ func TestConformance(t *testing.T) {
 	for kind := range types {
 		for _, shape := range [][]int{{25}, {25, 3}, {25, 2, 3, 2}} {
 			name := fmt.Sprintf("%s%v", types[kind], shape)
-			dir := write(t, t.TempDir(), map[string][]byte{"x.idx": idx(kind, shape...), "y.idx": zipped(t, idx(kind, shape...))})
+			dir := write(t, t.TempDir(), map[string][]byte{"x.idx": formattest.IDX(kind, shape...), "y.idx": formattest.Gzip(formattest.IDX(kind, shape...))})
 			t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "x.idx"})) })
 			t.Run(name+"/gzip", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "y.idx"})) })
 		}
@@ -122,7 +86,7 @@ func TestPair(t *testing.T) {
 			t.Errorf("class 1 of %s is %s", dir, f[1].Classes[1])
 		}
 		r := drivertest.Records(t, s, 12)[0]
-		want := idx(8, 30, 9, 7)[16+12*63:][:63]
+		want := formattest.IDX(8, 30, 9, 7)[16+12*63:][:63]
 		if v := r.Values[0]; r.Err != nil || v.Codec != driver.CodecRaw || v.Width != 7 || !bytes.Equal(v.Bytes, want) || r.Values[1].Int != 2 {
 			t.Errorf("%+v", r)
 		}
@@ -134,11 +98,11 @@ func TestPair(t *testing.T) {
 
 // Labels of several numbers each, as in QMNIST.
 func TestRowsOfLabels(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string][]byte{"qmnist-train-images-idx3-ubyte": idx(8, 3, 2, 2), "qmnist-train-labels-idx2-int": idx(12, 3, 8)})
+	dir := write(t, t.TempDir(), map[string][]byte{"qmnist-train-images-idx3-ubyte": formattest.IDX(8, 3, 2, 2), "qmnist-train-labels-idx2-int": formattest.IDX(12, 3, 8)})
 	s := opener(dir, nil)(t)
 	defer s.Close()
 	r := drivertest.Records(t, s, 1)[0]
-	b := idx(12, 3, 8)[12+32:]
+	b := formattest.IDX(12, 3, 8)[12+32:]
 	if r.Values[1].Int != int64(int32(binary.BigEndian.Uint32(b))) || binary.LittleEndian.Uint32(r.Values[2].Bytes[4:]) != binary.BigEndian.Uint32(b[4:]) || len(r.Values[2].Bytes) != 32 {
 		t.Errorf("%+v", r)
 	}
@@ -148,10 +112,10 @@ func TestRowsOfLabels(t *testing.T) {
 }
 
 func TestArrays(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string][]byte{"f.idx": idx(13, 4, 2), "i.idx": idx(11, 5)})
+	dir := write(t, t.TempDir(), map[string][]byte{"f.idx": formattest.IDX(13, 4, 2), "i.idx": formattest.IDX(11, 5)})
 	s := opener(dir, &Options{File: "f.idx"})(t)
 	r := drivertest.Records(t, s, 3)[0]
-	b := idx(13, 4, 2)[12+3*8:]
+	b := formattest.IDX(13, 4, 2)[12+3*8:]
 	if f := s.Info().Fields[0]; f.Kind != driver.KindArray || f.DType != driver.Float32 || fmt.Sprint(f.Shape) != "[2]" {
 		t.Errorf("%+v", f)
 	}
@@ -160,17 +124,17 @@ func TestArrays(t *testing.T) {
 	}
 	s = opener(dir, &Options{File: "i.idx"})(t)
 	r = drivertest.Records(t, s, 4)[0]
-	if f := s.Info().Fields[0]; f.Kind != driver.KindInt || r.Values[0].Int != int64(int16(binary.BigEndian.Uint16(idx(11, 5)[8+8:]))) {
+	if f := s.Info().Fields[0]; f.Kind != driver.KindInt || r.Values[0].Int != int64(int16(binary.BigEndian.Uint16(formattest.IDX(11, 5)[8+8:]))) {
 		t.Errorf("%+v %+v", f, r)
 	}
 }
 
 func TestSplits(t *testing.T) {
-	small, one := idx(8, 2, 1, 1), labels(2, 2)
+	small, one := formattest.IDX(8, 2, 1, 1), formattest.IDXLabels(2, 2)
 	dir := write(t, t.TempDir(), map[string][]byte{
 		"train-images-idx3-ubyte": small, "train-labels-idx1-ubyte": one,
-		"train-images-idx3-ubyte.gz": zipped(t, small), // torchvision leaves it next to the decompressed file
-		"t10k-images.idx3-ubyte":     idx(8, 3, 1, 1), "t10k-labels.idx1-ubyte": labels(3, 2),
+		"train-images-idx3-ubyte.gz": formattest.Gzip(small), // torchvision leaves it next to the decompressed file
+		"t10k-images.idx3-ubyte":     formattest.IDX(8, 3, 1, 1), "t10k-formattest.IDXLabels.idx1-ubyte": formattest.IDXLabels(3, 2),
 		"alone-images-idx3-ubyte": small,
 	})
 	_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
@@ -187,7 +151,7 @@ func TestSplits(t *testing.T) {
 	}{
 		{Options{Split: "train"}, 2, driver.KindImage}, {Options{Split: "test"}, 3, driver.KindImage}, {Options{Split: "t10k"}, 3, driver.KindImage},
 		{Options{File: "t10k-images.idx3-ubyte"}, 3, driver.KindImage}, {Options{File: "train-images-idx3-ubyte.gz"}, 2, driver.KindImage},
-		{Options{File: "t10k-labels.idx1-ubyte"}, 3, driver.KindInt}, {Options{File: "alone-images-idx3-ubyte"}, 2, driver.KindArray},
+		{Options{File: "t10k-formattest.IDXLabels.idx1-ubyte"}, 3, driver.KindInt}, {Options{File: "alone-images-idx3-ubyte"}, 2, driver.KindArray},
 	} {
 		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)
 		if err != nil {
@@ -229,13 +193,13 @@ func TestClasses(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	good, many := idx(8, 30, 9, 7), idx(8, 30, 9, 7)
+	good, many := formattest.IDX(8, 30, 9, 7), formattest.IDX(8, 30, 9, 7)
 	copy(many[4:], []byte{0xFF, 0xFF, 0xFF, 0xFF})
 	huge := append([]byte{0, 0, 14, 4}, bytes.Repeat([]byte{0xFF}, 16)...)
 	wide := append([]byte{0, 0, 8, 3, 0, 0, 0, 1}, bytes.Repeat([]byte{0, 0xFF, 0xFF, 0xFF}, 2)...)
-	flipped := zipped(t, good)
+	flipped := formattest.Gzip(good)
 	flipped[len(flipped)-8] ^= 1 // the checksum
-	bomb := zipped(t, many[:200])
+	bomb := formattest.Gzip(many[:200])
 	for _, c := range []struct {
 		name   string
 		images []byte
@@ -250,29 +214,29 @@ func TestBadFiles(t *testing.T) {
 		{"axes", append([]byte{0, 0, 8, 9}, good[4:]...), "9 axes at byte 3"},
 		{"short", good[:9], "it ends in its header"},
 		{"empty", nil, "two zero bytes"},
-		{"none", idx(8, 0, 9, 7), "is empty: its shape is [0 9 7]"},
-		{"gzip cut", zipped(t, good)[:200], "the file is cut off"},
-		{"gzip head", zipped(t, good)[:12], "the file is cut off"},
+		{"none", formattest.IDX(8, 0, 9, 7), "is empty: its shape is [0 9 7]"},
+		{"gzip cut", formattest.Gzip(good)[:200], "the file is cut off"},
+		{"gzip head", formattest.Gzip(good)[:12], "the file is cut off"},
 		{"gzip flipped", flipped, "invalid checksum"},
-		{"gzip longer", zipped(t, append(slices.Clone(good), 1, 2)), "it continues after byte 1906 (decompressed)"},
-		{"gzip short", zipped(t, good[:1000]), "decompressed, byte 1000 of 1906: the file is cut off"},
+		{"gzip longer", formattest.Gzip(append(slices.Clone(good), 1, 2)), "it continues after byte 1906 (decompressed)"},
+		{"gzip short", formattest.Gzip(good[:1000]), "decompressed, byte 1000 of 1906: the file is cut off"},
 		{"gzip claim", bomb, "more than a compressed file of"},
-		{"labels", idx(8, 31, 9, 7), "has 31 images and"},
+		{"labels", formattest.IDX(8, 31, 9, 7), "has 31 images and"},
 	} {
-		dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": c.images, "train-labels-idx1-ubyte": labels(30, 10)})
+		dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": c.images, "train-labels-idx1-ubyte": formattest.IDXLabels(30, 10)})
 		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), filepath.Join(dir, "train-images-idx3-ubyte")) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": good, "train-labels-idx1-ubyte": idx(13, 30)})
+	dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": good, "train-labels-idx1-ubyte": formattest.IDX(13, 30)})
 	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "train-labels-idx1-ubyte, got a float32 array of shape [30]") {
 		t.Error(err)
 	}
 }
 
 func TestIsFile(t *testing.T) {
-	for name, b := range map[string][]byte{"a": idx(8, 3), "b": zipped(t, idx(13, 3, 2)), "not c": idx(8, 3)[:10], "not d": nil, "not e": {0, 0, 8, 1, 0, 0, 0, 0}, "not f": zipped(t, []byte("text"))} {
+	for name, b := range map[string][]byte{"a": formattest.IDX(8, 3), "b": formattest.Gzip(formattest.IDX(13, 3, 2)), "not c": formattest.IDX(8, 3)[:10], "not d": nil, "not e": {0, 0, 8, 1, 0, 0, 0, 0}, "not f": formattest.Gzip([]byte("text"))} {
 		dir := write(t, t.TempDir(), map[string][]byte{"x": b})
 		if got := IsFile(t.Context(), localstore.New(filepath.Join(dir, "x"))); got == strings.HasPrefix(name, "not") {
 			t.Errorf("%s: %v", name, got)
@@ -282,9 +246,9 @@ func TestIsFile(t *testing.T) {
 
 // No header makes the source read outside of the file, and an opened file can be read.
 func FuzzOpen(f *testing.F) {
-	f.Add(idx(8, 3, 2, 2), labels(3, 3))
-	f.Add(zipped(f, idx(8, 3, 2, 2)), zipped(f, labels(3, 3)))
-	f.Add(idx(13, 3, 2), idx(12, 3, 2))
+	f.Add(formattest.IDX(8, 3, 2, 2), formattest.IDXLabels(3, 3))
+	f.Add(formattest.Gzip(formattest.IDX(8, 3, 2, 2)), formattest.Gzip(formattest.IDXLabels(3, 3)))
+	f.Add(formattest.IDX(13, 3, 2), formattest.IDX(12, 3, 2))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, images, labels []byte) {
 		write(t, dir, map[string][]byte{"x-images-idx3-ubyte": images, "x-labels-idx1-ubyte": labels})

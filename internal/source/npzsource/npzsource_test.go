@@ -11,54 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// archive makes a .npz file of a float32 array "x" and an int64 "y".
-func archive(t testing.TB, i int, method uint16, x ...int64) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	z := zip.NewWriter(&out)
-	for _, a := range []struct {
-		name  string
-		dtype driver.DType
-		shape []int64
-	}{{"x.npy", driver.Float32, x}, {"y.npy", driver.Int64, []int64{1}}} {
-		b := npy.AppendHeader(nil, a.dtype, a.shape)
-		n := int64(a.dtype.Size())
-		for _, side := range a.shape {
-			n *= side
-		}
-		for k := range n {
-			b = append(b, byte(k*3+int64(i)))
-		}
-		w, err := z.CreateHeader(&zip.FileHeader{Name: a.name, Method: method})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func folder(t testing.TB, n int, method uint16) string {
-	dir := t.TempDir()
-	for i := range n {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("img_%04d.npz", i)), archive(t, i, method, 9, 5), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func opener(path string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
@@ -67,28 +25,30 @@ func opener(path string) drivertest.Open {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("stored", func(t *testing.T) { drivertest.Run(t, opener(folder(t, 25, zip.Store))) })
-	t.Run("deflated", func(t *testing.T) { drivertest.Run(t, opener(folder(t, 25, zip.Deflate))) })
+	t.Run("stored", func(t *testing.T) { drivertest.Run(t, opener(formattest.NPZFolder(t, 25, zip.Store))) })
+	t.Run("deflated", func(t *testing.T) { drivertest.Run(t, opener(formattest.NPZFolder(t, 25, zip.Deflate))) })
 }
 
 func TestFaults(t *testing.T) {
 	for name, method := range map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate} {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(folder(t, 12, method)), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
+			drivertest.Faults(t, localstore.New(formattest.NPZFolder(t, 12, method)), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
 				return Open(ctx, "test", st, nil)
 			})
 		})
 	}
 }
 
-func BenchmarkFiles(b *testing.B) { drivertest.Bench(b, opener(folder(b, 100, zip.Store))) }
+func BenchmarkFiles(b *testing.B) {
+	drivertest.Bench(b, opener(formattest.NPZFolder(b, 100, zip.Store)))
+}
 
 func readOne(t testing.TB, s driver.Source, id int64) *driver.Record {
 	return &drivertest.Records(t, s, id)[0]
 }
 
 func TestArrays(t *testing.T) {
-	s := opener(folder(t, 3, zip.Store))(t)
+	s := opener(formattest.NPZFolder(t, 3, zip.Store))(t)
 	f := s.Info().Fields
 	if len(f) != 2 || f[0].Name != "x" || f[0].DType != driver.Float32 || fmt.Sprint(f[0].Shape) != "[9 5]" || f[1].Name != "y" {
 		t.Fatalf("%+v", f)
@@ -100,18 +60,18 @@ func TestArrays(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	dir := folder(t, 6, zip.Store)
+	dir := formattest.NPZFolder(t, 6, zip.Store)
 	put := func(i int, b []byte) {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("img_%04d.npz", i)), b, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	flipped := archive(t, 1, zip.Store, 9, 5)
+	flipped := formattest.NPZ(t, 1, zip.Store, 9, 5)
 	flipped[200] ^= 1
-	whole := archive(t, 2, zip.Store, 9, 5)
+	whole := formattest.NPZ(t, 2, zip.Store, 9, 5)
 	put(1, flipped)
 	put(2, whole[:len(whole)-30])
-	put(3, archive(t, 3, zip.Store, 5, 9))
+	put(3, formattest.NPZ(t, 3, zip.Store, 5, 9))
 	put(4, []byte("not a zip file at all"))
 	s := opener(dir)(t)
 	if err := os.Remove(filepath.Join(dir, "img_0005.npz")); err != nil {
@@ -134,7 +94,7 @@ func TestBadFiles(t *testing.T) {
 // Members whose declared size is larger or smaller than their inflated bytes.
 func FuzzMembers(f *testing.F) {
 	for _, m := range []uint16{zip.Store, zip.Deflate} {
-		f.Add(archive(f, 1, m, 3, 4))
+		f.Add(formattest.NPZ(f, 1, m, 3, 4))
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -179,7 +139,7 @@ func FuzzMembers(f *testing.F) {
 func TestBadRecords(t *testing.T) {
 	for _, name := range []string{"0.npz", "sub/zz.npz"} {
 		drivertest.BadFiles{
-			Folder: folder(t, 4, zip.Store), Name: name, Content: archive(t, 3, zip.Store, 9, 5), Late: true,
+			Folder: formattest.NPZFolder(t, 4, zip.Store), Name: name, Content: formattest.NPZ(t, 3, zip.Store, 9, 5), Late: true,
 			Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", st, nil) },
 		}.Run(t)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -78,43 +79,6 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func gray(t testing.TB, w int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, 3))); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// makePairs creates a folder of n images with masks, texts and sounds, and some files without
-// partners.
-func makePairs(t testing.TB, n int) string {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name string, b []byte) {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range n {
-		write(fmt.Sprintf("images/%03d.png", i), gray(t, i+1))
-		write(fmt.Sprintf("masks/%03d_seg.png", i), gray(t, i+2))
-		write(fmt.Sprintf("texts/%03d.txt", i), fmt.Appendf(nil, "text %d", i))
-		write(fmt.Sprintf("sounds/%03d.wav", i), fmt.Appendf(nil, "RIFF%d", i))
-	}
-	write("images/alone.png", gray(t, 9))
-	write("masks/other_seg.png", gray(t, 9))
-	write("masks/unrelated.png", gray(t, 9))
-	write("images/000.jpeg", gray(t, 9))
-	return dir
-}
-
 var fields = []Field{
 	{Name: "image", Pattern: "images/*"}, {Name: "mask", Pattern: "masks/*_seg.png"}, {Name: "caption", Pattern: "texts/*.txt"},
 	{Name: "sound", Pattern: "sounds/*.wav"}, {Name: "file", Kind: driver.KindBytes, Pattern: "texts/*.txt"},
@@ -130,16 +94,16 @@ func open(dir string) drivertest.Open {
 	}
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, open(makePairs(t, 20))) }
+func TestConformance(t *testing.T) { drivertest.Run(t, open(formattest.Pairs(t, 20))) }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(makePairs(t, 12)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.Pairs(t, 12)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, fields)
 	})
 }
 
 func TestPairs(t *testing.T) {
-	dir := makePairs(t, 20)
+	dir := formattest.Pairs(t, 20)
 	s := open(dir)(t)
 	defer s.Close()
 	info := s.Info()
@@ -171,7 +135,7 @@ func TestPairs(t *testing.T) {
 	if again.Info().Fingerprint != info.Fingerprint {
 		t.Error("the fingerprint changes by itself")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "masks", "003_seg.png"), gray(t, 100), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "masks", "003_seg.png"), formattest.Black(t, 100), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	changed := open(dir)(t)
@@ -207,7 +171,7 @@ func TestWideMasks(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	dir := makePairs(t, 2)
+	dir := formattest.Pairs(t, 2)
 	for _, test := range []struct {
 		fields []Field
 		want   string
@@ -243,14 +207,14 @@ func TestBadFiles(t *testing.T) {
 	for _, name := range []string{"masks/0", "masks/zz"} {
 		dir := t.TempDir()
 		for i := range 4 {
-			drivertest.Put(t, dir, fmt.Sprintf("images/%03d.png", i), gray(t, i+1))
-			drivertest.Put(t, dir, fmt.Sprintf("masks/%03d.png", i), gray(t, i+1))
+			drivertest.Put(t, dir, fmt.Sprintf("images/%03d.png", i), formattest.Black(t, i+1))
+			drivertest.Put(t, dir, fmt.Sprintf("masks/%03d.png", i), formattest.Black(t, i+1))
 		}
 		drivertest.BadFiles{
-			Folder: dir, Name: name + ".png", Content: gray(t, 3), Opaque: true,
+			Folder: dir, Name: name + ".png", Content: formattest.Black(t, 3), Opaque: true,
 			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
 				for _, end := range []string{"", "z"} { // their partners
-					drivertest.Put(t, st.Path("images"), strings.TrimPrefix(name, "masks/")+end+".png", gray(t, 3))
+					drivertest.Put(t, st.Path("images"), strings.TrimPrefix(name, "masks/")+end+".png", formattest.Black(t, 3))
 				}
 				return Open(ctx, "test", st, fields)
 			},

@@ -4,86 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// cloud returns a .ply file of n points with x, y, z as float, double and short, and a colour.
-func cloud(format string, n int) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "ply\nformat %s 1.0\ncomment made by a test\nelement face 2\nproperty list uchar int vertex_indices\nproperty uchar flag\n", format)
-	fmt.Fprintf(&b, "element vertex %d\nproperty float x\nproperty double y\nproperty uchar red\nproperty uchar green\nproperty uchar blue\nproperty short z\n", n)
-	b.WriteString("element edge 1\nproperty int a\nend_header\n")
-	put := func(v any) {
-		order := binary.ByteOrder(binary.LittleEndian)
-		if format == "binary_big_endian" {
-			order = binary.BigEndian
-		}
-		if format == "ascii" {
-			fmt.Fprint(&b, v, " ")
-		} else {
-			_ = binary.Write(&b, order, v)
-		}
-	}
-	line := func() {
-		if format == "ascii" {
-			b.WriteByte('\n')
-		}
-	}
-	for i := range 2 {
-		put(uint8(3 + i))
-		for k := range 3 + i {
-			put(int32(k))
-		}
-		put(uint8(9))
-		line()
-	}
-	for i := range n {
-		put(float32(i) / 4)
-		put(float64(-i))
-		put(uint8(i % 256))
-		put(uint8(2))
-		put(uint8(255))
-		put(int16(i - 5))
-		line()
-	}
-	put(int32(7))
-	line()
-	return b.Bytes()
-}
-
-func kitti(n int) []byte {
-	b := make([]byte, 16*n)
-	for i := range 4 * n {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(i)))
-	}
-	return b
-}
-
-// folder returns 12 files with different numbers of points.
-func folder(t testing.TB, format string, make func(i int) []byte) string {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "velodyne_points")
-	for i := range 12 {
-		name := filepath.Join(dir, []string{"a", "b"}[i%2], fmt.Sprintf("%02d%s", i, extensions[format]))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, make(i), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func opener(dir, format string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
@@ -91,19 +21,17 @@ func opener(dir, format string, opt *Options) drivertest.Open {
 	})
 }
 
-var formats = []string{"ascii", "binary_little_endian", "binary_big_endian"}
-
 func TestConformance(t *testing.T) {
 	t.Run("ply", func(t *testing.T) {
-		drivertest.Run(t, opener(folder(t, PLY, func(i int) []byte { return cloud(formats[i%3], i*3) }), PLY, nil))
+		drivertest.Run(t, opener(formattest.Clouds(t, PLY, func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], i*3) }), PLY, nil))
 	})
 	t.Run("kitti", func(t *testing.T) {
-		drivertest.Run(t, opener(folder(t, KITTI, func(i int) []byte { return kitti(i) }), KITTI, nil))
+		drivertest.Run(t, opener(formattest.Clouds(t, KITTI, func(i int) []byte { return formattest.KITTI(i) }), KITTI, nil))
 	})
 }
 
 func TestFaults(t *testing.T) {
-	dir := folder(t, PLY, func(i int) []byte { return cloud(formats[i%3], 5) })
+	dir := formattest.Clouds(t, PLY, func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], 5) })
 	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", PLY, st, nil)
 	})
@@ -117,8 +45,8 @@ func floats(b []byte) (out []float32) {
 }
 
 func TestValues(t *testing.T) {
-	for _, format := range formats {
-		s := opener(folder(t, PLY, func(i int) []byte { return cloud(format, 300) }), PLY, nil)(t)
+	for _, format := range formattest.PLYForms {
+		s := opener(formattest.Clouds(t, PLY, func(i int) []byte { return formattest.PLY(format, 300) }), PLY, nil)(t)
 		defer s.Close()
 		if f := s.Info().Fields; len(f) != 2 || f[0].Shape[0] != 3 || f[1].Shape[0] != 3 {
 			t.Fatalf("%+v", f)
@@ -138,20 +66,20 @@ func TestValues(t *testing.T) {
 		}
 	}
 	// Files of float32 only are copied unchanged.
-	plain := append([]byte("ply\r\nformat binary_little_endian 1.0\r\nelement vertex 3\r\nproperty float x\r\nproperty float32 y\r\nend_header\r\n"), kitti(3)[:24]...)
-	r := drivertest.Records(t, opener(folder(t, PLY, func(int) []byte { return plain }), PLY, nil)(t), 1)[0]
-	if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, kitti(3)[:24]) {
+	plain := append([]byte("ply\r\nformat binary_little_endian 1.0\r\nelement vertex 3\r\nproperty float x\r\nproperty float32 y\r\nend_header\r\n"), formattest.KITTI(3)[:24]...)
+	r := drivertest.Records(t, opener(formattest.Clouds(t, PLY, func(int) []byte { return plain }), PLY, nil)(t), 1)[0]
+	if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, formattest.KITTI(3)[:24]) {
 		t.Errorf("%v, %v", r.Err, r.Values)
 	}
-	five := opener(folder(t, KITTI, func(i int) []byte { return kitti(5) }), KITTI, &Options{Numbers: 5})(t)
+	five := opener(formattest.Clouds(t, KITTI, func(i int) []byte { return formattest.KITTI(5) }), KITTI, &Options{Numbers: 5})(t)
 	if f := five.Info().Fields[0]; f.Shape[0] != 5 {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestDamage(t *testing.T) {
-	good := cloud("binary_little_endian", 10)
-	text := cloud("ascii", 10)
+	good := formattest.PLY("binary_little_endian", 10)
+	text := formattest.PLY("ascii", 10)
 	header := func(lines string) []byte { return []byte("ply\n" + lines + "end_header\n") }
 	for name, c := range map[string]struct {
 		format string
@@ -174,16 +102,16 @@ func TestDamage(t *testing.T) {
 		"few":      {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" "), 1), "numbers, expected 6"},
 		"colour":   {PLY, bytes.Replace(text, []byte(" 255 -5"), []byte(" 256 -5"), 1), "the colour 256 is not from 0 to 255"},
 		"lines":    {PLY, text[:len(text)-40], "the file is cut off"},
-		"odd size": {KITTI, kitti(3)[:41], "41 bytes are not a multiple of a point of 4 float32"},
+		"odd size": {KITTI, formattest.KITTI(3)[:41], "41 bytes are not a multiple of a point of 4 float32"},
 	} {
-		dir := folder(t, c.format, func(i int) []byte {
+		dir := formattest.Clouds(t, c.format, func(i int) []byte {
 			switch {
 			case i == 4:
 				return c.file
 			case c.format == PLY:
 				return good
 			}
-			return kitti(2)
+			return formattest.KITTI(2)
 		})
 		s := opener(dir, c.format, nil)(t)
 		recs := drivertest.Records(t, s, 1, 2)
@@ -195,7 +123,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	if _, err := Open(t.Context(), "DIR", PLY, localstore.New(t.TempDir()), nil); err == nil {
-		t.Error("an empty folder is opened")
+		t.Error("an empty formattest.Clouds is opened")
 	}
 	if !IsName(KITTI, "a/velodyne/01.bin") || IsName(KITTI, "a/01.bin") || !IsName(PLY, "x.PLY") {
 		t.Error("IsName is wrong")
@@ -203,8 +131,8 @@ func TestDamage(t *testing.T) {
 }
 
 func FuzzPLY(f *testing.F) {
-	for _, format := range formats {
-		f.Add(cloud(format, 3))
+	for _, format := range formattest.PLYForms {
+		f.Add(formattest.PLY(format, 3))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := parseHeader(b)
@@ -216,17 +144,17 @@ func FuzzPLY(f *testing.F) {
 }
 
 func TestBadFiles(t *testing.T) {
-	ply := func(i int) []byte { return cloud(formats[i%3], 20+i) }
-	scans := func(i int) []byte { return kitti(20 + i) }
+	ply := func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], 20+i) }
+	scans := func(i int) []byte { return formattest.KITTI(20 + i) }
 	for _, name := range []string{"a/0", "b/zz"} {
 		drivertest.BadFiles{
-			Folder: folder(t, PLY, ply), Name: name + ".ply", Content: ply(3), Late: true,
+			Folder: formattest.Clouds(t, PLY, ply), Name: name + ".ply", Content: ply(3), Late: true,
 			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
 				return Open(ctx, "test", PLY, st, nil)
 			},
 		}.Run(t)
 		drivertest.BadFiles{
-			Folder: folder(t, KITTI, scans), Name: name + ".bin", Content: scans(3), Opaque: true,
+			Folder: formattest.Clouds(t, KITTI, scans), Name: name + ".bin", Content: scans(3), Opaque: true,
 			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
 				return Open(ctx, "test", KITTI, st, nil)
 			},

@@ -8,47 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// pictures returns n images. Their pixels are all different.
-func pictures(n int) []byte {
-	b := make([]byte, n*pixels)
-	for i := range b {
-		b[i] = byte(i*7 + i/256*3 + i/pixels)
-	}
-	return b
-}
-
-// row returns image i after loading.
-func row(i int) []byte {
-	src, out := pictures(i + 1)[i*pixels:], make([]byte, pixels)
-	for y := range side {
-		for x := range side {
-			for c := range 3 {
-				out[(y*side+x)*3+c] = src[c*side*side+x*side+y]
-			}
-		}
-	}
-	return out
-}
-
-func labels(n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(1 + i%10)
-	}
-	return b
-}
-
-const classes = "airplane\nbird\ncar\ncat\ndeer\ndog\nhorse\nmonkey\nship\ntruck\n"
-
-func folder(t testing.TB) string {
-	return drivertest.Folder(t, map[string][]byte{"train_X.bin": pictures(22), "train_y.bin": labels(22), "class_names.txt": []byte(classes), "fold_indices.txt": []byte("0 1\n")})
-}
 
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
@@ -57,44 +22,44 @@ func opener(dir string, opt *Options) drivertest.Open {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("labels", func(t *testing.T) { drivertest.Run(t, opener(folder(t), nil)) })
+	t.Run("labels", func(t *testing.T) { drivertest.Run(t, opener(formattest.STL(t), nil)) })
 	t.Run("unlabeled", func(t *testing.T) {
-		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"unlabeled_X.bin": pictures(20)}), nil))
+		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"unlabeled_X.bin": formattest.STLPictures(20)}), nil))
 	})
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(folder(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.STL(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, nil)
 	})
 }
 
-func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(folder(b), nil)) }
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.STL(b), nil)) }
 
 func TestRecords(t *testing.T) {
-	s := opener(folder(t), nil)(t)
+	s := opener(formattest.STL(t), nil)(t)
 	defer s.Close()
 	if f := s.Info().Fields; s.Info().Len != 22 || len(f) != 2 || len(f[1].Classes) != 10 || f[1].Classes[3] != "cat" {
 		t.Fatalf("%+v", s.Info())
 	}
 	for _, r := range drivertest.Records(t, s, 0, 13, 21) {
-		if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, row(int(r.ID))) || r.Values[1].Int != r.ID%10 {
+		if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, formattest.STLRow(int(r.ID))) || r.Values[1].Int != r.ID%10 {
 			t.Errorf("record %d: %v", r.ID, r.Err)
 		}
 	}
 }
 
 func TestBadFiles(t *testing.T) {
-	zero := labels(2)
+	zero := formattest.STLLabels(2)
 	zero[1] = 0
 	for want, files := range map[string]map[string][]byte{
-		"train_X.bin: it has 50000 bytes, which is not a multiple of the image size 27648": {"train_X.bin": pictures(2)[:50000]},
+		"train_X.bin: it has 50000 bytes, which is not a multiple of the image size 27648": {"train_X.bin": formattest.STLPictures(2)[:50000]},
 		"train_X.bin: it has 0 bytes":                  {"train_X.bin": nil},
-		"train_y.bin has 3 labels and ":                {"train_X.bin": pictures(2), "train_y.bin": labels(3)},
-		"train_y.bin, byte 1: invalid class number 0":  {"train_X.bin": pictures(2), "train_y.bin": zero},
-		"splits test and train: choose one":            {"train_X.bin": pictures(2), "test_X.bin": pictures(2)},
-		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": pictures(2), "train_y.bin": labels(2), "class_names.txt": make([]byte, 2000000)},
-		"it has no file of STL-10":                     {"x_X.bin": pictures(2)},
+		"train_y.bin has 3 formattest.STLLabels and ":  {"train_X.bin": formattest.STLPictures(2), "train_y.bin": formattest.STLLabels(3)},
+		"train_y.bin, byte 1: invalid class number 0":  {"train_X.bin": formattest.STLPictures(2), "train_y.bin": zero},
+		"splits test and train: choose one":            {"train_X.bin": formattest.STLPictures(2), "test_X.bin": formattest.STLPictures(2)},
+		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": formattest.STLPictures(2), "train_y.bin": formattest.STLLabels(2), "class_names.txt": make([]byte, 2000000)},
+		"it has no file of STL-10":                     {"x_X.bin": formattest.STLPictures(2)},
 	} {
 		dir := drivertest.Folder(t, files)
 		if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -105,7 +70,7 @@ func TestBadFiles(t *testing.T) {
 
 // Three names for ten classes are not used, and other files are ignored.
 func TestNames(t *testing.T) {
-	dir := drivertest.Folder(t, map[string][]byte{"train_X.bin": pictures(5), "train_y.bin": labels(5), "test_X.bin": pictures(1), "class_names.txt": []byte("a\nb\nc\n")})
+	dir := drivertest.Folder(t, map[string][]byte{"train_X.bin": formattest.STLPictures(5), "train_y.bin": formattest.STLLabels(5), "test_X.bin": formattest.STLPictures(1), "class_names.txt": []byte("a\nb\nc\n")})
 	s := opener(dir, &Options{File: "train_X.bin"})(t)
 	if f := s.Info().Fields; f[1].Classes != nil {
 		t.Errorf("%+v", f)
@@ -116,7 +81,7 @@ func TestNames(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	f.Add(pictures(1), labels(1), []byte(classes))
+	f.Add(formattest.STLPictures(1), formattest.STLLabels(1), []byte(formattest.STLClasses))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, x, y, names []byte) {
 		for name, b := range map[string][]byte{"train_X.bin": x, "train_y.bin": y, "class_names.txt": names} {

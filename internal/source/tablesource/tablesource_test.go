@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	"image/png"
 	"io"
 	"math"
 	"os"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -39,47 +38,6 @@ func write(t testing.TB, path string, b []byte) {
 	if err := os.WriteFile(path, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// makeTables makes a folder with tables of a format and the files that they name.
-func makeTables(t testing.TB, format string) string {
-	dir := t.TempDir()
-	var m bytes.Buffer
-	if err := png.Encode(&m, image.NewGray(image.Rect(0, 0, 3, 2))); err != nil {
-		t.Fatal(err)
-	}
-	for f := range 3 {
-		var out bytes.Buffer
-		w := csv.NewWriter(&out)
-		if format == TSV {
-			w.Comma = '\t'
-		}
-		if format != JSONL {
-			_ = w.Write([]string{"file", "class", "n", "x", "caption", "boxes"})
-		}
-		for i := range 20 {
-			name := fmt.Sprintf("img/%d-%d.png", f, i)
-			write(t, filepath.Join(dir, name), append(m.Bytes(), byte(i)))
-			caption := fmt.Sprintf("row %d, \"quoted\",\nÄ line %s", i, strings.Repeat("é", i))
-			var boxes [][4]int
-			for k := range i % 3 {
-				boxes = append(boxes, [4]int{k, i, 3, 4})
-			}
-			b, _ := json.Marshal(boxes)
-			if boxes == nil {
-				b = []byte("[]")
-			}
-			if format == JSONL {
-				row, _ := json.Marshal(map[string]any{"file": name, "class": []string{"dog", "cat"}[i%2], "n": i, "x": float64(i) / 4, "caption": caption, "boxes": json.RawMessage(b)})
-				out.Write(append(row, '\n'))
-				continue
-			}
-			_ = w.Write([]string{name, []string{"dog", "cat"}[i%2], fmt.Sprint(i), fmt.Sprint(float64(i) / 4), caption, string(b)})
-		}
-		w.Flush()
-		write(t, filepath.Join(dir, fmt.Sprintf("part-%d.%s", f, format)), out.Bytes())
-	}
-	return dir
 }
 
 func opener(path, format string, columns ...string) drivertest.Open {
@@ -106,7 +64,7 @@ func open(ctx context.Context, path, format string, columns ...string) (driver.S
 
 func TestConformance(t *testing.T) {
 	for _, format := range []string{CSV, TSV, JSONL} {
-		dir := makeTables(t, format)
+		dir := formattest.Tables(t, format)
 		t.Run(format, func(t *testing.T) { drivertest.Run(t, opener(dir, format)) })
 		t.Run(format+"/label", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "class:label", "*")) })
 		t.Run(format+"/noImages", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "n", "caption")) })
@@ -152,7 +110,7 @@ func compress(t testing.TB, b []byte, gz bool) []byte {
 // Compressed tables, next to uncompressed ones, have the same rows as before.
 func TestCompressed(t *testing.T) {
 	for _, format := range []string{CSV, TSV, JSONL} {
-		dir := makeTables(t, format)
+		dir := formattest.Tables(t, format)
 		plain := opener(dir, format)(t)
 		ids := make([]int64, plain.Info().Len)
 		for i := range ids {
@@ -179,7 +137,7 @@ func TestCompressed(t *testing.T) {
 		s.Close()
 		t.Run(format, func(t *testing.T) { drivertest.Run(t, opener(dir, format)) })
 	}
-	dir := packed(t, makeTables(t, CSV), CSV)
+	dir := packed(t, formattest.Tables(t, CSV), CSV)
 	for name, change := range map[string]func(b []byte) []byte{
 		"cut":     func(b []byte) []byte { return b[:len(b)-20] },
 		"damaged": func(b []byte) []byte { b[len(b)-5] ^= 1; return b },
@@ -201,7 +159,7 @@ func TestCompressed(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for _, format := range []string{CSV, JSONL} {
-		dir := makeTables(t, format)
+		dir := formattest.Tables(t, format)
 		t.Run(format, func(t *testing.T) {
 			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 				return Open(ctx, "test", format, st, nil)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 )
 
 // A compressed file is scanned only once, as long as the file does not change.
@@ -22,7 +23,7 @@ func TestKnownFiles(t *testing.T) {
 		}
 		members = append(members, member{fmt.Sprintf("%03d.bin", i), b}, member{fmt.Sprintf("%03d.cls", i), fmt.Append(nil, i%7)})
 	}
-	plain := pack(t, members...)
+	plain := formattest.Tar(t, members...)
 	uncompressed, err := open(t, put(t, plain), nil)
 	if err != nil {
 		t.Fatal(err)

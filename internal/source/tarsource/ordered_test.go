@@ -16,6 +16,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -87,10 +88,12 @@ func compressed(t testing.TB, plain string) string {
 	return dir
 }
 
-func TestOrderedConformance(t *testing.T) { drivertest.Run(t, opener(compressed(t, shards(t, 5)))) }
+func TestOrderedConformance(t *testing.T) {
+	drivertest.Run(t, opener(compressed(t, formattest.TarShards(t, 5))))
+}
 
 func TestOrderedFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(compressed(t, shards(t, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(compressed(t, formattest.TarShards(t, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, nil)
 	})
 }
@@ -130,7 +133,7 @@ func equal(t *testing.T, a, b driver.Source) {
 
 // Compressed shards give the same records as uncompressed ones.
 func TestOrderedRecords(t *testing.T) {
-	plain := shards(t, 5)
+	plain := formattest.TarShards(t, 5)
 	equal(t, opener(plain)(t), opener(compressed(t, plain))(t))
 }
 
@@ -149,7 +152,7 @@ func TestOrderedLayouts(t *testing.T) {
 		},
 		"masks": {{"0.jpg", []byte("x")}, {"0.seg.png", []byte("none")}, {"1.jpg", []byte("x")}, {"1.seg.png", []byte("none")}},
 	} {
-		b := pack(t, members...)
+		b := formattest.Tar(t, members...)
 		for _, n := range []int{whole, 700} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				equal(t, opener(put(t, b))(t), opener(put(t, gz(t, b, n)))(t))
@@ -169,7 +172,7 @@ func TestOrderedPlaces(t *testing.T) {
 	for i := range 40 {
 		all = append(all, member{fmt.Sprintf("%d.bin", i), body(i)}, member{fmt.Sprintf("%d.cls", i), []byte("1")})
 	}
-	for name, b := range map[string][]byte{"gzip": gz(t, pack(t, all...), 3<<20+5), "zstd": zst(t, pack(t, all...), 3<<20+5)} {
+	for name, b := range map[string][]byte{"gzip": gz(t, formattest.Tar(t, all...), 3<<20+5), "zstd": zst(t, formattest.Tar(t, all...), 3<<20+5)} {
 		s := opener(put(t, b))(t).(driver.Sequential)
 		from := int64(len(b))
 		var mu sync.Mutex // guards against concurrent reads
@@ -197,33 +200,33 @@ func TestOrderedPlaces(t *testing.T) {
 }
 
 func TestOrderedDamage(t *testing.T) {
-	plain := pack(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", bytes.Repeat([]byte("content"), 7000)}, member{"c.txt", make([]byte, 10)})
+	plain := formattest.Tar(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", bytes.Repeat([]byte("content"), 7000)}, member{"c.txt", make([]byte, 10)})
 	header := bytes.Clone(plain)
 	header[1536+3] ^= 1
 	flipped := gz(t, plain, whole)
 	flipped[len(flipped)-6] ^= 1
-	huge := pack(t, member{"a.txt", nil})
+	huge := formattest.Tar(t, member{"a.txt", nil})
 	copy(huge[124:], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")
 	sum(huge[:512])
 	for what, c := range map[string]struct {
 		bytes []byte
 		want  string
 	}{
-		"cut":             {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
-		"cut zstd":        {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
-		"content cut":     {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
-		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
-		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
-		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
-		"checksum":        {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
-		"trailing":        {append(gz(t, plain, whole), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
-		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
-		"a huge member":   {gz(t, huge, whole), "the file is damaged"},
-		"no gzip":         {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
-		"empty":           {gz(t, nil, whole), "there are no files in it"},
-		"large window":    {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
-		"no array":        {gz(t, pack(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
-		"without its end": {gz(t, plain[:1536], whole), ""},
+		"cut":                      {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
+		"cut zstd":                 {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
+		"content cut":              {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
+		"header cut":               {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
+		"a header":                 {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
+		"something else":           {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
+		"checksum":                 {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
+		"trailing":                 {append(gz(t, plain, whole), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
+		"gzip of gzip":             {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
+		"a huge member": {gz(t, huge, whole), "the file is damaged"},
+		"no gzip":                  {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
+		"empty":                    {gz(t, nil, whole), "there are no files in it"},
+		"large window":             {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
+		"no array":                 {gz(t, formattest.Tar(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
+		"without its end":          {gz(t, plain[:1536], whole), ""},
 	} {
 		s, err := open(t, put(t, c.bytes), nil)
 		if c.want == "" {
@@ -239,8 +242,8 @@ func TestOrderedDamage(t *testing.T) {
 }
 
 func FuzzOrdered(f *testing.F) {
-	b := pack(f, sample(1)...)
-	two := pack(f, append(sample(2), sample(3)...)...)
+	b := formattest.Tar(f, formattest.Sample(1)...)
+	two := formattest.Tar(f, append(formattest.Sample(2), formattest.Sample(3)...)...)
 	for _, p := range [][]byte{gz(f, b, whole), zst(f, b, whole), gz(f, two, 700), zst(f, two, 700)} {
 		f.Add(p, uint8(0))
 	}

@@ -13,74 +13,14 @@ import (
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
 
-// member is a file for a tar.
-type member struct {
-	name string
-	body []byte
-}
-
-// pack makes a tar file.
-func pack(t testing.TB, members ...member) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	for _, m := range members {
-		h := &tar.Header{Name: m.name, Size: int64(len(m.body)), Mode: 0o644}
-		if strings.HasSuffix(m.name, "/") {
-			h.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(m.body); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-// sample is record i as in webdataset, with members of many sizes.
-func sample(i int) []member {
-	key := fmt.Sprintf("%06d", i)
-	walk := npy.AppendHeader(nil, driver.Int16, []int64{int64(i % 7), 2})
-	for k := range 4 * (i % 7) {
-		walk = append(walk, byte(k+i))
-	}
-	pair := npy.AppendHeader(nil, driver.Uint8, []int64{3})
-	size := []int{1, 511, 512, 513, 40_000, 70_000}[i%6]
-	return []member{
-		{key + ".jpg", bytes.Repeat([]byte{byte(i), 0xFF}, size)},
-		{key + ".cls", fmt.Appendf(nil, " %d\n", i%5)},
-		{key + ".json", fmt.Appendf(nil, `{"i": %d}`, i)},
-		{key + ".walk.npy", walk},
-		{key + ".pair.npy", append(pair, byte(i), 1, 2)},
-		{key + ".pyd", bytes.Repeat([]byte{byte(i)}, i%3)},
-	}
-}
-
-// shards makes a folder of tar files of 10 samples each.
-func shards(t testing.TB, n int) string {
-	dir := t.TempDir()
-	for s := range n {
-		var all []member
-		for i := range 10 {
-			all = append(all, sample(10*s+i)...)
-		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("train-%04d.tar", s)), pack(t, all...), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
+type member = formattest.Member
 
 func put(t testing.TB, b []byte) string {
 	t.Helper()
@@ -101,15 +41,15 @@ func opener(path string) drivertest.Open {
 	})
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, opener(shards(t, 3))) }
+func TestConformance(t *testing.T) { drivertest.Run(t, opener(formattest.TarShards(t, 3))) }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(shards(t, 2)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.TarShards(t, 2)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, nil)
 	})
 }
 
-func BenchmarkSamples(b *testing.B) { drivertest.Bench(b, opener(shards(b, 20))) }
+func BenchmarkSamples(b *testing.B) { drivertest.Bench(b, opener(formattest.TarShards(b, 20))) }
 
 // Opens 100,000 members of 1 KB.
 func BenchmarkOpen(b *testing.B) {
@@ -118,7 +58,7 @@ func BenchmarkOpen(b *testing.B) {
 		key := fmt.Sprintf("%06d", i)
 		all = append(all, member{key + ".jpg", make([]byte, 1000)}, member{key + ".cls", []byte("1")})
 	}
-	name := put(b, pack(b, all...))
+	name := put(b, formattest.Tar(b, all...))
 	b.ResetTimer()
 	for range b.N {
 		opener(name)(b).Close()
@@ -127,7 +67,7 @@ func BenchmarkOpen(b *testing.B) {
 }
 
 func TestSamples(t *testing.T) {
-	s := opener(shards(t, 3))(t)
+	s := opener(formattest.TarShards(t, 3))(t)
 	info := s.Info()
 	var fields []string
 	for _, f := range info.Fields {
@@ -142,10 +82,10 @@ func TestSamples(t *testing.T) {
 		if rec.Err != nil {
 			t.Fatal(rec.Err)
 		}
-		in := sample(int(id))
+		in := formattest.Sample(int(id))
 		for field, m := range map[int]int{0: 0, 1: 2, 4: 5} {
-			if !bytes.Equal(rec.Values[field].Bytes, in[m].body) {
-				t.Errorf("record %d: %s is something else", id, in[m].name)
+			if !bytes.Equal(rec.Values[field].Bytes, in[m].Body) {
+				t.Errorf("record %d: %s is something else", id, in[m].Name)
 			}
 		}
 		if rec.Values[2].Int != id%5 || rec.Values[3].Bytes[0] != byte(id) || len(rec.Values[5].Bytes) != 4*int(id%7) {
@@ -199,7 +139,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestDamage(t *testing.T) {
-	whole := pack(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", make([]byte, 50_000)}, member{"c.txt", make([]byte, 10)})
+	whole := formattest.Tar(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", make([]byte, 50_000)}, member{"c.txt", make([]byte, 10)})
 	flipped := bytes.Clone(whole)
 	flipped[1536+3] ^= 1
 	var gnu bytes.Buffer
@@ -207,10 +147,10 @@ func TestDamage(t *testing.T) {
 	_ = w.WriteHeader(&tar.Header{Name: "huge.txt", Size: 1 << 50, Format: tar.FormatGNU})
 	// GNU tar --sparse --format=pax writes this before a member.
 	record := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
-	sparse := pack(t, member{"PaxHeaders/s", []byte(record)}, member{"GNUSparseFile.0/s", append([]byte("0\n"), make([]byte, 510)...)})
+	sparse := formattest.Tar(t, member{"PaxHeaders/s", []byte(record)}, member{"GNUSparseFile.0/s", append([]byte("0\n"), make([]byte, 510)...)})
 	sparse[156] = 'x'
 	sum(sparse[:512])
-	old := pack(t, member{"s", make([]byte, 600)})
+	old := formattest.Tar(t, member{"s", make([]byte, 600)})
 	old[156] = 'S'
 	copy(old[257:], "ustar  \x00")
 	sum(old[:512])
@@ -218,20 +158,20 @@ func TestDamage(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"cut in content":   {whole[:1536+30_000], `x.tar, byte 1536: the member "b.txt" of 50000 bytes begins here, the file ends 30000 bytes later: it is cut off`},
-		"cut in a header":  {whole[:1536+100], "x.tar, byte 1536: a member begins here, the file ends 100 bytes later: it is cut off"},
-		"a header":         {flipped, "x.tar, byte 1536: expected the header of a member, the file is damaged: invalid tar header"},
-		"something else":   {bytes.Repeat([]byte("no tar "), 200), "x.tar, byte 0: not a valid tar file"},
-		"a huge member":    {gnu.Bytes(), `the member "huge.txt" of 1125899906842624 bytes begins here, the file ends 512 bytes later`},
-		"bzip2":            {append([]byte("BZh9"), whole...), "x.tar: compression with bzip2 is not supported: unpack it with bunzip2, or compress it with gzip or zstd"},
-		"xz":               {append([]byte("\xFD7zXZ\x00"), whole...), "unxz"},
-		"empty":            {nil, "there are no files in it"},
-		"no members":       {pack(t), "there are no files in it"},
-		"a sparse member":  {sparse, "is a sparse file, which is not read"},
-		"an old sparse":    {old, "is a sparse file, which is not read"},
-		"the same twice":   {pack(t, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.jpg", nil}), `a.jpg: the sample "a" has two members .jpg`},
-		"no array":         {pack(t, member{"a.npy", []byte("hello")}), "x.tar, a.npy (byte 512): not a .npy file"},
-		"most are missing": {pack(t, member{"0.x", nil}, member{"0.y", nil}, member{"1.z", nil}, member{"1.v", nil}), "no member suffix"},
+		"cut in content":             {whole[:1536+30_000], `x.tar, byte 1536: the member "b.txt" of 50000 bytes begins here, the file ends 30000 bytes later: it is cut off`},
+		"cut in a header":            {whole[:1536+100], "x.tar, byte 1536: a member begins here, the file ends 100 bytes later: it is cut off"},
+		"a header":                   {flipped, "x.tar, byte 1536: expected the header of a member, the file is damaged: invalid tar header"},
+		"something else":             {bytes.Repeat([]byte("no tar "), 200), "x.tar, byte 0: not a valid tar file"},
+		"a huge member":   {gnu.Bytes(), `the member "huge.txt" of 1125899906842624 bytes begins here, the file ends 512 bytes later`},
+		"bzip2":                      {append([]byte("BZh9"), whole...), "x.tar: compression with bzip2 is not supported: unpack it with bunzip2, or compress it with gzip or zstd"},
+		"xz":                         {append([]byte("\xFD7zXZ\x00"), whole...), "unxz"},
+		"empty":                      {nil, "there are no files in it"},
+		"no members":                 {formattest.Tar(t), "there are no files in it"},
+		"a sparse member": {sparse, "is a sparse file, which is not read"},
+		"an old sparse":              {old, "is a sparse file, which is not read"},
+		"the same twice":             {formattest.Tar(t, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.jpg", nil}), `a.jpg: the formattest.Sample "a" has two members .jpg`},
+		"no array":                   {formattest.Tar(t, member{"a.npy", []byte("hello")}), "x.tar, a.npy (byte 512): not a .npy file"},
+		"most are missing":           {formattest.Tar(t, member{"0.x", nil}, member{"0.y", nil}, member{"1.z", nil}, member{"1.v", nil}), "no member suffix"},
 	} {
 		if _, err := open(t, put(t, c.bytes), nil); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
@@ -264,7 +204,7 @@ func TestBadValues(t *testing.T) {
 		return append(h, make([]byte, n)...)
 	}
 	short := arr(driver.Uint8, 4)
-	s, err := open(t, put(t, pack(t,
+	s, err := open(t, put(t, formattest.Tar(t,
 		member{"0.cls", []byte("7")}, member{"0.npy", arr(driver.Uint8, 4)},
 		member{"1.cls", []byte("cat")}, member{"1.npy", arr(driver.Uint8, 4)},
 		member{"2.cls", bytes.Repeat([]byte("1"), 100)}, member{"2.npy", arr(driver.Uint8, 4)},
@@ -284,7 +224,7 @@ func TestBadValues(t *testing.T) {
 	}
 	// An array of Python objects is never unpickled: its value is its bytes.
 	object := bytes.Replace(arr(driver.Uint8, 1), []byte("'|u1'"), []byte("'|O' "), 1)
-	s, err = open(t, put(t, pack(t, member{"0.npy", object}, member{"0.cls", []byte("1")})), nil)
+	s, err = open(t, put(t, formattest.Tar(t, member{"0.npy", object}, member{"0.cls", []byte("1")})), nil)
 	if err != nil || s.Info().Fields[0].Kind != driver.KindBytes {
 		t.Errorf("%v, %+v", err, s)
 	} else if rec := drivertest.Records(t, s, 0)[0]; !bytes.Equal(rec.Values[0].Bytes, object) {
@@ -294,18 +234,18 @@ func TestBadValues(t *testing.T) {
 
 // The archives keep the order in which they are named.
 func TestNamed(t *testing.T) {
-	s, err := open(t, shards(t, 3), &archive.Options{Names: []string{"train-0002.tar", "train-0000.tar"}})
+	s, err := open(t, formattest.TarShards(t, 3), &archive.Options{Names: []string{"train-0002.tar", "train-0000.tar"}})
 	if err != nil || s.Info().Len != 20 || !strings.Contains(s.Name(0), "train-0002.tar, 000020.jpg") || !strings.Contains(s.Name(10), "train-0000.tar") {
 		t.Errorf("%v, %s", err, s.Name(0))
 	}
-	if _, err := open(t, shards(t, 1), &archive.Options{Names: []string{"train-0001.tar"}}); !errors.Is(err, store.ErrNotExist) {
+	if _, err := open(t, formattest.TarShards(t, 1), &archive.Options{Names: []string{"train-0001.tar"}}); !errors.Is(err, store.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
 func FuzzScan(f *testing.F) {
-	f.Add(pack(f, sample(1)...))
-	f.Add(pack(f, member{strings.Repeat("long/", 60) + "x.jpg", []byte("1")}, member{"d/", nil}, member{"é.txt", make([]byte, 600)}))
+	f.Add(formattest.Tar(f, formattest.Sample(1)...))
+	f.Add(formattest.Tar(f, member{strings.Repeat("long/", 60) + "x.jpg", []byte("1")}, member{"d/", nil}, member{"é.txt", make([]byte, 600)}))
 	var gnu bytes.Buffer
 	w := tar.NewWriter(&gnu)
 	_ = w.WriteHeader(&tar.Header{Name: strings.Repeat("x", 300), Size: 3, Format: tar.FormatGNU})

@@ -2,7 +2,6 @@ package tokensource
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,75 +10,12 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-// tokens returns n numbers, of which every seventh is 7, the end of a document.
-func tokens(n int) []int {
-	t := make([]int, n)
-	for i := range t {
-		if t[i] = 8 + i*31%5000; i%7 == 6 {
-			t[i] = 7
-		}
-	}
-	return t
-}
-
-// encode writes tokens as little-endian numbers of unit bytes.
-func encode(t []int, unit int) []byte {
-	var b []byte
-	for _, v := range t {
-		for i := range unit {
-			b = append(b, byte(v>>(8*i)))
-		}
-	}
-	return b
-}
-
-// headed returns tokens after llm.c's header.
-func headed(magic, version uint32, t []int, unit int) []byte {
-	h := make([]byte, headerBytes)
-	binary.LittleEndian.PutUint32(h, magic)
-	binary.LittleEndian.PutUint32(h[4:], version)
-	binary.LittleEndian.PutUint32(h[8:], uint32(len(t)))
-	return append(h, encode(t, unit)...)
-}
-
-// indexOf returns an index of Megatron. docs are the first sequences of documents.
-func indexOf(code byte, unit int, lengths []int, docs []int) []byte {
-	b := append([]byte(indexMagic), 1, 0, 0, 0, 0, 0, 0, 0, code)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(lengths)))
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(docs)))
-	for _, n := range lengths {
-		b = binary.LittleEndian.AppendUint32(b, uint32(n))
-	}
-	at := 0
-	for _, n := range lengths {
-		b = binary.LittleEndian.AppendUint64(b, uint64(at*unit))
-		at += n
-	}
-	for _, d := range docs {
-		b = binary.LittleEndian.AppendUint64(b, uint64(d))
-	}
-	return b
-}
-
-// corpus returns a pair of Megatron's files: 40 sequences in 25 documents.
-func corpus(code byte, unit int) map[string][]byte {
-	var lengths, docs []int
-	total := 0
-	for i := range 40 {
-		lengths = append(lengths, i*5%13)
-		total += i * 5 % 13
-		if i < 10 || i%2 == 0 {
-			docs = append(docs, i)
-		}
-	}
-	return map[string][]byte{"c.bin": encode(tokens(total), unit), "c.idx": indexOf(code, unit, lengths, append(docs, 40))}
-}
 
 func options(query string) *Options {
 	f := Format
@@ -105,29 +41,24 @@ func megatron(dir, query string) drivertest.Open {
 	})
 }
 
-func shards(t testing.TB) string {
-	return drivertest.Folder(t, map[string][]byte{
-		"a.bin": encode(tokens(100), 2), "b.bin": headed(magicGPT2, 1, tokens(101), 2),
-		"c.npy": append(npy.AppendHeader(nil, driver.Uint16, []int64{99}), encode(tokens(99), 2)...),
-	})
-}
-
 func TestConformance(t *testing.T) {
-	t.Run("documents", func(t *testing.T) { drivertest.Run(t, opener(shards(t), "eot=7")) })
-	t.Run("windows", func(t *testing.T) { drivertest.Run(t, opener(shards(t), "window=10")) })
-	t.Run("megatron", func(t *testing.T) { drivertest.Run(t, megatron(drivertest.Folder(t, corpus(4, 4)), "")) })
+	t.Run("documents", func(t *testing.T) { drivertest.Run(t, opener(formattest.TokenShards(t), "eot=7")) })
+	t.Run("windows", func(t *testing.T) { drivertest.Run(t, opener(formattest.TokenShards(t), "window=10")) })
+	t.Run("megatron", func(t *testing.T) { drivertest.Run(t, megatron(drivertest.Folder(t, formattest.Megatron(4, 4)), "")) })
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(shards(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.TokenShards(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, options("eot=7"))
 	})
-	drivertest.Faults(t, localstore.New(drivertest.Folder(t, corpus(8, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(drivertest.Folder(t, formattest.Megatron(8, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return OpenMegatron(ctx, "test", st, nil)
 	})
 }
 
-func BenchmarkDocuments(b *testing.B) { drivertest.Bench(b, opener(shards(b), "eot=7")) }
+func BenchmarkDocuments(b *testing.B) {
+	drivertest.Bench(b, opener(formattest.TokenShards(b), "eot=7"))
+}
 
 // all returns the values of all records.
 func all(t testing.TB, s driver.Source) [][]int {
@@ -174,12 +105,12 @@ func equal(a, b [][]int) bool { return slices.EqualFunc(a, b, slices.Equal) }
 func TestRecords(t *testing.T) {
 	for _, unit := range []int{1, 2, 4, 8} {
 		// More than one piece of a file, with ends at all offsets modulo 8.
-		x := tokens(3*pieceBytes/unit/2 + 5)
+		x := formattest.Tokens(3*pieceBytes/unit/2 + 5)
 		for i := range x {
 			x[i] &= 127
 		}
 		dtype := map[int]driver.DType{1: driver.Uint8, 2: driver.Uint16, 4: driver.Uint32, 8: driver.Int64}[unit]
-		dir := drivertest.Folder(t, map[string][]byte{"x.bin": encode(x, unit)})
+		dir := drivertest.Folder(t, map[string][]byte{"x.bin": formattest.EncodeTokens(x, unit)})
 		s := opener(dir, "eot=7&dtype="+string(dtype))(t).(*source)
 		var want []int64
 		for at, v := range x {
@@ -191,8 +122,8 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s: %d documents, want %d", dtype, len(s.ends), len(want))
 		}
 	}
-	x := tokens(1000)
-	dir := drivertest.Folder(t, map[string][]byte{"x.bin": encode(x, 2)})
+	x := formattest.Tokens(1000)
+	dir := drivertest.Folder(t, map[string][]byte{"x.bin": formattest.EncodeTokens(x, 2)})
 	for query, want := range map[string][][]int{
 		"":                      {x},
 		"eot=7":                 cut(x, false),
@@ -209,21 +140,21 @@ func TestRecords(t *testing.T) {
 	if f := opener(dir, "eot=7")(t).Info().Fields[0]; f.Kind != driver.KindTokens || f.Stats.Rows.Total != 1000 || f.MaxBytes != 14 {
 		t.Errorf("%+v", f)
 	}
-	dir = drivertest.Folder(t, map[string][]byte{"x.bin": headed(magicLlama, 7, x, 4)})
+	dir = drivertest.Folder(t, map[string][]byte{"x.bin": formattest.HeadedTokens(magicLlama, 7, x, 4)})
 	if got := all(t, opener(dir, "")(t)); !equal(got, [][]int{x}) {
 		t.Error("llama's header")
 	}
 }
 
 func TestMegatron(t *testing.T) {
-	x := tokens(30)
+	x := formattest.Tokens(30)
 	lengths, docs := []int{5, 0, 10, 3, 12}, []int{0, 2, 2, 5}
 	for code, unit := range map[byte]int{1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2} {
 		small := slices.Clone(x)
 		for i := range small {
 			small[i] &= 127
 		}
-		dir := drivertest.Folder(t, map[string][]byte{"c.bin": encode(small, unit), "c.idx": indexOf(code, unit, lengths, docs)})
+		dir := drivertest.Folder(t, map[string][]byte{"c.bin": formattest.EncodeTokens(small, unit), "c.idx": formattest.MegatronIndex(code, unit, lengths, docs)})
 		for query, want := range map[string][][]int{
 			"":                  {small[:5], {}, small[5:]},
 			"records=sequences": {small[:5], {}, small[5:15], small[15:18], small[18:]},
@@ -235,19 +166,19 @@ func TestMegatron(t *testing.T) {
 		}
 	}
 	// Some indexes have no ends of documents. Others have a byte per sequence.
-	dir := drivertest.Folder(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": indexOf(8, 2, lengths, []int{0})})
+	dir := drivertest.Folder(t, map[string][]byte{"c.bin": formattest.EncodeTokens(x, 2), "c.idx": formattest.MegatronIndex(8, 2, lengths, []int{0})})
 	if n := megatron(dir, "")(t).Info().Len; n != 5 {
 		t.Errorf("%d documents", n)
 	}
-	dir = drivertest.Folder(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": append(indexOf(8, 2, lengths, docs), 0, 1, 0, 1, 0)})
+	dir = drivertest.Folder(t, map[string][]byte{"c.bin": formattest.EncodeTokens(x, 2), "c.idx": append(formattest.MegatronIndex(8, 2, lengths, docs), 0, 1, 0, 1, 0)})
 	if n := megatron(dir, "")(t).Info().Len; n != 3 {
 		t.Errorf("%d documents", n)
 	}
 }
 
 func TestRefused(t *testing.T) {
-	x := encode(tokens(30), 2)
-	good := indexOf(8, 2, []int{10, 20}, []int{0, 1, 2})
+	x := formattest.EncodeTokens(formattest.Tokens(30), 2)
+	good := formattest.MegatronIndex(8, 2, []int{10, 20}, []int{0, 1, 2})
 	change := func(at int, b ...byte) []byte {
 		c := slices.Clone(good)
 		copy(c[at:], b)
@@ -258,28 +189,28 @@ func TestRefused(t *testing.T) {
 		query string
 	}{
 		"a.bin: it has 5 bytes, which is not a multiple of the token size 2": {map[string][]byte{"a.bin": x[:5]}, ""},
-		"a.bin: its header has 30 tokens of 2 bytes, but":                    {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)[:1060]}, ""},
-		"a.bin: its header says uint16":                                      {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)}, "dtype=int32"},
+		"a.bin: its header has 30 formattest.Tokens of 2 bytes, but":         {map[string][]byte{"a.bin": formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2)[:1060]}, ""},
+		"a.bin: its header says uint16":                                      {map[string][]byte{"a.bin": formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2)}, "dtype=int32"},
 		"a.npy: it is an array of float32":                                   {map[string][]byte{"a.npy": append(npy.AppendHeader(nil, driver.Float32, []int64{1}), 0, 0, 0, 0)}, ""},
-		"has tokens of type uint32, but ":                                    {map[string][]byte{"a.bin": x, "b.bin": headed(magicLlama, 7, tokens(3), 4)}, ""},
-		"fewer tokens than a window of 31":                                   {map[string][]byte{"a.bin": x}, "window=31"},
+		"has formattest.Tokens of type uint32, but ":                         {map[string][]byte{"a.bin": x, "b.bin": formattest.HeadedTokens(magicLlama, 7, formattest.Tokens(3), 4)}, ""},
+		"fewer formattest.Tokens than a window of 31":                        {map[string][]byte{"a.bin": x}, "window=31"},
 		"no .bin or .npy file":                                               {map[string][]byte{"a.txt": x}, ""},
 		"no documents":                                                       {map[string][]byte{"a.bin": nil}, ""},
 		"a.bin: a token of type uint16 cannot have the number 65536":         {map[string][]byte{"a.bin": x}, "eot=65536"},
 		"not both":             {map[string][]byte{"a.bin": x}, "eot=1&bos=1"},
 		"remove eot= and bos=": {map[string][]byte{"a.bin": x}, "eot=1&window=3"},
 
-		"c.idx: it has 20 bytes":                                   {map[string][]byte{"c.bin": x, "c.idx": good[:20]}, "m"},
-		"c.idx: not an index of Megatron":                          {map[string][]byte{"c.bin": x, "c.idx": change(0, 'x')}, "m"},
-		"c.idx: byte 9: unsupported version 2":                     {map[string][]byte{"c.bin": x, "c.idx": change(9, 2)}, "m"},
-		"c.idx: byte 17: unknown token type 9":                     {map[string][]byte{"c.bin": x, "c.idx": change(17, 9)}, "m"},
-		"c.idx: its header has 4294967298 sequences":               {map[string][]byte{"c.bin": x, "c.idx": change(22, 1)}, "m"},
-		"c.idx: its header has 2 sequences and 3 document entries": {map[string][]byte{"c.bin": x, "c.idx": good[:len(good)-1]}, "m"},
-		"c.idx: byte 38: sequence 1 has 120 tokens, but ":          {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
-		"c.idx: its sequences have 29 tokens of 2 bytes in total":  {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
-		"c.idx: byte 50: sequence 1 begins at byte 22":             {map[string][]byte{"c.bin": x, "c.idx": change(50, 22)}, "m"},
-		"c.idx: byte 66: document 1 begins with sequence 3 of":     {map[string][]byte{"c.bin": x, "c.idx": change(66, 3)}, "m"},
-		"c.idx: byte 74: document 2 begins with sequence 1 of":     {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
+		"c.idx: it has 20 bytes":                                             {map[string][]byte{"c.bin": x, "c.idx": good[:20]}, "m"},
+		"c.idx: not an index of Megatron":                                    {map[string][]byte{"c.bin": x, "c.idx": change(0, 'x')}, "m"},
+		"c.idx: byte 9: unsupported version 2":                               {map[string][]byte{"c.bin": x, "c.idx": change(9, 2)}, "m"},
+		"c.idx: byte 17: unknown token type 9":                               {map[string][]byte{"c.bin": x, "c.idx": change(17, 9)}, "m"},
+		"c.idx: its header has 4294967298 sequences":                         {map[string][]byte{"c.bin": x, "c.idx": change(22, 1)}, "m"},
+		"c.idx: its header has 2 sequences and 3 document entries":           {map[string][]byte{"c.bin": x, "c.idx": good[:len(good)-1]}, "m"},
+		"c.idx: byte 38: sequence 1 has 120 formattest.Tokens, but ":         {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
+		"c.idx: its sequences have 29 formattest.Tokens of 2 bytes in total": {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
+		"c.idx: byte 50: sequence 1 begins at byte 22":                       {map[string][]byte{"c.bin": x, "c.idx": change(50, 22)}, "m"},
+		"c.idx: byte 66: document 1 begins with sequence 3 of":               {map[string][]byte{"c.bin": x, "c.idx": change(66, 3)}, "m"},
+		"c.idx: byte 74: document 2 begins with sequence 1 of":               {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
 		"c.bin": {map[string][]byte{"c.idx": good}, "m"},
 	} {
 		dir := drivertest.Folder(t, c.files)
@@ -300,7 +231,7 @@ func TestRefused(t *testing.T) {
 }
 
 func FuzzMegatron(f *testing.F) {
-	files := corpus(8, 2)
+	files := formattest.Megatron(8, 2)
 	f.Add(files["c.idx"], files["c.bin"])
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, idx, bin []byte) {
@@ -319,14 +250,14 @@ func FuzzMegatron(f *testing.F) {
 			n += len(doc)
 		}
 		if n*s.Info().Fields[0].DType.Size() > len(bin) {
-			t.Fatalf("%d tokens of %d bytes", n, len(bin))
+			t.Fatalf("%d formattest.Tokens of %d bytes", n, len(bin))
 		}
 	})
 }
 
 func FuzzFile(f *testing.F) {
-	f.Add(headed(magicGPT2, 1, tokens(30), 2), uint16(7))
-	f.Add(append(npy.AppendHeader(nil, driver.Uint16, []int64{9}), encode(tokens(9), 2)...), uint16(8))
+	f.Add(formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2), uint16(7))
+	f.Add(append(npy.AppendHeader(nil, driver.Uint16, []int64{9}), formattest.EncodeTokens(formattest.Tokens(9), 2)...), uint16(8))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte, token uint16) {
 		if err := os.WriteFile(filepath.Join(dir, "x.bin"), b, 0o644); err != nil {

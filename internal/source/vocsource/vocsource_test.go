@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"image/color"
 	"image/png"
 	"math"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -28,69 +28,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// picture returns a PNG of w x h pixels with a palette.
-func picture(t testing.TB, w, h, k int) []byte {
-	t.Helper()
-	m := image.NewPaletted(image.Rect(0, 0, w, h), []color.Color{color.Black, color.White, color.RGBA{200, 0, 0, 255}})
-	for i := range m.Pix {
-		m.Pix[i] = uint8((i + k) % 3)
-	}
-	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-const count = 22
-
-// annotation returns the XML of image i, with i%4 objects. The last one has parts.
-func annotation(i int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotation>\n<folder>VOC</folder><filename>%02d.jpg</filename><object-count/>\n<size><width>20</width></size>", i)
-	for k := range i % 4 {
-		fmt.Fprintf(&b, "<object><name>%s</name><pose>Left</pose><truncated>%d</truncated>\n<difficult>%d</difficult>\n<bndbox><xmax>%d.5</xmax><xmin>%d</xmin><ymin>2</ymin> <ymax>9</ymax></bndbox>"+
-			"<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part></object>", []string{"dog", "cat", "person"}[k], k%2, (k+1)%2, k+5, k)
-	}
-	b.WriteString("</annotation>\n")
-	return b.String()
-}
-
-func write(t testing.TB) string {
-	dir := t.TempDir()
-	var split strings.Builder
-	for i := range count {
-		name := fmt.Sprintf("%02d", i)
-		drivertest.Put(t, dir, "JPEGImages/"+name+".jpg", picture(t, 20, 15, i))
-		if i != 8 {
-			drivertest.Put(t, dir, "Annotations/"+name+".xml", []byte(annotation(i)))
-		}
-		if i%2 == 0 {
-			drivertest.Put(t, dir, "SegmentationClass/"+name+".png", picture(t, 20, 15, i+1))
-			drivertest.Put(t, dir, "SegmentationObject/"+name+".png", picture(t, 20, 15, i+2))
-		}
-		if i%3 == 0 {
-			fmt.Fprintf(&split, "%s  1\n", name)
-		}
-	}
-	drivertest.Put(t, dir, "Annotations/gone.xml", []byte(annotation(1)))
-	drivertest.Put(t, dir, "ImageSets/Main/train.txt", []byte(split.String()))
-	drivertest.Put(t, dir, "ImageSets/Segmentation/val.txt", []byte("02\n04\n"))
-	return dir
-}
-
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, "test", localstore.New(dir), opt) })
 }
 
 func TestConformance(t *testing.T) {
-	dir := write(t)
+	dir := formattest.VOC(t)
 	t.Run("boxes", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
 	t.Run("masks", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Masks: boxes.Classes})) })
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.VOC(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, &Options{Masks: boxes.Instances})
 	})
 }
@@ -109,9 +58,9 @@ func segmented(t testing.TB) string {
 		if err := png.Encode(&b, m); err != nil {
 			t.Fatal(err)
 		}
-		drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), picture(t, 20, 15, i))
+		drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), formattest.Paletted(t, 20, 15, i))
 		drivertest.Put(t, dir, fmt.Sprintf("SegmentationObject/%02d.png", i), b.Bytes())
-		drivertest.Put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(annotation(3)))
+		drivertest.Put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(formattest.VOCAnnotation(3)))
 	}
 	return dir
 }
@@ -145,15 +94,15 @@ func TestStacks(t *testing.T) {
 	}
 }
 
-func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), nil)) }
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.VOC(b), nil)) }
 
 func TestRecords(t *testing.T) {
-	s := opener(write(t), nil)(t)
+	s := opener(formattest.VOC(t), nil)(t)
 	defer s.Close()
-	if f := s.Info().Fields; s.Info().Len != count || len(f) != 5 || len(f[2].Classes) != 20 || f[1].Format != driver.XYXY {
+	if f := s.Info().Fields; s.Info().Len != formattest.VOCImages || len(f) != 5 || len(f[2].Classes) != 20 || f[1].Format != driver.XYXY {
 		t.Fatalf("%+v", s.Info())
 	}
-	for i := range count {
+	for i := range formattest.VOCImages {
 		r := drivertest.Records(t, s, int64(i))[0]
 		var boxes, labels, difficult, truncated []byte
 		for k := range i % 4 {
@@ -167,7 +116,7 @@ func TestRecords(t *testing.T) {
 			difficult, truncated = append(difficult, byte((k+1)%2)), append(truncated, byte(k%2))
 		}
 		v := r.Values
-		if r.Err != nil || !bytes.Equal(v[0].Bytes, picture(t, 20, 15, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, labels) ||
+		if r.Err != nil || !bytes.Equal(v[0].Bytes, formattest.Paletted(t, 20, 15, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, labels) ||
 			!bytes.Equal(v[3].Bytes, difficult) || !bytes.Equal(v[4].Bytes, truncated) {
 			t.Errorf("record %d: %v, %v", i, v[1:], r.Err)
 		}
@@ -178,14 +127,14 @@ func TestRecords(t *testing.T) {
 }
 
 func TestSplitsAndMasks(t *testing.T) {
-	dir := write(t)
+	dir := formattest.VOC(t)
 	s := opener(dir, &Options{Split: "train"})(t)
 	if s.Info().Len != 8 || !strings.HasSuffix(s.Name(1), "03.jpg") {
 		t.Errorf("%+v, %s", s.Info(), s.Name(1))
 	}
 	s = opener(dir, &Options{Split: "val", Masks: boxes.Instances})(t)
 	r := drivertest.Records(t, s, 1)[0]
-	if s.Info().Len != 2 || !bytes.Equal(r.Values[5].Bytes, picture(t, 20, 15, 6)) || s.Info().Fields[5].Kind != driver.KindMask {
+	if s.Info().Len != 2 || !bytes.Equal(r.Values[5].Bytes, formattest.Paletted(t, 20, 15, 6)) || s.Info().Fields[5].Kind != driver.KindMask {
 		t.Errorf("%+v", s.Info())
 	}
 	for _, split := range []string{"test", "../x"} {
@@ -200,18 +149,18 @@ func TestSplitsAndMasks(t *testing.T) {
 
 // Damaged files are errors of their records, with the file and the line. Other records are not affected.
 func TestBadFiles(t *testing.T) {
-	good := annotation(3)
+	good := formattest.VOCAnnotation(3)
 	for text, want := range map[string]string{
-		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "unexpected </annotation>",
-		"<annotation><object><name>a</name></object></annotation>":      "no name or no box",
-		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1): `expected a number for xmin, got "left"`,
-		strings.Repeat("<annotation>", 100):                             "64 deep",
-		"<annotation>" + strings.Repeat("<a b=\"", 3):                   "invalid XML",
-		strings.Replace(good, "</annotation>", "", 1):                   "cut off",
+		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<formattest.VOCAnnotation><object></annotation>": "unexpected </annotation>",
+		"<formattest.VOCAnnotation><object><name>a</name></object></annotation>": "no name or no box",
+		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1):          `expected a number for xmin, got "left"`,
+		strings.Repeat("<formattest.VOCAnnotation>", 100):                        "64 deep",
+		"<formattest.VOCAnnotation>" + strings.Repeat("<a b=\"", 3):              "invalid XML",
+		strings.Replace(good, "</annotation>", "", 1):                            "cut off",
 	} {
 		dir := t.TempDir()
 		for i := range 2 {
-			drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%d.png", i), picture(t, 4, 4, i))
+			drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%d.png", i), formattest.Paletted(t, 4, 4, i))
 		}
 		drivertest.Put(t, dir, "Annotations/0.xml", []byte(text))
 		drivertest.Put(t, dir, "Annotations/1.xml", []byte(good))
@@ -225,13 +174,13 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	drivertest.Put(t, dir, "JPEGImages/0.png", picture(t, 4, 4, 0))
+	drivertest.Put(t, dir, "JPEGImages/0.png", formattest.Paletted(t, 4, 4, 0))
 	drivertest.Put(t, dir, "Annotations/0.xml", make([]byte, maxXML+1))
 	if err := drivertest.Records(t, opener(dir, nil)(t), 0)[0].Err; err == nil || !strings.Contains(err.Error(), "0.xml has") || !strings.Contains(err.Error(), "the limit is") {
 		t.Error(err)
 	}
 	drivertest.BadFiles{
-		Folder: write(t), Name: "JPEGImages/zz.jpg", Content: picture(t, 20, 15, 3), Opaque: true,
+		Folder: formattest.VOC(t), Name: "JPEGImages/zz.jpg", Content: formattest.Paletted(t, 20, 15, 3), Opaque: true,
 		Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
 			if err := os.MkdirAll(st.Path("Annotations"), 0o755); err != nil {
 				return nil, err
@@ -254,7 +203,7 @@ func TestUnreadableParts(t *testing.T) {
 		"dangling mask":       {part: "SegmentationClass/04.png", make: func(p string) error { return os.Symlink("nowhere", p) }, opt: &Options{Masks: boxes.Classes}},
 		"closed mask":         {part: "SegmentationClass/04.png", fault: syscall.EACCES, opt: &Options{Masks: boxes.Classes}},
 	} {
-		dir := write(t)
+		dir := formattest.VOC(t)
 		p := filepath.Join(dir, c.part)
 		if c.make != nil {
 			if err := errors.Join(os.Remove(p), c.make(p)); err != nil {
@@ -280,7 +229,7 @@ func TestUnreadableParts(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := write(t)
+	dir := formattest.VOC(t)
 	st := faulttest.New(localstore.New(dir), 1, faulttest.Error(syscall.ENOMEM).On(faulttest.Open).Named("04.xml"))
 	if _, err := Open(t.Context(), "test", st, nil); !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("without memory: %v", err)
@@ -290,8 +239,8 @@ func TestUnreadableParts(t *testing.T) {
 // Other classes than Pascal VOC's are the ones found, sorted.
 func TestOtherClasses(t *testing.T) {
 	dir := t.TempDir()
-	drivertest.Put(t, dir, "images/0.png", picture(t, 4, 4, 0))
-	drivertest.Put(t, dir, "Annotations/0.xml", []byte(strings.NewReplacer("dog", "zebra", "cat", "ant").Replace(annotation(3))))
+	drivertest.Put(t, dir, "images/0.png", formattest.Paletted(t, 4, 4, 0))
+	drivertest.Put(t, dir, "Annotations/0.xml", []byte(strings.NewReplacer("dog", "zebra", "cat", "ant").Replace(formattest.VOCAnnotation(3))))
 	s := opener(dir, nil)(t)
 	if f := s.Info().Fields[2]; !slices.Equal(f.Classes, []string{"ant", "person", "zebra"}) {
 		t.Errorf("%v", f.Classes)
@@ -299,7 +248,7 @@ func TestOtherClasses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(annotation(3)))
-	f.Add([]byte("<annotation><object/></annotation>"))
+	f.Add([]byte(formattest.VOCAnnotation(3)))
+	f.Add([]byte("<formattest.VOCAnnotation><object/></annotation>"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parse(b) })
 }

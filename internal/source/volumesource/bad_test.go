@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -17,7 +18,7 @@ import (
 )
 
 func TestBadFile(t *testing.T) {
-	plain := func(i int) (string, []byte) { return ".nii", nifti(binary.LittleEndian, 0, i, 7, 8, 9) }
+	plain := func(i int) (string, []byte) { return ".nii", formattest.NIfTI(binary.LittleEndian, 0, i, 7, 8, 9) }
 	pages := func(i int) (string, []byte) {
 		return ".tif", tiffFile(binary.LittleEndian, 7, 8, 9, 4, false, false, i)
 	}
@@ -33,7 +34,7 @@ func TestBadFile(t *testing.T) {
 			for _, at := range []string{"0bad", "sub/bad"} {
 				ext, b := c.file(9)
 				drivertest.BadFiles{
-					Folder: folder(t, 4, c.file), Name: at + ext, Content: b,
+					Folder: formattest.Numbered(t, 4, c.file), Name: at + ext, Content: b,
 					Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
 						opt := c.opt
 						return Open(ctx, "test", st, &opt)
@@ -68,12 +69,12 @@ func bads(t *testing.T, dir string, opt *Options) (all []string) {
 func TestBadPairs(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		drivertest.Put(t, dir, "image/"+name+".nii", nifti(binary.LittleEndian, 0, 1, 7, 8, 9))
-		drivertest.Put(t, dir, "label/"+name+".nii", nifti(binary.LittleEndian, 0, 2, 7, 8, 9))
+		drivertest.Put(t, dir, "image/"+name+".nii", formattest.NIfTI(binary.LittleEndian, 0, 1, 7, 8, 9))
+		drivertest.Put(t, dir, "label/"+name+".nii", formattest.NIfTI(binary.LittleEndian, 0, 2, 7, 8, 9))
 	}
 	drivertest.Put(t, dir, "image/a.nii", []byte("no volume"))
 	drivertest.Put(t, dir, "label/c.nii", nil)
-	drivertest.Put(t, dir, "label/d.nii", nifti(binary.LittleEndian, 0, 2, 6, 8, 9))
+	drivertest.Put(t, dir, "label/d.nii", formattest.NIfTI(binary.LittleEndian, 0, 2, 6, 8, 9))
 	fields := []pairsource.Field{{Name: "image", Pattern: "image/*.nii"}, {Name: "label", Pattern: "label/*.nii"}}
 	want := []string{"!image/a.nii", "image/b.nii", "!image/c.nii", "!image/d.nii", "image/e.nii"}
 	if got := bads(t, dir, &Options{Fields: fields}); !slices.Equal(got, want) {

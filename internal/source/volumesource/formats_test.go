@@ -14,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagecodec/ljpegtest"
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -189,7 +190,7 @@ func forms(t testing.TB) map[string]string {
 		},
 		"packed": func(i int) (string, []byte) { return ".tif", tiffFile(binary.LittleEndian, 7, 8, 9, 3, false, true, i) },
 	} {
-		all[name] = folder(t, 5, f)
+		all[name] = formattest.Numbered(t, 5, f)
 	}
 	for name, syntax := range map[string]string{"implicit": implicitLittle, "explicit": explicitLittle, "rle": rleLossless, "lossless": jpegLossless, "pieces": jpegLosslessFirst} {
 		dir := t.TempDir()

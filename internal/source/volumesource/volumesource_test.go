@@ -2,7 +2,6 @@ package volumesource
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -13,95 +12,33 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
 
-// nifti returns a NIfTI-1 file of int16 voxels z*10000 + y*100 + x + plus.
-func nifti(order binary.ByteOrder, slope float32, plus int, shape ...int) []byte {
-	b := make([]byte, 352)
-	order.PutUint32(b, 348)
-	order.PutUint16(b[40:], uint16(len(shape)))
-	for i, n := range shape { // x comes first
-		order.PutUint16(b[40+2*(len(shape)-i):], uint16(n))
-	}
-	order.PutUint16(b[70:], 4)
-	order.PutUint16(b[72:], 16)
-	for i := range 4 {
-		order.PutUint32(b[76+4*i:], math.Float32bits(float32(i+1)))
-	}
-	order.PutUint32(b[108:], math.Float32bits(352))
-	order.PutUint32(b[112:], math.Float32bits(slope))
-	order.PutUint32(b[116:], math.Float32bits(slope*3))
-	copy(b[344:], "n+1\x00")
-	n := 1
-	for _, side := range shape {
-		n *= side
-	}
-	for i := range n {
-		x, y, z := i%shape[len(shape)-1], i/shape[len(shape)-1]%shape[len(shape)-2], 0
-		if len(shape) > 2 {
-			z = i / (shape[len(shape)-1] * shape[len(shape)-2])
-		}
-		b = append(b, 0, 0)
-		order.PutUint16(b[len(b)-2:], uint16(int16(z*1000+y*100+x+plus)))
-	}
-	return b
-}
-
-func zipped(b []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(b)
-	_ = w.Close()
-	return out.Bytes()
-}
-
-func folder(t testing.TB, n int, file func(i int) (string, []byte)) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := range n {
-		ext, b := file(i)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d%s", i, ext)), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
 }
 
-// mixed returns file i: the files differ in byte order, and some are compressed.
-func mixed(i int) (string, []byte) {
-	order := binary.ByteOrder(binary.LittleEndian)
-	if i%3 == 1 {
-		order = binary.BigEndian
-	}
-	b := nifti(order, 0, i, 7, 8, 9)
-	if i%2 == 1 {
-		return ".nii.gz", zipped(b)
-	}
-	return ".nii", b
-}
-
 func TestConformance(t *testing.T) {
-	dir := folder(t, 12, mixed)
+	dir := formattest.Numbered(t, 12, formattest.MixedNIfTI)
 	t.Run("whole", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
 	t.Run("patches", func(t *testing.T) {
 		drivertest.Run(t, opener(dir, &Options{Patch: [3]int{3, 4, 5}, Stride: [3]int{3, 3, 3}}))
 	})
 	t.Run("scaled", func(t *testing.T) {
-		drivertest.Run(t, opener(folder(t, 12, func(i int) (string, []byte) { return ".nii", nifti(binary.LittleEndian, float32(i%2)*0.5, i, 4, 5, 6) }), nil))
+		drivertest.Run(t, opener(formattest.Numbered(t, 12, func(i int) (string, []byte) {
+			return ".nii", formattest.NIfTI(binary.LittleEndian, float32(i%2)*0.5, i, 4, 5, 6)
+		}), nil))
 	})
 }
 
 func TestFaults(t *testing.T) {
 	for _, opt := range []*Options{nil, {Patch: [3]int{3, 4, 5}}} {
-		drivertest.Faults(t, localstore.New(folder(t, 6, mixed)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		drivertest.Faults(t, localstore.New(formattest.Numbered(t, 6, formattest.MixedNIfTI)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 			return Open(ctx, "test", st, opt)
 		})
 	}
@@ -109,7 +46,7 @@ func TestFaults(t *testing.T) {
 
 // Patches have the voxels of the whole volume, and cover all of it.
 func TestPatches(t *testing.T) {
-	dir := folder(t, 4, mixed)
+	dir := formattest.Numbered(t, 4, formattest.MixedNIfTI)
 	s := opener(dir, &Options{Patch: [3]int{3, 4, 5}})(t)
 	defer s.Close()
 	if s.Info().Len != 4*3*2*2 {
@@ -151,7 +88,7 @@ func upTo(n int64) (ids []int64) {
 }
 
 func TestWhole(t *testing.T) {
-	s := opener(folder(t, 3, mixed), nil)(t)
+	s := opener(formattest.Numbered(t, 3, formattest.MixedNIfTI), nil)(t)
 	defer s.Close()
 	if f := s.Info().Fields[0]; !slices.Equal(f.Shape, []int{7, 8, 9}) || f.DType != driver.Int16 {
 		t.Fatalf("%+v", f)
@@ -161,7 +98,7 @@ func TestWhole(t *testing.T) {
 			t.Errorf("record %d: %v, %d", r.ID, r.Err, got)
 		}
 	}
-	scaled := opener(folder(t, 1, func(int) (string, []byte) { return ".nii", nifti(binary.BigEndian, 0.5, 0, 2, 3, 4) }), nil)(t)
+	scaled := opener(formattest.Numbered(t, 1, func(int) (string, []byte) { return ".nii", formattest.NIfTI(binary.BigEndian, 0.5, 0, 2, 3, 4) }), nil)(t)
 	r := drivertest.Records(t, scaled, 0)[0]
 	if got := math.Float32frombits(binary.LittleEndian.Uint32(r.Values[0].Bytes[4*((1*3+2)*4+3):])); r.Err != nil || got != 0.5*1203+1.5 {
 		t.Errorf("%v, %v", r.Err, got)
@@ -169,7 +106,7 @@ func TestWhole(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	good := nifti(binary.LittleEndian, 0, 0, 4, 5, 6)
+	good := formattest.NIfTI(binary.LittleEndian, 0, 0, 4, 5, 6)
 	change := func(at int, v ...byte) []byte {
 		b := bytes.Clone(good)
 		copy(b[at:], v)
@@ -191,13 +128,13 @@ func TestBadFiles(t *testing.T) {
 		"type":    {".nii", change(70, 32), nil, "its voxels are of type 32"},
 		"offset":  {".nii", change(108, 0, 0, 192, 127), nil, "voxels begin at byte NaN"},
 		"cut":     {".nii", good[:len(good)-1], nil, "the file is cut off"},
-		"cut gz":  {".nii.gz", zipped(good[:400]), nil, "unpacked it has less: the file is cut off"},
-		"gzip":    {".nii.gz", zipped(good)[:30], nil, "the header of a NIfTI file"},
+		"cut gz":  {".nii.gz", formattest.Gzip(good[:400]), nil, "unpacked it has less: the file is cut off"},
+		"gzip":    {".nii.gz", formattest.Gzip(good)[:30], nil, "the header of a NIfTI file"},
 		"patch":   {".nii", good, patch, "less than a patch of 8 x 2 x 2"},
-		"4-D":     {".nii", nifti(binary.LittleEndian, 0, 0, 2, 4, 5, 6), patch, "less than a patch of 8 x 2 x 2"},
+		"4-D":     {".nii", formattest.NIfTI(binary.LittleEndian, 0, 0, 2, 4, 5, 6), patch, "less than a patch of 8 x 2 x 2"},
 		"foreign": {".nii.gz", []byte{0x1f, 0x8b, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}, nil, "gzip"},
 	} {
-		dir := folder(t, 1, func(int) (string, []byte) { return c.ext, c.b })
+		dir := formattest.Numbered(t, 1, func(int) (string, []byte) { return c.ext, c.b })
 		s, err := Open(t.Context(), dir, localstore.New(dir), c.opt)
 		if err == nil {
 			err = drivertest.Records(t, s, 0)[0].Err
@@ -214,8 +151,8 @@ func TestBadFiles(t *testing.T) {
 }
 
 func FuzzHeader(f *testing.F) {
-	f.Add(nifti(binary.LittleEndian, 0, 0, 2, 3, 4))
-	f.Add(nifti(binary.BigEndian, 2, 0, 2, 3, 4, 1))
+	f.Add(formattest.NIfTI(binary.LittleEndian, 0, 0, 2, 3, 4))
+	f.Add(formattest.NIfTI(binary.BigEndian, 2, 0, 2, 3, 4, 1))
 	v2 := make([]byte, 544)
 	binary.LittleEndian.PutUint32(v2, 540)
 	copy(v2[4:], "n+2\x00\r\n\x1a\n")

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"image"
-	"image/png"
 	"math"
 	"reflect"
 	"slices"
@@ -17,53 +15,13 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
 	"github.com/stokerdata/stoker/internal/source/format"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
-
-func picture(t testing.TB, w, h, k int) []byte {
-	t.Helper()
-	m := image.NewGray(image.Rect(0, 0, w, h))
-	for i := range m.Pix {
-		m.Pix[i] = uint8(i + k)
-	}
-	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-const count = 23
-
-// labels returns the text of image i: i%4 objects, of which the second is a polygon.
-func labels(i int) string {
-	var b strings.Builder
-	for k := range i % 4 {
-		if k == 1 {
-			b.WriteString("2 0.1 0.2 0.9 0.2 0.5 0.75\n\n")
-		} else {
-			fmt.Fprintf(&b, "%d 0.5 0.5 0.25 0.%d\r\n", k, k+1)
-		}
-	}
-	return b.String()
-}
-
-func write(t testing.TB) string {
-	dir := t.TempDir()
-	for i := range count {
-		name := fmt.Sprintf("%02d", i)
-		drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 20+i, 16, i))
-		if i%4 > 0 || i == 4 {
-			drivertest.Put(t, dir, "labels/train/"+name+".txt", []byte(labels(i)))
-		}
-	}
-	drivertest.Put(t, dir, "images/train/README.md", []byte("x"))
-	return dir
-}
 
 func opener(dir string, m boxes.Masks) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, localstore.New(dir), m) })
@@ -74,27 +32,27 @@ func open(ctx context.Context, st store.Store, m boxes.Masks) (driver.Source, er
 }
 
 func TestConformance(t *testing.T) {
-	dir := write(t)
+	dir := formattest.YOLO(t)
 	for _, m := range []boxes.Masks{boxes.NoMasks, boxes.Classes, boxes.Instances, boxes.Stack} {
 		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
 	}
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(formattest.YOLO(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return open(ctx, st, boxes.NoMasks)
 	})
 }
 
-func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), boxes.NoMasks)) }
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.YOLO(b), boxes.NoMasks)) }
 
 func TestRecords(t *testing.T) {
-	s := opener(write(t), boxes.Classes)(t)
+	s := opener(formattest.YOLO(t), boxes.Classes)(t)
 	defer s.Close()
-	if f := s.Info().Fields; s.Info().Len != count || len(f) != 4 || f[1].Format != driver.CXCYWH || !slices.Equal(f[3].Classes, []string{"background", "a", "b", "c"}) {
+	if f := s.Info().Fields; s.Info().Len != formattest.YOLOImages || len(f) != 4 || f[1].Format != driver.CXCYWH || !slices.Equal(f[3].Classes, []string{"background", "a", "b", "c"}) {
 		t.Fatalf("%+v", s.Info())
 	}
-	for i := range count {
+	for i := range formattest.YOLOImages {
 		r := drivertest.Records(t, s, int64(i))[0]
 		w := float32(20 + i)
 		var boxes, classes []byte
@@ -110,7 +68,7 @@ func TestRecords(t *testing.T) {
 			classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
 		}
 		v := r.Values
-		if r.Err != nil || !bytes.Equal(v[0].Bytes, picture(t, 20+i, 16, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, classes) {
+		if r.Err != nil || !bytes.Equal(v[0].Bytes, formattest.Gray(t, 20+i, 16, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, classes) {
 			t.Errorf("record %d: %v, %v", i, v[1:3], r.Err)
 		}
 		if m := v[3]; int(m.Width) != 20+i || len(m.Bytes) != (20+i)*16 || i%4 > 1 && m.Bytes[4*(20+i)+int(w/2)] != 3 {
@@ -122,7 +80,7 @@ func TestRecords(t *testing.T) {
 // Key points follow the box, with or without visibility.
 func TestPoses(t *testing.T) {
 	dir := t.TempDir()
-	drivertest.Put(t, dir, "images/a.png", picture(t, 10, 20, 0))
+	drivertest.Put(t, dir, "images/a.png", formattest.Gray(t, 10, 20, 0))
 	for dims, line := range map[int]string{3: "0 0.5 0.5 0.1 0.1 0.5 0.25 2 0 0 0\n", 2: "0 0.5 0.5 0.1 0.1 0.5 0.25 0 0\n"} {
 		drivertest.Put(t, dir, "labels/a.txt", []byte(line))
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"images"}, Data: &Data{Points: 2, Dims: dims}})
@@ -142,7 +100,7 @@ func TestPoses(t *testing.T) {
 
 // A list names images in separate folders.
 func TestLists(t *testing.T) {
-	dir := write(t)
+	dir := formattest.YOLO(t)
 	drivertest.Put(t, dir, "train.txt", []byte("./images/train/03.png\n\n"+dir+"/images/train/01.png\n"))
 	s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"train.txt"}})
 	if err != nil {
@@ -166,7 +124,7 @@ func TestBadLabels(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for _, name := range []string{"a", "b"} {
-			drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 4, 4, 0))
+			drivertest.Put(t, dir, "images/train/"+name+".png", formattest.Gray(t, 4, 4, 0))
 		}
 		drivertest.Put(t, dir, "labels/train/a.txt", []byte(text))
 		drivertest.Put(t, dir, "labels/train/b.txt", []byte("1 0.5 0.5 1 1"))
@@ -183,8 +141,8 @@ func TestBadLabels(t *testing.T) {
 		t.Error("a folder that is not there")
 	}
 	open := func(ctx context.Context, st store.Store) (driver.Source, error) { return open(ctx, st, boxes.NoMasks) }
-	drivertest.BadFiles{Folder: write(t), Name: "images/train/zz.png", Content: picture(t, 20, 15, 3), Opaque: true, Open: open}.Run(t)
-	dir := write(t)
+	drivertest.BadFiles{Folder: formattest.YOLO(t), Name: "images/train/zz.png", Content: formattest.Gray(t, 20, 15, 3), Opaque: true, Open: open}.Run(t)
+	dir := formattest.YOLO(t)
 	for fault, want := range map[error]string{syscall.EACCES: "", syscall.EMFILE: "too many open files"} {
 		s, err := open(t.Context(), faulttest.New(localstore.New(dir), 1, faulttest.Error(fault).On(faulttest.Open).Named("05.txt")))
 		if want != "" {
@@ -275,7 +233,7 @@ func TestReasons(t *testing.T) {
 		"train: [a\nval: b\n": "data.yaml, line ", "names: [a, b]\n": "names no folder of images: expected a line such as train:",
 		"train: images/train\nnames: 7\n": "data.yaml, line 2: names: expected", strings.Repeat("#", maxYAML+1): "data.yaml",
 	} {
-		dir := write(t)
+		dir := formattest.YOLO(t)
 		drivertest.Put(t, dir, "data.yaml", []byte(text))
 		st := localstore.New(dir + "/data.yaml")
 		if !Format.Match(t.Context(), &format.Probe{Store: st}) {
@@ -296,7 +254,7 @@ func TestReasons(t *testing.T) {
 }
 
 func FuzzLabels(f *testing.F) {
-	f.Add([]byte(labels(3)), true)
+	f.Add([]byte(formattest.YOLOLabels(3)), true)
 	f.Add([]byte("names: [a, b]\ntrain: x\n"), false)
 	f.Fuzz(func(t *testing.T, b []byte, pose bool) {
 		data, err := ParseData(string(b))

@@ -13,47 +13,14 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/formattest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
 )
 
-type member struct {
-	name string
-	body []byte
-}
-
-// pack makes a zip file.
-func pack(t testing.TB, method uint16, members ...member) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	for _, m := range members {
-		f, err := w.CreateHeader(&zip.FileHeader{Name: m.name, Method: method})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write(m.body); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-// samples are n samples of an image, a class and a text.
-func samples(n int) []member {
-	var all []member
-	for i := range n {
-		key := fmt.Sprintf("d/%06d", i)
-		all = append(all, member{"d/", nil}, member{key + ".jpg", bytes.Repeat([]byte{byte(i), 0xFF, byte(i / 2)}, []int{1, 700, 40_000}[i%3])},
-			member{key + ".cls", fmt.Append(nil, i%4)}, member{key + ".txt", bytes.Repeat([]byte("a text "), i%5)})
-	}
-	return all
-}
+type member = formattest.Member
 
 func put(t testing.TB, b []byte) string {
 	t.Helper()
@@ -78,7 +45,9 @@ var methods = map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate}
 
 func TestConformance(t *testing.T) {
 	for name, method := range methods {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(put(t, pack(t, method, samples(25)...)))) })
+		t.Run(name, func(t *testing.T) {
+			drivertest.Run(t, opener(put(t, formattest.Zip(t, method, formattest.ZipSamples(25)...))))
+		})
 	}
 }
 
@@ -87,7 +56,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for i := range 2 {
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.zip", i)), pack(t, method, samples(12)...), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.zip", i)), formattest.Zip(t, method, formattest.ZipSamples(12)...), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -100,14 +69,16 @@ func TestFaults(t *testing.T) {
 
 func BenchmarkSamples(b *testing.B) {
 	for name, method := range methods {
-		b.Run(name, func(b *testing.B) { drivertest.Bench(b, opener(put(b, pack(b, method, samples(200)...)))) })
+		b.Run(name, func(b *testing.B) {
+			drivertest.Bench(b, opener(put(b, formattest.Zip(b, method, formattest.ZipSamples(200)...))))
+		})
 	}
 }
 
 func TestSamples(t *testing.T) {
-	all := samples(25)
+	all := formattest.ZipSamples(25)
 	for name, method := range methods {
-		whole := pack(t, method, all...)
+		whole := formattest.Zip(t, method, all...)
 		// Data before the zip file does not matter.
 		for _, front := range []int{0, 1000} {
 			s := opener(put(t, append(bytes.Repeat([]byte("#"), front), whole...)))(t)
@@ -119,7 +90,7 @@ func TestSamples(t *testing.T) {
 				if rec.Err != nil {
 					t.Fatal(rec.Err)
 				}
-				if !bytes.Equal(rec.Values[0].Bytes, all[4*id+1].body) || rec.Values[1].Int != int64(id%4) || !bytes.Equal(rec.Values[2].Bytes, all[4*id+3].body) {
+				if !bytes.Equal(rec.Values[0].Bytes, all[4*id+1].Body) || rec.Values[1].Int != int64(id%4) || !bytes.Equal(rec.Values[2].Bytes, all[4*id+3].Body) {
 					t.Errorf("%s: record %d differs", name, id)
 				}
 			}
@@ -177,7 +148,7 @@ func TestZip64(t *testing.T) {
 }
 
 func TestDamage(t *testing.T) {
-	whole := pack(t, zip.Deflate, samples(4)...)
+	whole := formattest.Zip(t, zip.Deflate, formattest.ZipSamples(4)...)
 	end := len(whole) - endBytes
 	dir := int(u32(whole[end+16:]))
 	change := func(at int, b ...byte) []byte {
@@ -193,7 +164,7 @@ func TestDamage(t *testing.T) {
 		"cut":                          {whole[:len(whole)-30], "it has no directory at its end"},
 		"something else":               {[]byte("hello"), "x.zip, byte 5: it has no directory at its end"},
 		"empty":                        {nil, "not a zip file"},
-		"no members":                   {pack(t, zip.Store), "there are no files in it"},
+		"no members":                   {formattest.Zip(t, zip.Store), "there are no files in it"},
 		"many members":                 {change(end+10, 0xFE, 0xFE), "is too small for 65278 members"},
 		"a huge directory":             {change(end+12, 0xFE, 0xFE, 0xFE, 0x7E), "does not fit before its end record"},
 		"one part of a split zip file": {change(end+4, 1, 0), "one part of a split zip file"},
@@ -202,13 +173,13 @@ func TestDamage(t *testing.T) {
 		"encrypted":                    {change(at+8, 1), `the member "d/000000.jpg" is encrypted`},
 		"another method":               {change(at+10, 93), `the member "d/000000.jpg" is compressed with method 93`},
 		"outside":                      {change(at+42, 0, 0, 0, 0x70), `has offset 1879048192, outside of the file`},
-		"a huge member":                {change(at+24, 0, 0, 0, 0x70), "cannot have 1879048192 bytes"},
-		"a large member":               {change(at+20, 0, 0, 1, 0), "outside of the file"},
+		"a huge member":     {change(at+24, 0, 0, 0, 0x70), "cannot have 1879048192 bytes"},
+		"a large member":    {change(at+20, 0, 0, 1, 0), "outside of the file"},
 		"over another one":             {change(at+20, 0, 1, 0, 0), "the file is damaged"},
 		"zip64 somewhere":              {zip64bad(), "invalid offset"},
 		"zip64 else":                   {zip64bad2(), "expected the zip64 end record"},
-		"one name twice":               {pack(t, zip.Store, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.JPG", nil}), "has two members .jpg"},
-		"no array in there":            {pack(t, zip.Deflate, member{"a.npy", []byte("hello")}), "x.zip, a.npy (byte 0): not a .npy file"},
+		"one name twice":               {formattest.Zip(t, zip.Store, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.JPG", nil}), "has two members .jpg"},
+		"no array in there":            {formattest.Zip(t, zip.Deflate, member{"a.npy", []byte("hello")}), "x.zip, a.npy (byte 0): not a .npy file"},
 	} {
 		if _, err := open(t, put(t, c.bytes)); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
@@ -253,10 +224,10 @@ func zip64bad2() []byte {
 
 func FuzzScan(f *testing.F) {
 	for _, method := range methods {
-		f.Add(pack(f, method, samples(3)...))
+		f.Add(formattest.Zip(f, method, formattest.ZipSamples(3)...))
 	}
 	f.Add(zip64("a.txt", []byte("hello"), 0x3610a686))
-	f.Add(pack(f, zip.Deflate, member{"cat/1.npy", []byte("\x93NUMPY")}, member{"x", nil}))
+	f.Add(formattest.Zip(f, zip.Deflate, member{"cat/1.npy", []byte("\x93NUMPY")}, member{"x", nil}))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		err := scan(t.Context(), bytes.NewReader(b), int64(len(b)), func(m *archive.Member) error {

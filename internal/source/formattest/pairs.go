@@ -1,0 +1,48 @@
+package formattest
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func Black(t testing.TB, w int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, 3))); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Pairs creates a folder of n images with masks, texts and sounds, and some files without
+// partners.
+func Pairs(t testing.TB, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, b []byte) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		write(fmt.Sprintf("images/%03d.png", i), Black(t, i+1))
+		write(fmt.Sprintf("masks/%03d_seg.png", i), Black(t, i+2))
+		write(fmt.Sprintf("texts/%03d.txt", i), fmt.Appendf(nil, "text %d", i))
+		write(fmt.Sprintf("sounds/%03d.wav", i), fmt.Appendf(nil, "RIFF%d", i))
+	}
+	write("images/alone.png", Black(t, 9))
+	write("masks/other_seg.png", Black(t, 9))
+	write("masks/unrelated.png", Black(t, 9))
+	write("images/000.jpeg", Black(t, 9))
+	return dir
+}
