@@ -59,6 +59,9 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		return nil, err
 	}
 	rest = loc.cut(rest)
+	if before, after, ok := strings.Cut(rest, "#"); ok && stores.IsURL(rest) && strings.HasPrefix(strings.ToLower(rest), "http") {
+		return nil, fmt.Errorf("cannot open %s: %q after the # is not a view: parameters of the format are written %s#?%s", rawURL, after, stores.Public(before), after)
+	}
 	var err error
 	if named != "" && !strings.HasPrefix(strings.ToLower(rest), "file:") {
 		if rest == "" {

@@ -138,6 +138,7 @@ func TestOpenURLs(t *testing.T) {
 		filepath.Join(dir, "absent"):          "no such file or directory",
 		filepath.Join(dir, "cat", "0000.jpg"): "its format is not known; 'stoker formats' lists the formats",
 		t.TempDir():                           "no image in",
+		"http://127.0.0.1:1/train.bin#eot=7":  `"eot=7" after the # is not a view: parameters of the format are written http://127.0.0.1:1/train.bin#?eot=7`,
 	} {
 		if _, err := source.Open(t.Context(), url, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", url, err, want)

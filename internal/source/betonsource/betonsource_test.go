@@ -3,7 +3,6 @@ package betonsource
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -19,7 +18,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // scripts/fixtures/ffcv_beton.py wrote the file in testdata with FFCV.
@@ -56,30 +54,6 @@ func open(t testing.TB, name string) driver.Source {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func TestConformance(t *testing.T) {
-	name := fixture(t)
-	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, name) })
-}
-
-func TestFaults(t *testing.T) {
-	dir := filepath.Dir(put(t, small()))
-	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", at{st, "x.beton"})
-	})
-}
-
-// at is a store with a single object.
-type at struct {
-	store.Store
-	name string
-}
-
-func (a at) Path(string) string { return a.Store.Path(a.name) }
-
-func (a at) Stat(ctx context.Context, _ string) (store.Entry, error) {
-	return a.Store.Stat(ctx, a.name)
 }
 
 // The values equal those that FFCV was given.

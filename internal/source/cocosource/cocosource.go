@@ -397,7 +397,7 @@ func (s *source) paint(g *driver.Group, k int, id int64, f boxes.Frame, _ []driv
 	}
 	v, err := c.Value(g)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", s.Images.Path(int(rec.ID)), err)
 	}
 	rec.Values[s.mask] = v
 	return nil

@@ -19,27 +19,12 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-type object = map[string]any
-
 func opener(dir string, masks boxes.Masks) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, localstore.New(dir), masks) })
 }
 
 func open(ctx context.Context, st store.Store, masks boxes.Masks) (driver.Source, error) {
 	return Open(ctx, "test", st, &Options{File: "annotations/instances_val.json", Folder: "val", Masks: masks})
-}
-
-func TestConformance(t *testing.T) {
-	dir := formattest.COCO(t)
-	for _, m := range []boxes.Masks{boxes.NoMasks, boxes.Classes, boxes.Instances, boxes.Stack} {
-		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
-	}
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.COCO(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return open(ctx, st, boxes.Instances)
-	})
 }
 
 func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.COCO(b), boxes.NoMasks)) }

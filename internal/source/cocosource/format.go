@@ -31,10 +31,10 @@ var Format = &format.Format{
 	},
 	Match: func(ctx context.Context, p *format.Probe) bool {
 		if !p.Dir {
-			return IsFile(ctx, p.Store, "")
+			return isNamed(p.Store.Path("")) || IsFile(ctx, p.Store, "")
 		}
 		files, err := jsonFiles(ctx, p.Store)
-		return err == nil && len(files) > 0 && IsFile(ctx, p.Store, files[0])
+		return err == nil && len(files) > 0 && (isNamed(files[0]) || IsFile(ctx, p.Store, files[0]))
 	},
 	Open: func(ctx context.Context, r *format.Request) (driver.Source, error) {
 		file, split := r.Store.Path(""), r.Text("split")
@@ -56,14 +56,23 @@ var Format = &format.Format{
 	},
 }
 
+// isNamed reports whether a file has a name of COCO's. Such a file is COCO's even if it is damaged. Without its boxes,
+// its images would be a folder of images.
+func isNamed(name string) bool {
+	base := path.Base(name)
+	return base == roboflow || path.Ext(base) == ".json" && slices.ContainsFunc([]string{"instances_", "captions_", "person_keypoints_"}, func(prefix string) bool {
+		return strings.HasPrefix(base, prefix)
+	})
+}
+
 // jsonFiles returns the JSON files of a folder: Roboflow's, or those in the folder annotations.
 func jsonFiles(ctx context.Context, st store.Store) ([]string, error) {
-	if e, err := st.Stat(ctx, roboflow); err == nil && !e.Dir {
-		return []string{roboflow}, nil
+	if e, found, err := filelist.Lookup(ctx, st, roboflow); err != nil || found && !e.Dir {
+		return []string{roboflow}, err
 	}
 	const dir = "annotations"
-	if e, err := st.Stat(ctx, dir); err != nil || !e.Dir {
-		return nil, nil
+	if e, found, err := filelist.Lookup(ctx, st, dir); err != nil || !found || !e.Dir {
+		return nil, err
 	}
 	var files []string
 	err := st.List(ctx, dir, &store.ListOptions{Shallow: true, Names: true, Bad: filelist.LeaveOut}, func(e store.Entry) error {
@@ -118,8 +127,8 @@ func imageFolder(ctx context.Context, st store.Store, file, stated string) (stri
 		if !place.IsAbs(t) {
 			full = place.Join(dir, t)
 		}
-		if e, err := place.At(st, full).Stat(ctx, ""); err == nil && e.Dir {
-			return full, nil
+		if e, found, err := filelist.Lookup(ctx, place.At(st, full), ""); err != nil || found && e.Dir {
+			return full, err
 		}
 	}
 	if stated == "" {

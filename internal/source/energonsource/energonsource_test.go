@@ -23,18 +23,6 @@ func open(ctx context.Context, st store.Store, split string) (driver.Source, err
 	return Open(ctx, "data", st, &format.Options{Split: split})
 }
 
-func TestConformance(t *testing.T) {
-	drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-		return open(ctx, localstore.New(prepared), "train")
-	}))
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(prepared), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return open(ctx, st, "train")
-	})
-}
-
 // changed returns a copy of the data with other files in .nv-meta.
 func changed(t *testing.T, files map[string]string) store.Store {
 	t.Helper()
@@ -163,12 +151,6 @@ func TestWrong(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error is %v, want %q", name, err, c.want)
 		}
-	}
-}
-
-func TestIs(t *testing.T) {
-	if !Is(t.Context(), localstore.New(prepared)) || Is(t.Context(), localstore.New("testdata")) {
-		t.Error("folders are not told apart")
 	}
 }
 

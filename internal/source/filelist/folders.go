@@ -2,6 +2,7 @@ package filelist
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -35,3 +36,13 @@ func FindFolder(folders []string, wanted ...string) string {
 // ImageFolders are the lower-case names of image folders that have folders with annotations
 // next to them.
 var ImageFolders = []string{"jpegimages", "images", "image", "imgs", "img"}
+
+// Lookup describes a file or a folder. found is false if there is none, also for a store that does not say so because it
+// may not be listed. Other failures are returned: without them, a store that fails looks like one without the file.
+func Lookup(ctx context.Context, st store.Store, name string) (e store.Entry, found bool, err error) {
+	e, err = st.Stat(ctx, name)
+	if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission) || errors.Is(err, store.ErrName) {
+		return e, false, nil
+	}
+	return e, err == nil, err
+}

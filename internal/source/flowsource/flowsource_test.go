@@ -1,7 +1,6 @@
 package flowsource
 
 import (
-	"context"
 	"encoding/binary"
 	"math"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func open(t testing.TB, format, path string) driver.Source {
@@ -22,19 +20,6 @@ func open(t testing.TB, format, path string) driver.Source {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func TestConformance(t *testing.T) {
-	dir := formattest.Maps(t, Flo, formattest.Flows)
-	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, Flo, dir) })
-	maps := formattest.Maps(t, PFM, func(i int) []byte { return formattest.PFM("PF", 5, 3, i%2 == 0, formattest.FlowNumbers(i, 45)) })
-	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, PFM, maps) })
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.Maps(t, Flo, formattest.Flows)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", Flo, st)
-	})
 }
 
 // Values have the top row first, in either byte order of the file.
@@ -118,14 +103,5 @@ func TestDamage(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), "x", Flo, localstore.New(t.TempDir())); err == nil || !strings.Contains(err.Error(), "no .flo file in ") {
 		t.Error(err)
-	}
-}
-
-func TestBadFiles(t *testing.T) {
-	for _, name := range []string{"a/0.flo", "b/zz.flo"} {
-		drivertest.BadFiles{
-			Folder: formattest.Maps(t, Flo, formattest.Flows), Name: name, Content: formattest.Flows(3), Late: true,
-			Open: func(ctx context.Context, st store.Store) (driver.Source, error) { return Open(ctx, "test", Flo, st) },
-		}.Run(t)
 	}
 }

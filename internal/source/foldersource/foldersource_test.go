@@ -33,30 +33,6 @@ func put(t testing.TB, root string, names ...string) {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	root := t.TempDir()
-	for i := range 50 {
-		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
-	}
-	drivertest.Run(t, func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), "file:"+root, localstore.New(root), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	})
-}
-
-func TestFaults(t *testing.T) {
-	root := t.TempDir()
-	for i := range 20 {
-		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
-	}
-	drivertest.Faults(t, localstore.New(root), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
-	})
-}
-
 // A folder of audio files has the same classes and order as a folder of images. A single file
 // of it can be read.
 func TestSound(t *testing.T) {

@@ -1,14 +1,12 @@
 package foldersource
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/store/localstore"
-	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
@@ -52,15 +50,4 @@ func TestSplits(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
-}
-
-func TestSplitConformance(t *testing.T) {
-	dir := t.TempDir()
-	for i := range 25 {
-		drivertest.Put(t, dir, fmt.Sprintf("train/%d/%d.jpg", i%3, i), fmt.Appendf(nil, "image %d", i))
-		drivertest.Put(t, dir, fmt.Sprintf("val/%d/%d.jpg", i%4, i), []byte("x"))
-	}
-	drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-		return Open(ctx, dir, localstore.New(dir), &Options{Split: "train"})
-	}))
 }

@@ -4,9 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // FlowNumbers returns the numbers of file i.
@@ -18,6 +19,7 @@ func FlowNumbers(i, n int) []float32 {
 	return out
 }
 
+// Flo returns a .flo file.
 func Flo(width, height int, v []float32) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte("PIEH"), uint32(width))
 	b = binary.LittleEndian.AppendUint32(b, uint32(height))
@@ -44,18 +46,15 @@ func PFM(kind string, width, height int, big bool, v []float32) []byte {
 	return b
 }
 
+// Maps writes twelve files of a format in folders.
 func Maps(t testing.TB, format string, file func(i int) []byte) string {
 	dir := t.TempDir()
 	for i := range 12 {
-		name := filepath.Join(dir, []string{"", "a", "b/c"}[i%3], fmt.Sprintf("%02d.%s", i, format))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, file(i), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		name := filepath.Join([]string{"", "a", "b/c"}[i%3], fmt.Sprintf("%02d.%s", i, format))
+		drivertest.Put(t, dir, name, file(i))
 	}
 	return dir
 }
 
+// Flows returns .flo file i.
 func Flows(i int) []byte { return Flo(5, 3, FlowNumbers(i, 30)) }

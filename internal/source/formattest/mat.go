@@ -33,6 +33,7 @@ func MATMatrix(name string, class byte, typ uint32, data []byte, shape ...int) [
 	return matElement(14, body)
 }
 
+// MATDeflated compresses a variable.
 func MATDeflated(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -47,6 +48,7 @@ func MATDeflated(t testing.TB, b []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(head, uint32(out.Len())), out.Bytes()...)
 }
 
+// MAT returns a file of variables.
 func MAT(variables ...[]byte) []byte {
 	b := bytes.Repeat([]byte{' '}, 128)
 	copy(b, "MATLAB 5.0 MAT-file")
@@ -54,6 +56,7 @@ func MAT(variables ...[]byte) []byte {
 	return append(b, bytes.Join(variables, nil)...)
 }
 
+// MATPictures returns n images. Their pixels are all different.
 func MATPictures(n, pixels int) []byte {
 	b := make([]byte, n*pixels)
 	for i := range b {
@@ -84,10 +87,13 @@ func MATLabels(n int) (out []byte) {
 	return out
 }
 
+// MATX returns n images as the variable X.
 func MATX(n int) []byte { return MATMatrix("X", 9, 2, MATPictures(n, 3072), 32, 32, 3, n) }
 
+// MATY returns n labels as the variable y.
 func MATY(n int) []byte { return MATMatrix("y", 6, 9, MATLabels(n), n, 1) }
 
+// MATFolders writes the same data plain, compressed, and among other variables.
 func MATFolders(t testing.TB) map[string]string {
 	small := make([]byte, 22) // doubles stored as bytes
 	for i := range small {

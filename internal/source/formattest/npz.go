@@ -4,12 +4,11 @@ import (
 	"archive/zip"
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // NPZ makes a .npz file of a float32 array "x" and an int64 "y".
@@ -44,12 +43,11 @@ func NPZ(t testing.TB, i int, method uint16, x ...int64) []byte {
 	return out.Bytes()
 }
 
+// NPZFolder writes n .npz files.
 func NPZFolder(t testing.TB, n int, method uint16) string {
 	dir := t.TempDir()
 	for i := range n {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("img_%04d.npz", i)), NPZ(t, i, method, 9, 5), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		drivertest.Put(t, dir, fmt.Sprintf("img_%04d.npz", i), NPZ(t, i, method, 9, 5))
 	}
 	return dir
 }

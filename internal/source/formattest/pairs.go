@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"image"
 	"image/png"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
+// Black returns a PNG of w x 3 black pixels.
 func Black(t testing.TB, w int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -24,16 +25,7 @@ func Black(t testing.TB, w int) []byte {
 func Pairs(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()
-	write := func(name string, b []byte) {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(name string, b []byte) { drivertest.Put(t, dir, name, b) }
 	for i := range n {
 		write(fmt.Sprintf("images/%03d.png", i), Black(t, i+1))
 		write(fmt.Sprintf("masks/%03d_seg.png", i), Black(t, i+2))

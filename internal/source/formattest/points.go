@@ -5,9 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // PLY returns a .ply file of n points with x, y, z as float, double and short, and a colour.
@@ -54,6 +55,7 @@ func PLY(format string, n int) []byte {
 	return b.Bytes()
 }
 
+// KITTI returns a .bin file of n points.
 func KITTI(n int) []byte {
 	b := make([]byte, 16*n)
 	for i := range 4 * n {
@@ -62,6 +64,7 @@ func KITTI(n int) []byte {
 	return b
 }
 
+// PLYForms are the encodings of .ply files.
 var PLYForms = []string{"ascii", "binary_little_endian", "binary_big_endian"}
 
 // Clouds returns 12 files with different numbers of points.
@@ -69,13 +72,8 @@ func Clouds(t testing.TB, format string, make func(i int) []byte) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "velodyne_points")
 	for i := range 12 {
-		name := filepath.Join(dir, []string{"a", "b"}[i%2], fmt.Sprintf("%02d%s", i, map[string]string{"ply": ".ply", "kitti": ".bin"}[format]))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, make(i), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		name := filepath.Join([]string{"a", "b"}[i%2], fmt.Sprintf("%02d%s", i, map[string]string{"ply": ".ply", "kitti": ".bin"}[format]))
+		drivertest.Put(t, dir, name, make(i))
 	}
 	return dir
 }

@@ -28,6 +28,7 @@ func STLRow(i int) []byte {
 	return out
 }
 
+// STLLabels returns the classes of n images.
 func STLLabels(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -36,8 +37,10 @@ func STLLabels(n int) []byte {
 	return b
 }
 
+// STLClasses are the names of the classes.
 const STLClasses = "airplane\nbird\ncar\ncat\ndeer\ndog\nhorse\nmonkey\nship\ntruck\n"
 
+// STL writes labelled images.
 func STL(t testing.TB) string {
 	return drivertest.Folder(t, map[string][]byte{"train_X.bin": STLPictures(22), "train_y.bin": STLLabels(22), "class_names.txt": []byte(STLClasses), "fold_indices.txt": []byte("0 1\n")})
 }

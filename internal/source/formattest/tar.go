@@ -4,13 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // Member is a file for a tar.
@@ -69,9 +68,7 @@ func TarShards(t testing.TB, n int) string {
 		for i := range 10 {
 			all = append(all, Sample(10*s+i)...)
 		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("train-%04d.tar", s)), Tar(t, all...), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		drivertest.Put(t, dir, fmt.Sprintf("train-%04d.tar", s), Tar(t, all...))
 	}
 	return dir
 }

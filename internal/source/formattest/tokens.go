@@ -73,6 +73,7 @@ func Megatron(code byte, unit int) map[string][]byte {
 	return map[string][]byte{"c.bin": EncodeTokens(Tokens(total), unit), "c.idx": MegatronIndex(code, unit, lengths, append(docs, 40))}
 }
 
+// TokenShards writes files of tokens in three formats.
 func TokenShards(t testing.TB) string {
 	return drivertest.Folder(t, map[string][]byte{
 		"a.bin": EncodeTokens(Tokens(100), 2), "b.bin": HeadedTokens(20240520, 1, Tokens(101), 2),

@@ -26,12 +26,13 @@ func Paletted(t testing.TB, w, h, k int) []byte {
 	return b.Bytes()
 }
 
+// VOCImages is the number of images of VOC.
 const VOCImages = 22
 
 // VOCAnnotation returns the XML of image i, with i%4 objects. The last one has parts.
 func VOCAnnotation(i int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<VOCAnnotation>\n<folder>VOC</folder><filename>%02d.jpg</filename><object-VOCImages/>\n<size><width>20</width></size>", i)
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotation>\n<folder>VOC</folder><filename>%02d.jpg</filename><object-count/>\n<size><width>20</width></size>", i)
 	for k := range i % 4 {
 		fmt.Fprintf(&b, "<object><name>%s</name><pose>Left</pose><truncated>%d</truncated>\n<difficult>%d</difficult>\n<bndbox><xmax>%d.5</xmax><xmin>%d</xmin><ymin>2</ymin> <ymax>9</ymax></bndbox>"+
 			"<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part></object>", []string{"dog", "cat", "person"}[k], k%2, (k+1)%2, k+5, k)
@@ -40,6 +41,7 @@ func VOCAnnotation(i int) string {
 	return b.String()
 }
 
+// VOC writes a dataset with boxes and masks.
 func VOC(t testing.TB) string {
 	dir := t.TempDir()
 	var split strings.Builder

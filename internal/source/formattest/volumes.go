@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // NIfTI returns a NIfTI-1 file of int16 voxels z*10000 + y*100 + x + plus.
@@ -41,14 +41,13 @@ func NIfTI(order binary.ByteOrder, slope float32, plus int, shape ...int) []byte
 	return b
 }
 
+// Numbered writes n files, with names that are numbers.
 func Numbered(t testing.TB, n int, file func(i int) (string, []byte)) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := range n {
 		ext, b := file(i)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d%s", i, ext)), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		drivertest.Put(t, dir, fmt.Sprintf("%02d%s", i, ext), b)
 	}
 	return dir
 }

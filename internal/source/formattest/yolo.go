@@ -11,6 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
+// Gray returns a PNG of w x h gray pixels.
 func Gray(t testing.TB, w, h, k int) []byte {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, w, h))
@@ -24,6 +25,7 @@ func Gray(t testing.TB, w, h, k int) []byte {
 	return b.Bytes()
 }
 
+// YOLOImages is the number of images of YOLO.
 const YOLOImages = 23
 
 // YOLOLabels returns the text of image i: i%4 objects, of which the second is a polygon.
@@ -39,6 +41,7 @@ func YOLOLabels(i int) string {
 	return b.String()
 }
 
+// YOLO writes images and their labels.
 func YOLO(t testing.TB) string {
 	dir := t.TempDir()
 	for i := range YOLOImages {

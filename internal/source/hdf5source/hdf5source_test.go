@@ -1,7 +1,6 @@
 package hdf5source
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // scripts/fixtures/hdf5.py wrote the files in testdata with h5py.
@@ -266,17 +264,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	for _, version := range []string{"earliest", "latest"} {
-		for _, name := range []string{"layouts", "kinds"} {
-			t.Run(name+"_"+version, func(t *testing.T) { drivertest.Run(t, opener(filepath.Join("testdata", name+"_"+version+".h5"), "")) })
-		}
-	}
-	t.Run("images", func(t *testing.T) {
-		drivertest.Run(t, opener("testdata/splits.h5", "split=train&image:image&label:label"))
-	})
-}
-
 // several returns a folder with the same file twice.
 func several(t testing.TB, name string) string {
 	dir := t.TempDir()
@@ -320,24 +307,6 @@ func TestSeveralFiles(t *testing.T) {
 	}
 	if _, err := tryOpen(t, dir, "rows"); err == nil || !strings.Contains(err.Error(), `c.h5 has no array "rows", which `) {
 		t.Error(err)
-	}
-}
-
-func TestFaults(t *testing.T) {
-	for _, columns := range []string{"rows&sums", "contiguous&growing&growing_plain"} {
-		t.Run(columns, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "x.h5"), read(t, "layouts_latest.h5"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			c, err := column.ParseQuery(columns)
-			if err != nil {
-				t.Fatal(err)
-			}
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, &Options{Columns: c})
-			})
-		})
 	}
 }
 

@@ -2,18 +2,14 @@ package hdf5source
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/source/column"
-	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // lengthOf returns the number of values in row i of the pairs in testdata, startOf the offset of the first one.
@@ -181,19 +177,5 @@ func TestPairsConformance(t *testing.T) {
 				t.Errorf("field %d differs", i)
 			}
 		}
-	})
-}
-
-func TestFaultsOfPairs(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "x.h5"), read(t, "pairs_latest.h5"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	columns, err := column.ParseQuery("wide/points&wide/boxes&events.x@starts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, &Options{Columns: columns})
 	})
 }

@@ -1,7 +1,6 @@
 package lerobotsource
 
 import (
-	"context"
 	"encoding/binary"
 	"maps"
 	"math"
@@ -19,7 +18,6 @@ import (
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,24 +25,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // scripts/fixtures/lerobot.py wrote the files in testdata in LeRobot's layout: episodes of 7, 5 and 9 frames, 10
 // per second.
 var deltas = []string{"", "action=0:3;observation.images.top=-0.1,0;next.reward=-2:1;next.done=0,0.1"}
-
-func TestConformance(t *testing.T) {
-	for _, dir := range []string{"v2", "v3"} {
-		for i, d := range deltas {
-			t.Run(dir+strings.Repeat("-deltas", i), func(t *testing.T) {
-				drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-					return Open(ctx, dir, localstore.New("testdata/"+dir), &Options{Deltas: d})
-				}))
-			})
-		}
-	}
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New("testdata/v3"), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, &Options{Deltas: deltas[1]})
-	})
-}
 
 func TestValues(t *testing.T) {
 	for _, dir := range []string{"v2", "v3"} {

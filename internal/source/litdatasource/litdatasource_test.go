@@ -18,7 +18,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // LitData wrote the files in testdata (scripts/fixtures/litdata_chunks.py), together with the values that it reads
@@ -37,22 +36,6 @@ func open(ctx context.Context, dir, query string) (driver.Source, error) {
 		}
 	}
 	return Open(ctx, dir, localstore.New(dir), opt)
-}
-
-func TestConformance(t *testing.T) {
-	for _, dir := range []string{"plain", "batch", "chunk", "sample", "tokens", "tuples"} {
-		t.Run(dir, func(t *testing.T) { drivertest.Run(t, opener("testdata/"+dir, "")) })
-	}
-}
-
-func TestFaults(t *testing.T) {
-	for _, dir := range []string{"testdata/plain", "testdata/batch", "testdata/sample"} {
-		t.Run(dir, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 // Every serializer gives the values that LitData reads.

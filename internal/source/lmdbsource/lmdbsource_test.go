@@ -15,7 +15,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
@@ -34,35 +33,6 @@ func open(ctx context.Context, path, name, query string) (driver.Source, error) 
 
 func opener(path, name string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, path, name, "") })
-}
-
-func TestConformance(t *testing.T) {
-	for _, name := range []string{"png", "npy", "datum", "raw"} {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener("testdata/five.mdb", name)) })
-	}
-	t.Run("plain", func(t *testing.T) { drivertest.Run(t, opener("testdata/plain.mdb", "")) })
-}
-
-func TestFaults(t *testing.T) {
-	dir := t.TempDir()
-	copyFile(t, "testdata/five.mdb", filepath.Join(dir, DataName))
-	for _, name := range []string{"raw", "datum"} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, &Options{Split: name})
-			})
-		})
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestSchema(t *testing.T) {

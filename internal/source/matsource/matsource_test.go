@@ -15,33 +15,12 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, dir, localstore.New(dir), opt)
 	})
-}
-
-func TestConformance(t *testing.T) {
-	for name, dir := range formattest.MATFolders(t) {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
-	}
-	gray := formattest.MAT(formattest.MATMatrix("X", 9, 2, formattest.MATPictures(20, 35), 5, 7, 1, 20), formattest.MATMatrix("y", 10, 3, make([]byte, 40), 1, 20))
-	t.Run("gray", func(t *testing.T) {
-		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"a.mat": gray}), &Options{File: "a.mat"}))
-	})
-}
-
-func TestFaults(t *testing.T) {
-	for name, dir := range formattest.MATFolders(t) {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 func BenchmarkPlain(b *testing.B) {

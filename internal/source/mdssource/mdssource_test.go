@@ -18,7 +18,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // MosaicML Streaming wrote the files in testdata (scripts/fixtures/mds.py), together with the
@@ -37,22 +36,6 @@ func open(ctx context.Context, dir, split, query string) (driver.Source, error) 
 		}
 	}
 	return Open(ctx, dir, localstore.New(dir), opt)
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("raw", func(t *testing.T) { drivertest.Run(t, opener("testdata/all", "train", "")) })
-	t.Run("zstd", func(t *testing.T) { drivertest.Run(t, opener("testdata/zstd", "", "")) })
-	t.Run("gz", func(t *testing.T) { drivertest.Run(t, opener("testdata/gz", "", "")) })
-}
-
-func TestFaults(t *testing.T) {
-	for _, dir := range []string{"testdata/all/train", "testdata/zstd"} {
-		t.Run(dir, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 // Every encoding gives the values that streaming reads.

@@ -40,32 +40,6 @@ func opener(path string, opt *Options) drivertest.Open {
 	})
 }
 
-func TestConformance(t *testing.T) {
-	dir := t.TempDir()
-	tokens := write(t, driver.Uint16, []int64{100_003}, t.TempDir(), "tokens.npy")
-	t.Run("rows", func(t *testing.T) {
-		drivertest.Run(t, opener(write(t, driver.Float32, []int64{50, 3, 5}, t.TempDir(), "x.npy"), nil))
-	})
-	t.Run("windows", func(t *testing.T) { drivertest.Run(t, opener(tokens, &Options{Window: 1000})) })
-	t.Run("numbers", func(t *testing.T) { drivertest.Run(t, opener(tokens, nil)) })
-	write(t, driver.Uint8, []int64{40, 2, 2}, dir, "images.npy")
-	write(t, driver.Int64, []int64{40}, dir, "labels.npy")
-	t.Run("several", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
-}
-
-func TestFaults(t *testing.T) {
-	dir := t.TempDir()
-	write(t, driver.Uint8, []int64{40, 2, 2}, dir, "images.npy")
-	write(t, driver.Int64, []int64{40}, dir, "labels.npy")
-	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
-	})
-	tokens := write(t, driver.Uint16, []int64{100_003}, t.TempDir(), "tokens.npy")
-	drivertest.Faults(t, localstore.New(tokens), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, &Options{Window: 1000})
-	})
-}
-
 func BenchmarkWindows(b *testing.B) {
 	drivertest.Bench(b, opener(write(b, driver.Uint16, []int64{4 << 20}, b.TempDir(), "t.npy"), &Options{Window: 1024}))
 }

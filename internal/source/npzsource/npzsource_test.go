@@ -24,21 +24,6 @@ func opener(path string) drivertest.Open {
 	})
 }
 
-func TestConformance(t *testing.T) {
-	t.Run("stored", func(t *testing.T) { drivertest.Run(t, opener(formattest.NPZFolder(t, 25, zip.Store))) })
-	t.Run("deflated", func(t *testing.T) { drivertest.Run(t, opener(formattest.NPZFolder(t, 25, zip.Deflate))) })
-}
-
-func TestFaults(t *testing.T) {
-	for name, method := range map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(formattest.NPZFolder(t, 12, method)), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
-}
-
 func BenchmarkFiles(b *testing.B) {
 	drivertest.Bench(b, opener(formattest.NPZFolder(b, 100, zip.Store)))
 }

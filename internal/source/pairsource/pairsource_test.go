@@ -94,14 +94,6 @@ func open(dir string) drivertest.Open {
 	}
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, open(formattest.Pairs(t, 20))) }
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.Pairs(t, 12)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, fields)
-	})
-}
-
 func TestPairs(t *testing.T) {
 	dir := formattest.Pairs(t, 20)
 	s := open(dir)(t)

@@ -12,28 +12,11 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func opener(dir, format string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, dir, format, localstore.New(dir), opt)
-	})
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("ply", func(t *testing.T) {
-		drivertest.Run(t, opener(formattest.Clouds(t, PLY, func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], i*3) }), PLY, nil))
-	})
-	t.Run("kitti", func(t *testing.T) {
-		drivertest.Run(t, opener(formattest.Clouds(t, KITTI, func(i int) []byte { return formattest.KITTI(i) }), KITTI, nil))
-	})
-}
-
-func TestFaults(t *testing.T) {
-	dir := formattest.Clouds(t, PLY, func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], 5) })
-	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", PLY, st, nil)
 	})
 }
 
@@ -141,23 +124,4 @@ func FuzzPLY(f *testing.F) {
 		}
 		_ = l.read(b, make([]byte, l.count*int64(4*len(l.numbers))), make([]byte, l.count*int64(len(l.colors))))
 	})
-}
-
-func TestBadFiles(t *testing.T) {
-	ply := func(i int) []byte { return formattest.PLY(formattest.PLYForms[i%3], 20+i) }
-	scans := func(i int) []byte { return formattest.KITTI(20 + i) }
-	for _, name := range []string{"a/0", "b/zz"} {
-		drivertest.BadFiles{
-			Folder: formattest.Clouds(t, PLY, ply), Name: name + ".ply", Content: ply(3), Late: true,
-			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", PLY, st, nil)
-			},
-		}.Run(t)
-		drivertest.BadFiles{
-			Folder: formattest.Clouds(t, KITTI, scans), Name: name + ".bin", Content: scans(3), Opaque: true,
-			Open: func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", KITTI, st, nil)
-			},
-		}.Run(t)
-	}
 }

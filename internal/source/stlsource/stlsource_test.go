@@ -12,25 +12,11 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return Open(ctx, dir, localstore.New(dir), opt)
-	})
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("labels", func(t *testing.T) { drivertest.Run(t, opener(formattest.STL(t), nil)) })
-	t.Run("unlabeled", func(t *testing.T) {
-		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"unlabeled_X.bin": formattest.STLPictures(20)}), nil))
-	})
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.STL(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, nil)
 	})
 }
 

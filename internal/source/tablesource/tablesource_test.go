@@ -27,7 +27,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func write(t testing.TB, path string, b []byte) {
@@ -60,15 +59,6 @@ func open(ctx context.Context, path, format string, columns ...string) (driver.S
 		opt.Columns = append(opt.Columns, c)
 	}
 	return Open(ctx, path, format, localstore.New(path), opt)
-}
-
-func TestConformance(t *testing.T) {
-	for _, format := range []string{CSV, TSV, JSONL} {
-		dir := formattest.Tables(t, format)
-		t.Run(format, func(t *testing.T) { drivertest.Run(t, opener(dir, format)) })
-		t.Run(format+"/label", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "class:label", "*")) })
-		t.Run(format+"/noImages", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "n", "caption")) })
-	}
 }
 
 // packed compresses the tables of a folder in different ways, except the first table.
@@ -154,17 +144,6 @@ func TestCompressed(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, file, err)
 			}
 		}
-	}
-}
-
-func TestFaults(t *testing.T) {
-	for _, format := range []string{CSV, JSONL} {
-		dir := formattest.Tables(t, format)
-		t.Run(format, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", format, st, nil)
-			})
-		})
 	}
 }
 

@@ -212,21 +212,21 @@ func TestOrderedDamage(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"cut":                      {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
-		"cut zstd":                 {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
-		"content cut":              {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
-		"header cut":               {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
-		"a header":                 {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
-		"something else":           {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
-		"checksum":                 {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
-		"trailing":                 {append(gz(t, plain, whole), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
-		"gzip of gzip":             {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
-		"a huge member": {gz(t, huge, whole), "the file is damaged"},
-		"no gzip":                  {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
-		"empty":                    {gz(t, nil, whole), "there are no files in it"},
-		"large window":             {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
-		"no array":                 {gz(t, formattest.Tar(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
-		"without its end":          {gz(t, plain[:1536], whole), ""},
+		"cut":             {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
+		"cut zstd":        {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
+		"content cut":     {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: the decompressed data ends within the member "b.txt": the file is cut off`},
+		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
+		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
+		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
+		"checksum":        {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
+		"trailing":        {append(gz(t, plain, whole), "garbage"...), "x.tar: unknown bytes after the compressed data (at byte "},
+		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
+		"a huge member":   {gz(t, huge, whole), "the file is damaged"},
+		"no gzip":         {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
+		"empty":           {gz(t, nil, whole), "there are no files in it"},
+		"large window":    {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
+		"no array":        {gz(t, formattest.Tar(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
+		"without its end": {gz(t, plain[:1536], whole), ""},
 	} {
 		s, err := open(t, put(t, c.bytes), nil)
 		if c.want == "" {

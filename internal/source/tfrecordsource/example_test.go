@@ -22,7 +22,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // TensorFlow wrote the files in testdata (scripts/fixtures/tfrecord.py), together with the values that it reads
@@ -55,22 +54,6 @@ func TestExampleConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) { drivertest.Run(t, openWith(t, filepath.Join("testdata", name), "")) })
 	}
 	t.Run("chosen", func(t *testing.T) { drivertest.Run(t, openWith(t, "testdata/examples.tfrecord", chosen)) })
-}
-
-func TestExampleFaults(t *testing.T) {
-	for _, name := range []string{"examples.tfrecord", "examples.tfrecord.gz"} {
-		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, name), b)
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(dir), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
-	}
 }
 
 // expected returns the values that TensorFlow reads.

@@ -14,7 +14,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func options(query string) *Options {
@@ -38,21 +37,6 @@ func opener(dir, query string) drivertest.Open {
 func megatron(dir, query string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
 		return OpenMegatron(ctx, dir, localstore.New(dir), options(query))
-	})
-}
-
-func TestConformance(t *testing.T) {
-	t.Run("documents", func(t *testing.T) { drivertest.Run(t, opener(formattest.TokenShards(t), "eot=7")) })
-	t.Run("windows", func(t *testing.T) { drivertest.Run(t, opener(formattest.TokenShards(t), "window=10")) })
-	t.Run("megatron", func(t *testing.T) { drivertest.Run(t, megatron(drivertest.Folder(t, formattest.Megatron(4, 4)), "")) })
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.TokenShards(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, options("eot=7"))
-	})
-	drivertest.Faults(t, localstore.New(drivertest.Folder(t, formattest.Megatron(8, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return OpenMegatron(ctx, "test", st, nil)
 	})
 }
 

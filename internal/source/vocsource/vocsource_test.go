@@ -32,18 +32,6 @@ func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, "test", localstore.New(dir), opt) })
 }
 
-func TestConformance(t *testing.T) {
-	dir := formattest.VOC(t)
-	t.Run("boxes", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
-	t.Run("masks", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Masks: boxes.Classes})) })
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.VOC(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st, &Options{Masks: boxes.Instances})
-	})
-}
-
 // segmented returns a folder of images with one to four objects and their masks.
 func segmented(t testing.TB) string {
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 func TestBadFile(t *testing.T) {
 	plain := func(i int) (string, []byte) { return ".nii", formattest.NIfTI(binary.LittleEndian, 0, i, 7, 8, 9) }
 	pages := func(i int) (string, []byte) {
-		return ".tif", tiffFile(binary.LittleEndian, 7, 8, 9, 4, false, false, i)
+		return ".tif", formattest.TIFF(binary.LittleEndian, 7, 8, 9, 4, false, false, i)
 	}
 	for name, c := range map[string]struct {
 		file func(i int) (string, []byte)
@@ -106,7 +106,7 @@ func TestBadSlices(t *testing.T) {
 		dir := t.TempDir()
 		for _, patient := range []string{"p1", "p2"} {
 			for z := range 4 {
-				drivertest.Put(t, dir, patient+"/"+string(rune('0'+z))+".dcm", dicomFile(explicitLittle, z, 8, 9, 0))
+				drivertest.Put(t, dir, patient+"/"+string(rune('0'+z))+".dcm", formattest.DICOM(explicitLittle, z, 8, 9, 0))
 			}
 		}
 		return dir
@@ -122,7 +122,7 @@ func TestBadSlices(t *testing.T) {
 		"missing": {func(dir string) error { return os.Symlink("nowhere", dir+"/p2/9.dcm") }, []string{"p1", "!p2"}},
 		"alone":   {func(dir string) error { return os.Symlink("nowhere", dir+"/3.dcm") }, []string{"!3.dcm", "p1", "p2"}},
 		"twice": {func(dir string) error {
-			return edit(dir+"/p1/2.dcm", func([]byte) []byte { return dicomFile(explicitLittle, 1, 8, 9, 0) })
+			return edit(dir+"/p1/2.dcm", func([]byte) []byte { return formattest.DICOM(explicitLittle, 1, 8, 9, 0) })
 		}, []string{"!p1", "p2"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,32 +16,10 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
-}
-
-func TestConformance(t *testing.T) {
-	dir := formattest.Numbered(t, 12, formattest.MixedNIfTI)
-	t.Run("whole", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
-	t.Run("patches", func(t *testing.T) {
-		drivertest.Run(t, opener(dir, &Options{Patch: [3]int{3, 4, 5}, Stride: [3]int{3, 3, 3}}))
-	})
-	t.Run("scaled", func(t *testing.T) {
-		drivertest.Run(t, opener(formattest.Numbered(t, 12, func(i int) (string, []byte) {
-			return ".nii", formattest.NIfTI(binary.LittleEndian, float32(i%2)*0.5, i, 4, 5, 6)
-		}), nil))
-	})
-}
-
-func TestFaults(t *testing.T) {
-	for _, opt := range []*Options{nil, {Patch: [3]int{3, 4, 5}}} {
-		drivertest.Faults(t, localstore.New(formattest.Numbered(t, 6, formattest.MixedNIfTI)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-			return Open(ctx, "test", st, opt)
-		})
-	}
 }
 
 // Patches have the voxels of the whole volume, and cover all of it.
@@ -68,7 +46,7 @@ func TestPatches(t *testing.T) {
 				for x := range 5 {
 					want := (at[0]+z)*1000 + (at[1]+y)*100 + at[2] + x + file
 					if got := int(int16(binary.LittleEndian.Uint16(b[2*((z*4+y)*5+x):]))); got != want {
-						t.Fatalf("%s: voxel %d, %d, %d is %d, want %d", s.Name(r.ID), z, y, x, got, want)
+						t.Fatalf("%s: formattest.Voxel %d, %d, %d is %d, want %d", s.Name(r.ID), z, y, x, got, want)
 					}
 					seen[[4]int{file, at[0] + z, at[1] + y, at[2] + x}] = true
 				}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/format"
 	"github.com/stokerdata/stoker/internal/source/place"
 	"github.com/stokerdata/stoker/source/driver"
@@ -44,7 +45,8 @@ func match(ctx context.Context, p *format.Probe) bool {
 	case !p.Dir:
 		return file != ""
 	case err != nil || file == "":
-		return Folders(ctx, p.Store) != ""
+		folder, err := Folders(ctx, p.Store)
+		return err == nil && folder != ""
 	}
 	data, err := ParseData(text)
 	return err == nil && len(data.Splits) > 0 || err != nil && member.MatchString(text)
@@ -52,11 +54,6 @@ func match(ctx context.Context, p *format.Probe) bool {
 
 // member matches the members of a data.yaml. Other programs have files of this name, too.
 var member = regexp.MustCompile(`(?m)^(train|val|names)\s*:`)
-
-func isDir(ctx context.Context, st store.Store, name string) bool {
-	e, err := st.Stat(ctx, name)
-	return err == nil && e.Dir
-}
 
 // maxYAML is the largest data.yaml in bytes.
 const maxYAML = 2 << 20
@@ -69,8 +66,11 @@ func readYAML(ctx context.Context, st store.Store, dir bool) (file, text string,
 	}
 	for _, name := range names {
 		ext := strings.ToLower(filepath.Ext(st.Path(name)))
-		e, err := st.Stat(ctx, name)
-		if err != nil || e.Dir || ext != ".yaml" && ext != ".yml" {
+		e, found, err := filelist.Lookup(ctx, st, name)
+		if err != nil {
+			return st.Path(name), "", err
+		}
+		if !found || e.Dir || ext != ".yaml" && ext != ".yml" {
 			continue
 		}
 		b, err := store.ReadEntry(ctx, st, e, maxYAML)
@@ -97,12 +97,20 @@ func find(ctx context.Context, r *format.Request) (root string, opt *Options, er
 	if !r.Dir {
 		return "", nil, errors.New("it is not a data.yaml")
 	}
-	folder := cmp.Or(Folders(ctx, r.Store), "images")
+	folder, err := Folders(ctx, r.Store)
+	if err != nil {
+		return "", nil, err
+	}
+	folder = cmp.Or(folder, "images")
 	if split != "" {
 		folder += "/" + split
 	}
-	if store.CheckName(folder) != nil || !isDir(ctx, r.Store, folder) {
-		return "", nil, fmt.Errorf("it has no folder %s", folder)
+	e, found, err := filelist.Lookup(ctx, r.Store, folder)
+	if err == nil && (!found || !e.Dir) {
+		err = fmt.Errorf("it has no folder %s", folder)
+	}
+	if err != nil {
+		return "", nil, err
 	}
 	opt.Folders = []string{folder}
 	return r.Store.Path(""), opt, nil
@@ -141,7 +149,11 @@ func splitFolders(ctx context.Context, st store.Store, file string, data *Data, 
 				if !place.IsAbs(try) {
 					try = place.Join(base, try)
 				}
-				if _, err := place.At(st, try).Stat(ctx, ""); err == nil && full == "" {
+				_, found, err := filelist.Lookup(ctx, place.At(st, try), "")
+				if err != nil {
+					return "", nil, err
+				}
+				if found && full == "" {
 					full = try
 				}
 			}

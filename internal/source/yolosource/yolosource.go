@@ -87,17 +87,17 @@ func labelName(image string) string {
 
 // Folders returns the folder with the images of a data set without data.yaml. Such a data set has the folders images
 // and labels, with the same capitalisation, and the labels have the format of YOLO. For other folders it returns "".
-func Folders(ctx context.Context, st store.Store) string {
+func Folders(ctx context.Context, st store.Store) (string, error) {
 	all, err := filelist.Folders(ctx, st, "")
 	images := filelist.FindFolder(all, "images")
 	if err != nil || images == "" {
-		return ""
+		return "", err
 	}
 	labels := path.Dir(labelName(images + "/x"))
 	if labels == images || !slices.Contains(all, labels) {
-		return ""
+		return "", nil
 	}
-	other := errors.New("other")
+	other, enough := errors.New("other"), errors.New("enough")
 	seen := 0
 	err = st.List(ctx, labels, &store.ListOptions{Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		switch ext := strings.ToLower(path.Ext(e.Name)); {
@@ -107,14 +107,17 @@ func Folders(ctx context.Context, st store.Store) string {
 			return other
 		}
 		if seen++; seen == 1000 {
-			return errors.New("enough")
+			return enough
 		}
 		return nil
 	})
-	if errors.Is(err, other) {
-		return ""
+	switch {
+	case errors.Is(err, other):
+		return "", nil
+	case err != nil && !errors.Is(err, enough):
+		return "", err
 	}
-	return images
+	return images, nil
 }
 
 // Open lists the images below st and reads their labels.
@@ -510,8 +513,9 @@ func (s *source) paint(g *driver.Group, k int, id int64, frame boxes.Frame) erro
 		}
 	}
 	v, err := c.Value(g)
-	if err == nil {
-		rec.Values[s.mask] = v
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Images.Path(int(rec.ID)), err)
 	}
-	return err
+	rec.Values[s.mask] = v
+	return nil
 }

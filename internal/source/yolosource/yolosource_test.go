@@ -31,19 +31,6 @@ func open(ctx context.Context, st store.Store, m boxes.Masks) (driver.Source, er
 	return Open(ctx, "test", st, &Options{Folders: []string{"images/train"}, Data: &Data{Names: []string{"a", "b", "c"}}, Masks: m})
 }
 
-func TestConformance(t *testing.T) {
-	dir := formattest.YOLO(t)
-	for _, m := range []boxes.Masks{boxes.NoMasks, boxes.Classes, boxes.Instances, boxes.Stack} {
-		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
-	}
-}
-
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(formattest.YOLO(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return open(ctx, st, boxes.NoMasks)
-	})
-}
-
 func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(formattest.YOLO(b), boxes.NoMasks)) }
 
 func TestRecords(t *testing.T) {

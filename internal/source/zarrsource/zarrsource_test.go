@@ -1,7 +1,6 @@
 package zarrsource
 
 import (
-	"context"
 	"encoding/binary"
 	"io/fs"
 	"math"
@@ -16,7 +15,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 )
 
 // scripts/fixtures/zarr_arrays.py wrote the folders in testdata with zarr.
@@ -105,23 +103,6 @@ func TestArrays(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestConformance(t *testing.T) {
-	for _, name := range []string{"second.zarr", "third.zarr"} {
-		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(filepath.Join("testdata", name), "")) })
-	}
-	t.Run("array", func(t *testing.T) { drivertest.Run(t, opener("testdata/third.zarr/shards_plain", "")) })
-}
-
-func TestFaults(t *testing.T) {
-	for _, name := range []string{"second.zarr/plain", "third.zarr/shards_plain"} {
-		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(drivertest.Copied(t, filepath.Join("testdata", name))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st, nil)
-			})
-		})
 	}
 }
 

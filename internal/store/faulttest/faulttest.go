@@ -182,6 +182,15 @@ func New(s store.Store, seed uint64, faults ...*Fault) store.Store {
 	return &resumable{writable{f, w}, r}
 }
 
+// At implements store.Neighbour: the store of a path has the same faults.
+func (s *Store) At(path string) store.Store {
+	n, ok := store.As[store.Neighbour](s.Store)
+	if !ok {
+		return s
+	}
+	return New(n.At(path), 1, s.faults...)
+}
+
 // happening returns the faults of one operation.
 func (s *Store) happening(op Op, name string, off, n int64) []*Fault {
 	var out []*Fault
