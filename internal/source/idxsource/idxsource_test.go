@@ -134,7 +134,7 @@ func TestSplits(t *testing.T) {
 	dir := write(t, t.TempDir(), map[string][]byte{
 		"train-images-idx3-ubyte": small, "train-labels-idx1-ubyte": one,
 		"train-images-idx3-ubyte.gz": formattest.Gzip(small), // torchvision leaves it next to the decompressed file
-		"t10k-images.idx3-ubyte":     formattest.IDX(8, 3, 1, 1), "t10k-formattest.IDXLabels.idx1-ubyte": formattest.IDXLabels(3, 2),
+		"t10k-images.idx3-ubyte":     formattest.IDX(8, 3, 1, 1), "t10k-labels.idx1-ubyte": formattest.IDXLabels(3, 2),
 		"alone-images-idx3-ubyte": small,
 	})
 	_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
@@ -151,7 +151,7 @@ func TestSplits(t *testing.T) {
 	}{
 		{Options{Split: "train"}, 2, driver.KindImage}, {Options{Split: "test"}, 3, driver.KindImage}, {Options{Split: "t10k"}, 3, driver.KindImage},
 		{Options{File: "t10k-images.idx3-ubyte"}, 3, driver.KindImage}, {Options{File: "train-images-idx3-ubyte.gz"}, 2, driver.KindImage},
-		{Options{File: "t10k-formattest.IDXLabels.idx1-ubyte"}, 3, driver.KindInt}, {Options{File: "alone-images-idx3-ubyte"}, 2, driver.KindArray},
+		{Options{File: "t10k-labels.idx1-ubyte"}, 3, driver.KindInt}, {Options{File: "alone-images-idx3-ubyte"}, 2, driver.KindArray},
 	} {
 		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)
 		if err != nil {

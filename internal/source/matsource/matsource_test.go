@@ -88,9 +88,9 @@ func TestBadFiles(t *testing.T) {
 		{"double", formattest.MAT(formattest.MATMatrix("X", 6, 9, make([]byte, 8*96), 2, 4, 3, 4), formattest.MATY(4)), `variable "X": expected uint8 of height x width x 1 or 3 x number, got double of shape [2 4 3 4]`},
 		{"none", formattest.MAT(formattest.MATMatrix("X", 9, 2, nil, 32, 32, 3, 0), formattest.MATY(4)), "it is empty"},
 		{"only y", formattest.MAT(formattest.MATY(4)), `expected variables X and y as in SVHN's cropped digits, got ["y"]`},
-		{"labels", formattest.MAT(formattest.MATX(4), formattest.MATY(3)), "X has 4 formattest.MATPictures and y has 3 labels"},
+		{"labels", formattest.MAT(formattest.MATX(4), formattest.MATY(3)), "X has 4 pictures and y has 3 labels"},
 		{"half", formattest.MAT(formattest.MATX(4), formattest.MATMatrix("y", 6, 9, half, 4, 1)), `variable "y": label 0 is not a class number`},
-		{"text", formattest.MAT(formattest.MATX(4), formattest.MATMatrix("y", 4, 16, []byte("abcd"), 4, 1)), `variable "y": expected a list of formattest.MATLabels, got a non-numeric type`},
+		{"text", formattest.MAT(formattest.MATX(4), formattest.MATMatrix("y", 4, 16, []byte("abcd"), 4, 1)), `variable "y": expected a list of labels, got a non-numeric type`},
 	} {
 		dir := drivertest.Folder(t, map[string][]byte{"train_32x32.mat": c.data})
 		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)

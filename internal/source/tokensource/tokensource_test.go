@@ -173,11 +173,11 @@ func TestRefused(t *testing.T) {
 		query string
 	}{
 		"a.bin: it has 5 bytes, which is not a multiple of the token size 2": {map[string][]byte{"a.bin": x[:5]}, ""},
-		"a.bin: its header has 30 formattest.Tokens of 2 bytes, but":         {map[string][]byte{"a.bin": formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2)[:1060]}, ""},
+		"a.bin: its header has 30 tokens of 2 bytes, but":         {map[string][]byte{"a.bin": formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2)[:1060]}, ""},
 		"a.bin: its header says uint16":                                      {map[string][]byte{"a.bin": formattest.HeadedTokens(magicGPT2, 1, formattest.Tokens(30), 2)}, "dtype=int32"},
 		"a.npy: it is an array of float32":                                   {map[string][]byte{"a.npy": append(npy.AppendHeader(nil, driver.Float32, []int64{1}), 0, 0, 0, 0)}, ""},
-		"has formattest.Tokens of type uint32, but ":                         {map[string][]byte{"a.bin": x, "b.bin": formattest.HeadedTokens(magicLlama, 7, formattest.Tokens(3), 4)}, ""},
-		"fewer formattest.Tokens than a window of 31":                        {map[string][]byte{"a.bin": x}, "window=31"},
+		"has tokens of type uint32, but ":                         {map[string][]byte{"a.bin": x, "b.bin": formattest.HeadedTokens(magicLlama, 7, formattest.Tokens(3), 4)}, ""},
+		"fewer tokens than a window of 31":                        {map[string][]byte{"a.bin": x}, "window=31"},
 		"no .bin or .npy file":                                               {map[string][]byte{"a.txt": x}, ""},
 		"no documents":                                                       {map[string][]byte{"a.bin": nil}, ""},
 		"a.bin: a token of type uint16 cannot have the number 65536":         {map[string][]byte{"a.bin": x}, "eot=65536"},
@@ -190,8 +190,8 @@ func TestRefused(t *testing.T) {
 		"c.idx: byte 17: unknown token type 9":                               {map[string][]byte{"c.bin": x, "c.idx": change(17, 9)}, "m"},
 		"c.idx: its header has 4294967298 sequences":                         {map[string][]byte{"c.bin": x, "c.idx": change(22, 1)}, "m"},
 		"c.idx: its header has 2 sequences and 3 document entries":           {map[string][]byte{"c.bin": x, "c.idx": good[:len(good)-1]}, "m"},
-		"c.idx: byte 38: sequence 1 has 120 formattest.Tokens, but ":         {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
-		"c.idx: its sequences have 29 formattest.Tokens of 2 bytes in total": {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
+		"c.idx: byte 38: sequence 1 has 120 tokens, but ":         {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
+		"c.idx: its sequences have 29 tokens of 2 bytes in total": {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
 		"c.idx: byte 50: sequence 1 begins at byte 22":                       {map[string][]byte{"c.bin": x, "c.idx": change(50, 22)}, "m"},
 		"c.idx: byte 66: document 1 begins with sequence 3 of":               {map[string][]byte{"c.bin": x, "c.idx": change(66, 3)}, "m"},
 		"c.idx: byte 74: document 2 begins with sequence 1 of":               {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
@@ -234,7 +234,7 @@ func FuzzMegatron(f *testing.F) {
 			n += len(doc)
 		}
 		if n*s.Info().Fields[0].DType.Size() > len(bin) {
-			t.Fatalf("%d formattest.Tokens of %d bytes", n, len(bin))
+			t.Fatalf("%d tokens of %d bytes", n, len(bin))
 		}
 	})
 }

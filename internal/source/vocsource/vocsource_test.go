@@ -139,11 +139,11 @@ func TestSplitsAndMasks(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	good := formattest.VOCAnnotation(3)
 	for text, want := range map[string]string{
-		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<formattest.VOCAnnotation><object></annotation>": "unexpected </annotation>",
-		"<formattest.VOCAnnotation><object><name>a</name></object></annotation>": "no name or no box",
+		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "unexpected </annotation>",
+		"<annotation><object><name>a</name></object></annotation>": "no name or no box",
 		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1):          `expected a number for xmin, got "left"`,
-		strings.Repeat("<formattest.VOCAnnotation>", 100):                        "64 deep",
-		"<formattest.VOCAnnotation>" + strings.Repeat("<a b=\"", 3):              "invalid XML",
+		strings.Repeat("<annotation>", 100):                        "64 deep",
+		"<annotation>" + strings.Repeat("<a b=\"", 3):              "invalid XML",
 		strings.Replace(good, "</annotation>", "", 1):                            "cut off",
 	} {
 		dir := t.TempDir()
@@ -237,6 +237,6 @@ func TestOtherClasses(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(formattest.VOCAnnotation(3)))
-	f.Add([]byte("<formattest.VOCAnnotation><object/></annotation>"))
+	f.Add([]byte("<annotation><object/></annotation>"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parse(b) })
 }

@@ -46,7 +46,7 @@ func TestPatches(t *testing.T) {
 				for x := range 5 {
 					want := (at[0]+z)*1000 + (at[1]+y)*100 + at[2] + x + file
 					if got := int(int16(binary.LittleEndian.Uint16(b[2*((z*4+y)*5+x):]))); got != want {
-						t.Fatalf("%s: formattest.Voxel %d, %d, %d is %d, want %d", s.Name(r.ID), z, y, x, got, want)
+						t.Fatalf("%s: voxel %d, %d, %d is %d, want %d", s.Name(r.ID), z, y, x, got, want)
 					}
 					seen[[4]int{file, at[0] + z, at[1] + y, at[2] + x}] = true
 				}
