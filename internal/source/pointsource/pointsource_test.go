@@ -106,7 +106,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	if _, err := Open(t.Context(), "DIR", PLY, localstore.New(t.TempDir()), nil); err == nil {
-		t.Error("an empty formattest.Clouds is opened")
+		t.Error("an empty cloud is opened")
 	}
 	if !IsName(KITTI, "a/velodyne/01.bin") || IsName(KITTI, "a/01.bin") || !IsName(PLY, "x.PLY") {
 		t.Error("IsName is wrong")

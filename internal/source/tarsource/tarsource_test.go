@@ -161,7 +161,7 @@ func TestDamage(t *testing.T) {
 		"no members":       {formattest.Tar(t), "there are no files in it"},
 		"a sparse member":  {sparse, "is a sparse file, which is not read"},
 		"an old sparse":    {old, "is a sparse file, which is not read"},
-		"the same twice":   {formattest.Tar(t, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.jpg", nil}), `a.jpg: the formattest.Sample "a" has two members .jpg`},
+		"the same twice":   {formattest.Tar(t, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.jpg", nil}), `a.jpg: the sample "a" has two members .jpg`},
 		"no array":         {formattest.Tar(t, member{"a.npy", []byte("hello")}), "x.tar, a.npy (byte 512): not a .npy file"},
 		"most are missing": {formattest.Tar(t, member{"0.x", nil}, member{"0.y", nil}, member{"1.z", nil}, member{"1.v", nil}), "no member suffix"},
 	} {
