@@ -41,7 +41,7 @@ func TestBadFiles(t *testing.T) {
 	for want, files := range map[string]map[string][]byte{
 		"train_X.bin: it has 50000 bytes, which is not a multiple of the image size 27648": {"train_X.bin": formattest.STLPictures(2)[:50000]},
 		"train_X.bin: it has 0 bytes":                  {"train_X.bin": nil},
-		"train_y.bin has 3 labels and ":  {"train_X.bin": formattest.STLPictures(2), "train_y.bin": formattest.STLLabels(3)},
+		"train_y.bin has 3 labels and ":                {"train_X.bin": formattest.STLPictures(2), "train_y.bin": formattest.STLLabels(3)},
 		"train_y.bin, byte 1: invalid class number 0":  {"train_X.bin": formattest.STLPictures(2), "train_y.bin": zero},
 		"splits test and train: choose one":            {"train_X.bin": formattest.STLPictures(2), "test_X.bin": formattest.STLPictures(2)},
 		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": formattest.STLPictures(2), "train_y.bin": formattest.STLLabels(2), "class_names.txt": make([]byte, 2000000)},

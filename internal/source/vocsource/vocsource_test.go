@@ -140,11 +140,11 @@ func TestBadFiles(t *testing.T) {
 	good := formattest.VOCAnnotation(3)
 	for text, want := range map[string]string{
 		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "unexpected </annotation>",
-		"<annotation><object><name>a</name></object></annotation>": "no name or no box",
-		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1):          `expected a number for xmin, got "left"`,
-		strings.Repeat("<annotation>", 100):                        "64 deep",
-		"<annotation>" + strings.Repeat("<a b=\"", 3):              "invalid XML",
-		strings.Replace(good, "</annotation>", "", 1):                            "cut off",
+		"<annotation><object><name>a</name></object></annotation>":      "no name or no box",
+		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1): `expected a number for xmin, got "left"`,
+		strings.Repeat("<annotation>", 100):                             "64 deep",
+		"<annotation>" + strings.Repeat("<a b=\"", 3):                   "invalid XML",
+		strings.Replace(good, "</annotation>", "", 1):                   "cut off",
 	} {
 		dir := t.TempDir()
 		for i := range 2 {
