@@ -75,121 +75,155 @@ func want(c column.Want, s *Set) wanted {
 // choose returns the sets of a file that become fields, and the reasons for skipping the others.
 // Fields are the sets that columns name, or those with the most common first axis.
 func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wanted, []driver.Skipped, error) {
-	left := slices.Clone(f.Left)
-	sets := inSplit(f.Sets, split)
-	if len(sets) == 0 && split != "" {
+	ch := &choice{
+		f: f, split: split, pairs: pairs, sets: inSplit(f.Sets, split), left: slices.Clone(f.Left),
+		taken: map[*Set]bool{}, names: map[string]bool{}, rows: -1,
+	}
+	if len(ch.sets) == 0 && split != "" {
 		return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, filelist.Quoted(groups(f.Sets)))
 	}
-	if len(sets) < len(f.Sets) {
+	if len(ch.sets) < len(f.Sets) {
 		for _, s := range f.Sets {
-			if !slices.Contains(sets, s) {
-				left = append(left, driver.Skipped{Path: s.Path, Reason: "not in the split " + split})
+			if !slices.Contains(ch.sets, s) {
+				ch.skip(s, "not in the split "+split)
 			}
 		}
 	}
-	var out []wanted
-	taken := map[*Set]bool{}
-	names := map[string]bool{}
-	rows := int64(-1)
-	first := ""
 	rest := len(columns) == 0
 	for _, c := range columns {
 		if c.Name == column.Rest {
 			rest = true
-			continue
+		} else if err := ch.take(c); err != nil {
+			return nil, nil, err
 		}
-		s := pairs.byName(sets, split, c.From)
-		if s == nil {
-			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, filelist.Quoted(paths(sets)))
-		}
-		switch {
-		case s.Why != "":
-			return nil, nil, fmt.Errorf("%s: %q %s", f.Path, s.Path, s.Why)
-		case len(s.Dims) == 0:
-			return nil, nil, fmt.Errorf("%s: %q is a single value and has no rows", f.Path, s.Path)
-		case rows >= 0 && s.Dims[0] != rows:
-			return nil, nil, fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", f.Path, first, rows, s.Path, s.Dims[0])
-		}
-		rows, first = s.Dims[0], s.Path
-		if c.Name == c.From { // no name stated: use the path of the array
-			c.Name = strings.Trim(c.Name, "/")
-			if s.offsets != nil || strings.HasSuffix(c.Name, at) && !strings.HasSuffix(s.Path, at) {
-				c.Name, _, _ = cutLast(c.Name, at)
-			}
-		}
-		if taken[s] = true; s.offsets != nil {
-			taken[s.of], taken[s.offsets] = true, true
-		}
-		names[c.Name] = true
-		out = append(out, want(c, s))
 	}
 	if !rest {
-		for _, s := range sets {
-			if !taken[s] {
-				left = append(left, driver.Skipped{Path: s.Path, Reason: "not chosen"})
+		for _, s := range ch.sets {
+			if !ch.taken[s] {
+				ch.skip(s, "not chosen")
 			}
 		}
-		return out, left, nil
+		return ch.out, ch.left, nil
 	}
-	// count is the number of sets by the length of their first axis.
-	count := map[int64]int{}
-	var usable []*Set
-	for _, s := range sets {
-		of := pairs.offsets[s]
-		if p := pairs.found[s]; p != nil && !taken[s] {
+	if err := ch.takeRest(ch.usable()); err != nil {
+		return nil, nil, err
+	}
+	if len(ch.out) == 0 {
+		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(ch.left))
+	}
+	return ch.out, ch.left, nil
+}
+
+// choice is the state of choose.
+type choice struct {
+	f     *File
+	split string
+	pairs *pairs
+	sets  []*Set // of the split
+	taken map[*Set]bool
+	names map[string]bool // of the fields that columns name
+	rows  int64           // of the fields, -1 before the first
+	first string          // the last field that a column names
+	out   []wanted
+	left  []driver.Skipped
+}
+
+func (ch *choice) skip(s *Set, reason string) {
+	ch.left = append(ch.left, driver.Skipped{Path: s.Path, Reason: reason})
+}
+
+// take takes the set that a column names.
+func (ch *choice) take(c column.Want) error {
+	s := ch.pairs.byName(ch.sets, ch.split, c.From)
+	if s == nil {
+		return fmt.Errorf("%s has no array %q: it has %s", ch.f.Path, c.From, filelist.Quoted(paths(ch.sets)))
+	}
+	switch {
+	case s.Why != "":
+		return fmt.Errorf("%s: %q %s", ch.f.Path, s.Path, s.Why)
+	case len(s.Dims) == 0:
+		return fmt.Errorf("%s: %q is a single value and has no rows", ch.f.Path, s.Path)
+	case ch.rows >= 0 && s.Dims[0] != ch.rows:
+		return fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", ch.f.Path, ch.first, ch.rows, s.Path, s.Dims[0])
+	}
+	ch.rows, ch.first = s.Dims[0], s.Path
+	if c.Name == c.From { // no name stated: use the path of the array
+		c.Name = strings.Trim(c.Name, "/")
+		if s.offsets != nil || strings.HasSuffix(c.Name, at) && !strings.HasSuffix(s.Path, at) {
+			c.Name, _, _ = cutLast(c.Name, at)
+		}
+	}
+	if ch.taken[s] = true; s.offsets != nil {
+		ch.taken[s.of], ch.taken[s.offsets] = true, true
+	}
+	ch.names[c.Name] = true
+	ch.out = append(ch.out, want(c, s))
+	return nil
+}
+
+// usable returns the sets that no column names and that can be fields.
+func (ch *choice) usable() (list []*Set) {
+	for _, s := range ch.sets {
+		of := ch.pairs.offsets[s]
+		if p := ch.pairs.found[s]; p != nil && !ch.taken[s] {
 			s = p
 		}
 		switch {
-		case taken[s]:
+		case ch.taken[s]:
 		case of != nil:
-			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it says which rows of %s are a record", filelist.Quoted(of))})
+			ch.skip(s, fmt.Sprintf("it says which rows of %s are a record", filelist.Quoted(of)))
 		case s.Why != "":
-			left = append(left, driver.Skipped{Path: s.Path, Reason: s.Why})
+			ch.skip(s, s.Why)
 		case len(s.Dims) == 0:
-			left = append(left, driver.Skipped{Path: s.Path, Reason: "a single value, without rows"})
+			ch.skip(s, "a single value, without rows")
 		case s.Dims[0] == 0:
-			left = append(left, driver.Skipped{Path: s.Path, Reason: "it has no rows"})
+			ch.skip(s, "it has no rows")
 		case s.several():
-			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it has several values of %s in a row, of the shape %v: only one can be read", &s.Type, s.Dims[1:])})
+			ch.skip(s, fmt.Sprintf("it has several values of %s in a row, of the shape %v: only one can be read", &s.Type, s.Dims[1:]))
 		default:
-			usable = append(usable, s)
-			count[s.Dims[0]]++
+			list = append(list, s)
 		}
 	}
-	if rows < 0 {
-		if err := ambiguous(f, split, usable); err != nil {
-			return nil, nil, err
+	return list
+}
+
+// takeRest takes the usable sets with as many rows as the fields so far, or else with the most common number of rows.
+func (ch *choice) takeRest(usable []*Set) error {
+	if ch.rows < 0 {
+		if err := ambiguous(ch.f, ch.split, usable); err != nil {
+			return err
+		}
+		count := map[int64]int{}
+		for _, s := range usable {
+			count[s.Dims[0]]++
 		}
 		for n, c := range count {
-			if rows < 0 || c > count[rows] || c == count[rows] && n > rows {
-				rows = n
+			if ch.rows < 0 || c > count[ch.rows] || c == count[ch.rows] && n > ch.rows {
+				ch.rows = n
 			}
 		}
 	}
-	common := prefix(usable, rows)
+	common := prefix(usable, ch.rows)
 	var more []string
 	var chosen []*Set
 	for _, s := range usable {
-		if s.Dims[0] != rows {
-			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("its first axis has %d elements, that of the fields %d", s.Dims[0], rows)})
+		if s.Dims[0] != ch.rows {
+			ch.skip(s, fmt.Sprintf("its first axis has %d elements, that of the fields %d", s.Dims[0], ch.rows))
 			continue
 		}
 		if len(chosen) == maxFields {
-			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("there are more than %d fields", maxFields)})
+			ch.skip(s, fmt.Sprintf("there are more than %d fields", maxFields))
 			continue
 		}
 		chosen, more = append(chosen, s), append(more, strings.TrimPrefix(s.Path, common))
 	}
 	for i, name := range column.Named(more) {
-		if names[name] {
-			return nil, nil, fmt.Errorf("%s: field %q has the name of another array: give it another one", f.Path, name)
+		if ch.names[name] {
+			return fmt.Errorf("%s: field %q has the name of another array: give it another one", ch.f.Path, name)
 		}
-		out = append(out, want(column.Want{Name: name, From: chosen[i].Path}, chosen[i]))
+		ch.out = append(ch.out, want(column.Want{Name: name, From: chosen[i].Path}, chosen[i]))
 	}
-	if len(out) == 0 {
-		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(left))
-	}
-	return out, left, nil
+	return nil
 }
 
 // maxFields limits the fields that no column names.
