@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,12 +232,18 @@ class Connection:
         self._send(wire.pack(wire.Start(self._gen, position.epoch, position.row)))
         self.cursor = position
 
-    def order(self, records: npt.NDArray[np.int64]) -> None:
-        """Set the records of the stream's next batch, if the configuration has ``order: "client"``."""
-        raw = records.astype("<i8", copy=False).tobytes()
-        most = 8 * wire.MAX_ORDER
-        for at in range(0, len(raw), most):
-            self._send(wire.pack_order(self._gen, at + most >= len(raw), raw[at : at + most]))
+    def order(self, batches: Iterable[npt.NDArray[np.int64]]) -> None:
+        """Set the records of the stream's next batches, if the configuration has ``order: "client"``."""
+        most, packet = 8 * wire.MAX_ORDER, b""
+        for records in batches:
+            raw = records.astype("<i8", copy=False).tobytes()
+            for at in range(0, len(raw), most):
+                message = wire.pack_order(self._gen, at + most >= len(raw), raw[at : at + most])
+                if len(packet) + len(message) > wire.MAX_MESSAGE:
+                    self._send(packet)
+                    packet = b""
+                packet += message
+        self._send(packet)
 
     def wait(self, timeout: float) -> None:
         """Wait until the stream has an event to take.

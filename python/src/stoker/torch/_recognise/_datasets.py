@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,8 @@ class Leaf:
     # The list that the records are read from: of paths, of pairs of path and target, or the array; and how.
     held: Any
     paths: Callable[[Any], Any] | None  # from an element of held
-    target: Callable[[int], Any]  # of a record
+    targets: Callable[[], Any]  # the list that holds the targets now
+    read: Callable[[Any], Any]  # a target, from an element of that list
     channels: int = 3
     # Whether the dataset returns another record, with its target, in place of an unreadable one.
     replaces: bool = False
@@ -55,6 +57,21 @@ class Leaf:
         assert self.paths is not None
         return self.paths(getattr(self.owner, self.attributes[0])[i] if self.attributes else self.held[i])
 
+    def target(self, i: int) -> Any:
+        """Return the current target of a record."""
+        return self.read(self.targets()[i])
+
+    def numbers(self) -> Records | None:
+        """Return all targets, None unless they are whole numbers, of which default_collate makes int64."""
+        held = self.targets()
+        if self.read is int and type(held) in (torch.Tensor, np.ndarray):
+            found = np.asarray(held.detach().cpu() if isinstance(held, torch.Tensor) else held)
+            return found.astype(np.int64) if found.ndim == 1 and np.can_cast(found.dtype, np.int64) else None
+        held = held if self.read is _same else [*map(self.read, held)]
+        if type(held) is not list or set(map(type, held)) != {int} or max(map(abs, held)) > sys.maxsize:
+            return None
+        return np.array(held, np.int64)
+
 
 @dataclass
 class Data:
@@ -78,9 +95,12 @@ class Data:
         except (TypeError, OverflowError):
             return None
         n = len(self)
-        if not len(chosen) or chosen.min() < -n or chosen.max() >= n:
+        if not len(chosen):
             return None
-        chosen[chosen < 0] += n
+        if chosen.view(np.uint64).max() >= n:  # or negative
+            if chosen.min() < -n or chosen.max() >= n:
+                return None
+            chosen[chosen < 0] += n
         if self.records is None:
             return chosen
         found = self.records[chosen]
@@ -256,8 +276,13 @@ def _first(pair: Any) -> Any:
     return pair[0]
 
 
-def _same(path: Any) -> Any:
-    return path
+def _same(value: Any) -> Any:
+    return value
+
+
+def _second(pair: Any) -> Any:
+    _, found = pair
+    return found
 
 
 def _samples(attribute: str, *, loader: bool = True) -> Callable[[Any], Leaf]:
@@ -265,12 +290,7 @@ def _samples(attribute: str, *, loader: bool = True) -> Callable[[Any], Leaf]:
         _check_loader(dataset.loader if loader else _default_loader())
         samples = getattr(dataset, attribute)
         _pairs(samples)
-
-        def target(i: int) -> Any:
-            _, found = getattr(dataset, attribute)[i]
-            return found
-
-        return Leaf(dataset, samples, _first, target, attributes=(attribute,))
+        return Leaf(dataset, samples, _first, lambda: getattr(dataset, attribute), _second, attributes=(attribute,))
 
     return leaf
 
@@ -287,7 +307,7 @@ def _files(dataset: Any) -> Leaf:
     _strings(dataset._image_files)
     files = dataset._image_files
     _as_many(files, dataset._labels)
-    return Leaf(dataset, files, _same, lambda i: dataset._labels[i], attributes=("_image_files", "_labels"))
+    return Leaf(dataset, files, _same, lambda: dataset._labels, _same, attributes=("_image_files", "_labels"))
 
 
 def _as_many(records: Any, targets: Any) -> None:
@@ -295,26 +315,27 @@ def _as_many(records: Any, targets: Any) -> None:
         raise Unknown(f"it has {len(records)} images and {len(targets)} labels")
 
 
-def _array(
-    dataset: Any, data: Any, channels: int, targets: str, target: Callable[[int], Any], view: Any = None
-) -> Leaf:
+def _array(dataset: Any, data: Any, channels: int, targets: str, read: Callable[[Any], Any], view: Any = None) -> Leaf:
     check_pillow()
     good = type(data) in (np.ndarray, np.memmap) and data.dtype == np.uint8 and data.ndim == (3 if channels == 1 else 4)
     if not good or (channels == 3 and data.shape[3] != 3) or not len(data):
         raise Unknown("its data is no array of uint8 pixels any more")
     _as_many(data, getattr(dataset, targets))
-    return Leaf(dataset, data, None, target, channels, attributes=("data", targets), view=view)
+    attributes = ("data", targets)
+    return Leaf(
+        dataset, data, None, lambda: getattr(dataset, targets), read, channels, attributes=attributes, view=view
+    )
 
 
 def _cifar(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 3, "targets", lambda i: dataset.targets[i])
+    return _array(dataset, dataset.data, 3, "targets", _same)
 
 
 def _mnist(dataset: Any) -> Leaf:
     data = dataset.data
     if type(data) is not torch.Tensor or data.device.type != "cpu":
         raise Unknown("its data is not a tensor of this process any more")
-    return _array(dataset, data.numpy(), 1, "targets", lambda i: int(dataset.targets[i]), lambda: dataset.data.numpy())
+    return _array(dataset, data.numpy(), 1, "targets", int, lambda: dataset.data.numpy())
 
 
 def _labelled(dataset: Any) -> Leaf:
@@ -326,15 +347,15 @@ def _labelled(dataset: Any) -> Leaf:
     def view() -> Any:
         return dataset.data.transpose(0, 2, 3, 1)
 
-    return _array(dataset, view(), 3, "labels", lambda i: int(dataset.labels[i]), view)
+    return _array(dataset, view(), 3, "labels", int, view)
 
 
 def _usps(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, "targets", lambda i: int(dataset.targets[i]))
+    return _array(dataset, dataset.data, 1, "targets", int)
 
 
 def _semeion(dataset: Any) -> Leaf:
-    return _array(dataset, dataset.data, 1, "labels", lambda i: int(dataset.labels[i]))
+    return _array(dataset, dataset.data, 1, "labels", int)
 
 
 def _timm_folder(dataset: Any) -> Leaf:
@@ -353,11 +374,13 @@ def _timm_folder(dataset: Any) -> Leaf:
     if any(target is None for _, target in samples):
         raise Unknown("some of its records have no target")
 
-    def target(i: int) -> Any:
-        _, found = reader.samples[i]
+    def read(pair: Any) -> Any:
+        _, found = pair
         return -1 if found is None else found
 
-    return Leaf(dataset, samples, _first, target, replaces=True, owner=reader, attributes=("samples",))
+    return Leaf(
+        dataset, samples, _first, lambda: reader.samples, read, replaces=True, owner=reader, attributes=("samples",)
+    )  # fmt: skip
 
 
 _D = "torchvision.datasets."

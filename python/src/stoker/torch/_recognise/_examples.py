@@ -98,7 +98,7 @@ def find(loader: Any) -> Found:
     function = functions[0]
     if (why := _refused(function)) is not None:
         raise Unknown(why)
-    leaf = _datasets.Leaf(dataset, range(len(dataset)), str, lambda _: None)
+    leaf = _datasets.Leaf(dataset, range(len(dataset)), str, tuple, str)
     data = _datasets.Data([leaf], None, ["Dataset of Hugging Face"], lambda index: (leaf, index), [dataset])
     if not len(data):
         raise Unknown("it has no records")

@@ -232,10 +232,10 @@ class _Rows(Stream):
         self._end = -1
         super().start(epoch)
 
-    def ask(self, records: Any, place: int) -> None:
+    def add(self, records: Any, place: int) -> None:
         before = self._end if self._end >= 0 else place * self._each
         self._end = before + len(records)
-        super().ask(records, before)
+        super().add(records, before)
 
     def forget(self, batches: int) -> None:
         self._end -= sum(len(records) for _, records in list(self._asked)[-batches:])

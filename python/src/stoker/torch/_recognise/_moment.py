@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,6 @@ from ._library import Unknown
 if TYPE_CHECKING:
     from ._plan import EnginePlan, Found
 
-# The source of a batch's records: the leaf and the index in it.
-Where = Sequence[tuple[_datasets.Leaf, int]]
 # Types whose values cannot change.
 _CONSTANT = (str, bytes, int, float, bool, type(None), *_memory._PATHS)
 # Says that files of a batch have changed since the engine was asked for them.
@@ -142,14 +139,14 @@ class Moment:
             for s in _memory.stats([self._names[record] for record in records.tolist()])
         ]
 
-    def where(self, _indices: list[Any], _records: Any, asked: Any) -> Where | None:
+    def where(self, _indices: list[Any], _records: Any, asked: Any) -> Any:
         """Return the sources of a batch's records, None if the engine has used other ones."""
         return None if asked is _CHANGED else ()
 
-    def targets(self, _where: Where) -> tuple[list[Any], int]:
+    def targets(self, _where: Any) -> tuple[Any, int]:
         """Return the targets of a batch, up to the first record of another moment, and the number of all records.
 
-        A target_transform may change the dataset in the middle of a batch.
+        A target_transform may change the dataset in the middle of a batch. Whole numbers may be in an array.
         """
         return [], 0
 
@@ -165,6 +162,11 @@ class Frozen(Moment):
         super().__init__(frozen(loader.dataset, found.data, plan.memory), loader, _memory.names_of(plan.memory))
         self._data = _datasets.recognise(self._dataset)
         self._moved = False
+        # All targets, if torch's collate makes a tensor of them.
+        self._numbers: Any = None
+        if found.collate == "default" and self.labels is None:
+            parts: list[Any] = [leaf.numbers() for leaf in self._data.leaves]
+            self._numbers = None if any(part is None for part in parts) else np.concatenate(parts)
 
     @property
     def dataset(self) -> Any:
@@ -176,18 +178,17 @@ class Frozen(Moment):
                 _make_absolute(leaf, was[0])
         return self._dataset
 
-    def where(self, _indices: list[Any], records: Any, asked: Any) -> Where | None:
-        """Return the sources of a batch's records, None if the engine may have used files of another time."""
-        if asked is _CHANGED:
-            return None
-        starts, leaves = self._data.starts, self._data.leaves
-        of = np.searchsorted(starts, records, "right") - 1
-        at = records - starts[of]
-        return [(leaves[k], i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
+    def where(self, _indices: list[Any], records: Any, asked: Any) -> Any:
+        """Return the batch's records, None if the engine may have used files of another time."""
+        return None if asked is _CHANGED else records
 
-    def targets(self, where: Where) -> tuple[list[Any], int]:
+    def targets(self, where: Any) -> tuple[Any, int]:
         """Return the targets of a batch, from ``labels`` if that has the results of target_transform."""
-        found = [leaf.target(i) for leaf, i in where]
+        if self._numbers is not None:
+            return self._numbers[where], len(where)
+        starts, leaves = self._data.starts, self._data.leaves
+        of = np.searchsorted(starts, where, "right") - 1
+        found = [leaves[k].target(i) for k, i in zip(of.tolist(), (where - starts[of]).tolist(), strict=True)]
         return (found if self.labels is None else [self.labels[target] for target in found]), len(found)
 
 
@@ -232,7 +233,7 @@ class Live(Moment):
         """Do nothing: torch reads the files when the loop asks for the batch."""
         return asked
 
-    def where(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
+    def where(self, indices: list[Any], records: Any, asked: Any) -> Any:
         """Return the sources of a batch's records, None if the engine has used other ones."""
         if not self._is_like_before():
             self.off = True
@@ -264,7 +265,7 @@ class Live(Moment):
         """Return the libraries' settings for opening files, None if the engine reads none."""
         return None if self._names is None else _datasets.settings_of_reading()
 
-    def _located(self, indices: list[Any], records: Any, asked: Any) -> Where | None:
+    def _located(self, indices: list[Any], records: Any, asked: Any) -> Any:
         names, numbers = self._names, records.tolist()
         try:
             where = [self._found.data.at(index) for index in indices]
@@ -284,7 +285,7 @@ class Live(Moment):
             return None
         return where
 
-    def targets(self, where: Where) -> tuple[list[Any], int]:
+    def targets(self, where: Any) -> tuple[list[Any], int]:
         """Return the targets of a batch, up to the first record of another moment, and the number of all records."""
         out: list[Any] = []
         for leaf, i in where:

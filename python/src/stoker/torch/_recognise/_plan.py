@@ -429,10 +429,12 @@ class Epoch(_order.Epoch):
         self._seed = seed
         # Batches that the engine was asked for before they were read.
         self._foreseen: collections.deque[tuple[list[Any], Records, Any]] = collections.deque()
-        self._next = 0  # the place of the next batch that is read
+        self._next = self._behind = 0  # the places of the next batch that is read, and of the next one to foresee
         self._stream: Stream | None = plan.stream()
         self._stream.start(seed)
-        self._window = self._stream.slots + -(-_AHEAD // int(self._stream.config["batch_size"]))
+        ahead = -(-_AHEAD // int(self._stream.config["batch_size"]))
+        # The engine is asked for several batches in one message.
+        self._window, self._together = self._stream.slots + ahead, max(1, ahead // 8)
         # Batches for a device are copied out of the ring, which is registered.
         moves = getattr(loader, "_stoker_target", None) is not None
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available() and not moves
@@ -459,8 +461,9 @@ class Epoch(_order.Epoch):
                 self._foreseen.clear()
                 self._plan.foresees = False
             records, asked = self._records(indices), None
-            if records is not None:
-                asked = self._order_of_engine(records, place, ahead=False)
+            if records is not None and self._stream is not None:
+                asked = self._add(records, place, ahead=False)
+                self._stream.send()
         if self._plan.foresees:
             self._foresee(indices)
         return indices, records, asked, place
@@ -469,21 +472,25 @@ class Epoch(_order.Epoch):
         """Ask for batches after the last one read, as far as they are drawn."""
         if not self._foreseen:
             self._drawn = _order.drawn(self._loader, self._order, len(indices), self._next)
-        place = self._next + sum(len(batch) for batch, _, _ in self._foreseen)
-        while len(self._waiting) + len(self._foreseen) < self._window:
+            self._behind = self._next
+        missing = self._window - len(self._waiting) - len(self._foreseen)
+        if missing < self._together or self._stream is None:
+            return
+        for _ in range(missing):
             batch = next(self._drawn, None)
             records = None if batch is None else self._records(batch)
-            if batch is None or records is None or self._stream is None:
+            if batch is None or records is None:
                 self._drawn = iter(())
-                return
-            self._foreseen.append((batch, records, self._order_of_engine(records, place, ahead=True)))
-            place += len(batch)
+                break
+            self._foreseen.append((batch, records, self._add(records, self._behind, ahead=True)))
+            self._behind += len(batch)
+        self._stream.send()
 
-    def _order_of_engine(self, records: Records, place: int, *, ahead: bool) -> Any:
-        """Ask the engine for a batch, and return the data on it that the moment needs."""
+    def _add(self, records: Records, place: int, *, ahead: bool) -> Any:
+        """Add a batch to those that the engine is asked for next, and return the data on it that the moment needs."""
         asked = self._moment.asked(records, ahead)
         if self._stream is not None:
-            self._stream.ask(records, place)
+            self._stream.add(records, place)
         return asked
 
     def _records(self, indices: list[Any]) -> Records | None:
@@ -536,14 +543,16 @@ class Epoch(_order.Epoch):
         rows = [row.numpy() if self._plan.found.collate == "timm" else row for row in images]
         return self._pinned(self._collate([*zip(rows, targets, strict=False), *rest]))
 
-    def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
+    def _collated(self, images: torch.Tensor, targets: Any) -> Any:
         if self._apart and _proof.modes():  # that torch's workers do not have
             with _proof.without_modes():
                 return self._collated_here(images, targets)
         return self._collated_here(images, targets)
 
-    def _collated_here(self, images: torch.Tensor, targets: list[Any]) -> Any:
+    def _collated_here(self, images: torch.Tensor, targets: Any) -> Any:
         kind = self._plan.found.collate
+        if isinstance(targets, np.ndarray):
+            return [images, torch.from_numpy(targets)]
         if kind == "default":
             return [images, self._collate(tuple(targets))]  # texts are returned as the tuple that they come in
         # timm's collate decides the form of the targets.

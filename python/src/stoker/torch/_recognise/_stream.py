@@ -124,33 +124,41 @@ class Stream:
 
     def _send(self) -> None:
         """Ask the engine for the next batches. A stream has no gaps: after a gap, a new stream begins."""
+        batches = []
         while self._sent < len(self._asked):
             place, records = self._asked[self._sent]
             if place != self._reached:
                 if self._sent:
-                    return
+                    break
                 self._connection.start(Position(self._epoch, place))
-            self._connection.order(records)
+            batches.append(records)
             self._sent += 1
             self._reached = place + len(records)
+        if batches:
+            self._connection.order(batches)
 
-    def _order(self) -> None:
+    def send(self) -> None:
+        """Ask the engine for the batches that were added."""
         try:
             self._send()
         except EngineDied as error:
             self._restart(error)
 
-    def ask(self, records: Records, place: int) -> None:
-        """Ask for a batch, after the earlier requests; ``place`` is the number of the epoch's records before it."""
+    def add(self, records: Records, place: int) -> None:
+        """Add a batch after the earlier ones; ``place`` is the number of the epoch's records before it."""
         self._asked.append((place, records))
-        self._order()
+
+    def ask(self, records: Records, place: int) -> None:
+        """Add a batch, and ask for it."""
+        self.add(records, place)
+        self.send()
 
     def follow(self, other: Stream) -> None:
         """Continue the work of another engine, which is closed."""
         self.start(other._epoch)
         self._asked += other._asked
         other.close()
-        self._order()
+        self.send()
 
     def forget(self, batches: int) -> None:
         """Take back the last batches that were asked for."""
@@ -158,7 +166,7 @@ class Stream:
             self._asked.pop()
         if self._sent > len(self._asked):
             self._sent, self._reached = 0, -1
-            self._order()
+            self.send()
 
     def take(self) -> tuple[dict[str, Any], Records, int]:
         """Return the arrays of the next batch, its index and the place of its first record.
