@@ -35,9 +35,15 @@ def main() -> None:
         found = known.setdefault(name, [])
         found += sorted(digests - set(found))
     lines = "".join(f"{name} {' '.join(found)}\n" for name, found in sorted(known.items()))
+    _known.KNOWN.clear()
+    _known.KNOWN.update({name: known[name] for name in sorted(known)})
+    files = sorted(_proof.files() | (frozenset() if only else _known.FILES))
+    rows = [" ".join(files[at : at + 8]) + "\n" for at in range(0, len(files), 8)]
     text = PATH.read_text()
-    begin, end = text.index('"""\n', text.index("_TABLE")) + 4, text.rindex('"""')
-    PATH.write_text(text[:begin] + lines + text[end:])
+    for name, inside in (("_TABLE", lines), ("_FILES", "".join(rows))):
+        begin = text.index(f'{name} = """\n') + len(name) + 7
+        text = text[:begin] + inside + text[text.index('"""', begin) :]
+    PATH.write_text(text)
     print(f"{len(known):,} functions in {PATH}")
 
 

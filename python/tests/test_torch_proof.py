@@ -130,6 +130,7 @@ def test_known_functions_are_those_of_the_installed_versions() -> None:
     assert found.keys() == _known.KNOWN.keys()
     for name, digests in found.items():
         assert digests <= set(_known.KNOWN[name]), f"run scripts/known.py: {name}"
+    assert _proof.files() <= _known.FILES, "run scripts/known.py"
 
 
 @pytest.mark.parametrize("name", ["torchvision.transforms.functional.resize", "PIL.Image.open"])

@@ -1,7 +1,7 @@
 """Digests of functions of the libraries, of versions that the engine was compared with; scripts/known.py writes it.
 
 For each function: its name, and for each version the digest of its text and of the objects that its names refer to
-(_proof).
+(_proof). Then the digests of the files that hold these functions: in such a file, no function's text is read.
 """
 
 from __future__ import annotations
@@ -636,3 +636,17 @@ torchvision.tv_tensors._tv_tensor.TVTensor.wrap bb50a59c2264.ddd016ef9724
 """
 
 KNOWN: dict[str, list[str]] = {name: found for name, *found in map(str.split, _TABLE.strip().splitlines())}
+
+_FILES = """
+010148f8dcbd 013103eb2840 04d7738583af 08b96edc9646 08ec307af821 0b2b1bac89e9 10c2b2dda268 11a4f2981a7b
+16382718e6c6 16721a93a7f3 170f42bd3da4 20e40a8f1ad6 21d2d37adb34 2273a4259584 244014c1cf41 2515e6ad8fbd
+26b2b6c48d37 2e696d55003d 2f677ef934fe 3356f9f0b305 336e65a83334 3781d2f3ba4c 4aff8c3af300 4d1e0625e07a
+4de5cb73a488 513a0be7aba8 544af986aa0b 5967da8407bb 59bdc22e2ed3 5a7abd0fca0c 5ac96cc6fbb5 5b8096f6470d
+5f60b0c6393e 5f7564f781ba 66a38deb0a6c 79e5de706857 79e907bbd0c1 7dccacd3bc2f 86c0697a4f78 8a88f72d2184
+93707ec8a953 961bedc3cd4e 96d4c579a266 9ec6a13a5c13 9fac7e3875fc a1ce09750e90 a97034aa08fd ade83e8b4c68
+b107f3561159 b6419fa3903a c45484579df4 c5fbf050b9dd cb0c92e567e8 cbe7809f60c2 cd72414f3c81 cf0a97b4b253
+cffd8b77e677 d1fd9c12ec9e d6d84595f419 d6ed3e9596fb d914dcc92271 d9242371f845 e0a84a63976d e5708e7ef367
+ebb25e9fa5f7 f97452187653
+"""
+
+FILES = frozenset(_FILES.split())

@@ -31,7 +31,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ._known import KNOWN
+from ._known import FILES, KNOWN
 
 _KERNELS = "torchvision.transforms.v2.functional._utils"
 
@@ -502,7 +502,7 @@ class _Walk:
     def _compare(self, f: types.FunctionType, refers: dict[str, Any]) -> None:
         name = f"{_owner(f)}.{f.__qualname__}"
         try:
-            text = _text_digest(f.__code__, _home(f))
+            text = _text_digest(f.__code__, _home(f), by_file=self._digests is None)
         except (OSError, SyntaxError, LookupError) as error:
             raise Unknown(f"the source of {name} cannot be read: {error}") from None
         said = [f"{n}={described(v, settings=False)}" for n, v in sorted(refers.items())]
@@ -636,7 +636,8 @@ class _Compiled:
     def __init__(self, module: types.ModuleType) -> None:
         spec = module.__spec__
         loader: Any = None if spec is None else spec.loader
-        self._at: dict[tuple[str, int], list[types.CodeType]] = {}
+        self._at: dict[tuple[str, int], list[tuple[types.CodeType, str]]] = {}
+        self._named: dict[str, list[types.CodeType]] = {}
         self._inside: dict[str, set[str]] = {}
         try:
             self._add(loader.get_code(module.__name__), "")
@@ -647,14 +648,27 @@ class _Compiled:
     def _add(self, code: types.CodeType, outer: str) -> None:
         for const in code.co_consts:
             if isinstance(const, types.CodeType):
-                self._at.setdefault((const.co_name, const.co_firstlineno), []).append(const)
-                self._inside.setdefault(outer, set()).add(const.co_name)
                 name = f"{outer}.{const.co_name}" if outer else const.co_name
+                self._at.setdefault((const.co_name, const.co_firstlineno), []).append((const, name))
+                self._named.setdefault(name, []).append(const)
+                self._inside.setdefault(outer, set()).add(const.co_name)
                 # A function's local definitions are not attributes of anything.
                 self._add(const, f"{name}.<locals>" if const.co_flags & _FUNCTION else name)
 
     def has(self, code: types.CodeType) -> bool:
-        return any(code is c or code == c for c in self._at.get((code.co_name, code.co_firstlineno), ()))
+        return any(code is c or code == c for c, _ in self._at.get((code.co_name, code.co_firstlineno), ()))
+
+    def alone(self, name: str) -> types.CodeType | None:
+        """Return the code with a qualified name, None unless there is exactly one."""
+        found = self._named.get(name, ())
+        return found[0] if len(found) == 1 else None
+
+    def name(self, code: types.CodeType) -> str:
+        """Return the qualified name of code, "" if other code has it, too."""
+        for found, name in self._at.get((code.co_name, code.co_firstlineno), ()):
+            if found == code and self.alone(name) is found:
+                return name
+        return ""
 
     def methods(self, qualname: str) -> set[str]:
         """Return the names of the functions that the body of a class defines."""
@@ -749,12 +763,50 @@ def _hash(text: str) -> str:
 _TEXTS: dict[tuple[types.CodeType, str], str] = {}
 
 
-def _text_digest(code: types.CodeType, module: str) -> str:
+def _text_digest(code: types.CodeType, module: str, *, by_file: bool) -> str:
     """Return the digest of the text that a function's code is compiled from, as a tree without comments."""
-    key = code, module
-    found = _TEXTS.get(key)
+    found = _TEXTS.get((code, module)) if by_file else None
     if found is None:
-        found = _TEXTS[key] = _hash(_tree(_definition(_source(module), code)))
+        found = _texts(module).get(_compiled(sys.modules[module]).name(code)) if by_file else None
+        found = _TEXTS[code, module] = found or _hash(_tree(_definition(_source(module), code)))
+    return found
+
+
+@functools.cache
+def _texts(module: str) -> dict[str, str]:
+    """Return the texts' digests of functions by their names in a module, if it has a file of a known version."""
+    return _only_texts(module) if _file_digest(module) in FILES else {}
+
+
+def _only_texts(module: str) -> dict[str, str]:
+    """Return the texts' digests of those of a module's functions of which one text is known."""
+    texts = {n.removeprefix(f"{module}."): {k.partition(".")[0] for k in KNOWN[n]} for n in _known_in(module)}
+    return {name: found.pop() for name, found in texts.items() if len(found) == 1}
+
+
+def _known_in(module: str) -> list[str]:
+    return [name for name in KNOWN if name.startswith(f"{module}.")]
+
+
+def _file_digest(module: str) -> str:
+    """Return the digest of a module's file, and of all that is known of its functions."""
+    spec: Any = sys.modules[module].__spec__
+    try:
+        data: bytes = spec.loader.get_data(spec.origin)
+    except (AttributeError, OSError):
+        return ""
+    known = "".join(f"{name} {' '.join(KNOWN[name])}\n" for name in _known_in(module))
+    return hashlib.sha256(known.encode() + data).hexdigest()[:12]
+
+
+def files() -> set[str]:
+    """Return the digests of those installed files whose functions have the known texts."""
+    found = set()
+    for module in filter(_known_in, filter(_in_scope, list(sys.modules))):
+        compiled, texts = _compiled(sys.modules[module]), _only_texts(module)
+        alone = [(text, code) for name, text in texts.items() if (code := compiled.alone(name)) is not None]
+        if all(_text_digest(code, module, by_file=False) == text for text, code in alone):
+            found.add(_file_digest(module))
     return found
 
 
@@ -783,9 +835,9 @@ def _definition(lines: tuple[str, ...], code: types.CodeType) -> ast.AST:
             error = e
             end += 1
             continue
-        found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-        for node in found:
-            if getattr(node, "name", "<lambda>") == code.co_name:
+        for node in ast.walk(tree):
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            if function and getattr(node, "name", "<lambda>") == code.co_name:
                 return node
         end += 1
     raise error or LookupError(code.co_name)
