@@ -454,3 +454,35 @@ def test_targets_of_all_kinds_are_collated_as_torch_does(folder: Path) -> None:
         loader = DataLoader(data, 4)
         assert repr([y for _, y in loader]) == expected
         assert type(loader._stoker_path).__name__ == "EngineWay"
+
+
+LABELS: dict[str, list[Any]] = {
+    "int": [3, -1, 2**40, 0], "mixed": [3, True, 1, 0], "bool": [True, False, True, True],
+    "float": [0.5, 1.0, 2.0, 3.0], "numpy": [*np.arange(4)], "text": ["a", "b", "c", "d"], "large": [1, 2, 3, 2**63],
+}  # fmt: skip
+NUMBERS = {
+    "int64": torch.arange(4), "uint8": torch.arange(4, dtype=torch.uint8), "float": torch.tensor([0.5, 1.5, -0.5, 3]),
+    "rows": torch.arange(4)[:, None], "bool": torch.tensor([True, False, True, True]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*LABELS, *(f"tensor, {name}" for name in NUMBERS)])
+def test_a_datasets_own_targets_are_collated_as_torch_does(folder: Path, name: str) -> None:
+    """With workers, the targets of an epoch are one array, if they are whole numbers."""
+    if name in LABELS:
+        data: Any = old(folder)
+        data.samples = [(path, target) for (path, _), target in zip(data.samples, LABELS[name], strict=False)]
+    else:
+        data = tv.datasets.MNIST.__new__(tv.datasets.MNIST)
+        data.__dict__ |= {"root": "", "transform": v1.ToTensor(), "target_transform": None, "transforms": None}
+        data.__dict__ |= {"data": torch.zeros(4, 8, 8, dtype=torch.uint8), "targets": NUMBERS[name.partition(", ")[2]]}
+    loader = DataLoader(data, 2, num_workers=1)
+
+    def targets(of: Any) -> Any:
+        try:
+            return [(type(y), repr(y)) for _, y in of]
+        except Exception as error:
+            return type(error)
+
+    assert targets(loader) == targets(tud.DataLoader(data, 2, num_workers=1))
+    assert type(loader._stoker_path).__name__ == "EngineWay"

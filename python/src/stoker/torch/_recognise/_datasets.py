@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import functools
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,9 +67,12 @@ class Leaf:
             found = np.asarray(held.detach().cpu() if isinstance(held, torch.Tensor) else held)
             return found.astype(np.int64) if found.ndim == 1 and np.can_cast(found.dtype, np.int64) else None
         held = held if self.read is _same else [*map(self.read, held)]
-        if type(held) is not list or set(map(type, held)) != {int} or max(map(abs, held)) > sys.maxsize:
+        if type(held) is not list or set(map(type, held)) != {int}:
             return None
-        return np.array(held, np.int64)
+        try:
+            return np.array(held, np.int64)
+        except OverflowError:
+            return None
 
 
 @dataclass
