@@ -255,7 +255,7 @@ class BatchFeeder:
     def __init__(self, device: Device, on_device: OnDevice | None, seed: int) -> None:
         self.feeder = Feeder(device)
         # The program gets copies, so that it cannot write to the ring.
-        self.only_reads = not isinstance(device, Cpu)
+        self.only_reads = type(device) is not Device
         self.on_device = on_device
         self._seed = seed
         # The arrays that are worked on, and the axes of each in the order of channel, height and width.
