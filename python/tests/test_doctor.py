@@ -15,7 +15,7 @@ import pytest
 
 import stoker
 from stoker._binary import find_binary
-from support import CHECKOUT
+from support import CHECKOUT, HERE
 
 VERDICTS = {"cpu", "storage", "network", "memory", "handoff", "latency", "accelerator", "healthy", "unknown"}
 
@@ -143,7 +143,7 @@ def test_advice_names_real_options() -> None:
 
 
 NOTES = """
-import json, os, sys, torch
+import json, os, sys, lazy_torchvision, torch
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms as T
 data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
@@ -167,7 +167,7 @@ def test_loaders_are_written_down(photos: Path, tmp_path: Path) -> None:
     script = tmp_path / "t.py"
     script.write_text(NOTES)
     hook = Path(stoker.__file__).parent / "_hook"
-    env = {**os.environ, "PYTHONPATH": f"{hook}:{Path(stoker.__file__).parent.parent}"}
+    env = {**os.environ, "PYTHONPATH": f"{hook}:{Path(stoker.__file__).parent.parent}:{HERE}"}
     said = []
     for more in ({}, {"STOKER_DOCTOR": "1"}):
         done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 from test_bench import check_trace
 
 import stoker
-from support import SOURCE
+from support import HERE, SOURCE
 
 PLAIN = """
 import time, torch, sys
@@ -93,7 +93,7 @@ for epoch in range(100):
 
 
 EACH = """
-import sys, torch
+import sys, lazy_torchvision, torch
 from {package} import DataLoader
 from torchvision import datasets, transforms as T
 data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
@@ -118,7 +118,8 @@ def test_each_step_counts_once(
     pytest.importorskip("torchvision")
     script, trace = tmp_path / "train.py", tmp_path / "trace.json"
     script.write_text(EACH.format(package=package))
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
+    hook = str(Path(SOURCE) / "stoker" / "_hook")
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}:{HERE}", "STOKER_PYTHON_HOOK": hook}
     whole = ["--max-batches", "0", "--trace", str(trace)] if command == "profile" else ["--seconds", "300"]
     run = [binary, "run", "--first", "2", "--"] if taken else []
     done = subprocess.run(

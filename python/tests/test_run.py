@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from support import SOURCE, children, gone
+from support import HERE, SOURCE, children, gone
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 HEAD = """
-import sys, torch
+import sys, lazy_torchvision, torch
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms as T
 data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
@@ -33,7 +33,7 @@ def write(path: Path, program: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE, "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
+    return {**os.environ, "PYTHONPATH": f"{SOURCE}:{HERE}", "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
 
 
 def run(binary: str, path: Path, photos: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -109,7 +109,7 @@ def test_samplers_are_read_when_torch_reads_them(binary: str, photos: Path, tmp_
     ways = [[], *([binary, "run", "--first", first, "--"] for first in ("0", "3"))]
     # At the same time: they wait for processes most of it.
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    every = [subprocess.Popen([*way, *script], env=environment() if way else None, **pipes) for way in ways]
+    every = [subprocess.Popen([*way, *script], env=environment(), **pipes) for way in ways]
     try:
         expected, *ours = [process.communicate(timeout=120) for process in every]
     finally:
