@@ -33,7 +33,8 @@ def write(path: Path, program: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{SOURCE}:{HERE}", "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
+    hook = str(Path(SOURCE) / "stoker" / "_hook")
+    return {**os.environ, "PYTHONPATH": f"{SOURCE}:{HERE}", "STOKER_PYTHON_HOOK": hook}
 
 
 def run(binary: str, path: Path, photos: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
