@@ -156,7 +156,8 @@ def page(results: dict[str, list[dict[str, object]]]) -> str:
             ),
         ]  # fmt: skip
     if found := results.get("memory"):
-        lines += ["## Memory over many batches", "", str(found[0]["text"]).partition(": ")[2].capitalize() + ".", ""]
+        text = str(found[0]["text"]).partition(": ")[2]
+        lines += ["## Memory over many batches", "", text[:1].upper() + text[1:] + " (target: below 1).", ""]
     lines += [
         "## Random faults", "",
         "`make soak` injects random faults into three jobs for 20 minutes, and compares each batch with the run without faults.",
