@@ -417,6 +417,7 @@ ORDERS: dict[str, Callable[[World, int], dict[str, Any]]] = {
     "shorts": lambda w, b: _with(w, list(np.array([3, 1, 2, -1], np.int16)), b),
     "dist": lambda w, b: _with(w, tud.distributed.DistributedSampler(w.dataset, 2, 1, seed=5), b),
     "batches": lambda _, __: {"batch_sampler": [[1, 2], [3], [4, 0, 2, 1], [2]]},
+    "slices": lambda _, __: {"batch_sampler": [slice(0, 3), range(3, 5), (5, 1), np.array([2, 1]), torch.tensor([4])]},
     "uneven": lambda w, _: {"batch_sampler": Uneven(len(w.dataset))},
     "one-by-one": lambda _, __: {"batch_size": None},
 }

@@ -124,6 +124,9 @@ data=concat order=tensors workers=2
 data=hf order=tensors errors=3
 data=table transform=none order=tensors errors=3
 data=table transform=none order=bools errors=3
+data=table transform=none order=slices errors=5
+data=table transform=none order=slices errors=5 workers=2
+data=folder order=slices errors=5
 data=mnist transform=tensor order=shorts
 data=concat_cifar transform=tensor order=shorts
 data=folder order=bools

@@ -38,11 +38,11 @@ class Epoch:
             batch = next(self._order)
         except StopIteration:
             return
-        self._waiting.append(self._ask(list(batch)))
+        self._waiting.append(self._ask(batch))
 
-    def _ask(self, indices: list[Any]) -> Any:
+    def _ask(self, batch: Any) -> Any:
         """Take a batch that was read, and return the input of ``_make`` for this batch's turn."""
-        return indices
+        return batch
 
     def _make(self, asked: Any) -> Any:
         """Return a batch."""

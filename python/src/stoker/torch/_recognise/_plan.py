@@ -445,8 +445,9 @@ class Epoch(_order.Epoch):
         """The connection of the engine whose ring holds the batches."""
         return None if self._stream is None else self._stream.connection
 
-    def _ask(self, indices: list[Any]) -> tuple[list[Any], Records | None, Any, int]:
+    def _ask(self, batch: Any) -> tuple[list[Any], Records | None, Any, int]:
         """Ask for a batch, which may be foreseen, and for those that are known before the sampler returns them."""
+        indices = list(batch)
         place = self._next or _order.skipped(self._order)
         self._next = place + len(indices)
         if self._moment.off:

@@ -217,13 +217,14 @@ class _Epoch(_order.Epoch):
         self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
         self._begin()
 
-    def _make(self, indices: list[Any]) -> Any:
+    def _make(self, indices: Any) -> Any:
         libraries = self._libraries
         same = libraries is None or (
             libraries() and torch.get_default_dtype() is self._plan.dtype and not _proof.modes()
         )
         known = same and self._plan.reads(self._dataset)
-        if known and indices and all(type(i) is int and 0 <= i < self._len for i in indices):
+        # A slice, an array or a tensor goes to the dataset as it is.
+        if known and type(indices) is list and indices and all(type(i) is int and 0 <= i < self._len for i in indices):
             batch = self._made(np.array(indices, np.int64))
         else:
             batch = self._collate(self._dataset.__getitems__(indices))
