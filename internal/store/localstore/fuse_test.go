@@ -60,8 +60,12 @@ func TestWaysToRead(t *testing.T) {
 // waiting is a mount whose reads wait until some number of them are under way, which may be more than the kernel has in
 // the background.
 type waiting struct {
-	fs.LoopbackNode
+	*fs.LoopbackNode
 	all *meeting
+}
+
+func (w *waiting) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	return &waiting{child.(*fs.LoopbackNode), w.all}
 }
 
 type meeting struct {
@@ -124,12 +128,13 @@ func TestReadsOfASlowMount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := &meeting{met: make(chan struct{})}
 			all.left.Store(reads)
-			root := &fs.LoopbackRoot{Path: dir}
-			root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-				return &waiting{fs.LoopbackNode{RootData: r}, all}
+			loopback, err := fs.NewLoopbackRoot(dir)
+			if err != nil {
+				t.Fatal(err)
 			}
 			at := t.TempDir()
-			server, err := fs.Mount(at, root.NewNode(root, nil, "", nil), &fs.Options{MountOptions: gofuse.MountOptions{DirectMountStrict: true}})
+			root := &waiting{loopback.(*fs.LoopbackNode), all}
+			server, err := fs.Mount(at, root, &fs.Options{MountOptions: gofuse.MountOptions{DirectMountStrict: true}})
 			if err != nil {
 				t.Skipf("no file system can be mounted here (/dev/fuse, root): %v", err)
 			}
