@@ -163,6 +163,8 @@ def _work(session: pytest.Session, groups: list[list[pytest.Item]], queue: int, 
             number = int.from_bytes(taken, "big")
             # A test of another file as the next one: pytest tears down the fixtures of this file after its last test.
             items = [*groups[number], groups[number - 1][0]]
+            # That file may be in another folder than this one: what belongs to its folder ends here.
+            session._setupstate.teardown_exact(items[0])
             for item, after in itertools.pairwise(items):
                 config.hook.pytest_runtest_protocol(item=item, nextitem=after)
                 if session.shouldfail or session.shouldstop:
