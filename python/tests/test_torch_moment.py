@@ -508,18 +508,20 @@ def test_files_that_change_before_their_batch(tmp_path: Path, how: str, make: Ca
             draw(tmp_path / name / f"{i:02d}.jpg", gray + 3 * i)
 
     def lead_to(now: Path, name: str) -> None:
+        # Nothing is missing in between: a worker may open a file at this moment.
+        new = now.with_suffix(".new")
         if how == "folder swapped":
-            now.unlink(missing_ok=True)
-            now.symlink_to(tmp_path / name)
+            new.symlink_to(tmp_path / name)
+            new.replace(now)
             return
         now.mkdir(exist_ok=True)
         for i in range(many):
-            path = now / f"{i:02d}.jpg"
-            path.unlink(missing_ok=True)
+            file = f"{i:02d}.jpg"
             if how == "links swapped":
-                path.symlink_to(tmp_path / name / f"{i:02d}.jpg")
+                new.symlink_to(tmp_path / name / file)
             else:
-                path.write_bytes((tmp_path / name / f"{i:02d}.jpg").read_bytes())
+                new.write_bytes((tmp_path / name / file).read_bytes())
+            new.replace(now / file)
 
     def run(kind: Any) -> Iterator[Any]:
         now = tmp_path / kind.__module__

@@ -307,7 +307,7 @@ func parseJSON(body []byte) ([]item, bool) {
 	for _, e := range list {
 		it := item{own: unmarked(e.Name), dir: e.Type == "directory"}
 		switch {
-		case it.own == "." || it.own == "..":
+		case it.own == "" || it.own == "." || it.own == "..":
 			continue
 		case !plain(it.own):
 			it.err = fmt.Errorf("%w: %q", store.ErrName, it.own)
