@@ -53,6 +53,10 @@ class SplitIterator(WorkerIterator):
         super().__init__(loader, job, follows)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        # Torch's workers make all batches that they were given, also if the loop has left the epoch. Their later random
+        # numbers depend on that, so ours get the batches that the engine still has.
+        while self._asked and self._stream is not None and not self._lost:
+            self._wait()
         self._asked.clear()
         self._placed, self._place = 0, -1  # the task that is new, and how many records of the epoch are before it
         self._stoker_seed = next_seed(self._index_sampler, int(self._base_seed), self._stoker_seed)
