@@ -17,7 +17,7 @@ LOOP = {"loader": "x", "steps": [10_000_000] * 3, "waits": [0] * 3, "seconds": 0
 
 
 def test_the_observer_reports_and_is_gone(binary: str) -> None:
-    before = open_files()
+    before, others = open_files(), len(children(os.getpid()))
     with Observer("bench") as observer:
         observer.begin()
         burned = sum(i * i for i in range(2_000_000))
@@ -27,7 +27,7 @@ def test_the_observer_reports_and_is_gone(binary: str) -> None:
     assert report["steps"] == 3
     assert report["step"]["p99"] == 0.01
     # It counts neither itself nor its own use.
-    assert report["processes"] == 1 + len(children(os.getpid()))
+    assert 1 + len(children(os.getpid())) <= report["processes"] <= 1 + others  # one of another test may end
     assert report["cpu"] > 0
     assert report["pss"] > 0
     assert open_files() == before

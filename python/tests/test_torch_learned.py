@@ -282,6 +282,7 @@ def test_formats_that_workers_register(
     monkeypatch.setattr(Image, "ID", Image.ID.copy())
     Image.OPEN.pop("DDS", None)
     Image.ID[:] = [name for name in Image.ID if name != "DDS"]
+    monkeypatch.setattr(Image, "DECODERS", {k: v for k, v in Image.DECODERS.items() if k != "dds_rgb"})
     monkeypatch.delitem(sys.modules, "PIL.DdsImagePlugin", raising=False)
     loader, got, expected = both(
         Own(files, EVAL, item),
