@@ -5,9 +5,10 @@
     make bench-against BASE=5c72eae FORMATS='csv|parquet'   the formats of bench/formats, '.' for all
 
 The other commit is checked out and built below bench/work/against. Both commits read the same data, each from its own
-packs, with this checkout's harness. The two runs of a round follow each other immediately, in an order that changes
-from round to round. The result is the median of the rounds' ratios, because a machine drifts by more in an hour than
-the differences of interest. Results go to bench/results/against-<machine>-<base>-<commit>.json.
+packs, with its own scripts of bench/arms and bench/formats, since names of the Python client may differ. The two runs
+of a round follow each other immediately, in an order that changes from round to round. The result is the median of the
+rounds' ratios, because a machine drifts by more in an hour than the differences of interest. Results go to
+bench/results/against-<machine>-<base>-<commit>.json.
 """
 
 from __future__ import annotations
@@ -60,17 +61,21 @@ class Side:
         data = self.reads(arm, suite)
         procs.warm(data)
         command = runner.arm_command(arm, suite, a.work, 0, a.cores)
-        command[command.index("--data") + 1] = runner.short(data)
-        command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
-        log = a.work / f"logs/against-{self.name}-{arm.name}.log"
-        return runner.short_result(runner.run(command, a.limit, log, self.environment))
+        command[command.index("--data") + 1] = str(data)
+        return runner.short_result(self._measure(command, arm.name, a))
 
     def run_format(self, name: str, folder: Path, a: argparse.Namespace) -> dict[str, Any]:
-        command = ["taskset", "-c", a.cores, runner.short(runner.python_of("project", a.work)), "-m", "bench.formats"]
+        command = ["taskset", "-c", a.cores, "", "-m", "bench.formats"]
         command += ["--side", "stoker", "--module", name, "--folder", str(folder)]
-        command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
-        got = runner.run(command, a.limit, a.work / f"logs/against-{self.name}-{name}.log", self.environment)
+        got = self._measure(command, name, a)
         return got if "error" in got else {"examples_s": got["records_s"], "first_batch_s": got["first_batch_s"]}
+
+    def _measure(self, command: list[str], name: str, a: argparse.Namespace) -> dict[str, Any]:
+        """Run a command of bench in this commit's checkout, with the Python of the current one."""
+        command[3] = str(runner.python_of("project", a.work))
+        command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
+        log = a.work / f"logs/against-{self.name}-{name}.log"
+        return runner.run(command, a.limit, log, self.environment, self.root)
 
 
 def checkout(commit: str, work: Path) -> Path:

@@ -78,7 +78,9 @@ def _leftovers(before: set[str]) -> list[str]:
     return left
 
 
-def run(command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+def run(
+    command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> dict[str, Any]:
     """Runs a command in its own session, with variables added to its environment, and returns its last line of JSON,
     or {"error": ...}.
 
@@ -91,7 +93,7 @@ def run(command: Sequence[str], limit: float, log: Path, variables: Mapping[str,
     environment.setdefault("STOKER_BINARY", str(ROOT / "bin/stoker"))
     with open(log, "w") as err, open(log.with_suffix(".out"), "w") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd=ROOT, env=environment
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd=cwd, env=environment
         )
         try:
             process.wait(limit)

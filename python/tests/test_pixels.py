@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +142,23 @@ def test_arrays(make: Make, tmp_path: Path, dtype: str, channels: int) -> None:
     assert np.array_equal(got["turned"], np.rot90(source[:, :, ::-1], axes=(1, 2)))
     want = (source.astype(np.float64) - 3) / 7
     assert np.abs(got["normal"] - want).max() <= 1e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "CMYK"}, 'mode is "CMYK"'),
+        ({"depth": 12}, "8, 16 or 32"),
+        ({"mask": True, "mode": "L"}, "no mode"),
+        ({"mask": np.True_, "mode": "L"}, "no mode"),
+    ],
+)
+def test_fields_that_are_refused(
+    make: Make, folder: Callable[..., Path], options: dict[str, Any], message: str
+) -> None:
+    root = folder([Image.fromarray((picture(4, 0) * 255).astype(np.uint8), "RGBA")], ".png")
+    with pytest.raises(stoker.ConfigError, match=message):
+        make(root, batch_size=1, transforms={"image": stoker.Field("image", [T.CenterCrop(20)], **options)})
 
 
 def test_what_makes_no_sense_is_refused(make: Make, folder: Callable[..., Path], tmp_path: Path) -> None:

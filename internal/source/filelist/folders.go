@@ -37,8 +37,8 @@ func FindFolder(folders []string, wanted ...string) string {
 // next to them.
 var ImageFolders = []string{"jpegimages", "images", "image", "imgs", "img"}
 
-// Lookup describes a file or a folder. found is false if there is none, also for a store that does not say so because it
-// may not be listed. Other failures are returned: without them, a store that fails looks like one without the file.
+// Lookup describes a file or a folder. found is false if the store has none, or answers that access is denied, as buckets
+// that may not be listed do. Other failures are errors, so that a store that fails does not look empty.
 func Lookup(ctx context.Context, st store.Store, name string) (e store.Entry, found bool, err error) {
 	e, err = st.Stat(ctx, name)
 	if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission) || errors.Is(err, store.ErrName) {

@@ -61,7 +61,7 @@ class Field(Described):
         transforms, pad = _padded(self.transforms)
         ops, gray = as_transforms(transforms, self.source)
         mode = "L" if gray and self.mode is None and not self.mask else self.mode
-        for name, value in {"ops": ops, "pad": pad, "mode": mode}.items():
+        for name, value in {"ops": ops, "pad": pad, "mode": mode, "mask": bool(self.mask)}.items():
             object.__setattr__(self, name, value)
 
     @property

@@ -40,6 +40,8 @@ class Padded(Described):
             raise ConfigError(f"Padded: value={self.value!r} must be a number")
         _check_whole(self, "length", 1 << 40)
         _check_whole(self, "multiple", 1 << 40)
+        for name in ("truncate", "mask"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
     def to_config(self) -> dict[str, Any]:
         """Return the form that the engine reads."""
@@ -86,7 +88,7 @@ class Buckets(Described):
 
 def _check_whole(options: Described, name: str, most: int = 2**63 - 1) -> None:
     """Check an option that is a whole number from 1 on, or its default."""
-    if (value := getattr(options, name)) != getattr(type(options), name):
+    if (value := getattr(options, name)) is not getattr(type(options), name):
         object.__setattr__(options, name, _options.whole(name, value, 1, most))
 
 

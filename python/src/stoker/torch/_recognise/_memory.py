@@ -171,7 +171,7 @@ def pixels_of(memory: Memory) -> npt.NDArray[np.uint8]:
 def is_array_of(memory: Memory, parts: list[npt.NDArray[np.uint8]]) -> bool:
     """Whether arrays still have all the bytes that ``array_of`` has written, in the same order."""
     if memory.array is None:  # mapped once: to map it again costs more than to compare it
-        memory.array = np.load(memory.path, mmap_mode="r")
+        memory.array = pixels_of(memory)
     held = memory.array
     if len(held) != sum(map(len, parts)) or any(p.shape[1:] != held.shape[1:] for p in parts):
         return False
