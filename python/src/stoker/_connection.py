@@ -485,10 +485,12 @@ class Connection:
         except wire.WireError as error:
             raise self._broken(error) from None
 
+    def _in_second_ring(self, slot: int) -> bool:
+        return self._second is not None and 0 <= slot - wire.MAX_SLOTS < self._second[1].slots
+
     def _dispatch(self, message: wire.Message) -> None:
         if isinstance(message, wire.BatchReady):
-            second = self._second[1].slots if self._second is not None else 0
-            if message.slot >= self._ring_slots and not 0 <= message.slot - wire.MAX_SLOTS < second:
+            if message.slot >= self._ring_slots and not self._in_second_ring(message.slot):
                 raise self._broken(wire.WireError(f"BATCH in slot {message.slot} of {self.slots}"))
             if message.rows > self._batch_size:
                 raise self._broken(wire.WireError(f"BATCH of {message.rows} rows; batch_size is {self._batch_size}"))

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import NamedTuple, TypeVar
 
 from ._errors import ConfigError
@@ -202,15 +203,23 @@ class _Waits(threading.local):
 _waits = _Waits()
 
 
+def _is_within_wait(frame: FrameType) -> bool:
+    above = frame.f_back
+    while above is not None and id(above) != _waits.outer:
+        above = above.f_back
+    return above is not None
+
+
+def waits_inside() -> bool:
+    """Whether the function that calls this runs inside a wait that begin_wait has written."""
+    return bool(_waits.outer) and _is_within_wait(sys._getframe(1))
+
+
 def begin_wait() -> None:
     """Write that the loop waits for a batch. A wait inside another one of the same thread is not written."""
     frame = sys._getframe(1)
-    if _waits.outer:
-        above = frame.f_back
-        while above is not None and id(above) != _waits.outer:
-            above = above.f_back
-        if above is not None:
-            return
+    if _waits.outer and _is_within_wait(frame):
+        return
     _waits.outer = id(frame)
     write(WAIT_BEGIN, 0)
 
