@@ -484,6 +484,35 @@ func TestRaceDetectorWatchesGoroutines(t *testing.T) {
 	}
 }
 
+// scripts/plain.sh finds the tests that do less under the race detector by what their files ask. Such a question in a
+// helper of tests would escape it, and so would a test that does less in the build with the invariants.
+func TestThePlainPassHasWhatOthersLeaveOut(t *testing.T) {
+	for _, f := range append(parseAll(t), parseTests(t)...) {
+		test := strings.HasSuffix(f.name, "_test.go")
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				if test && strings.HasPrefix(c.Text, "//go:build") && strings.Contains(c.Text, "!invariants") {
+					t.Errorf("%s: the pass with the invariants leaves a test out: scripts/plain.sh relies on its being whole", f.name)
+				}
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			of, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			switch pkg, _ := of.X.(*ast.Ident); {
+			case pkg == nil:
+			case test && pkg.Name == "invariants" && of.Sel.Name == "Enabled":
+				t.Errorf("%s: a test asks for the invariants: scripts/plain.sh relies on their pass being whole", position(n))
+			case !test && f.name != "source/drivertest/faults.go" && (pkg.Name == "testing" && of.Sel.Name == "Short" || pkg.Name == "racetest"):
+				t.Errorf("%s: a helper of tests does less under the race detector: name it in scripts/plain.sh and here", position(n))
+			}
+			return true
+		})
+	}
+}
+
 func TestLibrariesDoNotExit(t *testing.T) {
 	for _, f := range parseAll(t) {
 		// Small programs of benchmarks are also programs.
