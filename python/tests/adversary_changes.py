@@ -39,8 +39,8 @@ class Change:
 
     do: makes the change. A number selects one of many variants.
         on: tags of the datasets to change, "" for all.
-        moments: "any", "files" (never while worker processes may read them), "loader" (a loader exists) or "batch" (in
-            the loop).
+        moments: "any", "files" (never while worker processes may read them), "alone" (no worker processes may read
+            it), "loader" (a loader exists) or "batch" (in the loop).
         draws: a transform that is used from then on, which may draw random numbers.
         coarse: whether pixels may be off by one level afterwards.
     """
@@ -57,6 +57,8 @@ class Change:
         inside = count != "" and count != "end"
         if self.moments == "files":
             return not inside or program.workers == 0
+        if self.moments == "alone":
+            return bool(program.workers == 0)
         if self.moments == "loader":
             return moment != "start"
         if self.moments == "batch":
@@ -576,6 +578,7 @@ def _changes_labels(_: int) -> None:
     data.target_transform = str
 
 
+_table({"share": lambda w, _: [x.share_memory_() for x in (w.base.data, w.base.targets)]}, on="mnist", moments="alone")
 _table(
     {
         "manual_seed": lambda w, n: torch.manual_seed(n),
@@ -871,6 +874,7 @@ _table(
         "module-class": lambda w, n: _module_class(w, (F, _functional_pil, F2)[n % 3]),
         "types": lambda w, n: w.patch.setattr((v2.RandomInvert, v2.RandomRotation, v2.Transform)[n % 3], "_transformed_types", (int,)),
         "Module._compiled_call_impl": lambda w, _: w.patch.setattr(torch.nn.Module, "_compiled_call_impl", lambda *a, **k: 7),
+        "autocast": lambda w, _: w.stack.enter_context(torch.autocast("cpu", torch.bfloat16)),
         "default-device": lambda w, _: w.stack.enter_context(torch.device("meta")),
         "map-image": _map(tv_tensors.Image, lambda b, *, collate_fn_map=None: len(b)),
         "torch.stack": _function(torch, "stack"),

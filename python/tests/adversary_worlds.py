@@ -327,6 +327,10 @@ TRANSFORMS: dict[str, Transform] = {
     "equalize": _cropped(lambda: v1.RandomEqualize(1.0)),
     "autocontrast": _cropped(lambda: v1.RandomAutocontrast(1.0)),
     "sharp": _cropped(lambda: v1.RandomAdjustSharpness(2, 1.0), exact=False),
+    "v2-sharp": Transform(
+        lambda: v2.Compose([v2.ToImage(), v2.CenterCrop(20), v2.RandomAdjustSharpness(3, 1.0), v2.ToPureTensor()]),
+        draws=True,
+    ),
     "blur": _cropped(lambda: v1.GaussianBlur(3, (1.0, 1.0)), exact=False),
     "v2-invert": Transform(
         lambda: v2.Compose([v2.CenterCrop(20), v2.RandomInvert(1.0), v2.RandomRotation((180, 180)), v2.PILToTensor()]),

@@ -101,6 +101,7 @@ folder timm; odd-format#2 odd-format#7 long-text#6 long-text#7; start; 0 2; erro
 folder; rewrite-with-the-old-size-and-time folder-linked; 0.end; 0 2; cache=1
 folder own; folder-linked rewrite-with-the-old-size-and-time; 0.1 1.1; 0; epochs=3
 folder; default-device; 0.0 0.1; 0 2;
+folder; autocast; made 0.1; 0; transform=v2-sharp
 table; default-device; 0.1 0.end; 0; transform=none
 own; target-fails-once#3 target-stops#3; made; 0 2; errors=3 epochs=3
 folder own; file-gone#2 file-gone#5; start; 0 2; errors=3 epochs=3
@@ -130,6 +131,8 @@ data=folder order=slices errors=5
 data=mnist transform=tensor order=shorts
 data=concat_cifar transform=tensor order=shorts
 data=folder order=bools
+data=mnist transform=tensor workers=2 persistent=1 share@start label@0.end#4
+data=mnist transform=tensor workers=2 persistent=1 share@start roll@0.end#4
 """.strip().splitlines()
 
 

@@ -36,6 +36,7 @@ IMAGES = 14
 EVAL = v1.Compose([v1.Resize(48), v1.CenterCrop(40), v1.ToTensor(), v1.Normalize(MEAN, STD)])
 GRAY = v1.Compose([v1.Resize((32, 40)), v1.ToTensor(), v1.Normalize([0.5], [0.25])])
 TRAIN = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor()])
+CHOICE = v1.Compose([v1.CenterCrop(24), v1.RandomChoice([v1.RandomInvert(1.0), v1.Pad(0)]), v1.ToTensor()])
 MASK = v1.Compose([v1.Resize((24, 24), v1.InterpolationMode.NEAREST), v1.PILToTensor()])
 
 
@@ -96,6 +97,11 @@ def relative(self: Any, i: int) -> Any:
     return self.transform(Image.open(os.path.relpath(self.files[i])).convert("RGB")), i
 
 
+def with_the_generator(self: Any, i: int) -> Any:
+    torch.rand(0, generator=torch.random.default_generator)
+    return plain(self, i)
+
+
 def as_a_dict(self: Any, i: int) -> Any:
     image = Image.open(self.files[i]).convert("RGB")
     return {"image": self.transform(image), "size": torch.tensor(image.size), "path": self.files[i], "n": {"i": i}}
@@ -154,8 +160,8 @@ def turned(self: Any, i: int) -> Any:
 
 
 GOOD = [
-    plain, with_statement, left_before, of_a_file, never_closed, a_path, relative, as_a_dict, two_images,
-    the_same_twice, image_and_mask, looks_at_pixels, changes_pixels, crops, drafts, gray_and_back,
+    plain, with_statement, left_before, of_a_file, never_closed, a_path, with_the_generator, relative, as_a_dict,
+    two_images, the_same_twice, image_and_mask, looks_at_pixels, changes_pixels, crops, drafts, gray_and_back,
 ]  # fmt: skip
 
 
@@ -362,6 +368,19 @@ def by_its_name(self: Any, i: int) -> Any:
     return plain(self, i)
 
 
+ALIAS = torch.default_generator
+
+
+def by_another_name(self: Any, i: int) -> Any:
+    ALIAS.manual_seed(i)
+    return plain(self, i)
+
+
+def of_python(self: Any, i: int) -> Any:
+    random.seed(i)
+    return plain(self, i)
+
+
 class Named(Own):
     """Has the code in its class."""
 
@@ -370,11 +389,11 @@ class Named(Own):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("item", [seeds, pairs, forks, by_its_name])
+@pytest.mark.parametrize("item", [seeds, pairs, forks, by_its_name, by_another_name, of_python])
 def test_programs_that_set_random_numbers(files: list[str], item: Any, workers: int) -> None:
     """Their random transforms stay Python's, their deterministic ones do not."""
     torch.manual_seed(1)
-    loader, expected, got = both(Own(files, TRAIN, item), num_workers=workers)
+    loader, expected, got = both(Own(files, CHOICE if item is of_python else TRAIN, item), num_workers=workers)
     if item in (pairs, forks):
         assert all(torch.equal(x, y) for batches in got for x, y in batches)
     else:

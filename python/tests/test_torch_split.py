@@ -235,6 +235,64 @@ def test_random_beginnings_have_torchs_distributions(folder: Path) -> None:
         assert stats.ks_2samp(a, b).pvalue > 0.01
 
 
+def seeds(value: Any) -> Any:
+    torch.manual_seed(3)
+    random.seed(3)
+    return value
+
+
+def seeds_secretly(value: Any) -> Any:
+    getattr(torch, "manual_" + "seed")(5)
+    return value
+
+
+def seeds_and_stacks(batch: list[Any]) -> Any:
+    return tud.default_collate(seeds(batch))
+
+
+# The random beginnings, and the places where programs set the numbers that these draw.
+CROP = [v1.CenterCrop(40), v1.RandomCrop(12), v1.ToTensor()]
+CHOICE = [v1.CenterCrop(40), v1.RandomChoice([v1.RandomSolarize(t, 1.0) for t in range(1, 250)]), v1.ToTensor()]
+PLACES: dict[str, dict[str, Any]] = {
+    "rest": {"rest": [seeds]},
+    "target": {"target": seeds},
+    "collate": {"collate_fn": seeds_and_stacks},
+    "init": {"worker_init_fn": seeds},
+    "rest secretly": {"rest": [seeds_secretly]},
+    "target secretly": {"target": seeds_secretly},
+    "loop": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "parts", "workers"),
+    [
+        *((p, parts, 1) for p in list(PLACES)[:4] for parts in (CROP, CHOICE)), ("rest secretly", CROP, 0),
+        ("rest secretly", CROP, 1), ("target secretly", CROP, 0), ("target secretly", CROP, 1), ("loop", CROP, 0),
+    ],
+)  # fmt: skip
+def test_random_numbers_that_the_program_sets(folder: Path, place: str, workers: int, parts: list[Any]) -> None:
+    """The transforms draw from there: all records but the first one are torch's."""
+    more = dict(PLACES[place])
+    transform = v1.Compose([*parts, *more.pop("rest", ())])
+    data = image_folder(folder, transform)
+    data.target_transform = more.pop("target", None)
+
+    def run(kind: Any) -> tuple[Any, list[Any]]:
+        same = tud.Subset(data, [9] * 6)
+        loader = kind(same, 1, num_workers=workers, generator=torch.Generator().manual_seed(3), **more)
+        epochs = []
+        for _ in range(2):
+            seeds(None)
+            epochs.append([seeds_secretly(x) if place == "loop" else x.clone() for x, _ in loader])
+        return loader, epochs
+
+    (_, expected), (loader, got) = run(tud.DataLoader), run(DataLoader)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert len(ours) == 6 and all(map(torch.equal, ours[1:], theirs[1:]))
+    assert "random numbers" in loader.explain() or (workers and "secretly" in place)
+
+
 @pytest.mark.parametrize("rest", [[], [lambda t: t]], ids=["engine", "split"])
 def test_epochs_of_persistent_workers_draw_anew(folder: Path, rest: list[Any]) -> None:
     transform = v1.Compose([v1.RandomResizedCrop(24, (0.1, 0.5)), v1.ToTensor(), *rest])

@@ -95,6 +95,7 @@ def find(loader: Any) -> Found:
             f"{_plan.name_of(transform)} draws random numbers, and {names} may set them: it names "
             "more than transforms, plain values and functions that make tensors"
         )
+    _plan.check_seeds(loader, program)
     function = functions[0]
     if (why := _refused(function)) is not None:
         raise Unknown(why)

@@ -7,6 +7,7 @@ import builtins
 import dataclasses
 import dis
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,6 +43,10 @@ _SETS = {
     "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "get_rng_state", "fork_rng", "setstate",
     "default_generator", "getstate", "set_state", "get_state", "set_seed", "seed_everything", "generator",
 }  # fmt: skip
+# Those of them that do not only read.
+_SETTERS = _SETS - {"get_rng_state", "getstate", "get_state", "fork_rng", "generator"}
+# Packages whose classes set no seeds.
+_OTHERS = _proof.LIBRARIES | {"builtins", "typing"}
 # Libraries whose collate functions are trusted.
 _LIBRARIES = ("torch.utils.data.", "transformers.", "accelerate.")
 _REFUSED = (
@@ -85,6 +90,15 @@ def named(function: Any, depth: int = 0) -> Iterator[Any]:
                 yield from (value if isinstance(value, dict) else vars(value)).values()
     elif hasattr(function, "__dict__") and not isinstance(function, type):
         yield from vars(function).values()
+
+
+def may_seed(function: Any) -> bool:
+    """Whether the code of a callable of the program's, or of something that it can use, names a setter of seeds."""
+    kinds = [kind for kind in type(function).__mro__ if kind.__module__.partition(".")[0] not in _OTHERS]
+    used = [function, *named(function)]
+    for method in itertools.chain(*(vars(kind).values() for kind in kinds)):
+        used += [method, *named(method)]
+    return any(isinstance(v, types.FunctionType) and not _SETTERS.isdisjoint(_names(v.__code__)) for v in used)
 
 
 def names(function: types.FunctionType, name: str) -> bool:

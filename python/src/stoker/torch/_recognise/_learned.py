@@ -172,7 +172,10 @@ def _candidates(dataset: Any) -> list[Any]:
     why = ""
     all_at_hand = list(_at_hand(dataset, 0))
     # Its state may be set without the functions that are watched.
-    generator = any(isinstance(v, types.FunctionType) and _functions.names(v, _GENERATOR) for v in all_at_hand)
+    generator = any(
+        v is torch.default_generator or (isinstance(v, types.FunctionType) and _functions.names(v, _GENERATOR))
+        for v in all_at_hand
+    )
     for value in all_at_hand:
         if id(value) in found or not callable(value) or isinstance(value, _NO_TRANSFORMS):
             continue
@@ -182,7 +185,7 @@ def _candidates(dataset: Any) -> list[Any]:
             except Unknown as reason:
                 why = why or (str(reason) if _transforms.is_list(value) else "")
                 continue
-            if not program.random or not (why := _not_watched(value, program, generator)):
+            if not program.random or not (why := _not_watched(program, generator)):
                 found[id(value)] = value
     if not found:
         name = type(dataset).__qualname__
@@ -190,12 +193,11 @@ def _candidates(dataset: Any) -> list[Any]:
     return list(found.values())
 
 
-def _not_watched(transform: Any, program: _transforms.Program, generator: bool) -> str:
+def _not_watched(program: _transforms.Program, generator: bool) -> str:
     """Return why changes of a transform's random numbers cannot be detected, "" if they can."""
-    parts = _transforms.parts_of(transform)
-    if any(type(part).__module__.startswith("timm.") for part in parts[: len(parts) - len(program.rest)]):
-        return "timm's transforms draw Python's random numbers, which it may set"
-    return f"it names {_GENERATOR}, whose random numbers its transform draws" if generator else ""
+    if program.python:
+        return "its transform draws Python's random numbers, which it may set"
+    return f"it has {_GENERATOR}, whose random numbers its transform draws" if generator else ""
 
 
 def _at_hand(value: Any, depth: int) -> Iterator[Any]:

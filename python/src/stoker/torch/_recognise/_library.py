@@ -37,6 +37,12 @@ def check_instance(value: object) -> None:
             raise Unknown(f"a {type(value).__name__} has hooks")
 
 
+def is_own(value: Any) -> bool:
+    """Whether a callable is of the program, and not of a library."""
+    module = getattr(value, "__module__", None) or ""
+    return value is not None and str(module).partition(".")[0] not in _proof.LIBRARIES
+
+
 # Names that functions for seeding may use: modules, and the functions called on them.
 _SEEDERS = ("timm.data.loader._worker_init", "transformers.trainer_utils.seed_worker")
 _SEEDING = {"torch", "np", "numpy", "random", "initial_seed", "seed", "manual_seed", "set_num_threads"}
@@ -72,6 +78,20 @@ def check_init(loader: Any) -> None:
     if loader.worker_init_fn is not None and loader.num_workers > 0 and not only_seeds(loader.worker_init_fn):
         raise Unknown(
             "worker_init_fn may change the dataset in the workers", "a worker_init_fn that only sets seeds, or none"
+        )
+
+
+def check_seeds(loader: Any, *, python: bool) -> None:
+    """Raise Unknown when ``worker_init_fn`` sets random numbers that transforms draw: torch's, and Python's if asked.
+
+    They may be the same in each epoch. Those of the libraries' own functions are not.
+    """
+    init = loader.worker_init_fn if loader.num_workers > 0 else None
+    names = init.__code__.co_names if isinstance(init, types.FunctionType) else ()
+    if "manual_seed" in names or (python and "random" in names):
+        raise Unknown(
+            "worker_init_fn sets the random numbers that the transforms draw",
+            "a worker_init_fn that only sets NumPy's, or none: torch has set those of its workers",
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from . import _datasets, _functions, _library, _memory, _proof, _samples
+from . import _datasets, _functions, _library, _memory, _proof, _samples, _transforms
 from ._library import Unknown
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Types whose values cannot change.
 _CONSTANT = (str, bytes, int, float, bool, type(None), *_memory._PATHS)
+# Objects with memory that only one process has.
+_PRIVATE = bytes | bytearray | None
 # Says that files of a batch have changed since the engine was asked for them.
 _CHANGED = object()
 # After so many batches made for nothing, the engine builds no more ahead in this epoch.
@@ -43,11 +45,20 @@ def copied(value: Any) -> Any:
         return kind(map(copied, value))
     if kind is dict:
         return {copied(k): copied(v) for k, v in value.items()}
-    if kind is torch.Tensor:
-        return value.detach().clone()
-    if kind is np.ndarray and not value.dtype.hasobject:
-        return value.copy()
+    if kind is torch.Tensor or (kind is np.ndarray and not value.dtype.hasobject):
+        check_own(value)
+        return value.detach().clone() if kind is torch.Tensor else value.copy()
     raise Unknown(f"its records have values of {kind.__name__}, of which workers have a copy")
+
+
+def check_own(value: Any) -> None:
+    """Raise Unknown if an array or a tensor is in memory that processes may share: workers have no copy of that."""
+    inside = value
+    while isinstance(inside, np.ndarray | memoryview) and not isinstance(inside, np.memmap):
+        inside = inside.obj if isinstance(inside, memoryview) else inside.base  # None for memory of its own
+    shared = inside.is_shared() if isinstance(inside, torch.Tensor) else not isinstance(inside, _PRIVATE)
+    if shared and isinstance(value, np.ndarray | torch.Tensor):
+        raise Unknown("it has an array or a tensor in memory that processes may share")
 
 
 def _are_constant(values: Any) -> bool:
@@ -72,6 +83,7 @@ def frozen(dataset: Any, data: _datasets.Data, memory: _memory.Memory) -> Any:
 def _frozen(dataset: Any, leaves: dict[int, _datasets.Leaf], pixels: dict[int, Any]) -> Any:
     new = copy.copy(dataset)
     if type(dataset) is torch.utils.data.Subset:
+        check_own(dataset.indices)
         new.dataset, new.indices = _frozen(dataset.dataset, leaves, pixels), [int(i) for i in dataset.indices]
         return new
     if type(dataset) is torch.utils.data.ConcatDataset:
@@ -85,9 +97,13 @@ def _frozen(dataset: Any, leaves: dict[int, _datasets.Leaf], pixels: dict[int, A
     for name in leaf.attributes:
         now = getattr(leaf.owner, name)
         if id(dataset) in pixels and name == "data":
+            check_own(now)
             setattr(owner, name, _like(now, pixels[id(dataset)]))
         else:
             setattr(owner, name, copied(now))
+    for part in _transforms.parts_of(dataset.transform):
+        for value in vars(part).values():
+            check_own(value)
     try:
         new.transform = copy.deepcopy(dataset.transform)
     except Exception as error:
@@ -142,6 +158,10 @@ class Moment:
     def where(self, _indices: list[Any], _records: Any, asked: Any) -> Any:
         """Return the sources of a batch's records, None if the engine has used other ones."""
         return None if asked is _CHANGED else ()
+
+    def seeded(self) -> bool:
+        """Whether the program has set the random numbers that the transforms draw."""
+        return False
 
     def targets(self, _where: Any) -> tuple[Any, int]:
         """Return the targets of a batch, up to the first record of another moment, and the number of all records.
@@ -215,6 +235,7 @@ class Live(Moment):
         if plan.found.data.leaves[0].paths is None and self._names is None:
             self._pixels = _memory.pixels_of(plan.memory)
         self._vain = 0
+        self._seed = _samples.Seed() if plan.found.program.random else None
         self._remember(plan.found)
 
     def _remember(self, found: Found) -> None:
@@ -233,9 +254,13 @@ class Live(Moment):
         """Do nothing: torch reads the files when the loop asks for the batch."""
         return asked
 
+    def seeded(self) -> bool:
+        """Compare the seed with that of the epoch's beginning."""
+        return self._seed is not None and self._seed.is_set()
+
     def where(self, indices: list[Any], records: Any, asked: Any) -> Any:
         """Return the sources of a batch's records, None if the engine has used other ones."""
-        if not self._is_like_before():
+        if self.seeded() or not self._is_like_before():
             self.off = True
             return None
         found = self._located(indices, records, asked)
@@ -289,7 +314,7 @@ class Live(Moment):
         """Return the targets of a batch, up to the first record of another moment, and the number of all records."""
         out: list[Any] = []
         for leaf, i in where:
-            if out and not self.pure and not self._still():
+            if out and not self.pure and (self.seeded() or not self._still()):
                 self.off = True
                 break
             target, change = leaf.target(i), leaf.dataset.target_transform

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from ._stream import Records, Stream
 _GUESS = 64
 # The number of records requested ahead, beyond those that fit the engine.
 _AHEAD = 8192
+# Loaders without workers in whose epochs the program has set the random numbers that the transforms draw.
+_SEEDED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,26 @@ def find(loader: Any) -> Found:
     if collate == "program" and program.wrapped is None:
         raise Unknown("collate_fn may get tensors of another class than torch's")
     change = data.leaves[0].dataset.target_transform
+    check_seeds(loader, program, (*program.rest, change, loader.collate_fn))
     if change is None or loader.num_workers == 0:
         return Found(data, program, change, collate)
     labels = _labels(data, change)
     return Found(data, program, change, collate, labels, labels is None)
+
+
+def check_seeds(loader: Any, program: _transforms.Program, functions: Sequence[Any] = ()) -> None:
+    """Raise Unknown when the program may set the random numbers that the engine's transforms would draw.
+
+    Functions that set torch's without naming it are detected when they run.
+    """
+    if not program.random:
+        return
+    _library.check_seeds(loader, python=program.python)
+    for function in functions:
+        if _library.is_own(function) and _functions.may_seed(function):
+            raise Unknown(f"{name_of(function)} may set the random numbers that the transforms draw")
+    if loader.num_workers == 0 and loader in _SEEDED:
+        raise Unknown("torch's random numbers were set during an epoch, and the transforms draw them")
 
 
 def _labels(data: _datasets.Data, change: Any) -> dict[Any, Any] | None:
@@ -340,7 +359,7 @@ class EnginePlan:
             return None
         program = found.program
         wrapped, names = bool(program.wrapped), self.memory.names
-        return Samples(self._dataset, program.rest, program.state, wrapped, found.data, names)
+        return Samples(self._dataset, program.rest, program.state, wrapped, program.random, found.data, names)
 
     @property
     def here(self) -> Any:
@@ -605,7 +624,9 @@ class Epoch(_order.Epoch):
 
         They draw from the program's random numbers if torch's records would, and if the engine's take none of them.
         """
-        if self._apart or self._plan.found.program.random:
+        if self._moment.seeded():
+            _SEEDED.add(self._loader)
+        elif self._apart or self._plan.found.program.random:
             return random_numbers(self._seed + place)
         return contextlib.nullcontext()
 

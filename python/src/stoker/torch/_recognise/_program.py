@@ -24,6 +24,8 @@ class Program:
     state: str = PICTURE
     channels: int = 3
     random: bool = False
+    # Whether the libraries draw Python's random numbers, and not torch's, for some of these operations.
+    python: bool = False
     # The mode that pictures are decoded to: "L" if they are made gray before any use of their colours.
     mode: str = "RGB"
     # Whether a tensor is one of torchvision's Image class; None if that is not known.

@@ -245,6 +245,8 @@ def check_settings() -> None:
     helpers = sys.modules.get("torchvision.tv_tensors._torch_function_helpers")
     if getattr(helpers, "_TORCHFUNCTION_SUBCLASS", False):
         raise Unknown("tv_tensors.set_return_type() was called")
+    if torch.is_autocast_enabled("cpu"):
+        raise Unknown("torch.autocast is on for the CPU, where it changes the precision of transforms")
     for mode in modes():
         # Functions also notice a default device, but they are run for their targets only.
         if type(mode) is not DeviceContext:

@@ -9,10 +9,24 @@ from typing import Any
 
 import numpy.typing as npt
 import torch
+import torch.utils.data
 
 from . import _datasets, _transforms
 
 Array = npt.NDArray[Any]
+
+
+class Seed:
+    """Reports whether the program has set torch's random numbers, from which transforms would draw."""
+
+    def __init__(self) -> None:
+        """Remember the seed of this process."""
+        self._before = torch.default_generator.initial_seed()
+
+    def is_set(self) -> bool:
+        """Compare. A worker process begins with a seed of its own."""
+        info = torch.utils.data.get_worker_info()
+        return bool(torch.default_generator.initial_seed() != (self._before if info is None else info.seed))
 
 
 class Still:
@@ -48,6 +62,7 @@ class Samples:
     rest: list[Any]  # what of the transform Python does, one behind the other
     state: str  # what a row is, as _transforms names it
     wrapped: bool  # whether a tensor is of torchvision's Image class
+    random: bool  # whether the transforms before the rest draw random numbers
     # The positions of the dataset's records. Not sent to another process, which finds them itself.
     _data: _datasets.Data | None = field(default=None, compare=False)
     # The paths that the engine was given, None if it has arrays.
@@ -65,6 +80,7 @@ class Samples:
             self._names = _datasets.paths_of(self._data)
         transforms = {id(leaf.dataset.transform): leaf.dataset.transform for leaf in self._data.leaves}
         self._still = Still(self._data.parts, list(transforms.values()), len(self.rest))
+        self._seed = Seed()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None, "_names": None, "_still": None}
@@ -102,7 +118,7 @@ class Samples:
         samples = []
         for row, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             at(row, index)
-            if number < 0 or not still():
+            if number < 0 or (self.random and self._seed.is_set()) or not still():
                 samples.append(anew(index))
                 continue
             leaf, i = data.at(index)

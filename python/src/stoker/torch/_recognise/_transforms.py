@@ -276,6 +276,7 @@ def _add(transform: Any, program: Program) -> None:
     check_instance(transform)
     if program.wrapped and not name.startswith((_V2, "torch.")):
         program.wrapped = None
+    program.python = program.python or name in _PYTHONS
     try:
         known(transform, program)
     except ConfigError as error:
@@ -306,6 +307,7 @@ def _members(transforms: Any, p: Program) -> list[list[st.Transform]]:
             raise Unknown(f"{type(t).__name__} inside another transform: put what changes types or colours outside")
         if inner.wrapped != p.wrapped:
             p.wrapped = None
+        p.python = p.python or inner.python
         found.append(inner.ops)
     return found
 
@@ -547,6 +549,9 @@ _COMPOSITES: dict[str, Callable[[Any, Program], None]] = {
     _V1 + "RandomOrder": _random_order,
     _V2 + "_container.RandomOrder": _random_order,
 }
+
+# Transforms that draw Python's random numbers.
+_PYTHONS = (_V1 + "RandomChoice", _V1 + "RandomOrder", _TIMM + "RandomResizedCropAndInterpolation")
 
 _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     _V1 + "Resize": _resize,

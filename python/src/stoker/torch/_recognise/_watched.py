@@ -110,6 +110,8 @@ class Watched:
     def __post_init__(self) -> None:
         self._done: tuple[Any, _pending.Done | None, Any] = None, None, None
         self._never = False  # random transforms are not answered any more
+        self._seed = _samples.Seed()
+        self._watches_seeds = any(map(_may_draw, self.transforms))
         # Whether the libraries are those that the engine was compared with; checked before each batch.
         self._libraries: Callable[[], bool] = bool
         self._refuted = False  # they are not, and were not when they were compared again
@@ -125,9 +127,11 @@ class Watched:
         scope = _pending.Scope(self.transforms)
         self._given, self._thread = 0, threading.get_ident()
         self._noted: list[Note] = []
-        generator = _Generator(torch.random.default_generator, self._touch)
+        # A program may use the generator itself, so it is replaced only if something depends on it.
+        watched = _Generator(torch.random.default_generator, self._touch)
+        changes = [(torch.random, "default_generator", watched)] if self._watches_seeds else []
         try:
-            with _pending.replaced([(torch.random, "default_generator", generator)]), scope.open(opened=self._open):
+            with _pending.replaced(changes), scope.open(opened=self._open):
                 yield
         finally:
             for row in self._made:
@@ -202,7 +206,7 @@ class Watched:
         return False
 
     def _same(self, unchanged: Callable[[], bool], random: bool) -> bool:
-        if random and (self._touched or self._never):
+        if random and (self._touched or self._never or self._seed.is_set()):
             return False
         return _settings_hold() and unchanged()
 
@@ -227,6 +231,7 @@ class Watched:
             self._start([])
             made = self.dataset[index]
         program = self._done[2]
+        self._touched = self._touched or self._seed.is_set()
         if foreseen is None or (self._touched and program is not None and program.random):
             self._note(index)
         self._start([])
@@ -264,6 +269,14 @@ class Watched:
             self._broken = True
             if threading.get_ident() == self._thread:
                 raise _Again
+
+
+def _may_draw(transform: Any) -> bool:
+    """Whether a transform may draw random numbers."""
+    try:
+        return any(program_of(transform, mode).random for mode in ("RGB", "L"))
+    except Unknown:
+        return True
 
 
 def _settings_hold() -> bool:
