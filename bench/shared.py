@@ -7,6 +7,7 @@ tensorsocket  Samples per second of four equal jobs over one engine, and over on
               (target: 1.5 x; bench/setup.sh tensorsocket installs it).
 speeds        The fastest of three jobs of speeds 1, 1/2 and 1/4, compared with alone (target: 0.97).
 memory        Memory of the engine with 8 ranks, compared with one rank and the rings of the others (target: 1.15 x).
+              Also the CPU time, and the time of opening, and the same with an engine each. --data takes a pack, too.
 
 Without --data it makes 1,000 photos. Each part takes at most 6 minutes. The exit code is 1 if a target is missed.
 """
@@ -42,6 +43,9 @@ def job(o: dict[str, Any]) -> None:
     import stoker
     from stoker import transforms as T
 
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begun = time.monotonic()
     limits = stoker.Limits(shared=o["shared"], **({"memory": o["memory"]} if o["memory"] else {}))
     loader = stoker.Loader(
         o["data"], BATCH, shuffle=True, seed=0, cache=False, limits=limits,
@@ -50,6 +54,7 @@ def job(o: dict[str, Any]) -> None:
     )  # fmt: skip
     connection = loader._epochs.live()
     engine = connection._engine_pid()
+    opening, opened = time.monotonic() - begun, spent(engine)
     print("open", flush=True)
     sys.stdin.readline()
     before = resource.getrusage(resource.RUSAGE_SELF)  # without the imports
@@ -74,10 +79,10 @@ def job(o: dict[str, Any]) -> None:
         if not o["epochs"] and batches > first and time.monotonic() - begun >= o["seconds"]:
             break
     seconds = time.monotonic() - begun
-    fields, own = stat(engine), resource.getrusage(resource.RUSAGE_SELF)
+    own = resource.getrusage(resource.RUSAGE_SELF)
     found = {
         "samples": samples, "seconds": seconds, "engine": engine, "hash": h.hexdigest(),
-        "spent": sum(map(int, fields[11:13])) / TICKS if fields else 0.0,
+        "spent": spent(engine), "opening": opening, "opened": opened,
         "own": own.ru_utime + own.ru_stime - before.ru_utime - before.ru_stime,
         "lagged": connection._second is not None, "ring": loader.info["memory"]["ring"],
         "memory": engine_memory(engine),
@@ -85,6 +90,12 @@ def job(o: dict[str, Any]) -> None:
     print(json.dumps(found), flush=True)
     sys.stdin.readline()
     loader.close()
+
+
+def spent(pid: int) -> float:
+    """Return the CPU seconds of a process."""
+    fields = stat(pid)
+    return sum(map(int, fields[11:13])) / TICKS if fields else 0.0
 
 
 def engine_memory(pid: int) -> int:
@@ -127,9 +138,10 @@ def run(data: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 p.stdin.flush()
 
     try:
-        if answers() != ["open"] * len(jobs):
-            raise SystemExit("bench: a job could not open its loader")
-        go()
+        for word in ("ready", "open"):
+            if answers() != [word] * len(jobs):
+                raise SystemExit("bench: a job could not open its loader")
+            go()
         found = [json.loads(line) for line in answers()]
         go()
     finally:
@@ -233,16 +245,23 @@ def speeds(data: str, a: Any) -> bool:
 def memory(data: str, a: Any) -> bool:
     """Compare the memory of an engine with 8 ranks and with one."""
     found = {}
-    for world in (1, 8):
-        ranks = [{"rank": r, "world": world, "seconds": a.seconds} for r in range(world)]
-        got = run(data, ranks)
-        found[world] = max(g["memory"] for g in got), [g["ring"] for g in got]
+    for world, shared in ((1, None), (8, None), (8, False)):
+        got = run(data, [{"rank": r, "world": world, "shared": shared, "seconds": a.seconds} for r in range(world)])
+        engines = {g["engine"]: [h for h in got if h["engine"] == g["engine"]] for g in got}
+        total = {
+            name: sum(max(g[name] for g in of) for of in engines.values()) for name in ("memory", "opened", "spent")
+        }
+        found[world, shared] = total["memory"], [g["ring"] for g in got]
+        samples = sum(g["samples"] for g in got)
         print(
-            f"{world} ranks: the engine has {found[world][0] >> 20} MiB, rings of {sum(found[world][1]) >> 20} MiB",
+            f"{world} ranks, {len(engines)} engines: {int(total['memory']) >> 20} MiB, rings of "
+            f"{sum(g['ring'] for g in got) >> 20} MiB; opening took up to {max(g['opening'] for g in got):.2f} s and "
+            f"{total['opened']:.2f} s of CPU; {samples} samples, "
+            f"{1000 * (total['spent'] - total['opened']) / samples:.3f} ms of CPU each",
             flush=True,
         )
-    one, own = found[1]
-    eight, rings = found[8]
+    one, own = found[1, None]
+    eight, rings = found[8, None]
     most = one - own[0] + sum(rings)
     print(
         f"memory: 8 ranks take {eight / most:.2f} x one rank and the rings, {eight >> 20} of {most >> 20} MiB "

@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/source/wrap/joined"
+	"github.com/stokerdata/stoker/internal/source/wrap/pooled"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
@@ -60,6 +61,13 @@ type Options struct {
 	// part (driver.InEpoch). Part, if set, wraps each of them; it closes src if it fails.
 	Mixed bool
 	Part  func(ctx context.Context, src driver.Source) (driver.Source, error)
+
+	// Pool, if set, shares sources between callers with equal options, Seed and Turned: the seed of the records, and
+	// whether images are turned. Rank is the caller's rank in its job, or pooled.NoRank.
+	Pool   *pooled.Pool
+	Rank   int
+	Seed   uint64
+	Turned bool
 
 	// Connections is the number of parallel reads to expect after opening. Open starts connections
 	// to remote data for them.
@@ -159,7 +167,7 @@ func openAll(ctx context.Context, rawURL string, opt *Options) (driver.Source, e
 	if loc.format.Has(format.Columns) && len(views) > 0 {
 		loc.kinds(&views[0])
 	}
-	src, err := loc.open(ctx, stores.Public(base))
+	src, err := loc.pooled(ctx, base)
 	if err == nil {
 		driver.ValidNames(src.Info().Fields)
 	}
@@ -279,6 +287,17 @@ func (loc *location) named(src driver.Source) view.Spec {
 		}
 	}
 	return spec
+}
+
+// pooled opens the data without views, or returns equal data that is open.
+func (loc *location) pooled(ctx context.Context, base string) (driver.Source, error) {
+	open := func(ctx context.Context) (driver.Source, error) { return loc.open(ctx, stores.Public(base)) }
+	if loc.opt.Pool == nil {
+		return open(ctx)
+	}
+	o := &loc.opt
+	key := fmt.Sprintf("%q %q %q %t %t %t %d %d %#v", base, loc.format.Name, loc.names, o.Documents, o.VerifyChunks, o.Turned, o.Seed, o.Memory, loc.values)
+	return o.Pool.Open(ctx, key, o.Rank, open)
 }
 
 // open opens the data without views.

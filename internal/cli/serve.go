@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/shared"
+	"github.com/stokerdata/stoker/internal/source/wrap/pooled"
 	"github.com/stokerdata/stoker/internal/status"
 )
 
@@ -97,9 +98,9 @@ clients on this machine are served, unless --insecure is set.`,
 }
 
 // openPipeline opens the pipeline that a client requests. trainer is the client's process if it is known, else 0.
-// Records in flight are noted in table. The pipeline is shown among those of engine. node, if not nil, is
+// Records in flight are noted in table. The pipeline is shown among those of engine. node and sources, if not nil, are
 // shared with other pipelines.
-func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine, node *fair.Node) (shared.Source, error) {
+func openPipeline(ctx context.Context, config []byte, trainer int, table *inflight.Table, engine *status.Engine, node *fair.Node, sources *pooled.Pool) (shared.Source, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func openPipeline(ctx context.Context, config []byte, trainer int, table *inflig
 			return nil, err
 		}
 	}
-	cfg.Trainer, cfg.InFlight, cfg.Node = trainer, table, node
+	cfg.Trainer, cfg.InFlight, cfg.Node, cfg.Sources = trainer, table, node, sources
 	cfg.OpenRemote = openFeeders
 	cfg.Say = func(what string) { fmt.Fprintln(os.Stderr, "stoker: "+what) }
 	pipeline.OwnProcess()
@@ -217,7 +218,7 @@ func serveSocket(app *App, path, metrics string) error {
 	}
 	defer engine.Close()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, 0, nil, engine, nil)
+		return openPipeline(ctx, config, 0, nil, engine, nil, nil)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log})
 	if err != nil {
@@ -256,7 +257,7 @@ func serveEmbedded(ctx context.Context, fd, parent, inFlight int) error {
 	engine := status.Open(version())
 	defer engine.Close()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openPipeline(ctx, config, parent, table, engine, nil)
+		return openPipeline(ctx, config, parent, table, engine, nil, nil)
 	}
 	session := handoff.NewSession(conn, handoff.Options{
 		Open: open, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

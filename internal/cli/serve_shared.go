@@ -22,6 +22,7 @@ import (
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/shared"
+	"github.com/stokerdata/stoker/internal/source/wrap/pooled"
 	"github.com/stokerdata/stoker/internal/status"
 )
 
@@ -69,6 +70,7 @@ func startShared(path string) error {
 	_ = ready.SetReadDeadline(time.Now().Add(sharedStart))
 	var b [1]byte
 	if _, err := io.ReadFull(ready, b[:]); err == nil {
+		noteVersion(path + handoff.LockSuffix)
 		return cmd.Process.Release()
 	}
 	_ = cmd.Process.Kill()
@@ -76,6 +78,17 @@ func startShared(path string) error {
 	text, _ := os.ReadFile(path + logSuffix)
 	last := strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 	return &Error{Msg: fmt.Sprintf("the shared engine did not start: %s", last)}
+}
+
+// noteVersion writes the version into the lock file, for programs of other versions. It is only for a warning, so errors
+// do not matter.
+func noteVersion(lock string) {
+	f, err := os.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintln(f, version())
 }
 
 // serveShared serves the loaders of this user until there were none for a while.
@@ -91,8 +104,9 @@ func serveShared(ctx context.Context, path string) error {
 	defer engine.Close()
 	node := fair.NewNode(runtime.GOMAXPROCS(0))
 	var hubs shared.Hubs
+	sources := pooled.New()
 	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
-		return openShared(ctx, config, engine, node, &hubs)
+		return openShared(ctx, config, engine, node, sources, &hubs)
 	}
 	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log, Linger: linger})
 	if err != nil {
@@ -108,13 +122,13 @@ func serveShared(ctx context.Context, path string) error {
 }
 
 // openShared opens the pipeline that a client requests, which others may share.
-func openShared(ctx context.Context, config []byte, engine *status.Engine, node *fair.Node, hubs *shared.Hubs) (handoff.Pipeline, error) {
+func openShared(ctx context.Context, config []byte, engine *status.Engine, node *fair.Node, sources *pooled.Pool, hubs *shared.Hubs) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	open := func(ctx context.Context, table *inflight.Table) (shared.Source, error) {
-		return openPipeline(ctx, config, handoff.PeerPID(ctx), table, engine, node)
+		return openPipeline(ctx, config, handoff.PeerPID(ctx), table, engine, node, sources)
 	}
 	if cfg.Share && cfg.Order != pipeline.OrderClient {
 		key, err := shareKey(config)

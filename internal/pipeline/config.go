@@ -13,6 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/inflight"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/source/wrap/pooled"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/view"
@@ -142,6 +143,8 @@ type Config struct {
 	// Node divides the cores and the memory of this engine among its pipelines. If it is nil, the pipeline has the engine
 	// alone.
 	Node *fair.Node `json:"-"`
+	// Sources has the open sources of this engine, which pipelines share; nil for none.
+	Sources *pooled.Pool `json:"-"`
 	// InFlight is the table in which workers register the records that they decode; nil for none.
 	InFlight *inflight.Table `json:"-"`
 	// Decoding is called with the number of each record before it is decoded; it may be nil. Tests crash there.

@@ -18,6 +18,7 @@ import (
 	"github.com/stokerdata/stoker/internal/recordread"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/source/wrap/joined"
+	"github.com/stokerdata/stoker/internal/source/wrap/pooled"
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -119,7 +120,11 @@ func (p *Pipeline) openSource(ctx context.Context, url string, cache *cachedsour
 			src, err = viewOf(ctx, src, &cfg.View)
 		}
 	} else {
-		opt := &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.RemoteDepth, Mixed: cfg.Mix != nil}
+		opt := &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: cache, Memory: p.cfg.Memory, Connections: fetch.RemoteDepth, Mixed: cfg.Mix != nil,
+			Pool: cfg.Sources, Rank: pooled.NoRank, Seed: cfg.Seed, Turned: cfg.ApplyOrientation}
+		if cfg.WorldSize > 1 && !cfg.Share { // only ranks of one job have an engine in common without Share
+			opt.Rank = cfg.Rank
+		}
 		if opt.Mixed && cfg.Sequence != nil {
 			opt.Part = func(ctx context.Context, src driver.Source) (driver.Source, error) {
 				s, err := p.sequences(ctx, src)

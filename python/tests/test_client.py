@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import _connection, _epochs
+from stoker import _connection, _node
 from stoker import transforms as st
 
 pytestmark = pytest.mark.usefixtures("fake")
@@ -50,8 +50,8 @@ def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_loader_opens_one_engine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     opened = []
-    engine = _epochs.EngineProcess
-    monkeypatch.setattr(_epochs, "EngineProcess", lambda binary: opened.append(binary) or engine(binary))
+    engine = _node.EngineProcess
+    monkeypatch.setattr(_node, "EngineProcess", lambda binary: opened.append(binary) or engine(binary))
     make("fake:", batch_size=2, output="torch")  # NCHW, and no fields to say it of
     assert len(opened) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -222,6 +223,45 @@ def test_other_settings_have_another_engine(binary: str) -> None:
     assert name == _node._name(binary, {**env, "TERM": "b", "RANK": "3"})
     assert name != _node._name(binary, {**env, "AWS_PROFILE": "other"})
     assert name != _node._name(binary, {**env, "https_proxy": "http://x"})
+
+
+def test_engine_of_another_version(
+    make: Make, pack: Path, runtime: Path, alone: str, binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program says once that it does not share the engine of another version, and which side to upgrade."""
+    monkeypatch.setattr(_node, "_warned", False)
+    first = make(pack, **OPTIONS, limits=limits())
+    (lock,) = runtime.glob("*.lock")
+    version = lock.read_text().partition("+")[0].strip()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version) or version.startswith("devel")
+    lock.write_text("0.0.9+abc\n")
+    shutil.copy(binary, tmp_path / "stoker")  # another program
+    monkeypatch.setenv("STOKER_BINARY", str(tmp_path / "stoker"))
+    monkeypatch.setattr(_node, "_version", lambda path: (0, 0, 9) if path == str(lock) else (1, 20))
+    with pytest.warns(RuntimeWarning, match="of this user") as caught:
+        loaders = [make(pack, **OPTIONS, limits=limits()) for _ in range(2)]
+    (warning,) = caught
+    (old,) = [pid for pid in engines(runtime) if pid == first._epochs.live()._engine_pid()]
+    assert f"(process {old}): that one is of Stoker 0.0.9, and this program has Stoker 1.20" in str(warning.message)
+    assert "upgrade the other program's Stoker: pip install" in str(warning.message)
+    assert len(engines(runtime)) == 2
+    assert [digest(loader) for loader in (first, *loaders)] == [alone] * 3
+    assert "upgrade this program's Stoker" in _node._other_version((1, 9), (1, 10), 1)
+    # An engine that has ended is not mentioned.
+    monkeypatch.setattr(_node, "_warned", False)
+    os.kill(old, signal.SIGKILL)
+    wait_for(lambda: not alive(old))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        make(pack, **OPTIONS, limits=limits())
+
+
+def test_version_of_a_lock_file(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert _node._version(str(lock)) == ()
+    for text, version in {"0.10.2+b29a-dirty\n": (0, 10, 2), "1.2rc1": (1, 2), "devel-123": (), "": ()}.items():
+        lock.write_text(text)
+        assert _node._version(str(lock)) == version
 
 
 # --- ranks of a job --------------------------------------------------------

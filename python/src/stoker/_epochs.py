@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import _device, _map, _step
+from . import _device, _map, _node, _step
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
@@ -20,7 +20,7 @@ from ._connection import Connection, Position, connect
 from ._errors import ConfigError, EngineDied, EngineRestarted, SkippedRecords, StokerError, StokerTimeout, warn
 from ._fields import Field
 from ._node import Sharing
-from ._process import Engine, EngineProcess
+from ._process import Engine
 from ._restarts import Restarts
 
 _TWO_THREADS = "two threads use this loader at the same time; make one loader per thread, or take turns"
@@ -107,7 +107,7 @@ class Epochs:
         process: Engine | None = None
         if self._socket is None:
             binary = find_binary()
-            process = EngineProcess(binary) if self.shared is None else self.shared.engine(binary)
+            process = _node.engine(binary, self.shared)
             sock = process.take_socket()
             where = process.binary
         else:

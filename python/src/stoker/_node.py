@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import socket
 import stat
 import struct
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import _wire as wire
-from ._binary import environment
+from ._binary import PACKAGES, environment
 from ._distributed import job, ranks_here
 from ._errors import EngineDied, StokerError, warn
 from ._process import CRASHED, Engine, EngineProcess
@@ -32,6 +33,8 @@ _VARIABLES = (
     "STOKER_", "AWS_", "GOOGLE_", "CLOUDSDK_", "AZURE_", "HF_", "SSL_CERT_", "XDG_", "GOMAXPROCS", "GOMEMLIMIT",
     "GODEBUG", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CONDA_PREFIX",
 )  # fmt: skip
+# Those of them that name the program and its libraries. They differ between installations of the same version, too.
+_OF_PROGRAM = ("STOKER_BINARY", PACKAGES, "LD_LIBRARY_PATH", "CONDA_PREFIX")
 # The files of the limits of a control group, by controller. Version 2 has no name there.
 _LIMITS = {"": ("memory.max", "cpu.max"), "memory": ("memory.limit_in_bytes",), "cpu": ("cpu.cfs_quota_us",)}
 
@@ -71,6 +74,11 @@ def sharing(shared: bool | None) -> Sharing | None:
     return Sharing("", asked=True) if shared else None
 
 
+def engine(binary: str, shared: Sharing | None) -> Engine:
+    """Return the engine that is shared, or a new one for a loader alone."""
+    return EngineProcess(binary) if shared is None else shared.engine(binary)
+
+
 class NodeEngine(Engine):
     """A connection to the shared engine, which is started if there is none.
 
@@ -98,6 +106,7 @@ class NodeEngine(Engine):
                 self.forget()
                 raise
         self._log_start = os.fstat(self._log).st_size if self._log >= 0 else 0
+        _warn_of_another_version(path)
 
     def wait(self, seconds: float) -> int | None:
         """Return a code if the engine has ended within ``seconds``, or None. The code of its exit is not known."""
@@ -160,16 +169,73 @@ def runtime_folder(env: dict[str, str]) -> Path:
 
 
 def _name(binary: str, env: dict[str, str], of: str = "") -> str:
-    """Return the name of the socket: of this program, with these settings, in this container, with these limits.
+    """Return the name of the socket: one hash of the settings, container and limits, one of the program.
 
     The engine has the cores, the memory limit and the groups of the process that starts it.
     """
     found = Path(binary).stat()
-    parts = [os.path.realpath(binary), str(found.st_mtime_ns), str(found.st_size), str(wire.VERSION)]
-    parts += [str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("mnt", "net", "pid")]
-    parts += [f"{k}={v}" for k, v in sorted(env.items()) if k.startswith(_VARIABLES) or k.lower().endswith("_proxy")]
+    used = sorted((k, v) for k, v in env.items() if k.startswith(_VARIABLES) or k.lower().endswith("_proxy"))
+    program = [os.path.realpath(binary), str(found.st_mtime_ns), str(found.st_size), str(wire.VERSION)]
+    program += [f"{k}={v}" for k, v in used if k in _OF_PROGRAM]
+    parts = [str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("mnt", "net", "pid")]
+    parts += [f"{k}={v}" for k, v in used if k not in _OF_PROGRAM]
     parts += [str(sorted(os.sched_getaffinity(0))), str(sorted(os.getgroups())), str(os.getegid()), *_limited(), of]
-    return "shared-" + hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+    return f"shared-{_hash(parts, 16)}-{_hash(program, 8)}"
+
+
+def _hash(parts: list[str], length: int) -> str:
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:length]
+
+
+_warned = False
+
+
+def _warn_of_another_version(path: Path) -> None:
+    """Warn once if an engine of another version serves this user, which would be shared if its version were ours.
+
+    Each lock file has the version of the engine that was started last.
+    """
+    global _warned
+    ours = _version(f"{path}.lock")
+    for lock in sorted(path.parent.glob(f"{path.name.rpartition('-')[0]}-*.lock")):
+        theirs = _version(str(lock))
+        if _warned or not ours or not theirs or theirs == ours:
+            continue
+        pid = _serving(lock.with_suffix(""))
+        if pid:
+            _warned = True
+            warn(_other_version(ours, theirs, pid), RuntimeWarning)
+
+
+def _version(lock: str) -> tuple[int, ...]:
+    """Return the version of the engine with this lock file, without the commit; () if there is none."""
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(lock) as f:
+        if found := re.match(r"\d+(\.\d+)*", f.read(100)):
+            return tuple(map(int, found[0].split(".")))
+    return ()
+
+
+def _serving(path: Path) -> int:
+    """Return the process that serves at ``path``, 0 if there is none."""
+    try:
+        sock = _connect(path)
+    except StokerError:
+        return 0
+    if sock is None:
+        return 0
+    with sock:
+        return _peer(sock)[0]
+
+
+def _other_version(ours: tuple[int, ...], theirs: tuple[int, ...], pid: int) -> str:
+    """Return the text of the warning."""
+    mine, other = (".".join(map(str, v)) for v in (ours, theirs))
+    side = "this program's" if ours < theirs else "the other program's"
+    return (
+        f"this program does not share the engine of this user (process {pid}): that one is of Stoker {other}, and this "
+        f"program has Stoker {mine}. It has an engine of its own version\n"
+        f"hint: upgrade {side} Stoker: pip install --upgrade stoker"
+    )
 
 
 def _limited(proc: Path = Path("/proc/self"), root: Path = Path("/sys/fs/cgroup")) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ... import _node
 from ..._batch import INDEX, ArraySpec, torch_views
 from ..._binary import find_binary
 from ..._connection import Connection, Position
 from ..._errors import EngineDied, StokerError
-from ..._process import EngineProcess
 from ..._restarts import Restarts
 
 Records = npt.NDArray[np.int64]
@@ -68,16 +68,21 @@ class Stream:
         self._epoch, self._reached = 0, -1  # the place behind the last batch that the engine knows
         self._open()
 
-    def _open(self) -> None:
-        process = EngineProcess(find_binary())
+    def _open(self, tries: int = 3) -> None:
+        """Start or reach an engine. Ranks of a job share one, which may end meanwhile because of another rank."""
+        shared = _node.sharing(None)
+        process = _node.engine(find_binary(), shared)
         connection = Connection(process.take_socket(), process, process.binary)
         try:
             connection.open(self.config, self.timeout, keep_ring=self._shared)
             specs = [ArraySpec(described) for described in connection.info["arrays"]]
             for spec in specs:
                 spec.check(self.config["batch_size"], int(connection.info["slot_bytes"]))
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if shared is not None and isinstance(error, EngineDied) and tries > 1:
+                self._open(tries - 1)
+                return
             raise
         self.info = connection.info
         self.specs = specs
