@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ type aligned struct {
 
 func (a *aligned) of(id int64) bool { return a.has[id/8]>>(id%8)&1 == 1 }
 
+// kind returns 1 for a record with a value and 0 for one without.
+func (a *aligned) kind(id int64) int { return bool01(a.of(id)) }
+
 // planAlign sorts the records into those with a value and those without, if requested.
 func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 	c := p.cfg.Align
@@ -46,9 +50,9 @@ func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 		return nil
 	}
 	fail := func(format string, a ...any) error { return fmt.Errorf("align: "+format, a...) }
-	ranks := c.Ranks
-	if ranks == 0 {
-		ranks = p.cfg.WorldSize
+	ranks := cmp.Or(c.Ranks, p.cfg.WorldSize)
+	if p.cfg.Bucket != nil {
+		ranks = cmp.Or(p.cfg.Bucket.Ranks, ranks)
 	}
 	i := slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Name == c.By })
 	switch {
@@ -69,14 +73,17 @@ func (p *Pipeline) planAlign(ctx context.Context, info *driver.Info) error {
 	if err != nil {
 		return fail("%w", err)
 	}
-	a := &aligned{field: i, has: has}
-	if p.order.buckets, err = sampler.NewAligned(info.Len, a.of, p.cfg.BatchSize, ranks, &p.order.split); err != nil {
+	p.order.align = &aligned{field: i, has: has}
+	if p.cfg.Bucket != nil {
+		return nil // planBuckets sorts by both
+	}
+	rows := []int{p.cfg.BatchSize, p.cfg.BatchSize}
+	if p.order.buckets, err = sampler.NewAligned(info.Len, p.order.align.kind, rows, 1, ranks, &p.order.split); err != nil {
 		return fail("field %q: %w", c.By, err)
 	}
-	p.order.align = a
 	p.order.bucketInfo = &BucketInfo{
 		By: c.By, Largest: []float64{0, 1}, Records: []int64{p.order.buckets.Records(0), p.order.buckets.Records(1)},
-		Rows: []int{p.cfg.BatchSize, p.cfg.BatchSize}, Ranks: ranks,
+		Rows: rows, Ranks: ranks,
 	}
 	return nil
 }

@@ -44,7 +44,8 @@ type Bucket struct {
 type BucketInfo struct {
 	By string `json:"by"`
 	// Largest is the length or proportion of the largest record in each bucket. Records is the number of its records,
-	// and Rows the number of rows of its batches on each rank.
+	// and Rows the number of rows of its batches on each rank. With Align, the first half of the buckets is of records
+	// without a value, and the other half of records with one.
 	Largest []float64 `json:"largest"`
 	Records []int64   `json:"records"`
 	Rows    []int     `json:"rows"`
@@ -118,11 +119,17 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 	if bounds == nil {
 		bounds = keys.quantiles(c)
 	}
+	count, kinds := len(bounds)+1, 1
 	of := func(id int64) int {
 		k, _ := slices.BinarySearch(bounds, keys.at(id))
 		return k
 	}
-	largest, records := make([]float64, len(bounds)+1), make([]int64, len(bounds)+1)
+	align := p.order.align
+	if align != nil { // the same buckets for records without a value and for those with one
+		length := of
+		of, kinds = func(id int64) int { return count*align.kind(id) + length(id) }, 2
+	}
+	largest, records := make([]float64, kinds*count), make([]int64, kinds*count)
 	for id := range info.Len {
 		k := of(id)
 		largest[k] = max(largest[k], keys.at(id))
@@ -135,7 +142,12 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 		}
 	}
 	p.order.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows, Ranks: cmp.Or(c.Ranks, p.cfg.WorldSize)}
-	if p.order.buckets, err = sampler.NewBuckets(info.Len, of, rows, p.order.bucketInfo.Ranks, &p.order.split); err != nil {
+	ranks := p.order.bucketInfo.Ranks
+	if align != nil {
+		if p.order.buckets, err = sampler.NewAligned(info.Len, of, rows, count, ranks, &p.order.split); err != nil {
+			return fmt.Errorf("bucket and align by %q: %w", p.cfg.Align.By, err)
+		}
+	} else if p.order.buckets, err = sampler.NewBuckets(info.Len, of, rows, ranks, &p.order.split); err != nil {
 		return fmt.Errorf("bucket: %w", err)
 	}
 	if p.balanced() {

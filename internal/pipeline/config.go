@@ -294,8 +294,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("an order by windows is of the records of the data, and sequences are made of documents in their own order; use shuffle for all records")
 	case c.Mix != nil && (c.Window > 0 || c.Bucket != nil || c.Order != ""):
 		return c, fmt.Errorf("a mixture has an order of its own, and window, bucket and order set another one: use shuffle for all records, without bucket")
-	case c.Align != nil && (c.Window > 0 || c.Bucket != nil || c.Order != "" || c.Mix != nil || c.Sequence != nil):
-		return c, fmt.Errorf("align sets the records of each batch, and so do window, bucket, order, mixtures and sequences: use one of them")
+	case c.Align != nil && (c.Window > 0 || c.Order != "" || c.Mix != nil || c.Sequence != nil):
+		return c, fmt.Errorf("align sets the records of each batch, and so do window, order, mixtures and sequences: use one of them")
 	case len(c.Outputs) > maxOutputs:
 		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
 	}

@@ -48,10 +48,10 @@ func (p *Pipeline) planOrder(ctx context.Context, info *driver.Info) error {
 		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
 	}
 	o.split.InTurn = o.window != nil && !o.window.Whole()
-	if err := p.planBuckets(ctx, info); err != nil {
+	if err := p.planAlign(ctx, info); err != nil {
 		return err
 	}
-	if err := p.planAlign(ctx, info); err != nil {
+	if err := p.planBuckets(ctx, info); err != nil {
 		return err
 	}
 	return p.checkSteps(info)

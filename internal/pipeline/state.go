@@ -43,6 +43,9 @@ func (p *Pipeline) identity(info *driver.Info) Identity {
 		if c.Bucket != nil && p.balanced() {
 			_, _ = fmt.Fprintln(cut, "balanced")
 		}
+		if c.Bucket != nil && c.Align != nil {
+			_, _ = fmt.Fprintln(cut, "aligned by", c.Align.By)
+		}
 	}
 	if p.order.mix != nil {
 		_, _ = fmt.Fprintln(cut, p.mixSettings())

@@ -28,8 +28,9 @@ type Buckets struct {
 	plain []int64
 	// length is set by Balance.
 	length func(id int64) int64
-	// aligned is set by NewAligned. The order of the runs then keeps the proportion of the two buckets.
-	aligned bool
+	// aligned is the number of buckets of the first kind, 0 without kinds (NewAligned). The order of the runs then keeps
+	// the proportion of the two kinds, and plain has those of the first kind first.
+	aligned int
 }
 
 // MaxBucketed is the largest number of records that can be put into buckets.
@@ -38,31 +39,40 @@ const MaxBucketed = 1 << 32
 // NewBuckets sorts n records into buckets. of returns the bucket of a record, in [0, len(rows)). rows has the number of
 // rows of each bucket's batches. together is the number of batches of a run.
 func NewBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split) (*Buckets, error) {
-	return newBuckets(n, of, rows, together, s, false)
+	return newBuckets(n, of, rows, together, s, 0)
 }
 
-// NewAligned sorts n records into two buckets: records without something, and those that have it. After any number of
-// runs, each bucket had its share of the runs, within one. Each batch has records, unless there are too few: the last
-// two runs of a bucket have about as many records if the last one alone has too few for its batches.
-func NewAligned(n int64, has func(id int64) bool, rows, together int, s *Split) (*Buckets, error) {
-	of := func(id int64) int {
-		if has(id) {
-			return 1
-		}
-		return 0
-	}
-	b, err := newBuckets(n, of, []int{rows, rows}, together, s, true)
-	if err != nil || s.DropLast || s.Uneven == Pad || s.Uneven == Drop {
-		return b, err
+// NewAligned sorts n records into buckets of two kinds. The first buckets, so many, are of records without something, the
+// others of records that have it. After any number of runs, each kind had its share of the runs, within one. Each batch
+// has records, unless there are too few: the last two runs of a bucket have about as many records if the last one alone
+// has too few for its batches.
+func NewAligned(n int64, of func(id int64) int, rows []int, without, together int, s *Split) (*Buckets, error) {
+	b, err := newBuckets(n, of, rows, together, s, without)
+	if err != nil {
+		return nil, err
 	}
 	for k := range b.rows {
-		few := b.Records(k) % b.global(k)
-		if few > 0 && few < b.together && (rows == 1 || b.Records(k) < b.together) {
+		switch {
+		case !b.divided(k) || b.rows[k] > 1 && b.Records(k) >= b.together:
+		case len(rows) == 2:
 			return nil, fmt.Errorf("%d records without it and %d with it cannot be shared so that each of %d ranks has one in each batch of %d: "+
-				"use ranks=stoker.Ranks(uneven=\"pad\") or \"drop\"", b.Records(0), b.Records(1), together, rows)
+				"use ranks=stoker.Ranks(uneven=\"pad\") or \"drop\"", b.Records(0), b.Records(1), together, rows[k])
+		default:
+			kind := "with"
+			if k < without {
+				kind = "without"
+			}
+			return nil, fmt.Errorf("a bucket has %d records %s it, which cannot be shared so that each of %d ranks has one in each batch of %d: "+
+				"use ranks=stoker.Ranks(uneven=\"pad\") or \"drop\", or fewer buckets", b.Records(k), kind, together, b.rows[k])
 		}
 	}
 	return b, nil
+}
+
+// divided reports whether the last two runs of a bucket have about as many records.
+func (b *Buckets) divided(k int) bool {
+	few := b.Records(k) % b.global(k)
+	return b.aligned > 0 && few > 0 && few < b.together && b.split.Uneven != Pad && b.split.Uneven != Drop && !b.split.DropLast
 }
 
 // Balance makes the batches of each whole run have about the same sum of lengths, so that ranks which wait for each other
@@ -137,7 +147,7 @@ func (b *Buckets) even(ids []int64, batches [][]int, sums []int64) {
 	}
 }
 
-func newBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split, aligned bool) (*Buckets, error) {
+func newBuckets(n int64, of func(id int64) int, rows []int, together int, s *Split, aligned int) (*Buckets, error) {
 	if n > MaxBucketed {
 		return nil, fmt.Errorf("%d records are more than can be put into buckets, which is %d", n, int64(MaxBucketed))
 	}
@@ -163,6 +173,15 @@ func newBuckets(n int64, of func(id int64) int, rows []int, together int, s *Spl
 		b.plain[g], last[g] = int64(g), b.ids[b.first[k]+lo+hi-1]
 	}
 	slices.SortFunc(b.plain, func(x, y int64) int { return int(int64(last[x]) - int64(last[y])) })
+	if first := b.runs[aligned]; aligned > 0 {
+		kind := func(run int64) int {
+			if run < first {
+				return 0
+			}
+			return 1
+		}
+		slices.SortStableFunc(b.plain, func(x, y int64) int { return kind(x) - kind(y) })
+	}
 	return b, nil
 }
 
@@ -211,8 +230,8 @@ func (b *Buckets) span(g int64) (bucket int, from, n int64) {
 	}
 	i, whole := g-b.runs[k], b.global(k)
 	from = i * whole
-	if few := b.Records(k) % whole; b.aligned && few > 0 && few < b.together && b.split.Uneven != Pad && b.split.Uneven != Drop && !b.split.DropLast {
-		switch last, half := b.runs[k+1]-b.runs[k]-1, (whole+few+1)/2; i {
+	if b.divided(k) {
+		switch last, half := b.runs[k+1]-b.runs[k]-1, (whole+b.Records(k)%whole+1)/2; i {
 		case last - 1:
 			return k, from, half
 		case last:
@@ -244,7 +263,7 @@ type Epoch struct {
 	b       *Buckets
 	shuffle bool
 	runs    Order
-	aligned [2]Order // of the runs of each bucket
+	aligned [2]Order // of the runs of each kind
 	orders  []Order
 	// dealt are the records of the run that was balanced last: of bucket dealtOf, from position dealtAt.
 	dealt   []int64
@@ -263,9 +282,10 @@ func (w *WindowEpoch) Of(s *Split) *Epoch { return &Epoch{walk: newWalk(w), spli
 // NewEpoch is an epoch of batches of one bucket each.
 func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
 	e := &Epoch{b: b, shuffle: shuffle, runs: NewOrder(b.runs[len(b.runs)-1], shuffle, mix64(seed^golden), epoch)}
-	for k := range e.aligned {
-		if b.aligned {
-			e.aligned[k] = NewOrder(b.runs[k+1]-b.runs[k], shuffle, mix64(seed^golden+uint64(k)), epoch)
+	if b.aligned > 0 {
+		first := b.runs[b.aligned]
+		for kind, n := range []int64{first, b.runs[len(b.rows)] - first} {
+			e.aligned[kind] = NewOrder(n, shuffle, mix64(seed^golden+uint64(kind)), epoch)
 		}
 	}
 	for k := range b.rows {
@@ -303,7 +323,7 @@ func (e *Epoch) batch(at int64) Part {
 	b := e.b
 	run := at / b.together
 	switch {
-	case b.aligned:
+	case b.aligned > 0:
 		run = e.alignedRun(run)
 	case e.shuffle:
 		run = e.runs.At(run)
@@ -318,14 +338,20 @@ func (e *Epoch) batch(at int64) Part {
 	return p
 }
 
-// alignedRun returns the run at a place of the order. Before place n, the second bucket had n x its share, rounded.
+// alignedRun returns the run at a place of the order. Before place n, the second kind had n x its share, rounded.
 func (e *Epoch) alignedRun(n int64) int64 {
-	first, all := e.b.runs[1], e.b.runs[2]
+	first, all := e.b.runs[e.b.aligned], e.b.runs[len(e.b.rows)]
 	with := func(n int64) int64 { return (n*(all-first) + all/2) / all }
+	var run int64
 	if had := with(n); with(n+1) > had {
-		return first + e.aligned[1].At(had)
+		run = first + e.aligned[1].At(had)
+	} else {
+		run = e.aligned[0].At(n - had)
 	}
-	return e.aligned[0].At(n - with(n))
+	if e.shuffle {
+		return run
+	}
+	return e.b.plain[run]
 }
 
 // Part returns a part by its rows, as At returned it: positions lo, lo + stride, ... of global batch step. With buckets,
@@ -347,12 +373,15 @@ func (e *Epoch) Part(step, lo, hi, stride int64) (Part, bool) {
 // nil if the run is not balanced.
 func (e *Epoch) run(p *Part) (ids []int64, at int64) {
 	b := e.b
-	if b == nil || b.length == nil || b.aligned || b.together < 2 {
+	if b == nil || b.length == nil || b.together < 2 {
 		return nil, 0
 	}
 	whole := b.global(p.Bucket)
-	from := p.Lo - p.Lo%whole
-	if from+whole > b.Records(p.Bucket) {
+	from, left := p.Lo-p.Lo%whole, b.Records(p.Bucket)
+	if b.divided(p.Bucket) {
+		left -= whole // of the runs that have less than whole
+	}
+	if from+whole > left {
 		return nil, 0
 	}
 	if e.dealt == nil || e.dealtOf != p.Bucket || e.dealtAt != from {

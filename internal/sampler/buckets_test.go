@@ -114,30 +114,43 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// In an aligned order, all ranks have records of the same bucket in each step, at least one each, in proportion. Each
-// record comes once.
+// In an aligned order, all ranks have records of the same bucket in each step, at least one each, and the two kinds of
+// buckets come in proportion. Each record comes once. Balancing changes none of that.
 func TestAligned(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for round := range 300 {
-		world, rows := 1+rng.IntN(5), 2+rng.IntN(4)
-		n := int64(world) + rng.Int64N(300)
+	for round := range 600 {
+		world, lengths := 1+rng.IntN(8), 1+rng.IntN(4)
+		n := int64(world) + rng.Int64N(300*int64(lengths))
 		share := rng.IntN(101)
-		has := make([]bool, n)
-		counts := [2]int64{}
-		for i := range has {
-			has[i] = rng.IntN(100) < share
-			if has[i] {
-				counts[1]++
-			} else {
-				counts[0]++
+		of, length := make([]int, n), make([]int64, n)
+		counts, rows := make([]int64, 2*lengths), make([]int, 2*lengths)
+		for k := range rows {
+			rows[k] = 1 + rng.IntN(5)
+			if lengths == 1 {
+				rows[k] = max(rows[0], 2)
 			}
 		}
+		for i := range of {
+			l := rng.IntN(lengths)
+			length[i] = int64(1 + 10*l + rng.IntN(10))
+			if of[i] = l; rng.IntN(100) < share {
+				of[i] += lengths
+			}
+			counts[of[i]]++
+		}
+		refused := false
+		for k, n := range counts {
+			few := n % int64(world*rows[k])
+			refused = refused || n > 0 && n < int64(world) || rows[k] == 1 && few > 0
+		}
 		var ranks []*Buckets
-		refused := counts[0] > 0 && counts[0] < int64(world) || counts[1] > 0 && counts[1] < int64(world)
 		for r := range world {
-			b, err := NewAligned(n, func(id int64) bool { return has[id] }, rows, world, &Split{Len: n, Rank: r, World: world})
+			b, err := NewAligned(n, func(id int64) int { return of[id] }, rows, lengths, world, &Split{Len: n, Rank: r, World: world})
 			if refused != (err != nil) {
-				t.Fatalf("%v records, %d ranks: %v", counts, world, err)
+				t.Fatalf("%v records, batches of %v, %d ranks: %v", counts, rows, world, err)
+			}
+			if err == nil && round%3 == 0 {
+				b.Balance(func(id int64) int64 { return length[id] })
 			}
 			ranks = append(ranks, b)
 		}
@@ -147,28 +160,31 @@ func TestAligned(t *testing.T) {
 		for epoch := range int64(2) {
 			seen := make([]int, n)
 			with, steps := 0.0, ranks[0].Steps()
-			whole := float64(ranks[0].runs[2]-ranks[0].runs[1]) / float64(ranks[0].runs[2])
+			whole := float64(ranks[0].runs[2*lengths]-ranks[0].runs[lengths]) / float64(ranks[0].runs[2*lengths])
 			row := int64(0)
 			for step := range steps {
 				bucket, next := -1, int64(0)
 				for r, b := range ranks {
 					e := b.NewEpoch(round%2 == 0, 7, epoch)
 					p, ok := e.At(row)
-					if !ok || p.Rows() < 1 || p.Rows() > rows || r > 0 && p.Bucket != bucket {
+					if !ok || p.Rows() < 1 || p.Rows() > rows[p.Bucket] || r > 0 && p.Bucket != bucket {
 						t.Fatalf("%v records, %d ranks of %d rows, step %d: rank %d has %d rows of bucket %d, rank 0 of %d", counts, world, rows, step, r, p.Rows(), p.Bucket, bucket)
 					}
 					bucket, next = p.Bucket, p.Next
 					ids := make([]int64, p.Rows())
-					e.Fill(ids, &p, 0)
+					e.Fill(ids[:len(ids)/2], &p, 0)
+					e.Fill(ids[len(ids)/2:], &p, len(ids)/2)
 					for _, id := range ids {
 						seen[id]++
-						if has[id] != (bucket == 1) {
+						if of[id] != bucket {
 							t.Fatalf("record %d is in bucket %d", id, bucket)
 						}
 					}
 				}
 				row = next
-				with += float64(bucket)
+				if bucket >= lengths {
+					with++
+				}
 				if d := with - whole*float64(step+1); d > 1 || d < -1 {
 					t.Fatalf("%g of %d steps have it, of %v records", with, step+1, counts)
 				}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -73,6 +74,36 @@ def test_rows_of_any_length(make: Make, mixed: Path) -> None:
         assert [bool(t) for t in batch["text"]] == batch["has_text"].tolist() == [batch["has_text"][0]] * len(batch)
 
 
+@pytest.mark.parametrize("world", range(1, 9))
+@pytest.mark.parametrize("tokens", [None, 8])
+def test_buckets(make: Make, mixed: Path, world: int, tokens: int | None) -> None:
+    """In each step the ranks have images or none, and texts of one bucket. The order is that of seed and position."""
+    bucket = stoker.Buckets("text", boundaries=[2], max_tokens=tokens)
+    options: dict[str, Any] = {"shuffle": True, "align": "image", "bucket": bucket, "seed": 5}
+    options |= {"transforms": {"image": [T.Resize(8), T.CenterCrop(8)]}}
+    uneven: Literal["exact", "pad"] = "pad" if world > 5 else "exact"  # too few images in a bucket for so many
+    loaders = [make(mixed, 4, **options, ranks=stoker.Ranks(r, world, uneven=uneven)) for r in range(world)]
+    steps = []
+    for _ in range(2):
+        seen: list[int] = []
+        for step in zip(*loaders, strict=True):
+            kinds = set()
+            for batch in step:
+                assert len(batch) >= 1
+                kinds |= set(zip(batch["has_image"].tolist(), [len(t) > 2 for t in batch["text"]], strict=True))
+                for n, pixels, has in zip(batch["n"].tolist(), batch["image"], batch["has_image"], strict=True):
+                    assert (pixels == (n + 1 if has else 0)).all()
+                seen += batch["n"][~batch.repeated].tolist()
+            assert len(kinds) == 1
+            steps.append([batch["n"].tolist() for batch in step])
+        assert sorted(seen) == list(range(103))
+    first, other = (make(mixed, 4, **options, ranks=stoker.Ranks(world - 1, world, uneven=uneven)) for _ in range(2))
+    loop = iter(first)
+    begun = [next(loop)["n"].tolist() for _ in range(3)]
+    other.load_state_dict(first.state_dict())
+    assert begun + [batch["n"].tolist() for batch in other] == [step[-1] for step in steps[: len(steps) // 2]]
+
+
 def test_other_ranks(make: Make, mixed: Path) -> None:
     """A run continues on fewer ranks, if they share its steps evenly."""
     data = stoker.open(mixed).drop("image")
@@ -100,11 +131,12 @@ def test_example() -> None:
 
 def test_refused(make: Make, mixed: Path) -> None:
     data = stoker.open(mixed).drop("image")
-    for match, options in {
+    refused: dict[str, dict[str, Any]] = {
         'no field "imag"': {"align": "imag"},
         "each record has a value": {"align": "n"},
-        "use one of them": {"align": "text", "bucket": "text"},
+        "use one of them": {"align": "text", "shuffle": "window:2"},
         "uneven": {"align": "text", "ranks": stoker.Ranks(0, 64)},
-    }.items():
+    }
+    for match, options in refused.items():
         with pytest.raises(stoker.ConfigError, match=match):
             make(data, 4, **options)
