@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -495,6 +496,36 @@ def test_the_engine_is_started_again(folder: Path) -> None:
     assert len(got) == len(expected)
     assert all(torch.equal(a[0], b[0]) for a, b in zip(got, expected, strict=True))
     close(loader)
+
+
+@pytest.mark.filterwarnings("ignore::stoker.EngineRestarted")
+def test_ranks_share_an_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loaders, as ranks of a job have them, get the same batches as alone, also after the engine was killed."""
+    make = [
+        lambda: DataLoader(cifar(folder, EVEN_ARRAYS["v1"]()), 2, num_workers=1),
+        lambda: DataLoader(image_folder(folder, EVEN["v1"]()), 2, num_workers=1),
+    ]
+    expected = [list(m()) for m in make]
+    with tempfile.TemporaryDirectory(prefix="stk") as runtime:
+        os.chmod(runtime, 0o700)  # noqa: PTH101
+        for name, value in {
+            "STOKER_RUNTIME_DIR": runtime,
+            "STOKER_TEST_LINGER": "100ms",
+            "LOCAL_WORLD_SIZE": "2",
+        }.items():
+            monkeypatch.setenv(name, value)
+        loaders = [m() for m in make]
+        loops = [iter(loader) for loader in loaders]
+        got = [[next(loop)] for loop in loops]
+        engines = {loop._batches._stream._connection._process for loop in loops}  # type: ignore[attr-defined]
+        assert len({engine.pid for engine in engines}) == 1
+        os.kill(engines.pop().pid, 9)
+        for some, loop in zip(got, loops, strict=True):
+            some += list(loop)
+        for a, b in zip(got, expected, strict=True):
+            assert all(torch.equal(x[0], y[0]) for x, y in zip(a, b, strict=True))
+        for loader in loaders:
+            close(loader)
 
 
 def test_lists_of_paths(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
