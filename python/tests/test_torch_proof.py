@@ -96,6 +96,12 @@ def replacements(value: Any) -> Iterator[Any]:
     yield len
 
 
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next check prove everything again."""
+    for memory in ("_PROVEN", "_PARTS", "_CLASSES"):
+        monkeypatch.setattr(_proof, memory, {})
+
+
 def test_each_name_on_the_path_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name that functions on the path call is replaced in turn."""
     seen: set[tuple[str, str]] = set()
@@ -104,7 +110,7 @@ def test_each_name_on_the_path_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
         _proof.check(root)
         proven = _proof._PROVEN[root]
         owners: dict[str, Any] = {f"{c.__module__}.{c.__qualname__}": c for c, *_ in proven.classes.values()}
-        for where, name, value in [*proven.names.values()]:
+        for where, name, value in [(w, n, v) for w, values in [*proven.names.values()] for n, v in [*values.items()]]:
             function = next(_proof.functions_of(value), None)
             module = str(where.get("__name__", where.get("__module__")))
             if function is None or id(function) not in proven.functions or not _proof._in_scope(module):
@@ -139,7 +145,7 @@ def test_another_version_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch
     text, _, uses = _known.KNOWN[name][0].partition(".")
     for digest, why in ((f"0{text}.{uses}", "is not a version of it that"), (f"{text}.0{uses}", "is another one in")):
         monkeypatch.setitem(_known.KNOWN, name, [digest])
-        monkeypatch.setattr(_proof, "_PROVEN", {})
+        forget(monkeypatch)
         with pytest.raises(_proof.Unknown, match=why):
             _proof.check(name)
 
@@ -178,7 +184,7 @@ def test_replaced(folder: Path, name: str, later: bool, monkeypatch: pytest.Monk
     if later:
         assert not answer(data)
     else:
-        monkeypatch.setattr(_proof, "_PROVEN", {})
+        forget(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(where, attribute, by(getattr(where, attribute, None)), raising=False)
         assert answer(data)
@@ -204,7 +210,7 @@ def test_registries(folder: Path, name: str, later: bool, monkeypatch: pytest.Mo
     if later:
         assert not answer(data)
     else:
-        monkeypatch.setattr(_proof, "_PROVEN", {})
+        forget(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setitem(table, key, value)
         assert answer(data)

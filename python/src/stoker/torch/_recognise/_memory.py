@@ -6,6 +6,7 @@ import concurrent.futures
 import ctypes
 import os
 import re
+import resource
 import time
 import weakref
 from collections.abc import Iterable
@@ -34,7 +35,10 @@ _MAX_ARRAY = 2 << 30
 
 # Files of this machine take a few microseconds. Others are asked for at the same time.
 _SLOW, _AT_ONCE = 200e-6, 32
+# One in so many lists then begins with so many files that are asked for one after the other, and timed.
+_OFTEN, _TIMED = 32, 4
 _POOL: concurrent.futures.ThreadPoolExecutor | None = None
+_LISTS = 0  # that the pool was given
 
 
 def _alone() -> None:
@@ -47,14 +51,31 @@ os.register_at_fork(after_in_child=_alone)
 
 def stats(paths: list[Any]) -> list[os.stat_result | None]:
     """Return the status of files, None for each that is not there."""
-    global _POOL
-    if _POOL is not None:
-        return list(_POOL.map(_stat, paths))
-    before = time.perf_counter()
+    global _POOL, _LISTS
+    if _POOL is None:
+        found, slow = _timed(paths)
+        if slow and len(paths) >= _AT_ONCE:
+            _POOL = concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "stoker-stat")
+        return found
+    _LISTS += 1
+    first, slow = ([], True) if _LISTS % _OFTEN else _timed(paths[:_TIMED])
+    if slow:
+        return [*first, *_POOL.map(_stat, paths[len(first) :])]
+    _POOL.shutdown(wait=False)
+    _POOL = None
+    return [*first, *map(_stat, paths[len(first) :])]
+
+
+def _timed(paths: list[Any]) -> tuple[list[os.stat_result | None], bool]:
+    """Return the status of files, and whether this thread has waited for them, other than for a processor."""
+    waits, before = _waits(), time.perf_counter()
     found = list(map(_stat, paths))
-    if time.perf_counter() - before > _SLOW * len(paths) and len(paths) >= _AT_ONCE:
-        _POOL = concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "stoker-stat")
-    return found
+    slow = time.perf_counter() - before > _SLOW * len(paths)
+    return found, slow and 2 * (_waits() - waits) > len(paths)
+
+
+def _waits() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _stat(path: Any) -> os.stat_result | None:

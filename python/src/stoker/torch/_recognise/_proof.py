@@ -17,6 +17,7 @@ digests of the installed libraries to _known.py.
 from __future__ import annotations
 
 import ast
+import bisect
 import builtins
 import contextlib
 import enum
@@ -149,23 +150,14 @@ def check(*names: str) -> None:
 
 def watch() -> Callable[[], bool]:
     """Return a function that reports, for each batch, whether all that is proven now still holds."""
-    whole = Proven()
-    for found in _PROVEN.values():
-        if found.holds():
+    global _WATCHED
+    proven = [found for found in _PROVEN.values() if found.holds()]
+    if _WATCHED is None or len(proven) != len(_WATCHED[0]) or not all(map(operator.is_, proven, _WATCHED[0])):
+        whole = Proven()
+        for found in proven:
             whole.add(found)
-    names: dict[int, tuple[Callable[..., Any], list[str], list[Any]]] = {}
-    for where, name, value in whole.names.values():
-        _, keys, values = names.setdefault(id(where), (where.get, [], []))
-        keys.append(name)
-        values.append(value)
-    whole.names = {}
-    absent = itertools.repeat(_ABSENT)
-
-    def holds() -> bool:
-        same = (all(map(operator.is_, map(get, keys, absent), values)) for get, keys, values in names.values())
-        return all(same) and whole.holds()
-
-    return holds
+        _WATCHED = proven, whole
+    return _WATCHED[1].holds
 
 
 def check_object(value: Any, name: str) -> None:
@@ -276,31 +268,76 @@ class Proven:
     """The objects that a proof depends on. While all of them are the same, the proof holds."""
 
     def __init__(self) -> None:
-        self.names: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        # For each mapping: the values of names in it.
+        self.names: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
         self.functions: dict[int, tuple[types.FunctionType, Any, Any, Any]] = {}
         self.classes: dict[int, tuple[type, Any, int]] = {}
         self.tables: dict[int, tuple[Any, Any]] = {}
         self.modules: dict[int, tuple[types.ModuleType, type]] = {}
+        self._ready: _Ready | None = None
+
+    def bind(self, where: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Add values of names in a mapping."""
+        found = self.names.get(id(where))
+        if found is None:
+            self.names[id(where)] = where, values.copy()
+        else:
+            found[1].update(values)
+        self._ready = None
 
     def add(self, other: Proven) -> None:
         """Add the objects that another proof depends on."""
-        for name, found in vars(self).items():
-            found.update(vars(other)[name])
+        for where, values in other.names.values():
+            self.bind(where, values)
+        self.functions |= other.functions
+        self.classes |= other.classes
+        self.tables |= other.tables
+        self.modules |= other.modules
+        self._ready = None
 
     def holds(self) -> bool:
         """Compare."""
+        if self._ready is None:
+            self._ready = _Ready(self)
+        return self._ready()
+
+
+class _Ready:
+    """A Proven as columns. The loops over them are C's, since a proof is compared for each batch."""
+
+    def __init__(self, proven: Proven) -> None:
+        self._names = [(where.get, values, values.values()) for where, values in proven.names.values()]
+        functions = list(proven.functions.values())
+        self._functions, codes, defaults, more = map(list, zip(*functions, strict=True)) if functions else ([],) * 4
+        self._of_functions = (_CODE, codes), (_DEFAULTS, defaults)
+        self._more = more
+        classes = list(proven.classes.values())
+        self._classes, self._orders, self._sizes = map(list, zip(*classes, strict=True)) if classes else ([],) * 3
+        self._members = list(map(_members_of, self._classes))
+        self._tables = [table for table, _ in proven.tables.values()]
+        self._copies = [copy for _, copy in proven.tables.values()]
+        self._modules = [module for module, _ in proven.modules.values()]
+        self._kinds = [kind for _, kind in proven.modules.values()]
+
+    def __call__(self) -> bool:
+        """Compare."""
         return (
-            all(where.get(name, _ABSENT) is value for where, name, value in self.names.values())
-            and all(
-                f.__code__ is code and f.__defaults__ is defaults and f.__kwdefaults__ == more
-                for f, code, defaults, more in self.functions.values()
-            )
-            and all(cls.__mro__ is mro and len(vars(cls)) == size for cls, mro, size in self.classes.values())
-            and all(table == copy for table, copy in self.tables.values())
-            and all(type(module) is kind for module, kind in self.modules.values())
+            all(all(map(operator.is_, map(get, names, _ABSENTS), values)) for get, names, values in self._names)
+            and all(all(map(operator.is_, map(of, self._functions), before)) for of, before in self._of_functions)
+            and list(map(_KEYWORD_DEFAULTS, self._functions)) == self._more
+            and all(map(operator.is_, map(_ORDER, self._classes), self._orders))
+            and list(map(len, self._members)) == self._sizes
+            and all(map(operator.eq, self._tables, self._copies))
+            and all(map(operator.is_, map(type, self._modules), self._kinds))
         )
 
 
+_CODE, _DEFAULTS, _KEYWORD_DEFAULTS = map(operator.attrgetter, ("__code__", "__defaults__", "__kwdefaults__"))
+_ORDER = operator.attrgetter("__mro__")
+_ABSENTS = itertools.repeat(_ABSENT)
+
+# All that was proven when the last epoch without workers began, together.
+_WATCHED: tuple[list[Proven], Proven] | None = None
 _PROVEN: dict[str, Proven] = {}
 
 
@@ -312,7 +349,7 @@ class _Walk:
         self.proven = Proven()
         self._digests = digests
         self._called: set[str] = set()  # names of methods that some function on the way asks for
-        self._classes: dict[type, set[str]] = {}  # with the methods that were followed
+        self._classes: dict[type, dict[str, Any]] = {}  # with the methods that were not followed yet
         self._waiting: list[types.FunctionType] = []
 
     def begin(self, name: str) -> None:
@@ -401,34 +438,31 @@ class _Walk:
             if callable(value) and not own and next(functions_of(value), None) is None:
                 raise Unknown(f"torch.Tensor.{name} was replaced")
 
-    def _class(self, cls: type) -> None:
-        check_class(cls)
-        self.proven.classes[id(cls)] = cls, cls.__mro__, len(vars(cls))
+    def _class(self, cls: type) -> _Class:
+        found = _CLASSES.get(cls)
+        if found is None or not found.holds():
+            found = _CLASSES[cls] = _Class(cls)
+        self.proven.classes[id(cls)] = cls, cls.__mro__, len(found.members)
         self._members(_members_of(cls))
+        return found
 
     def _members(self, members: Mapping[str, Any]) -> None:
         """Note the members of a class or a module, except plain values."""
-        for name, value in members.items():
-            if not isinstance(value, _PLAIN):
-                self._bind(members, name, value)
+        self.proven.bind(members, {name: v for name, v in members.items() if not isinstance(v, _PLAIN)})
 
     def _more_methods(self) -> bool:
         """List methods that were not followed yet, and are asked for by name."""
-        for cls, done in list(self._classes.items()):
-            only = ONLY.get(_full(cls))
-            for name in _methods(cls):
-                asked = name in self._called or (name.startswith("__") and name.endswith("__"))
-                if name in done or not asked or name in UNUSED or (only is not None and name not in only):
-                    continue
-                done.add(name)
-                for f in functions_of(vars(cls)[name]):
+        for cls, left in list(self._classes.items()):
+            for name in [name for name in left if name in self._called or _is_special(name)]:
+                value = left.pop(name)
+                for f in functions_of(value):
                     if f.__qualname__ != _own_name(cls, name):
                         raise Unknown(f"{_full(cls)}.{name} was replaced by {f.__qualname__}")
                     self._follow(f)
         return bool(self._waiting)
 
     def _bind(self, where: Mapping[str, Any], name: str, value: Any) -> None:
-        self.proven.names[id(where), name] = where, name, value
+        self.proven.bind(where, {name: value})
 
     def _follow(self, value: Any, name: str = "", depth: int = 0) -> None:
         """Check a value that a name refers to."""
@@ -443,8 +477,7 @@ class _Walk:
         elif isinstance(value, type):
             for base in value.__mro__:
                 if _in_scope(base.__module__) and base not in self._classes:
-                    self._class(base)
-                    self._classes[base] = set()
+                    self._classes[base] = self._class(base).methods.copy()
         elif isinstance(value, staticmethod | classmethod | types.MethodType):
             self._follow(value.__func__, name, depth)
         elif isinstance(value, list | tuple | dict | set) and len(value) <= _MOST and depth < _DEEPEST:
@@ -455,51 +488,17 @@ class _Walk:
 
     def _function(self, f: types.FunctionType) -> None:
         """Follow the names in a function's code."""
-        code = f.__code__
-        names = set(_names(code))
-        self._called |= names
-        refers: dict[str, Any] = {}
-        for name in sorted(names):
-            if name in f.__globals__:
-                self._refer(refers, f.__globals__, name, name, names)
-            elif name in vars(builtins):
-                self._bind(f.__globals__, name, _ABSENT)
-                self._refer(refers, vars(builtins), name, name, set())
-        for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue
-            refers[f"({name})"] = value
-            self._follow(value, _dotted(f))
-        for kind, kernel in _kernels(f).items():
-            self._bind(_registry()[f], kind, kernel)  # type: ignore[arg-type]
-            refers[f"kernel of {kind.__qualname__}"] = kernel
-            self._follow(kernel, _dotted(f))
-        self._compare(f, refers)
-
-    def _refer(
-        self, refers: dict[str, Any], where: Mapping[str, Any], name: str, full: str, names: set[str], depth: int = 0
-    ) -> None:
-        value = where[name]
-        if f"{where.get('__name__')}.{name}" in LOOSE:
-            return
-        self._bind(where, name, value)
-        refers[full] = value
-        if isinstance(value, types.ModuleType) and depth < _DEEPEST:
-            self._module(value)
-            for inner in sorted(names & vars(value).keys()):
-                if vars(value)[inner] is not value:
-                    self._refer(refers, vars(value), inner, f"{full}.{inner}", names - {name}, depth + 1)
-        else:
-            self._follow(value, f"{where.get('__name__')}.{name}")
-
-    def _module(self, module: types.ModuleType) -> None:
-        """Check the class of a module, which decides what its attributes are."""
-        kind = type(module)
-        if kind is not types.ModuleType and not _is_library(kind.__module__.partition(".")[0]):
-            raise Unknown(f"the module {module.__name__} has the class {_full(kind)}")
-        self.proven.modules[id(module)] = module, kind
+        part = _PARTS.get(f)
+        if part is None or self._digests is not None or not part.holds():
+            part = _Part(f)
+        self._called |= part.names
+        self.proven.add(part.proven)
+        for value, name in part.follows:
+            self._follow(value, name)
+        if not part.known:
+            self._compare(f, part.refers)
+            part.known = self._digests is None
+            _PARTS[f] = part
 
     def _compare(self, f: types.FunctionType, refers: dict[str, Any]) -> None:
         name = f"{_owner(f)}.{f.__qualname__}"
@@ -520,6 +519,133 @@ class _Walk:
         if any(text == k.partition(".")[0] for k in known):
             raise Unknown(f"something that {name} uses was replaced, or is another one in {_version(package)}")
         raise Unknown(f"{name} of {_version(package)} is not a version of it that is known")
+
+
+class _Part:
+    """What one function refers to. Several walks reach it, and the first one compares it with its known versions."""
+
+    def __init__(self, f: types.FunctionType) -> None:
+        """Find it, or raise Unknown."""
+        self._f, self._kernels = f, _kernels(f)
+        self._code, self._defaults = f.__code__, f.__defaults__
+        self._more = None if f.__kwdefaults__ is None else dict(f.__kwdefaults__)
+        self.names = set(_names(f.__code__))
+        self.known = False
+        self.proven = Proven()
+        self.refers: dict[str, Any] = {}
+        self.follows: list[tuple[Any, str]] = []
+        # Names that a mapping does not have, or that were not looked up in it.
+        self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
+        self._cells = _cells(f)
+        own = f.__globals__
+        for name in sorted(self.names):
+            if name in own:
+                self._refer(own, name, name, self.names)
+            elif name in vars(builtins):
+                self.proven.bind(own, {name: _ABSENT})
+                self._refer(vars(builtins), name, name, set())
+        self._absent += [(own, self.names - own.keys()), (vars(builtins), self.names - vars(builtins).keys())]
+        for name, value in self._cells:
+            self.refers[f"({name})"] = value
+            self.follows.append((value, _dotted(f)))
+        for kind, kernel in self._kernels.items():
+            self.proven.bind(_registry()[f], {kind: kernel})  # type: ignore[dict-item]
+            self.refers[f"kernel of {kind.__qualname__}"] = kernel
+            self.follows.append((kernel, _dotted(f)))
+        self._tables = Proven()
+        for value in (*self.refers.values(), f.__defaults__, f.__kwdefaults__):
+            self._note(value, 0)
+
+    def holds(self) -> bool:
+        """Whether the function, and the objects that its names refer to, are the same as when they were compared."""
+        f = self._f
+        cells = _cells(f)
+        return (
+            f.__code__ is self._code
+            and f.__defaults__ is self._defaults
+            and f.__kwdefaults__ == self._more
+            and len(cells) == len(self._cells)
+            and all(a == c and b is d for (a, b), (c, d) in zip(cells, self._cells, strict=True))
+            and _kernels(f) == self._kernels
+            and all(where.keys().isdisjoint(names) for where, names in self._absent)
+            and self.proven.holds()
+            and self._tables.holds()
+        )
+
+    def _refer(self, where: Mapping[str, Any], name: str, full: str, names: set[str], depth: int = 0) -> None:
+        value = where[name]
+        if f"{where.get('__name__')}.{name}" in LOOSE:
+            return
+        self.proven.bind(where, {name: value})
+        self.refers[full] = value
+        if isinstance(value, types.ModuleType) and depth < _DEEPEST:
+            self._module(value)
+            inside = names & vars(value).keys()
+            self._absent.append((vars(value), names - inside))
+            for inner in sorted(inside):
+                if vars(value)[inner] is not value:
+                    self._refer(vars(value), inner, f"{full}.{inner}", names - {name}, depth + 1)
+        else:
+            self.follows.append((value, f"{where.get('__name__')}.{name}"))
+
+    def _module(self, module: types.ModuleType) -> None:
+        """Check the class of a module, which decides what its attributes are."""
+        kind = type(module)
+        if kind is not types.ModuleType and not _is_library(kind.__module__.partition(".")[0]):
+            raise Unknown(f"the module {module.__name__} has the class {_full(kind)}")
+        self.proven.modules[id(module)] = module, kind
+
+    def _note(self, value: Any, depth: int) -> None:
+        """Note the tables that a description of a value contains."""
+        if isinstance(value, list | tuple | dict | set) and len(value) <= _MOST and depth < _DEEPEST:
+            if not isinstance(value, tuple):
+                self._tables.tables[id(value)] = value, value.copy()
+            for inner in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+                self._note(inner, depth + 1)
+
+
+class _Class:
+    """A library's class that was checked."""
+
+    def __init__(self, cls: type) -> None:
+        """Check it, or raise Unknown."""
+        check_class(cls)
+        self._cls, self._order, self.members = cls, cls.__mro__, dict(vars(cls))
+        self._functions = [f for value in self.members.values() for f in functions_of(value)]
+        self._codes = [f.__code__ for f in self._functions]
+        only = ONLY.get(_full(cls))
+        # The members whose functions a walk may follow.
+        self.methods = {n: self.members[n] for n in _methods(cls) if n not in UNUSED and (only is None or n in only)}
+
+    def holds(self) -> bool:
+        """Whether it is as when it was checked."""
+        cls, now = self._cls, _members_of(self._cls)
+        module = sys.modules.get(cls.__module__)
+        return (
+            module is not None
+            and _find(_full(cls))[0] is cls
+            and cls.__mro__ is self._order
+            and len(now) == len(self.members)
+            and all(map(operator.is_, map(now.get, self.members, _ABSENTS), self.members.values()))
+            and all(map(operator.is_, map(_CODE, self._functions), self._codes))
+        )
+
+
+_PARTS: dict[types.FunctionType, _Part] = {}
+_CLASSES: dict[type, _Class] = {}
+
+
+def _cells(f: types.FunctionType) -> list[tuple[str, Any]]:
+    """Return the names and values of a function's closure, without those that have no value yet."""
+    found = []
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found.append((name, cell.cell_contents))
+    return found
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 _PACKAGES = tuple(name for name in SCOPE if name.endswith("."))
@@ -586,7 +712,7 @@ def _find(name: str) -> tuple[Any, Mapping[str, Any], str, type | None]:
             inner = where.get(part)
             if not isinstance(inner, type):
                 raise Unknown(f"{name} was replaced")
-            cls, where = inner, vars(inner)
+            cls, where = inner, _members_of(inner)
         last = parts[-1]
         if cls is not None and last.startswith("__") and not last.endswith("__"):
             last = f"_{cls.__name__.lstrip('_')}{last}"
@@ -786,8 +912,11 @@ def _only_texts(module: str) -> dict[str, str]:
     return {name: found.pop() for name, found in texts.items() if len(found) == 1}
 
 
+_NAMES = sorted(KNOWN)
+
+
 def _known_in(module: str) -> list[str]:
-    return [name for name in KNOWN if name.startswith(f"{module}.")]
+    return _NAMES[bisect.bisect(_NAMES, f"{module}.") : bisect.bisect(_NAMES, f"{module}/")]  # the character after "."
 
 
 def _file_digest(module: str) -> str:
