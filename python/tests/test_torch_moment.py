@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torchvision import transforms as v1  # noqa: E402
 
 from stoker import Cache  # noqa: E402
 from stoker.torch import DataLoader  # noqa: E402
+from stoker.torch._recognise import _memory  # noqa: E402
 
 IMAGES = 16
 
@@ -555,3 +557,47 @@ def test_fork_in_an_epoch(root: Path) -> None:
         yield [told(batch) for batch in iterator]
 
     compare(run)
+
+
+def test_only_waiting_for_files_counts_as_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files on a slow file system are asked for by threads. A busy machine is no reason for them."""
+    paths = [tmp_path / f"{i:02d}" for i in range(64)]
+    for path in paths[1:]:
+        path.touch()
+    own = _memory._stat
+
+    def busy(path: Any) -> Any:
+        until = time.perf_counter() + 2 * _memory._SLOW
+        while time.perf_counter() < until:
+            pass
+        return own(path)
+
+    def slow(path: Any) -> Any:
+        time.sleep(2 * _memory._SLOW)
+        return own(path)
+
+    expected = [None, *map(os.stat, paths[1:])]
+    monkeypatch.setattr(_memory, "_POOL", None)
+    for stat, pool in ((busy, False), (slow, True), (slow, True), (own, False)):
+        monkeypatch.setattr(_memory, "_stat", stat)
+        for _ in range(1 if stat is slow else _memory._OFTEN):
+            assert _memory.stats(paths) == expected
+        assert (_memory._POOL is not None) == pool
+
+
+def test_rows_are_compared_byte_by_byte() -> None:
+    held = np.random.default_rng(3).integers(0, 256, (IMAGES, 5, 4, 3), np.uint8)
+    now, rows, records = held.copy(), [3, -1, 0], np.array([3, IMAGES - 1, 0])
+    assert _memory.are_rows(now, rows, held, records)
+    assert _memory.are_rows(np.asfortranarray(now), rows, held, records)
+    assert not _memory.are_rows(now, rows, held, records[::-1])
+    for strange in (now[:, :4], now.astype(np.int16) + 256, now[:3], now[:0]):
+        with contextlib.suppress(IndexError):
+            assert not _memory.are_rows(strange, rows, held, records)
+    for row in rows:
+        for at in ((0, 0, 0), (4, 3, 2)):
+            other = now.copy()
+            other[(row, *at)] ^= 1
+            assert not _memory.are_rows(other, rows, held, records)
+            assert not _memory.are_rows(np.asfortranarray(other), rows, held, records)
+            assert _memory.are_rows(other, [1, 2], held, np.array([1, 2]))

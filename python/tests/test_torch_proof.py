@@ -492,3 +492,29 @@ def test_a_datasets_own_targets_are_collated_as_torch_does(folder: Path, name: s
 
     assert targets(loader) == targets(tud.DataLoader(data, 2, num_workers=1))
     assert type(loader._stoker_path).__name__ == "EngineWay"
+
+
+def test_what_one_proof_has_compared_is_compared_again_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs share the functions and classes that they have looked at, as long as these are the same."""
+    import PIL.Image
+
+    _proof.check("PIL.Image.Image.convert")  # which reaches load, too
+    load: Any = PIL.Image.Image.load
+    changes: list[Callable[[Any], None]] = [
+        lambda patch: patch.setattr(load, "__code__", PIL.Image.Image.getbands.__code__),
+        lambda patch: patch.setattr(load, "__defaults__", (1,)),
+        lambda patch: patch.setattr(load, "__kwdefaults__", {"other": 1}),
+        lambda patch: patch.setattr(PIL.Image.Image, "load", lambda self: None),
+        lambda patch: patch.setattr(PIL.Image.Image, "_ensure_mutable", lambda self: None),
+        lambda patch: patch.setattr(PIL.Image.Image._crop, "__code__", PIL.Image.Image.getbands.__code__),
+        lambda patch: patch.setattr(PIL.Image, "_decompression_bomb_check", lambda size: None),
+        lambda patch: patch.setattr(PIL.Image, "abs", lambda value: 1, raising=False),
+    ]
+    for number, change in enumerate(changes):
+        with monkeypatch.context() as patch:
+            patch.setattr(_proof, "_PROVEN", {})
+            change(patch)
+            with pytest.raises(_proof.Unknown):
+                _proof.check("PIL.Image.Image.crop")
+                raise AssertionError(number)
+        _proof.check("PIL.Image.Image.crop")

@@ -56,6 +56,19 @@ class Leaf:
         assert self.paths is not None
         return self.paths(getattr(self.owner, self.attributes[0])[i] if self.attributes else self.held[i])
 
+    def paths_at(self, rows: list[int]) -> list[Any]:
+        """Return the current paths of records."""
+        assert self.paths is not None
+        held = getattr(self.owner, self.attributes[0]) if self.attributes else self.held
+        return [*map(self.paths, map(held.__getitem__, rows))]
+
+    def targets_at(self, rows: list[int]) -> list[Any]:
+        """Return the current targets of records."""
+        held = self.targets()
+        if type(held) not in (list, tuple):  # code of the program may change something for each of them
+            return [*map(self.target, rows)]
+        return [*map(self.read, map(held.__getitem__, rows))]
+
     def target(self, i: int) -> Any:
         """Return the current target of a record."""
         return self.read(self.targets()[i])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -291,21 +292,30 @@ class Live(Moment):
         return None if self._names is None else _datasets.settings_of_reading()
 
     def _located(self, indices: list[Any], records: Any, asked: Any) -> Any:
-        names, numbers = self._names, records.tolist()
+        """Return the batch's leaves and the rows in them: one of each, or lists if the dataset has several leaves."""
+        names, data = self._names, self._found.data
         try:
-            where = [self._found.data.at(index) for index in indices]
+            if data.records is None:
+                leaf, rows = data.leaves[0], list(map(operator.index, indices))
+                where: Any = leaf, rows
+                groups = [(leaf, rows, records)]
+            else:
+                where = [data.at(index) for index in indices]
+                leaves = {id(leaf): leaf for leaf, _ in where}.values()
+                groups = [
+                    (leaf, [i for of, i in where if of is leaf], records[[of is leaf for of, _ in where]])
+                    for leaf in leaves
+                ]
             if names is not None:
-                for (leaf, i), record in zip(where, numbers, strict=True):
-                    if leaf.attributes and leaf.path(i) != names[record]:
+                for leaf, rows, of in groups:
+                    if leaf.attributes and leaf.paths_at(rows) != [names[record] for record in of.tolist()]:
                         return None
                 if self._stamps(records) != asked:
                     return None
-            elif self._pixels is not None:
-                for leaf in {id(leaf): leaf for leaf, _ in where}.values():
-                    rows = [row for row, (of, _) in enumerate(where) if of is leaf]
-                    now = leaf.pixels[[where[row][1] for row in rows]]
-                    if not np.array_equal(now, self._pixels[records[rows]]):
-                        return None
+            elif self._pixels is not None and not all(
+                _memory.are_rows(leaf.pixels, rows, self._pixels, of) for leaf, rows, of in groups
+            ):
+                return None
         except Exception:  # torch's own error comes when Python makes the batch
             return None
         return where
@@ -313,6 +323,11 @@ class Live(Moment):
     def targets(self, where: Any) -> tuple[list[Any], int]:
         """Return the targets of a batch, up to the first record of another moment, and the number of all records."""
         out: list[Any] = []
+        if isinstance(where, tuple):
+            leaf, rows = where
+            if leaf.dataset.target_transform is None:
+                return leaf.targets_at(rows), len(rows)
+            where = [(leaf, i) for i in rows]
         for leaf, i in where:
             if out and not self.pure and (self.seeded() or not self._still()):
                 self.off = True

@@ -306,7 +306,10 @@ class _Ready:
     """A Proven as columns. The loops over them are C's, since a proof is compared for each batch."""
 
     def __init__(self, proven: Proven) -> None:
-        self._names = [(where.get, values, values.values()) for where, values in proven.names.values()]
+        kinds: dict[Any, list[tuple[Any, str, Any]]] = {}
+        for where, values in proven.names.values():
+            kinds.setdefault(type(where), []).extend([(where, name, value) for name, value in values.items()])
+        self._names = [(kind.get, *map(list, zip(*found, strict=True))) for kind, found in kinds.items() if found]
         functions = list(proven.functions.values())
         self._functions, codes, defaults, more = map(list, zip(*functions, strict=True)) if functions else ([],) * 4
         self._of_functions = (_CODE, codes), (_DEFAULTS, defaults)
@@ -322,7 +325,10 @@ class _Ready:
     def __call__(self) -> bool:
         """Compare."""
         return (
-            all(all(map(operator.is_, map(get, names, _ABSENTS), values)) for get, names, values in self._names)
+            all(
+                all(map(operator.is_, map(get, where, names, _ABSENTS), values))
+                for get, where, names, values in self._names
+            )
             and all(all(map(operator.is_, map(of, self._functions), before)) for of, before in self._of_functions)
             and list(map(_KEYWORD_DEFAULTS, self._functions)) == self._more
             and all(map(operator.is_, map(_ORDER, self._classes), self._orders))
