@@ -918,11 +918,9 @@ def _only_texts(module: str) -> dict[str, str]:
     return {name: found.pop() for name, found in texts.items() if len(found) == 1}
 
 
-_NAMES = sorted(KNOWN)
-
-
 def _known_in(module: str) -> list[str]:
-    return _NAMES[bisect.bisect(_NAMES, f"{module}.") : bisect.bisect(_NAMES, f"{module}/")]  # the character after "."
+    names = sorted(KNOWN)
+    return names[bisect.bisect(names, f"{module}.") : bisect.bisect(names, f"{module}/")]  # "/" comes after "."
 
 
 def _file_digest(module: str) -> str:
