@@ -1,6 +1,7 @@
 package imagecodec
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,4 +70,32 @@ func FuzzPFM(f *testing.F) { fuzz(f, driver.CodecPFM, nil) }
 func FuzzFlo(f *testing.F) {
 	f.Add(append([]byte("PIEH\x02\x00\x00\x00\x01\x00\x00\x00"), make([]byte, 16)...))
 	fuzz(f, driver.CodecFlo, nil)
+}
+
+// TestRefused has files that Pillow refuses although their pixels are complete.
+func TestRefused(t *testing.T) {
+	colors := make([]byte, 14+40+8+8)
+	copy(colors, "BM")
+	for at, v := range map[int]byte{10: 62, 14: 40, 18: 2, 22: 2, 26: 1, 28: 1, 46: 2} {
+		colors[at] = v
+	}
+	text := []byte("P3 1 1 255\n1 2 3\n")
+	for _, c := range []struct {
+		codec     driver.Codec
+		good, bad []byte
+	}{
+		{driver.CodecPNM, text, append(bytes.Clone(text), "# something-long"...)},
+		{driver.CodecPNM, text, append(bytes.Clone(text), "12345678901"...)},
+		{driver.CodecBMP, colors, append(append(bytes.Clone(colors[:49]), 2), colors[50:]...)},
+	} {
+		for _, b := range [][]byte{c.good, c.bad} {
+			p, err := Open(c.codec, b, Options{})
+			if err == nil {
+				_, err = p.Decode(Make)
+			}
+			if (err == nil) == bytes.Equal(b, c.bad) {
+				t.Errorf("%q: %v", b, err)
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package imagecodec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -8,6 +9,9 @@ import (
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/imagefile"
 )
+
+// pnmLongestWord is the size of the longest number that Pillow reads.
+const pnmLongestWord = 10
 
 // pnm reads the values of a file of Netpbm.
 type pnm struct {
@@ -112,6 +116,11 @@ func (r *pnm) numbers(dst []byte, size int) error {
 		} else {
 			dst[i] = byte(v)
 		}
+	}
+	// Pillow refuses a long word at the end of a file, also after the last value.
+	rest := r.file[p:]
+	if word := rest[bytes.LastIndexAny(rest, " \t\n\v\f\r")+1:]; len(word) > pnmLongestWord && !r.Inverted {
+		return fmt.Errorf("%w: %d bytes after the last value; save it as PNG", imagefile.ErrUnsupported, len(rest))
 	}
 	return nil
 }

@@ -3,14 +3,18 @@ package imagefile
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // AVIF: an image of AV1 in the boxes of ISO 14496-12 and 23008-12. This file reads the size of the primary item and its
 // turn, and checks whether its bytes are there.
 
+// avifMajor lists the first brands of files that Pillow reads.
+var avifMajor = []string{"avif", "avis", "mif1", "msf1"}
+
 // isAVIF reports whether the bytes begin like an AVIF file.
 func isAVIF(b []byte) bool {
-	if len(b) < 16 || string(b[4:8]) != "ftyp" {
+	if len(b) < 16 || string(b[4:8]) != "ftyp" || !slices.Contains(avifMajor, string(b[8:12])) {
 		return false
 	}
 	size := min(int(min(binary.BigEndian.Uint32(b), 1<<10)), len(b))

@@ -25,6 +25,8 @@ const (
 	bmpMasksHeader = 52
 	bmpAlphaHeader = 56
 	maxBMPHeader   = 1 << 10
+	// bmpMostColors is the size of the largest palette that Pillow reads.
+	bmpMostColors = 1 << 16
 )
 
 // BMPLayout describes the position and format of the picture in a BMP file.
@@ -221,6 +223,9 @@ func (l *BMPLayout) palette(b []byte, at, size int, colors int64) error {
 	}
 	if colors == 0 && l.Bits <= 8 {
 		colors = 1 << l.Bits
+	}
+	if l.Bits <= 8 && colors > bmpMostColors {
+		return fmt.Errorf("%w: a BMP file with %d colours; save it as PNG", ErrUnsupported, colors)
 	}
 	n := int(min(colors*int64(l.Step), int64(len(b)-at)))
 	if header := bmpHeader(b); header > 0 {

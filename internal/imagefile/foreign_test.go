@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stokerdata/stoker/source/driver"
@@ -75,4 +76,16 @@ func FuzzForeign(f *testing.F) {
 			t.Errorf("%+v", info)
 		}
 	})
+}
+
+// TestFirstBrand has AVIF files of brands that Pillow does not read.
+func TestFirstBrand(t *testing.T) {
+	for name, b := range foreign(t) {
+		if strings.HasSuffix(name, ".avif") {
+			copy(b[8:], "miaf")
+			if codec := Detect(b); codec == driver.CodecAVIF {
+				t.Errorf("%s of another brand is %v", name, codec)
+			}
+		}
+	}
 }

@@ -338,3 +338,25 @@ func FuzzOdd(f *testing.F) {
 		}
 	})
 }
+
+// TestWebPFlags has an extended header with a flag that libwebp does not know.
+func TestWebPFlags(t *testing.T) {
+	names, _ := filepath.Glob("../decode/testdata/formats/*.webp")
+	n := 0
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(b[12:16]) == "VP8X" {
+			b[20] |= 0x40
+			if _, err := Check(b); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		t.Error("no file has an extended header")
+	}
+}

@@ -34,6 +34,9 @@ func probeWebP(b []byte, info *Info) error {
 		}
 		switch {
 		case string(kind) == "VP8X" && !found && len(body) >= 10:
+			if body[0]&^webpFlags != 0 { // libwebp's decoder of animations, which Pillow uses, refuses them
+				return broken("the header has unknown flags")
+			}
 			info.Width = 1 + (int32(body[4]) | int32(body[5])<<8 | int32(body[6])<<16)
 			info.Height = 1 + (int32(body[7]) | int32(body[8])<<8 | int32(body[9])<<16)
 			alpha(body[0]&0x10 != 0)
@@ -103,6 +106,7 @@ type WebPFrame struct {
 const (
 	webpFrameHeader = 16
 	webpAlphaFlag   = 0x10
+	webpFlags       = 0x3e // all that a header may have
 )
 
 // errFrame ends the walk through chunks.
