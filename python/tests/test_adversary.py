@@ -131,6 +131,11 @@ data=folder order=slices errors=5
 data=mnist transform=tensor order=shorts
 data=concat_cifar transform=tensor order=shorts
 data=folder order=bools
+data=hf order=slices errors=5
+data=hf order=slices errors=5 workers=2
+data=own order=slices errors=5 workers=2 epochs=3
+data=folder transform=lambda order=slices errors=5 workers=2
+data=cifar transform=tensor order=slices workers=2 persistent=1
 data=mnist transform=tensor workers=2 persistent=1 share@start label@0.end#4
 data=mnist transform=tensor workers=2 persistent=1 share@start roll@0.end#4
 """.strip().splitlines()

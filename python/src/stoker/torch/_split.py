@@ -33,6 +33,11 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return (seed + epoch * _MIX) & 0x7FFFFFFFFFFFFFFF
 
 
+def rows_of(batch: Any) -> int:
+    """Return the number of indices in a batch, 0 if it has no length, like a slice."""
+    return len(batch) if hasattr(batch, "__len__") else 0
+
+
 class SplitIterator(WorkerIterator):
     """Workers that get their records out of the engine's ring, as far as the engine can make them.
 
@@ -75,7 +80,7 @@ class SplitIterator(WorkerIterator):
             return
         place = self._place if self._place >= 0 else getattr(self._sampler_iter, "_stoker_skipped", 0)
         if task == self._placed:
-            self._placed, self._place = task + 1, place + len(index)
+            self._placed, self._place = task + 1, place + rows_of(index)
         records = self._numbers(index)
         stream = None if records is None else self._plan.roomy(self._stream, len(records))
         if stream is None:

@@ -25,6 +25,7 @@ import torch.utils.data
 from ... import transforms as st
 from ..._errors import StokerError, warn
 from .._path import Row
+from .._split import rows_of
 from . import (
     _datasets,
     _functions,
@@ -395,7 +396,7 @@ class LearnedPlan(_plan.EnginePlan):
         try:
             return self._state.files(map(operator.index, indices))
         except TypeError:
-            return [None] * len(indices)
+            return [None] * rows_of(indices)
 
     def beside(self, indices: list[Any]) -> dict[str, Any]:
         """Return the engine's results, and the names of the files of each item."""

@@ -21,6 +21,7 @@ from ..._distributed import local_world_size
 from ..._errors import StokerError, warn
 from ..._groups import Cache
 from .._path import Row
+from .._split import rows_of
 from . import _datasets, _functions, _library, _memory, _moment, _order, _proof, _transforms, _trial
 from ._library import Unknown
 from ._samples import Samples
@@ -466,7 +467,10 @@ class Epoch(_order.Epoch):
 
     def _ask(self, batch: Any) -> tuple[list[Any], Records | None, Any, int]:
         """Ask for a batch, which may be foreseen, and for those that are known before the sampler returns them."""
-        indices = list(batch)
+        try:
+            indices = list(batch)
+        except TypeError:  # a slice, for example, which is for the dataset to take or to refuse
+            return batch, None, None, self._next
         place = self._next or _order.skipped(self._order)
         self._next = place + len(indices)
         if self._moment.off:
@@ -533,7 +537,7 @@ class Epoch(_order.Epoch):
 
     def _make(self, asked: tuple[list[Any], Records | None, Any, int]) -> Any:
         indices, records, known, place = asked
-        self._plan.images += len(indices)
+        self._plan.images += rows_of(indices)
         if records is None or self._stream is None or self._moment.off:
             return self._by_python(indices, place)
         arrays, index, _ = self._stream.take()
@@ -613,7 +617,7 @@ class Epoch(_order.Epoch):
 
     def _by_python(self, indices: list[Any], place: int) -> Any:
         """Make a batch as torch does, in this process."""
-        self._plan.by_python += len(indices)
+        self._plan.by_python += rows_of(indices)
         dataset = self._moment.dataset
         with self._numbers_for(place):
             together = getattr(dataset, "__getitems__", None)
