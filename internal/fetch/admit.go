@@ -117,7 +117,7 @@ func (f *Fetcher) Learn(u *Unit) {
 		if x == nil {
 			x = &indexRead{Extent: m.Extent, order: u.order}
 			f.queues.pieces[at] = x
-			w := f.queues.newExtent()
+			w := f.queues.spare.take()
 			*w = extent{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
 			f.queues.push(w, u.rushed)
 			pushed++
@@ -270,7 +270,7 @@ func (f *Fetcher) issue(u *Unit) {
 		}
 		for at := int64(0); at < e.Size; at += most {
 			n := min(e.Size-at, most)
-			w := f.queues.newExtent()
+			w := f.queues.spare.take()
 			*w = extent{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx, alone: u.whole}
 			if dst != nil {
 				w.dst, w.alone = dst[at:at+n:at+n], true

@@ -89,7 +89,7 @@ type Fetcher struct {
 	ready      ready      // units for the workers
 	candidates candidates // units whose records may be read ahead before they are admitted
 	ordered    ordered    // reads of sources that are read in order
-	pool       []*Unit    // unused
+	pool       spare[Unit]
 
 	// The tuners learn from the reads that end (see docs/internals/reading-ahead.md).
 	window    window

@@ -67,9 +67,9 @@ func (f *Fetcher) deliver(fl *attempt, err error) {
 				f.forget(w.u, w.i) // it is read when it is admitted
 				continue
 			}
-			c := f.queues.newExtent()
+			c := f.queues.spare.take()
 			*c = *w
-			c.alone, c.later, c.taken, c.start, c.end = true, false, false, nil, nil
+			c.alone, c.later, c.taken, c.next = true, false, false, [2]*extent{}
 			f.queues.push(c, true)
 		}
 		f.wakeFor(len(fl.extents))

@@ -154,7 +154,7 @@ func (r *InOrder) put(rec *driver.Record) {
 		r.dropRecord()
 	}
 	if r.u == nil {
-		u := f.newUnitLocked()
+		u := f.pool.take()
 		u.ctx, u.order, u.Want = r.ctx, r.order, f.cfg.Fields
 		u.ids = append(u.ids[:0], r.ids[r.k:]...)
 		u.Begin(u.ids, f.fields)

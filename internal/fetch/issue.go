@@ -311,7 +311,7 @@ func (f *Fetcher) together(w *extent) *request {
 			continue
 		}
 		f.queues.joined(n)
-		c := f.queues.newExtent() // n stays in the queue until its turn
+		c := f.queues.spare.take() // n stays in the queue until its turn
 		*c = *n
 		g.extents = append(g.extents, c)
 	}

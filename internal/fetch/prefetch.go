@@ -75,7 +75,7 @@ func (f *Fetcher) Prefetch(u *Unit) bool {
 		if u.Bytes[i] != nil || e.Size == 0 || e.Size > maxReadahead/2 || u.Records[u.recordOf(i)].Err != nil {
 			continue
 		}
-		w := f.queues.newExtent()
+		w := f.queues.spare.take()
 		*w = extent{u: u, i: i, object: e.Object, off: e.Offset, size: e.Size, ctx: u.ctx, later: true}
 		u.later[i] = w
 		f.queues.view.add(w)

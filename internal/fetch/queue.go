@@ -19,7 +19,7 @@ type queues struct {
 	view view // the reads of the queues that may become part of a larger read
 	// pieces are the reads of the index that are queued or under way, by object and offset.
 	pieces map[[2]int64]*indexRead
-	spare  []*extent
+	spare  spare[extent]
 }
 
 func (q *queues) init() {
@@ -39,8 +39,8 @@ type extent struct {
 	alone             bool // never joined with other reads
 	rush              bool // in the urgent queue
 	taken             bool
-	later             bool    // belongs to a candidate for readahead
-	start, end        *extent // next in view
+	later             bool       // belongs to a candidate for readahead
+	next              [2]*extent // in the chains of view
 }
 
 // before reports whether w is needed before v. The index comes before records.
@@ -96,10 +96,10 @@ func (q *fifo) pop(spare func(*extent)) *extent {
 	return w
 }
 
-// view finds the neighbours of an extent among all queued reads. It is indexed by the 64 KiB blocks of their first and
-// last bytes.
+// view finds the neighbours of an extent among all queued reads.
 type view struct {
-	starts, ends map[blockKey]*extent
+	// chains has lists of extents by the 64 KiB block of their first byte, and by that of their last one.
+	chains [2]map[blockKey]*extent
 	// gap is the largest distance between two extents that are read together.
 	gap int64
 }
@@ -108,84 +108,79 @@ type blockKey struct{ object, block int64 }
 
 func (v *view) init() {
 	v.gap = maxGap
-	v.starts, v.ends = map[blockKey]*extent{}, map[blockKey]*extent{}
+	v.chains = [2]map[blockKey]*extent{{}, {}}
+}
+
+// keys returns the key of an extent in each of the chains.
+func (w *extent) keys() [2]blockKey {
+	return [2]blockKey{{w.object, w.off >> blockBits}, {w.object, (w.off + w.size) >> blockBits}}
 }
 
 func (v *view) add(w *extent) {
-	s := blockKey{w.object, w.off >> blockBits}
-	e := blockKey{w.object, (w.off + w.size) >> blockBits}
-	w.start, v.starts[s] = v.starts[s], w
-	w.end, v.ends[e] = v.ends[e], w
+	for i, key := range w.keys() {
+		w.next[i], v.chains[i][key] = v.chains[i][key], w
+	}
 }
 
 func (v *view) remove(w *extent) {
-	s := blockKey{w.object, w.off >> blockBits}
-	e := blockKey{w.object, (w.off + w.size) >> blockBits}
-	if first := v.starts[s]; first != w {
-		for first.start != w {
-			first = first.start
+	for i, key := range w.keys() {
+		switch first := v.chains[i][key]; {
+		case first != w:
+			for first.next[i] != w {
+				first = first.next[i]
+			}
+			first.next[i] = w.next[i]
+		case w.next[i] != nil:
+			v.chains[i][key] = w.next[i]
+		default:
+			delete(v.chains[i], key)
 		}
-		first.start = w.start
-	} else if w.start != nil {
-		v.starts[s] = w.start
-	} else {
-		delete(v.starts, s)
+		w.next[i] = nil
 	}
-	if first := v.ends[e]; first != w {
-		for first.end != w {
-			first = first.end
-		}
-		first.end = w.end
-	} else if w.end != nil {
-		v.ends[e] = w.end
-	} else {
-		delete(v.ends, e)
-	}
-	w.start, w.end = nil, nil
 }
 
 // beside finds an extent that can join a read of bytes [lo, hi) for another extent. It has the same turn and object and
 // is at most v.gap away. Both together have at most most bytes. With later, the result belongs to a unit of prefetch
 // candidates.
 func (v *view) beside(of *extent, lo, hi, most int64, later bool) *extent {
-	fits := func(w *extent) bool {
-		a, b := w.off, w.off+w.size
-		// One context must not end the reads of another context.
-		return w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= most
-	}
-	object := of.object
-	for b := lo >> blockBits; b <= (hi+v.gap)>>blockBits; b++ {
-		for w := v.starts[blockKey{object, b}]; w != nil; w = w.start {
-			if fits(w) {
-				return w
-			}
-		}
-	}
-	for b := max(lo-v.gap, 0) >> blockBits; b <= lo>>blockBits; b++ {
-		for w := v.ends[blockKey{object, b}]; w != nil; w = w.end {
-			if fits(w) {
-				return w
+	for i, bytes := range [2][2]int64{{lo, hi + v.gap}, {max(lo-v.gap, 0), lo}} {
+		for b := bytes[0] >> blockBits; b <= bytes[1]>>blockBits; b++ {
+			for w := v.chains[i][blockKey{of.object, b}]; w != nil; w = w.next[i] {
+				from, to := w.off, w.off+w.size
+				// One context must not end the reads of another context.
+				if w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && from <= hi+v.gap && to >= lo-v.gap && max(to, hi)-min(from, lo) <= most {
+					return w
+				}
 			}
 		}
 	}
 	return nil
 }
 
-func (q *queues) newExtent() *extent {
-	if n := len(q.spare); n > 0 {
-		w := q.spare[n-1]
-		q.spare = q.spare[:n-1]
-		return w
+// spare are values that are used again.
+type spare[T any] []*T
+
+func (s *spare[T]) take() *T {
+	n := len(*s)
+	if n == 0 {
+		return new(T)
 	}
-	return new(extent)
+	x := (*s)[n-1]
+	*s = (*s)[:n-1]
+	return x
+}
+
+// give takes a value that is not used any more, and keeps it if there are fewer than most.
+func (s *spare[T]) give(x *T, most int) {
+	if len(*s) < most {
+		*s = append(*s, x)
+	}
 }
 
 // recycle takes an extent that is not used any more.
 func (q *queues) recycle(w *extent) {
-	if len(q.spare) < maxSpare {
-		*w = extent{}
-		q.spare = append(q.spare, w)
-	}
+	*w = extent{}
+	q.spare.give(w, maxSpare)
 }
 
 // push queues a read; Fetcher.wakeFor starts readers for it.

@@ -38,8 +38,8 @@ func busyServer(work time.Duration, rate float64) func(context.Context, int64, i
 // checkEmpty reports an error if anything is left after everything has been used.
 func checkEmpty(t *testing.T, f *Fetcher) {
 	t.Helper()
-	if f.account.inUse() != 0 || f.account.units != 0 || f.account.attached != 0 || f.candidates.n != 0 || len(f.candidates.holding) != 0 || len(f.queues.view.starts) != 0 {
-		t.Errorf("left: %d bytes, %d attached, %d units, %d candidates, %d of them with bytes, %d in view", f.account.inUse(), f.account.attached, f.account.units, f.candidates.n, len(f.candidates.holding), len(f.queues.view.starts))
+	if f.account.inUse() != 0 || f.account.units != 0 || f.account.attached != 0 || f.candidates.n != 0 || len(f.candidates.holding) != 0 || len(f.queues.view.chains[0]) != 0 {
+		t.Errorf("left: %d bytes, %d attached, %d units, %d candidates, %d of them with bytes, %d in view", f.account.inUse(), f.account.attached, f.account.units, f.candidates.n, len(f.candidates.holding), len(f.queues.view.chains[0]))
 	}
 }
 

@@ -68,16 +68,7 @@ func (u *Unit) Err() error { return u.err }
 func (f *Fetcher) newUnit() *Unit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.newUnitLocked()
-}
-
-func (f *Fetcher) newUnitLocked() *Unit {
-	if n := len(f.pool); n > 0 {
-		u := f.pool[n-1]
-		f.pool = f.pool[:n-1]
-		return u
-	}
-	return new(Unit)
+	return f.pool.take()
 }
 
 // measure looks up which extents are in memory and sums the bytes that have to be read.
@@ -220,9 +211,7 @@ func (f *Fetcher) freeLocked(u *Unit) {
 	clear(u.later)
 	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0], from: u.from[:0], later: u.later[:0]}
 	u.Alloc, u.Place = nil, nil
-	if len(f.pool) < 256 {
-		f.pool = append(f.pool, u)
-	}
+	f.pool.give(u, 256)
 	signal(f.ordered.memoryFree)
 	signal(f.space)
 }
