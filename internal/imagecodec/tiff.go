@@ -332,7 +332,7 @@ func unpack(how int, dst, src []byte) ([]byte, error) {
 		}
 		return dst, nil
 	case imagefile.TIFFPackBits:
-		if n := unpackBits(dst, src); n < len(dst) {
+		if n, _ := PackBits(dst, src); n < len(dst) {
 			return nil, short(n)
 		}
 		return dst, nil
@@ -363,26 +363,30 @@ func zstdReader() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 }
 
-// unpackBits is Apple's PackBits: a count of bytes that follow, or of how often one does.
-func unpackBits(dst, src []byte) int {
-	n := 0
+// PackBits unpacks Apple's PackBits, of TIFF and DICOM files: a count of bytes that follow, or of how often one does. It
+// returns the number of bytes, with an error if the last run is cut off.
+func PackBits(dst, src []byte) (n int, err error) {
 	for len(src) > 0 && n < len(dst) {
-		c := int8(src[0])
+		c := int(int8(src[0]))
 		src = src[1:]
+		k := min(max(c+1, 1), len(src)) // bytes of the run in src
 		switch {
-		case c >= 0:
-			k := min(int(c)+1, len(src))
-			n += copy(dst[n:], src[:k])
-			src = src[k:]
-		case c != -128 && len(src) > 0:
-			for range min(1-int(c), len(dst)-n) {
-				dst[n] = src[0]
-				n++
-			}
-			src = src[1:]
+		case c == -128:
+			continue
+		case k < c+1 || k == 0:
+			err = errors.New("a run goes beyond its end")
 		}
+		if c >= 0 {
+			n += copy(dst[n:], src[:k])
+		} else if k > 0 {
+			end := min(n+1-c, len(dst))
+			for ; n < end; n++ {
+				dst[n] = src[0]
+			}
+		}
+		src = src[k:]
 	}
-	return n
+	return n, err
 }
 
 // sum adds to each sample of a row the one of its channel before it.

@@ -234,6 +234,32 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	return n, nil
 }
 
+// layout is how the values of a type are stored, and the number of its buffers, without those of its children.
+type layout struct {
+	class   columns.Class
+	name    string
+	wide    bool
+	buffers int
+}
+
+// layouts has the types without parameters that matter here.
+var layouts = map[flatbuf.Type]layout{
+	flatbuf.TypeNull:            {columns.Nothing, "null", false, 0},
+	flatbuf.TypeBool:            {columns.Boolean, "bool", false, 2},
+	flatbuf.TypeUtf8:            {columns.Text, "utf8", false, 3},
+	flatbuf.TypeLargeUtf8:       {columns.Text, "large_utf8", true, 3},
+	flatbuf.TypeBinary:          {columns.Binaries, "binary", false, 3},
+	flatbuf.TypeLargeBinary:     {columns.Binaries, "large_binary", true, 3},
+	flatbuf.TypeList:            {columns.List, "list", false, 2},
+	flatbuf.TypeLargeList:       {columns.List, "large_list", true, 2},
+	flatbuf.TypeFixedSizeList:   {columns.FixedList, "fixed_size_list", false, 1},
+	flatbuf.TypeStruct_:         {columns.Structs, "struct", false, 1},
+	flatbuf.TypeMap:             {columns.Other, "map", false, 2},
+	flatbuf.TypeDecimal:         {columns.Other, "decimal", false, 2},
+	flatbuf.TypeInterval:        {columns.Other, "interval", false, 2},
+	flatbuf.TypeFixedSizeBinary: {columns.Other, "fixed_size_binary", false, 2},
+}
+
 // describe sets the type of a column and returns the number of its buffers, without those of its children. ok is
 // false for types whose number of buffers is unknown.
 func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
@@ -242,82 +268,14 @@ func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
 		n.Typ = "nothing"
 		return 0, false
 	}
-	// short and word read fields of the type that the generated code does not cover.
-	short := func(slot flatbuffers.VOffsetT, otherwise int16) int16 {
-		if o := t.Offset(slot); o != 0 {
-			return t.GetInt16(t.Pos + flatbuffers.UOffsetT(o))
-		}
-		return otherwise
-	}
-	word := func(slot flatbuffers.VOffsetT, otherwise int32) int32 {
-		if o := t.Offset(slot); o != 0 {
-			return t.GetInt32(t.Pos + flatbuffers.UOffsetT(o))
-		}
-		return otherwise
-	}
-	numbers := func(d driver.DType, typ string) (int, bool) {
-		n.Class, n.DType, n.Typ = columns.Number, d, typ
+	if n.DType, n.Typ = number(f.TypeType(), &t); n.DType != "" {
+		n.Class = columns.Number
 		return 2, true
 	}
-	as := func(c columns.Class, typ string, wide bool, buffers int) (int, bool) {
-		n.Class, n.Typ, n.Wide = c, typ, wide
-		return buffers, true
+	if n.Typ != "" {
+		return 0, false
 	}
-	switch f.TypeType() {
-	case flatbuf.TypeNull:
-		return as(columns.Nothing, "null", false, 0)
-	case flatbuf.TypeInt:
-		var in flatbuf.Int
-		in.Init(t.Bytes, t.Pos)
-		name := fmt.Sprintf("int%d", in.BitWidth())
-		if !in.IsSigned() {
-			name = "u" + name
-		}
-		if driver.DType(name).Size() == 0 {
-			n.Typ = name
-			return 0, false
-		}
-		return numbers(driver.DType(name), name)
-	case flatbuf.TypeFloatingPoint:
-		var in flatbuf.FloatingPoint
-		in.Init(t.Bytes, t.Pos)
-		switch in.Precision() {
-		case flatbuf.PrecisionHALF:
-			return numbers(driver.Float16, "halffloat")
-		case flatbuf.PrecisionSINGLE:
-			return numbers(driver.Float32, "float")
-		case flatbuf.PrecisionDOUBLE:
-			return numbers(driver.Float64, "double")
-		}
-	case flatbuf.TypeTimestamp:
-		return numbers(driver.Int64, "timestamp")
-	case flatbuf.TypeDuration:
-		return numbers(driver.Int64, "duration")
-	case flatbuf.TypeDate:
-		if short(4, 1) == 0 { // days
-			return numbers(driver.Int32, "date32")
-		}
-		return numbers(driver.Int64, "date64")
-	case flatbuf.TypeTime:
-		if word(6, 32) == 64 {
-			return numbers(driver.Int64, "time64")
-		}
-		return numbers(driver.Int32, "time32")
-	case flatbuf.TypeBool:
-		return as(columns.Boolean, "bool", false, 2)
-	case flatbuf.TypeUtf8:
-		return as(columns.Text, "utf8", false, 3)
-	case flatbuf.TypeLargeUtf8:
-		return as(columns.Text, "large_utf8", true, 3)
-	case flatbuf.TypeBinary:
-		return as(columns.Binaries, "binary", false, 3)
-	case flatbuf.TypeLargeBinary:
-		return as(columns.Binaries, "large_binary", true, 3)
-	case flatbuf.TypeList:
-		return as(columns.List, "list", false, 2)
-	case flatbuf.TypeLargeList:
-		return as(columns.List, "large_list", true, 2)
-	case flatbuf.TypeFixedSizeList:
+	if f.TypeType() == flatbuf.TypeFixedSizeList {
 		var in flatbuf.FixedSizeList
 		in.Init(t.Bytes, t.Pos)
 		n.Size = int64(in.ListSize())
@@ -325,20 +283,57 @@ func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
 			n.Typ = fmt.Sprintf("fixed_size_list of %d elements", n.Size)
 			return 0, false
 		}
-		return as(columns.FixedList, "fixed_size_list", false, 1)
-	case flatbuf.TypeStruct_:
-		return as(columns.Structs, "struct", false, 1)
-	case flatbuf.TypeMap:
-		return as(columns.Other, "map", false, 2)
-	case flatbuf.TypeDecimal:
-		return as(columns.Other, "decimal", false, 2)
-	case flatbuf.TypeInterval:
-		return as(columns.Other, "interval", false, 2)
-	case flatbuf.TypeFixedSizeBinary:
-		return as(columns.Other, "fixed_size_binary", false, 2)
 	}
-	n.Typ = typeName(f.TypeType())
-	return 0, false
+	l, ok := layouts[f.TypeType()]
+	if !ok {
+		n.Typ = typeName(f.TypeType())
+		return 0, false
+	}
+	n.Class, n.Typ, n.Wide = l.class, l.name, l.wide
+	return l.buffers, true
+}
+
+// number returns the element type and the name of a type of numbers. A type that is not supported has no element type,
+// and a type of other values no name either.
+func number(typ flatbuf.Type, t *flatbuffers.Table) (d driver.DType, name string) {
+	switch typ {
+	case flatbuf.TypeInt:
+		var in flatbuf.Int
+		in.Init(t.Bytes, t.Pos)
+		if name = fmt.Sprintf("int%d", in.BitWidth()); !in.IsSigned() {
+			name = "u" + name
+		}
+		if d = driver.DType(name); d.Size() == 0 {
+			d = ""
+		}
+		return d, name
+	case flatbuf.TypeFloatingPoint:
+		var in flatbuf.FloatingPoint
+		in.Init(t.Bytes, t.Pos)
+		switch in.Precision() {
+		case flatbuf.PrecisionHALF:
+			return driver.Float16, "halffloat"
+		case flatbuf.PrecisionSINGLE:
+			return driver.Float32, "float"
+		case flatbuf.PrecisionDOUBLE:
+			return driver.Float64, "double"
+		}
+	case flatbuf.TypeTimestamp:
+		return driver.Int64, "timestamp"
+	case flatbuf.TypeDuration:
+		return driver.Int64, "duration"
+	case flatbuf.TypeDate: // the generated code does not cover the units of days and times
+		if o := t.Offset(4); o != 0 && t.GetInt16(t.Pos+flatbuffers.UOffsetT(o)) == 0 { // days
+			return driver.Int32, "date32"
+		}
+		return driver.Int64, "date64"
+	case flatbuf.TypeTime:
+		if o := t.Offset(6); o != 0 && t.GetInt32(t.Pos+flatbuffers.UOffsetT(o)) == 64 { // bits
+			return driver.Int64, "time64"
+		}
+		return driver.Int32, "time32"
+	}
+	return "", ""
 }
 
 // typeName returns the name of an unsupported type.

@@ -238,6 +238,14 @@ func (u *unpickler) popN(n int) ([]any, error) {
 	return out, nil
 }
 
+// popItems pops n values, or with several all values down to the last mark.
+func (u *unpickler) popItems(several bool, n int) ([]any, error) {
+	if several {
+		return u.popMark()
+	}
+	return u.popN(n)
+}
+
 // number reads a little-endian number.
 func (u *unpickler) number(bytes int64) (int64, error) {
 	b, err := u.next(bytes)
@@ -278,6 +286,33 @@ func (u *unpickler) do(op byte) error {
 		u.push(nil)
 	case 0x88, 0x89:
 		u.push(op == 0x88)
+	case 'K', 'M', 'J', 0x8A, 'I', 'L':
+		return u.pushNumber(op)
+	case 'S', 'V', 'U', 'C', 'T', 'B', 'X':
+		return u.pushString(op)
+	case ']', 'l', '}', 'd', ')', 't', 0x85, 0x86, 0x87:
+		return u.pushItems(op)
+	case 'a', 'e':
+		return u.append(op == 'e')
+	case 's', 'u':
+		return u.setItems(op == 'u')
+	case 'c':
+		return u.pushGlobal()
+	case 'R':
+		return u.call()
+	case 'b':
+		return u.build()
+	case 'p', 'q', 'r', 'g', 'h', 'j':
+		return u.remember(op)
+	default:
+		return u.bad("unsupported opcode 0x%02x (%q)", op, rune(op))
+	}
+	return nil
+}
+
+// pushNumber pushes a number: in 1, 2 or 4 bytes, in a given number of bytes, or in a line of text.
+func (u *unpickler) pushNumber(op byte) error {
+	switch op {
 	case 'K', 'M', 'J':
 		size := map[byte]int64{'K': 1, 'M': 2, 'J': 4}[op]
 		n, err := u.number(size)
@@ -314,6 +349,13 @@ func (u *unpickler) do(op byte) error {
 			return u.bad("expected a number, got %.20q", text)
 		}
 		u.push(n)
+	}
+	return nil
+}
+
+// pushString pushes a string: in a line of text, or after its length in 1 or 4 bytes.
+func (u *unpickler) pushString(op byte) error {
+	switch op {
 	case 'S', 'V':
 		text, long, err := u.line()
 		if err != nil {
@@ -337,24 +379,26 @@ func (u *unpickler) do(op byte) error {
 		} else {
 			u.push(string(out[:n]))
 		}
-	case 'U', 'C':
-		n, err := u.number(1)
+	default:
+		size, f := int64(4), raw
+		switch op {
+		case 'U', 'C':
+			size = 1
+		case 'X':
+			f = utf8Text
+		}
+		n, err := u.number(size)
 		if err != nil {
 			return err
 		}
-		return u.str(n, raw)
-	case 'T', 'B':
-		n, err := u.number(4)
-		if err != nil {
-			return err
-		}
-		return u.str(n, raw)
-	case 'X':
-		n, err := u.number(4)
-		if err != nil {
-			return err
-		}
-		return u.str(n, utf8Text)
+		return u.str(n, f)
+	}
+	return nil
+}
+
+// pushItems pushes a list, a dictionary or a tuple.
+func (u *unpickler) pushItems(op byte) error {
+	switch op {
 	case ']', 'l':
 		l := &list{}
 		if op == 'l' {
@@ -365,8 +409,6 @@ func (u *unpickler) do(op byte) error {
 			l.items = append(l.items, items...)
 		}
 		u.push(l)
-	case 'a', 'e':
-		return u.append(op == 'e')
 	case ')':
 		u.push(tuple(nil))
 	case 't':
@@ -393,48 +435,41 @@ func (u *unpickler) do(op byte) error {
 			}
 		}
 		u.push(d)
-	case 's', 'u':
-		var items []any
-		var err error
-		if op == 's' {
-			items, err = u.popN(2)
-		} else {
-			items, err = u.popMark()
-		}
-		if err != nil {
-			return err
-		}
-		d, ok := u.top().(*dict)
-		if !ok {
-			return u.bad("it sets items of a value that is not a dictionary")
-		}
-		return u.set(d, items)
-	case 'c':
-		module, _, err := u.line()
-		if err != nil {
-			return err
-		}
-		name, _, err := u.line()
-		if err != nil {
-			return err
-		}
-		g := module + "." + name
-		switch strings.Replace(g, "numpy._core.", "numpy.core.", 1) {
-		case "numpy.core.multiarray._reconstruct":
-			u.push(global("reconstruct"))
-		case "numpy.ndarray", "numpy.dtype", "_codecs.encode":
-			u.push(global(g))
-		default:
-			return u.bad("it needs %.100q, but only NumPy arrays are supported: code in a pickle is never run", g)
-		}
-	case 'R':
-		return u.call()
-	case 'b':
-		return u.build()
-	case 'p', 'q', 'r', 'g', 'h', 'j':
-		return u.remember(op)
+	}
+	return nil
+}
+
+// setItems sets one item of a dictionary, or all items above the mark.
+func (u *unpickler) setItems(several bool) error {
+	items, err := u.popItems(several, 2)
+	if err != nil {
+		return err
+	}
+	d, ok := u.top().(*dict)
+	if !ok {
+		return u.bad("it sets items of a value that is not a dictionary")
+	}
+	return u.set(d, items)
+}
+
+// pushGlobal pushes one of the objects of modules that are supported.
+func (u *unpickler) pushGlobal() error {
+	module, _, err := u.line()
+	if err != nil {
+		return err
+	}
+	name, _, err := u.line()
+	if err != nil {
+		return err
+	}
+	g := module + "." + name
+	switch strings.Replace(g, "numpy._core.", "numpy.core.", 1) {
+	case "numpy.core.multiarray._reconstruct":
+		u.push(global("reconstruct"))
+	case "numpy.ndarray", "numpy.dtype", "_codecs.encode":
+		u.push(global(g))
 	default:
-		return u.bad("unsupported opcode 0x%02x (%q)", op, rune(op))
+		return u.bad("it needs %.100q, but only NumPy arrays are supported: code in a pickle is never run", g)
 	}
 	return nil
 }
@@ -457,13 +492,7 @@ func (u *unpickler) top() any {
 }
 
 func (u *unpickler) append(several bool) error {
-	var items []any
-	var err error
-	if several {
-		items, err = u.popMark()
-	} else {
-		items, err = u.popN(1)
-	}
+	items, err := u.popItems(several, 1)
 	if err != nil {
 		return err
 	}

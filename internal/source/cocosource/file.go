@@ -225,31 +225,9 @@ func (f *file) readAnnotation() error {
 		case "area":
 			area, err = f.float("its area")
 		case "bbox":
-			k := 0
-			err = r.Array(func() error {
-				v, err := f.float("its box")
-				if k < 4 {
-					box[k] = v
-				}
-				k++
-				return err
-			})
-			if err == nil && k != 4 && k != 0 {
-				f.cannot("its box has %d numbers, expected 4", k)
-			}
-			boxed = boxed || k == 4
+			err = f.readBox(&box, &boxed)
 		case "segmentation":
-			if !f.masks {
-				_, _, err = r.Skip()
-				return err
-			}
-			var to int64
-			if seg.at, to, err = r.Skip(); err == nil && to-seg.at > maxSegment {
-				return r.Errorf("an outline has %d bytes, the limit is %d", to-seg.at, maxSegment)
-			}
-			if seg.size = int32(to - seg.at); seg.size <= 2 { // [] or {}
-				seg.size = 0
-			}
+			seg, err = f.readSegment()
 		case "keypoints":
 			if points {
 				return r.Errorf("an annotation has key points twice")
@@ -294,6 +272,39 @@ func (f *file) readAnnotation() error {
 		f.points, f.visible = append(f.points, make([]byte, 8*k)...), append(f.visible, make([]byte, k)...)
 	}
 	return nil
+}
+
+// readBox reads a box. It sets boxed if the box has four numbers.
+func (f *file) readBox(box *[4]float64, boxed *bool) error {
+	k := 0
+	err := f.r.Array(func() error {
+		v, err := f.float("its box")
+		if k < 4 {
+			box[k] = v
+		}
+		k++
+		return err
+	})
+	if err == nil && k != 4 && k != 0 {
+		f.cannot("its box has %d numbers, expected 4", k)
+	}
+	*boxed = *boxed || k == 4
+	return err
+}
+
+// readSegment returns the place of an outline. Without masks it is not needed.
+func (f *file) readSegment() (seg segment, err error) {
+	from, to, err := f.r.Skip()
+	switch {
+	case err != nil || !f.masks:
+		return seg, err
+	case to-from > maxSegment:
+		return seg, f.r.Errorf("an outline has %d bytes, the limit is %d", to-from, maxSegment)
+	case to-from > 2: // more than [] or {}
+		seg.size = int32(to - from)
+	}
+	seg.at = from
+	return seg, nil
 }
 
 // readPoints reads the key points of annotation n: x, y and visibility of each.

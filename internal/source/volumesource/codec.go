@@ -46,7 +46,7 @@ func (c *tiffCodec) unpack(out, in []byte, width int) (n int, err error) {
 	case schemeNone:
 		n = copy(out, in)
 	case schemePackBits:
-		n, err = packBits(out, in)
+		n, err = imagecodec.PackBits(out, in)
 	case schemeLZW:
 		r := lzw.NewReader(bytes.NewReader(in), lzw.MSB, 8)
 		n, err = readFull(r, out)
@@ -90,35 +90,6 @@ func readFull(r io.Reader, out []byte) (int, error) {
 		err = nil
 	}
 	return n, err
-}
-
-var errPacked = errors.New("a run goes beyond its end")
-
-// packBits unpacks runs of bytes as in TIFF and DICOM files.
-func packBits(out, in []byte) (int, error) {
-	n := 0
-	for len(in) > 0 && n < len(out) {
-		c := int(int8(in[0]))
-		in = in[1:]
-		switch {
-		case c >= 0:
-			if c+1 > len(in) {
-				return n, errPacked
-			}
-			n += copy(out[n:], in[:c+1])
-			in = in[c+1:]
-		case c > -128:
-			if len(in) == 0 {
-				return n, errPacked
-			}
-			end := min(n+1-c, len(out))
-			for ; n < end; n++ {
-				out[n] = in[0]
-			}
-			in = in[1:]
-		}
-	}
-	return n, nil
 }
 
 // undoDifferences adds each voxel of a row to the one before it (predictor 2).
@@ -250,7 +221,7 @@ func (c *rleCodec) unpack(out, in []byte, _ int) (int, error) {
 		if from < 64 || from > to || to > len(in) {
 			return 0, errors.New("its segments of RLE lie outside of it")
 		}
-		got, err := packBits(plane, in[from:to])
+		got, err := imagecodec.PackBits(plane, in[from:to])
 		if err != nil {
 			return 0, err
 		}
