@@ -1,5 +1,5 @@
 // Package sinkdriver is the interface between package sink and the formats that it writes. Users
-// call package sink. Authors of formats implement Sink here and pass the tests in sink/sinktest.
+// call package sink. Authors of formats implement Sink here and add a row to sink/formats_table_test.go.
 package sinkdriver
 
 import (

@@ -1,182 +1,256 @@
-// Package sinktest is the test suite that every sink passes:
-//
-//	func TestConformance(t *testing.T) {
-//		sinktest.Run(t, &sinktest.Suite{Target: "tar:out", Kinds: []driver.Kind{driver.KindImage, driver.KindLabel}})
-//	}
+// Package sinktest has a dataset with all kinds of fields, for the tables of formats in package sink and package source.
 package sinktest
 
 import (
-	"context"
-	"crypto/sha256"
-	"errors"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/stokerdata/stoker/internal/recordread"
+	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/pack"
-	"github.com/stokerdata/stoker/sink"
-	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Kinds are all kinds of fields.
 var Kinds = []driver.Kind{
 	driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindText, driver.KindArray, driver.KindBytes, driver.KindMask, driver.KindMultiLabel,
-	driver.KindFloat, driver.KindJSON, driver.KindRagged, driver.KindAudio, driver.KindTokens,
-	driver.KindBoxes,
+	driver.KindFloat, driver.KindJSON, driver.KindRagged, driver.KindAudio, driver.KindTokens, driver.KindBoxes,
 }
 
-// Suite describes a format to the tests.
-type Suite struct {
-	// Target is the destination, relative to a folder of the test: "tar:out", "out.npz".
-	Target string
-	// Kinds are the kinds that the format holds. It must refuse all others with an error that names
-	// the field.
-	Kinds []driver.Kind
-	// Read is appended to the path of the target to open the output as a source, for example
-	// "?split=train" or "/shard-00000.csv". It is "-" if Stoker does not read the format.
-	Read string
-	// Same reports whether a value was read back correctly. It is called if kind or value differ.
-	Same func(want, got *driver.Field, w, g *driver.Value) bool
-	// Names maps field names to the names they have when read back, if these differ.
-	Names map[string]string
+// Dataset is a dataset in memory.
+type Dataset struct {
+	driver.InMemory
+	// Bad has the errors of records that cannot be read.
+	Bad map[int64]error
+	// Reading is called before a record is read, if it is set.
+	Reading func(id int64)
+
+	info driver.Info
+	rows [][]driver.Value
 }
 
-// Run runs the suite.
-func Run(t *testing.T, s *Suite) {
-	t.Run("Equal", s.Equal)
-	t.Run("Refused", s.refused)
-	t.Run("Threads", s.threads)
-	t.Run("Overwrite", s.overwrite)
-	t.Run("Cancelled", s.cancelled)
-	t.Run("BadRecords", s.badRecords)
-	t.Run("Shards", s.shards)
-}
+// Info implements driver.Source.
+func (s *Dataset) Info() *driver.Info { return &s.info }
 
-// target returns a target in a new folder, and its path.
-func (s *Suite) target(t testing.TB) (*sink.Target, string) {
-	t.Helper()
-	name, path, ok := strings.Cut(s.Target, ":")
-	if !ok {
-		name, path = "", s.Target
-	}
-	path = filepath.Join(t.TempDir(), path)
-	to, err := sink.ParseTarget(path, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return to, path
-}
-
-func (s *Suite) write(t testing.TB, opt *sink.Options) string {
-	t.Helper()
-	to, path := s.target(t)
-	sum, err := sink.Write(t.Context(), Source(t, s.Kinds...), to, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sum.Records != Rows || sum.Files < 1 || sum.Bytes < 1 || len(sum.Skipped) != 0 {
-		t.Fatalf("%+v", sum)
-	}
-	return path
-}
-
-// Equal writes a dataset, reads it back and compares. A variant of a format that passes the whole
-// suite needs only this test.
-func (s *Suite) Equal(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	path := s.write(t, &sink.Options{Threads: 3})
-	if s.Read == "-" {
-		return
-	}
-	s.compare(t, path, Source(t, s.Kinds...), nil)
-}
-
-// compare opens path and compares its records with the records of src, except the bad ones.
-func (s *Suite) compare(t *testing.T, path string, src driver.Source, bad map[int64]error) {
-	t.Helper()
-	got, err := source.Open(t.Context(), path+s.Read, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer got.Close()
-	var want []driver.Record
-	for id := range int64(Rows) {
-		if bad[id] == nil {
-			want = append(want, read(t, src, id)[0])
+// Parse implements driver.Source.
+func (s *Dataset) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		if s.Reading != nil {
+			s.Reading(id)
 		}
-	}
-	if got.Info().Len != int64(len(want)) {
-		t.Fatalf("%d records, want %d", got.Info().Len, len(want))
-	}
-	ids := make([]int64, len(want))
-	for i := range ids {
-		ids[i] = int64(i)
-	}
-	back := read(t, got, ids...)
-	if s.Names == nil {
-		s.Names = map[string]string{}
-	}
-	for k := range src.Info().Fields {
-		f := &src.Info().Fields[k]
-		name := f.Name
-		if other := s.Names[name]; other != "" {
-			name = other
-		}
-		at := slices.IndexFunc(got.Info().Fields, func(g driver.Field) bool { return g.Name == name })
-		if at < 0 {
-			var names []string
-			for i := range got.Info().Fields {
-				names = append(names, got.Info().Fields[i].Name)
-			}
-			t.Errorf("field %q is not among %v", name, names)
+		if err := s.Bad[id]; err != nil {
+			g.Records[k].Err = err
 			continue
 		}
-		g := &got.Info().Fields[at]
-		for i := range want {
-			w, b := &want[i].Values[k], &back[i].Values[at]
-			same := g.Kind == f.Kind && equal(f, g, w, b)
-			if !same && s.Same != nil {
-				same = s.Same(f, g, w, b)
-			}
-			if !same {
-				t.Fatalf("field %q (%s, read as %s %s %v) of record %d: %v, want %v", f.Name, f.Kind, g.Kind, g.DType, g.Shape, i, short(b), short(w))
+		copy(g.Records[k].Values, s.rows[id])
+	}
+	return nil
+}
+
+// Name implements driver.Source.
+func (s *Dataset) Name(id int64) string { return fmt.Sprintf("record %d", id) }
+
+// Path implements driver.Pather.
+func (s *Dataset) Path(id int64, field int) string {
+	if s.info.Fields[field].Kind != driver.KindImage {
+		return ""
+	}
+	return fmt.Sprintf("%s/photo %d.jpeg", Classes[id%int64(len(Classes))], id)
+}
+
+// Close implements driver.Source.
+func (s *Dataset) Close() error { return nil }
+
+// Classes are the classes of the label field.
+var Classes = []string{"ant", "bee, \"large\"", "cät"}
+
+// Rows is the number of records of Source.
+const Rows = 40
+
+// Source returns a dataset with one field per kind, named after the kind. For KindArray it has one
+// field per element type, named after the type.
+func Source(t testing.TB, kinds ...driver.Kind) *Dataset {
+	t.Helper()
+	s := &Dataset{info: driver.Info{URL: "test", Format: "test", Len: Rows, Fingerprint: "test"}, rows: make([][]driver.Value, Rows)}
+	rng := rand.New(rand.NewPCG(1, 2))
+	add := func(f driver.Field, value func(i int) driver.Value) {
+		s.info.Fields = append(s.info.Fields, f)
+		for i := range s.rows {
+			s.rows[i] = append(s.rows[i], value(i))
+		}
+	}
+	random := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return b
+	}
+	texts := []string{"", "plain", "with, \"quotes\"", "two\nlines", "a\ttab", "ü and 漢字", " spaces "}
+	for _, k := range kinds {
+		f := driver.Field{Name: string(k), Kind: k}
+		switch k {
+		case driver.KindImage:
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: photo(t, 20+i%5, 16, i), Codec: driver.CodecJPEG} })
+		case driver.KindLabel:
+			f.Classes = Classes
+			add(f, func(i int) driver.Value { return driver.Value{Int: int64(i % len(Classes))} })
+		case driver.KindInt:
+			add(f, func(i int) driver.Value { return driver.Value{Int: int64(i)*1e12 - 5} })
+		case driver.KindFloat:
+			add(f, func(i int) driver.Value { return driver.Value{Float: float64(i)/8 - 1} })
+		case driver.KindText:
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: []byte(texts[i%len(texts)])} })
+		case driver.KindJSON:
+			add(f, func(i int) driver.Value {
+				return driver.Value{Bytes: fmt.Appendf(nil, `{"n": %d, "s": "ü, \"x\""}`, i)}
+			})
+		case driver.KindBytes:
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: random(i % 9)} })
+		case driver.KindAudio:
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: append([]byte("RIFF"), random(30+i)...)} })
+		case driver.KindMask:
+			f.DType = driver.Uint8
+			add(f, func(int) driver.Value {
+				return driver.Value{Bytes: random(12 * 10), Codec: driver.CodecRaw, Width: 12, Height: 10, Channels: 1}
+			})
+		case driver.KindMultiLabel:
+			f.Classes = Classes
+			add(f, func(i int) driver.Value {
+				var b []byte
+				for k := range i % 4 {
+					b = binary.LittleEndian.AppendUint64(b, uint64(k%len(Classes)))
+				}
+				return driver.Value{Bytes: b}
+			})
+		case driver.KindRagged:
+			f.DType, f.Shape = driver.Float32, []int{2}
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: elements(driver.Float32, 2*(i%5), i)} })
+		case driver.KindBoxes:
+			f.DType, f.Shape, f.Format = driver.Float32, []int{4}, "XYXY"
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: elements(driver.Float32, 4*(i%3), i)} })
+		case driver.KindTokens:
+			f.DType = driver.Uint16
+			add(f, func(i int) driver.Value { return driver.Value{Bytes: elements(driver.Uint16, i%7, i)} })
+		case driver.KindArray:
+			for _, d := range driver.DTypes {
+				add(driver.Field{Name: string(d), Kind: k, DType: d, Shape: []int{2, 3}}, func(i int) driver.Value {
+					return driver.Value{Bytes: elements(d, 6, i)}
+				})
 			}
 		}
 	}
+	for i := range s.info.Fields {
+		for _, row := range s.rows {
+			s.info.Fields[i].MaxBytes = max(s.info.Fields[i].MaxBytes, int64(len(row[i].Bytes)))
+		}
+	}
+	return s
 }
 
-func short(v *driver.Value) string {
-	return fmt.Sprintf("%d %v %.60q", v.Int, v.Float, v.Bytes)
+// elements returns n numbers that every format can hold.
+func elements(t driver.DType, n, seed int) []byte {
+	var b []byte
+	for k := range n {
+		x := (seed*7 + k*3) % 100
+		switch t {
+		case driver.Float16: // 1 to 2, in steps
+			b = binary.LittleEndian.AppendUint16(b, uint16(0x3C00+x))
+		case driver.Float32:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)/7))
+		case driver.Float64:
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(x)/8))
+		case driver.Bool:
+			b = append(b, byte(x%2))
+		default:
+			if t[0] == 'i' {
+				x = 50 - x
+			}
+			b = append(b, binary.LittleEndian.AppendUint64(nil, uint64(x))[:t.Size()]...)
+		}
+	}
+	return b
 }
 
-// equal reports whether two values of the same kind are equal.
-func equal(f, g *driver.Field, w, b *driver.Value) bool {
+// photo returns a small JPEG.
+func photo(t testing.TB, w, h, seed int) []byte {
+	t.Helper()
+	m := image.NewRGBA(image.Rect(0, 0, w, h))
+	for i := range w * h {
+		m.Set(i%w, i/w, color.RGBA{uint8(i + seed), uint8(i * seed), uint8(3 * seed), 255})
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Text returns a value as text. It is the same for a number of any type, and for a name as text or as a class.
+func Text(f *driver.Field, v *driver.Value) string {
 	switch f.Kind {
 	case driver.KindLabel:
-		if len(g.Classes) > 0 {
-			return b.Int < int64(len(g.Classes)) && f.Classes[w.Int] == g.Classes[b.Int]
+		if v.Int >= 0 && v.Int < int64(len(f.Classes)) {
+			return f.Classes[v.Int]
 		}
-		return w.Int == b.Int
+		return fmt.Sprint(v.Int)
 	case driver.KindInt:
-		return w.Int == b.Int
+		return fmt.Sprint(v.Int)
 	case driver.KindFloat:
-		return w.Float == b.Float
-	case driver.KindImage, driver.KindMask:
-		return File(f, w) == File(g, b)
-	case driver.KindArray, driver.KindRagged, driver.KindTokens:
-		return f.DType == g.DType && slices.Equal(f.Shape, g.Shape) && string(w.Bytes) == string(b.Bytes)
+		return fmt.Sprint(v.Float)
+	case driver.KindText:
+		return string(v.Bytes)
+	case driver.KindJSON:
+		var x any
+		if json.Unmarshal(v.Bytes, &x) != nil {
+			return "invalid JSON"
+		}
+		b, _ := json.Marshal(x)
+		return string(b)
+	case driver.KindFrames:
+		var c video.Clip
+		if err := c.Parse(v.Bytes); err != nil {
+			return err.Error()
+		}
+		out := ""
+		for _, at := range c.Frames {
+			out += Sum(c.Packets[at].Data) + " "
+		}
+		return out
+	case driver.KindMask: // a pack has runs instead of pixels
+		return Sum([]byte(File(f, v)))
+	case driver.KindImage, driver.KindMasks, driver.KindAudio, driver.KindBytes:
+		return Sum(v.Bytes)
 	}
-	return string(w.Bytes) == string(b.Bytes)
+	t := f.DType
+	if f.Kind == driver.KindMultiLabel {
+		t = driver.Int64
+	}
+	unit := t.Size()
+	if len(v.Bytes) > 64*unit {
+		return fmt.Sprintf("%d of %s: %s", len(v.Bytes)/unit, t, Sum(v.Bytes))
+	}
+	all := []string{}
+	for at := 0; at < len(v.Bytes); at += unit {
+		all = append(all, fmt.Sprint(float32(t.Type().Float(v.Bytes[at:]))))
+	}
+	if len(all) == 1 && len(f.Shape) == 0 && f.Kind == driver.KindArray {
+		return all[0]
+	}
+	return "[" + strings.Join(all, " ") + "]"
 }
+
+// Sum is short for the content of a file.
+func Sum(b []byte) string { return fmt.Sprintf("%d bytes %08x", len(b), crc32.ChecksumIEEE(b)) }
 
 // File returns an image or a mask as the bytes of a file.
 func File(f *driver.Field, v *driver.Value) string {
@@ -186,183 +260,4 @@ func File(f *driver.Field, v *driver.Value) string {
 		return err.Error()
 	}
 	return string(b)
-}
-
-func read(t testing.TB, src driver.Source, ids ...int64) []driver.Record {
-	t.Helper()
-	obj := recordread.NewObjects(src, nil)
-	t.Cleanup(func() { obj.Close() })
-	recs, err := recordread.NewReader(src, obj).Read(t.Context(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range recs {
-		if recs[i].Err != nil {
-			t.Fatal(recs[i].Err)
-		}
-	}
-	return recs
-}
-
-// refused checks that the error for an unsupported kind names the field, and that no file is left.
-func (s *Suite) refused(t *testing.T) {
-	for _, k := range Kinds {
-		if slices.Contains(s.Kinds, k) {
-			continue
-		}
-		to, path := s.target(t)
-		kinds := append(slices.Clone(s.Kinds), k)
-		if !to.Format.Folder && len(s.Kinds) == 1 {
-			kinds = []driver.Kind{k}
-		}
-		src := Source(t, kinds...)
-		_, err := sink.Write(t.Context(), src, to, nil)
-		if k == driver.KindArray {
-			k = "bool"
-		}
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", k)) {
-			t.Errorf("%s: %v", k, err)
-		}
-		nothing(t, path)
-	}
-	to, path := s.target(t)
-	_, err := sink.Write(t.Context(), Source(t, s.Kinds...), to, &sink.Options{Fields: []sink.Pick{{Name: "x", From: "none"}}})
-	if err == nil || !strings.Contains(err.Error(), `no field "none"`) {
-		t.Error(err)
-	}
-	nothing(t, path)
-}
-
-// nothing fails if a failed run has left files.
-func nothing(t testing.TB, path string) {
-	t.Helper()
-	list, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(list) != 0 {
-		t.Errorf("%v is left, %v", list, err)
-	}
-}
-
-// tree returns a checksum of each file below a path.
-func tree(t testing.TB, path string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(p)
-		rel, _ := filepath.Rel(path, p)
-		out[rel] = fmt.Sprintf("%d bytes %x", len(b), sha256.Sum256(b))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// threads checks that the files do not depend on the number of goroutines.
-func (s *Suite) threads(t *testing.T) {
-	one, more := tree(t, s.write(t, &sink.Options{Threads: 1})), tree(t, s.write(t, &sink.Options{Threads: 4}))
-	if !maps.Equal(one, more) {
-		t.Errorf("%v, then %v", one, more)
-	}
-}
-
-func (s *Suite) overwrite(t *testing.T) {
-	path := s.write(t, nil)
-	before := tree(t, path)
-	to, err := sink.ParseTarget(path, strings.SplitN(s.Target+":", ":", 2)[0])
-	if err != nil {
-		to, err = sink.ParseTarget(path, "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = sink.Write(t.Context(), Source(t, s.Kinds...), to, nil)
-	if err == nil || !strings.Contains(err.Error(), "already exists") {
-		t.Error(err)
-	}
-	if after := tree(t, path); !maps.Equal(before, after) {
-		t.Errorf("%v, then %v", before, after)
-	}
-}
-
-func (s *Suite) cancelled(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	to, path := s.target(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := sink.Write(ctx, Source(t, s.Kinds...), to, nil); !errors.Is(err, sink.ErrInterrupted) {
-		t.Error(err)
-	}
-	nothing(t, path)
-}
-
-// badRecords checks that records that cannot be read are skipped and listed, and that all others
-// are written.
-func (s *Suite) badRecords(t *testing.T) {
-	to, path := s.target(t)
-	src := Source(t, s.Kinds...).(*dataset)
-	src.bad = map[int64]error{0: errors.New("it is broken"), 21: errors.New("it is broken"), Rows - 1: errors.New("it is broken")}
-	sum, err := sink.Write(t.Context(), src, to, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sum.Records != Rows-3 || len(sum.Skipped) != 3 || sum.Skipped[1].Path != "record 21" || sum.Skipped[1].Reason != "it is broken" {
-		t.Errorf("%+v", sum)
-	}
-	if s.Read != "-" {
-		s.compare(t, path, src, src.bad)
-	}
-	to, path = s.target(t)
-	for i := range int64(Rows) {
-		src.bad[i] = errors.New("it is broken")
-	}
-	if _, err = sink.Write(t.Context(), src, to, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("none of the %d records", Rows)) {
-		t.Error(err)
-	}
-	nothing(t, path)
-}
-
-// shards checks that shards have about the requested size.
-func (s *Suite) shards(t *testing.T) {
-	to, path := s.target(t)
-	const size = 16 << 10
-	opt := &sink.Options{ShardBytes: size}
-	src := Source(t, s.Kinds...)
-	_, err := sink.Write(t.Context(), src, to, opt)
-	if to.File || !to.Format.Sharded {
-		if err == nil || !strings.Contains(err.Error(), "--shard-size") {
-			t.Error(err)
-		}
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	sizes, total, n := []int64{}, int64(0), 0
-	for _, e := range must(os.ReadDir(path)) {
-		if fi, _ := e.Info(); !e.IsDir() {
-			sizes = append(sizes, fi.Size())
-			total += fi.Size()
-			n++
-			if fi.Size() > 2*size {
-				t.Errorf("%s has %d bytes", e.Name(), fi.Size())
-			}
-		}
-	}
-	if total > 2*size && n < 2 {
-		t.Errorf("shards of %v bytes", sizes)
-	}
-	if s.Read == "" {
-		s.compare(t, path, src, nil)
-	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

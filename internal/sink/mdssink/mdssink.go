@@ -72,7 +72,7 @@ type info struct {
 }
 
 func open(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) {
-	s := &sink{dir: out.Dir, max: out.ShardBytes}
+	s := &sink{dir: out.Dir, max: out.ShardBytes, shards: []shard{}} // without shards the index has an empty list
 	if s.max > maxShard {
 		return nil, fmt.Errorf("--shard-size: MDS shards are built in memory, so the limit is 1 GiB")
 	}

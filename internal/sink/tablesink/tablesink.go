@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/internal/dtype"
@@ -44,6 +45,7 @@ type sink struct {
 	json   bool
 	comma  byte
 	fields []field
+	failed atomic.Pointer[error] // of a file next to the table
 }
 
 type field struct {
@@ -160,7 +162,20 @@ func (s *sink) file(f *field, rec *sinkdriver.Record, v *sinkdriver.Value) (stri
 		ext = ".bin"
 	}
 	name := fmt.Sprintf("%s/%09d%s", f.Name, rec.ID, ext)
-	return name, os.WriteFile(filepath.Join(s.dir, name), v.Bytes, 0o666)
+	err := os.WriteFile(filepath.Join(s.dir, name), v.Bytes, 0o666)
+	if err != nil {
+		s.failed.Store(&err)
+	}
+	return name, err
+}
+
+// Write implements sinkdriver.Sink. If a file next to the table cannot be written, the run fails: an error of Encode
+// would only skip the record.
+func (s *sink) Write(ctx context.Context, recs []sinkdriver.Record) error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return s.Rows.Write(ctx, recs)
 }
 
 // text appends text, with quotes if they are needed.
